@@ -1,0 +1,1 @@
+"""Attention layers, and the models that grew out of them, for Keras 3."""

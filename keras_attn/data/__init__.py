@@ -1,0 +1,1 @@
+"""Tokenizers, tf.data pipelines and data sets."""

@@ -1,0 +1,1 @@
+"""Losses, metrics and the training loop of the text-to-text models."""

@@ -1,0 +1,1 @@
+"""See what a model attends to: capture, plots, TensorBoard."""
