@@ -6,3 +6,27 @@ if __name__ != "keras_attn.models":
         f"A second copy (imported here as `{__name__}`) would register every Keras "
         "class twice."
     )
+
+from keras_attn.models.registry import (  # noqa: E402  the guard comes first
+    ModelCard,
+    count_parameters,
+    create,
+    describe,
+    list_models,
+)
+from keras_attn.models.seq2seq import (  # noqa: E402
+    build_rnnsearch,
+    build_seq2seq_context,
+    build_seq2seq_sutskever,
+)
+
+__all__ = [
+    "ModelCard",
+    "build_rnnsearch",
+    "build_seq2seq_context",
+    "build_seq2seq_sutskever",
+    "count_parameters",
+    "create",
+    "describe",
+    "list_models",
+]

@@ -1,1 +1,31 @@
 """Attention layers: one idea a file, on the pure functions of `keras_attn.ops`."""
+
+from keras_attn.layers.additive_attention import AdditiveAttention
+from keras_attn.layers.attention_rnn import AttentionRNN
+from keras_attn.layers.dot_product_attention import DotProductAttention
+from keras_attn.layers.feed_forward import FeedForward
+from keras_attn.layers.maxout import Maxout
+from keras_attn.layers.multi_head_attention import MultiHeadAttention
+from keras_attn.layers.position_embedding import (
+    LearnedPositionEmbedding,
+    SinusoidalPositionEmbedding,
+)
+from keras_attn.layers.scored_attention import ScoredAttention
+from keras_attn.layers.transformer_block import (
+    TransformerDecoderBlock,
+    TransformerEncoderBlock,
+)
+
+__all__ = [
+    "AdditiveAttention",
+    "AttentionRNN",
+    "DotProductAttention",
+    "FeedForward",
+    "LearnedPositionEmbedding",
+    "Maxout",
+    "MultiHeadAttention",
+    "ScoredAttention",
+    "SinusoidalPositionEmbedding",
+    "TransformerDecoderBlock",
+    "TransformerEncoderBlock",
+]

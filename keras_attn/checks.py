@@ -1,0 +1,71 @@
+"""Checks at the door: what is wrong, what came, how to mend it."""
+
+
+def check_rank(name: str, tensor, rank: int, meaning: str) -> None:
+    """Raises unless `tensor` has `rank` axes.
+
+    Args:
+        name: The argument, for the message.
+        tensor: Anything with a static `shape`.
+        rank: The number of axes expected.
+        meaning: What the axes are, as in `"(batch, length, width)"`.
+
+    Raises:
+        ValueError: naming the argument and its shape.
+    """
+    if len(tensor.shape) != rank:
+        raise ValueError(
+            f"`{name}` must have {rank} axes, {meaning}. "
+            f"Received: {name}.shape={tuple(tensor.shape)}"
+        )
+
+
+def check_matches(name: str, shape, expected, meaning: str) -> None:
+    """Raises where a known axis of `shape` can't broadcast to `expected`.
+
+    Args:
+        name: The argument, for the message.
+        shape: Its static shape; None for an unknown axis.
+        expected: The static shape it must broadcast to; None for an unknown axis.
+        meaning: What the axes are.
+
+    Raises:
+        ValueError: naming the argument, its shape and the shape expected.
+    """
+    known = [
+        (axis, want)
+        for axis, want in zip(shape, expected, strict=True)
+        if axis is not None and want is not None
+    ]
+    if any(axis not in (1, want) for axis, want in known):
+        raise ValueError(
+            f"`{name}` must have the shape {meaning} = {tuple(expected)}. "
+            f"Received: {name}.shape={tuple(shape)}"
+        )
+
+
+def check_positive(name: str, value: int) -> int:
+    """Raises unless `value` is a whole number above zero; returns it."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(
+            f"`{name}` must be a whole number above zero. Received: {name}={value!r}"
+        )
+    return value
+
+
+def check_fraction(name: str, value: float) -> float:
+    """Raises unless 0 <= `value` < 1; returns it."""
+    if not 0.0 <= value < 1.0:
+        raise ValueError(
+            f"`{name}` is a probability in [0, 1). Received: {name}={value!r}"
+        )
+    return value
+
+
+def check_choice(name: str, value, choices) -> None:
+    """Raises unless `value` is one of `choices`."""
+    if value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(
+            f"`{name}` must be one of {listed}. Received: {name}={value!r}"
+        )

@@ -1,0 +1,108 @@
+"""Single-headed attention by products: dot, scaled, general, linear.
+
+Legend: B batch, T query length, S key length, D width.
+"""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_attn.checks import check_choice
+from keras_attn.layers.scored_attention import ScoredAttention
+from keras_attn.ops import dot_scores, project
+
+SCORES = ("dot", "scaled_dot", "general", "linear")
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class DotProductAttention(ScoredAttention):
+    """Scores by a product, in one of four ways.
+
+    | `score`      | `e_ts`             | weights | the widths of query and key |
+    |--------------|--------------------|---------|-----------------------------|
+    | `dot`        | `q_t · k_s`        | none    | equal                       |
+    | `scaled_dot` | `q_t · k_s / √D`   | none    | equal                       |
+    | `general`    | `q_tᵀ W k_s`       | `W`     | any                         |
+    | `linear`     | `wᵀ [q_t; k_s]`    | `w`     | any                         |
+
+    The part of `linear` that depends on the query is the same for every key, so the
+    softmax cancels it: the scores tell keys apart, but all queries look alike. It is
+    here because courses start from it, and to be compared with. How the layer is
+    called, what it returns and how it masks is said in `ScoredAttention`.
+
+    Args:
+        score: One of the four above.
+        kernel_initializer: For `W` and `w`.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Example:
+        ```python
+        context = DotProductAttention(score="general")(states, annotations)
+        ```
+
+    Reference:
+        Luong, Pham, Manning 2015, section 3.1 (arXiv:1508.04025);
+        Vaswani et al. 2017, section 3.2.1 (arXiv:1706.03762).
+    """
+
+    def __init__(
+        self, score="scaled_dot", *, kernel_initializer="glorot_uniform", **kwargs
+    ):
+        super().__init__(**kwargs)
+        check_choice("score", score, SCORES)
+        self.score = score
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def build(self, query_shape, value_shape, key_shape=None):
+        query_dim = query_shape[-1]
+        key_dim = (value_shape if key_shape is None else key_shape)[-1]
+        if not self.projects_key and query_dim != key_dim:
+            raise ValueError(
+                f"`score={self.score!r}` multiplies query and key as they are, so "
+                "they must be equally wide; project one of them, or use "
+                f"score='general'. Received: query width={query_dim}, "
+                f"key width={key_dim}"
+            )
+        if self.score == "general":
+            self.kernel = self.add_weight(
+                name="kernel",
+                shape=(query_dim, key_dim),
+                initializer=self.kernel_initializer,
+            )
+        elif self.score == "linear":
+            # One vector over [q; k], so that it starts out as one layer would.
+            self.kernel = self.add_weight(
+                name="kernel",
+                shape=(query_dim + key_dim, 1),
+                initializer=self.kernel_initializer,
+            )
+
+    @property
+    def projects_key(self):
+        """Whether `project_key` returns something other than the key."""
+        return self.score in ("general", "linear")
+
+    def project_key(self, key):
+        """`W k` (B, S, Dq), `w · k` (B, S, 1), or the key itself."""
+        if self.score == "general":
+            return project(key, ops.transpose(self.kernel))
+        if self.score == "linear":
+            return project(key, self.kernel[-key.shape[-1] :])
+        return key
+
+    def scores(self, query, projected_key):
+        """`e_ts` of the table above, (B, T, S)."""
+        if self.score == "linear":
+            query_part = project(query, self.kernel[: query.shape[-1]])
+            return ops.add(query_part, ops.swapaxes(projected_key, 1, 2))
+        scaled = self.score == "scaled_dot"
+        scale = 1.0 / math.sqrt(query.shape[-1]) if scaled else 1.0
+        return dot_scores(query, projected_key, scale)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "score": self.score,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }

@@ -1,0 +1,90 @@
+"""The position-wise feed-forward network of a transformer block."""
+
+import keras
+
+from keras_attn.checks import check_fraction, check_positive
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class FeedForward(keras.layers.Layer):
+    """`FFN(x) = activation(x W1 + b1) W2 + b2`, the same at every position.
+
+    Args:
+        mlp_dim: Width of the hidden layer.
+        activation: Between the two projections.
+        dropout: Probability in [0, 1) of dropping a hidden unit.
+        use_bias: Whether the projections have biases.
+        kernel_initializer: For both kernels.
+        seed: Seed of the dropout.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: (..., D).
+
+    Returns:
+        (..., D).
+
+    Reference:
+        Vaswani et al. 2017, section 3.3 (arXiv:1706.03762).
+    """
+
+    def __init__(
+        self,
+        mlp_dim,
+        *,
+        activation="relu",
+        dropout=0.0,
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.mlp_dim = check_positive("mlp_dim", mlp_dim)
+        self.activation = keras.activations.get(activation)
+        self.dropout = check_fraction("dropout", dropout)
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.seed = seed
+
+    def build(self, inputs_shape):
+        shared = {"use_bias": self.use_bias, "dtype": self.dtype_policy}
+        self.expand = keras.layers.Dense(
+            self.mlp_dim,
+            activation=self.activation,
+            kernel_initializer=self.kernel_initializer.clone(),
+            name="expand",
+            **shared,
+        )
+        self.contract = keras.layers.Dense(
+            inputs_shape[-1],
+            kernel_initializer=self.kernel_initializer.clone(),
+            name="contract",
+            **shared,
+        )
+        self.drop = keras.layers.Dropout(
+            self.dropout, seed=self.seed, dtype=self.dtype_policy, name="dropout"
+        )
+        self.expand.build(inputs_shape)
+        hidden_shape = (*inputs_shape[:-1], self.mlp_dim)
+        self.drop.build(hidden_shape)
+        self.contract.build(hidden_shape)
+
+    def call(self, inputs, training=None):
+        hidden = self.drop(self.expand(inputs), training=training)
+        return self.contract(hidden)
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "mlp_dim": self.mlp_dim,
+            "activation": keras.activations.serialize(self.activation),
+            "dropout": self.dropout,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "seed": self.seed,
+        }

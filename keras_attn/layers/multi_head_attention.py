@@ -1,0 +1,348 @@
+"""Multi-head attention.
+
+Legend: B batch, T query length, S key length, N heads, G key/value heads,
+H key size of a head, V value size of a head, D width.
+"""
+
+import keras
+from keras import ops
+
+from keras_attn.checks import (
+    check_fraction,
+    check_matches,
+    check_positive,
+    check_rank,
+)
+from keras_attn.layers import recorder
+from keras_attn.ops import (
+    causal_mask,
+    merge_heads,
+    merge_masks,
+    project,
+    scaled_dot_product_attention,
+    split_heads,
+)
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class MultiHeadAttention(keras.layers.Layer):
+    """`concat(head_1 … head_N) W^O`, `head_i = softmax(q_i k_iᵀ / √H) v_i`.
+
+    Called with a query alone the layer is self-attention, and keeps the three input
+    projections as one kernel: one large product is faster than three. Called with a
+    value, from the first call on, it keeps them apart.
+
+    Args:
+        num_heads: N.
+        key_dim: H, the size of each head's queries and keys.
+        value_dim: V, the size of each head's values. Default: `key_dim`.
+        num_key_value_heads: G; each serves N/G consecutive query heads. 1 is
+            multi-query attention. Default: `num_heads`.
+        output_dim: Width of the output. Default: the width of the query.
+        use_bias: Whether the projections have biases.
+        dropout: Probability in [0, 1) of dropping an attention probability.
+        kernel_initializer: For the projection kernels, each on its own.
+        bias_initializer: For their biases.
+        seed: Seed of the dropout.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        query: (B, T, Dq).
+        value: (B, S, Dv). None = self-attention.
+        key: (B, S, Dk). Default: `value`.
+        padding_mask: (B, S), True = a real key.
+        attention_mask: (T, S), (B, T, S) or (B, N, T, S), True = attend.
+        attention_bias: Added to the scores, broadcastable to (B, N, T, S).
+        use_causal_mask: Whether query t sees the keys 0 … t alone.
+        cache: Keys and values of earlier calls, (B, 2, G, S, H), where V = H.
+        cache_index: Position, a scalar integer, at which this call's keys and values
+            are written into `cache` before it attends to all of it. With
+            `use_causal_mask` nothing behind the query's own position is seen, so the
+            unwritten rest of the cache may hold anything finite. None with a `cache`
+            reads the cache as it is, and needs no `value`: cross-attention over an
+            encoder's output that was cached once.
+        return_cache: Whether to return the keys and values as a cache.
+        return_attention_scores: Whether to return the probabilities.
+
+    Returns:
+        The output, (B, T, output_dim), followed by the probabilities, (B, N, T, S),
+        if asked for, and by the cache, (B, 2, G, S, H), if one was given or asked
+        for.
+
+    Raises:
+        ValueError: for an input that is not of rank 3, a mask of another shape, heads
+            that don't divide, or a cache where it can't be used.
+
+    Masking:
+        A Keras mask that arrives with the value (or, in self-attention, with the
+        query) counts as `padding_mask`. A query that sees nothing gets heads of
+        zeros.
+
+    Example:
+        ```python
+        layer = MultiHeadAttention(num_heads=12, key_dim=64)
+        outputs = layer(sequence, padding_mask=mask)
+        ```
+
+    Reference:
+        Vaswani et al. 2017, "Attention Is All You Need", section 3.2
+        (arXiv:1706.03762); grouped heads: Ainslie et al. 2023 (arXiv:2305.13245).
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        key_dim,
+        *,
+        value_dim=None,
+        num_key_value_heads=None,
+        output_dim=None,
+        use_bias=True,
+        dropout=0.0,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.num_heads = check_positive("num_heads", num_heads)
+        self.key_dim = check_positive("key_dim", key_dim)
+        self.value_dim = check_positive("value_dim", value_dim or key_dim)
+        self.num_key_value_heads = check_positive(
+            "num_key_value_heads", num_key_value_heads or num_heads
+        )
+        if self.num_heads % self.num_key_value_heads:
+            raise ValueError(
+                "`num_heads` must be a multiple of `num_key_value_heads`. Received: "
+                f"num_heads={num_heads}, num_key_value_heads={num_key_value_heads}"
+            )
+        self.output_dim = output_dim
+        self.use_bias = use_bias
+        self.dropout = check_fraction("dropout", dropout)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.seed = seed
+        self._dropout = None
+        if dropout:
+            self._dropout = keras.layers.Dropout(
+                dropout, seed=seed, dtype=self.dtype_policy, name="dropout"
+            )
+
+    @property
+    def projection_dims(self):
+        """Widths of the projected query, key and value, all heads together."""
+        return (
+            self.num_heads * self.key_dim,
+            self.num_key_value_heads * self.key_dim,
+            self.num_key_value_heads * self.value_dim,
+        )
+
+    def build(self, query_shape, value_shape=None, key_shape=None):
+        self.is_fused = value_shape is None
+        if self.is_fused:
+            self._add_projection("query_key_value", query_shape[-1])
+        else:
+            key_shape = value_shape if key_shape is None else key_shape
+            widths = (query_shape[-1], key_shape[-1], value_shape[-1])
+            names = ("query", "key", "value")
+            for name, width, dim in zip(
+                names, widths, self.projection_dims, strict=True
+            ):
+                self._add_projection(name, width, (dim,))
+        merged = self.num_heads * self.value_dim
+        self._add_projection("output", merged, (self.output_dim or query_shape[-1],))
+
+    def _add_projection(self, name, input_dim, blocks=None):
+        """Adds `<name>_kernel` and `<name>_bias`, each block drawn on its own.
+
+        Glorot's bounds follow from a kernel's own shape, and one initializer object
+        draws the same numbers twice: hence a clone a block.
+        """
+        blocks = self.projection_dims if blocks is None else blocks
+
+        def draw(shape, dtype):
+            kernels = [
+                self.kernel_initializer.clone()((shape[0], block), dtype=dtype)
+                for block in blocks
+            ]
+            return ops.concatenate(kernels, axis=1) if len(kernels) > 1 else kernels[0]
+
+        kernel = self.add_weight(
+            name=f"{name}_kernel", shape=(input_dim, sum(blocks)), initializer=draw
+        )
+        setattr(self, f"{name}_kernel", kernel)
+        bias = None
+        if self.use_bias:
+            bias = self.add_weight(
+                name=f"{name}_bias",
+                shape=(sum(blocks),),
+                initializer=self.bias_initializer,
+            )
+        setattr(self, f"{name}_bias", bias)
+
+    def call(
+        self,
+        query,
+        value=None,
+        key=None,
+        *,
+        padding_mask=None,
+        attention_mask=None,
+        attention_bias=None,
+        use_causal_mask=False,
+        cache=None,
+        cache_index=None,
+        return_cache=False,
+        return_attention_scores=False,
+        training=None,
+        query_mask=None,
+        value_mask=None,
+    ):
+        self._check_call(query, value, key, cache, cache_index)
+        reads_cache = cache is not None and cache_index is None
+        if reads_cache:
+            queries = split_heads(self._project("query", query), self.num_heads)
+        else:
+            queries, keys, values = self._project_all(query, value, key)
+            if cache is not None:
+                written = ops.stack([keys, values], axis=1)
+                start = (0, 0, 0, cache_index, 0)
+                cache = ops.slice_update(cache, start, ops.cast(written, cache.dtype))
+            elif return_cache:
+                cache = ops.stack([keys, values], axis=1)
+        if cache is not None:
+            keys = ops.cast(cache[:, 0], queries.dtype)
+            values = ops.cast(cache[:, 1], queries.dtype)
+
+        if not reads_cache and cache_index is None:
+            implied = query_mask if value is None else value_mask
+            padding_mask = _both(padding_mask, implied)
+        shape = (query.shape[0], self.num_heads, query.shape[1], keys.shape[2])
+        _check_masks(shape, padding_mask, attention_mask, attention_bias)
+        causal = None
+        if use_causal_mask:
+            offset = 0 if cache_index is None else cache_index
+            causal = causal_mask(ops.shape(query)[1], ops.shape(keys)[2], offset)
+        dropout = None
+        if self._dropout is not None and training:
+            dropout = lambda weights: self._dropout(weights, training=True)  # noqa: E731
+        heads, weights = scaled_dot_product_attention(
+            queries,
+            keys,
+            values,
+            mask=merge_masks(
+                padding_mask=padding_mask, attention_mask=attention_mask, causal=causal
+            ),
+            bias=attention_bias,
+            dropout=dropout,
+        )
+        if recorder.is_recording():
+            recorder.record(self, weights)
+        results = [self._project("output", merge_heads(heads))]
+        if return_attention_scores:
+            results.append(weights)
+        if cache is not None:
+            results.append(cache)
+        return tuple(results) if len(results) > 1 else results[0]
+
+    def _project(self, name, inputs):
+        kernel = getattr(self, f"{name}_kernel")
+        return project(inputs, kernel, getattr(self, f"{name}_bias"))
+
+    def _project_all(self, query, value, key):
+        """Queries (B, N, T, H), keys (B, G, S, H), values (B, G, S, V)."""
+        if self.is_fused:
+            q_dim, k_dim, _ = self.projection_dims
+            fused = self._project("query_key_value", query)
+            parts = ops.split(fused, [q_dim, q_dim + k_dim], axis=-1)
+        else:
+            parts = (
+                self._project("query", query),
+                self._project("key", value if key is None else key),
+                self._project("value", value),
+            )
+        groups = self.num_key_value_heads
+        heads = (self.num_heads, groups, groups)
+        return tuple(split_heads(part, n) for part, n in zip(parts, heads, strict=True))
+
+    def _check_call(self, query, value, key, cache, cache_index):
+        check_rank("query", query, 3, "(batch, query length, width)")
+        for name, tensor in (("value", value), ("key", key)):
+            if tensor is not None:
+                check_rank(name, tensor, 3, "(batch, key length, width)")
+        if key is not None and value is None:
+            raise ValueError("`key` needs a `value` beside it. Received: value=None")
+        reads_cache = cache is not None and cache_index is None
+        if self.is_fused == (value is not None or reads_cache):
+            built = "self-attention" if self.is_fused else "cross-attention"
+            raise ValueError(
+                f"This layer was built for {built}: its first call had "
+                f"{'no `value`' if self.is_fused else 'a `value`'}. Call it the same "
+                "way again, or make a second layer. Received: "
+                f"value={'None' if value is None else tuple(value.shape)}"
+            )
+        if cache_index is not None and cache is None:
+            raise ValueError("`cache_index` needs a `cache`. Received: cache=None")
+        if cache is not None:
+            if self.value_dim != self.key_dim:
+                raise ValueError(
+                    "A `cache` keeps keys and values in one tensor, so they must be "
+                    f"equally wide. Received: key_dim={self.key_dim}, "
+                    f"value_dim={self.value_dim}"
+                )
+            meaning = "(batch, 2, key/value heads, length, key_dim)"
+            check_rank("cache", cache, 5, meaning)
+            expected = (query.shape[0], 2, self.num_key_value_heads, None, self.key_dim)
+            check_matches("cache", cache.shape, expected, meaning)
+
+    def compute_mask(self, query, *args, **kwargs):
+        return getattr(query, "_keras_mask", None)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "num_key_value_heads": self.num_key_value_heads,
+            "output_dim": self.output_dim,
+            "use_bias": self.use_bias,
+            "dropout": self.dropout,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "seed": self.seed,
+        }
+
+
+def _both(first, second):
+    if first is None or second is None:
+        return second if first is None else first
+    return ops.logical_and(ops.cast(first, "bool"), ops.cast(second, "bool"))
+
+
+def _check_masks(shape, padding_mask, attention_mask, attention_bias):
+    batch, heads, length, keys = shape
+    if padding_mask is not None:
+        check_rank("padding_mask", padding_mask, 2, "(batch, key length)")
+        check_matches(
+            "padding_mask", padding_mask.shape, (batch, keys), "(batch, key length)"
+        )
+    for name, mask in (
+        ("attention_mask", attention_mask),
+        ("attention_bias", attention_bias),
+    ):
+        if mask is None:
+            continue
+        rank = len(mask.shape)
+        expected = {
+            2: (length, keys),
+            3: (batch, length, keys),
+            4: (batch, heads, length, keys),
+        }
+        if rank not in expected or (name == "attention_bias" and rank != 4):
+            check_rank(name, mask, 4, "(batch, heads, query length, key length)")
+        meaning = "(batch, heads, query length, key length)"
+        check_matches(
+            name, mask.shape, expected[rank], meaning if rank == 4 else "of the scores"
+        )

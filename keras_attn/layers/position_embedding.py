@@ -1,0 +1,188 @@
+"""Where a token stands: sinusoidal and learned positions, added or concatenated.
+
+Legend: B batch, T length, R rows, C columns, D width of the inputs, P width of the
+positions.
+"""
+
+import keras
+from keras import ops
+
+from keras_attn.checks import check_choice, check_positive, check_rank
+from keras_attn.ops import sinusoids, sinusoids_2d
+
+MERGES = ("add", "concatenate")
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class SinusoidalPositionEmbedding(keras.layers.Layer):
+    """Adds or appends sines and cosines of the position; nothing is learned.
+
+    `PE(p, 2i) = sin(p / w^(2i/P))`, `PE(p, 2i+1) = cos(p / w^(2i/P))`. A grid of rank
+    4 gets its row in the first half of P and its column in the second.
+
+    Args:
+        merge: `"add"` (then P = D) or `"concatenate"`.
+        position_dim: P, for `"concatenate"`. Default: D.
+        max_wavelength: w; wavelengths run from 2π to 2πw positions.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: (B, T, D), or a grid (B, R, C, D).
+        positions: Whole numbers, (T,) or (B, T), of a sequence. Default: 0 … T-1.
+
+    Returns:
+        The shape of the inputs; with `"concatenate"` the last axis is D + P.
+
+    Raises:
+        ValueError: for another rank, or a grid with an odd P.
+
+    Reference:
+        Vaswani et al. 2017, section 3.5 (arXiv:1706.03762).
+    """
+
+    def __init__(
+        self, merge="add", *, position_dim=None, max_wavelength=10_000, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        check_choice("merge", merge, MERGES)
+        self.merge = merge
+        self.position_dim = _check_position_dim(merge, position_dim)
+        self.max_wavelength = max_wavelength
+
+    def call(self, inputs, positions=None):
+        dim = self.position_dim or inputs.shape[-1]
+        if len(inputs.shape) == 4:
+            if dim % 2:
+                raise ValueError(
+                    "A grid needs an even number of position units, half for the row "
+                    f"and half for the column. Received: width={dim}"
+                )
+            rows, columns = ops.shape(inputs)[1:3]
+            table = sinusoids_2d(rows, columns, dim, self.max_wavelength)
+        else:
+            check_rank("inputs", inputs, 3, "(batch, length, width)")
+            if positions is None:
+                positions = ops.arange(ops.shape(inputs)[1], dtype="int32")
+            table = sinusoids(positions, dim, self.max_wavelength)
+        return _merge(inputs, table, self.merge)
+
+    def compute_output_shape(self, inputs_shape, positions_shape=None):
+        return _merged_shape(inputs_shape, self.merge, self.position_dim)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "merge": self.merge,
+            "position_dim": self.position_dim,
+            "max_wavelength": self.max_wavelength,
+        }
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class LearnedPositionEmbedding(keras.layers.Layer):
+    """Adds or appends a learned vector for each position.
+
+    Args:
+        max_sequence_length: Positions there is a vector for.
+        merge: `"add"` (then P = D) or `"concatenate"`.
+        position_dim: P, for `"concatenate"`. Default: D.
+        embeddings_initializer: For the vectors, (max_sequence_length, P).
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: (B, T, D). A grid is flattened to a sequence first.
+        positions: Whole numbers in [0, max_sequence_length), (T,) or (B, T).
+            Default: 0 … T-1.
+
+    Returns:
+        (B, T, D), or (B, T, D + P) with `"concatenate"`.
+
+    Raises:
+        ValueError: for another rank, or a sequence longer than there are positions.
+
+    Reference:
+        Gehring et al. 2017 (arXiv:1705.03122); Vaswani et al. 2017, table 3 row E.
+    """
+
+    def __init__(
+        self,
+        max_sequence_length,
+        merge="add",
+        *,
+        position_dim=None,
+        embeddings_initializer="uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        check_choice("merge", merge, MERGES)
+        self.max_sequence_length = check_positive(
+            "max_sequence_length", max_sequence_length
+        )
+        self.merge = merge
+        self.position_dim = _check_position_dim(merge, position_dim)
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+
+    def build(self, inputs_shape):
+        dim = self.position_dim or inputs_shape[-1]
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.max_sequence_length, dim),
+            initializer=self.embeddings_initializer,
+        )
+
+    def call(self, inputs, positions=None):
+        check_rank("inputs", inputs, 3, "(batch, length, width)")
+        length = inputs.shape[1]
+        if length is not None and length > self.max_sequence_length:
+            raise ValueError(
+                "`inputs` are longer than there are positions; shorten them, or build "
+                "with a larger `max_sequence_length`. Received: "
+                f"length={length}, max_sequence_length={self.max_sequence_length}"
+            )
+        if positions is None:
+            table = self.embeddings[: ops.shape(inputs)[1]]
+        else:
+            table = ops.take(self.embeddings, positions, axis=0)
+        return _merge(inputs, table, self.merge)
+
+    def compute_output_shape(self, inputs_shape, positions_shape=None):
+        return _merged_shape(inputs_shape, self.merge, self.position_dim)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "max_sequence_length": self.max_sequence_length,
+            "merge": self.merge,
+            "position_dim": self.position_dim,
+            "embeddings_initializer": keras.initializers.serialize(
+                self.embeddings_initializer
+            ),
+        }
+
+
+def _check_position_dim(merge, position_dim):
+    if position_dim is None:
+        return None
+    if merge == "add":
+        raise ValueError(
+            "`position_dim` goes with merge='concatenate': what is added is as wide as "
+            f"the inputs. Received: position_dim={position_dim}, merge='add'"
+        )
+    return check_positive("position_dim", position_dim)
+
+
+def _merge(inputs, table, merge):
+    table = ops.cast(table, inputs.dtype)
+    if merge == "add":
+        return ops.add(inputs, table)
+    shape = (*ops.shape(inputs)[:-1], table.shape[-1])
+    return ops.concatenate([inputs, ops.broadcast_to(table, shape)], axis=-1)
+
+
+def _merged_shape(inputs_shape, merge, position_dim):
+    if merge == "add":
+        return tuple(inputs_shape)
+    width = inputs_shape[-1]
+    return (*inputs_shape[:-1], width + (position_dim or width))

@@ -1,0 +1,311 @@
+"""The encoder and the decoder block of the Transformer.
+
+Legend: B batch, T target length, S source length, N heads, H head size, D width.
+"""
+
+import keras
+from keras import ops
+
+from keras_attn.checks import check_fraction, check_positive, check_rank
+from keras_attn.layers.feed_forward import FeedForward
+from keras_attn.layers.multi_head_attention import MultiHeadAttention
+
+
+class _Block(keras.layers.Layer):
+    """What both blocks are made of: sub-layers, each with a residual and a norm."""
+
+    def __init__(
+        self,
+        num_heads,
+        mlp_dim,
+        *,
+        key_dim=None,
+        num_key_value_heads=None,
+        activation="relu",
+        norm_first=False,
+        layer_norm_epsilon=1e-5,
+        dropout=0.0,
+        attention_dropout=0.0,
+        mlp_dropout=0.0,
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.num_heads = check_positive("num_heads", num_heads)
+        self.mlp_dim = check_positive("mlp_dim", mlp_dim)
+        self.key_dim = key_dim
+        self.num_key_value_heads = num_key_value_heads
+        self.activation = keras.activations.get(activation)
+        self.norm_first = norm_first
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.dropout = check_fraction("dropout", dropout)
+        self.attention_dropout = check_fraction("attention_dropout", attention_dropout)
+        self.mlp_dropout = check_fraction("mlp_dropout", mlp_dropout)
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.seed = seed
+        self._residual_dropout = keras.layers.Dropout(
+            dropout, seed=seed, dtype=self.dtype_policy, name="dropout"
+        )
+
+    def _new_attention(self, name, width):
+        key_dim = self.key_dim
+        if key_dim is None:
+            if width % self.num_heads:
+                raise ValueError(
+                    "The width must be a multiple of `num_heads`, or `key_dim` given. "
+                    f"Received: width={width}, num_heads={self.num_heads}"
+                )
+            key_dim = width // self.num_heads
+        return MultiHeadAttention(
+            self.num_heads,
+            key_dim,
+            num_key_value_heads=self.num_key_value_heads,
+            use_bias=self.use_bias,
+            dropout=self.attention_dropout,
+            kernel_initializer=self.kernel_initializer.clone(),
+            seed=self.seed,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _new_norm(self, name, shape):
+        norm = keras.layers.LayerNormalization(
+            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
+        )
+        norm.build(shape)
+        return norm
+
+    def _build_shared(self, inputs_shape):
+        self.feed_forward = FeedForward(
+            self.mlp_dim,
+            activation=self.activation,
+            dropout=self.mlp_dropout,
+            use_bias=self.use_bias,
+            kernel_initializer=self.kernel_initializer.clone(),
+            seed=self.seed,
+            dtype=self.dtype_policy,
+            name="feed_forward",
+        )
+        self.feed_forward.build(inputs_shape)
+        self.feed_forward_norm = self._new_norm("feed_forward_norm", inputs_shape)
+        self._residual_dropout.build(inputs_shape)
+
+    def _before(self, inputs, norm):
+        """What a sub-layer reads."""
+        return norm(inputs) if self.norm_first else inputs
+
+    def _after(self, inputs, outputs, norm, training):
+        """The residual around a sub-layer, and the norm behind it if post-norm."""
+        summed = ops.add(inputs, self._residual_dropout(outputs, training=training))
+        return summed if self.norm_first else norm(summed)
+
+    def _feed_forward(self, inputs, training):
+        norm = self.feed_forward_norm
+        outputs = self.feed_forward(self._before(inputs, norm), training=training)
+        return self._after(inputs, outputs, norm, training)
+
+    def compute_mask(self, inputs, *args, **kwargs):
+        return getattr(inputs, "_keras_mask", None)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "mlp_dim": self.mlp_dim,
+            "key_dim": self.key_dim,
+            "num_key_value_heads": self.num_key_value_heads,
+            "activation": keras.activations.serialize(self.activation),
+            "norm_first": self.norm_first,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "mlp_dropout": self.mlp_dropout,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "seed": self.seed,
+        }
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class TransformerEncoderBlock(_Block):
+    """Self-attention, then a feed-forward network, each with a residual and a norm.
+
+    Post-norm, as published: `x = norm(x + f(x))`. Pre-norm: `x = x + f(norm(x))`, and
+    the model ends in a norm of its own.
+
+    Args:
+        num_heads: N.
+        mlp_dim: Width of the feed-forward network's hidden layer.
+        key_dim: H. Default: D / N.
+        num_key_value_heads: Heads that keys and values have. Default: N.
+        activation: Of the feed-forward network.
+        norm_first: Pre-norm (True) or post-norm.
+        layer_norm_epsilon: Added to the variance.
+        dropout: Probability of dropping a unit of a sub-layer's output.
+        attention_dropout: Probability of dropping an attention probability.
+        mlp_dropout: Probability of dropping a hidden unit.
+        use_bias: Whether the projections have biases.
+        kernel_initializer: For every kernel.
+        seed: Seed of the dropouts.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: (B, T, D).
+        padding_mask: (B, T), True = a real token.
+        attention_mask: (T, T), (B, T, T) or (B, N, T, T), True = attend.
+        attention_bias: Added to the scores, broadcastable to (B, N, T, T).
+        return_attention_scores: Whether to return the probabilities as well.
+
+    Returns:
+        (B, T, D), and if asked for (B, N, T, T).
+
+    Raises:
+        ValueError: where D is no multiple of N and no `key_dim` is given.
+
+    Masking:
+        As in `MultiHeadAttention`.
+
+    Reference:
+        Vaswani et al. 2017, section 3.1 (arXiv:1706.03762); pre-norm: Xiong et al.
+        2020 (arXiv:2002.04745).
+    """
+
+    def build(self, inputs_shape):
+        self.attention = self._new_attention("attention", inputs_shape[-1])
+        self.attention.build(inputs_shape)
+        self.attention_norm = self._new_norm("attention_norm", inputs_shape)
+        self._build_shared(inputs_shape)
+
+    def call(
+        self,
+        inputs,
+        *,
+        padding_mask=None,
+        attention_mask=None,
+        attention_bias=None,
+        return_attention_scores=False,
+        training=None,
+    ):
+        check_rank("inputs", inputs, 3, "(batch, length, width)")
+        attended, scores = self.attention(
+            self._before(inputs, self.attention_norm),
+            padding_mask=padding_mask,
+            attention_mask=attention_mask,
+            attention_bias=attention_bias,
+            return_attention_scores=True,
+            training=training,
+        )
+        hidden = self._after(inputs, attended, self.attention_norm, training)
+        outputs = self._feed_forward(hidden, training)
+        return (outputs, scores) if return_attention_scores else outputs
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class TransformerDecoderBlock(_Block):
+    """Causal self-attention, attention to an encoder, and a feed-forward network.
+
+    A block that is never given `encoder_outputs` has no cross-attention: the block of
+    a decoder-only language model.
+
+    Args:
+        num_heads: N.
+        mlp_dim: Width of the feed-forward network's hidden layer.
+        **kwargs: As for `TransformerEncoderBlock`.
+
+    Call arguments:
+        inputs: (B, T, D).
+        encoder_outputs: (B, S, E).
+        padding_mask: (B, T), True = a real token; with a cache (B, length of cache).
+        attention_mask: (T, T), (B, T, T) or (B, N, T, T), on top of the causal mask.
+        encoder_padding_mask: (B, S), True = a real token.
+        cache: Keys and values of the positions before, (B, 2, G, L, H).
+        cache_index: Position of the first of `inputs`, a scalar integer.
+        cross_cache: Keys and values of the encoder, (B, 2, G, S, H), from an earlier
+            call with a `cache`; takes the place of `encoder_outputs`.
+        return_attention_scores: Whether to return the probabilities as well.
+
+    Returns:
+        The outputs, (B, T, D), followed, if asked for, by the probabilities of the
+        self-attention (and of the cross-attention), and, if a `cache` was given, by
+        the cache (and the cross-attention's).
+
+    Raises:
+        ValueError: where D is no multiple of N and no `key_dim` is given, or what the
+            block was built to attend to is missing.
+
+    Reference:
+        Vaswani et al. 2017, section 3.1 (arXiv:1706.03762).
+    """
+
+    def build(self, inputs_shape, encoder_outputs_shape=None):
+        self.self_attention = self._new_attention("self_attention", inputs_shape[-1])
+        self.self_attention.build(inputs_shape)
+        self.self_attention_norm = self._new_norm("self_attention_norm", inputs_shape)
+        self.cross_attention = None
+        if encoder_outputs_shape is not None:
+            self.cross_attention = self._new_attention(
+                "cross_attention", inputs_shape[-1]
+            )
+            self.cross_attention.build(inputs_shape, encoder_outputs_shape)
+            self.cross_attention_norm = self._new_norm(
+                "cross_attention_norm", inputs_shape
+            )
+        self._build_shared(inputs_shape)
+
+    def call(
+        self,
+        inputs,
+        encoder_outputs=None,
+        *,
+        padding_mask=None,
+        attention_mask=None,
+        encoder_padding_mask=None,
+        cache=None,
+        cache_index=None,
+        cross_cache=None,
+        return_attention_scores=False,
+        training=None,
+    ):
+        check_rank("inputs", inputs, 3, "(batch, length, width)")
+        source = cross_cache if encoder_outputs is None else encoder_outputs
+        if (self.cross_attention is None) != (source is None):
+            raise ValueError(
+                "A block attends to an encoder always or never, as in its first call. "
+                "Received: encoder_outputs="
+                f"{None if source is None else tuple(source.shape)}"
+            )
+        attended, self_scores, *cached = self.self_attention(
+            self._before(inputs, self.self_attention_norm),
+            padding_mask=padding_mask,
+            attention_mask=attention_mask,
+            use_causal_mask=True,
+            cache=cache,
+            cache_index=cache_index,
+            return_attention_scores=True,
+            training=training,
+        )
+        hidden = self._after(inputs, attended, self.self_attention_norm, training)
+        scores = [self_scores]
+        if self.cross_attention is not None:
+            attended, cross_scores, *cross_cached = self.cross_attention(
+                self._before(hidden, self.cross_attention_norm),
+                encoder_outputs,
+                padding_mask=encoder_padding_mask,
+                cache=cross_cache,
+                return_cache=cache is not None,
+                return_attention_scores=True,
+                training=training,
+            )
+            hidden = self._after(hidden, attended, self.cross_attention_norm, training)
+            scores.append(cross_scores)
+            cached.extend(cross_cached)
+        results = [self._feed_forward(hidden, training)]
+        if return_attention_scores:
+            results.extend(scores)
+        if cache is not None:
+            results.extend(cached)
+        return tuple(results) if len(results) > 1 else results[0]
