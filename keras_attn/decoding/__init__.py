@@ -1,5 +1,7 @@
 """Decoding: strategies and the one loop that runs them."""
 
+from keras_attn.decoding.generate import Generated, generate
 from keras_attn.decoding.pair import IncrementalPair
+from keras_attn.decoding.strategies import Beam, Greedy, Sample
 
-__all__ = ["IncrementalPair"]
+__all__ = ["Beam", "Generated", "Greedy", "IncrementalPair", "Sample", "generate"]

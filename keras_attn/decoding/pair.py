@@ -1,7 +1,6 @@
-"""The two models of incremental decoding, and what any runtime must offer."""
+"""The two models of incremental decoding."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import keras
 
@@ -16,7 +15,8 @@ class IncrementalPair:
         prefill: {the model's inputs}           -> {"logits": (B, V), **state}
         step:    {"token_ids": (B,), **state}   -> {"logits": (B, V), **changed state}
 
-    State tensors are batch first. What `step` does not return did not change.
+    State tensors are batch first. What `step` takes and `prefill` doesn't return is
+    passed on from the inputs of `prefill`; what `step` does not return did not change.
 
     Attributes:
         prefill: Reads the prompt (and an encoder's input) once.
@@ -30,15 +30,3 @@ class IncrementalPair:
     step: keras.Model
     prompt: str = "token_ids"
     max_length: int | None = None
-
-
-class Steppable(Protocol):
-    """What `generate` needs of an exported artefact: two callables, dict to dict."""
-
-    def prefill(self, inputs: dict) -> dict:
-        """Runs the prompt: `{"logits": (B, V), **state}`."""
-        ...
-
-    def step(self, inputs: dict) -> dict:
-        """Runs one token: `{"logits": (B, V), **changed state}`."""
-        ...

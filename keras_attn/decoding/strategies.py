@@ -1,0 +1,289 @@
+"""How the next token is chosen: greedily, by chance, or by a beam.
+
+A strategy is three pure functions over a dictionary of tensors, the *search*:
+`start` makes it, `advance` puts one more token into it, `finish` reads the result.
+The same code runs inside a compiled loop and on the host beside an exported model.
+
+Legend: B batch, K beams, V vocabulary, L new tokens at most.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from keras import ops
+
+from keras_attn.checks import check_positive
+from keras_attn.ops import MASKED
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """Always the most probable token."""
+
+    num_beams = 1
+
+    def draw(self, batch, length):
+        """No chance in it."""
+        return None
+
+    def start(self, batch, length, pad_token_id, uniform):
+        """Nothing chosen yet, in every row."""
+        return _start_rows(batch, length, pad_token_id)
+
+    def advance(self, search, logits, index, end_token_id, pad_token_id):
+        """See `Sample.advance`."""
+        token = ops.argmax(logits, axis=-1)
+        return _advance_rows(search, logits, token, index, end_token_id, pad_token_id)
+
+    def finish(self, search, length):
+        """The tokens, (B, L), and the sum of their log-probabilities, (B,)."""
+        return search["token_ids"], search["scores"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A token by chance, in proportion to its probability.
+
+    The chance comes from NumPy, one uniform number a token, so the same seed gives
+    the same text compiled, on the host and on every backend.
+
+    Args:
+        temperature: Divides the logits: below 1 bolder, above 1 more varied.
+        top_k: Only the k most probable tokens have a chance. None = all.
+        top_p: Only the most probable tokens that together reach this probability,
+            in (0, 1], have a chance. None = all.
+        seed: None draws anew at every call.
+
+    Raises:
+        ValueError: for a temperature, k or p out of its range.
+
+    Reference:
+        Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration"
+        (arXiv:1904.09751); Fan et al. 2018 for top-k (arXiv:1805.04833).
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    # Not compared: what is compiled for one seed serves every other.
+    seed: int | None = field(default=None, compare=False)
+
+    num_beams = 1
+
+    def __post_init__(self):
+        if not self.temperature > 0:
+            raise ValueError(
+                "`temperature` must be above 0; for the most probable token use "
+                f"Greedy(). Received: temperature={self.temperature}"
+            )
+        if self.top_k is not None:
+            check_positive("top_k", self.top_k)
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ValueError(
+                f"`top_p` is a probability in (0, 1]. Received: top_p={self.top_p}"
+            )
+
+    def draw(self, batch, length):
+        """Uniform numbers in [0, 1), one a token: (B, L)."""
+        return np.random.default_rng(self.seed).random((batch, length), "float32")
+
+    def start(self, batch, length, pad_token_id, uniform):
+        """Nothing chosen yet, and all the chance there will be."""
+        return {**_start_rows(batch, length, pad_token_id), "uniform": uniform}
+
+    def advance(self, search, logits, index, end_token_id, pad_token_id):
+        """Chooses one token a row.
+
+        Args:
+            search: From `start` or the last `advance`.
+            logits: (B·K, V).
+            index: Position of the token among the new ones, from 0.
+            end_token_id: Rows that chose it are done.
+            pad_token_id: What a row that is done goes on with.
+
+        Returns:
+            The token, (B·K,), which row each beam continues, (B·K,) or None where
+            every row continues itself, and the new search.
+        """
+        kept = self._keep(ops.cast(logits, "float32") / self.temperature)
+        cumulative = ops.cumsum(kept, axis=-1)
+        target = ops.take(search["uniform"], index, axis=1) * cumulative[:, -1]
+        beyond = ops.greater(cumulative, ops.expand_dims(target, 1))
+        # The first token whose share of the unit interval holds the number drawn.
+        token = ops.argmax(
+            ops.cast(ops.logical_and(beyond, ops.greater(kept, 0)), "int32"), axis=-1
+        )
+        return _advance_rows(search, logits, token, index, end_token_id, pad_token_id)
+
+    def _keep(self, logits):
+        """Probabilities, zero where `top_k` or `top_p` leaves no chance."""
+        if self.top_k is not None:
+            k = min(self.top_k, logits.shape[-1])
+            least = ops.top_k(logits, k)[0][:, -1:]
+            logits = ops.where(ops.less(logits, least), MASKED, logits)
+        probabilities = ops.softmax(logits, axis=-1)
+        if self.top_p is None:
+            return probabilities
+        ordered = ops.flip(ops.sort(probabilities, axis=-1), axis=-1)
+        before = ops.cumsum(ordered, axis=-1) - ordered
+        # The rarest token that is needed to reach `top_p`; the first always is.
+        needed = ops.where(ops.less(before, self.top_p), ordered, 2.0)
+        least = ops.min(needed, axis=-1, keepdims=True)
+        return ops.where(ops.less(probabilities, least), 0.0, probabilities)
+
+    def finish(self, search, length):
+        """The tokens, (B, L), and the sum of their log-probabilities, (B,)."""
+        return search["token_ids"], search["scores"]
+
+
+@dataclass(frozen=True)
+class Beam:
+    """The best of several continuations kept side by side.
+
+    A continuation is finished when its end token is among the K best extensions. The
+    search ends with K finished ones; they are ranked by `log p(y) / lp(y)` with
+    `lp(y) = ((5 + |y|) / 6)^α`, |y| counting the end token. One beam is greedy.
+
+    Args:
+        num_beams: K.
+        length_penalty: α. 0 ranks by probability alone, which favours short
+            answers; Vaswani et al. use 0.6.
+
+    Raises:
+        ValueError: for a `num_beams` below 1.
+
+    Reference:
+        Wu et al. 2016, "Google's Neural Machine Translation System", section 7
+        (arXiv:1609.08144).
+    """
+
+    num_beams: int = 4
+    length_penalty: float = 0.6
+
+    def __post_init__(self):
+        check_positive("num_beams", self.num_beams)
+
+    def draw(self, batch, length):
+        """No chance in it."""
+        return None
+
+    def start(self, batch, length, pad_token_id, uniform):
+        """One live beam a row: K equal ones would stay equal for ever."""
+        beams = self.num_beams
+        alone = ops.where(ops.equal(ops.arange(beams), 0), 0.0, MASKED)
+        empty = ops.full((batch, beams, length), pad_token_id, dtype="int32")
+        return {
+            "live_ids": empty,
+            "live_scores": ops.broadcast_to(alone, (batch, beams)),
+            "finished_ids": empty,
+            "finished_scores": ops.full((batch, beams), MASKED, dtype="float32"),
+            "done": ops.zeros((batch,), dtype="bool"),
+        }
+
+    def advance(self, search, logits, index, end_token_id, pad_token_id):
+        """See `Sample.advance`."""
+        beams, vocabulary = self.num_beams, logits.shape[-1]
+        log_probs = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
+        totals = ops.add(
+            ops.expand_dims(search["live_scores"], -1),
+            ops.reshape(log_probs, (-1, beams, vocabulary)),
+        )
+        # Twice as many as beams: at most half of them can be end tokens, each beam
+        # having but one, so K live ones always remain.
+        scores, flat = ops.top_k(
+            ops.reshape(totals, (-1, beams * vocabulary)), 2 * beams
+        )
+        parent, token = flat // vocabulary, ops.cast(flat % vocabulary, "int32")
+        ids = _take_rows(search["live_ids"], parent)  # (B, 2K, L)
+        ids = _write(ids, token, index)
+        ends = ops.equal(token, end_token_id)
+
+        among_best = ops.less(ops.arange(2 * beams), beams)
+        accepted = ops.logical_and(
+            ops.logical_and(ends, among_best),
+            ops.logical_not(ops.expand_dims(search["done"], 1)),
+        )
+        penalised = scores / self._penalty(index + 1)
+        finished_ids, finished_scores = _best(
+            beams,
+            ops.concatenate([search["finished_ids"], ids], axis=1),
+            ops.concatenate(
+                [search["finished_scores"], ops.where(accepted, penalised, MASKED)],
+                axis=1,
+            ),
+        )
+        live_scores, live = ops.top_k(ops.where(ends, MASKED, scores), beams)
+        full = ops.all(ops.greater(finished_scores, MASKED / 2), axis=1)
+        search = {
+            "live_ids": _take_rows(ids, live),
+            "live_scores": live_scores,
+            "finished_ids": finished_ids,
+            "finished_scores": finished_scores,
+            "done": ops.logical_or(search["done"], full),
+        }
+        first = ops.expand_dims(ops.arange(ops.shape(live)[0]) * beams, 1)
+        parents = ops.cast(first, "int32") + ops.cast(_take_rows(parent, live), "int32")
+        next_token = ops.reshape(_take_rows(token, live), (-1,))
+        return next_token, ops.reshape(parents, (-1,)), search
+
+    def finish(self, search, length):
+        """The best continuation, (B, L), and its penalised score, (B,)."""
+        # Where the tokens ran out first, the live ones are answers too.
+        live_scores = ops.where(
+            ops.expand_dims(search["done"], 1),
+            MASKED,
+            search["live_scores"] / self._penalty(length),
+        )
+        ids, scores = _best(
+            1,
+            ops.concatenate([search["finished_ids"], search["live_ids"]], axis=1),
+            ops.concatenate([search["finished_scores"], live_scores], axis=1),
+        )
+        return ids[:, 0], scores[:, 0]
+
+    def _penalty(self, length):
+        return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, self.length_penalty)
+
+
+def _start_rows(batch, length, pad_token_id):
+    return {
+        "token_ids": ops.full((batch, length), pad_token_id, dtype="int32"),
+        "scores": ops.zeros((batch,), dtype="float32"),
+        "done": ops.zeros((batch,), dtype="bool"),
+    }
+
+
+def _advance_rows(search, logits, token, index, end_token_id, pad_token_id):
+    """Writes one chosen token a row, unless the row is done."""
+    done = search["done"]
+    log_probs = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
+    token = ops.cast(token, "int32")
+    gained = _take_rows(log_probs, ops.expand_dims(token, 1))[:, 0]
+    token = ops.where(done, pad_token_id, token)
+    search = {
+        **search,
+        "token_ids": _write(search["token_ids"], token, index),
+        "scores": search["scores"] + ops.where(done, 0.0, gained),
+        "done": ops.logical_or(done, ops.equal(token, end_token_id)),
+    }
+    return token, None, search
+
+
+def _write(ids, token, index):
+    """`ids`, (..., L), with `token`, (...), at position `index`."""
+    here = ops.equal(ops.arange(ids.shape[-1], dtype="int32"), index)
+    return ops.where(here, ops.expand_dims(token, -1), ids)
+
+
+def _take_rows(values, indices):
+    """Along axis 1: values (B, M, …) at indices (B, K) gives (B, K, …)."""
+    indices = ops.cast(indices, "int32")
+    if len(values.shape) == 3:
+        indices = ops.expand_dims(indices, -1)
+    return ops.take_along_axis(values, indices, axis=1)
+
+
+def _best(count, ids, scores):
+    """The `count` best of ids (B, M, L) by scores (B, M)."""
+    scores, order = ops.top_k(scores, count)
+    return _take_rows(ids, order), scores
