@@ -1,0 +1,146 @@
+"""What the tokenizers share: numbering, batches, decoding up to the end token.
+
+Legend: B batch, T the longest row of the batch, in tokens.
+"""
+
+import abc
+import json
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_attn.checks import check_positive
+from keras_attn.data.files import write_atomically
+
+FORMAT = "keras_attn.tokenizer"
+SPECIAL_PIECES = ("<pad>", "<start>", "<end>", "<unk>")
+
+
+class Tokenizer(abc.ABC):
+    """What every tokenizer offers; a kind adds `encode`, `_join` and `_state`.
+
+    Attributes:
+        kind: The name under which a saved file is recognised.
+        pieces: The vocabulary: one string for each id, the special ones first.
+        pad_token_id: 0, the id that fills up rows.
+        start_token_id: 1, the id that a decoder is given first.
+        end_token_id: 2, the id that closes a text.
+        unknown_token_id: 3, the id of what the vocabulary lacks.
+    """
+
+    kind: str
+    pieces: tuple[str, ...]
+    pad_token_id = 0
+    start_token_id = 1
+    end_token_id = 2
+    unknown_token_id = 3
+
+    @abc.abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of a text, with neither start nor end."""
+
+    @abc.abstractmethod
+    def _join(self, ids: list[int]) -> str:
+        """Returns the text of ids that are none of them special."""
+
+    @abc.abstractmethod
+    def _state(self) -> Any:
+        """Returns what the constructor takes, as JSON can hold it."""
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of ids, the four special ones included."""
+        return len(self.pieces)
+
+    def encode_batch(
+        self,
+        texts: Iterable[str],
+        max_length: int | None = None,
+        add_start: bool = False,
+        add_end: bool = False,
+    ) -> np.ndarray:
+        """Encodes texts into one array.
+
+        Args:
+            texts: The texts, one a row.
+            max_length: Most tokens a row may have, start and end included; the
+                text is cut, never the end token. None means no limit.
+            add_start: Whether rows begin with the start token.
+            add_end: Whether rows close with the end token.
+
+        Returns:
+            int32 (B, T), padded with `pad_token_id` to the longest row.
+        """
+        check_texts(texts)
+        start = [self.start_token_id] * add_start
+        end = [self.end_token_id] * add_end
+        room = None
+        if max_length is not None:
+            room = check_positive("max_length", max_length) - len(start) - len(end)
+            if room < 1:
+                raise ValueError(
+                    "`max_length` must leave room for text besides the start and end "
+                    f"tokens. Received: max_length={max_length}, "
+                    f"add_start={add_start}, add_end={add_end}"
+                )
+        rows = [start + self.encode(text)[:room] + end for text in texts]
+        batch = np.full(
+            (len(rows), max(map(len, rows), default=0)), self.pad_token_id, np.int32
+        )
+        for row, ids in zip(batch, rows, strict=True):
+            row[: len(ids)] = ids
+        return batch
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """Returns the text of ids up to the end token; special ids write nothing.
+
+        Args:
+            ids: Integers (T,): a list, an array or an eager tensor.
+        """
+        ids = self._check_ids(ids)
+        if self.end_token_id in ids:
+            ids = ids[: ids.index(self.end_token_id)]
+        return self._join([index for index in ids if index >= len(SPECIAL_PIECES)])
+
+    def decode_batch(self, ids: Iterable) -> list[str]:
+        """Returns the text of every row of ids, (B, T)."""
+        return [self.decode(row) for row in ids]
+
+    def tokens(self, ids: Sequence[int] | np.ndarray) -> list[str]:
+        """Returns one string for each id, special ones too: the labels of a plot."""
+        return [self.pieces[index] for index in self._check_ids(ids)]
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the tokenizer as JSON; `load_tokenizer` reads it back."""
+        content = {"format": FORMAT, "kind": self.kind, "state": self._state()}
+        text = json.dumps(content, ensure_ascii=False, indent=1)
+        write_atomically(path, text.encode())
+
+    def _check_ids(self, ids: Sequence[int] | np.ndarray) -> list[int]:
+        array = np.asarray(ids)
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+            raise ValueError(
+                "`ids` must be integers of shape (T,); for (B, T) there is "
+                "`decode_batch`. "
+                f"Received: ids of shape {array.shape}, dtype {array.dtype}"
+            )
+        values = array.astype(np.int64).tolist()
+        if values and not 0 <= min(values) <= max(values) < self.vocabulary_size:
+            raise ValueError(
+                f"`ids` must be in [0, {self.vocabulary_size}), the vocabulary of "
+                "this tokenizer; was the model built for another? "
+                f"Received: ids from {min(values)} to {max(values)}"
+            )
+        return values
+
+
+def check_texts(texts: object) -> None:
+    """Refuses one text where several are expected."""
+    # A string is an iterable of strings, each a character: never what was meant.
+    if isinstance(texts, (str, bytes)):
+        raise ValueError(
+            "`texts` must be several texts; for one, pass a list of it. "
+            f"Received: texts={texts!r}"
+        )

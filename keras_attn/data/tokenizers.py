@@ -1,0 +1,219 @@
+"""Text to token ids and back, in characters or in byte-pair subwords.
+
+Both tokenizers number alike: 0 pads, 1 starts, 2 ends, 3 is what the vocabulary
+lacks, and pieces of text begin at 4. A tokenizer is a value: made once by `train`,
+never changed, and saved as one JSON file.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from keras_attn.checks import check_positive
+from keras_attn.data.base_tokenizer import (
+    FORMAT,
+    SPECIAL_PIECES,
+    Tokenizer,
+    check_texts,
+)
+
+
+class CharacterTokenizer(Tokenizer):
+    """One token a character.
+
+    Args:
+        characters: The characters known, in the order of their ids, from 4 on.
+
+    Example:
+        ```python
+        tokenizer = CharacterTokenizer.train(["3 mar 2027", "4 apr 2028"])
+        tokenizer.decode(tokenizer.encode("3 apr 2027"))  # "3 apr 2027"
+        ```
+    """
+
+    kind = "character"
+
+    def __init__(self, characters: str):
+        if not isinstance(characters, str) or not characters:
+            raise ValueError(
+                "`characters` must be a string of at least one character; "
+                "`CharacterTokenizer.train(texts)` finds those of a corpus. "
+                f"Received: characters={characters!r}"
+            )
+        if len(set(characters)) != len(characters):
+            raise ValueError(
+                "`characters` must not repeat a character. "
+                f"Received: characters={characters!r}"
+            )
+        self.pieces = SPECIAL_PIECES + tuple(characters)
+        # From the characters alone: "<pad>" in a text is five characters.
+        self._ids = {c: i for i, c in enumerate(characters, len(SPECIAL_PIECES))}
+
+    @classmethod
+    def train(cls, texts: Iterable[str]) -> "CharacterTokenizer":
+        """Makes a tokenizer that knows every character of a corpus."""
+        return cls("".join(sorted(set().union(*_corpus(texts)))))
+
+    def encode(self, text: str) -> list[int]:
+        """Returns one id a character, with neither start nor end."""
+        return [self._ids.get(c, self.unknown_token_id) for c in text]
+
+    def _join(self, ids: list[int]) -> str:
+        return "".join(self.pieces[index] for index in ids)
+
+    def _state(self) -> str:
+        return "".join(self.pieces[len(SPECIAL_PIECES) :])
+
+
+class SubwordTokenizer(Tokenizer):
+    """Byte-pair encoding: frequent words are one token, rare ones are spelt.
+
+    Text is brought to Unicode NFC and runs of blanks become one space; but for that,
+    `decode` undoes `encode` wherever the alphabet of the corpus suffices. Words are
+    cut at blanks and punctuation, and a piece that begins a word begins with "▁".
+
+    Needs the extra `text`.
+
+    Args:
+        model: The tokenizer in the JSON of the `tokenizers` library, as a dictionary.
+
+    Example:
+        ```python
+        tokenizer = SubwordTokenizer.train(texts, vocabulary_size=8000)
+        tokenizer.tokens(tokenizer.encode("weiße Männer."))  # ["▁weiße", …, "."]
+        ```
+
+    Reference:
+        Sennrich et al., "Neural Machine Translation of Rare Words with Subword
+        Units", 2016, arXiv:1508.07909.
+    """
+
+    kind = "subword"
+
+    def __init__(self, model: dict[str, Any]):
+        library = _tokenizers_library()
+        try:
+            self._model = library.Tokenizer.from_str(json.dumps(model))
+        except Exception as error:  # The library raises bare `Exception`.
+            raise ValueError(
+                "`model` must be a tokenizer in the JSON of the `tokenizers` library. "
+                f"Received: {error}"
+            ) from error
+        # "<end>" in a text is five characters; this is no part of the JSON.
+        self._model.encode_special_tokens = True
+        size = self._model.get_vocab_size()
+        self.pieces = tuple(self._model.id_to_token(index) for index in range(size))
+        if self.pieces[: len(SPECIAL_PIECES)] != SPECIAL_PIECES:
+            raise ValueError(
+                f"`model` must have the pieces {SPECIAL_PIECES} first; "
+                "`SubwordTokenizer.train(texts)` makes such. "
+                f"Received: {self.pieces[: len(SPECIAL_PIECES)]}"
+            )
+
+    @classmethod
+    def train(
+        cls, texts: Iterable[str], vocabulary_size: int = 8000
+    ) -> "SubwordTokenizer":
+        """Learns the pieces of a corpus.
+
+        Args:
+            texts: The corpus. For one vocabulary of two languages, pass both.
+            vocabulary_size: Most ids wanted; a small corpus gives fewer. Where it is
+                less than the alphabet, the rarest characters become unknown.
+        """
+        check_positive("vocabulary_size", vocabulary_size)
+        alphabet_size = vocabulary_size - len(SPECIAL_PIECES)
+        if alphabet_size < 1:
+            raise ValueError(
+                f"`vocabulary_size` must be more than {len(SPECIAL_PIECES)}, the "
+                "number of special ids. Received: "
+                f"vocabulary_size={vocabulary_size}"
+            )
+        library = _tokenizers_library()
+        normalizers, splitters = library.normalizers, library.pre_tokenizers
+        model = library.Tokenizer(library.models.BPE(unk_token="<unk>"))
+        model.normalizer = normalizers.Sequence(
+            [
+                normalizers.NFC(),
+                normalizers.Replace(library.Regex(r"\s+"), " "),
+                normalizers.Strip(),
+            ]
+        )
+        model.pre_tokenizer = splitters.Sequence(
+            [splitters.Metaspace(), splitters.Punctuation()]
+        )
+        model.decoder = library.decoders.Metaspace()
+        trainer = library.trainers.BpeTrainer(
+            vocab_size=vocabulary_size,
+            special_tokens=list(SPECIAL_PIECES),
+            # Without it the alphabet alone may be larger than the vocabulary.
+            limit_alphabet=alphabet_size,
+            show_progress=False,
+        )
+        model.train_from_iterator(_corpus(texts), trainer)
+        return cls(json.loads(model.to_str()))
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of a text, with neither start nor end."""
+        return self._model.encode(text).ids
+
+    def _join(self, ids: list[int]) -> str:
+        return self._model.decode(ids).strip()
+
+    def _state(self) -> dict[str, Any]:
+        return json.loads(self._model.to_str())
+
+
+def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
+    """Reads a tokenizer that `save` wrote.
+
+    Raises:
+        ValueError: If there is no such file, or it is not a tokenizer.
+    """
+    if not Path(path).is_file():
+        raise ValueError(
+            "`path` must be a file that `Tokenizer.save` wrote; there is none. "
+            f"Received: path={str(path)!r}"
+        )
+    parsed = _parse(Path(path).read_bytes())
+    if parsed is None:
+        raise ValueError(
+            "`path` must be a file that `Tokenizer.save` wrote; this one is something "
+            f"else. Received: path={str(path)!r}"
+        )
+    kind, state = parsed
+    return kind(state)
+
+
+def _parse(content: bytes) -> tuple[Callable[[Any], Tokenizer], Any] | None:
+    """The class and its argument, or None for a file of something else."""
+    kinds = {each.kind: each for each in (CharacterTokenizer, SubwordTokenizer)}
+    try:
+        fields = json.loads(content)
+        known = fields["format"] == FORMAT
+        return (kinds[fields["kind"]], fields["state"]) if known else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _corpus(texts: Iterable[str]) -> list[str]:
+    check_texts(texts)
+    corpus = [text for text in texts if text.strip()]
+    if not corpus:
+        raise ValueError(
+            "`texts` must have at least one text that is not blank, to learn the "
+            "vocabulary from. Received: no text"
+        )
+    return corpus
+
+
+def _tokenizers_library():
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise ImportError(
+            'Subwords need the `tokenizers` library: pip install "keras-attn[text]"'
+        ) from error
+    return tokenizers

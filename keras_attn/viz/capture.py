@@ -1,0 +1,65 @@
+"""Running a model once, with somebody looking."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from keras_attn.layers.recorder import record_attention_scores
+
+
+def capture_attention(model: keras.Model, inputs) -> dict[str, np.ndarray]:
+    """Runs a model on `inputs` and returns what its layers attended to.
+
+    The model need not be rebuilt or told: a compiled, fitted or loaded one will do,
+    of any precision. Weights, metrics and random generators stay as they are.
+
+    Args:
+        model: A Keras model with at least one attention layer of keras_attn.
+        inputs: What the model is called with: an array, or a list or dictionary of
+            arrays, batch first.
+
+    Returns:
+        The path of each attention layer to its scores, (B, heads, T, S), float32
+        probabilities, in the order in which the layers were called. A layer called
+        again gets `path:1`, `path:2`, …
+
+    Raises:
+        TypeError: If `model` is not a Keras model.
+        ValueError: If nothing was recorded, or `inputs` are symbols; and whatever
+            the model itself has to say against `inputs`.
+
+    Example:
+        ```python
+        scores = capture_attention(model, {"token_ids": ids, ...})
+        plot_alignment(scores["decoder_attention"][0], source, target)
+        ```
+    """
+    if not isinstance(model, keras.Model):
+        raise TypeError(
+            f"`model` must be a `keras.Model`. Received: model={model!r} "
+            f"of type {type(model).__name__}"
+        )
+    symbols = any(map(keras.backend.is_keras_tensor, keras.tree.flatten(inputs)))
+    if symbols or tf.inside_function():
+        raise ValueError(
+            "`inputs` must be values, neither `keras.Input` nor the symbols of a "
+            "compiled function; call `capture_attention` outside of `tf.function`. "
+            f"Received: inputs={inputs!r}"
+        )
+    if not model.built:
+        # Building calls the layers once with symbols, which are not to be recorded.
+        model(inputs, training=False)
+    with record_attention_scores() as recorded:
+        model(inputs, training=False)
+    if not recorded:
+        raise ValueError(
+            "`model` must have an attention layer of `keras_attn.layers`; no layer "
+            "handed over its scores. Keras' own attention layers do not. "
+            f"Received: model={model.name!r} with the layers "
+            f"{[layer.name for layer in model.layers]}"
+        )
+    return {
+        path: np.asarray(ops.convert_to_numpy(ops.cast(scores, "float32")))
+        for path, scores in recorded.items()
+    }

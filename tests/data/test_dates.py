@@ -1,0 +1,145 @@
+import datetime
+import re
+import time
+
+import pytest
+
+from keras_attn.data import dates as dates_module
+from keras_attn.data import make_dates, split_dates
+
+MONTHS = (
+    "january february march april may june "
+    "july august september october november december"
+).split()
+WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
+
+
+def test_the_same_seed_gives_the_same_dates_in_every_run():
+    assert make_dates(101, seed=7) == make_dates(101, seed=7)
+    assert make_dates(101, seed=7) != make_dates(101, seed=8)
+    # Written down once: a change of the draw is a change of every published number.
+    assert make_dates(5, seed=3) == [
+        ("1985/05/25, A SATURDAY", "1985-05-25"),
+        ("dated 2070/02/13", "2070-02-13"),
+        ("the twenty-second of may 2068, a tuesday", "2068-05-22"),
+        ("ON 04.10.2068, A THURSDAY", "2068-10-04"),
+        ("Nineteenth January 1954 (tue)", "1954-01-19"),
+    ]
+
+
+def test_targets_are_iso_dates_of_two_centuries():
+    years = {
+        datetime.date.fromisoformat(target).year for _, target in make_dates(5003, 1)
+    }
+    assert min(years) == 1900
+    assert max(years) == 2099
+
+
+def test_every_weekday_is_the_right_one():
+    checked = 0
+    for source, target in make_dates(2003, seed=2):
+        day = datetime.date.fromisoformat(target).weekday()
+        for word in re.findall(r"[a-z]+", source.lower()):
+            for index, weekday in enumerate(WEEKDAYS):
+                if word in (weekday, weekday[:3]):
+                    assert index == day, (source, target)
+                    checked += 1
+    assert checked > 1000
+
+
+def test_every_month_is_the_right_one():
+    for source, target in make_dates(2003, seed=2):
+        month = MONTHS[int(target[5:7]) - 1]
+        words = re.findall(r"[a-z]+", source.lower())
+        named = [m for m in MONTHS if m in words or m[:3] in words]
+        assert named in ([month], []), (source, target)
+
+
+@pytest.mark.parametrize("template", dates_module.FORMATS)
+def test_every_format_tells_all_days_apart(template):
+    days = [
+        datetime.date(year, month, day)
+        for year in (1900, 1905, 1987, 2000, 2003, 2010, 2099)
+        for month in range(1, 13)
+        for day in range(1, 29)
+    ]
+    written = {template.format_map(dates_module._words(day)) for day in days}
+    assert len(written) == len(days)
+
+
+def test_there_is_variety():
+    sources = [source for source, _ in make_dates(1009, seed=5)]
+    assert len(dates_module.FORMATS) >= 12
+    for pattern in (
+        r"\bthe third of",
+        r"twenty-first",
+        r"3rd",
+        r"TWENTY",
+        r"^On ",
+        r"the day of",
+        r", a (mon|tues|wednes)day",
+        r"^(mon|tue|wed) ",
+        r"nineteen \w+",
+        r"two thousand",
+        r"\d\d\.\d\d\.\d{4}",
+        r"\d{4}/\d\d/\d\d",
+    ):
+        assert any(re.search(pattern, source) for source in sources), pattern
+
+
+@pytest.mark.parametrize(
+    ("year", "words"),
+    [
+        (1900, "nineteen hundred"),
+        (1905, "nineteen oh five"),
+        (1913, "nineteen thirteen"),
+        (1997, "nineteen ninety-seven"),
+        (2000, "two thousand"),
+        (2009, "two thousand and nine"),
+        (2040, "twenty forty"),
+    ],
+)
+def test_years_are_said_as_people_say_them(year, words):
+    assert dates_module._year_words(year) == words
+
+
+def test_ordinals_of_digits():
+    ordinals = [f"{n}{dates_module._suffix(n)}" for n in (1, 2, 3, 4, 11, 12, 13)]
+    assert ordinals == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th"]
+    assert [f"{n}{dates_module._suffix(n)}" for n in (21, 22, 23, 30, 31)] == [
+        "21st",
+        "22nd",
+        "23rd",
+        "30th",
+        "31st",
+    ]
+
+
+def test_a_split_shares_no_day_and_no_source():
+    train, test = split_dates(train=20_011, test=1_009, seed=11)
+    assert (len(train), len(test)) == (20_011, 1_009)
+    assert not {target for _, target in train} & {target for _, target in test}
+    assert not {source for source, _ in train} & {source for source, _ in test}
+    assert len({target for _, target in test}) == 1_009
+    assert (train, test) == split_dates(train=20_011, test=1_009, seed=11)
+
+
+def test_twenty_thousand_dates_take_less_than_a_second():
+    begin = time.process_time()
+    make_dates(20_000, seed=0)
+    assert time.process_time() - begin < 1.0
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.5, True])
+def test_counts_must_be_positive_integers(count):
+    with pytest.raises(ValueError, match=r"`count` must be .*Received: count="):
+        make_dates(count, seed=0)
+    with pytest.raises(ValueError, match=r"`train` must be .*Received: train="):
+        split_dates(count, 3, seed=0)
+    with pytest.raises(ValueError, match=r"`test` must be .*Received: test="):
+        split_dates(3, count, seed=0)
+
+
+def test_a_test_set_of_nearly_all_days_is_refused():
+    with pytest.raises(ValueError, match=r"`test` must be at most 36524.*test=36525"):
+        split_dates(3, 36525, seed=0)

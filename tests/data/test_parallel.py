@@ -1,0 +1,268 @@
+import gzip
+import os
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attn.data import (
+    CharacterTokenizer,
+    SubwordTokenizer,
+    load_multi30k,
+    parallel_dataset,
+    read_parallel,
+)
+
+SOURCES = ["a", "abcde", "", "abc", "ab", "abcdefghijk", "abcd"]
+TARGETS = ["xy", "", "xyzxyzxyz", "x", "xyz", "xxxxx", "zyx"]
+SOURCE = CharacterTokenizer.train(SOURCES)
+TARGET = CharacterTokenizer.train(TARGETS)
+
+
+def batches(**options):
+    options = {"batch_size": 3, "max_length": 97, **options}
+    return parallel_dataset(SOURCES, TARGETS, SOURCE, TARGET, **options)
+
+
+def texts(dataset):
+    """The pairs, as text, batch by batch."""
+    return [
+        list(
+            zip(
+                SOURCE.decode_batch(inputs["token_ids"].numpy()),
+                TARGET.decode_batch(labels.numpy()),
+                strict=True,
+            )
+        )
+        for inputs, labels, _ in dataset
+    ]
+
+
+def test_a_batch_in_full():
+    inputs, labels, weights = next(iter(batches(pad_to_multiple_of=1)))
+    a, b, c, d, e = (SOURCE.encode(letter)[0] for letter in "abcde")
+    x, y, z = (TARGET.encode(letter)[0] for letter in "xyz")
+    np.testing.assert_array_equal(
+        inputs["token_ids"], [[a, 0, 0, 0, 0], [a, b, c, d, e], [0, 0, 0, 0, 0]]
+    )
+    np.testing.assert_array_equal(
+        inputs["padding_mask"], inputs["token_ids"].numpy() != 0
+    )
+    np.testing.assert_array_equal(
+        inputs["decoder_token_ids"],
+        [[1, x, y] + [0] * 7, [1] + [0] * 9, [1, x, y, z, x, y, z, x, y, z]],
+    )
+    np.testing.assert_array_equal(
+        labels, [[x, y, 2] + [0] * 7, [2] + [0] * 9, [x, y, z, x, y, z, x, y, z, 2]]
+    )
+    np.testing.assert_array_equal(weights, [[1] * 3 + [0] * 7, [1] + [0] * 9, [1] * 10])
+    assert set(inputs) == {"token_ids", "padding_mask", "decoder_token_ids"}
+    assert inputs["token_ids"].dtype == "int32"
+    assert inputs["decoder_token_ids"].dtype == "int32"
+    assert inputs["padding_mask"].dtype == "bool"
+    assert labels.dtype == "int32"
+    assert weights.dtype == "float32"
+
+
+def test_unshuffled_pairs_keep_their_order_and_none_is_lost():
+    dataset = batches()
+    assert texts(dataset) == [
+        list(zip(SOURCES[i : i + 3], TARGETS[i : i + 3], strict=True))
+        for i in (0, 3, 6)
+    ]
+    assert dataset.cardinality() == 3
+
+
+def test_lengths_are_multiples_up_to_the_limit():
+    widths = [
+        (inputs["token_ids"].shape[1], labels.shape[1])
+        for inputs, labels, _ in batches(pad_to_multiple_of=7, max_length=11)
+    ]
+    assert widths == [(7, 11), (11, 7), (7, 7)]
+
+
+def test_a_cut_target_has_no_end():
+    inputs, labels, _ = next(iter(batches(max_length=5)))
+    assert inputs["token_ids"].shape == labels.shape == (3, 5)
+    assert 2 in labels.numpy()[0]
+    assert 2 not in labels.numpy()[2]
+    assert TARGET.decode(inputs["decoder_token_ids"].numpy()[2]) == "xyzx"
+
+
+def test_a_batch_of_empty_sources_has_a_width():
+    dataset = parallel_dataset(
+        ["", ""], ["", ""], SOURCE, TARGET, batch_size=2, max_length=5
+    )
+    inputs, labels, _ = next(iter(dataset))
+    assert inputs["token_ids"].shape == (2, 5)
+    assert not inputs["padding_mask"].numpy().any()
+    assert labels.numpy()[:, 0].tolist() == [2, 2]
+
+
+def test_shuffling_is_new_each_epoch_and_alike_in_each_run():
+    one, two = batches(shuffle_seed=5), batches(shuffle_seed=5)
+    first, second = texts(one), texts(one)
+    assert first != second
+    assert [first, second] == [texts(two), texts(two)]
+    assert first != texts(batches(shuffle_seed=6))
+    everything = sorted(zip(SOURCES, TARGETS, strict=True))
+    for epoch in (first, second):
+        assert sorted(pair for batch in epoch for pair in batch) == everything
+
+
+@pytest.mark.parametrize("drop_remainder", [False, True])
+def test_buckets_hold_pairs_of_like_length(drop_remainder):
+    dataset = batches(
+        bucket_boundaries=(4, 7), batch_size=2, drop_remainder=drop_remainder
+    )
+    # By the longer side, the end token of the target counted.
+    expected = [["", "abcdefghijk"], ["a", "abc"], ["abcde", "ab"], ["abcd"]]
+    got = [[source for source, _ in batch] for batch in texts(dataset)]
+    assert sorted(got) == sorted(expected[: 3 if drop_remainder else 4])
+    assert dataset.cardinality() == len(got)
+
+
+def test_it_fits_a_keras_model():
+    tokens = keras.Input((None,), dtype="int32", name="decoder_token_ids")
+    embedded = keras.layers.Embedding(TARGET.vocabulary_size, 5)(tokens)
+    source = keras.Input((None,), dtype="int32", name="token_ids")
+    mask = keras.Input((None,), dtype="bool", name="padding_mask")
+    weights = keras.ops.cast(mask, "float32")
+    length = keras.ops.sum(weights * keras.ops.cast(source, "float32"), axis=1)
+    outputs = embedded + length[:, None, None]
+    outputs = keras.layers.Dense(TARGET.vocabulary_size)(outputs)
+    model = keras.Model(
+        {"token_ids": source, "padding_mask": mask, "decoder_token_ids": tokens},
+        outputs,
+    )
+    model.compile(
+        "adam",
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=False,
+    )
+    # `shuffle=False`: Keras warns that it leaves the order of a dataset alone.
+    history = model.fit(batches(shuffle_seed=0), epochs=2, verbose=0, shuffle=False)
+    assert np.isfinite(history.history["loss"]).all()
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "received"),
+    [([], [], "0 sources, 0 targets"), (["a"], ["x", "y"], "1 sources, 2 targets")],
+)
+def test_sources_and_targets_must_be_equally_many(sources, targets, received):
+    with pytest.raises(ValueError, match=f"must be equally many.*{received}"):
+        parallel_dataset(sources, targets, SOURCE, TARGET, batch_size=2, max_length=5)
+
+
+@pytest.mark.parametrize("name", ["batch_size", "max_length", "pad_to_multiple_of"])
+def test_sizes_must_be_positive(name):
+    with pytest.raises(ValueError, match=f"`{name}` must be .*{name}=0"):
+        batches(**{name: 0})
+
+
+@pytest.mark.parametrize("boundaries", [(5, 3), (3, 3)])
+def test_boundaries_must_ascend(boundaries):
+    with pytest.raises(ValueError, match="`bucket_boundaries` must ascend.*Received"):
+        batches(bucket_boundaries=boundaries)
+
+
+def test_boundaries_must_be_positive():
+    with pytest.raises(ValueError, match="`bucket_boundaries` must be .*=-3"):
+        batches(bucket_boundaries=(-3, 5))
+
+
+def write(path: Path, lines: list[str]) -> Path:
+    content = "\n".join(lines).encode() + b"\n"
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+def test_plain_and_gzip_files_are_read(tmp_path):
+    # U+2028 and U+0085 end a line for `str.splitlines`, but not in a corpus.
+    sources = ["a b\u2028c", "", "Büsche\x85.", "d"]
+    targets = ["1 2 3", "4", "5", "6 7"]
+    plain = write(tmp_path / "a.en", [sources[0] + " \r", *sources[1:]])
+    packed = write(tmp_path / "a.de.gz", targets)
+    assert read_parallel(plain, packed) == (sources, targets)
+    kept = read_parallel(plain, packed, max_words=2)
+    assert kept == (sources[1:], targets[1:])
+
+
+def test_the_last_newline_may_be_missing(tmp_path):
+    (tmp_path / "a").write_bytes(b"x\ny")
+    (tmp_path / "b").write_bytes(b"1\n2\n")
+    assert read_parallel(tmp_path / "a", tmp_path / "b") == (["x", "y"], ["1", "2"])
+
+
+def test_files_of_different_length_are_refused(tmp_path):
+    one, two = write(tmp_path / "a", ["x"] * 5), write(tmp_path / "b", ["y"] * 7)
+    with pytest.raises(ValueError, match=r"same number.*5 lines in .*a', 7 lines in"):
+        read_parallel(one, two)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    one = write(tmp_path / "a", ["x"])
+    with pytest.raises(ValueError, match=r"`target_path` must be a file.*none\.de"):
+        read_parallel(one, tmp_path / "none.de")
+    with pytest.raises(ValueError, match=r"`source_path` must be a file.*none\.de"):
+        read_parallel(tmp_path / "none.de", one)
+
+
+def test_a_line_that_is_not_utf8_is_named(tmp_path):
+    one = write(tmp_path / "a", ["x"] * 3)
+    two = tmp_path / "b"
+    two.write_bytes(b"ok\nok\nB\xfcsche\n")
+    match = r"`target_path` must be UTF-8.*line 3 is not.*byte 1.*b'"
+    with pytest.raises(ValueError, match=match):
+        read_parallel(one, two)
+
+
+@pytest.mark.parametrize("content", [b"plain text", gzip.compress(b"x" * 997)[:-11]])
+def test_a_broken_gzip_file_is_refused(tmp_path, content):
+    path = tmp_path / "a.gz"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"`source_path` must be a whole gzip file"):
+        read_parallel(path, path)
+
+
+def test_max_words_must_be_positive(tmp_path):
+    one = write(tmp_path / "a", ["x"])
+    with pytest.raises(ValueError, match="`max_words` must be .*max_words=0"):
+        read_parallel(one, one, max_words=0)
+
+
+def test_multi30k_is_found_by_folder_and_by_environment(tmp_path, monkeypatch):
+    folder = tmp_path / "multi30k"
+    folder.mkdir()
+    write(folder / "train.en.gz", ["a dog"])
+    write(folder / "train.de", ["ein Hund"])
+    expected = (["a dog"], ["ein Hund"])
+    assert load_multi30k(folder) == expected
+    monkeypatch.setenv("KERAS_ATTN_DATA", str(tmp_path))
+    assert load_multi30k() == expected
+    swapped = load_multi30k(source_language="de", target_language="en")
+    assert swapped == expected[::-1]
+
+
+def test_multi30k_says_where_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.delenv("KERAS_ATTN_DATA", raising=False)
+    with pytest.raises(ValueError, match=r"`KERAS_ATTN_DATA` is not set.*multi30k/"):
+        load_multi30k()
+    match = r"folder with `val\.en\.gz` or `val\.en`.*multi30k/dataset.*data_dir="
+    with pytest.raises(ValueError, match=match):
+        load_multi30k(tmp_path, "val")
+
+
+@pytest.mark.data
+@pytest.mark.skipif(
+    "KERAS_ATTN_DATA" not in os.environ, reason="KERAS_ATTN_DATA is not set"
+)
+def test_real_multi30k_comes_back_from_subwords():
+    sources, targets = load_multi30k()
+    assert len(sources) == len(targets) == 29_000
+    assert len(load_multi30k(split="val")[0]) == 1_014
+    tokenizer = SubwordTokenizer.train(targets, vocabulary_size=8000)
+    assert tokenizer.vocabulary_size == 8000
+    for text in targets[:1009]:
+        assert tokenizer.decode(tokenizer.encode(text)) == " ".join(text.split())

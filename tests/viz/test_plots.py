@@ -1,0 +1,181 @@
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from keras_attn.viz import labels, plot_alignment, save_figure
+from keras_attn.viz.plots import figure_to_array
+
+SOURCE = ["Das", "ist", "ein", "Haus", "."]
+TARGET = ["This", "is", "<end>"]
+
+
+def soft(*shape):
+    scores = np.random.default_rng(0).random(shape).astype("float32")
+    return scores / scores.sum(-1, keepdims=True)
+
+
+def panels(figure):
+    return [ax for ax in figure.axes if ax.images]
+
+
+def ticks(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+def test_rows_are_targets_and_columns_are_sources():
+    scores = soft(7, 11)
+    figure = plot_alignment(scores, SOURCE, TARGET, title="one $ and $ two")
+    (panel,) = panels(figure)
+    # Trimmed to the tokens.
+    np.testing.assert_array_equal(panel.images[0].get_array(), scores[:3, :5])
+    assert ticks(panel.xaxis) == SOURCE
+    assert ticks(panel.yaxis) == TARGET
+    assert panel.get_aspect() == 1.0
+    # The first target is at the top, the source above it.
+    assert panel.yaxis_inverted()
+    assert panel.xaxis.get_tick_params()["labeltop"]
+    assert not panel.xaxis.get_tick_params()["labelbottom"]
+    assert {label.get_rotation() for label in panel.get_xticklabels()} == {90.0}
+    assert figure.get_suptitle() == "one $ and $ two"
+
+
+def test_the_colour_bar_says_what_it_shows_from_0_to_1():
+    figure = plot_alignment(soft(3, 5) * 0.1, SOURCE, TARGET)
+    assert panels(figure)[0].images[0].get_clim() == (0.0, 1.0)
+    (bar,) = (ax for ax in figure.axes if not ax.images)
+    assert bar.get_ylabel() == "attention weight (probability)"
+
+
+@pytest.mark.parametrize(
+    ("heads", "rows", "columns"),
+    [(1, 1, 1), (2, 1, 2), (3, 1, 3), (5, 2, 3), (7, 2, 4), (8, 2, 4), (13, 5, 3)],
+)
+def test_one_panel_a_head(heads, rows, columns):
+    scores = soft(heads, 3, 5)
+    figure = plot_alignment(scores, SOURCE, TARGET)
+    drawn = panels(figure)
+    assert len(drawn) == heads
+    assert drawn[0].get_subplotspec().get_gridspec().get_geometry() == (rows, columns)
+    for head, panel in enumerate(drawn):
+        np.testing.assert_array_equal(panel.images[0].get_array(), scores[head])
+        assert panel.get_xlabel() == (f"head {head}" if heads > 1 else "")
+        first = head % columns == 0
+        assert panel.yaxis.get_tick_params()["labelleft"] == first
+
+
+def test_characters_stand_upright_and_spaces_are_seen():
+    figure = plot_alignment(soft(3, 4), list("a b."), ["x\n", "é", "\t"])
+    (panel,) = panels(figure)
+    assert ticks(panel.xaxis) == ["a", "␣", "b", "."]
+    assert ticks(panel.yaxis) == ["x\\n", "é", "\\t"]
+    assert {label.get_rotation() for label in panel.get_xticklabels()} == {0.0}
+
+
+def test_letters_shrink_with_the_cells():
+    small = plot_alignment(soft(3, 211), ["w"] * 211, TARGET)
+    large = plot_alignment(soft(3, 5), SOURCE, TARGET)
+    sizes = [panels(f)[0].get_xticklabels()[0].get_fontsize() for f in (small, large)]
+    assert 4.0 <= sizes[0] < sizes[1] <= 10.0
+    assert small.get_size_inches()[0] < 25
+
+
+def test_texts_are_never_mathematics_and_no_glyph_is_missing():
+    # pytest turns the warnings of matplotlib, if any, into errors.
+    source = ["$5", "$6_x", "漢字", "▁Büsche", "\U0001f9ff", "\u200d"]
+    figure = plot_alignment(soft(3, 6), source, TARGET, title="漢 $x_$ \x00")
+    assert figure_to_array(figure).std() > 0
+
+
+def test_what_cannot_be_drawn_is_shown_as_something_else(monkeypatch):
+    assert labels.readable("a \x07é") == "a␣\\x07é"
+    assert labels.drawable("a \U0010fffd") == "a \\U0010fffd"
+    monkeypatch.setattr(labels, "_fonts", lambda: [])
+    assert labels._drawable.__wrapped__("a") == "□"
+
+
+def test_an_axes_may_be_given():
+    figure = Figure()
+    left, right = figure.subplots(1, 2)
+    out = plot_alignment(soft(1, 3, 5), SOURCE, TARGET, title="$ here", ax=right)
+    assert out is figure
+    assert not left.images
+    assert len(right.images) == 1
+    assert right.get_title() == "$ here"
+    assert len(figure.axes) == 2
+    assert figure_to_array(figure).std() > 0
+
+
+def test_an_axes_holds_one_head():
+    ax = Figure().subplots()
+    with pytest.raises(ValueError, match="one panel. Received: scores of 2 heads"):
+        plot_alignment(soft(2, 3, 5), SOURCE, TARGET, ax=ax)
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 3, 5, 7), (0, 5)])
+def test_scores_of_another_shape_are_refused(shape):
+    with pytest.raises(ValueError, match=r"`scores` must have the shape \(T, S\) or"):
+        plot_alignment(np.zeros(shape), SOURCE, TARGET)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_scores_must_be_finite(bad):
+    scores = soft(3, 5)
+    scores[1, 2] = bad
+    with pytest.raises(ValueError, match="`scores` must be finite.*1 of 15"):
+        plot_alignment(scores, SOURCE, TARGET)
+
+
+@pytest.mark.parametrize("bad", [-0.5, 1.5])
+def test_scores_must_be_probabilities(bad):
+    scores = soft(3, 5)
+    scores[1, 2] = bad
+    with pytest.raises(ValueError, match=r"`scores` must be probabilities in \[0, 1\]"):
+        plot_alignment(scores, SOURCE, TARGET)
+
+
+def test_rounded_probabilities_are_welcome():
+    plot_alignment(np.full((3, 5), 1.004), SOURCE, TARGET)
+
+
+@pytest.mark.parametrize("tokens", [["w"] * 6, [], "Haus"])
+def test_tokens_must_fit_the_scores(tokens):
+    with pytest.raises(ValueError, match="`source_tokens` must be a list of 1 to 5"):
+        plot_alignment(soft(3, 5), tokens, TARGET)
+    with pytest.raises(ValueError, match="`target_tokens` must be a list of 1 to 3"):
+        plot_alignment(soft(3, 7), SOURCE, tokens)
+
+
+def test_a_figure_is_saved_by_its_suffix_and_nothing_is_left_beside(tmp_path):
+    figure = plot_alignment(soft(3, 5), SOURCE, TARGET)
+    heads = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
+    for suffix, head in heads.items():
+        path = tmp_path / "new" / f"figure.{suffix}"
+        save_figure(figure, path)
+        assert path.read_bytes().startswith(head)
+    assert len(list((tmp_path / "new").iterdir())) == 3
+
+
+@pytest.mark.parametrize("name", ["figure", "figure.bmpx"])
+def test_an_unknown_suffix_is_refused(tmp_path, name):
+    figure = plot_alignment(soft(3, 5), SOURCE, TARGET)
+    with pytest.raises(ValueError, match=rf"`path` must end in one of .*png.*{name}'"):
+        save_figure(figure, tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_pixels_are_red_green_and_blue():
+    figure = Figure(figsize=(3, 2), dpi=50, facecolor=(1.0, 0.0, 0.2))
+    canvas = figure.canvas
+    pixels = figure_to_array(figure)
+    assert pixels.dtype == np.uint8
+    assert pixels.shape == (100, 150, 3)
+    assert (pixels == [255, 0, 51]).all()
+    assert figure.canvas is canvas
+
+
+def test_pyplot_is_not_needed():
+    figure_to_array(plot_alignment(soft(3, 5), SOURCE, TARGET))
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    assert pyplot is None or not pyplot.get_fignums()
