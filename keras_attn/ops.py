@@ -20,16 +20,16 @@ MASKED = -1e9
 def project(inputs, kernel, bias=None):
     """A dense projection, as one product of two matrices.
 
-    Flattening (B, T) first is what makes it fast: a batched product with a matrix
+    Flattening the rest first is what makes it fast: a batched product with a matrix
     that every batch shares is a sixth slower on a CPU (TensorFlow 2.21).
 
     Args:
-        inputs: (B, T, D).
+        inputs: (..., D).
         kernel: (D, E).
         bias: (E,), or None.
 
     Returns:
-        (B, T, E).
+        (..., E).
     """
     shape = ops.shape(inputs)
     outputs = ops.matmul(ops.reshape(inputs, (-1, shape[-1])), kernel)
@@ -71,7 +71,7 @@ def additive_scores(query, key, weight):
         Scores, (B, T, S).
     """
     hidden = ops.tanh(ops.add(ops.expand_dims(query, 2), ops.expand_dims(key, 1)))
-    return ops.squeeze(ops.matmul(hidden, weight), -1)  # (B, T, S, D) · (D, 1)
+    return ops.squeeze(project(hidden, weight), -1)
 
 
 def attention_weights(scores, mask=None, bias=None):

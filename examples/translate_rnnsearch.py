@@ -1,0 +1,108 @@
+"""RNNsearch (Bahdanau et al. 2015) translates captions from English to German."""
+
+import argparse
+import time
+from pathlib import Path
+
+import keras
+
+from keras_attn import models
+from keras_attn.data import SubwordTokenizer, load_multi30k
+from keras_attn.decoding import Beam, Greedy
+from keras_attn.training import bleu, fit_translator
+from keras_attn.translator import Translator
+from keras_attn.viz import plot_alignment, save_figure
+
+
+def parse_arguments():
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument(
+        "--data-dir",
+        help="folder of Multi30k; without it, multi30k/ in $KERAS_ATTN_DATA",
+    )
+    parser.add_argument("--run-dir", default="runs/multi30k", help="where it all goes")
+    parser.add_argument("--epochs", type=int, default=10, help="passes over the pairs")
+    parser.add_argument("--batch-size", type=int, default=80, help="pairs a step")
+    parser.add_argument(
+        "--learning-rate", type=float, default=1e-3, help="of Adam, at the start"
+    )
+    parser.add_argument(
+        "--hidden-dim", type=int, default=384, help="units of each GRU; paper: 1000"
+    )
+    parser.add_argument(
+        "--embedding-dim", type=int, default=256, help="of a token; paper: 620"
+    )
+    parser.add_argument(
+        "--vocabulary-size", type=int, default=6000, help="subwords of each language"
+    )
+    parser.add_argument("--dropout", type=float, default=0.2, help="paper: none")
+    parser.add_argument("--limit", type=int, help="only so many pairs, for a quick try")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and order")
+    return parser.parse_args()
+
+
+def main():
+    """Trains, translates the validation captions, draws an alignment."""
+    arguments = parse_arguments()
+    keras.utils.set_random_seed(arguments.seed)
+    run_dir = Path(arguments.run_dir)
+    train = load_multi30k(arguments.data_dir, "train")
+    validation = load_multi30k(arguments.data_dir, "val")
+    if arguments.limit:
+        train = tuple(side[: arguments.limit] for side in train)
+        validation = tuple(side[: arguments.limit] for side in validation)
+
+    tokenizers = [
+        SubwordTokenizer.train(side, vocabulary_size=arguments.vocabulary_size)
+        for side in train
+    ]
+    source_tokenizer, target_tokenizer = tokenizers
+    model = models.create(
+        "rnnsearch_50",
+        source_vocabulary_size=source_tokenizer.vocabulary_size,
+        target_vocabulary_size=target_tokenizer.vocabulary_size,
+        embedding_dim=arguments.embedding_dim,
+        hidden_dim=arguments.hidden_dim,
+        attention_dim=arguments.hidden_dim,
+        maxout_dim=arguments.hidden_dim // 2,
+        dropout=arguments.dropout,
+    )
+    translator = Translator(model, *tokenizers, max_length=50)
+
+    began = time.perf_counter()
+    fit_translator(
+        translator,
+        train,
+        validation,
+        run_dir,
+        epochs=arguments.epochs,
+        batch_size=arguments.batch_size,
+        learning_rate=arguments.learning_rate,
+        score=bleu,
+        score_name="bleu",
+        seed=arguments.seed,
+    )
+    print(f"{model.count_params():,} parameters, {time.perf_counter() - began:.0f} s")
+
+    sources, references = validation
+    for strategy in (Greedy(), Beam(num_beams=4)):
+        began = time.perf_counter()
+        translations = translator.translate(sources, strategy=strategy)
+        seconds = time.perf_counter() - began
+        score = bleu(translations, references)
+        print(f"{strategy}: BLEU {score:.2f}, {len(sources)} captions, {seconds:.1f} s")
+    for source, reference, translation in list(
+        zip(sources, references, translations, strict=True)
+    )[:5]:
+        print(f"\n{source}\n  person  {reference}\n  model   {translation}")
+
+    figure = plot_alignment(*translator.align(sources[0]), title=sources[0])
+    save_figure(figure, run_dir / "alignment.png")
+    print(f"\nAlignment: {run_dir / 'alignment.png'}; tensorboard --logdir {run_dir}")
+
+
+if __name__ == "__main__":
+    main()

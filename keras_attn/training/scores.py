@@ -1,0 +1,38 @@
+"""How good translations are: exact match and BLEU."""
+
+from collections.abc import Sequence
+
+
+def exact_match(translations: Sequence[str], references: Sequence[str]) -> float:
+    """Share of translations that equal their reference to the letter, in [0, 1]."""
+    _check_pairs(translations, references)
+    pairs = zip(translations, references, strict=True)
+    return sum(ours == theirs for ours, theirs in pairs) / len(references)
+
+
+def bleu(translations: Sequence[str], references: Sequence[str]) -> float:
+    """Corpus BLEU with one reference each, in [0, 100], as sacreBLEU counts it.
+
+    Reference:
+        Papineni et al. 2002; Post 2018, "A Call for Clarity in Reporting BLEU Scores"
+        (arXiv:1804.08771).
+
+    Raises:
+        ImportError: without the extra `eval`.
+    """
+    _check_pairs(translations, references)
+    try:
+        import sacrebleu
+    except ImportError as error:
+        raise ImportError(
+            'BLEU needs sacrebleu: pip install "keras-attn[eval]"'
+        ) from error
+    return sacrebleu.corpus_bleu(list(translations), [list(references)]).score
+
+
+def _check_pairs(translations, references):
+    if not references or len(translations) != len(references):
+        raise ValueError(
+            "`translations` and `references` must be equally many, and at least one. "
+            f"Received: {len(translations)} translations, {len(references)} references"
+        )

@@ -1,0 +1,186 @@
+"""Fitting a translator: the run folder, what is watched, and going on after a kill."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from keras_attn.data import parallel_dataset
+from keras_attn.training.scores import exact_match
+from keras_attn.translator import Translator
+from keras_attn.viz.callbacks import AttentionMaps
+
+
+class TranslationScore(keras.callbacks.Callback):
+    """Translates held-out texts after each epoch, and logs how well.
+
+    The score joins the logs of the epoch, and so whatever callback comes behind this
+    one, and goes to TensorBoard with a few of the translations themselves.
+
+    Args:
+        translator: Holds the model that is being fitted.
+        sources: Held-out texts.
+        references: Their translations.
+        score: From translations and references to a number.
+        name: Of the score in the logs.
+        log_dir: Folder of the TensorBoard event file.
+        num_shown: Translations to log as text.
+    """
+
+    def __init__(
+        self,
+        translator: Translator,
+        sources: Sequence[str],
+        references: Sequence[str],
+        *,
+        score: Callable[[Sequence[str], Sequence[str]], float],
+        name: str,
+        log_dir: str | os.PathLike,
+        num_shown: int = 8,
+    ):
+        super().__init__()
+        self.translator = translator
+        self.sources = list(sources)
+        self.references = list(references)
+        self.score = score
+        self.name = name
+        self.log_dir = os.fspath(log_dir)
+        self.num_shown = num_shown
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Translates, scores and logs."""
+        translations = self.translator.translate(self.sources)
+        value = self.score(translations, self.references)
+        if logs is not None:
+            logs[self.name] = value
+        rows = [["source", "reference", "translation"]]
+        rows += list(zip(self.sources, self.references, translations, strict=True))[
+            : self.num_shown
+        ]
+        writer = tf.summary.create_file_writer(self.log_dir)
+        with writer.as_default(step=epoch):
+            tf.summary.scalar(self.name, value)
+            tf.summary.text("translations", tf.constant(rows))
+        writer.close()
+
+
+def fit_translator(
+    translator: Translator,
+    train: tuple[Sequence[str], Sequence[str]],
+    validation: tuple[Sequence[str], Sequence[str]],
+    run_dir: str | os.PathLike,
+    *,
+    epochs: int,
+    batch_size: int = 64,
+    learning_rate: float = 1e-3,
+    score: Callable[[Sequence[str], Sequence[str]], float] = exact_match,
+    score_name: str = "exact_match",
+    num_scored: int = 200,
+    num_drawn: int = 3,
+    seed: int = 0,
+    verbose: str | int = "auto",
+) -> keras.callbacks.History:
+    """Fits a translator by teacher forcing, in a folder that tells how it went.
+
+    Adam with gradients clipped to norm 1 on the mean cross-entropy a target token.
+    The run folder gets, besides the translator itself after every epoch:
+    `history.csv`, a line an epoch; `logs/`, for TensorBoard, with curves, scores,
+    translations and alignment pictures; and, until the run is complete, `backup/`: a
+    run that was killed goes on from its last whole epoch when started again.
+
+    Args:
+        translator: Its model is fitted.
+        train: Sources and targets.
+        validation: Held-out sources and targets.
+        run_dir: Made if it is missing.
+        epochs: Passes over the training pairs.
+        batch_size: Pairs a step.
+        learning_rate: Of Adam, falling to zero along a cosine.
+        score: What held-out translations are judged by.
+        score_name: Its name in the logs.
+        num_scored: Validation texts translated after each epoch.
+        num_drawn: Validation texts whose alignment is drawn.
+        seed: Of the order of the pairs; `keras.utils.set_random_seed` sets the rest.
+        verbose: Of `model.fit`: a progress bar by default.
+
+    Returns:
+        The Keras `History` of the epochs fitted now.
+    """
+    run_dir = Path(run_dir)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    logs = run_dir / "logs"
+    tokenizers = (translator.source_tokenizer, translator.target_tokenizer)
+    shared = {"batch_size": batch_size, "max_length": translator.max_length}
+    # Batches of texts of like length: what is padded is computed for nothing.
+    boundaries = [
+        length for length in (9, 17, 25, 33, 49, 65) if length < translator.max_length
+    ]
+    train_batches = parallel_dataset(
+        *train, *tokenizers, **shared, bucket_boundaries=boundaries, shuffle_seed=seed
+    )
+    validation_batches = parallel_dataset(
+        *validation, *tokenizers, **shared, bucket_boundaries=boundaries
+    )
+    model = translator.model
+    steps = epochs * int(train_batches.cardinality())
+    model.compile(
+        keras.optimizers.Adam(
+            keras.optimizers.schedules.CosineDecay(learning_rate, steps),
+            global_clipnorm=1.0,
+        ),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        weighted_metrics=["accuracy"],
+        # Each new shape of a batch would be compiled anew; the plain graph is as fast
+        # on a CPU (measured: 115 ms a step either way, after 25 s of compiling).
+        jit_compile=bool(tf.config.list_logical_devices("GPU")),
+    )
+    sources, references = validation
+    callbacks = [
+        keras.callbacks.BackupAndRestore(run_dir / "backup"),
+        TranslationScore(
+            translator,
+            sources[:num_scored],
+            references[:num_scored],
+            score=score,
+            name=score_name,
+            log_dir=logs / "validation",
+        ),
+        _alignment_maps(
+            translator, sources, references, num_drawn, logs / "validation"
+        ),
+        keras.callbacks.TensorBoard(logs, write_graph=False),
+        keras.callbacks.CSVLogger(run_dir / "history.csv", append=True),
+        keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: translator.save(run_dir)
+        ),
+    ]
+    return model.fit(
+        train_batches,
+        validation_data=validation_batches,
+        epochs=epochs,
+        shuffle=False,
+        callbacks=callbacks,
+        verbose=verbose,
+    )
+
+
+def _alignment_maps(translator, sources, references, count, log_dir):
+    """Pictures of the first `count` validation pairs, padded to one batch."""
+    examples = [
+        translator.example(source, reference)
+        for source, reference in zip(sources[:count], references[:count], strict=True)
+    ]
+    inputs = {}
+    for name in examples[0][0]:
+        rows = [example[0][name][0] for example in examples]
+        width = max(map(len, rows))
+        inputs[name] = tf.stack([tf.pad(row, [[0, width - len(row)]]) for row in rows])
+    return AttentionMaps(
+        log_dir,
+        inputs,
+        source_tokens=[example[1] for example in examples],
+        target_tokens=[example[2] for example in examples],
+        max_examples=count,
+    )
