@@ -52,8 +52,10 @@ def main():
     train = load_multi30k(arguments.data_dir, "train")
     validation = load_multi30k(arguments.data_dir, "val")
     if arguments.limit:
-        train = tuple(side[: arguments.limit] for side in train)
-        validation = tuple(side[: arguments.limit] for side in validation)
+        train, validation = (
+            (sources[: arguments.limit], targets[: arguments.limit])
+            for sources, targets in (train, validation)
+        )
 
     tokenizers = [
         SubwordTokenizer.train(side, vocabulary_size=arguments.vocabulary_size)

@@ -10,6 +10,7 @@ probabilities of zero, not NaN.
 
 import math
 
+import keras
 from keras import ops
 
 # Added to a score that must not be seen. Finite, so that no row turns into NaN, and
@@ -94,12 +95,10 @@ def attention_weights(scores, mask=None, bias=None):
     softmax = ops.ones_like if scores.shape[-1] == 1 else ops.softmax
     if mask is None:
         return softmax(scores)
-    mask = ops.cast(mask, "bool")
-    hidden = ops.where(mask, 0.0, MASKED)
-    weights = softmax(ops.add(scores, ops.cast(hidden, scores.dtype)))
+    visible = ops.cast(ops.cast(mask, "bool"), scores.dtype)
+    weights = softmax(ops.add(scores, ops.multiply(ops.subtract(1, visible), MASKED)))
     # Where a whole row is hidden, softmax sees equal scores and spreads itself evenly.
-    visible = ops.any(mask, axis=-1, keepdims=True)
-    return ops.multiply(weights, ops.cast(visible, weights.dtype))
+    return ops.multiply(weights, visible)
 
 
 def scaled_dot_product_attention(
@@ -268,5 +267,5 @@ def maxout(inputs, pieces=2):
 
 
 def _at_least_float32(inputs):
-    is_half = str(inputs.dtype) in ("float16", "bfloat16")
-    return ops.cast(inputs, "float32") if is_half else inputs
+    dtype = keras.backend.standardize_dtype(inputs.dtype)
+    return ops.cast(inputs, "float32") if dtype in ("float16", "bfloat16") else inputs

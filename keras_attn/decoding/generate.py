@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -245,7 +245,7 @@ def _host_while(cond, body, carry):
 class _CompiledLoop(keras.Model):
     """The loop as a Keras model, whose `predict` Keras compiles on every backend."""
 
-    def __init__(self, halves, settings):
+    def __init__(self, halves: _Halves, settings: tuple[Any, int, int, int]):
         super().__init__(name="generate")
         self.halves = halves
         self.settings = settings

@@ -43,7 +43,13 @@ class AttentionRNN(keras.layers.Layer):
 
     Raises:
         TypeError: for a cell or an attention of another kind.
-        ValueError: for a cell with dropout, or an input of another rank.
+        ValueError: for a cell with dropout, an input of another rank, or an
+            `initial_state` without all of the cell's states.
+
+    Masking:
+        A Keras mask that arrives with the memory counts as `memory_padding_mask`. One
+        that arrives with the inputs ends here: padding comes last, so that no real
+        step sees it, and the loss leaves it out.
 
     Example:
         ```python
@@ -57,9 +63,11 @@ class AttentionRNN(keras.layers.Layer):
 
     def __init__(self, cell, attention, **kwargs):
         super().__init__(**kwargs)
-        if not hasattr(cell, "state_size"):
+        self.supports_masking = True
+        stacked = isinstance(cell, keras.layers.StackedRNNCells)
+        if stacked or not hasattr(cell, "state_size"):
             raise TypeError(
-                "`cell` must be a Keras recurrent cell, such as "
+                "`cell` must be a single Keras recurrent cell, such as "
                 f"`keras.layers.GRUCell`. Received: cell={cell!r}"
             )
         if not isinstance(attention, ScoredAttention):
@@ -95,11 +103,22 @@ class AttentionRNN(keras.layers.Layer):
         projected_memory=None,
         return_attention_scores=False,
         training=None,
+        memory_mask=None,
     ):
         check_rank("inputs", inputs, 3, "(batch, length, width)")
         check_rank("memory", memory, 3, "(batch, memory length, width)")
+        first_state = [
+            ops.cast(state, inputs.dtype) for state in _as_list(initial_state)
+        ]
+        if len(first_state) != len(_as_list(self.cell.state_size)):
+            raise ValueError(
+                "`initial_state` must hold one tensor for each state of the cell. "
+                f"Received: {len(first_state)} of "
+                f"{len(_as_list(self.cell.state_size))} states"
+            )
         mask = merge_row_masks(
-            (inputs.shape[0], None, memory.shape[1]), padding_mask=memory_padding_mask
+            (inputs.shape[0], None, memory.shape[1]),
+            {"memory_padding_mask": memory_padding_mask, "memory_mask": memory_mask},
         )
         if projected_memory is None:
             projected_memory = self.attention.project_key(memory)
@@ -108,9 +127,6 @@ class AttentionRNN(keras.layers.Layer):
             return self.attention.attend(queries, memory, projected_memory, mask)
 
         loop_cell = _LookingCell(self.cell, look, memory.shape[-1], training)
-        first_state = [
-            ops.cast(state, inputs.dtype) for state in _as_list(initial_state)
-        ]
         if inputs.shape[1] == 1:
             # One step of incremental decoding: no loop, so nothing that a device has
             # to run as one.
@@ -146,6 +162,9 @@ class AttentionRNN(keras.layers.Layer):
             if return_attention_scores:
                 results["attention_scores"] = scores
         return results
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return None
 
     def get_config(self):
         return {

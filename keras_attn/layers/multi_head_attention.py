@@ -4,6 +4,8 @@ Legend: B batch, T query length, S key length, N heads, G key/value heads,
 H key size of a head, V value size of a head, D width.
 """
 
+import functools
+
 import keras
 from keras import ops
 
@@ -52,7 +54,7 @@ class MultiHeadAttention(keras.layers.Layer):
         key: (B, S, Dk). Default: `value`.
         padding_mask: (B, S), True = a real key.
         attention_mask: (T, S), (B, T, S) or (B, N, T, S), True = attend.
-        attention_bias: Added to the scores, broadcastable to (B, N, T, S).
+        attention_bias: Added to the scores, (B, N, T, S) or 1 along any axis.
         use_causal_mask: Whether query t sees the keys 0 … t alone.
         cache: Keys and values of earlier calls, (B, 2, G, S, H), where V = H.
         cache_index: Position, a scalar integer, at which this call's keys and values
@@ -108,15 +110,20 @@ class MultiHeadAttention(keras.layers.Layer):
         self.supports_masking = True
         self.num_heads = check_positive("num_heads", num_heads)
         self.key_dim = check_positive("key_dim", key_dim)
-        self.value_dim = check_positive("value_dim", value_dim or key_dim)
+        self.value_dim = check_positive(
+            "value_dim", key_dim if value_dim is None else value_dim
+        )
         self.num_key_value_heads = check_positive(
-            "num_key_value_heads", num_key_value_heads or num_heads
+            "num_key_value_heads",
+            num_heads if num_key_value_heads is None else num_key_value_heads,
         )
         if self.num_heads % self.num_key_value_heads:
             raise ValueError(
                 "`num_heads` must be a multiple of `num_key_value_heads`. Received: "
                 f"num_heads={num_heads}, num_key_value_heads={num_key_value_heads}"
             )
+        if output_dim is not None:
+            check_positive("output_dim", output_dim)
         self.output_dim = output_dim
         self.use_bias = use_bias
         self.dropout = check_fraction("dropout", dropout)
@@ -140,8 +147,10 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         self.is_fused = value_shape is None
-        if self.is_fused:
-            self._add_projection("query_key_value", query_shape[-1])
+        if value_shape is None:
+            self._add_projection(
+                "query_key_value", query_shape[-1], self.projection_dims
+            )
         else:
             key_shape = value_shape if key_shape is None else key_shape
             widths = (query_shape[-1], key_shape[-1], value_shape[-1])
@@ -153,13 +162,12 @@ class MultiHeadAttention(keras.layers.Layer):
         merged = self.num_heads * self.value_dim
         self._add_projection("output", merged, (self.output_dim or query_shape[-1],))
 
-    def _add_projection(self, name, input_dim, blocks=None):
+    def _add_projection(self, name, input_dim, blocks):
         """Adds `<name>_kernel` and `<name>_bias`, each block drawn on its own.
 
         Glorot's bounds follow from a kernel's own shape, and one initializer object
         draws the same numbers twice: hence a clone a block.
         """
-        blocks = self.projection_dims if blocks is None else blocks
 
         def draw(shape, dtype):
             kernels = [
@@ -196,37 +204,39 @@ class MultiHeadAttention(keras.layers.Layer):
         return_cache=False,
         return_attention_scores=False,
         training=None,
+        mask=None,
         query_mask=None,
         value_mask=None,
     ):
-        self._check_call(query, value, key, cache, cache_index)
-        reads_cache = cache is not None and cache_index is None
-        if reads_cache:
+        self._check_call(query, value, key, cache, cache_index, return_cache)
+        implied_mask = None  # What is in a cache has no mask of this call's.
+        if cache is not None and cache_index is None:
             queries = split_heads(self._project("query", query), self.num_heads)
+            keys, values = self._read(cache)
         else:
             queries, keys, values = self._project_all(query, value, key)
             if cache is not None:
                 written = ops.stack([keys, values], axis=1)
                 start = (0, 0, 0, cache_index, 0)
                 cache = ops.slice_update(cache, start, ops.cast(written, cache.dtype))
-            elif return_cache:
-                cache = ops.stack([keys, values], axis=1)
-        if cache is not None:
-            keys = ops.cast(cache[:, 0], queries.dtype)
-            values = ops.cast(cache[:, 1], queries.dtype)
-
-        if not reads_cache and cache_index is None:
-            implied = query_mask if value is None else value_mask
-            padding_mask = _both(padding_mask, implied)
+                keys, values = self._read(cache)
+            else:
+                # Keras calls the mask of a lone tensor `mask`, of one among several
+                # `query_mask`.
+                own_mask = query_mask if mask is None else mask
+                implied_mask = own_mask if value is None else value_mask
+                if return_cache:
+                    cache = ops.stack([keys, values], axis=1)
         shape = (query.shape[0], self.num_heads, query.shape[1], keys.shape[2])
         _check_masks(shape, padding_mask, attention_mask, attention_bias)
+        padding_mask = _both(padding_mask, implied_mask)
         causal = None
         if use_causal_mask:
             offset = 0 if cache_index is None else cache_index
             causal = causal_mask(ops.shape(query)[1], ops.shape(keys)[2], offset)
         dropout = None
         if self._dropout is not None and training:
-            dropout = lambda weights: self._dropout(weights, training=True)  # noqa: E731
+            dropout = functools.partial(self._dropout, training=True)
         heads, weights = scaled_dot_product_attention(
             queries,
             keys,
@@ -246,15 +256,26 @@ class MultiHeadAttention(keras.layers.Layer):
             results.append(cache)
         return tuple(results) if len(results) > 1 else results[0]
 
+    def _read(self, cache):
+        """Keys and values, each (B, G, S, H), in the precision of the layer."""
+        cache = ops.cast(cache, self.compute_dtype)
+        return cache[:, 0], cache[:, 1]
+
     def _project(self, name, inputs):
         kernel = getattr(self, f"{name}_kernel")
         return project(inputs, kernel, getattr(self, f"{name}_bias"))
 
     def _project_all(self, query, value, key):
         """Queries (B, N, T, H), keys (B, G, S, H), values (B, G, S, V)."""
+        groups = self.num_key_value_heads
+        heads = (self.num_heads, groups, groups)
         if self.is_fused:
-            q_dim, k_dim, _ = self.projection_dims
             fused = self._project("query_key_value", query)
+            if self.value_dim == self.key_dim:
+                # All heads are transposed at once; then each part lies in one piece.
+                all_heads = split_heads(fused, sum(heads))
+                return ops.split(all_heads, [heads[0], heads[0] + groups], axis=1)
+            q_dim, k_dim, _ = self.projection_dims
             parts = ops.split(fused, [q_dim, q_dim + k_dim], axis=-1)
         else:
             parts = (
@@ -262,11 +283,9 @@ class MultiHeadAttention(keras.layers.Layer):
                 self._project("key", value if key is None else key),
                 self._project("value", value),
             )
-        groups = self.num_key_value_heads
-        heads = (self.num_heads, groups, groups)
         return tuple(split_heads(part, n) for part, n in zip(parts, heads, strict=True))
 
-    def _check_call(self, query, value, key, cache, cache_index):
+    def _check_call(self, query, value, key, cache, cache_index, return_cache):
         check_rank("query", query, 3, "(batch, query length, width)")
         for name, tensor in (("value", value), ("key", key)):
             if tensor is not None:
@@ -284,20 +303,17 @@ class MultiHeadAttention(keras.layers.Layer):
             )
         if cache_index is not None and cache is None:
             raise ValueError("`cache_index` needs a `cache`. Received: cache=None")
+        if (cache is not None or return_cache) and self.value_dim != self.key_dim:
+            raise ValueError(
+                "A `cache` keeps keys and values in one tensor, so they must be "
+                f"equally wide. Received: key_dim={self.key_dim}, "
+                f"value_dim={self.value_dim}"
+            )
         if cache is not None:
-            if self.value_dim != self.key_dim:
-                raise ValueError(
-                    "A `cache` keeps keys and values in one tensor, so they must be "
-                    f"equally wide. Received: key_dim={self.key_dim}, "
-                    f"value_dim={self.value_dim}"
-                )
             meaning = "(batch, 2, key/value heads, length, key_dim)"
             check_rank("cache", cache, 5, meaning)
             expected = (query.shape[0], 2, self.num_key_value_heads, None, self.key_dim)
             check_matches("cache", cache.shape, expected, meaning)
-
-    def compute_mask(self, query, *args, **kwargs):
-        return getattr(query, "_keras_mask", None)
 
     def get_config(self):
         return {

@@ -34,7 +34,7 @@ class SinusoidalPositionEmbedding(keras.layers.Layer):
         The shape of the inputs; with `"concatenate"` the last axis is D + P.
 
     Raises:
-        ValueError: for another rank, or a grid with an odd P.
+        ValueError: for another rank, or a grid with an odd P or with `positions`.
 
     Reference:
         Vaswani et al. 2017, section 3.5 (arXiv:1706.03762).
@@ -53,6 +53,11 @@ class SinusoidalPositionEmbedding(keras.layers.Layer):
     def call(self, inputs, positions=None):
         dim = self.position_dim or inputs.shape[-1]
         if len(inputs.shape) == 4:
+            if positions is not None:
+                raise ValueError(
+                    "`positions` are those of a sequence; a grid numbers its rows and "
+                    f"columns itself. Received: inputs.shape={tuple(inputs.shape)}"
+                )
             if dim % 2:
                 raise ValueError(
                     "A grid needs an even number of position units, half for the row "

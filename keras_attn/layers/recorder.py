@@ -8,20 +8,22 @@ pipeline or another model in another thread is never recorded by accident.
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any
+
+import numpy as np
+from keras import ops
 
 _local = threading.local()
 
 
 @contextlib.contextmanager
-def record_attention_scores() -> Iterator[dict[str, Any]]:
+def record_attention_scores() -> Iterator[dict[str, np.ndarray]]:
     """Collects the scores of every attention layer called in this thread.
 
     Only eager calls are seen: inside a compiled function there is no value yet.
 
     Yields:
         A dictionary that fills up as layers are called: the layer's `path` to its
-        scores, (B, heads, T, S). A layer called again gets `path:1`, `path:2`, …
+        scores, a NumPy array (B, heads, T, S). A layer called again gets `path:1`, `path:2`, …
 
     Example:
         ```python
@@ -43,7 +45,16 @@ def is_recording() -> bool:
 
 
 def record(layer, scores) -> None:
-    """Hands the scores of one call, (B, heads, T, S), to the active recorder."""
+    """Hands the scores of one call, (B, heads, T, S), to the active recorder.
+
+    Args:
+        layer: The layer that attends; its `path` becomes the key.
+        scores: A tensor. It is kept as a NumPy array, or left out if it has no value.
+    """
+    try:
+        scores = ops.convert_to_numpy(scores)
+    except (NotImplementedError, TypeError):
+        return  # A symbol of a function that is being compiled.
     recorded = _local.scores
     key, repeat = layer.path, 0
     while key in recorded:

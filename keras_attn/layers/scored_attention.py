@@ -44,7 +44,7 @@ class ScoredAttention(keras.layers.Layer):
         self.supports_masking = True
 
     @property
-    def projects_key(self):
+    def projects_key(self) -> bool:
         """Whether `project_key` returns something other than the key."""
         return True
 
@@ -89,34 +89,30 @@ class ScoredAttention(keras.layers.Layer):
             projected_key = self.project_key(value if key is None else key)
         mask = merge_row_masks(
             (query.shape[0], query.shape[1], value.shape[1]),
-            padding_mask=padding_mask,
-            attention_mask=attention_mask,
-            value_mask=value_mask,
+            {"padding_mask": padding_mask, "value_mask": value_mask},
+            attention_mask,
         )
         context, weights = self.attend(query, value, projected_key, mask)
         if recorder.is_recording():
             recorder.record(self, ops.expand_dims(weights, 1))
         return (context, weights) if return_attention_scores else context
 
-    def compute_mask(self, query, *args, **kwargs):
-        return getattr(query, "_keras_mask", None)
 
-
-def merge_row_masks(shape, *, padding_mask=None, attention_mask=None, value_mask=None):
+def merge_row_masks(shape, padding_masks, attention_mask=None):
     """All that hides a key from a single-headed query, as one mask.
 
     Args:
         shape: Static (B, T, S), None for an unknown axis.
-        padding_mask: (B, S), True = a real key.
+        padding_masks: The names of masks (B, S), True = a real key, to the masks or
+            None.
         attention_mask: (B, T, S), True = attend.
-        value_mask: (B, S), the mask Keras attached to the values.
 
     Returns:
         Boolean mask, broadcastable to (B, T, S), or None.
     """
     batch, length, keys = shape
     merged = None
-    for name, mask in (("padding_mask", padding_mask), ("value_mask", value_mask)):
+    for name, mask in padding_masks.items():
         if mask is None:
             continue
         check_rank(name, mask, 2, "(batch, key length)")

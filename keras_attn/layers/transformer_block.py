@@ -108,9 +108,6 @@ class _Block(keras.layers.Layer):
         outputs = self.feed_forward(self._before(inputs, norm), training=training)
         return self._after(inputs, outputs, norm, training)
 
-    def compute_mask(self, inputs, *args, **kwargs):
-        return getattr(inputs, "_keras_mask", None)
-
     def get_config(self):
         return {
             **super().get_config(),

@@ -1,5 +1,6 @@
 """Fitting a translator: the run folder, what is watched, and going on after a kill."""
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -111,18 +112,17 @@ def fit_translator(
     run_dir = Path(run_dir)
     run_dir.mkdir(parents=True, exist_ok=True)
     logs = run_dir / "logs"
-    tokenizers = (translator.source_tokenizer, translator.target_tokenizer)
-    shared = {"batch_size": batch_size, "max_length": translator.max_length}
-    # Batches of texts of like length: what is padded is computed for nothing.
-    boundaries = [
-        length for length in (9, 17, 25, 33, 49, 65) if length < translator.max_length
-    ]
-    train_batches = parallel_dataset(
-        *train, *tokenizers, **shared, bucket_boundaries=boundaries, shuffle_seed=seed
+    max_length = translator.max_length
+    batches = functools.partial(
+        parallel_dataset,
+        source_tokenizer=translator.source_tokenizer,
+        target_tokenizer=translator.target_tokenizer,
+        batch_size=batch_size,
+        max_length=max_length,
+        # Texts of like length together: what is padded is computed for nothing.
+        bucket_boundaries=[n for n in (9, 17, 25, 33, 49, 65) if n < max_length],
     )
-    validation_batches = parallel_dataset(
-        *validation, *tokenizers, **shared, bucket_boundaries=boundaries
-    )
+    train_batches = batches(*train, shuffle_seed=seed)
     model = translator.model
     steps = epochs * int(train_batches.cardinality())
     model.compile(
@@ -158,7 +158,7 @@ def fit_translator(
     ]
     return model.fit(
         train_batches,
-        validation_data=validation_batches,
+        validation_data=batches(*validation),
         epochs=epochs,
         shuffle=False,
         callbacks=callbacks,

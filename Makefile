@@ -1,0 +1,65 @@
+# `make demo` and `make test` work from a fresh clone: each makes .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --constraint constraints.txt
+# Quiet TensorFlow's start-up notes; its errors still show.
+export TF_CPP_MIN_LOG_LEVEL ?= 3
+export MPLBACKEND ?= Agg
+
+.PHONY: help demo test test-jax test-parity test-wheel lint format bench clean
+
+help:  ## what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
+
+demo: $(VENV)/.demo  ## train on dates, draw the alignment, ship it three ways (5 min)
+	$(BIN)/keras-attn demo --run-dir runs/demo
+
+test: $(VENV)/.test  ## the test suite, on TensorFlow
+	$(BIN)/python -m pytest -m "not parity"
+
+test-jax: $(VENV)/.dev  ## the layer, model and decoding suites once more, on JAX
+	KERAS_BACKEND=jax $(BIN)/python -m pytest tests/layers tests/models tests/decoding
+
+test-parity: $(VENV)/.parity  ## rebuild the references live (PyTorch) and compare
+	$(BIN)/python -m pytest -m parity tests/parity
+
+test-wheel: $(VENV)/.test  ## build the wheel, look inside, use it from elsewhere
+	$(BIN)/python tests/check_wheel.py
+
+lint: $(VENV)/.dev  ## format, lint and types
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/pyright
+
+format: $(VENV)/.dev  ## put the code in order
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: $(VENV)/.test  ## ours against Keras' own layer, interleaved
+	$(BIN)/python benchmarks/attention.py
+
+clean:  ## remove .venv and what was built
+	rm -rf $(VENV) build dist *.egg-info
+
+# One stamp a set of packages; a later set includes what it needs of the earlier.
+$(VENV)/.venv:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.venv pyproject.toml constraints.txt
+	$(PIP) --editable ".[export]"
+	touch $@
+
+$(VENV)/.test: $(VENV)/.venv pyproject.toml constraints.txt
+	$(PIP) --editable ".[test]"
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.venv pyproject.toml constraints.txt
+	$(PIP) --editable ".[dev]"
+	touch $@
+
+$(VENV)/.parity: $(VENV)/.venv pyproject.toml constraints.txt
+	$(PIP) --editable ".[test,parity]"
+	touch $@

@@ -1,0 +1,133 @@
+"""Multi-head attention: ours against `keras.layers.MultiHeadAttention`.
+
+    make bench        (or: python benchmarks/attention.py --rounds 9)
+
+Each round times both layers in turn, A B A B, on the same inputs and weights, in
+processes of their own that live for the whole run. Only the ratio is worth keeping:
+times move with the machine and with what else it does.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+WIDTH, HEADS = 768, 12
+WORK = ("forward", "forward, padded", "training step")
+
+
+def serve(which, dtype, batch, length):
+    """Child process: answers each line `<work>` with the milliseconds of one call."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import keras
+    import numpy as np
+
+    from keras_attn.layers import MultiHeadAttention
+
+    keras.utils.set_random_seed(0)
+    keras.config.set_dtype_policy(dtype)
+    shape = (batch, length, WIDTH)
+    lengths = np.linspace(length // 2, length, batch)
+    inputs = {
+        "x": np.random.normal(size=shape).astype("float32"),
+        "mask": np.arange(length)[None] < lengths[:, None],
+    }
+    target = np.random.normal(size=shape).astype("float32")
+    x = keras.Input((None, WIDTH), name="x")
+    mask = keras.Input((None,), dtype="bool", name="mask")
+
+    def build(padded):
+        if which == "ours":
+            layer = MultiHeadAttention(HEADS, WIDTH // HEADS)
+            outputs = layer(x, padding_mask=mask if padded else None)
+        else:
+            layer = keras.layers.MultiHeadAttention(HEADS, WIDTH // HEADS)
+            row = keras.ops.expand_dims(mask, 1)
+            outputs = layer(x, x, attention_mask=row if padded else None)
+        model = keras.Model({"x": x, "mask": mask}, outputs)
+        # On a CPU TensorFlow's own kernels are faster than XLA's for both layers.
+        jit_compile = keras.backend.backend() != "tensorflow"
+        model.compile("sgd", "mse", jit_compile=jit_compile)
+        return model
+
+    plain, padded = build(False), build(True)
+    calls = {
+        "forward": lambda: plain.predict_on_batch(inputs),
+        "forward, padded": lambda: padded.predict_on_batch(inputs),
+        "training step": lambda: plain.train_on_batch(inputs, target),
+    }
+    for call in calls.values():
+        for _ in range(3):
+            call()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        began = time.perf_counter()
+        calls[line.strip()]()
+        print(1000 * (time.perf_counter() - began), flush=True)
+
+
+def measure(rounds, *arguments):
+    """Median milliseconds of each layer at each work, interleaved."""
+    children = {
+        which: subprocess.Popen(
+            [sys.executable, __file__, "--serve", which, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for which in ("ours", "keras")
+    }
+    times = {work: {which: [] for which in children} for work in WORK}
+    for child in children.values():
+        if child.stdout.readline().strip() != "ready":
+            sys.exit("a benchmark process did not start; --serve ours shows why")
+    for _ in range(rounds):
+        for work in WORK:
+            for which, child in children.items():
+                child.stdin.write(work + "\n")
+                child.stdin.flush()
+                times[work][which].append(float(child.stdout.readline()))
+    for child in children.values():
+        child.stdin.close()
+        child.wait()
+    return {
+        work: {which: statistics.median(values) for which, values in both.items()}
+        for work, both in times.items()
+    }
+
+
+def main():
+    """Prints a table, or with `--json` one line for a script."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=25, help="calls of each layer")
+    parser.add_argument("--dtype", default="float32", help="Keras dtype policy")
+    parser.add_argument("--batch-size", type=int, default=8, help="sequences a call")
+    parser.add_argument("--length", type=int, default=128, help="tokens a sequence")
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    parser.add_argument("--serve", choices=("ours", "keras"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        serve(arguments.serve, arguments.dtype, arguments.batch_size, arguments.length)
+        return
+    batch, length = arguments.batch_size, arguments.length
+    medians = measure(
+        arguments.rounds,
+        *("--dtype", arguments.dtype),
+        *("--batch-size", str(batch), "--length", str(length)),
+    )
+    if arguments.json:
+        print(json.dumps(medians))
+        return
+    print(f"({batch}, {length}, {WIDTH}) x {HEADS} heads, {arguments.dtype}, ms")
+    print(f"{'':18}{'ours':>8}{'Keras':>8}{'Keras / ours':>14}")
+    for work, both in medians.items():
+        ratio = both["keras"] / both["ours"]
+        print(f"{work:18}{both['ours']:8.1f}{both['keras']:8.1f}{ratio:14.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""What the short commands do: list, describe, export, verify, attention."""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from keras_attn import export, models
+from keras_attn.cli_terminal import CheckFailedError, console, say
+from keras_attn.export.errors import RefusedError
+from keras_attn.translator import Translator
+from keras_attn.viz import plot_alignment, save_figure
+
+
+def list_models(pattern: str) -> None:
+    """Prints a table of the models that match a shell pattern."""
+    names = models.list_models(pattern)
+    if not names:
+        raise ValueError(
+            f"no model is called {pattern!r}; `keras-attn list` shows them all"
+        )
+    table = Table("Model", "What it is", "Paper")
+    table.add_column("Parameters", justify="right")
+    with console.status("Counting parameters"):
+        for name in names:
+            card = models.describe(name)
+            count = f"{models.count_parameters(name):,}"
+            table.add_row(name, Text(card.title), Text(card.paper), count)
+    console.print(table)
+    say("`keras-attn describe MODEL` shows a model's card.", "dim")
+
+
+def describe(name: str) -> None:
+    """Prints the card of a model."""
+    card = models.describe(name)
+    with console.status("Counting parameters"):
+        counted = models.count_parameters(name)
+    published = "not given"
+    if card.parameters is not None:
+        published = f"{card.parameters:,}"
+    rows = [
+        ("paper", card.paper),
+        ("task", card.task),
+        ("inputs", _named(card.inputs)),
+        ("outputs", _named(card.outputs)),
+        ("published", f"{published} parameters"),
+        ("counted", f"{counted:,} parameters"),
+        ("notes", card.notes),
+        (
+            "in Python",
+            f"from keras_attn import models\nmodel = models.create({name!r})",
+        ),
+    ]
+    table = Table(show_header=False, title=Text(f"{name}: {card.title}"))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for label, text in rows:
+        if text:
+            table.add_row(label, Text(text))
+    console.print(table)
+
+
+def export_model(
+    path: Path,
+    artefact: Path,
+    *,
+    format: str | None,
+    quantization: str,
+    batch_size: int | None,
+    sequence_length: int | None,
+    samples: Path | None,
+    tolerance: float | None,
+    report: Path | None,
+) -> None:
+    """Exports a model and prints the report."""
+    model, translator = _load_model(path)
+    sample_inputs = _read_samples(samples, translator, sequence_length)
+    if report is not None:
+        # Found out now, not when all is done.
+        report.parent.mkdir(parents=True, exist_ok=True)
+    with console.status(f"Exporting to {artefact}"):
+        done = export.export(
+            model,
+            artefact,
+            format=format,
+            quantization=_or_none(quantization),
+            batch_size=batch_size,
+            sequence_length=_lengths(model, sequence_length),
+            sample_inputs=sample_inputs,
+            tolerance=tolerance,
+        )
+    if report is not None:
+        done.save(report)
+    say(str(done))
+
+
+def verify_model(
+    path: Path,
+    artefact: Path,
+    *,
+    quantization: str,
+    samples: Path | None,
+    tolerance: float | None,
+) -> None:
+    """Compares an artefact with its model and prints the report."""
+    # Before the model, which takes longer: what is no artefact is told at once.
+    lengths = export.load_runner(artefact).signatures
+    model, translator = _load_model(path)
+    length = None
+    if "prefill" in lengths and "token_ids" in lengths["prefill"].inputs:
+        length = lengths["prefill"].inputs["token_ids"].shape[1]
+    sample_inputs = _read_samples(samples, translator, length)
+    try:
+        with console.status(f"Comparing {artefact} with Keras"):
+            done = export.verify(
+                model,
+                artefact,
+                quantization=_or_none(quantization),
+                sample_inputs=sample_inputs,
+                tolerance=tolerance,
+            )
+    except RefusedError:
+        raise  # It did not run, so nothing was compared.
+    except export.ExportError as error:
+        raise CheckFailedError(f"{artefact} disagrees with {path}: {error}") from error
+    say(str(done))
+    say(f"{artefact} agrees with {path}.", "green")
+
+
+def draw_attention(
+    folder: Path, text: str, translation: str | None, output: Path
+) -> None:
+    """Translates a text, draws the alignment and prints the translation."""
+    translator = Translator.load(folder)
+    if translation is None:
+        (translation,) = translator.translate([text])
+    alignment = translator.align(text, translation)
+    save_figure(plot_alignment(*alignment, title=text), output)
+    say(translation)
+    say(f"Alignment: {output}", "dim")
+
+
+def _load_model(path: Path) -> tuple[keras.Model, Translator | None]:
+    """The model, and the translator it is part of where `path` is a run folder."""
+    if path.is_dir():
+        translator = Translator.load(path)
+        return translator.model, translator
+    if path.suffix != ".keras" or not zipfile.is_zipfile(path):
+        raise ValueError(
+            "MODEL must be a `.keras` file that `model.save` wrote, or the folder of "
+            f"a `keras-attn train` run. Received: {str(path)!r}"
+        )
+    return keras.saving.load_model(path), None
+
+
+def _lengths(
+    model: keras.Model, sequence_length: int | None
+) -> int | dict[str, int] | None:
+    """One length for every input, but for the prompt of an encoder-decoder.
+
+    A translation begins with the start token, and with nothing besides.
+    """
+    if sequence_length is None or not hasattr(model, "incremental"):
+        return sequence_length
+    names = [tensor.name for tensor in model.incremental().prefill.inputs]
+    return {
+        name: 1 if name == "decoder_token_ids" else sequence_length for name in names
+    }
+
+
+def _read_samples(
+    path: Path | None, translator: Translator | None, length: int | None
+) -> dict[str, Any] | None:
+    """Sample inputs by name; those of a translator as wide as `length` says."""
+    if path is None:
+        return None
+    if path.suffix == ".npz":
+        try:
+            return dict(np.load(path))
+        except (ValueError, OSError, zipfile.BadZipFile) as error:
+            raise ValueError(
+                f"--samples must be a whole `.npz` of plain arrays ({error}). "
+                f"Received: {str(path)!r}"
+            ) from error
+    if translator is None:
+        raise ValueError(
+            "--samples must be an `.npz` with one array an input where MODEL is a "
+            f"`.keras` file. Received: {str(path)!r}"
+        )
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return _translator_inputs(translator, lines, length)
+
+
+def _translator_inputs(
+    translator: Translator, lines: list[str], length: int | None
+) -> dict[str, np.ndarray]:
+    token_ids = translator.source_tokenizer.encode_batch(
+        [line for line in lines if line.strip()], length or translator.max_length
+    )
+    missing = (length or 0) - token_ids.shape[1]
+    if missing > 0:
+        token_ids = np.pad(token_ids, [(0, 0), (0, missing)])
+    start = translator.target_tokenizer.start_token_id
+    return {
+        "token_ids": token_ids,
+        "padding_mask": token_ids != translator.source_tokenizer.pad_token_id,
+        "decoder_token_ids": np.full((len(token_ids), 1), start, "int32"),
+    }
+
+
+def _or_none(quantization: str) -> str | None:
+    return None if quantization == "none" else quantization
+
+
+def _named(texts: dict[str, str]) -> str:
+    return "\n".join(f"{name}: {text}" for name, text in texts.items())
