@@ -6,3 +6,19 @@ if __name__ != "keras_attn.export":
         f"A second copy (imported here as `{__name__}`) would register every Keras "
         "class twice."
     )
+
+from keras_attn.export.api import export, verify
+from keras_attn.export.errors import ExportError
+from keras_attn.export.report import ExportReport
+from keras_attn.export.runner import Runner, SignatureInfo, TensorInfo, load_runner
+
+__all__ = [
+    "ExportError",
+    "ExportReport",
+    "Runner",
+    "SignatureInfo",
+    "TensorInfo",
+    "export",
+    "load_runner",
+    "verify",
+]

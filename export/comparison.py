@@ -1,0 +1,154 @@
+"""Compare what an artefact computes with what Keras computes."""
+
+import statistics
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from keras_attn.export.errors import ExportError
+from keras_attn.export.inference import reference
+from keras_attn.export.runner import Runner
+from keras_attn.export.samples import Case
+from keras_attn.export.signatures import Signature
+
+# What each quantization is allowed; see `_pointwise` and `_root_mean_square`.
+TOLERANCES = {None: 1e-4, "float16": 1e-2, "int8_dynamic": 0.1, "int8": 0.2}
+# Larger values stand for minus infinity (masked logits) and say nothing of the scale.
+_MASKED = 1e6
+_TIMED_CALLS = 5
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a comparison found: the largest difference, and the time of a call."""
+
+    max_abs_diff: float
+    latency_ms: dict[str, float]
+
+
+def compare(
+    runner: Runner,
+    signatures: list[Signature],
+    cases: list[Case],
+    tolerance: float,
+    quantization: str | None,
+) -> Measured:
+    """Runs an artefact on samples and compares every output with Keras.
+
+    Args:
+        runner: The artefact in its stock runtime.
+        signatures: The Keras side.
+        cases: `(signature name, inputs)` to run.
+        tolerance: Largest error allowed, see `_pointwise` and `_root_mean_square`.
+        quantization: What the artefact was quantized to.
+
+    Returns:
+        The largest difference, and the median latency of each signature.
+
+    Raises:
+        ExportError: An output is missing, has another shape, or differs by more.
+    """
+    by_name = {signature.name: signature for signature in signatures}
+    largest = 0.0
+    for name, inputs in cases:
+        expected = reference(by_name[name], inputs)
+        found = runner(inputs, name)
+        if set(found) != set(expected):
+            raise ExportError(
+                f"`{name}` must give {sorted(expected)}; the {runner.format} artefact "
+                f"gives {sorted(found)}"
+            )
+        for output, want in expected.items():
+            where = f"output `{output}` of `{name}`"
+            worst = _compare_output(where, found[output], want, tolerance, quantization)
+            largest = max(largest, worst)
+    return Measured(largest, _latencies(runner, cases))
+
+
+def _compare_output(
+    where: str,
+    found: np.ndarray,
+    want: np.ndarray,
+    tolerance: float,
+    quantization: str | None,
+) -> float:
+    """Returns the largest difference of one output, or raises with the numbers."""
+    if found.shape != want.shape:
+        raise ExportError(
+            f"{where} has the shape {found.shape}; Keras gives {want.shape}"
+        )
+    if not np.issubdtype(want.dtype, np.floating):
+        return _compare_exact(where, found, want, tolerance)
+    found, want = found.astype(np.float64), want.astype(np.float64)
+    # Equal infinities, and NaN where Keras gives NaN, are agreement.
+    same = (found == want) | (np.isnan(found) & np.isnan(want))
+    with np.errstate(invalid="ignore"):
+        diff = np.where(same, 0.0, np.abs(found - want))
+    diff = np.where(np.isnan(diff), np.inf, diff)
+    error, measure = (_pointwise if quantization is None else _root_mean_square)(
+        diff, np.abs(want)
+    )
+    if error > tolerance:
+        raise ExportError(
+            f"{where} differs from Keras by {diff.max():.3g} (max abs diff); its "
+            f"{measure} is {error:.3g}, which is more than `tolerance`={tolerance:g}"
+        )
+    return float(diff.max(initial=0.0))
+
+
+def _pointwise(diff: np.ndarray, magnitude: np.ndarray) -> tuple[float, str]:
+    """The worst difference, absolute below 1 and relative above.
+
+    Float32 arithmetic in another order: no value has an excuse to be far off.
+    """
+    allowed = np.maximum(np.nan_to_num(magnitude, posinf=1.0), 1.0)
+    return float((diff / allowed).max(initial=0.0)), "difference, relative above 1,"
+
+
+def _root_mean_square(diff: np.ndarray, magnitude: np.ndarray) -> tuple[float, str]:
+    """The root mean square of the differences, in units of the output's own.
+
+    A quantized model errs in proportion to the largest values inside it, whatever the
+    size of its outputs: the small probabilities of a large vocabulary must be measured
+    by their own size, and one outlier does not make a model wrong.
+    """
+    ordinary = magnitude < _MASKED
+    scale = np.sqrt(np.mean(magnitude[ordinary] ** 2)) if ordinary.any() else 0.0
+    error = np.sqrt(np.mean(diff[ordinary] ** 2)) if ordinary.any() else 0.0
+    error = error / scale if scale else error
+    # What stands for infinity has to stand for it still.
+    masked = diff[~ordinary] / np.nan_to_num(magnitude[~ordinary], posinf=1.0)
+    error = max(float(error), float(masked.max(initial=0.0)))
+    return error, "root mean square error relative to the output"
+
+
+def _compare_exact(
+    where: str, found: np.ndarray, want: np.ndarray, tolerance: float
+) -> float:
+    """Indices and masks agree or not: `tolerance` is the share that may not."""
+    unequal = float(np.mean(found != want)) if want.size else 0.0
+    if unequal > tolerance:
+        raise ExportError(
+            f"{where} is {want.dtype} and {unequal:.1%} of its values differ from "
+            f"Keras, which is more than `tolerance`={tolerance:g}"
+        )
+    return 0.0 if unequal == 0 else float(np.abs(found - want.astype(float)).max())
+
+
+def _latencies(runner: Runner, cases: list[Case]) -> dict[str, float]:
+    """Median milliseconds of a call on the first sample of each signature."""
+    firsts: dict[str, dict] = {}
+    for name, inputs in cases:
+        firsts.setdefault(name, inputs)
+    latencies = {}
+    for name, inputs in firsts.items():
+        # The comparison may have left the runtime allocated for another shape.
+        runner(inputs, name)
+        times = []
+        for _ in range(_TIMED_CALLS):
+            start = time.perf_counter()
+            runner(inputs, name)
+            times.append(time.perf_counter() - start)
+        latencies[name] = round(1000 * statistics.median(times), 4)
+    return latencies

@@ -1,0 +1,106 @@
+"""Operators that Keras makes and tf2onnx lacks, in terms of what ONNX has.
+
+A handler takes tf2onnx's graph and the TensorFlow node, removes the node, and makes
+others that give the same output. `args` is tf2onnx's own and is not used.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from unittest import mock
+
+import numpy as np
+
+
+@contextlib.contextmanager
+def reshapes_kept() -> Iterator[None]:
+    """While it lasts tf2onnx does not melt a reshape of a reshape into one.
+
+    It first turns the second's shape into one with zeros, which mean "as the input
+    has it", and then gives it another input (tf2onnx 1.17).
+    """
+    from tf2onnx.optimizer import back_to_back_optimizer
+
+    with mock.patch.dict(back_to_back_optimizer._func_map):
+        back_to_back_optimizer._func_map.pop(("Reshape",), None)
+        yield
+
+
+def _replace(graph, node) -> dict:
+    """Removes a node; returns what the node that takes its place must be made with."""
+    output = node.output[0]
+    made = {
+        "name": node.name,
+        "outputs": [output],
+        "dtypes": [graph.get_dtype(output)],
+        "shapes": [graph.get_shape(output)],
+    }
+    graph.remove_node(node.name)
+    return made
+
+
+def _one_like(graph, node) -> str:
+    """Name of a constant 1 of the dtype of the node's input."""
+    from tf2onnx import utils
+
+    dtype = utils.map_onnx_to_numpy_type(graph.get_dtype(node.input[0]))
+    return graph.make_const(utils.make_name("one"), np.array(1, dtype)).output[0]
+
+
+def _erfc(graph, node, name: str, args: list) -> None:
+    """erfc(x) = 1 - erf(x). Exact GELU is made of it."""
+    one = _one_like(graph, node)
+    made = _replace(graph, node)
+    erf = graph.make_node("Erf", node.input).output[0]
+    graph.make_node("Sub", [one, erf], **made)
+
+
+def _log1p(graph, node, name: str, args: list) -> None:
+    """log(1 + x)."""
+    one = _one_like(graph, node)
+    made = _replace(graph, node)
+    total = graph.make_node("Add", [one, node.input[0]]).output[0]
+    graph.make_node("Log", [total], **made)
+
+
+def _expm1(graph, node, name: str, args: list) -> None:
+    """exp(x) - 1."""
+    one = _one_like(graph, node)
+    made = _replace(graph, node)
+    exponential = graph.make_node("Exp", node.input).output[0]
+    graph.make_node("Sub", [exponential, one], **made)
+
+
+def _dynamic_update_slice(graph, node, name: str, args: list) -> None:
+    """`ops.slice_update`, with which a decoder writes to its key/value cache.
+
+    The update is padded to the size of the input, and so is a mask of where it is.
+    As in XLA a start that would run over the end is moved back.
+    """
+    from onnx import TensorProto
+    from tf2onnx import utils
+
+    def constant(value: int) -> str:
+        made = graph.make_const(utils.make_name(name), np.array(value, np.int64))
+        return made.output[0]
+
+    def make(kind: str, *inputs: str, **attributes) -> str:
+        return graph.make_node(kind, list(inputs), **attributes).output[0]
+
+    tensor, update, start = node.input
+    made = _replace(graph, node)
+    size = make("Shape", update)
+    room = make("Sub", make("Shape", tensor), size)
+    start = make("Cast", start, attr={"to": TensorProto.INT64})
+    start = make("Min", make("Max", start, constant(0)), room)
+    pads = make("Concat", start, make("Sub", room, start), attr={"axis": 0})
+    ones = make("Expand", constant(1), size)
+    mask = make("Cast", make("Pad", ones, pads), attr={"to": TensorProto.BOOL})
+    graph.make_node("Where", [mask, make("Pad", update, pads), tensor], **made)
+
+
+HANDLERS = {
+    "Erfc": (_erfc, []),
+    "Expm1": (_expm1, []),
+    "Log1p": (_log1p, []),
+    "XlaDynamicUpdateSlice": (_dynamic_update_slice, []),
+}

@@ -1,0 +1,90 @@
+"""What an export did, for people and for machines."""
+
+import io
+import json
+from dataclasses import asdict, dataclass, field
+from os import PathLike
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_WIDTH = 100
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """The record of one artefact. `print(report)` shows it as a table.
+
+    Attributes:
+        path: Where it is.
+        format: `"saved_model"`, `"litert"` or `"onnx"`.
+        quantization: None, `"float16"`, `"int8_dynamic"` or `"int8"`.
+        bytes: Its size, all files together.
+        operators: How many of each operator, over all signatures.
+        inputs: By signature and name, dtype and shape; `?` is any size.
+        outputs: The same, of the outputs.
+        max_abs_diff: The largest difference from Keras over all outputs and samples;
+            None if it was not verified.
+        tolerance: What was allowed (see `export`); None if it was not verified.
+        latency_ms: Median time of one call on the first sample, by signature, in
+            milliseconds on this machine; empty if it was not verified.
+        notes: What the exporter decided or changed.
+    """
+
+    path: str
+    format: str
+    quantization: str | None
+    bytes: int
+    operators: dict[str, int]
+    inputs: dict[str, dict[str, str]]
+    outputs: dict[str, dict[str, str]]
+    max_abs_diff: float | None = None
+    tolerance: float | None = None
+    latency_ms: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """The record as a JSON object."""
+        return json.dumps(asdict(self), indent=2)
+
+    def save(self, path: str | PathLike) -> None:
+        """Writes `to_json()` to a file."""
+        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+
+    def __str__(self) -> str:
+        table = Table(show_header=False, title=f"Export to {self.format}")
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column(overflow="fold")
+        for label, text in self._rows():
+            # Not markup: paths and notes may hold brackets.
+            table.add_row(label, Text(text))
+        console = Console(file=io.StringIO(), width=_WIDTH, record=True)
+        console.print(table)
+        return console.export_text().rstrip()
+
+    def _rows(self) -> list[tuple[str, str]]:
+        rows = [("path", self.path)]
+        rows.append(("quantization", self.quantization or "none (float32)"))
+        rows.append(("size", f"{self.bytes:,} bytes"))
+        for name in self.inputs:
+            rows.append((f"{name}: inputs", _lines(self.inputs[name])))
+            rows.append((f"{name}: outputs", _lines(self.outputs[name])))
+        ranked = sorted(self.operators.items(), key=lambda item: (-item[1], item[0]))
+        rows.append(("operators", ", ".join(f"{k} {v}" for k, v in ranked)))
+        if self.max_abs_diff is None:
+            rows.append(("verified", "no"))
+        else:
+            rows.append(("max abs diff", f"{self.max_abs_diff:.3g}"))
+            rows.append(("tolerance", f"{self.tolerance:.3g}"))
+        if self.latency_ms:
+            times = [f"{name} {time:.3g} ms" for name, time in self.latency_ms.items()]
+            rows.append(("latency", ", ".join(times)))
+        if self.notes:
+            rows.append(("notes", "\n".join(self.notes)))
+        return rows
+
+
+def _lines(tensors: dict[str, str]) -> str:
+    return "\n".join(f"{name}: {text}" for name, text in tensors.items())

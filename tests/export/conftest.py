@@ -1,0 +1,261 @@
+"""Plain Keras models, nothing of ours in them: what a user may bring.
+
+Sizes are distinct primes, so that swapped axes cannot pass.
+"""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+from keras import layers, ops
+
+from keras_attn.decoding import IncrementalPair
+
+VOCABULARY = 53
+
+
+def mlp():
+    features = layers.Input((7,), name="features")
+    hidden = layers.Dense(11, activation="relu", name="hidden")(features)
+    return keras.Model(features, layers.Dense(3, name="scores")(hidden))
+
+
+def exact_gelu():
+    features = layers.Input((7,), name="features")
+    hidden = layers.Dense(11, name="hidden")(features)
+    hidden = ops.gelu(hidden, approximate=False)
+    return keras.Model(features, layers.Dense(3, name="scores")(hidden))
+
+
+def sequential():
+    return keras.Sequential(
+        [layers.Input((7,), name="features"), layers.Dense(3, name="scores")]
+    )
+
+
+def conv_net():
+    images = layers.Input((13, 17, 3), name="images")
+    x = layers.Conv2D(5, 3, strides=2, padding="same", activation="relu")(images)
+    x = layers.BatchNormalization()(x)
+    x = layers.GlobalAveragePooling2D()(x)
+    return keras.Model(images, layers.Dense(2, name="scores")(x))
+
+
+def grouped_conv():
+    """Keras compiles this one with XLA on its own."""
+    images = layers.Input((13, 17, 6), name="images")
+    return keras.Model(images, layers.Conv2D(4, 3, groups=2, name="conv")(images))
+
+
+def masked_rnn():
+    token_ids = layers.Input((None,), dtype="int32", name="token_ids")
+    x = layers.Embedding(VOCABULARY, 5, mask_zero=True)(token_ids)
+    x = layers.Bidirectional(layers.GRU(3, return_sequences=True), name="both")(x)
+    return keras.Model(token_ids, layers.LSTM(7, name="last")(x))
+
+
+def causal_attention():
+    x = layers.Input((None, 5), name="x")
+    attention = layers.MultiHeadAttention(2, 3, name="attention")
+    return keras.Model(x, attention(x, x, use_causal_mask=True))
+
+
+def sliced_mask():
+    x = layers.Input((None, 5), name="x")
+    mask = layers.Input((None,), dtype="bool", name="padding_mask")
+    scores = ops.matmul(x, ops.swapaxes(x, 1, 2))[:, None]
+    scores = ops.where(mask[:, None, None, :], scores, -1e9)
+    return keras.Model([x, mask], ops.matmul(ops.softmax(scores), x[:, None]))
+
+
+def rolled():
+    x = layers.Input((None, 5), name="x")
+    return keras.Model(x, ops.roll(ops.add(x, 1.0), 2, axis=1))
+
+
+def mixed_float16():
+    policy = "mixed_float16"
+    features = layers.Input((7,), dtype="float16", name="features")
+    hidden = layers.Dense(11, activation="gelu", dtype=policy)(features)
+    hidden = ops.cast(hidden, "float16")
+    hidden = layers.LayerNormalization(dtype=policy)(hidden)
+    return keras.Model(features, layers.Dense(3, dtype=policy, name="scores")(hidden))
+
+
+def pure_bfloat16():
+    features = layers.Input((7,), name="features")
+    return keras.Model(features, layers.Dense(3, dtype="bfloat16")(features))
+
+
+def nested():
+    inner = exact_gelu()
+    outer = layers.Input((7,), name="outer")
+    return keras.Model(outer, ops.add(inner(outer), inner(ops.multiply(outer, 2.0))))
+
+
+def dictionaries():
+    ids = layers.Input((3,), dtype="int32", name="zeta")
+    features = layers.Input((5,), name="alpha")
+    outputs = {
+        "second": layers.Embedding(7, 2)(ids),
+        "first": layers.Dense(2)(features),
+        "same": features,
+        "best": ops.cast(ops.sum(ids, axis=-1), "int32"),
+    }
+    return keras.Model({"zeta": ids, "alpha": features}, outputs)
+
+
+class Subclassed(keras.Model):
+    """Declares nothing: its inputs are what it is called with."""
+
+    def __init__(self):
+        super().__init__()
+        self.project = layers.Dense(3)
+
+    def call(self, inputs):
+        return self.project(inputs)
+
+
+class Strange(layers.Layer):
+    """Computes with an operator that neither LiteRT nor ONNX has."""
+
+    def call(self, inputs):
+        import tensorflow as tf
+
+        positive = tf.abs(inputs) + 1.0
+        return tf.raw_ops.Betainc(a=positive, b=positive, x=tf.sigmoid(inputs))
+
+
+def strange():
+    features = layers.Input((7,), name="features")
+    return keras.Model(features, Strange(name="strange")(layers.Dense(3)(features)))
+
+
+class Cache(layers.Layer):
+    """Writes an update into a cache, at the position of the first row."""
+
+    def call(self, cache, position, update):
+        return ops.slice_update(cache, (0, position[0], 0), update)
+
+
+def cache():
+    state = layers.Input((11, 5), name="state")
+    position = layers.Input((), dtype="int32", name="position")
+    update = layers.Input((2, 5), name="update")
+    inputs = [state, position, update]
+    return keras.Model(inputs, Cache(name="cache")(*inputs))
+
+
+class Held(layers.Layer):
+    """Holds a tensor that is no weight, as a table of positions is."""
+
+    def build(self, shape):
+        self.table = ops.reshape(ops.linspace(-1.0, 1.0, 140), (20, 7))
+
+    def call(self, inputs):
+        return ops.matmul(inputs, ops.transpose(self.table))
+
+
+def held():
+    features = layers.Input((7,), name="features")
+    return keras.Model(features, Held(name="held")(features))
+
+
+def pair(units=3):
+    embedding = layers.Embedding(VOCABULARY, 5, name="embedding")
+    cell = layers.GRUCell(units, name="cell")
+    recurrent = layers.RNN(cell, return_state=True, name="recurrent")
+    readout = layers.Dense(VOCABULARY, name="readout")
+    token_ids = layers.Input((None,), dtype="int32", name="token_ids")
+    last, state = recurrent(embedding(token_ids))
+    prefill = keras.Model(
+        {"token_ids": token_ids}, {"logits": readout(last), "state": state}
+    )
+    token = layers.Input((), dtype="int32", name="token_ids")
+    before = layers.Input((units,), name="state")
+    output, after = cell(embedding(token), [before])
+    step = keras.Model(
+        {"token_ids": token, "state": before},
+        {"logits": readout(output), "state": after[0]},
+    )
+    return IncrementalPair(prefill, step)
+
+
+def attention_pair():
+    """Its state is as long as the prompt; the mask passes `prefill` by unchanged."""
+    embedding = layers.Embedding(VOCABULARY, 5, name="embedding")
+    readout = layers.Dense(VOCABULARY, name="readout")
+    attention = layers.Attention(name="attention")
+
+    def attend(last, memory, mask):
+        query = ops.expand_dims(last, 1)
+        return ops.squeeze(attention([query, memory], mask=[None, mask]), 1)
+
+    token_ids = layers.Input((None,), dtype="int32", name="token_ids")
+    mask = layers.Input((None,), dtype="bool", name="padding_mask")
+    memory = embedding(token_ids)
+    last = memory[:, -1]
+    prefill = keras.Model(
+        {"token_ids": token_ids, "padding_mask": mask},
+        {
+            "logits": readout(attend(last, memory, mask)),
+            "memory": memory,
+            "last": last,
+        },
+    )
+    token = layers.Input((), dtype="int32", name="token_ids")
+    mask = layers.Input((None,), dtype="bool", name="padding_mask")
+    memory = layers.Input((None, 5), name="memory")
+    before = layers.Input((5,), name="last")
+    last = ops.add(embedding(token), before)
+    step = keras.Model(
+        {"token_ids": token, "padding_mask": mask, "memory": memory, "last": before},
+        {"logits": readout(attend(last, memory, mask)), "last": last},
+    )
+    return IncrementalPair(prefill, step)
+
+
+BUILDERS = {
+    function.__name__: function
+    for function in (
+        mlp,
+        exact_gelu,
+        sequential,
+        conv_net,
+        grouped_conv,
+        masked_rnn,
+        causal_attention,
+        sliced_mask,
+        rolled,
+        mixed_float16,
+        pure_bfloat16,
+        nested,
+        dictionaries,
+        strange,
+        cache,
+        held,
+        pair,
+        attention_pair,
+        Subclassed,
+    )
+}
+
+
+@pytest.fixture(scope="session")
+def build():
+    """`build(name)`: the model of that name, made once."""
+
+    @functools.cache
+    def build(name):
+        keras.utils.set_random_seed(1)
+        return BUILDERS[name]()
+
+    return build
+
+
+@pytest.fixture
+def normal():
+    """`normal(*shape)`: float32 normal numbers, the same every time."""
+    random = np.random.default_rng(7)
+    return lambda *shape: random.standard_normal(shape).astype("float32")

@@ -1,0 +1,115 @@
+"""Every argument that is wrong, and what is said of it."""
+
+import builtins
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from keras_attn.export import api, export, load_runner, verify
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"quantization": "int4"}, "`quantization` must be None or one of .*'int4'"),
+        ({"quantization": "int8"}, "`sample_inputs` must be given for `quantization="),
+        (
+            {"batch_size": 0},
+            "`batch_size` must be a positive .* Received: batch_size=0",
+        ),
+        ({"batch_size": True}, "Received: batch_size=True"),
+        ({"sequence_length": 2.5}, "`sequence_length` must be .* sequence_length=2.5"),
+        ({"sequence_length": {"x": -1}}, "by input name. Received: x=-1"),
+        ({"sequence_length": {"y": 3}}, r"no such input: \['y'\]; the inputs are"),
+        (
+            {"sample_inputs": {"y": [[1.0]]}},
+            r"must have the keys \['features'\]. Received: keys \['y'\]",
+        ),
+        (
+            {"sample_inputs": [np.ones((1, 7)), np.ones((1, 7))]},
+            "must hold 1 arrays, .* Received: 2 arrays",
+        ),
+        (
+            {"sample_inputs": [[1.0, 2.0]]},
+            r"must have the shape \(None, 7\), None being any .* shape=\(1, 2\)",
+        ),
+    ],
+)
+def test_options(build, tmp_path, options, match):
+    with pytest.raises(ValueError, match=match):
+        export(build("mlp"), tmp_path / "m.tflite", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_quantization_is_for_litert(build, tmp_path):
+    match = "`quantization` is for LiteRT .* quantization='float16', format='onnx'"
+    with pytest.raises(ValueError, match=match):
+        export(build("mlp"), tmp_path / "m.onnx", quantization="float16")
+
+
+def test_model_must_be_a_model(tmp_path):
+    with pytest.raises(
+        TypeError, match="`model` must be a `keras.Model` or a `keras_at"
+    ):
+        export(layers.Dense(3), tmp_path / "m")
+
+
+def test_subclassed_model_without_sample_inputs(build, tmp_path):
+    with pytest.raises(ValueError, match="`sample_inputs` is needed: `model` does not"):
+        export(build("Subclassed"), tmp_path / "m")
+
+
+def test_model_that_takes_nothing_made_up(tmp_path):
+    ids = layers.Input((3,), dtype="int32", name="ids")
+    model = keras.Model(ids, layers.Embedding(1, 2)(ids))
+    with pytest.raises(
+        ValueError, match="`sample_inputs` is needed: the model takes no"
+    ):
+        export(model, tmp_path / "m")
+
+
+def test_sample_of_another_length_than_asked_for(build, tmp_path, normal):
+    match = (
+        r"does not fit the artefact, which takes \(None, 7, 5\). Received: shape=\(3,"
+    )
+    with pytest.raises(ValueError, match=match):
+        export(
+            build("causal_attention"),
+            tmp_path / "m",
+            sequence_length=7,
+            sample_inputs=normal(3, 11, 5),
+        )
+
+
+@pytest.mark.parametrize("call", [export, verify])
+def test_other_backends_are_refused(build, tmp_path, monkeypatch, call):
+    monkeypatch.setattr(api.keras.backend, "backend", lambda: "jax")
+    with pytest.raises(
+        RuntimeError, match="set KERAS_BACKEND=tensorflow and load .*='jax'"
+    ):
+        call(build("mlp"), tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("package", "suffix"),
+    [("tf2onnx", ".onnx"), ("onnxruntime", ".onnx"), ("ai_edge_litert", ".tflite")],
+)
+def test_missing_extra(build, tmp_path, monkeypatch, package, suffix):
+    path = tmp_path / f"m{suffix}"
+    export(build("mlp"), path)
+    real = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name.split(".")[0] == package:
+            raise ImportError(f"No module named {package!r}", name=package)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    match = rf'`{package}` is not installed: pip install "keras-attn\[export\]"'
+    with pytest.raises(ImportError, match=match):
+        export(build("mlp"), path)
+    if package != "tf2onnx":
+        with pytest.raises(ImportError, match=match):
+            load_runner(path)

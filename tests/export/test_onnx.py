@@ -1,0 +1,141 @@
+"""ONNX: what tf2onnx lacks, names, dynamic sizes, and weights beyond one file."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers, ops
+
+from keras_attn.export import ExportError, export, load_runner, onnx, onnx_weights
+
+
+def function_model(function, shape=(None, 5)):
+    x = layers.Input(shape, name="x")
+    return keras.Model(x, function(x))
+
+
+@pytest.mark.parametrize(
+    ("function", "operator"),
+    [
+        (lambda x: ops.gelu(x, approximate=False), "Erf"),
+        (ops.log1p, "Log"),
+        (ops.expm1, "Exp"),
+        (lambda x: ops.gelu(x, approximate=True), "Tanh"),
+    ],
+)
+def test_rewritten_operators(tmp_path, function, operator):
+    model = function_model(lambda x: function(ops.abs(x)))
+    report = export(model, tmp_path / "m.onnx")
+    assert report.operators[operator] == 1
+    assert report.inputs == {"serve": {"x": "float32 (?, ?, 5)"}}
+
+
+def test_reshape_of_a_reshape_is_kept(tmp_path):
+    """A projection of flattened rows, and maxout behind it: tf2onnx melts the two."""
+
+    class Project(layers.Layer):
+        def call(self, x):
+            batch, length, _ = ops.shape(x)
+            rows = ops.matmul(ops.reshape(x, (-1, 10)), np.ones((10, 6), "float32"))
+            return ops.reshape(rows, (batch, length, 6))
+
+    class Maxout(layers.Layer):
+        def call(self, x):
+            batch, length, _ = ops.shape(x)
+            return ops.max(ops.reshape(x, (batch, length, 3, 2)), axis=-1)
+
+    x = layers.Input((None, 10), name="x")
+    report = export(keras.Model(x, Maxout()(Project()(x))), tmp_path / "m.onnx")
+    assert report.inputs == {"serve": {"x": "float32 (?, ?, 10)"}}
+
+
+@pytest.mark.parametrize("position", [0, 4, 9, 10, 100])
+def test_slice_update_is_clamped_as_in_xla(build, tmp_path_factory, normal, position):
+    path = tmp_path_factory.getbasetemp() / "cache.onnx"
+    if not path.exists():
+        export(build("cache"), path)
+    inputs = {
+        "state": normal(3, 11, 5),
+        "position": np.full(3, position, np.int32),
+        "update": normal(3, 2, 5),
+    }
+    [found] = load_runner(path)(inputs).values()
+    want = inputs["state"].copy()
+    start = min(position, 9)
+    want[:, start : start + 2] = inputs["update"]
+    np.testing.assert_array_equal(found, want)
+
+
+def test_recurrent_layers_with_padding_take_any_size(build, tmp_path):
+    path = tmp_path / "m.onnx"
+    report = export(build("masked_rnn"), path)
+    assert report.inputs == {"serve": {"token_ids": "int32 (?, ?)"}}
+    runner = load_runner(path)
+    for ids in ([[5, 7, 0, 0], [9, 0, 0, 0], [2, 3, 5, 7]], [[1]]):
+        [found] = runner({"token_ids": ids}).values()
+        want = build("masked_rnn")(np.array(ids))
+        np.testing.assert_allclose(found, want, atol=1e-6)
+
+
+def test_axes_have_names(build, tmp_path):
+    package = pytest.importorskip("onnx")
+    export(build("causal_attention"), tmp_path / "m.onnx")
+    [value] = package.load(tmp_path / "m.onnx").graph.input
+    sizes = value.type.tensor_type.shape.dim
+    assert [size.dim_param or size.dim_value for size in sizes] == ["batch", "x_1", 5]
+
+
+def test_operator_that_onnx_lacks_is_refused(build, tmp_path):
+    match = "ONNX has no form of `Betainc`, in `strange`. Build the layer from other op"
+    with pytest.raises(ExportError, match=match):
+        export(build("strange"), tmp_path / "m.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_large_model_becomes_a_folder(build, tmp_path, monkeypatch):
+    """A protobuf ends at 2 GB (keras-hub#2340)."""
+    monkeypatch.setattr(onnx, "_LARGEST_MESSAGE", 1)
+    monkeypatch.setattr(onnx_weights, "_SMALLEST_LIFTED", 1)
+    keras.utils.set_random_seed(1)
+    features = layers.Input((61,), name="features")
+    hidden = layers.Dense(59, activation="gelu")(features)
+    model = keras.Model(features, layers.Dense(3, name="scores")(hidden))
+    path = tmp_path / "m.onnx"
+    report = export(model, path)
+    assert {file.name for file in path.iterdir()} == {"serve.onnx", "weights.data"}
+    assert report.inputs == {"serve": {"features": "float32 (?, 61)"}}
+    assert (path / "serve.onnx").stat().st_size < 4 * 61 * 59
+    assert list(load_runner(path).signatures["serve"].inputs) == ["features"]
+
+
+def test_large_pair_shares_its_weights(build, tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx, "_LARGEST_MESSAGE", 1)
+    monkeypatch.setattr(onnx_weights, "_SMALLEST_LIFTED", 1)
+    report = export(build("pair"), tmp_path / "m.onnx")
+    assert report.max_abs_diff is not None and report.max_abs_diff < 1e-6
+    weights = (tmp_path / "m.onnx" / "weights.data").stat().st_size
+    # Each of the seven tensors begins a page, of which the last is not filled up.
+    assert weights < 7 * 4096
+
+
+def test_checker_that_refuses_says_so(build, tmp_path, monkeypatch):
+    package = pytest.importorskip("onnx")
+
+    def refuse(path):
+        raise package.checker.ValidationError("no such graph")
+
+    monkeypatch.setattr(package.checker, "check_model", refuse)
+    with pytest.raises(ExportError, match="checker refused m.onnx: no such graph"):
+        export(build("mlp"), tmp_path / "m.onnx")
+
+
+def test_tf2onnx_that_fails_says_so(build, tmp_path, monkeypatch):
+    package = pytest.importorskip("tf2onnx")
+
+    def fail(*args, **kwargs):
+        raise KeyError("no such tensor")
+
+    monkeypatch.setattr(package.convert, "from_function", fail)
+    with pytest.raises(
+        ExportError, match="tf2onnx could not convert `serve`: 'no such"
+    ):
+        export(build("mlp"), tmp_path / "m.onnx")

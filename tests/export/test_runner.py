@@ -1,0 +1,130 @@
+"""One way to call an artefact, and what it says to wrong inputs."""
+
+import numpy as np
+import pytest
+
+from keras_attn.export import ExportError, export, load_runner
+from keras_attn.export.runner import SignatureInfo, TensorInfo
+
+SUFFIXES = ["", ".tflite", ".onnx"]
+
+
+@pytest.fixture(scope="module", params=SUFFIXES)
+def runner(request, build, tmp_path_factory):
+    path = tmp_path_factory.mktemp("runner") / f"m{request.param}"
+    export(build("dictionaries"), path)
+    return load_runner(path)
+
+
+@pytest.fixture
+def inputs(normal):
+    return {"zeta": np.array([[1, 2, 3], [4, 5, 6]], np.int32), "alpha": normal(2, 5)}
+
+
+def test_signatures_are_described(runner):
+    assert runner.signatures == {
+        "serve": SignatureInfo(
+            inputs={
+                "zeta": TensorInfo((None, 3), "int32"),
+                "alpha": TensorInfo((None, 5), "float32"),
+            },
+            outputs={
+                "best": TensorInfo((None,), "int32"),
+                "first": TensorInfo((None, 2), "float32"),
+                "same": TensorInfo((None, 5), "float32"),
+                "second": TensorInfo((None, 3, 2), "float32"),
+            },
+        )
+    }
+
+
+def test_outputs_are_numpy_and_equal_keras(build, runner, inputs):
+    found = runner(inputs)
+    want = build("dictionaries")(inputs)
+    assert set(found) == set(want)
+    for name, value in found.items():
+        assert isinstance(value, np.ndarray)
+        np.testing.assert_allclose(value, want[name], atol=1e-6)
+
+
+def test_wider_dtypes_are_converted(runner, inputs):
+    wide = {"zeta": inputs["zeta"].tolist(), "alpha": inputs["alpha"].astype(float)}
+    for name, value in runner(wide, "serve").items():
+        np.testing.assert_allclose(value, runner(inputs)[name], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"zeta": np.ones((2, 3))}, r"`inputs\['zeta'\]` must be int32. .*=float64"),
+        ({"zeta": np.ones((2, 4), int)}, r"shape \(None, 3\), None being .*\(2, 4\)"),
+        ({"alpha": np.ones(5)}, r"must have the shape \(None, 5\).* shape=\(5,\)"),
+        (
+            {"beta": 1},
+            r"the keys \['alpha', 'zeta'\] \(missing: \[\], unknown: \['beta",
+        ),
+    ],
+)
+def test_wrong_inputs(runner, inputs, change, match):
+    with pytest.raises(ValueError, match=match):
+        runner({**inputs, **change})
+
+
+def test_missing_input(runner, inputs):
+    with pytest.raises(ValueError, match=r"missing: \['alpha'\]"):
+        runner({"zeta": inputs["zeta"]})
+
+
+def test_inputs_must_be_a_dictionary(runner, inputs):
+    with pytest.raises(ValueError, match="must be a dictionary, .* type list"):
+        runner(list(inputs.values()))
+
+
+def test_unknown_signature(runner, inputs):
+    with pytest.raises(ValueError, match=r"one of \['serve'\]. .* signature='train'"):
+        runner(inputs, "train")
+
+
+def test_path_that_is_not_there(tmp_path):
+    with pytest.raises(ValueError, match="`path` does not exist. Received: path="):
+        load_runner(tmp_path / "m.tflite")
+
+
+@pytest.mark.parametrize("name", ["m.tflite", "m.onnx", "m.txt"])
+def test_file_that_is_no_model(tmp_path, name):
+    (tmp_path / name).write_text("not a model")
+    with pytest.raises(
+        ValueError, match="`path` must be a SavedModel folder, a `.tflit"
+    ):
+        load_runner(tmp_path / name)
+
+
+def test_empty_folder_is_no_model(tmp_path):
+    with pytest.raises(ValueError, match="`path` must be a SavedModel folder"):
+        load_runner(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_damaged_artefact(build, tmp_path, suffix):
+    path = tmp_path / f"m{suffix}"
+    export(build("mlp"), path)
+    file = path / "saved_model.pb" if suffix == "" else path
+    file.write_bytes(file.read_bytes()[: 16 if suffix else 3])
+    with pytest.raises(ExportError, match=r"cannot load m"):
+        load_runner(path)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "runtime"), [(".tflite", "LiteRT"), (".onnx", "ONNX")]
+)
+def test_runtime_that_fails_says_so(build, tmp_path, suffix, runtime):
+    """An identifier beyond the embedding is refused by the runtime, not by us."""
+    path = tmp_path / f"m{suffix}"
+    export(build("dictionaries"), path)
+    bad = {"zeta": np.full((1, 3), 1000, np.int32), "alpha": np.ones((1, 5), "float32")}
+    with pytest.raises(ExportError, match=f"{runtime}.* cannot run `serve`"):
+        load_runner(path)(bad)
+
+
+def test_tensor_info_prints_as_a_shape():
+    assert str(TensorInfo((None, 3), "int32")) == "int32 (?, 3)"

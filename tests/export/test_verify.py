@@ -1,0 +1,180 @@
+"""The comparison with Keras, its report, and the samples it is made on."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from keras_attn.export import ExportError, comparison, export, quiet, samples, verify
+from keras_attn.export.runner import Runner, SignatureInfo, TensorInfo
+from keras_attn.export.signatures import Signature, signatures_of
+
+
+def compare(found, want, tolerance=1e-4, quantization=None):
+    """Compares an artefact that gives `found` with a model that gives `want`."""
+
+    class Fixed:
+        format = "onnx"
+        signatures = {"serve": SignatureInfo({"x": TensorInfo((1,), "float32")}, {})}
+
+        def call(self, signature, inputs):
+            return found
+
+    model = Signature(
+        "serve",
+        keras.Sequential([layers.Input((1,)), layers.Identity()]),
+        {"x": tf.TensorSpec((1,), name="x")},
+        arrange=lambda tensors: tensors["x"],
+        name_outputs=lambda _: {"y": tf.constant(want)},
+    )
+    cases = [("serve", {"x": np.zeros(1, "float32")})]
+    return comparison.compare(Runner(Fixed()), [model], cases, tolerance, quantization)
+
+
+@pytest.mark.parametrize("want", [[1.0, -2.0], [np.inf, np.nan], [-np.inf, 3.0]])
+def test_equal_values_agree(want):
+    want = np.array(want, "float32")
+    assert compare({"y": want}, want, 0.0).max_abs_diff == 0.0
+
+
+def test_difference_is_absolute_below_one_and_relative_above():
+    want = np.array([1e-3, 1e9], "float32")
+    assert compare({"y": want + np.float32(9e-5)}, want).max_abs_diff > 8e-5
+    compare({"y": want * np.float32(1.00009)}, want)
+    match = (
+        r"output `y` of `serve` differs .* by 0.0002 .* more than `tolerance`=0.0001"
+    )
+    with pytest.raises(ExportError, match=match):
+        compare({"y": want + np.array([2e-4, 0], "float32")}, want)
+
+
+@pytest.mark.parametrize("found", [[np.nan, 1.0], [np.inf, 1.0], [-np.inf, 1.0]])
+def test_what_is_not_a_number_disagrees(found):
+    with pytest.raises(ExportError, match="differs from Keras by inf"):
+        compare({"y": np.array(found, "float32")}, np.array([1.0, 1.0], "float32"))
+
+
+def test_quantized_outputs_are_measured_by_their_own_size():
+    want = np.array([1e-3, -1e-3, -1e9], "float32")
+    near = np.array([1.1e-3, -0.9e-3, -1e9], "float32")
+    compare({"y": near}, want, 0.11, "int8")
+    with pytest.raises(ExportError, match="root mean square error .* is 0.1,"):
+        compare({"y": near}, want, 0.09, "int8")
+    with pytest.raises(ExportError, match="differs from Keras by 1e"):
+        compare({"y": np.array([1e-3, -1e-3, 0.0])}, want, 0.11, "int8")
+
+
+def test_indices_agree_or_not():
+    want = np.arange(10, dtype="int32")
+    found = np.where(want == 3, 7, want)
+    assert compare({"y": found}, want, 0.1).max_abs_diff == 4.0
+    with pytest.raises(ExportError, match="is int32 and 10.0% of its values differ"):
+        compare({"y": found}, want, 0.05)
+
+
+def test_outputs_must_be_those_of_keras():
+    want = np.zeros((2, 3), "float32")
+    with pytest.raises(
+        ExportError, match=r"must give \['y'\]; the onnx .* gives \['z'\]"
+    ):
+        compare({"z": want}, want)
+    with pytest.raises(ExportError, match=r"the shape \(3,\); Keras gives \(2, 3\)"):
+        compare({"y": want[0]}, want)
+
+
+@pytest.mark.parametrize("suffix", ["", ".tflite", ".onnx"])
+def test_verify_an_existing_artefact(build, tmp_path, suffix):
+    path = tmp_path / f"m{suffix}"
+    exported = export(build("causal_attention"), path)
+    report = verify(build("causal_attention"), path)
+    assert report.format == exported.format
+    assert report.inputs == exported.inputs
+    assert report.operators == exported.operators
+    assert report.bytes == exported.bytes
+    assert report.max_abs_diff is not None and report.max_abs_diff < 1e-6
+
+
+def test_verify_finds_another_model(build, tmp_path):
+    path = tmp_path / "m.onnx"
+    export(build("mlp"), path)
+    with pytest.raises(
+        ValueError, match=r"with the inputs \['images'\]; was it export"
+    ):
+        verify(build("conv_net"), path)
+    with pytest.raises(ExportError, match="differs from Keras by"):
+        verify(build("exact_gelu"), path)
+
+
+def test_verify_a_quantized_artefact(build, tmp_path, normal):
+    path = tmp_path / "m.tflite"
+    export(build("mlp"), path, quantization="float16")
+    verify(build("mlp"), path, quantization="float16", sample_inputs=normal(3, 7))
+    with pytest.raises(ExportError, match="`tolerance`=1e-07"):
+        verify(build("mlp"), path, tolerance=1e-7)
+
+
+def test_report_is_a_table_and_json(build, tmp_path):
+    report = export(build("mlp"), tmp_path / "[m].onnx")
+    text = str(report)
+    for part in ("[m].onnx", "features: float32 (?, 7)", "max abs diff", "MatMul 2"):
+        assert part in text
+    report.save(tmp_path / "report.json")
+    saved = json.loads((tmp_path / "report.json").read_text())
+    assert saved == json.loads(report.to_json())
+    assert saved["inputs"] == {"serve": {"features": "float32 (?, 7)"}}
+    unverified = str(export(build("mlp"), tmp_path / "[m].onnx", verify=False))
+    assert "verified" in unverified
+    assert "tolerance" not in unverified
+
+
+def drawn(model):
+    [signature] = signatures_of(model)
+    specs = {"serve": signature.inputs}
+    return [inputs for _, inputs in samples.cases([signature], specs, None)]
+
+
+def test_identifiers_stay_within_their_embeddings():
+    ids = layers.Input((None,), dtype="int32", name="token_ids")
+    segments = layers.Input((None,), dtype="int32", name="segment_ids")
+    both = layers.Embedding(97, 3)(ids) + layers.Embedding(2, 3)(segments)
+    first, second = drawn(keras.Model([ids, segments], both))
+    assert first["token_ids"].max() > 11
+    assert set(np.unique(first["segment_ids"])) == {0, 1}
+    assert first["token_ids"].shape == (2, 7)
+    assert second["token_ids"].shape == (3, 5)
+
+
+def test_masks_hide_some_places_and_never_all(build):
+    for inputs in drawn(build("sliced_mask")):
+        assert inputs["padding_mask"].any(axis=1).all()
+        assert not inputs["padding_mask"].all()
+
+
+def test_sizes_grow_until_the_model_takes_them():
+    images = layers.Input((None, None, 3), name="images")
+    model = keras.Model(images, layers.Conv2D(2, 17)(images))
+    first, _ = drawn(model)
+    assert first["images"].shape == (2, 32, 32, 3)
+
+
+def test_quiet_quotes_what_was_said_when_it_fails(capfd):
+    with quiet.quiet():
+        quiet.os.write(2, b"idle talk\n")
+    with pytest.raises(ValueError, match="it failed") as caught:
+        with quiet.quiet():
+            quiet.os.write(2, b"the real reason\n")
+            raise ValueError("it failed")
+    assert caught.value.__notes__ == ["The converter said: the real reason"]
+    assert capfd.readouterr().err == ""
+
+
+def test_quiet_without_a_stderr(monkeypatch):
+    def closed(descriptor):
+        raise OSError
+
+    monkeypatch.setattr(quiet.os, "dup", closed)
+    with quiet.quiet():
+        pass
