@@ -61,7 +61,9 @@ def export(
             `step` stays open where the format allows it: beam search needs several
             rows for each row of the prompt.
         sequence_length: Fixes every other unknown axis, of all inputs or by input
-            name. None leaves them open. The state of `step` follows from `prefill`.
+            name. None leaves them open. A number leaves the target of an
+            encoder-decoder one token, its start, to decode from. The state of `step`
+            follows from `prefill`.
         sample_inputs: Inputs to verify (and calibrate) with: a dictionary by input
             name, or what the model is called with. None makes some up, seeded. A
             model that is not functional needs them to say what its inputs are.
@@ -91,6 +93,10 @@ def export(
     check_target(path, format)
     signatures = signatures_of(model, sample_inputs)
     models = [signature.model for signature in signatures]
+    prompt = signatures[0].prompt
+    if prompt and isinstance(sequence_length, int):
+        sequence_length = dict.fromkeys(signatures[0].inputs, sequence_length)
+        sequence_length[prompt] = 1
     sample = None
     if sample_inputs is not None:
         sample = samples.named(signatures[0], sample_inputs)

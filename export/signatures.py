@@ -5,7 +5,7 @@ Shapes: axis 0 of every input is the batch; None is an unknown size.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -28,6 +28,8 @@ class Signature:
         arrange: Puts named tensors in the structure that the model is called with.
         name_outputs: Names what the model returns.
         notes: What was changed on the way (names, for instance).
+        prompt: Of an encoder-decoder's `prefill`: the input with the target's first
+            tokens, beside the source.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Signature:
     arrange: Callable[[dict], Any]
     name_outputs: Callable[[Any], dict]
     notes: tuple[str, ...] = ()
+    prompt: str | None = None
 
     def __call__(self, tensors: Mapping[str, Any]) -> dict:
         """Calls the model in inference mode; half-precision outputs become float32."""
@@ -58,10 +61,10 @@ def signatures_of(model: Any, sample_inputs: Any = None) -> list[Signature]:
     if not isinstance(model, IncrementalPair) and hasattr(model, "incremental"):
         model = model.incremental()
     if isinstance(model, IncrementalPair):
-        return [
-            _declared(PREFILL, model.prefill),
-            _declared(STEP, model.step),
-        ]
+        prefill = _declared(PREFILL, model.prefill)
+        if model.prompt != "token_ids":
+            prefill = replace(prefill, prompt=model.prompt)
+        return [prefill, _declared(STEP, model.step)]
     if not isinstance(model, keras.Model):
         raise TypeError(
             "`model` must be a `keras.Model` or a `keras_attn.decoding."

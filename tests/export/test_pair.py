@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import layers
 
+from keras_attn import models
 from keras_attn.decoding import Beam, Greedy, IncrementalPair, generate
 from keras_attn.export import ExportError, export, load_runner
 
@@ -138,3 +139,18 @@ def test_sample_inputs_are_those_of_prefill(build, tmp_path):
             sample_inputs={"token_ids": [[3, 5, 7]]},
             tolerance=0.0,
         )
+
+
+def test_a_length_is_that_of_the_source(tmp_path):
+    model = models.create(
+        "seq2seq_context",
+        source_vocabulary_size=11,
+        target_vocabulary_size=13,
+        embedding_dim=3,
+        hidden_dim=5,
+        maxout_dim=2,
+    )
+    report = export(model, tmp_path / "pair", sequence_length=7)
+    assert report.inputs["prefill"]["token_ids"] == "int32 (?, 7)"
+    # What is decoded begins with one token, the start.
+    assert report.inputs["prefill"]["decoder_token_ids"] == "int32 (?, 1)"
