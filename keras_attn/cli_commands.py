@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from keras_attn import export, models
-from keras_attn.cli_terminal import CheckFailedError, console, say
+from keras_attn.cli_terminal import CheckFailedError, console, say, working
 from keras_attn.export.errors import RefusedError
 from keras_attn.translator import Translator
 from keras_attn.viz import plot_alignment, save_figure
@@ -39,15 +39,15 @@ def describe(name: str) -> None:
     card = models.describe(name)
     with console.status("Counting parameters"):
         counted = models.count_parameters(name)
-    published = "not given"
+    published = "the paper gives no count"
     if card.parameters is not None:
-        published = f"{card.parameters:,}"
+        published = f"{card.parameters:,} parameters"
     rows = [
         ("paper", card.paper),
         ("task", card.task),
         ("inputs", _named(card.inputs)),
         ("outputs", _named(card.outputs)),
-        ("published", f"{published} parameters"),
+        ("published", published),
         ("counted", f"{counted:,} parameters"),
         ("notes", card.notes),
         (
@@ -82,7 +82,7 @@ def export_model(
     if report is not None:
         # Found out now, not when all is done.
         report.parent.mkdir(parents=True, exist_ok=True)
-    with console.status(f"Exporting to {artefact}"):
+    with working(f"Exporting to {artefact}"):
         done = export.export(
             model,
             artefact,
@@ -108,14 +108,14 @@ def verify_model(
 ) -> None:
     """Compares an artefact with its model and prints the report."""
     # Before the model, which takes longer: what is no artefact is told at once.
-    lengths = export.load_runner(artefact).signatures
+    runner = export.load_runner(artefact)
     model, translator = _load_model(path)
     length = None
-    if "prefill" in lengths and "token_ids" in lengths["prefill"].inputs:
-        length = lengths["prefill"].inputs["token_ids"].shape[1]
+    if translator is not None and "prefill" in runner.signatures:
+        length = runner.signatures["prefill"].inputs["token_ids"].shape[1]
     sample_inputs = _read_samples(samples, translator, length)
     try:
-        with console.status(f"Comparing {artefact} with Keras"):
+        with working(f"Comparing {artefact} with Keras"):
             done = export.verify(
                 model,
                 artefact,

@@ -52,7 +52,15 @@ def fit_verbosity() -> int:
 
 
 @contextlib.contextmanager
-def muted_stderr() -> Iterator[None]:
+def working(text: str) -> Iterator[None]:
+    """Shows that something is being done; what libraries say meanwhile is not shown."""
+    quiet = contextlib.nullcontext() if debugging() else _muted_stderr()
+    with console.status(text), quiet:
+        yield
+
+
+@contextlib.contextmanager
+def _muted_stderr() -> Iterator[None]:
     """Holds back what is written to stderr, by C++ too; an exception lets it out.
 
     `keras_attn.export.quiet` does the like for converters, but lies behind the import

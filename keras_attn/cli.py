@@ -1,0 +1,542 @@
+"""The `keras-attn` command: what it takes, and how it fails.
+
+What the commands do is in `cli_commands`, `cli_train` and `demo`. These import
+TensorFlow, so they are imported when a command runs: `--help` need not wait.
+"""
+
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Literal
+
+import typer
+from typer.exceptions import TyperException
+
+import keras_attn
+from keras_attn.cli_terminal import (
+    CheckFailedError,
+    complain,
+    debugging,
+    say,
+    working,
+)
+
+_INTERRUPTED = 130
+_RESUMABLE = ("train", "demo")
+_EXIT_CODES = (
+    "Exit codes: 0 done; 1 a check failed (an artefact disagrees, the demo did not "
+    "learn); 2 wrong use, with one line on stderr; 130 interrupted."
+)
+
+app = typer.Typer(
+    help="Attention models for Keras 3: build, fit, see, ship. "
+    "Begin with `keras-attn demo`.",
+    epilog=_EXIT_CODES,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line.
+
+    Args:
+        arguments: Without the program's name. Default: those of the process.
+
+    Returns:
+        The exit code: 0 done, 1 a check failed, 2 wrong use, 130 interrupted.
+    """
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        code = app(arguments, prog_name="keras-attn", standalone_mode=False)
+    except CheckFailedError as error:
+        complain(str(error))
+        return 1
+    except Exception as error:
+        # What nobody foresaw is a bug, and a bug has a traceback.
+        if debugging() or not _is_mistake(error):
+            raise
+        complain(_text(error))
+        return 2
+    if code == _INTERRUPTED:
+        resumable = any(argument in _RESUMABLE for argument in arguments[:1])
+        say()
+        complain("interrupted" + "; run the same command to go on" * resumable)
+    return code or 0
+
+
+def _is_mistake(error: Exception) -> bool:
+    """Whether an exception is of the kinds that tell a user what to do otherwise."""
+    kinds = (TyperException, ValueError, TypeError, OSError, ImportError)
+    # It can't have been raised before its module was imported.
+    export_errors = sys.modules.get("keras_attn.export.errors")
+    if export_errors is not None:
+        kinds += (export_errors.ExportError,)
+    return isinstance(error, kinds)
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, TyperException):
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "keras-attn"
+        return f"{error.format_message()} See `{command} --help`."
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.strerror}: {error.filename}"
+    return str(error) or type(error).__name__
+
+
+def _load(name: str) -> ModuleType:
+    """Imports a module of keras_attn that brings TensorFlow, slow and talkative."""
+    # Fitting and exporting are TensorFlow's, whatever Keras is set to elsewhere.
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    if not debugging():
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        # Advice on retracing, or what an interruption left half traced: nothing that
+        # a user of the command can act on.
+        logging.getLogger("tensorflow").setLevel(logging.CRITICAL)
+    with working("Starting TensorFlow"):
+        module = importlib.import_module(f"keras_attn.{name}")
+        # The devices too have their say when they are first looked for.
+        importlib.import_module("tensorflow").config.list_logical_devices()
+    return module
+
+
+Model = Annotated[
+    Path,
+    typer.Argument(
+        help="A `.keras` file, or the folder of a `keras-attn train` run.",
+        exists=True,
+        show_default=False,
+    ),
+]
+Quantization = Annotated[
+    Literal["none", "float16", "int8_dynamic", "int8"],
+    typer.Option(
+        help="For LiteRT. none: float32. float16: half the size. int8_dynamic: 8-bit "
+        "weights. int8: 8-bit arithmetic too, where LiteRT can; needs --samples."
+    ),
+]
+Samples = Annotated[
+    Path | None,
+    typer.Option(
+        help="Inputs to compare on, and to calibrate int8 with: an `.npz` with one "
+        "array an input, or, for a run folder, a text file with a source a line. "
+        "Default: made up.",
+        exists=True,
+        dir_okay=False,
+        show_default=False,
+    ),
+]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        help="Largest error allowed. Default: 1e-4 in float32 (relative above 1); "
+        "quantized, as root mean square relative to the output, 0.01 for float16, "
+        "0.1 for int8_dynamic, 0.2 for int8.",
+        show_default=False,
+    ),
+]
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Prints the help where no command is given."""
+    if version:
+        say(f"keras-attn {keras_attn.__version__}")
+        raise typer.Exit()
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command("list")
+def list_models(
+    pattern: Annotated[
+        str, typer.Argument(help="Shell pattern; quote it: 'rnnsearch_*'.")
+    ] = "*",
+) -> None:
+    """List the models, with their papers and sizes.
+
+    Example: keras-attn list 'rnnsearch_*'
+    """
+    _load("cli_commands").list_models(pattern)
+
+
+@app.command()
+def describe(
+    name: Annotated[
+        str, typer.Argument(help="A name of `keras-attn list`.", show_default=False)
+    ],
+) -> None:
+    """Show a model's card: paper, inputs, outputs, size, how to build it.
+
+    Example: keras-attn describe rnnsearch_50
+    """
+    _load("cli_commands").describe(name)
+
+
+@app.command()
+def demo(
+    run_dir: Annotated[
+        Path,
+        typer.Option(
+            help="Folder for all it makes. An interrupted demo there goes on; a "
+            "finished one is replaced.",
+            file_okay=False,
+        ),
+    ] = Path("runs/demo"),
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="A smoke test on a few hundred dates, half a minute: every step, but "
+            "it does not learn the task, and no accuracy is asked for.",
+        ),
+    ] = False,
+) -> None:
+    """Teach RNNsearch to read dates, look inside, ship it three ways.
+
+    Trains on 20,000 dates as people write them ("the third of march 2027"), asks
+    for ISO 8601 ("2027-03-03") of 1,000 days it never saw, draws the alignment,
+    and compares SavedModel, LiteRT and ONNX with Keras. Needs no data, and five
+    minutes on two cores.
+
+    Example: keras-attn demo --run-dir runs/demo
+    """
+    _load("demo").run(run_dir, quick=quick)
+
+
+@app.command()
+def train(
+    source: Annotated[
+        Path,
+        typer.Option(
+            rich_help_panel="Texts",
+            help="Text to translate: UTF-8, a sentence a line; gzip if it ends in .gz.",
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+        ),
+    ],
+    target: Annotated[
+        Path,
+        typer.Option(
+            rich_help_panel="Texts",
+            help="Its translation: line n translates line n of --source.",
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+        ),
+    ],
+    validation_source: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel="Texts",
+            help="Held-out text, to score on. Default: see --validation-fraction.",
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+    validation_target: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel="Texts",
+            help="Its translation.",
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+    validation_fraction: Annotated[
+        float,
+        typer.Option(
+            rich_help_panel="Texts",
+            metavar="X",
+            min=0.0001,
+            max=0.5,
+            help="Share of the pairs to hold out where no validation files are given.",
+        ),
+    ] = 0.1,
+    model: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel="Model",
+            help="seq2seq_sutskever, seq2seq_context, rnnsearch_30 or rnnsearch_50.",
+        ),
+    ] = "rnnsearch_50",
+    tokenizer: Annotated[
+        Literal["subword", "character"],
+        typer.Option(
+            rich_help_panel="Model",
+            help="What a token is: a byte-pair subword or a character.",
+        ),
+    ] = "subword",
+    vocabulary_size: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel="Model",
+            metavar="N",
+            min=5,
+            help="Most subwords of each side.",
+        ),
+    ] = 8000,
+    max_length: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel="Model",
+            metavar="N",
+            min=2,
+            help="Tokens at which a text is cut. Default: 50 subwords, 200 characters.",
+            show_default=False,
+        ),
+    ] = None,
+    hidden_dim: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel="Model",
+            metavar="N",
+            min=2,
+            help="Units of each recurrent layer; papers: 1000.",
+        ),
+    ] = 256,
+    embedding_dim: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel="Model",
+            metavar="N",
+            min=1,
+            help="Width of a token's embedding; papers: 100-1000.",
+        ),
+    ] = 256,
+    dropout: Annotated[
+        float,
+        typer.Option(
+            rich_help_panel="Model",
+            metavar="X",
+            min=0.0,
+            max=0.9,
+            help="Probability, in [0, 0.9]; papers: 0.",
+        ),
+    ] = 0.2,
+    epochs: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel="Training",
+            metavar="N",
+            min=1,
+            help="Passes over the pairs.",
+        ),
+    ] = 10,
+    batch_size: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel="Training", metavar="N", min=1, help="Pairs a step."
+        ),
+    ] = 64,
+    learning_rate: Annotated[
+        float,
+        typer.Option(
+            rich_help_panel="Training",
+            metavar="X",
+            min=1e-8,
+            help="Of Adam, falling to zero along a cosine.",
+        ),
+    ] = 1e-3,
+    score: Annotated[
+        Literal["bleu", "exact_match"],
+        typer.Option(
+            rich_help_panel="Training",
+            help="How held-out translations are judged: BLEU (0 to 100), or the share "
+            "that equal their reference to the letter.",
+        ),
+    ] = "bleu",
+    run_dir: Annotated[
+        Path,
+        typer.Option(
+            rich_help_panel="Training",
+            help="Folder for the translator, its history and TensorBoard logs. Run the "
+            "same command again and an interrupted run goes on.",
+            file_okay=False,
+        ),
+    ] = Path("runs/translator"),
+    seed: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel="Training",
+            metavar="N",
+            min=0,
+            help="Of weights, order and what is held out.",
+        ),
+    ] = 0,
+) -> None:
+    """Train a translator on line-aligned text.
+
+    Writes a folder that `attention` and `export` take; a run that was interrupted
+    goes on from its last whole epoch when the same command is given again.
+
+    Example: keras-attn train --source train.en --target train.de --run-dir runs/en-de
+    """
+    if (validation_source is None) != (validation_target is None):
+        raise typer.BadParameter(
+            "--validation-source and --validation-target go together."
+        )
+    _load("cli_train").train(
+        source=source,
+        target=target,
+        validation_source=validation_source,
+        validation_target=validation_target,
+        validation_fraction=validation_fraction,
+        model=model,
+        tokenizer=tokenizer,
+        vocabulary_size=vocabulary_size,
+        max_length=max_length,
+        hidden_dim=hidden_dim,
+        embedding_dim=embedding_dim,
+        dropout=dropout,
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        score=score,
+        run_dir=run_dir,
+        seed=seed,
+    )
+
+
+@app.command()
+def export(
+    model: Model,
+    artefact: Annotated[
+        Path,
+        typer.Argument(
+            help="Where to: `*.tflite`, `*.onnx`, or a name without suffix for a "
+            "SavedModel folder.",
+            show_default=False,
+        ),
+    ],
+    format: Annotated[
+        Literal["saved_model", "litert", "onnx"] | None,
+        typer.Option(help="Where the suffix does not say it.", show_default=False),
+    ] = None,
+    quantization: Quantization = "none",
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Rows at a time. Default: any number, where the format can.",
+            show_default=False,
+        ),
+    ] = None,
+    sequence_length: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Tokens of a source, shorter ones padded. Default: any number, where "
+            "the format can.",
+            show_default=False,
+        ),
+    ] = None,
+    samples: Samples = None,
+    tolerance: Tolerance = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write the report here, as JSON.",
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Export a model, run what was exported, and compare it with Keras.
+
+    A generative model gets the signatures `prefill` and `step`, any other `serve`.
+    An artefact that disagrees, or does not run, is not kept.
+
+    Example: keras-attn export runs/en-de en-de.tflite --quantization float16
+    """
+    _load("cli_commands").export_model(
+        model,
+        artefact,
+        format=format,
+        quantization=quantization,
+        batch_size=batch_size,
+        sequence_length=sequence_length,
+        samples=samples,
+        tolerance=tolerance,
+        report=report,
+    )
+
+
+@app.command()
+def verify(
+    model: Model,
+    artefact: Annotated[
+        Path,
+        typer.Argument(
+            help="What `keras-attn export` wrote.", exists=True, show_default=False
+        ),
+    ],
+    quantization: Quantization = "none",
+    samples: Samples = None,
+    tolerance: Tolerance = None,
+) -> None:
+    """Run an artefact beside its model; exit code 1 if they disagree.
+
+    Example: keras-attn verify runs/en-de en-de.onnx
+    """
+    _load("cli_commands").verify_model(
+        model,
+        artefact,
+        quantization=quantization,
+        samples=samples,
+        tolerance=tolerance,
+    )
+
+
+@app.command()
+def attention(
+    model_folder: Annotated[
+        Path,
+        typer.Argument(
+            help="The folder of a `keras-attn train` run.",
+            exists=True,
+            file_okay=False,
+            show_default=False,
+        ),
+    ],
+    text: Annotated[
+        str, typer.Argument(help="What to translate; quote it.", show_default=False)
+    ],
+    translation: Annotated[
+        str | None,
+        typer.Option(
+            help="Show where the model looks while it writes this. Default: its own "
+            "translation.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path,
+        typer.Option(help="The picture: .png, .pdf or .svg.", dir_okay=False),
+    ] = Path("alignment.png"),
+) -> None:
+    """Translate a text, and draw where the model looked.
+
+    Example: keras-attn attention runs/en-de "A dog runs." --output dog.png
+    """
+    _load("cli_commands").draw_attention(model_folder, text, translation, output)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

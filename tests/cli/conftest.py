@@ -1,0 +1,55 @@
+import pytest
+
+from keras_attn.cli import main
+from keras_attn.data import make_dates
+
+TINY = "--tokenizer character --hidden-dim 6 --embedding-dim 5 --batch-size 29".split()
+
+
+class CommandLine:
+    """Runs command lines in this process, and keeps what they said."""
+
+    def __init__(self, capsys):
+        self._capsys = capsys
+
+    def __call__(self, *arguments):
+        code = main([str(argument) for argument in arguments])
+        self.out, self.err = self._capsys.readouterr()
+        return code
+
+    def refuses(self, *arguments):
+        """The one line of a mistake, which must end with exit code 2."""
+        assert self(*arguments) == 2
+        assert self.err.startswith("error: ")
+        assert self.err.count("\n") == 1
+        assert "Traceback" not in self.out + self.err
+        return self.err
+
+
+@pytest.fixture
+def command(capsys):
+    return CommandLine(capsys)
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    """31 dates, line by line, one of them blank on one side.
+
+    Of like length: each length that batches are padded to is compiled, for seconds.
+    """
+    folder = tmp_path_factory.mktemp("corpus")
+    dates = [pair for pair in make_dates(400, seed=3) if 9 <= len(pair[0]) <= 16]
+    pairs = [*dates[:30], ("31 may 1999", "")]
+    for name, side in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
+        text = "".join(f"{line}\n" for line in side)
+        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+    return ["--source", folder / "source.txt", "--target", folder / "target.txt"]
+
+
+@pytest.fixture(scope="session")
+def run_dir(corpus, tmp_path_factory):
+    """A translator trained for an epoch: it knows nothing, but all is there."""
+    folder = tmp_path_factory.mktemp("runs") / "dates"
+    options = [*corpus, *TINY, "--epochs", 1, "--score", "exact_match"]
+    assert main([str(o) for o in ["train", *options, "--run-dir", folder]]) == 0
+    return folder

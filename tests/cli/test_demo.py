@@ -1,0 +1,84 @@
+"""The demo, quickly: every step, on a model that learns nothing."""
+
+import pytest
+
+from keras_attn import demo
+from keras_attn.cli_terminal import CheckFailedError
+from keras_attn.translator import Translator
+
+# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)
+
+
+def test_the_demo_goes_all_the_way(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    folder = tmp_path / "demo"
+    assert command("demo", "--quick", "--run-dir", folder) == 0
+    assert command.err == ""
+    for format in ("SavedModel", "LiteRT", "ONNX"):
+        (row,) = [line for line in command.out.splitlines() if f"│ {format}" in line]
+        assert row.count("16 / 16") == 2
+    assert (folder / "alignment.png").read_bytes().startswith(b"\x89PNG")
+    assert list((folder / "logs").rglob("events.out.tfevents.*"))
+    assert len((folder / "history.csv").read_text().splitlines()) == 2
+    assert isinstance(Translator.load(folder), Translator)
+
+
+def steps_of(monkeypatch, accuracy, failures):
+    """Leaves of the demo only what decides how it ends."""
+    for name in ("_fit", "_draw"):
+        monkeypatch.setattr(demo, name, lambda *given: None)
+    monkeypatch.setattr(demo, "_evaluate", lambda *given: accuracy)
+    monkeypatch.setattr(demo, "_ship", lambda *given: list(failures))
+
+
+def test_a_model_that_did_not_learn_fails_the_demo(command, tmp_path, monkeypatch):
+    steps_of(monkeypatch, 0.97, [])
+    assert command("demo", "--run-dir", tmp_path) == 1
+    assert command.err == (
+        "error: 97.0% of the dates are right, at least 98% must be\n"
+    )
+    steps_of(monkeypatch, 0.98, [])
+    assert command("demo", "--run-dir", tmp_path) == 0
+
+
+def test_an_artefact_that_differs_fails_the_demo(tmp_path, monkeypatch):
+    steps_of(monkeypatch, 1.0, ["ONNX, greedy: 3 of 200 dates differ from Keras"])
+    with pytest.raises(CheckFailedError, match="3 of 200 dates differ"):
+        demo.run(tmp_path, quick=True)
+
+
+def test_what_is_in_the_folder_already(command, tmp_path, monkeypatch):
+    steps_of(monkeypatch, 1.0, [])
+    demo.run(tmp_path, quick=False)
+    (tmp_path / "history.csv").write_text("of the earlier run")
+    (tmp_path / "backup").mkdir()
+    command("demo", "--run-dir", tmp_path)
+    assert "Going on with the interrupted demo" in command.out
+    assert (tmp_path / "history.csv").exists()
+
+    (tmp_path / "backup").rmdir()
+    (tmp_path / "notes.txt").write_text("somebody's")
+    command("demo", "--run-dir", tmp_path)
+    assert "Replacing the earlier demo" in command.out
+    assert not (tmp_path / "history.csv").exists()
+    assert (tmp_path / "notes.txt").exists()
+
+
+def test_the_folder_of_another_run_is_left_alone(command, run_dir):
+    line = command.refuses("demo", "--run-dir", run_dir)
+    assert "a run with other settings (command was train, is demo" in line
+
+
+def test_wrong_answers_are_counted_and_shown(monkeypatch, run_dir, capsys):
+    translator = Translator.load(run_dir)
+    monkeypatch.setattr(
+        translator, "translate", lambda texts: ["2027-03-03"] * len(texts)
+    )
+    pairs = [("third of march 2027", "2027-03-03"), ("may", "2027-05-01")]
+    assert demo._evaluate(translator, pairs) == 0.5
+    out = capsys.readouterr().out
+    assert "1 of 2 dates right" in out
+    assert "may  →  2027-03-03, not 2027-05-01" in out

@@ -1,0 +1,139 @@
+"""From two text files to a translator, and what can be done with its folder."""
+
+import json
+
+import pytest
+
+from keras_attn import cli_train
+from keras_attn.translator import Translator
+
+# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)
+
+TINY = "--tokenizer character --hidden-dim 6 --embedding-dim 5 --batch-size 29".split()
+SMALL = [*TINY, "--score", "exact_match"]
+
+
+def test_a_trained_run_is_left_as_it_is(command, corpus, run_dir):
+    before = (run_dir / "model.keras").stat().st_mtime_ns
+    assert command("train", *corpus, *SMALL, "--epochs", 1, "--run-dir", run_dir) == 0
+    assert "is trained already" in command.out
+    assert "on 3 held-out pairs, translated greedily" in command.out
+    assert (run_dir / "model.keras").stat().st_mtime_ns == before
+
+
+# Keras leaves the history open when it is interrupted.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupted_run_goes_on(command, corpus, tmp_path, monkeypatch):
+    folder = tmp_path / "my run"
+    options = [*corpus, *SMALL, "--epochs", 2, "--run-dir", folder]
+    scored = []
+
+    def interrupt_the_second(translations, references):
+        scored.append(len(references))
+        if scored == [1, 3, 3]:  # One is tried before training.
+            raise KeyboardInterrupt
+        return 0.0
+
+    with monkeypatch.context() as patch:
+        patch.setitem(cli_train._SCORES, "exact_match", interrupt_the_second)
+        assert command("train", *options) == 130
+    assert "run the same command to go on" in command.err
+    assert "Pairs left out for an empty side: 1\n" in command.out
+    assert "27 pairs to train on, 3 held out" in command.out
+
+    assert command("train", *options) == 0
+    assert "Going on with the interrupted run" in command.out
+    assert "Epoch 2/2" in command.out and "Epoch 1/2" not in command.out
+    assert "exact match" in command.out and "on 3 held-out pairs" in command.out
+    assert f"keras-attn export '{folder}' 'my run.tflite'" in command.out
+    assert f"keras-attn attention '{folder}' " in command.out
+    assert command.err == ""
+    assert len((folder / "history.csv").read_text().splitlines()) == 3
+    assert not (folder / "backup").exists()
+
+
+def test_a_folder_belongs_to_one_run(command, corpus, run_dir, tmp_path):
+    line = command.refuses("train", *corpus, "--seed", 7, "--run-dir", run_dir)
+    assert "seed was 0, is 7" in line and "hidden_dim was 6, is 256" in line
+    Translator.load(run_dir).save(tmp_path)
+    line = command.refuses("train", *corpus, "--run-dir", tmp_path)
+    assert "did not train" in line
+
+
+def test_what_can_not_be_trained_on(command, corpus, tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_text("a\n")
+    two.write_text("a\nb\n")
+    line = command.refuses("train", "--source", one, "--target", two)
+    assert "1 lines" in line and "2 lines" in line
+    line = command.refuses("train", "--source", one, "--target", tmp_path / "none")
+    assert "does not exist" in line
+    line = command.refuses("train", "--source", one, "--target", one)
+    assert "at least two pairs" in line
+    line = command.refuses("train", *corpus, "--model", "rnnsearch")
+    assert "did you mean" in line
+    line = command.refuses("train", *corpus, "--validation-source", one)
+    assert "go together" in line
+    line = command.refuses("train", *corpus, "--run-dir", one / "run")
+    assert line.startswith(f"error: Not a directory: {one / 'run'}")
+    line = command.refuses("train", *corpus, "--run-dir", one)
+    assert "is a file" in line
+
+
+@pytest.mark.parametrize("model", ["seq2seq_sutskever", "seq2seq_context"])
+def test_the_other_models_take_the_same_options(
+    command, corpus, tmp_path, model, monkeypatch
+):
+    fitted = []
+    monkeypatch.setattr(
+        cli_train, "fit_translator", lambda *given, **options: fitted.append(options)
+    )
+    validation = [
+        f"--validation-{str(word).removeprefix('--')}" for word in corpus[::2]
+    ]
+    files = [corpus[1], corpus[3]]
+    held_out = [part for pair in zip(validation, files, strict=True) for part in pair]
+    options = [*corpus, *held_out, *SMALL, "--model", model, "--run-dir", tmp_path]
+    assert command("train", *options) == 0
+    assert "30 pairs to train on, 30 held out" in command.out
+    assert "keras-attn attention" not in command.out
+    (options,) = fitted
+    assert options["score_name"] == "exact_match" and options["epochs"] == 10
+
+
+def test_the_alignment_is_drawn(command, run_dir, tmp_path):
+    picture = tmp_path / "new" / "alignment.png"
+    assert command("attention", run_dir, "3 mar 2027", "--output", picture) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert command.out.endswith(f"Alignment: {picture}\n") and command.err == ""
+    given = ["--translation", "2027-03-03", "--output", tmp_path / "a.svg"]
+    assert command("attention", run_dir, "3 mar 2027", *given) == 0
+    assert command.out.startswith("2027-03-03\n")
+
+
+def test_what_can_not_be_drawn(command, run_dir, tmp_path):
+    assert "at least one token" in command.refuses("attention", run_dir, "")
+    line = command.refuses("attention", run_dir, "3 mar", "--output", tmp_path / "a.x")
+    assert "must end in one of" in line
+    (tmp_path / "file").touch()
+    line = command.refuses(
+        "attention", run_dir, "3 mar", "--output", tmp_path / "file" / "a.png"
+    )
+    assert "file" in line
+
+
+def test_a_translator_is_exported_and_verified(command, run_dir, tmp_path):
+    artefact, report = tmp_path / "dates.tflite", tmp_path / "dates.json"
+    fixed = ["--batch-size", 2, "--sequence-length", 48, "--report", report]
+    assert command("export", run_dir, artefact, *fixed) == 0
+    assert command.err == ""
+    inputs = json.loads(report.read_text())["inputs"]["prefill"]
+    assert inputs["token_ids"] == "int32 (2, 48)"
+    assert inputs["decoder_token_ids"] == "int32 (2, 1)"
+    samples = tmp_path / "samples.txt"
+    samples.write_text("3 mar 2027\n\nthe third of march\n")
+    assert command("verify", run_dir, artefact, "--samples", samples) == 0
+    assert "agrees with" in command.out and command.err == ""

@@ -1,0 +1,203 @@
+"""What every command does alike: help, mistakes, interruptions."""
+
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import keras_attn
+from keras_attn import cli
+
+# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)
+
+COMMANDS = "list describe demo train export verify attention".split()
+
+
+def test_help_needs_no_tensorflow():
+    code = (
+        "import sys; from keras_attn.cli import main; code = main(['--help']); "
+        "sys.exit(code or 'tensorflow' in sys.modules or 'keras' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(name in done.stdout for name in COMMANDS)
+
+
+def test_a_mistake_is_one_line_in_a_process_of_its_own(tmp_path):
+    # Where TensorFlow is imported first it has a lot to say.
+    (tmp_path / "text.keras").write_text("no model")
+    (tmp_path / "model.tflite").write_bytes(b"\0\0\0\0TFL3 and nothing behind")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "keras_attn.cli",
+            "verify",
+            "text.keras",
+            "model.tflite",
+        ],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == (
+        "error: LiteRT cannot load model.tflite: "
+        "The model is not a valid Flatbuffer buffer\n"
+    )
+
+
+def test_the_bare_command_prints_the_help(command):
+    assert command() == 0
+    assert all(name in command.out for name in COMMANDS)
+
+
+def test_version(command):
+    assert command("--version") == 0
+    assert command.out == f"keras-attn {keras_attn.__version__}\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_an_example(command, name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    assert command(name, "--help") == 0
+    assert f"Example: keras-attn {name} " in command.out
+
+
+def test_the_wrong_use_of_options(command, tmp_path):
+    assert "No such command 'frob'" in command.refuses("frob")
+    assert "See `keras-attn train --help`" in command.refuses("train")
+    assert "'--epochs'" in command.refuses("train", "--epochs", 0)
+    (tmp_path / "a.keras").touch()
+    line = command.refuses(
+        "export", tmp_path / "a.keras", "a.tflite", "--quantization", "int4"
+    )
+    assert "'int4' is not one of" in line
+
+
+def test_files_that_are_missing_or_of_another_kind(command, tmp_path):
+    text = tmp_path / "notes.txt"
+    text.write_text("no model")
+    assert "does not exist" in command.refuses("verify", tmp_path / "none", text)
+    assert "does not exist" in command.refuses("attention", tmp_path / "none", "text")
+    assert "is a file" in command.refuses("attention", text, "a text")
+    assert "MODEL must be a `.keras` file" in command.refuses("export", text, "a.onnx")
+    assert "`Translator.save` wrote" in command.refuses("attention", tmp_path, "text")
+    assert "must be a SavedModel folder" in command.refuses("verify", text, text)
+    fake = tmp_path / "fake.keras"
+    fake.write_text("no model")
+    assert "MODEL must be a `.keras` file" in command.refuses("export", fake, "a.onnx")
+
+
+def test_unknown_models(command):
+    assert "did you mean rnnsearch_50" in command.refuses("describe", "rnnserch_50")
+    assert "no model is called 'x*'" in command.refuses("list", "x*")
+
+
+def test_list_and_describe(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")
+    assert command("list", "rnnsearch_*") == 0
+    assert "rnnsearch_30" in command.out and "rnnsearch_50" in command.out
+    assert "seq2seq" not in command.out
+    assert command("describe", "seq2seq_sutskever") == 0
+    assert "384,000,000 parameters" in command.out  # Published.
+    assert "384,112,000 parameters" in command.out
+    assert "models.create('seq2seq_sutskever')" in command.out
+
+
+def raising(error):
+    def load(name):
+        raise error
+
+    return load
+
+
+def test_a_bug_keeps_its_traceback(command, monkeypatch):
+    monkeypatch.setattr(cli, "_load", raising(KeyError("a bug")))
+    with pytest.raises(KeyError):
+        command("list")
+
+
+def test_debugging_keeps_every_traceback(command, monkeypatch):
+    monkeypatch.setattr(cli, "_load", raising(ValueError("a mistake")))
+    assert command.refuses("list") == "error: a mistake\n"
+    monkeypatch.setenv("KERAS_ATTN_DEBUG", "1")
+    with pytest.raises(ValueError):
+        command("list")
+
+
+def test_errors_of_many_lines_are_said_in_one(command, monkeypatch):
+    monkeypatch.setattr(cli, "_load", raising(TypeError("one\n  two\n")))
+    assert command.refuses("list") == "error: one two\n"
+    monkeypatch.setattr(cli, "_load", raising(OSError(28, "No space left", "a/b")))
+    assert command.refuses("list") == "error: No space left: a/b\n"
+
+
+def test_an_interruption(command, monkeypatch):
+    monkeypatch.setattr(cli, "_load", raising(KeyboardInterrupt()))
+    assert command("list") == 130
+    assert command.err == "error: interrupted\n"
+    assert command("demo") == 130
+    assert "run the same command to go on" in command.err
+
+
+@pytest.fixture(scope="module")
+def keras_files(tmp_path_factory):
+    """Two models of one shape and different weights."""
+    folder = tmp_path_factory.mktemp("keras")
+    for seed in (1, 2):
+        keras.utils.set_random_seed(seed)
+        model = keras.Sequential(
+            [keras.Input((7,), name="features"), keras.layers.Dense(3, name="scores")]
+        )
+        model.save(folder / f"{seed}.keras")
+    np.savez(folder / "samples.npz", np.ones((5, 7), "float32"))
+    return folder
+
+
+def test_a_keras_file_is_exported_and_verified(command, keras_files):
+    model, artefact = keras_files / "1.keras", keras_files / "1.tflite"
+    assert command("export", model, artefact) == 0
+    assert "Export to litert" in command.out and "max abs diff" in command.out
+    assert command("verify", model, artefact) == 0
+    assert "agrees with" in command.out and command.err == ""
+
+
+def test_an_artefact_of_another_model_is_told(command, keras_files):
+    model, artefact = keras_files / "1.keras", keras_files / "1.onnx"
+    assert command("export", model, artefact) == 0
+    assert command("verify", keras_files / "2.keras", artefact) == 1
+    assert command.err.startswith(f"error: {artefact} disagrees with ")
+    assert "max abs diff" in command.err and command.err.count("\n") == 1
+
+
+def test_where_an_export_can_not_go(command, keras_files):
+    model = keras_files / "1.keras"
+    assert "must end in `.tflite`" in command.refuses("export", model, "a.pb")
+    line = command.refuses("export", model, keras_files / "none" / "a.onnx")
+    assert "a folder that exists" in line
+    line = command.refuses(
+        "export", model, keras_files / "a.onnx", "--report", model / "a.json"
+    )
+    assert "1.keras" in line
+    assert not (keras_files / "a.onnx").exists()
+
+
+def test_samples_of_a_keras_file(command, keras_files):
+    model, artefact = keras_files / "1.keras", keras_files / "samples.tflite"
+    int8 = ["export", model, artefact, "--quantization", "int8"]
+    assert "`sample_inputs` must be given" in command.refuses(*int8)
+    text = keras_files / "samples.txt"
+    text.write_text("one\n")
+    assert "must be an `.npz`" in command.refuses(*int8, "--samples", text)
+    broken = keras_files / "broken.npz"
+    broken.write_text("one\n")
+    assert "must be a whole `.npz`" in command.refuses(*int8, "--samples", broken)
+    line = command.refuses(*int8, "--samples", keras_files / "samples.npz")
+    assert "`sample_inputs` must have the keys" in line
