@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from keras_attn.export import rewrites, saved_model
 from keras_attn.export.errors import ExportError, RefusedError, missing_extra
-from keras_attn.export.quiet import quiet
+from keras_attn.quiet import quiet
 
 QUANTIZATIONS = ("float16", "int8_dynamic", "int8")
 _WORKER = Path(__file__).with_name("int8_worker.py")

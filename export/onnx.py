@@ -11,8 +11,8 @@ import tensorflow as tf
 from keras_attn.export import onnx_rewrites, onnx_weights
 from keras_attn.export.errors import ExportError, RefusedError, missing_extra
 from keras_attn.export.files import ONNX_OUTPUT_NAMES, ONNX_WEIGHTS
-from keras_attn.export.quiet import quiet
 from keras_attn.export.signatures import Signature
+from keras_attn.quiet import quiet
 
 # The protobuf limit is 2 GiB; the graph itself needs some of that.
 _LARGEST_MESSAGE = 1_900_000_000

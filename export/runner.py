@@ -11,8 +11,8 @@ import numpy as np
 
 from keras_attn.export.errors import RefusedError, missing_extra
 from keras_attn.export.files import ONNX_OUTPUT_NAMES, format_at
-from keras_attn.export.quiet import quiet
 from keras_attn.export.signatures import PREFILL, SERVE, STEP
+from keras_attn.quiet import quiet
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_attn.export.errors import ExportError
-from keras_attn.export.quiet import quiet
 from keras_attn.export.signatures import SERVE
+from keras_attn.quiet import quiet
 
 # The name stock tools ask for.
 SERVING_DEFAULT = "serving_default"

@@ -17,6 +17,7 @@ import typer
 from typer.exceptions import TyperException
 
 import keras_attn
+from keras_attn.cli_options import Model, ModelFolder, Quantization, Samples, Tolerance
 from keras_attn.cli_terminal import (
     CheckFailedError,
     complain,
@@ -103,44 +104,6 @@ def _load(name: str) -> ModuleType:
         # The devices too have their say when they are first looked for.
         importlib.import_module("tensorflow").config.list_logical_devices()
     return module
-
-
-Model = Annotated[
-    Path,
-    typer.Argument(
-        help="A `.keras` file, or the folder of a `keras-attn train` run.",
-        exists=True,
-        show_default=False,
-    ),
-]
-Quantization = Annotated[
-    Literal["none", "float16", "int8_dynamic", "int8"],
-    typer.Option(
-        help="For LiteRT. none: float32. float16: half the size. int8_dynamic: 8-bit "
-        "weights. int8: 8-bit arithmetic too, where LiteRT can; needs --samples."
-    ),
-]
-Samples = Annotated[
-    Path | None,
-    typer.Option(
-        help="Inputs to compare on, and to calibrate int8 with: an `.npz` with one "
-        "array an input, or, for a run folder, a text file with a source a line. "
-        "Default: made up.",
-        exists=True,
-        dir_okay=False,
-        show_default=False,
-    ),
-]
-Tolerance = Annotated[
-    float | None,
-    typer.Option(
-        min=0.0,
-        help="Largest error allowed. Default: 1e-4 in float32 (relative above 1); "
-        "quantized, as root mean square relative to the output, 0.01 for float16, "
-        "0.1 for int8_dynamic, 0.2 for int8.",
-        show_default=False,
-    ),
-]
 
 
 @app.callback(invoke_without_command=True)
@@ -506,15 +469,7 @@ def verify(
 
 @app.command()
 def attention(
-    model_folder: Annotated[
-        Path,
-        typer.Argument(
-            help="The folder of a `keras-attn train` run.",
-            exists=True,
-            file_okay=False,
-            show_default=False,
-        ),
-    ],
+    model_folder: ModelFolder,
     text: Annotated[
         str, typer.Argument(help="What to translate; quote it.", show_default=False)
     ],

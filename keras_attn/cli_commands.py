@@ -89,7 +89,7 @@ def export_model(
             format=format,
             quantization=_or_none(quantization),
             batch_size=batch_size,
-            sequence_length=_lengths(model, sequence_length),
+            sequence_length=sequence_length,
             sample_inputs=sample_inputs,
             tolerance=tolerance,
         )
@@ -155,21 +155,6 @@ def _load_model(path: Path) -> tuple[keras.Model, Translator | None]:
             f"a `keras-attn train` run. Received: {str(path)!r}"
         )
     return keras.saving.load_model(path), None
-
-
-def _lengths(
-    model: keras.Model, sequence_length: int | None
-) -> int | dict[str, int] | None:
-    """One length for every input, but for the prompt of an encoder-decoder.
-
-    A translation begins with the start token, and with nothing besides.
-    """
-    if sequence_length is None or not hasattr(model, "incremental"):
-        return sequence_length
-    names = [tensor.name for tensor in model.incremental().prefill.inputs]
-    return {
-        name: 1 if name == "decoder_token_ids" else sequence_length for name in names
-    }
 
 
 def _read_samples(

@@ -2,13 +2,13 @@
 
 import contextlib
 import os
-import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 from rich.progress import track
 from rich.text import Text
+
+from keras_attn.quiet import quiet
 
 console = Console(highlight=False)
 _errors = Console(stderr=True, highlight=False)
@@ -54,34 +54,6 @@ def fit_verbosity() -> int:
 @contextlib.contextmanager
 def working(text: str) -> Iterator[None]:
     """Shows that something is being done; what libraries say meanwhile is not shown."""
-    quiet = contextlib.nullcontext() if debugging() else _muted_stderr()
-    with console.status(text), quiet:
+    noise = contextlib.nullcontext() if debugging() else quiet()
+    with console.status(text), noise:
         yield
-
-
-@contextlib.contextmanager
-def _muted_stderr() -> Iterator[None]:
-    """Holds back what is written to stderr, by C++ too; an exception lets it out.
-
-    `keras_attn.export.quiet` does the like for converters, but lies behind the import
-    of TensorFlow, which is what has to be muted here: it logs through C++ before it
-    can be told not to.
-    """
-    sys.stderr.flush()
-    try:
-        kept = os.dup(2)
-    except OSError:  # A daemon may run without a stderr; then there is no noise.
-        yield
-        return
-    with tempfile.TemporaryFile() as said:
-        os.dup2(said.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            said.seek(0)
-            os.write(kept, said.read())
-            raise
-        finally:
-            sys.stderr.flush()
-            os.dup2(kept, 2)
-            os.close(kept)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from keras_attn.export import ExportError, comparison, export, quiet, samples, verify
+from keras_attn.export import ExportError, comparison, export, samples, verify
 from keras_attn.export.runner import Runner, SignatureInfo, TensorInfo
 from keras_attn.export.signatures import Signature, signatures_of
 
@@ -158,23 +158,3 @@ def test_sizes_grow_until_the_model_takes_them():
     model = keras.Model(images, layers.Conv2D(2, 17)(images))
     first, _ = drawn(model)
     assert first["images"].shape == (2, 32, 32, 3)
-
-
-def test_quiet_quotes_what_was_said_when_it_fails(capfd):
-    with quiet.quiet():
-        quiet.os.write(2, b"idle talk\n")
-    with pytest.raises(ValueError, match="it failed") as caught:
-        with quiet.quiet():
-            quiet.os.write(2, b"the real reason\n")
-            raise ValueError("it failed")
-    assert caught.value.__notes__ == ["The converter said: the real reason"]
-    assert capfd.readouterr().err == ""
-
-
-def test_quiet_without_a_stderr(monkeypatch):
-    def closed(descriptor):
-        raise OSError
-
-    monkeypatch.setattr(quiet.os, "dup", closed)
-    with quiet.quiet():
-        pass

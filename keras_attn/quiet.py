@@ -1,4 +1,7 @@
-"""Keep converters quiet while all goes well, and quotable when it does not."""
+"""Keep converters and TensorFlow quiet while all goes well, and quotable otherwise.
+
+Imports neither: the command line has to mute TensorFlow before it is imported.
+"""
 
 import contextlib
 import logging
@@ -14,7 +17,7 @@ _QUOTED_CHARACTERS = 2000
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silences converters: Python logs, warnings, and what C++ writes to stderr.
+    """Silences libraries: Python logs, warnings, and what C++ writes to stderr.
 
     An exception that passes through takes along, as a note, the end of what was
     said: the real reason is often there alone.
@@ -34,7 +37,7 @@ def quiet() -> Iterator[None]:
             said.seek(0)
             text = said.read().decode(errors="replace").strip()
             if text:
-                error.add_note("The converter said: " + text[-_QUOTED_CHARACTERS:])
+                error.add_note("Said meanwhile: " + text[-_QUOTED_CHARACTERS:])
             raise
 
 

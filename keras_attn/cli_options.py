@@ -1,0 +1,52 @@
+"""Arguments and options that several commands share, with what their help says."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+Model = Annotated[
+    Path,
+    typer.Argument(
+        help="A `.keras` file, or the folder of a `keras-attn train` run.",
+        exists=True,
+        show_default=False,
+    ),
+]
+ModelFolder = Annotated[
+    Path,
+    typer.Argument(
+        help="The folder of a `keras-attn train` run.",
+        exists=True,
+        file_okay=False,
+        show_default=False,
+    ),
+]
+Quantization = Annotated[
+    Literal["none", "float16", "int8_dynamic", "int8"],
+    typer.Option(
+        help="For LiteRT. none: float32. float16: half the size. int8_dynamic: 8-bit "
+        "weights. int8: 8-bit arithmetic too, where LiteRT can; needs --samples."
+    ),
+]
+Samples = Annotated[
+    Path | None,
+    typer.Option(
+        help="Inputs to compare on, and to calibrate int8 with: an `.npz` with one "
+        "array an input, or, for a run folder, a text file with a source a line. "
+        "Default: made up.",
+        exists=True,
+        dir_okay=False,
+        show_default=False,
+    ),
+]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        help="Largest error allowed. Default: 1e-4 in float32 (relative above 1); "
+        "quantized, as root mean square relative to the output, 0.01 for float16, "
+        "0.1 for int8_dynamic, 0.2 for int8.",
+        show_default=False,
+    ),
+]
