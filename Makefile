@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
+# A file of tests stays in one process, which builds its models once.
+WORKERS ?= --numprocesses 2 --dist loadfile
 # Quiet TensorFlow's start-up notes; its errors still show.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export MPLBACKEND ?= Agg
@@ -16,10 +18,11 @@ demo: $(VENV)/.demo  ## train on dates, draw the alignment, ship it three ways (
 	$(BIN)/keras-attn demo --run-dir runs/demo
 
 test: $(VENV)/.test  ## the test suite, on TensorFlow
-	$(BIN)/python -m pytest -m "not parity"
+	$(BIN)/python -m pytest $(WORKERS) -m "not parity"
 
 test-jax: $(VENV)/.dev  ## the layer, model and decoding suites once more, on JAX
-	KERAS_BACKEND=jax $(BIN)/python -m pytest tests/layers tests/models tests/decoding
+	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) \
+		tests/layers tests/models tests/decoding
 
 test-parity: $(VENV)/.parity  ## rebuild the references live (PyTorch) and compare
 	$(BIN)/python -m pytest -m parity tests/parity

@@ -9,8 +9,11 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
+# Not used, but what it imports registers the classes that a file may name.
+import keras_attn.models  # noqa: F401
 from keras_attn.checks import check_positive
 from keras_attn.data import load_tokenizer
+from keras_attn.data.base_tokenizer import check_texts
 from keras_attn.data.files import write_atomically
 from keras_attn.decoding import generate
 from keras_attn.viz import capture_attention
@@ -83,9 +86,9 @@ class Translator:
         folder = Path(folder)
         try:
             about = json.loads((folder / "translator.json").read_bytes())
-            known = about["format"] == _FORMAT
+            known, max_length = about["format"] == _FORMAT, about["max_length"]
         except (OSError, ValueError, KeyError, TypeError):
-            known, about = False, {}
+            known, max_length = False, None
         if not known or not (folder / "model.keras").is_file():
             raise ValueError(
                 "`folder` must be one that `Translator.save` wrote, with "
@@ -96,7 +99,7 @@ class Translator:
             keras.saving.load_model(folder / "model.keras"),
             load_tokenizer(folder / "source_tokenizer.json"),
             load_tokenizer(folder / "target_tokenizer.json"),
-            max_length=about["max_length"],
+            max_length=max_length,
         )
 
     def translate(
@@ -128,10 +131,11 @@ class Translator:
         fixed_batch, fixed_length = _fixed_shape(runner)
         batch_size = fixed_batch or batch_size
         rows = [self.source_tokenizer.encode(text)[: self.max_length] for text in texts]
-        if fixed_length and max(map(len, rows)) > fixed_length:
+        longest = max(map(len, rows), default=0)
+        if fixed_length and longest > fixed_length:
             raise ValueError(
                 f"`texts` must have at most {fixed_length} tokens, the length that the "
-                f"artefact was exported with. Received: {max(map(len, rows))} tokens"
+                f"artefact was exported with. Received: {longest} tokens"
             )
         order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
         translations = [""] * len(texts)
@@ -172,10 +176,13 @@ class Translator:
         self._check_texts([text])
         inputs, source_tokens, target_tokens = self.example(text, translation)
         scores = list(capture_attention(self.model, inputs).values())[-1]
-        shape = (len(target_tokens), len(source_tokens))
-        return Alignment(
-            scores[0].mean(axis=0)[: shape[0], : shape[1]], source_tokens, target_tokens
-        )
+        if scores.shape[-1] != len(source_tokens):
+            raise ValueError(
+                "`model` must attend to the source, a place for each of its tokens; "
+                "this one looks at a fixed context. Received: scores of shape "
+                f"{scores.shape} for {len(source_tokens)} source tokens"
+            )
+        return Alignment(scores[0].mean(axis=0), source_tokens, target_tokens)
 
     def example(self, text: str, translation: str):
         """One teacher-forced pair: inputs (1, …), source tokens, target tokens."""
@@ -196,6 +203,7 @@ class Translator:
         )
 
     def _check_texts(self, texts):
+        check_texts(texts)
         for index, text in enumerate(texts):
             if not isinstance(text, str) or not self.source_tokenizer.encode(text):
                 raise ValueError(

@@ -87,7 +87,7 @@ class AttentionRNN(keras.layers.Layer):
     def build(self, inputs_shape, memory_shape):
         batch, _, width = inputs_shape
         units = _as_list(self.cell.state_size)[0]
-        # Read back from a file, the parts are built before the whole is.
+        # A part that is shared may have been built elsewhere.
         if not self.attention.built:
             self.attention.build((batch, None, units), memory_shape)
         if not self.cell.built:
@@ -175,10 +175,11 @@ class AttentionRNN(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        parts = {
-            name: keras.saving.deserialize_keras_object(config.pop(name))
-            for name in ("cell", "attention")
-        }
+        config, parts = dict(config), {}
+        for name in ("cell", "attention"):
+            # Built with the whole, the weights get the paths that they had.
+            part = {**config.pop(name), "build_config": None}
+            parts[name] = keras.saving.deserialize_keras_object(part)
         return cls(**parts, **config)
 
 

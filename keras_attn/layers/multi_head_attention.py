@@ -62,7 +62,8 @@ class MultiHeadAttention(keras.layers.Layer):
             `use_causal_mask` nothing behind the query's own position is seen, so the
             unwritten rest of the cache may hold anything finite. None with a `cache`
             reads the cache as it is, and needs no `value`: cross-attention over an
-            encoder's output that was cached once.
+            encoder's output that was cached once. Caches are for decoding: TensorFlow
+            has no gradient through the write.
         return_cache: Whether to return the keys and values as a cache.
         return_attention_scores: Whether to return the probabilities.
 

@@ -8,22 +8,22 @@ pipeline or another model in another thread is never recorded by accident.
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import Any
 
-import numpy as np
 from keras import ops
 
 _local = threading.local()
 
 
 @contextlib.contextmanager
-def record_attention_scores() -> Iterator[dict[str, np.ndarray]]:
+def record_attention_scores() -> Iterator[dict[str, Any]]:
     """Collects the scores of every attention layer called in this thread.
 
     Only eager calls are seen: inside a compiled function there is no value yet.
 
     Yields:
         A dictionary that fills up as layers are called: the layer's `path` to its
-        scores, a NumPy array (B, heads, T, S). A layer called again gets `path:1`, `path:2`, …
+        scores, (B, heads, T, S). A layer called again gets `path:1`, `path:2`, …
 
     Example:
         ```python
@@ -49,15 +49,21 @@ def record(layer, scores) -> None:
 
     Args:
         layer: The layer that attends; its `path` becomes the key.
-        scores: A tensor. It is kept as a NumPy array, or left out if it has no value.
+        scores: A tensor. A symbol of a function being compiled is left out.
     """
-    try:
-        scores = ops.convert_to_numpy(scores)
-    except (NotImplementedError, TypeError):
-        return  # A symbol of a function that is being compiled.
+    if not _has_value(scores):
+        return
     recorded = _local.scores
     key, repeat = layer.path, 0
     while key in recorded:
         repeat += 1
         key = f"{layer.path}:{repeat}"
     recorded[key] = scores
+
+
+def _has_value(tensor) -> bool:
+    try:
+        bool(ops.any(tensor))
+    except TypeError:  # TensorFlow and JAX can't tell of a symbol.
+        return False
+    return True

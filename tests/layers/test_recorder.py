@@ -28,26 +28,24 @@ def test_scores_are_kept_under_the_path_and_a_second_call_under_another(layer):
     other = make_layer("other")
     with recorder.record_attention_scores() as scores:
         assert scores == {}
-        recorder.record(layer, "first")
-        recorder.record(other, "second")
-        recorder.record(layer, "third")
-        recorder.record(layer, "fourth")
+        for which, value in ((layer, 1), (other, 2), (layer, 3), (layer, 4)):
+            recorder.record(which, value)
     assert list(scores.items()) == [
-        ("some_attention", "first"),
-        ("other", "second"),
-        ("some_attention:1", "third"),
-        ("some_attention:2", "fourth"),
+        ("some_attention", 1),
+        ("other", 2),
+        ("some_attention:1", 3),
+        ("some_attention:2", 4),
     ]
 
 
 def test_an_inner_recorder_hides_the_outer_one_and_gives_back(layer):
     with recorder.record_attention_scores() as outer:
-        recorder.record(layer, "before")
+        recorder.record(layer, 1)
         with recorder.record_attention_scores() as inner:
-            recorder.record(layer, "within")
-        recorder.record(layer, "after")
-    assert inner == {"some_attention": "within"}
-    assert outer == {"some_attention": "before", "some_attention:1": "after"}
+            recorder.record(layer, 2)
+        recorder.record(layer, 3)
+    assert inner == {"some_attention": 2}
+    assert outer == {"some_attention": 1, "some_attention:1": 3}
 
 
 def test_an_error_ends_the_recording():

@@ -1,0 +1,236 @@
+import re
+
+import attention_reference as reference
+import keras
+import numpy as np
+import pytest
+from attention_reference import array_of
+from keras import ops
+from layer_contract import B, D, E, S, T, assert_close, flat, gradients, randomize
+
+from keras_attn.layers import (
+    AdditiveAttention,
+    AttentionRNN,
+    DotProductAttention,
+    MultiHeadAttention,
+)
+
+UNITS = 17
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def score_of(attention):
+    weights = reference.weights_of(attention)
+    if isinstance(attention, AdditiveAttention):
+        w, u = weights["query_kernel"], weights["key_kernel"]
+        return lambda q, k: weights["score_vector"][:, 0] @ np.tanh(q @ w + k @ u)
+    return {
+        "dot": lambda q, k: q @ k,
+        "scaled_dot": lambda q, k: q @ k / np.sqrt(UNITS),
+        "general": lambda q, k: q @ weights["kernel"] @ k,
+        "linear": lambda q, k: np.concatenate([q, k]) @ weights["kernel"][:, 0],
+    }[attention.score]
+
+
+def unroll(layer, inputs, memory, states, padding):
+    """The layer by the paper's equations, a sentence and a step at a time."""
+    score = score_of(layer.attention)
+    weights = [array_of(w).astype("float64") for w in layer.cell.weights]
+    is_lstm = isinstance(layer.cell, keras.layers.LSTMCell)
+    names = ("states", "previous_states", "contexts", "scores")
+    results = {name: [] for name in (*names, "final")}
+    for b in range(B):
+        state = [s[b] for s in states]
+        rows = {name: [] for name in names}
+        for x in inputs[b]:
+            energies = [score(state[0], h) for h in memory[b]]
+            alpha = reference.softmax(np.where(padding[b], energies, -np.inf))
+            context = alpha @ memory[b]
+            rows["previous_states"].append(state[0])
+            step = reference.lstm_step if is_lstm else reference.gru_step
+            state = step(np.concatenate([x, context]), *state, *weights)
+            state = list(state) if is_lstm else [state]
+            rows["states"].append(state[0])
+            rows["contexts"].append(context)
+            rows["scores"].append(alpha)
+        for name, row in (*rows.items(), ("final", state)):
+            results[name].append(row)
+    return {name: np.array(value) for name, value in results.items()}
+
+
+ATTENTIONS = {
+    "additive": lambda: AdditiveAttention(7),
+    "dot": lambda: DotProductAttention("dot"),
+    "scaled_dot": lambda: DotProductAttention("scaled_dot"),
+    "general": lambda: DotProductAttention("general"),
+    "linear": lambda: DotProductAttention("linear"),
+}
+CELLS = {"gru": keras.layers.GRUCell, "lstm": keras.layers.LSTMCell}
+
+
+def made(cell, name):
+    """A layer with random weights, and something to call it with."""
+    layer = AttentionRNN(CELLS[cell](UNITS), ATTENTIONS[name]())
+    width = UNITS if name in ("dot", "scaled_dot") else E
+    count = 2 if cell == "lstm" else 1
+    states = [normal(B, UNITS, seed=2 + i) for i in range(count)]
+    call = {
+        "inputs": normal(B, T, D),
+        "memory": normal(B, S, width, seed=1),
+        "initial_state": states if cell == "lstm" else states[0],
+        "memory_padding_mask": np.arange(S) < np.array([[3], [S]]),
+    }
+    layer(**call)
+    randomize(layer)
+    return layer, call, states
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.parametrize("cell", CELLS)
+def test_is_the_papers_step_by_step(cell, name):
+    layer, call, states = made(cell, name)
+    expected = unroll(
+        layer, call["inputs"], call["memory"], states, call["memory_padding_mask"]
+    )
+    found = layer(**call, return_attention_scores=True)
+    for key in ("states", "previous_states", "contexts"):
+        assert_close(found[key], expected[key])
+    assert_close(found["attention_scores"], expected["scores"][:, None])
+    final = expected["final"].swapaxes(0, 1)
+    assert isinstance(found["final_state"], list)
+    assert_close(found["final_state"], list(final))
+    assert "attention_scores" not in layer(**call)
+    # Nobody needs the scores for the rest.
+    assert_close(layer(**call)["states"], found["states"], atol=0)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("name", ["additive", "dot"])
+def test_one_step_after_another_is_the_same_as_all(cell, name):
+    layer, call, _ = made(cell, name)
+    expected = layer(**call, return_attention_scores=True)
+    state, projected = call["initial_state"], None
+    for t in range(T):
+        found = layer(
+            call["inputs"][:, t : t + 1],
+            call["memory"],
+            state,
+            memory_padding_mask=call["memory_padding_mask"],
+            projected_memory=projected,
+            return_attention_scores=True,
+        )
+        for key in ("states", "previous_states", "contexts"):
+            assert_close(found[key], expected[key][:, t : t + 1], atol=1e-6)
+        scores = expected["attention_scores"][:, :, t : t + 1]
+        assert_close(found["attention_scores"], scores, atol=1e-6)
+        state, projected = found["final_state"], found["projected_memory"]
+    assert_close(state, expected["final_state"], atol=1e-6)
+    assert_close(projected, expected["projected_memory"], atol=0)
+
+
+def test_a_projected_memory_takes_the_place_of_the_projection():
+    layer, call, _ = made("gru", "additive")
+    expected = layer(**call)
+    projected = expected["projected_memory"]
+    assert_close(layer(**call, projected_memory=projected), expected, atol=0)
+    other = layer(**call, projected_memory=projected + 1.0)
+    assert np.abs(flat(other["states"] - expected["states"])[0]).max() > 1e-3
+
+
+def test_a_memory_with_nothing_real_gives_contexts_of_zeros():
+    layer, call, _ = made("gru", "additive")
+    call["memory_padding_mask"][0] = False
+    found = layer(**call, return_attention_scores=True)
+    for key in ("contexts", "attention_scores"):
+        array = flat(found[key])[0]
+        assert not array[0].any()
+        assert array[1].any()
+    assert np.isfinite(flat(found["states"])[0]).all()
+    for gradient in gradients(layer, **call).values():
+        assert np.isfinite(gradient).all()
+
+
+def test_the_cell_and_the_attention_learn():
+    layer, call, _ = made("lstm", "additive")
+    names = {path.split("/")[1] for path in gradients(layer, **call)}
+    assert names == {layer.cell.name, layer.attention.name}
+
+
+@pytest.mark.parametrize("cell", [keras.layers.Dense(3), None, "gru"])
+def test_other_cells_are_refused(cell):
+    message = (
+        "`cell` must be a single Keras recurrent cell, such as `keras.layers.GRUCell`. "
+        f"Received: cell={cell!r}"
+    )
+    with pytest.raises(TypeError, match=re.escape(message)):
+        AttentionRNN(cell, AdditiveAttention(3))
+
+
+def test_a_stack_of_cells_is_refused():
+    # Its first state is not its output, so `previous_states` would not be what looked.
+    stack = keras.layers.StackedRNNCells([keras.layers.GRUCell(3)] * 2)
+    with pytest.raises(TypeError, match="`cell` must be a single Keras recurrent cell"):
+        AttentionRNN(stack, AdditiveAttention(3))
+
+
+def test_other_attentions_are_refused():
+    for attention in (MultiHeadAttention(3, 5), keras.layers.Attention(), None):
+        message = (
+            "`attention` must be an AdditiveAttention or a DotProductAttention. "
+            f"Received: attention={attention!r}"
+        )
+        with pytest.raises(TypeError, match=re.escape(message)):
+            AttentionRNN(keras.layers.GRUCell(3), attention)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dropout": 0.1}, "cell.dropout=0.1, cell.recurrent_dropout=0.0"),
+        ({"recurrent_dropout": 0.2}, "cell.dropout=0.0, cell.recurrent_dropout=0.2"),
+    ],
+)
+def test_cells_with_dropout_are_refused(options, message):
+    message = (
+        "`cell` must have no dropout of its own; put a `Dropout` layer in front of "
+        f"the inputs. Received: {message}"
+    )
+    with pytest.raises(ValueError, match=message):
+        AttentionRNN(keras.layers.GRUCell(3, **options), AdditiveAttention(3))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"inputs": normal(B, D)}, "`inputs` must have 3 axes, (batch, length, width)"),
+        ({"memory": normal(B, E)}, "`memory` must have 3 axes, (batch, memory length"),
+        (
+            {"memory_padding_mask": np.ones((B, T))},
+            "`memory_padding_mask` must have the shape (batch, key length) = (2, 7). "
+            "Received: memory_padding_mask.shape=(2, 5)",
+        ),
+        (
+            {"memory_padding_mask": np.ones((B, 1, S))},
+            "`memory_padding_mask` must have 2 axes, (batch, key length). Received: "
+            "memory_padding_mask.shape=(2, 1, 7)",
+        ),
+        (
+            {"initial_state": normal(B, UNITS)},
+            "`initial_state` must hold one tensor for each state of the cell. "
+            "Received: 1 of 2 states",
+        ),
+    ],
+)
+def test_wrong_calls_are_refused(changed, message):
+    layer, call, _ = made("lstm", "additive")
+    with pytest.raises(ValueError, match=re.escape(message)):
+        layer(**{**call, **changed})
+
+
+def test_unequal_widths_of_state_and_memory_are_refused():
+    layer = AttentionRNN(keras.layers.GRUCell(UNITS), DotProductAttention("dot"))
+    with pytest.raises(ValueError, match="query width=17, key width=13"):
+        layer(normal(B, T, D), normal(B, S, E), ops.zeros((B, UNITS)))

@@ -1,0 +1,229 @@
+"""What is asked of every exported layer; the cases are in `layer_contract`."""
+
+import inspect
+import json
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from layer_contract import (
+    ALL,
+    CACHE,
+    CASES,
+    NOT_INSTANTIATED,
+    REAL,
+    B,
+    S,
+    T,
+    assert_close,
+    built,
+    flat,
+    functional,
+    gradients,
+    randomize,
+    tensors,
+)
+
+from keras_attn import layers
+
+every_case = pytest.mark.parametrize(
+    "case", [case for _, case in ALL], ids=[name for name, _ in ALL]
+)
+padded_cases = pytest.mark.parametrize(
+    "case",
+    [case for _, case in ALL if case.padding],
+    ids=[name for name, case in ALL if case.padding],
+)
+causal_cases = pytest.mark.parametrize(
+    "case",
+    [case for _, case in ALL if case.causal_over],
+    ids=[name for name, case in ALL if case.causal_over],
+)
+
+
+@pytest.fixture
+def policy(request):
+    keras.config.set_dtype_policy(request.param)
+    yield request.param
+    keras.config.set_dtype_policy("float32")
+
+
+def test_every_exported_layer_is_here():
+    assert set(CASES) | set(NOT_INSTANTIATED) == set(layers.__all__)
+    for name, cases in CASES.items():
+        for case in cases.values():
+            assert type(case.make()) is getattr(layers, name)
+
+
+@every_case
+def test_config_says_all_and_makes_the_same_layer(case):
+    layer = case.make()
+    config = layer.get_config()
+    arguments = set(inspect.signature(type(layer).__init__).parameters)
+    assert arguments - {"self", "kwargs"} <= set(config)
+    json.dumps(config)
+    assert type(layer).from_config(config).get_config() == config
+    from_file = type(layer).from_config(json.loads(json.dumps(config)))
+    assert from_file.get_config() == config
+
+
+# Keras 3.15 turns TensorFlow's variables into NumPy arrays in a way NumPy 2 dislikes.
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@every_case
+def test_saved_and_loaded_it_gives_the_same(case, tmp_path):
+    layer = case.make()
+    model = functional(case, layer)
+    randomize(layer)
+    path = tmp_path / "model.keras"
+    model.save(path)
+    loaded = keras.models.load_model(path, safe_mode=True)
+    inputs = tensors(case)
+    assert_close(loaded(inputs), model(inputs), atol=1e-6)
+    assert [w.path for w in loaded.weights] == [w.path for w in model.weights]
+
+
+@every_case
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+def test_symbolic_outputs_are_as_the_eager_ones(case, known):
+    layer = case.make()
+    promised = keras.tree.flatten(functional(case, layer, known).output)
+    given = keras.tree.flatten(layer(**tensors(case), **case.static))
+    assert len(promised) == len(given)
+    for symbol, tensor in zip(promised, given, strict=True):
+        dtype = keras.backend.standardize_dtype(tensor.dtype)
+        assert keras.backend.standardize_dtype(symbol.dtype) == dtype
+        assert len(symbol.shape) == len(tensor.shape)
+        for promise, size in zip(symbol.shape, tensor.shape, strict=True):
+            # Batch and lengths alone may be unknown; they are primes of their own.
+            if promise is None:
+                assert not known and size in (B, T, S)
+            else:
+                assert promise == size
+
+
+# TensorFlow has no gradient through what writes into a cache; nobody trains with one.
+@pytest.mark.parametrize(
+    "case",
+    [case for _, case in ALL if "cache" not in case.inputs],
+    ids=[name for name, case in ALL if "cache" not in case.inputs],
+)
+def test_every_weight_gets_a_gradient(case):
+    layer = built(case)
+    found = gradients(layer, **tensors(case), **case.static)
+    assert len(found) == len(layer.trainable_variables)
+    for path, gradient in found.items():
+        assert gradient is not None, path
+        assert np.isfinite(gradient).all(), path
+        # A bias of the keys moves all scores of a query alike: softmax cancels it.
+        assert np.abs(gradient).max() > 0 or path.endswith("key_bias"), path
+
+
+@every_case
+def test_compiled_it_gives_the_same(case):
+    layer = case.make()
+    model = functional(case, layer)
+    randomize(layer)
+    model.compile(jit_compile=True)
+    inputs = tensors(case)
+    assert_close(model.predict(inputs, verbose=0), model(inputs), atol=2e-5)
+
+
+@every_case
+@pytest.mark.parametrize(
+    "policy", ["mixed_bfloat16", "mixed_float16"], indirect=True, ids=["bf16", "f16"]
+)
+def test_in_half_precision(case, policy):
+    layer = built(case)
+    assert {str(w.dtype) for w in layer.trainable_variables} <= {"float32"}
+    outputs = layer(**tensors(case), **case.static)
+    for output in keras.tree.flatten(outputs):
+        assert np.isfinite(ops.convert_to_numpy(ops.cast(output, "float32"))).all()
+        # Their last axis is a length; that of all other outputs is a width.
+        scores = "return_attention_scores" in case.static and (
+            output.shape[-1] in (T, S, CACHE)
+        )
+        expected = "float32" if scores else policy.removeprefix("mixed_")
+        assert keras.backend.standardize_dtype(output.dtype) == expected
+    keras.config.set_dtype_policy("float32")
+    full = built(case)
+    assert_close(outputs, full(**tensors(case), **case.static), atol=0.15)
+
+
+@padded_cases
+def test_what_is_behind_the_mask_changes_nothing(case):
+    layer = built(case)
+    inputs = tensors(case)
+    ((mask, hidden),) = case.padding.items()
+    length = case.inputs[mask][-1]
+    other = dict(inputs)
+    for name in hidden:
+        other[name] = inputs[name].copy()
+        other[name][:, REAL:] = 50 * np.random.default_rng(3).normal(
+            size=other[name][:, REAL:].shape
+        )
+
+    def real(outputs):
+        """Outputs without their padding, which is where an axis is `length` long."""
+        return [
+            output[tuple(slice(REAL if n == length else n) for n in output.shape)]
+            for output in flat(outputs)
+        ]
+
+    before = layer(**inputs, **case.static)
+    after = layer(**other, **case.static)
+    assert_close(real(after), real(before), atol=1e-6)
+    if case.causal_over in hidden:
+        return  # Padding comes last, and what comes last is not seen anyway.
+    # The same without a mask is another matter.
+    del inputs[mask], other[mask]
+    before = real(layer(**inputs, **case.static))
+    after = real(layer(**other, **case.static))
+    assert max(np.abs(a - b).max() for a, b in zip(before, after, strict=True)) > 1e-3
+
+
+@padded_cases
+def test_whole_and_float_masks_count_like_boolean_ones(case):
+    layer = built(case)
+    inputs = tensors(case)
+    ((mask, _),) = case.padding.items()
+    expected = layer(**inputs, **case.static)
+    for dtype in ("int32", "float32"):
+        inputs[mask] = inputs[mask].astype(dtype)
+        assert_close(layer(**inputs, **case.static), expected, atol=0)
+
+
+@padded_cases
+def test_nothing_to_attend_to_gives_finite_outputs_and_gradients(case):
+    layer = built(case)
+    inputs = tensors(case)
+    ((mask, _),) = case.padding.items()
+    inputs[mask][0] = False
+    for output in flat(layer(**inputs, **case.static)):
+        assert np.isfinite(output).all()
+        if output.ndim == 4:  # The scores.
+            length = case.inputs[mask][-1]
+            if output.shape[-1] == length:
+                assert not output[0].any()
+                assert output[1].any()
+    for path, gradient in gradients(layer, **inputs, **case.static).items():
+        assert np.isfinite(gradient).all(), path
+
+
+@causal_cases
+def test_the_future_is_not_seen(case):
+    layer = built(case)
+    inputs = tensors(case)
+    name, now = case.causal_over, 2
+    other = dict(inputs, **{name: inputs[name].copy()})
+    other[name][:, now] = -other[name][:, now]
+
+    def outputs(inputs):
+        result = layer(**inputs, **case.static)
+        if isinstance(result, dict):
+            return result["states"]
+        return result[0] if isinstance(result, tuple) else result
+
+    difference = np.abs(np.subtract(*flat([outputs(inputs), outputs(other)])))
+    assert difference[:, :now].max() < 1e-6
+    assert (difference[:, now:].max(axis=(0, 2)) > 1e-3).all()

@@ -1,0 +1,513 @@
+import math
+import re
+
+import attention_reference as reference
+import keras
+import numpy as np
+import pytest
+from attention_reference import array_of
+from keras import ops
+from layer_contract import B, D, E, F, S, T, assert_close, flat, gradients, randomize
+
+from keras_attn.layers import MultiHeadAttention, SinusoidalPositionEmbedding
+
+HEADS, KEY_DIM, VALUE_DIM, OUTPUT_DIM = 6, 3, 19, 23
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def made(layer, *call):
+    """A layer built for a call like `call`, its weights drawn at random."""
+    layer(*call)
+    randomize(layer)
+    return layer
+
+
+@pytest.mark.parametrize("use_bias", [True, False])
+@pytest.mark.parametrize("groups", [None, 3, 1])
+@pytest.mark.parametrize("value_dim", [None, VALUE_DIM])
+@pytest.mark.parametrize("kind", ["self", "cross", "cross_key"])
+def test_is_the_papers(kind, value_dim, groups, use_bias):
+    layer = MultiHeadAttention(
+        HEADS,
+        KEY_DIM,
+        value_dim=value_dim,
+        num_key_value_heads=groups,
+        use_bias=use_bias,
+        output_dim=None if kind == "self" else OUTPUT_DIM,
+    )
+    query, value = normal(B, T, D), normal(B, S, E, seed=1)
+    key = normal(B, S, F, seed=2)
+    call = {"self": (query,), "cross": (query, value), "cross_key": (query, value, key)}
+    call = call[kind]
+    value = query if kind == "self" else value
+    key = key if kind == "cross_key" else value
+    made(layer, *call)
+    length = key.shape[1]
+    mask = np.random.default_rng(3).random((B, HEADS, T, length)) < 0.7
+    mask[0, 2, 1] = False
+    bias = normal(B, HEADS, T, length, seed=4)
+    weights = reference.multi_head_weights(layer)
+    assert_close(
+        layer(*call, return_attention_scores=True),
+        reference.multi_head(query, key, value, weights, HEADS, groups),
+    )
+    found = layer(
+        *call, attention_mask=mask, attention_bias=bias, return_attention_scores=True
+    )
+    expected = reference.multi_head(
+        query, key, value, weights, HEADS, groups, mask=mask, bias=bias
+    )
+    assert_close(found, expected)
+    assert not ops.convert_to_numpy(found[1])[0, 2, 1].any()
+
+
+@pytest.mark.parametrize("mask_shape", [(T, S), (B, T, S), (B, HEADS, T, S)])
+def test_masks_of_every_rank_and_the_causal_one_add_up(mask_shape):
+    query, value = normal(B, T, D), normal(B, S, E, seed=1)
+    layer = made(MultiHeadAttention(HEADS, KEY_DIM), query, value)
+    mask = np.random.default_rng(2).random(mask_shape) < 0.7
+    padding = np.arange(S) < np.array([[3], [S]])
+    full = mask if len(mask_shape) != 3 else mask[:, None]
+    full = np.broadcast_to(full, (B, HEADS, T, S)) & padding[:, None, None]
+    full = full & np.tri(T, S, dtype=bool)
+    found = layer(
+        query,
+        value,
+        padding_mask=padding,
+        attention_mask=mask,
+        use_causal_mask=True,
+        return_attention_scores=True,
+    )
+    weights = reference.multi_head_weights(layer)
+    assert_close(
+        found, reference.multi_head(query, value, value, weights, HEADS, mask=full)
+    )
+
+
+def test_one_head_by_hand():
+    layer = MultiHeadAttention(1, 1, use_bias=False)
+    ln3 = math.log(3)
+    inputs = np.array([[[1.0], [2.0]]], "float32")
+    layer(inputs)
+    # W^Q = 1, W^K = -ln 3, W^V = 4, W^O = 10: keys -ln 3, -2 ln 3; values 4, 8.
+    layer.query_key_value_kernel.assign([[1.0, -ln3, 4.0]])
+    layer.output_kernel.assign([[10.0]])
+    outputs, scores = layer(inputs, return_attention_scores=True)
+    # Query 1 differs by ln 3 between the keys, query 2 by ln 9.
+    assert_close(scores, np.array([[[[0.75, 0.25], [0.9, 0.1]]]]), atol=1e-6)
+    assert_close(outputs, np.array([[[50.0], [44.0]]]), atol=1e-4)
+
+
+def test_a_query_that_sees_nothing_gets_the_output_of_zeros():
+    inputs = normal(B, T, D)
+    layer = made(MultiHeadAttention(HEADS, KEY_DIM), inputs)
+    padding = np.ones((B, T), bool)
+    padding[1] = False
+    outputs, scores = layer(inputs, padding_mask=padding, return_attention_scores=True)
+    assert not ops.convert_to_numpy(scores)[1].any()
+    assert_close(outputs[1], np.tile(array_of(layer.output_bias), (T, 1)), atol=0)
+
+
+@pytest.mark.parametrize("groups", [None, 3])
+def test_equivariant_until_positions_are_added(groups):
+    inputs = normal(B, T, D)
+    layer = made(MultiHeadAttention(HEADS, KEY_DIM, num_key_value_heads=groups), inputs)
+    shuffle = np.array([3, 0, 4, 1, 2])
+    then, scores = flat(layer(inputs, return_attention_scores=True))
+    first, moved = flat(layer(inputs[:, shuffle], return_attention_scores=True))
+    np.testing.assert_allclose(first, then[:, shuffle], atol=1e-5)
+    np.testing.assert_allclose(moved, scores[:, :, shuffle][..., shuffle], atol=1e-5)
+    positions = SinusoidalPositionEmbedding()
+    then = flat(layer(positions(inputs)))[0][:, shuffle]
+    first = flat(layer(positions(inputs[:, shuffle])))[0]
+    assert np.abs(first - then).max() > 0.1
+    # Nor is it equivariant if it must not look ahead.
+    then = flat(layer(inputs, use_causal_mask=True))[0][:, shuffle]
+    first = flat(layer(inputs[:, shuffle], use_causal_mask=True))[0]
+    assert np.abs(first - then).max() > 0.1
+
+
+def test_every_block_of_the_fused_kernel_is_drawn_on_its_own():
+    width, heads, size = 97, 5, 11
+    layer = MultiHeadAttention(heads, size, num_key_value_heads=1)
+    layer.build((None, None, width))
+    kernel = array_of(layer.query_key_value_kernel)
+    assert kernel.shape == (width, 7 * size)
+    query, key, value = np.split(kernel, [heads * size, (heads + 1) * size], axis=1)
+    assert np.abs(key - value).max() > 0.1
+    assert np.abs(query[:, :size] - key).max() > 0.1
+    for block in (query, key, value):
+        # Glorot: uniform up to √(6 / (in + out)) of the block, not of the whole.
+        bound = math.sqrt(6 / sum(block.shape))
+        assert 0.97 * bound < np.abs(block).max() <= bound
+    cross = MultiHeadAttention(heads, size)
+    cross.build((None, None, width), (None, None, width))
+    kernels = [cross.query_kernel, cross.key_kernel, cross.value_kernel]
+    query, key, value = (array_of(kernel) for kernel in kernels)
+    for one, other in ((query, key), (key, value), (query, value)):
+        assert np.abs(one - other).max() > 0.1
+
+
+def test_no_bias_is_no_weight():
+    layer = MultiHeadAttention(HEADS, KEY_DIM, use_bias=False)
+    layer(normal(B, T, D))
+    assert [w.name for w in layer.weights] == [
+        "query_key_value_kernel",
+        "output_kernel",
+    ]
+
+
+def keras_twin(layer, *call, **options):
+    """`keras.layers.MultiHeadAttention` with the weights of one of ours."""
+    twin = keras.layers.MultiHeadAttention(
+        layer.num_heads,
+        layer.key_dim,
+        value_dim=layer.value_dim,
+        use_bias=layer.use_bias,
+        output_shape=layer.output_dim,
+        **options,
+    )
+    query, value, key = call
+    twin(query, value, key)
+    weights = reference.multi_head_weights(layer)
+    in_order = []
+    for kernel, bias in (weights[i : i + 2] for i in (0, 2, 4)):
+        heads = (layer.num_heads, len(bias) // layer.num_heads)
+        in_order += [kernel.reshape((-1, *heads)), bias.reshape(heads)]
+    output = weights[6].reshape((layer.num_heads, layer.value_dim, -1))
+    in_order += [output, weights[7]]
+    names = [w.path.split("/")[-2] for w in twin.weights]
+    assert names == [
+        n for n in ("query", "key", "value", "attention_output") for _ in "kb"
+    ]
+    twin.set_weights(in_order)
+    return twin
+
+
+@pytest.mark.parametrize("masked", ["open", "causal", "padding", "mask"])
+@pytest.mark.parametrize("kind", ["self", "cross"])
+def test_agrees_with_keras_in_outputs_scores_and_gradients(kind, masked):
+    is_self = kind == "self"
+    query = normal(B, T, D)
+    value = query if is_self else normal(B, S, E, seed=1)
+    key = query if is_self else normal(B, S, F, seed=2)
+    layer = MultiHeadAttention(
+        HEADS,
+        KEY_DIM,
+        # On JAX, Keras 3.15 can't have another one.
+        value_dim=KEY_DIM if keras.config.backend() == "jax" else VALUE_DIM,
+        output_dim=None if is_self else OUTPUT_DIM,
+    )
+    call = {"query": query} if is_self else {"query": query, "value": value, "key": key}
+    made(layer, *call.values())
+    twin = keras_twin(layer, query, value, key)
+    length = value.shape[1]
+    ours, theirs = {}, {}
+    if masked == "causal":
+        ours = theirs = {"use_causal_mask": True}
+    elif masked == "padding":
+        padding = np.arange(length) < np.array([[3], [length]])
+        ours, theirs = {"padding_mask": padding}, {"value_mask": padding}
+    elif masked == "mask":
+        mask = np.random.default_rng(5).random((B, T, length)) < 0.7
+        mask[:, :, 0] = True  # Keras spreads itself over what a row must not see.
+        ours = theirs = {"attention_mask": mask}
+    ours = {**call, **ours, "return_attention_scores": True}
+    theirs = {
+        "query": query,
+        "value": value,
+        "key": key,
+        **theirs,
+        "return_attention_scores": True,
+    }
+    assert_close(layer(**ours), twin(**theirs))
+    # The heads that they keep apart are one kernel here.
+    sizes = [v.shape for v in layer.trainable_variables]
+    by_path = gradients(twin, **theirs)
+    split = {path.split("/", 1)[1]: gradient for path, gradient in by_path.items()}
+
+    def theirs_of(part):
+        rows = (HEADS * layer.value_dim,) if "output" in part else (-1,)
+        kernel = split[f"{part}/kernel"]
+        shape = (*rows, kernel.shape[-1]) if "output" in part else (len(kernel), -1)
+        return kernel.reshape(shape), split[f"{part}/bias"].reshape(-1)
+
+    parts = [theirs_of(part) for part in ("query", "key", "value")]
+    output = theirs_of("attention_output")
+    if is_self:
+        parts = [[np.concatenate(same, axis=-1) for same in zip(*parts, strict=True)]]
+    expected = [one for part in (*parts, output) for one in part]
+    found = list(gradients(layer, **ours).values())
+    assert [g.shape for g in found] == sizes
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("groups", [HEADS, 3, 1])
+def test_step_by_step_is_the_same_as_at_once(groups):
+    inputs = normal(B, T, D)
+    layer = made(MultiHeadAttention(HEADS, KEY_DIM, num_key_value_heads=groups), inputs)
+    expected = layer(inputs, use_causal_mask=True, return_attention_scores=True)
+    # What was never written holds rubbish.
+    cache = 1e3 * normal(B, 2, groups, S, KEY_DIM, seed=1)
+    outputs, scores = [], []
+    for index in range(T):
+        output, score, cache = layer(
+            inputs[:, index : index + 1],
+            use_causal_mask=True,
+            cache=cache,
+            cache_index=ops.convert_to_tensor(index) if index % 2 else index,
+            return_attention_scores=True,
+        )
+        outputs.append(output)
+        scores.append(score)
+        assert tuple(cache.shape) == (B, 2, groups, S, KEY_DIM)
+    found = ops.concatenate(outputs, 1), ops.concatenate(scores, 2)[..., :T]
+    assert_close(found, expected)
+    assert not flat(ops.concatenate(scores, 2)[..., T:])[0].any()
+    # A prompt at once, then a piece at once.
+    cache = 1e3 * normal(B, 2, groups, S, KEY_DIM, seed=1)
+    first, cache = layer(
+        inputs[:, :3], use_causal_mask=True, cache=cache, cache_index=0
+    )
+    rest, _ = layer(inputs[:, 3:], use_causal_mask=True, cache=cache, cache_index=3)
+    assert_close(ops.concatenate([first, rest], 1), expected[0])
+
+
+def test_a_cache_holds_keys_and_values_as_they_are():
+    inputs = normal(B, T, D)
+    layer = made(MultiHeadAttention(HEADS, KEY_DIM, num_key_value_heads=3), inputs)
+    _, _, wk, bk, wv, bv, _, _ = reference.multi_head_weights(layer)
+    _, cache = layer(inputs, return_cache=True)
+    assert tuple(cache.shape) == (B, 2, 3, T, KEY_DIM)
+    for place, (kernel, bias) in enumerate(((wk, bk), (wv, bv))):
+        projected = (inputs @ kernel + bias).reshape((B, T, 3, KEY_DIM))
+        assert_close(cache[:, place], projected.transpose((0, 2, 1, 3)))
+
+
+@pytest.mark.parametrize("groups", [HEADS, 3])
+def test_cross_attention_reads_what_was_cached_once(groups):
+    query, value = normal(B, T, D), normal(B, S, E, seed=1)
+    layer = made(
+        MultiHeadAttention(HEADS, KEY_DIM, num_key_value_heads=groups), query, value
+    )
+    padding = np.arange(S) < np.array([[3], [S]])
+    options = {"padding_mask": padding, "return_attention_scores": True}
+    *expected, cache = layer(query, value, return_cache=True, **options)
+    *found, same = layer(query, cache=cache, **options)
+    assert_close(found, expected, atol=1e-6)
+    assert_close(same, cache, atol=0)
+    step, _, _ = layer(query[:, 2:3], cache=cache, **options)
+    assert_close(step, expected[0][:, 2:3], atol=1e-6)
+
+
+def test_half_precision_caches_are_kept_as_they_come():
+    inputs = normal(B, T, D)
+    layer = MultiHeadAttention(HEADS, KEY_DIM)
+    layer(inputs)
+    cache = ops.zeros((B, 2, HEADS, S, KEY_DIM), "float16")
+    outputs, cache = layer(inputs, cache=cache, cache_index=0, use_causal_mask=True)
+    expected = layer(inputs, use_causal_mask=True)
+    assert_close(outputs, expected, atol=1e-2)
+    assert keras.backend.standardize_dtype(outputs.dtype) == "float32"
+
+
+def test_a_bias_of_minus_infinity_makes_no_nan():
+    inputs = normal(B, T, D)
+    layer = made(MultiHeadAttention(HEADS, KEY_DIM), inputs)
+    bias = np.zeros((B, HEADS, T, T), "float32")
+    bias[..., 3:] = -np.inf
+    hidden = layer(inputs, attention_bias=bias, return_attention_scores=True)
+    mask = np.broadcast_to(np.arange(T) < 3, (B, T))
+    masked = layer(inputs, padding_mask=mask, return_attention_scores=True)
+    assert_close(hidden, masked)
+    bias[:] = -np.inf
+    call = {"query": inputs, "attention_bias": bias}
+    assert np.isfinite(flat(layer(**call))[0]).all()
+    assert all(np.isfinite(g).all() for g in gradients(layer, **call).values())
+    # One row of bias for all, broadcast.
+    row = normal(1, HEADS, 1, T)
+    assert_close(
+        layer(inputs, attention_bias=row),
+        layer(inputs, attention_bias=np.broadcast_to(row, (B, HEADS, T, T))),
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_scores_of_ten_thousand(dtype):
+    layer = MultiHeadAttention(1, 4, use_bias=False, dtype=f"mixed_{dtype}")
+    inputs = np.full((1, 3, 4), 1.0, "float32")
+    layer(inputs)
+    # Queries and keys of 70.5: scores of 4 · 70.5² / 2 = 9940.5.
+    kernel = [np.full((4, 4), 70.5 / 4)] * 2 + [np.eye(4)]
+    layer.query_key_value_kernel.assign(np.concatenate(kernel, axis=1))
+    layer.output_kernel.assign(np.eye(4))
+    for padding in ([True, True, True], [True, True, False], [False] * 3):
+        outputs, scores = layer(
+            inputs, padding_mask=np.array([padding]), return_attention_scores=True
+        )
+        row = np.array(padding) / max(sum(padding), 1)
+        assert_close(scores, np.tile(row, (1, 1, 3, 1)), atol=1e-6)
+        assert_close(outputs, inputs * any(padding), atol=1e-2)
+
+
+def test_dropout_drops_in_training_alone_and_spares_the_scores():
+    inputs = normal(B, T, D)
+    layer = made(MultiHeadAttention(HEADS, KEY_DIM, dropout=0.5, seed=3), inputs)
+    plain = MultiHeadAttention.from_config({**layer.get_config(), "dropout": 0.0})
+    plain(inputs)
+    plain.set_weights([array_of(w) for w in layer.trainable_variables])
+    expected = plain(inputs, return_attention_scores=True)
+    for call in ({}, {"training": False}):
+        assert_close(layer(inputs, return_attention_scores=True, **call), expected)
+    found, scores = layer(inputs, return_attention_scores=True, training=True)
+    assert np.abs(flat(found)[0] - flat(expected[0])[0]).max() > 0.01
+    assert_close(scores, expected[1])
+    # Kept ones are scaled up, so that the mean over many draws is what it was.
+    many = np.mean([flat(layer(inputs, training=True))[0] for _ in range(100)], axis=0)
+    np.testing.assert_allclose(many, flat(expected[0])[0], atol=0.5)
+    again = MultiHeadAttention.from_config(layer.get_config())
+    again(inputs)
+    again.set_weights([array_of(w) for w in layer.trainable_variables])
+    assert_close(again(inputs, training=True), found)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_heads": 0}, "`num_heads` must be a whole number.*num_heads=0"),
+        ({"key_dim": -1}, "`key_dim` must be a whole number.*key_dim=-1"),
+        ({"value_dim": 0}, "`value_dim` must be a whole number.*value_dim=0"),
+        ({"output_dim": 0}, "`output_dim` must be a whole number.*output_dim=0"),
+        (
+            {"num_key_value_heads": 0},
+            "`num_key_value_heads` must be a whole.*num_key_value_heads=0",
+        ),
+        (
+            {"num_key_value_heads": 4},
+            "`num_heads` must be a multiple of `num_key_value_heads`. Received: "
+            "num_heads=6, num_key_value_heads=4",
+        ),
+        ({"dropout": 1.0}, r"`dropout` is a probability in \[0, 1\).*dropout=1.0"),
+    ],
+)
+def test_wrong_arguments_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        MultiHeadAttention(**{"num_heads": HEADS, "key_dim": KEY_DIM, **options})
+
+
+QUERY, VALUE = normal(B, T, D), normal(B, S, E)
+CACHE = normal(B, 2, HEADS, S, KEY_DIM)
+SCORES_SHAPE = "(batch, heads, query length, key length)"
+
+
+@pytest.mark.parametrize(
+    ("first", "call", "message"),
+    [
+        ("self", {"query": normal(B, D)}, "`query` must have 3 axes, (batch, query"),
+        ("cross", {"value": normal(B, E)}, "`value` must have 3 axes, (batch, key"),
+        ("cross", {"key": normal(B, E)}, "`key` must have 3 axes, (batch, key length"),
+        ("self", {"key": VALUE}, "`key` needs a `value` beside it. Received: value="),
+        (
+            "self",
+            {"value": VALUE},
+            "This layer was built for self-attention: its first call had no `value`. "
+            "Call it the same way again, or make a second layer. Received: "
+            "value=(2, 7, 13)",
+        ),
+        (
+            "cross",
+            {"value": None},
+            "This layer was built for cross-attention: its first call had a `value`. "
+            "Call it the same way again, or make a second layer. Received: value=None",
+        ),
+        ("self", {"cache": CACHE}, "This layer was built for self-attention"),
+        ("self", {"cache_index": 0}, "`cache_index` needs a `cache`. Received: cache="),
+        (
+            "self",
+            {"cache": CACHE[0], "cache_index": 0},
+            "`cache` must have 5 axes, (batch, 2, key/value heads, length, key_dim). "
+            "Received: cache.shape=(2, 6, 7, 3)",
+        ),
+        (
+            "self",
+            {"cache": CACHE[:, :, :3], "cache_index": 0},
+            "`cache` must have the shape (batch, 2, key/value heads, length, key_dim) "
+            "= (2, 2, 6, None, 3). Received: cache.shape=(2, 2, 3, 7, 3)",
+        ),
+        (
+            "cross",
+            {"padding_mask": np.ones((B, T))},
+            "`padding_mask` must have the shape (batch, key length) = (2, 7). "
+            "Received: padding_mask.shape=(2, 5)",
+        ),
+        (
+            "cross",
+            {"padding_mask": np.ones((B, 1, 1, S))},
+            "`padding_mask` must have 2 axes, (batch, key length). Received: "
+            "padding_mask.shape=(2, 1, 1, 7)",
+        ),
+        (
+            "cross",
+            {"attention_mask": np.ones((S,))},
+            f"`attention_mask` must have 4 axes, {SCORES_SHAPE}. Received: "
+            "attention_mask.shape=(7,)",
+        ),
+        (
+            "cross",
+            {"attention_mask": np.ones((S, T))},
+            "`attention_mask` must have the shape of the scores = (5, 7). Received: "
+            "attention_mask.shape=(7, 5)",
+        ),
+        (
+            "cross",
+            {"attention_mask": np.ones((B, S, T))},
+            "`attention_mask` must have the shape of the scores = (2, 5, 7). Received: "
+            "attention_mask.shape=(2, 7, 5)",
+        ),
+        (
+            "cross",
+            {"attention_mask": np.ones((B, 3, T, S))},
+            f"`attention_mask` must have the shape {SCORES_SHAPE} = (2, 6, 5, 7). "
+            "Received: attention_mask.shape=(2, 3, 5, 7)",
+        ),
+        (
+            "cross",
+            {"attention_bias": np.ones((T, S))},
+            f"`attention_bias` must have 4 axes, {SCORES_SHAPE}. Received: "
+            "attention_bias.shape=(5, 7)",
+        ),
+        (
+            "cross",
+            {"attention_bias": np.ones((B, 3, T, S))},
+            f"`attention_bias` must have the shape {SCORES_SHAPE} = (2, 6, 5, 7). "
+            "Received: attention_bias.shape=(2, 3, 5, 7)",
+        ),
+    ],
+)
+def test_wrong_calls_are_refused(first, call, message):
+    usual = {"query": QUERY} if first == "self" else {"query": QUERY, "value": VALUE}
+    layer = MultiHeadAttention(HEADS, KEY_DIM)
+    layer(**usual)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        layer(**{**usual, **call})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"return_cache": True},
+        {"cache": normal(B, 2, HEADS, S, KEY_DIM), "cache_index": 0},
+    ],
+)
+def test_no_cache_where_values_are_wider_than_keys(call):
+    layer = MultiHeadAttention(HEADS, KEY_DIM, value_dim=VALUE_DIM)
+    message = (
+        "A `cache` keeps keys and values in one tensor, so they must be equally wide. "
+        "Received: key_dim=3, value_dim=19"
+    )
+    with pytest.raises(ValueError, match=message):
+        layer(QUERY, **call)

@@ -1,0 +1,135 @@
+import attention_reference as reference
+import numpy as np
+import pytest
+from attention_reference import array_of
+from layer_contract import B, D, E, S, T, assert_close
+
+from keras_attn.layers import LearnedPositionEmbedding, SinusoidalPositionEmbedding
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def joined(merge, inputs, table):
+    table = np.broadcast_to(table, (*inputs.shape[:-1], table.shape[-1]))
+    if merge == "add":
+        return inputs + table
+    return np.concatenate([inputs, table], axis=-1)
+
+
+# Of the sequence, of every sentence its own, and the default.
+POSITIONS = {
+    "default": None,
+    "one": np.array([3, 1, 4, 16, 5]),
+    "each": np.array([[0, 1, 2, 0, 1], [9, 8, 7, 6, 5]]),
+}
+every_position = pytest.mark.parametrize("name", POSITIONS)
+every_merge = pytest.mark.parametrize(
+    ("merge", "dim"), [("add", None), ("concatenate", None), ("concatenate", E)]
+)
+
+
+@every_merge
+@every_position
+def test_sinusoids_are_the_papers(name, merge, dim):
+    layer = SinusoidalPositionEmbedding(merge, position_dim=dim, max_wavelength=500)
+    inputs, positions = normal(B, T, D), POSITIONS[name]
+    rows = np.arange(T) if positions is None else positions
+    table = [reference.sinusoid(p, dim or D, 500) for p in rows.flat]
+    table = np.reshape(table, (*rows.shape, -1))
+    assert_close(layer(inputs, positions), joined(merge, inputs, table))
+    assert layer.weights == []
+
+
+@every_merge
+@every_position
+def test_learned_vectors_are_looked_up(name, merge, dim):
+    layer = LearnedPositionEmbedding(17, merge, position_dim=dim)
+    inputs, positions = normal(B, T, D), POSITIONS[name]
+    layer(inputs)
+    vectors = normal(17, dim or D, seed=1)
+    layer.embeddings.assign(vectors)
+    rows = np.arange(T) if positions is None else positions
+    assert_close(layer(inputs, positions), joined(merge, inputs, vectors[rows]))
+
+
+@pytest.mark.parametrize(("merge", "dim"), [("add", None), ("concatenate", 6)])
+def test_a_grid_has_rows_and_columns(merge, dim):
+    inputs = normal(B, T, S, 10)
+    half = (dim or 10) // 2
+    table = np.zeros((T, S, 2 * half))
+    for row, column in np.ndindex(T, S):
+        table[row, column, :half] = reference.sinusoid(row, half)
+        table[row, column, half:] = reference.sinusoid(column, half)
+    layer = SinusoidalPositionEmbedding(merge, position_dim=dim)
+    assert_close(layer(inputs), joined(merge, inputs, table))
+
+
+def test_far_positions_stay_exact_in_half_precision():
+    # 257 is no bfloat16: positions must not be rounded to the precision of the layer.
+    inputs = np.zeros((1, 2, 8), "float32")
+    positions = np.array([256, 257])
+    layer = SinusoidalPositionEmbedding(dtype="mixed_bfloat16")
+    expected = np.array([[reference.sinusoid(p, 8) for p in positions]])
+    assert_close(layer(inputs, positions), expected, atol=0.01)
+
+
+def test_starting_vectors_differ_and_are_small():
+    layer = LearnedPositionEmbedding(17)
+    layer(normal(B, T, D))
+    vectors = array_of(layer.embeddings)
+    assert 0.01 < vectors.std() < 0.05
+    assert len(np.unique(vectors)) == vectors.size
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        SinusoidalPositionEmbedding,
+        lambda *a, **k: LearnedPositionEmbedding(17, *a, **k),
+    ],
+    ids=["sinusoidal", "learned"],
+)
+def test_wrong_arguments_are_refused(make):
+    with pytest.raises(ValueError, match="`merge` must be one of 'add', .*merge='sum'"):
+        make("sum")
+    message = (
+        "`position_dim` goes with merge='concatenate': what is added is as wide as the "
+        "inputs. Received: position_dim=5, merge='add'"
+    )
+    with pytest.raises(ValueError, match=message):
+        make(position_dim=5)
+    with pytest.raises(ValueError, match="`position_dim` must be a whole.*dim=0"):
+        make("concatenate", position_dim=0)
+    with pytest.raises(ValueError, match=r"`inputs` must have 3 axes.*shape=\(2, 11\)"):
+        make()(normal(B, D))
+
+
+def test_wrong_grids_are_refused():
+    layer = SinusoidalPositionEmbedding()
+    message = (
+        "A grid needs an even number of position units, half for the row and half for "
+        "the column. Received: width=11"
+    )
+    with pytest.raises(ValueError, match=message):
+        layer(normal(B, T, S, D))
+    message = (
+        "`positions` are those of a sequence; a grid numbers its rows and columns "
+        r"itself. Received: inputs.shape=\(2, 5, 7, 10\)"
+    )
+    with pytest.raises(ValueError, match=message):
+        SinusoidalPositionEmbedding()(normal(B, T, S, 10), np.arange(T))
+    with pytest.raises(ValueError, match="`inputs` must have 3 axes"):
+        LearnedPositionEmbedding(17)(normal(B, T, S, D))
+
+
+def test_sequences_longer_than_there_are_positions_are_refused():
+    with pytest.raises(ValueError, match="`max_sequence_length` must be.*length=0"):
+        LearnedPositionEmbedding(0)
+    message = (
+        "`inputs` are longer than there are positions; shorten them, or build with a "
+        "larger `max_sequence_length`. Received: length=5, max_sequence_length=3"
+    )
+    with pytest.raises(ValueError, match=message):
+        LearnedPositionEmbedding(3)(normal(B, T, D))

@@ -1,0 +1,100 @@
+"""What every attention layer hands to the recorder."""
+
+import keras
+import numpy as np
+import pytest
+from attention_reference import array_of
+from layer_contract import CASES, assert_close, built, functional, tensors
+
+from keras_attn import layers
+from keras_attn.layers.recorder import record_attention_scores
+
+# Each with the scores that it returns, in the order in which it attends.
+ATTENDING = {
+    "AdditiveAttention": lambda outputs: [outputs[1][:, None]],
+    "DotProductAttention": lambda outputs: [outputs[1][:, None]],
+    "MultiHeadAttention": lambda outputs: [outputs[1]],
+    "TransformerEncoderBlock": lambda outputs: [outputs[1]],
+    "TransformerDecoderBlock": lambda outputs: list(outputs[1:3]),
+    "AttentionRNN": lambda outputs: [outputs["attention_scores"]],
+}
+MHA_CASE = CASES["MultiHeadAttention"]["causal"]
+CASES = [
+    pytest.param(name, case, id=f"{name}-{variant}")
+    for name in ATTENDING
+    for variant, case in CASES[name].items()
+    if "cache" not in case.inputs
+]
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_scores_are_recorded_and_outputs_stay_as_they_are(name, case):
+    layer = built(case)
+    scores_of = ATTENDING[name]
+    static = {**case.static, "return_attention_scores": True}
+    expected = layer(**tensors(case), **static)
+    plain = layer(**tensors(case), **case.static)
+    with record_attention_scores() as recorded:
+        again = layer(**tensors(case), **case.static)
+    assert_close(again, plain, atol=0)
+    assert_close(list(recorded.values()), scores_of(expected), atol=1e-6)
+    for path, scores in recorded.items():
+        assert path.startswith(layer.path)
+        assert len(scores.shape) == 4
+    with record_attention_scores() as recorded:
+        pass
+    assert recorded == {}
+
+
+def test_paths_name_the_layer_and_a_second_call():
+    layer = layers.TransformerDecoderBlock(3, 7, name="block")
+    inputs, encoded = np.ones((2, 5, 9)), np.ones((2, 7, 11))
+    layer(inputs, encoded)
+    with record_attention_scores() as recorded:
+        layer(inputs, encoded)
+        layer(inputs, encoded)
+    assert list(recorded) == [
+        "block/self_attention",
+        "block/cross_attention",
+        "block/self_attention:1",
+        "block/cross_attention:1",
+    ]
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_nothing_is_recorded_of_symbols(name, case):
+    layer = case.make()
+    with record_attention_scores() as recorded:
+        model = functional(case, layer)
+    assert recorded == {}
+    if name == "AttentionRNN" or case is MHA_CASE:
+        # JAX compiles through XLA or not at all.
+        model.compile(jit_compile=keras.config.backend() == "jax")
+        with record_attention_scores() as recorded:
+            model.predict(tensors(case), verbose=0)
+        assert recorded == {}
+        # Compiled while somebody looked, it still runs; and is seen when called.
+        model.predict(tensors(case), verbose=0)
+        with record_attention_scores() as recorded:
+            model(tensors(case))
+        assert len(recorded) == 1
+
+
+def test_half_precision_is_recorded_as_float32():
+    layer = layers.MultiHeadAttention(3, 5, dtype="mixed_bfloat16")
+    with record_attention_scores() as recorded:
+        layer(np.ones((2, 7, 11)))
+    (scores,) = recorded.values()
+    assert keras.backend.standardize_dtype(scores.dtype) == "float32"
+    np.testing.assert_allclose(scores, 1 / 7, atol=1e-6)
+
+
+def test_gradients_flow_while_somebody_looks():
+    inputs = keras.Input((5, 11))
+    model = keras.Model(inputs, layers.MultiHeadAttention(3, 5)(inputs))
+    model.compile("sgd", "mse", run_eagerly=keras.config.backend() == "tensorflow")
+    before = [array_of(w) for w in model.trainable_variables]
+    with record_attention_scores():
+        model.fit(np.ones((2, 5, 11)), np.ones((2, 5, 11)), verbose=0)
+    after = [array_of(w) for w in model.trainable_variables]
+    assert any((a != b).any() for a, b in zip(after, before, strict=True))

@@ -1,0 +1,299 @@
+import re
+
+import attention_reference as reference
+import numpy as np
+import pytest
+from attention_reference import array_of
+from keras import ops
+from layer_contract import B, D, E, S, T, assert_close, flat, randomize
+
+from keras_attn.layers import TransformerDecoderBlock, TransformerEncoderBlock
+
+HEADS, KEY_DIM, MLP = 3, 7, 29
+ACTIVATIONS = {"relu": reference.relu, "gelu": reference.gelu}
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def made(layer, *call):
+    layer(*call)
+    randomize(layer)
+    return layer
+
+
+class Expected:
+    """A block by the paper's equations, with the weights of one of ours."""
+
+    def __init__(self, block):
+        self.block = block
+        self.weights = {
+            w.path.split("/", 1)[1]: array_of(w).astype("float64")
+            for w in block.weights
+            if "seed_generator" not in w.path
+        }
+
+    def norm(self, name, x):
+        gamma, beta = (self.weights[f"{name}/{part}"] for part in ("gamma", "beta"))
+        return reference.layer_norm(x, gamma, beta, self.block.layer_norm_epsilon)
+
+    def residual(self, name, x, layer):
+        if self.block.norm_first:
+            return x + layer(self.norm(name, x))
+        return self.norm(name, x + layer(x))
+
+    def attention(self, name, query, value=None, **options):
+        attention = getattr(self.block, name)
+        weights = reference.multi_head_weights(attention)
+        heads, groups = attention.num_heads, attention.num_key_value_heads
+        value = query if value is None else value
+        outputs, self.scores = reference.multi_head(
+            query, value, value, weights, heads, groups, **options
+        )
+        return outputs
+
+    def feed_forward(self, x):
+        expand, contract = (f"feed_forward/{part}" for part in ("expand", "contract"))
+        weights = self.weights
+        biases = [weights.get(f"{part}/bias", 0.0) for part in (expand, contract)]
+        activation = ACTIVATIONS[self.block.activation.__name__]
+        hidden = activation(x @ weights[f"{expand}/kernel"] + biases[0])
+        return hidden @ weights[f"{contract}/kernel"] + biases[1]
+
+
+def in_heads(mask):
+    return np.broadcast_to(mask, (B, HEADS, *mask.shape[-2:]))
+
+
+@pytest.mark.parametrize("use_bias", [True, False])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_encoder_is_the_papers(norm_first, activation, use_bias):
+    block = TransformerEncoderBlock(
+        HEADS,
+        MLP,
+        key_dim=KEY_DIM,
+        norm_first=norm_first,
+        activation=activation,
+        use_bias=use_bias,
+        layer_norm_epsilon=1e-2,
+    )
+    inputs = normal(B, T, D)
+    made(block, inputs)
+    padding = np.arange(T) < np.array([[3], [T]])
+    bias = normal(B, HEADS, T, T, seed=1)
+    mask = np.random.default_rng(2).random((B, T, T)) < 0.8
+    both = in_heads((mask & padding[:, None])[:, None])
+    expected = Expected(block)
+
+    def attend(x):
+        return expected.attention("attention", x, mask=both, bias=bias)
+
+    hidden = expected.residual("attention_norm", inputs, attend)
+    outputs = expected.residual("feed_forward_norm", hidden, expected.feed_forward)
+    found = block(
+        inputs,
+        padding_mask=padding,
+        attention_mask=mask,
+        attention_bias=bias,
+        return_attention_scores=True,
+    )
+    assert_close(found, (outputs, expected.scores))
+
+
+@pytest.mark.parametrize("has_encoder", [True, False])
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_decoder_is_the_papers(norm_first, has_encoder):
+    block = TransformerDecoderBlock(
+        HEADS, MLP, key_dim=KEY_DIM, norm_first=norm_first, num_key_value_heads=1
+    )
+    inputs = normal(B, T, D)
+    encoded = normal(B, S, E, seed=1) if has_encoder else None
+    made(block, *([inputs, encoded] if has_encoder else [inputs]))
+    padding = np.arange(T) < np.array([[T], [3]])
+    encoder_padding = np.arange(S) < np.array([[3], [S]])
+    mask = (np.random.default_rng(2).random((T, T)) < 0.8) | np.eye(T, dtype=bool)
+    seen = in_heads((padding[:, None] & mask & np.tri(T, dtype=bool))[:, None])
+    expected = Expected(block)
+    hidden = expected.residual(
+        "self_attention_norm",
+        inputs,
+        lambda x: expected.attention("self_attention", x, mask=seen),
+    )
+    scores = [expected.scores]
+    if has_encoder:
+        source = in_heads(np.repeat(encoder_padding[:, None, None], T, axis=2))
+        hidden = expected.residual(
+            "cross_attention_norm",
+            hidden,
+            lambda x: expected.attention("cross_attention", x, encoded, mask=source),
+        )
+        scores.append(expected.scores)
+    outputs = expected.residual("feed_forward_norm", hidden, expected.feed_forward)
+    found = block(
+        inputs,
+        encoded,
+        padding_mask=padding,
+        attention_mask=mask,
+        encoder_padding_mask=encoder_padding if has_encoder else None,
+        return_attention_scores=True,
+    )
+    assert_close(found, (outputs, *scores))
+
+
+def test_heads_share_the_width_unless_told():
+    block = made(TransformerEncoderBlock(3, MLP), normal(B, T, 21))
+    assert block.attention.key_dim == 7
+    message = (
+        "The width must be a multiple of `num_heads`, or `key_dim` given. "
+        "Received: width=11, num_heads=3"
+    )
+    for block in (TransformerEncoderBlock(3, MLP), TransformerDecoderBlock(3, MLP)):
+        with pytest.raises(ValueError, match=message):
+            block(normal(B, T, D))
+
+
+def test_every_option_reaches_the_layers_inside():
+    block = TransformerDecoderBlock(
+        6,
+        MLP,
+        key_dim=KEY_DIM,
+        num_key_value_heads=3,
+        activation="gelu",
+        layer_norm_epsilon=1e-3,
+        dropout=0.1,
+        attention_dropout=0.2,
+        mlp_dropout=0.3,
+        use_bias=False,
+        kernel_initializer="zeros",
+        seed=5,
+        dtype="mixed_bfloat16",
+    )
+    block(normal(B, T, D), normal(B, S, E))
+    for name in ("self_attention", "cross_attention"):
+        attention = getattr(block, name)
+        config = attention.get_config()
+        assert (config["num_heads"], config["num_key_value_heads"]) == (6, 3)
+        assert (config["dropout"], config["use_bias"], config["seed"]) == (
+            0.2,
+            False,
+            5,
+        )
+        assert not array_of(attention.output_kernel).any()
+        assert attention.dtype_policy.name == "mixed_bfloat16"
+    config = block.feed_forward.get_config()
+    assert (config["dropout"], config["use_bias"], config["seed"]) == (0.3, False, 5)
+    assert config["activation"] == "gelu"
+    assert not array_of(block.feed_forward.expand.kernel).any()
+    assert block.cross_attention_norm.epsilon == 1e-3
+
+
+@pytest.mark.parametrize("option", ["dropout", "attention_dropout", "mlp_dropout"])
+@pytest.mark.parametrize(
+    "make",
+    [TransformerEncoderBlock, TransformerDecoderBlock],
+    ids=["encoder", "decoder"],
+)
+def test_each_dropout_drops_in_training_alone(make, option):
+    inputs = normal(B, T, D)
+    block = made(make(HEADS, MLP, key_dim=KEY_DIM, seed=3, **{option: 0.5}), inputs)
+    still, again = flat([block(inputs), block(inputs, training=False)])
+    np.testing.assert_array_equal(still, again)
+    moved, other = flat([block(inputs, training=True), block(inputs, training=True)])
+    assert np.abs(moved - still).max() > 0.01
+    assert np.abs(moved - other).max() > 0.01
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("groups", [None, 1])
+def test_decoder_step_by_step_is_the_same_as_at_once(groups, norm_first):
+    block = TransformerDecoderBlock(
+        HEADS, MLP, key_dim=KEY_DIM, num_key_value_heads=groups, norm_first=norm_first
+    )
+    inputs, encoded = normal(B, T, D), normal(B, S, E, seed=1)
+    made(block, inputs, encoded)
+    padding = np.arange(S) < np.array([[3], [S]])
+    options = {"encoder_padding_mask": padding, "return_attention_scores": True}
+    outputs, self_scores, cross_scores = block(inputs, encoded, **options)
+    rubbish = 1e3 * normal(B, 2, groups or HEADS, S, KEY_DIM, seed=2)
+    # The prompt with the encoder's outputs; the rest with what was cached of them.
+    first, _, _, cache, cross_cache = block(
+        inputs[:, :2], encoded, cache=rubbish, cache_index=0, **options
+    )
+    assert_close(first, outputs[:, :2])
+    assert tuple(cross_cache.shape) == (B, 2, groups or HEADS, S, KEY_DIM)
+    for index in range(2, T):
+        step, own, cross, cache, same = block(
+            inputs[:, index : index + 1],
+            cache=cache,
+            cache_index=ops.convert_to_tensor(index),
+            cross_cache=cross_cache,
+            **options,
+        )
+        now = slice(index, index + 1)
+        assert_close(step, outputs[:, now])
+        assert_close(own[..., :T], self_scores[:, :, now])
+        assert_close(cross, cross_scores[:, :, now])
+        assert_close(same, cross_cache, atol=0)
+
+
+def test_decoder_only_step_by_step_with_a_padded_prompt():
+    block = TransformerDecoderBlock(HEADS, MLP, key_dim=KEY_DIM)
+    inputs = made(block, normal(B, T, D)) and normal(B, T, D)
+    # The prompt of the first row is shorter: its padding stays hidden.
+    padding = np.ones((B, S), bool)
+    padding[0, 2:3] = False
+    expected = block(inputs, padding_mask=padding[:, :T])
+    cache = 1e3 * normal(B, 2, HEADS, S, KEY_DIM, seed=2)
+    outputs, cache = block(
+        inputs[:, :3], padding_mask=padding, cache=cache, cache_index=0
+    )
+    assert_close(outputs, expected[:, :3])
+    for index in range(3, T):
+        outputs, cache = block(
+            inputs[:, index : index + 1],
+            padding_mask=padding,
+            cache=cache,
+            cache_index=index,
+        )
+        assert_close(outputs, expected[:, index : index + 1])
+
+
+@pytest.mark.parametrize("make", [TransformerEncoderBlock, TransformerDecoderBlock])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_heads": 0}, "`num_heads` must be a whole number.*num_heads=0"),
+        ({"mlp_dim": 2.5}, "`mlp_dim` must be a whole number.*mlp_dim=2.5"),
+        ({"dropout": 1.5}, "`dropout` is a probability.*dropout=1.5"),
+        ({"attention_dropout": -1}, "`attention_dropout` is a probability.*=-1"),
+        ({"mlp_dropout": 1.0}, "`mlp_dropout` is a probability.*mlp_dropout=1.0"),
+    ],
+)
+def test_wrong_arguments_are_refused(make, options, message):
+    with pytest.raises(ValueError, match=message):
+        make(**{"num_heads": HEADS, "mlp_dim": MLP, **options})
+
+
+def test_wrong_calls_are_refused():
+    message = re.escape(
+        "`inputs` must have 3 axes, (batch, length, width). "
+        "Received: inputs.shape=(2, 12)"
+    )
+    for make in (TransformerEncoderBlock, TransformerDecoderBlock):
+        block = make(HEADS, MLP, key_dim=KEY_DIM)
+        with pytest.raises(ValueError, match=message):
+            block(normal(B, 12))
+    message = (
+        "A block attends to an encoder always or never, as in its first call. "
+        "Received: encoder_outputs="
+    )
+    block = TransformerDecoderBlock(HEADS, MLP, key_dim=KEY_DIM)
+    block(normal(B, T, D), normal(B, S, E))
+    with pytest.raises(ValueError, match=f"{message}None"):
+        block(normal(B, T, D))
+    block = TransformerDecoderBlock(HEADS, MLP, key_dim=KEY_DIM)
+    block(normal(B, T, D))
+    with pytest.raises(ValueError, match=re.escape(f"{message}(2, 7, 13)")):
+        block(normal(B, T, D), normal(B, S, E))

@@ -1,0 +1,66 @@
+import re
+
+import numpy as np
+import pytest
+
+from keras_attn.checks import (
+    check_choice,
+    check_fraction,
+    check_matches,
+    check_positive,
+    check_rank,
+)
+
+
+def exactly(message):
+    return f"^{re.escape(message)}$"
+
+
+def test_check_rank():
+    check_rank("query", np.zeros((2, 3)), 2, "(batch, width)")
+    with pytest.raises(
+        ValueError,
+        match=exactly(
+            "`query` must have 3 axes, (batch, length, width). "
+            "Received: query.shape=(2, 5)"
+        ),
+    ):
+        check_rank("query", np.zeros((2, 5)), 3, "(batch, length, width)")
+
+
+def test_check_matches():
+    for shape in ((2, 5), (1, 5), (2, 1), (None, 5), (2, None)):
+        check_matches("mask", shape, (2, 5), "(batch, length)")
+    check_matches("mask", (2, 5), (None, None), "(batch, length)")
+    with pytest.raises(
+        ValueError,
+        match=exactly(
+            "`mask` must have the shape (batch, length) = (2, None, 5). "
+            "Received: mask.shape=(2, 7, 3)"
+        ),
+    ):
+        check_matches("mask", (2, 7, 3), (2, None, 5), "(batch, length)")
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.0, "3", None, True])
+def test_check_positive(value):
+    assert check_positive("units", 3) == 3
+    message = f"`units` must be a whole number above zero. Received: units={value!r}"
+    with pytest.raises(ValueError, match=exactly(message)):
+        check_positive("units", value)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.0, 2, float("nan")])
+def test_check_fraction(value):
+    assert check_fraction("dropout", 0.0) == 0.0
+    assert check_fraction("dropout", 0.999) == 0.999
+    message = f"`dropout` is a probability in [0, 1). Received: dropout={value!r}"
+    with pytest.raises(ValueError, match=exactly(message)):
+        check_fraction("dropout", value)
+
+
+def test_check_choice():
+    check_choice("merge", "add", ("add", "concatenate"))
+    message = "`merge` must be one of 'add', 'concatenate'. Received: merge='sum'"
+    with pytest.raises(ValueError, match=exactly(message)):
+        check_choice("merge", "sum", ("add", "concatenate"))
