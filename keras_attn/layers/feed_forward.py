@@ -3,6 +3,7 @@
 import keras
 
 from keras_attn.checks import check_fraction, check_positive
+from keras_attn.layers.initializers import nth
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -53,13 +54,13 @@ class FeedForward(keras.layers.Layer):
         self.expand = keras.layers.Dense(
             self.mlp_dim,
             activation=self.activation,
-            kernel_initializer=self.kernel_initializer.clone(),
+            kernel_initializer=nth(self.kernel_initializer, 0),
             name="expand",
             **shared,
         )
         self.contract = keras.layers.Dense(
             inputs_shape[-1],
-            kernel_initializer=self.kernel_initializer.clone(),
+            kernel_initializer=nth(self.kernel_initializer, 1),
             name="contract",
             **shared,
         )

@@ -16,6 +16,7 @@ from keras_attn.checks import (
     check_rank,
 )
 from keras_attn.layers import recorder
+from keras_attn.layers.initializers import nth
 from keras_attn.ops import (
     causal_mask,
     merge_heads,
@@ -156,24 +157,24 @@ class MultiHeadAttention(keras.layers.Layer):
             key_shape = value_shape if key_shape is None else key_shape
             widths = (query_shape[-1], key_shape[-1], value_shape[-1])
             names = ("query", "key", "value")
-            for name, width, dim in zip(
-                names, widths, self.projection_dims, strict=True
-            ):
-                self._add_projection(name, width, (dim,))
+            for index, (name, width) in enumerate(zip(names, widths, strict=True)):
+                dims = (self.projection_dims[index],)
+                self._add_projection(name, width, dims, first=index)
         merged = self.num_heads * self.value_dim
-        self._add_projection("output", merged, (self.output_dim or query_shape[-1],))
+        output_dim = self.output_dim or query_shape[-1]
+        self._add_projection("output", merged, (output_dim,), first=3)
 
-    def _add_projection(self, name, input_dim, blocks):
+    def _add_projection(self, name, input_dim, blocks, first=0):
         """Adds `<name>_kernel` and `<name>_bias`, each block drawn on its own.
 
-        Glorot's bounds follow from a kernel's own shape, and one initializer object
-        draws the same numbers twice: hence a clone a block.
+        Glorot's bounds follow from a kernel's own shape, so they are not those of the
+        fused one. `first` is the number of the first block among the layer's kernels.
         """
 
         def draw(shape, dtype):
             kernels = [
-                self.kernel_initializer.clone()((shape[0], block), dtype=dtype)
-                for block in blocks
+                nth(self.kernel_initializer, index)((shape[0], block), dtype=dtype)
+                for index, block in enumerate(blocks, start=first)
             ]
             return ops.concatenate(kernels, axis=1) if len(kernels) > 1 else kernels[0]
 
@@ -301,6 +302,11 @@ class MultiHeadAttention(keras.layers.Layer):
                 f"{'no `value`' if self.is_fused else 'a `value`'}. Call it the same "
                 "way again, or make a second layer. Received: "
                 f"value={'None' if value is None else tuple(value.shape)}"
+            )
+        if reads_cache and value is not None:
+            raise ValueError(
+                "A `cache` without a `cache_index` takes the place of `value`; leave "
+                f"one of them out. Received: value={tuple(value.shape)}"
             )
         if cache_index is not None and cache is None:
             raise ValueError("`cache_index` needs a `cache`. Received: cache=None")

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers.feed_forward import FeedForward
+from keras_attn.layers.initializers import nth
 from keras_attn.layers.multi_head_attention import MultiHeadAttention
 
 
@@ -51,7 +52,7 @@ class _Block(keras.layers.Layer):
             dropout, seed=seed, dtype=self.dtype_policy, name="dropout"
         )
 
-    def _new_attention(self, name, width):
+    def _new_attention(self, name, width, first=0):
         key_dim = self.key_dim
         if key_dim is None:
             if width % self.num_heads:
@@ -66,7 +67,8 @@ class _Block(keras.layers.Layer):
             num_key_value_heads=self.num_key_value_heads,
             use_bias=self.use_bias,
             dropout=self.attention_dropout,
-            kernel_initializer=self.kernel_initializer.clone(),
+            # Four kernels an attention, two a feed-forward network.
+            kernel_initializer=nth(self.kernel_initializer, first),
             seed=self.seed,
             dtype=self.dtype_policy,
             name=name,
@@ -85,7 +87,7 @@ class _Block(keras.layers.Layer):
             activation=self.activation,
             dropout=self.mlp_dropout,
             use_bias=self.use_bias,
-            kernel_initializer=self.kernel_initializer.clone(),
+            kernel_initializer=nth(self.kernel_initializer, 8),
             seed=self.seed,
             dtype=self.dtype_policy,
             name="feed_forward",
@@ -245,7 +247,7 @@ class TransformerDecoderBlock(_Block):
         self.cross_attention = None
         if encoder_outputs_shape is not None:
             self.cross_attention = self._new_attention(
-                "cross_attention", inputs_shape[-1]
+                "cross_attention", inputs_shape[-1], first=4
             )
             self.cross_attention.build(inputs_shape, encoder_outputs_shape)
             self.cross_attention_norm = self._new_norm(

@@ -151,6 +151,20 @@ def test_every_block_of_the_fused_kernel_is_drawn_on_its_own():
         assert np.abs(one - other).max() > 0.1
 
 
+def test_a_seed_does_not_make_the_kernels_equal():
+    initializer = keras.initializers.GlorotUniform(seed=3)
+    kernels = []
+    for value_shape in (None, (None, None, D)):
+        layer = MultiHeadAttention(HEADS, KEY_DIM, kernel_initializer=initializer)
+        layer.build((None, None, D), value_shape)
+        kernels.append([array_of(w) for w in layer.weights if "kernel" in w.name])
+    (fused, _), (query, key, value, _) = kernels
+    assert np.abs(query - key).max() > 0.1
+    assert np.abs(key - value).max() > 0.1
+    # Fused or apart, the same seed starts from the same numbers.
+    np.testing.assert_array_equal(fused, np.concatenate([query, key, value], axis=1))
+
+
 def test_no_bias_is_no_weight():
     layer = MultiHeadAttention(HEADS, KEY_DIM, use_bias=False)
     layer(normal(B, T, D))
@@ -425,6 +439,12 @@ SCORES_SHAPE = "(batch, heads, query length, key length)"
             "Call it the same way again, or make a second layer. Received: value=None",
         ),
         ("self", {"cache": CACHE}, "This layer was built for self-attention"),
+        (
+            "cross",
+            {"cache": CACHE},
+            "A `cache` without a `cache_index` takes the place of `value`; leave one "
+            "of them out. Received: value=(2, 7, 13)",
+        ),
         ("self", {"cache_index": 0}, "`cache_index` needs a `cache`. Received: cache="),
         (
             "self",
