@@ -20,9 +20,9 @@ demo: $(VENV)/.demo  ## train on dates, draw the alignment, ship it three ways (
 test: $(VENV)/.test  ## the test suite, on TensorFlow
 	$(BIN)/python -m pytest $(WORKERS) -m "not parity"
 
-test-jax: $(VENV)/.dev  ## the layer, model and decoding suites once more, on JAX
+test-jax: $(VENV)/.dev  ## the contract suites of layers and models, on JAX
 	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) \
-		tests/layers tests/models tests/decoding
+		tests/layers/test_contract.py tests/models/test_contract.py
 
 test-parity: $(VENV)/.parity  ## rebuild the references live (PyTorch) and compare
 	$(BIN)/python -m pytest -m parity tests/parity

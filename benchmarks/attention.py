@@ -69,6 +69,13 @@ def serve(which, dtype, batch, length):
         print(1000 * (time.perf_counter() - began), flush=True)
 
 
+def answer(child, question=None):
+    """The next line a child prints, after a line written to it, if there is one."""
+    if question is not None:
+        print(question, file=child.stdin, flush=True)
+    return child.stdout.readline().strip()
+
+
 def measure(rounds, *arguments):
     """Median milliseconds of each layer at each work, interleaved."""
     children = {
@@ -83,17 +90,14 @@ def measure(rounds, *arguments):
     }
     times = {work: {which: [] for which in children} for work in WORK}
     for child in children.values():
-        if child.stdout.readline().strip() != "ready":
+        if answer(child) != "ready":
             sys.exit("a benchmark process did not start; --serve ours shows why")
     for _ in range(rounds):
         for work in WORK:
             for which, child in children.items():
-                child.stdin.write(work + "\n")
-                child.stdin.flush()
-                times[work][which].append(float(child.stdout.readline()))
+                times[work][which].append(float(answer(child, work)))
     for child in children.values():
-        child.stdin.close()
-        child.wait()
+        child.communicate()
     return {
         work: {which: statistics.median(values) for which, values in both.items()}
         for work, both in times.items()
@@ -102,7 +106,7 @@ def measure(rounds, *arguments):
 
 def main():
     """Prints a table, or with `--json` one line for a script."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=25, help="calls of each layer")
     parser.add_argument("--dtype", default="float32", help="Keras dtype policy")
     parser.add_argument("--batch-size", type=int, default=8, help="sequences a call")

@@ -62,7 +62,7 @@ def generate(
         `Generated(token_ids, scores)`.
 
     Raises:
-        TypeError: for a model that can't decode.
+        TypeError: for a model that can't decode, or no strategy.
         ValueError: for missing, unknown or empty inputs, or more tokens than the
             model has positions for.
 
@@ -76,7 +76,9 @@ def generate(
     """
     strategy = Greedy() if strategy is None else strategy
     check_positive("max_new_tokens", max_new_tokens)
-    cache = _compiled.setdefault(model, {}) if isinstance(model, keras.Model) else {}
+    _check_strategy(strategy)
+    keeps = isinstance(model, (keras.Model, IncrementalPair))
+    cache = _compiled.setdefault(model, {}) if keeps else {}
     if "halves" not in cache:
         cache["halves"] = _halves(model)
     halves = cache["halves"]
@@ -154,6 +156,15 @@ def _halves(model) -> _Halves:
     )
 
 
+def _check_strategy(strategy) -> None:
+    # A class has the methods, too, but is not a strategy yet.
+    if isinstance(strategy, type) or not hasattr(strategy, "advance"):
+        raise TypeError(
+            "`strategy` must be a strategy, such as `Greedy()`, `Sample(...)` or "
+            f"`Beam(...)`. Received: strategy={strategy!r}"
+        )
+
+
 def _check_inputs(halves, inputs, start_token_id):
     """The inputs of `prefill` as arrays, with what may be left out filled in."""
     arrays = {name: np.asarray(array) for name, array in inputs.items()}
@@ -195,10 +206,11 @@ def _decode(halves, inputs, uniform, strategy, length, end, pad, while_loop):
 
     logits = spread(outputs["logits"])
     state = {
-        name: spread(outputs[name]) for name in halves.step_inputs if name in outputs
+        name: spread(outputs[name])
+        for name in halves.step_inputs
+        # A new token each step, so what goes by this name in the inputs is no state.
+        if name in outputs and name != "token_ids"
     }
-    # A new token each step, so what the prompt was called is no state.
-    state.pop("token_ids")
     changing = {
         name: tensor for name, tensor in state.items() if name in halves.step_outputs
     }
@@ -233,7 +245,7 @@ def _follow(state, parents):
 
 def _like(tensor, old):
     """`tensor` with the static shape and dtype that a loop variable must keep."""
-    return ops.cast(ops.reshape(tensor, (-1, *old.shape[1:])), old.dtype)
+    return ops.cast(ops.reshape(tensor, ops.shape(old)), old.dtype)
 
 
 def _host_while(cond, body, carry):
@@ -246,7 +258,8 @@ class _CompiledLoop(keras.Model):
     """The loop as a Keras model, whose `predict` Keras compiles on every backend."""
 
     def __init__(self, halves: _Halves, settings: tuple[Any, int, int, int]):
-        super().__init__(name="generate")
+        # Not the global policy's precision: chance must not be rounded to it.
+        super().__init__(name="generate", dtype="float32")
         self.halves = halves
         self.settings = settings
         # Keras hands a model's weights to compiled code if it can see them.

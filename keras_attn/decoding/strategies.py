@@ -199,8 +199,10 @@ class Beam:
         ends = ops.equal(token, end_token_id)
 
         among_best = ops.less(ops.arange(2 * beams), beams)
+        # Of a beam that nobody is in nothing comes, whatever a penalty makes of it.
+        real = ops.greater(scores, MASKED / 2)
         accepted = ops.logical_and(
-            ops.logical_and(ends, among_best),
+            ops.logical_and(ends, ops.logical_and(among_best, real)),
             ops.logical_not(ops.expand_dims(search["done"], 1)),
         )
         penalised = scores / self._penalty(index + 1)

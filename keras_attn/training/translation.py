@@ -1,7 +1,10 @@
 """Fitting a translator: the run folder, what is watched, and going on after a kill."""
 
+import csv
 import functools
+import io
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,6 +12,8 @@ import keras
 import tensorflow as tf
 
 from keras_attn.data import parallel_dataset
+from keras_attn.data.files import write_atomically
+from keras_attn.layers.recorder import record_attention_scores
 from keras_attn.training.scores import exact_match
 from keras_attn.translator import Translator
 from keras_attn.viz.callbacks import AttentionMaps
@@ -102,7 +107,7 @@ def fit_translator(
         score: What held-out translations are judged by.
         score_name: Its name in the logs.
         num_scored: Validation texts translated after each epoch.
-        num_drawn: Validation texts whose alignment is drawn.
+        num_drawn: Validation texts whose alignment is drawn, if the model has one.
         seed: Of the order of the pairs; `keras.utils.set_random_seed` sets the rest.
         verbose: Of `model.fit`: a progress bar by default.
 
@@ -137,8 +142,8 @@ def fit_translator(
         jit_compile=bool(tf.config.list_logical_devices("GPU")),
     )
     sources, references = validation
+    backup = run_dir / "backup"
     callbacks = [
-        keras.callbacks.BackupAndRestore(run_dir / "backup"),
         TranslationScore(
             translator,
             sources[:num_scored],
@@ -147,16 +152,25 @@ def fit_translator(
             name=score_name,
             log_dir=logs / "validation",
         ),
-        _alignment_maps(
+        *_alignment_maps(
             translator, sources, references, num_drawn, logs / "validation"
         ),
         keras.callbacks.TensorBoard(logs, write_graph=False),
-        keras.callbacks.CSVLogger(run_dir / "history.csv", append=True),
+        keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: _log_epoch(
+                run_dir / "history.csv", epoch, logs
+            )
+        ),
+        # Behind whatever else an epoch leaves, so that a kill loses none of it; and
+        # kept twice, in case the kill falls into the writing.
+        keras.callbacks.BackupAndRestore(
+            backup, double_checkpoint=True, delete_checkpoint=False
+        ),
         keras.callbacks.LambdaCallback(
             on_epoch_end=lambda epoch, logs: translator.save(run_dir)
         ),
     ]
-    return model.fit(
+    history = model.fit(
         train_batches,
         validation_data=batches(*validation),
         epochs=epochs,
@@ -164,23 +178,53 @@ def fit_translator(
         callbacks=callbacks,
         verbose=verbose,
     )
+    # A run killed between its last backup and its last save has no epoch to go.
+    translator.save(run_dir)
+    shutil.rmtree(backup, ignore_errors=True)
+    return history
+
+
+def _log_epoch(path, epoch, logs):
+    """Writes the line of an epoch; one that is fitted again replaces its line."""
+    rows = []
+    if path.exists():
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.DictReader(file) if int(row["epoch"]) < epoch]
+    columns = ["epoch", *sorted(logs)]
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows([*rows, {"epoch": epoch, **logs}])
+    write_atomically(path, text.getvalue().encode())
 
 
 def _alignment_maps(translator, sources, references, count, log_dir):
-    """Pictures of the first `count` validation pairs, padded to one batch."""
+    """Pictures of the first `count` validation pairs, padded to one batch.
+
+    None for a model that has no alignment: a list of one callback, or of none.
+    """
     examples = [
         translator.example(source, reference)
         for source, reference in zip(sources[:count], references[:count], strict=True)
     ]
+    if not examples:
+        return []
     inputs = {}
     for name in examples[0][0]:
         rows = [example[0][name][0] for example in examples]
         width = max(map(len, rows))
         inputs[name] = tf.stack([tf.pad(row, [[0, width - len(row)]]) for row in rows])
-    return AttentionMaps(
+    with record_attention_scores() as recorded:
+        translator.model(inputs, training=False)
+    # A fixed context is a memory of one place, however long the source.
+    width = inputs["token_ids"].shape[-1]
+    if all(scores.shape[-1] != width for scores in recorded.values()):
+        return []
+    maps = AttentionMaps(
         log_dir,
         inputs,
         source_tokens=[example[1] for example in examples],
         target_tokens=[example[2] for example in examples],
         max_examples=count,
     )
+    return [maps]

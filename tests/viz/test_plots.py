@@ -57,7 +57,9 @@ def test_one_panel_a_head(heads, rows, columns):
     figure = plot_alignment(scores, SOURCE, TARGET)
     drawn = panels(figure)
     assert len(drawn) == heads
-    assert drawn[0].get_subplotspec().get_gridspec().get_geometry() == (rows, columns)
+    place = drawn[0].get_subplotspec()
+    assert place is not None
+    assert place.get_gridspec().get_geometry() == (rows, columns)
     for head, panel in enumerate(drawn):
         np.testing.assert_array_equal(panel.images[0].get_array(), scores[head])
         assert panel.get_xlabel() == (f"head {head}" if heads > 1 else "")
@@ -76,7 +78,8 @@ def test_characters_stand_upright_and_spaces_are_seen():
 def test_letters_shrink_with_the_cells():
     small = plot_alignment(soft(3, 211), ["w"] * 211, TARGET)
     large = plot_alignment(soft(3, 5), SOURCE, TARGET)
-    sizes = [panels(f)[0].get_xticklabels()[0].get_fontsize() for f in (small, large)]
+    labels = [panels(figure)[0].get_xticklabels()[0] for figure in (small, large)]
+    sizes = [float(label.get_fontsize()) for label in labels]
     assert 4.0 <= sizes[0] < sizes[1] <= 10.0
     assert small.get_size_inches()[0] < 25
 

@@ -1,0 +1,557 @@
+"""The loop: what it generates is what the full model says, however it is run."""
+
+import gc
+import weakref
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+import pytest
+from decoding.tiny_models import (
+    CASES,
+    KINDS,
+    S,
+    T,
+    V,
+    create,
+    logits_of,
+    make_inputs,
+    numpy,
+    randomize,
+    tiny,
+)
+from decoding.toys import (
+    POSITIONS,
+    VOCABULARY,
+    HostRunner,
+    every_answer,
+    log_softmax,
+    penalty,
+    table_model,
+    toy_captioner,
+    toy_language_model,
+)
+from keras import ops
+
+from keras_attn.decoding import Beam, Generated, Greedy, IncrementalPair, Sample
+from keras_attn.decoding import generate as generate_now
+
+START, END = 1, 2
+STRATEGIES = {
+    "greedy": Greedy(),
+    "sample": Sample(temperature=1.3, top_k=11, top_p=0.95, seed=5),
+    "beam": Beam(3),
+}
+# XLA takes seconds.
+WITH_XLA = {("rnnsearch_50", "beam"), ("seq2seq_context", "sample")}
+
+
+def generate(model, inputs, length, **options):
+    """`generate` without XLA, which on JAX would take seconds a shape and strategy."""
+    return generate_now(model, inputs, length, **{"jit_compile": False, **options})
+
+
+@pytest.fixture(scope="module")
+def language_model():
+    return toy_language_model()
+
+
+def full_logits(model, inputs, answers):
+    """Logits (B, L, V) of the model, teacher-forced with prompt and answers."""
+    prompt = "decoder_token_ids" if "decoder_token_ids" in inputs else "token_ids"
+    joined = np.concatenate([inputs[prompt], answers], axis=1).astype("int32")
+    logits = logits_of(model, {**inputs, prompt: joined})
+    return logits[:, inputs[prompt].shape[1] - 1 : -1]
+
+
+def naive_greedy(model, inputs, length, end=None, pad=0):
+    """The most probable token, by a full pass for each."""
+    rows = len(next(iter(inputs.values())))
+    answers, done = np.zeros((rows, length), "int32"), np.zeros(rows, bool)
+    for index in range(length):
+        # What is not chosen yet stands behind, where nobody looks.
+        token = full_logits(model, inputs, answers)[:, index].argmax(-1)
+        answers[:, index] = np.where(done, pad, token)
+        done |= answers[:, index] == end
+    return answers
+
+
+def log_prob(model, inputs, answers, end=None):
+    """The log-probability of each answer, up to its end, (B,), and its length."""
+    log_probs = log_softmax(full_logits(model, inputs, answers))
+    chosen = np.take_along_axis(log_probs, answers[..., None], -1)[..., 0]
+    ended = np.cumsum(answers == end, axis=1) - (answers == end)
+    return (chosen * (ended == 0)).sum(1), (ended == 0).sum(1)
+
+
+@pytest.mark.parametrize("prompt", [1, 3])
+@pytest.mark.parametrize("case", CASES)
+def test_step_by_step_is_the_whole_at_once(case, prompt):
+    model, inputs = tiny(case), make_inputs(target=7)
+    expected, tokens = logits_of(model, inputs), inputs["decoder_token_ids"]
+    pair = model.incremental()
+    inputs["decoder_token_ids"] = tokens[:, :prompt]
+    # Through NumPy, as any state may go: what Keras attaches to a tensor is lost.
+    state = {**inputs, **numpy(pair.prefill(inputs))}
+    names = {tensor.name for tensor in pair.step.inputs}
+    assert set(pair.step.output) <= names | {"logits"}
+    np.testing.assert_allclose(
+        numpy(state["logits"]), expected[:, prompt - 1], rtol=0, atol=1e-5
+    )
+    for position in range(prompt, 7):
+        state["token_ids"] = tokens[:, position]
+        outputs = pair.step(
+            {name: ops.convert_to_tensor(state[name]) for name in names}
+        )
+        for name, tensor in outputs.items():
+            assert tensor.shape[0] == len(tokens), name
+        np.testing.assert_allclose(
+            numpy(outputs["logits"]), expected[:, position], rtol=0, atol=1e-5
+        )
+        state = {**state, **numpy(outputs)}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_greedy_is_a_full_pass_a_token(case):
+    model, inputs = tiny(case), make_inputs(batch=3, target=2)
+    answer = generate(model, inputs, 5)
+    assert isinstance(answer, Generated)
+    assert answer.token_ids.dtype == np.int32
+    assert answer.scores.dtype == np.float32
+    np.testing.assert_array_equal(answer.token_ids, naive_greedy(model, inputs, 5))
+    expected, _ = log_prob(model, inputs, answer.token_ids)
+    np.testing.assert_allclose(answer.scores, expected, rtol=0, atol=1e-4)
+
+
+def test_a_literal_answer():
+    # A golden: an embedding's numbers, multiplied by hand.
+    model = table_model(
+        np.log([[1, 1, 1, 1], [1, 2, 3, 4], [5, 1, 2, 2], [1, 6, 2, 1]])
+    )
+    answer = generate(model, {"token_ids": [[1], [0]]}, 4)
+    np.testing.assert_array_equal(answer.token_ids, [[3, 1, 3, 1], [0, 0, 0, 0]])
+    by_hand = np.log([0.4 * 0.6 * 0.4 * 0.6, 0.25**4])
+    np.testing.assert_allclose(answer.scores, by_hand, rtol=1e-5)
+    answer = generate(
+        model, {"token_ids": [[1], [2]]}, 4, end_token_id=1, pad_token_id=2
+    )
+    np.testing.assert_array_equal(answer.token_ids, [[3, 1, 2, 2], [0, 0, 0, 0]])
+    np.testing.assert_allclose(answer.scores[0], np.log(0.4 * 0.6), rtol=1e-5)
+
+
+def test_a_row_ends_at_its_end_token_and_is_padded():
+    model, inputs = tiny("rnnsearch_50"), make_inputs(batch=3, target=1)
+    plain = generate(model, inputs, 6).token_ids
+    end = int(plain[0, 2])
+    expected = naive_greedy(model, inputs, 6, end=end, pad=17)
+    answer = generate(model, inputs, 6, end_token_id=end, pad_token_id=17)
+    np.testing.assert_array_equal(answer.token_ids, expected)
+    assert list(answer.token_ids[0, 3:]) == [17, 17, 17] or end in plain[0, :2]
+    scores, _ = log_prob(model, inputs, answer.token_ids, end)
+    np.testing.assert_allclose(answer.scores, scores, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_loop_ends_when_every_row_has(strategy):
+    # From 0 there is nothing but the end token, 3.
+    certain = np.full((5, 5), -30.0)
+    certain[:, 3] = 0.0
+    runner = HostRunner(table_model(certain).incremental())
+    strategy = Beam(1) if strategy == "beam" else STRATEGIES[strategy]
+    answer = generate(
+        runner, {"token_ids": [[0], [1]]}, 50, strategy=strategy, end_token_id=3
+    )
+    assert runner.steps == 0
+    np.testing.assert_array_equal(answer.token_ids, [[3] + [0] * 49] * 2)
+    generate(runner, {"token_ids": [[0], [1]]}, 5, strategy=strategy)
+    assert runner.steps == 4
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("case", KINDS)
+def test_compiled_plain_and_on_the_host_it_is_the_same(case, strategy):
+    model, inputs = tiny(case), make_inputs(batch=3, target=1)
+    options = {"strategy": STRATEGIES[strategy], "end_token_id": END}
+    plain = generate(model, inputs, 5, **options)
+    runner = HostRunner(model.incremental())
+    ways = [generate(runner, inputs, 5, **options)]
+    if (case, strategy) in WITH_XLA:
+        ways.append(generate(model, inputs, 5, **options, jit_compile=True))
+    for other in ways:
+        assert other.token_ids.dtype == np.int32
+        np.testing.assert_array_equal(other.token_ids, plain.token_ids)
+        np.testing.assert_allclose(other.scores, plain.scores, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_pair_is_a_model(strategy):
+    model, inputs = tiny("rnnsearch_50"), make_inputs(batch=3, target=1)
+    options = {"strategy": STRATEGIES[strategy], "end_token_id": END}
+    expected = generate(model, inputs, 5, **options)
+    answer = generate(model.incremental(), inputs, 5, **options)
+    np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("case", KINDS)
+def test_rows_do_not_meet(case, strategy):
+    """A row's answer is the same alone, in any company and with any padding."""
+    model, inputs = tiny(case), make_inputs(batch=3, target=1)
+    options = {"strategy": STRATEGIES[strategy], "end_token_id": END}
+    together = generate(model, inputs, 5, **options)
+    if strategy == "sample":  # Its chance is dealt out row by row.
+        rows = slice(0, 1)
+    else:
+        rows = slice(2, 3)
+    wider = {
+        "token_ids": np.pad(inputs["token_ids"], [(0, 0), (0, 4)]),
+        "padding_mask": np.pad(inputs["padding_mask"], [(0, 0), (0, 4)]),
+        "decoder_token_ids": inputs["decoder_token_ids"],
+    }
+    alone = generate(
+        model, {name: value[rows] for name, value in wider.items()}, 5, **options
+    )
+    np.testing.assert_array_equal(alone.token_ids, together.token_ids[rows])
+    np.testing.assert_allclose(alone.scores, together.scores[rows], rtol=0, atol=1e-4)
+
+
+def test_what_may_be_left_out_is_filled_in():
+    model = tiny("rnnsearch_50")
+    inputs = make_inputs(batch=3, target=1, padded=False)
+    inputs["decoder_token_ids"][:] = START
+    expected = generate(model, inputs, 4).token_ids
+    given = {"token_ids": inputs["token_ids"].tolist()}
+    answer = generate(model, given, 4, start_token_id=START)
+    np.testing.assert_array_equal(answer.token_ids, expected)
+    assert list(given) == ["token_ids"]  # The caller's dictionary stays as it was.
+    both = {**given, "decoder_token_ids": np.full((3, 1), 7)}
+    answer = generate(model, both, 4, start_token_id=START)
+    np.testing.assert_array_equal(answer.token_ids, generate(model, both, 4).token_ids)
+    assert (answer.token_ids != expected).any()
+
+
+def test_a_mask_of_numbers_is_a_mask():
+    model, inputs = tiny("rnnsearch_50"), make_inputs(batch=3, target=1)
+    expected = generate(model, inputs, 4, strategy=Beam(2))
+    numbers = {**inputs, "padding_mask": inputs["padding_mask"].astype("int32")}
+    answer = generate(model, numbers, 4, strategy=Beam(2))
+    np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
+
+
+# A decoder alone, with a cache.
+
+
+def tokens(rows=3, length=2, seed=2):
+    rng = np.random.default_rng(seed)
+    return {"token_ids": rng.integers(0, VOCABULARY, (rows, length)).astype("int32")}
+
+
+@pytest.mark.parametrize("prompt", [1, 3])
+def test_a_cache_is_the_whole_at_once(language_model, prompt):
+    inputs = tokens(length=POSITIONS)
+    expected, ids = numpy(language_model(inputs)), inputs["token_ids"]
+    pair = language_model.incremental()
+    state = pair.prefill({"token_ids": ids[:, :prompt]})
+    for position in range(prompt, POSITIONS):
+        np.testing.assert_allclose(
+            numpy(state.pop("logits")), expected[:, position - 1], rtol=0, atol=1e-5
+        )
+        state["token_ids"] = ops.convert_to_tensor(ids[:, position])
+        state = {**state, **pair.step(state)}
+    np.testing.assert_allclose(
+        numpy(state["logits"]), expected[:, -1], rtol=0, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("prompt", [1, 3])
+def test_greedy_with_a_cache_is_a_full_pass_a_token(language_model, prompt):
+    inputs = tokens(length=prompt)
+    answer = generate(language_model, inputs, POSITIONS - prompt)
+    expected = naive_greedy(language_model, inputs, POSITIONS - prompt)
+    np.testing.assert_array_equal(answer.token_ids, expected)
+    host = generate(
+        HostRunner(language_model.incremental()), inputs, POSITIONS - prompt
+    )
+    np.testing.assert_array_equal(host.token_ids, expected)
+
+
+def naive_beam(model, inputs, row, beams, length, end, alpha):
+    """A beam search in plain Python, by a full pass for each beam and token."""
+    inputs = {
+        name: np.repeat(value[row : row + 1], beams, 0)
+        for name, value in inputs.items()
+    }
+    live: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
+    finished = []
+    for index in range(length):
+        answers = np.zeros((beams, length), "int32")
+        for beam, (ids, _) in enumerate(live):
+            answers[beam, :index] = ids
+        log_probs = log_softmax(full_logits(model, inputs, answers)[:, index])
+        candidates = sorted(
+            (
+                ((*ids, token), score + log_probs[beam, token])
+                for beam, (ids, score) in enumerate(live)
+                for token in range(log_probs.shape[-1])
+            ),
+            key=lambda candidate: -float(candidate[1]),
+        )
+        finished += [
+            (ids, score / penalty(len(ids), alpha))
+            for ids, score in candidates[:beams]
+            if ids[-1] == end
+        ]
+        live = [c for c in candidates if c[0][-1] != end][:beams]
+        if len(finished) >= beams:
+            break
+    else:
+        finished += [(ids, score / penalty(length, alpha)) for ids, score in live]
+    return max(finished, key=lambda candidate: candidate[1])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+def test_a_beam_with_a_cache_is_a_full_pass_a_beam(language_model, alpha):
+    # The caches follow their beams, or this comes out otherwise.
+    inputs, length = tokens(rows=11, length=1), POSITIONS - 1
+    answer = generate(
+        language_model,
+        inputs,
+        length,
+        strategy=Beam(4, length_penalty=alpha),
+        end_token_id=END,
+        pad_token_id=0,
+    )
+    greedy = generate(language_model, inputs, length, end_token_id=END)
+    assert (answer.token_ids != greedy.token_ids).any(1).sum() > 5
+    for row in range(11):
+        ids, score = naive_beam(language_model, inputs, row, 4, length, END, alpha)
+        expected = [*ids, *[0] * (length - len(ids))]
+        assert list(answer.token_ids[row]) == expected
+        np.testing.assert_allclose(answer.scores[row], score, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_a_beam_is_a_full_pass_a_beam(case):
+    # Small weights: tokens are nearly alike, and beams overtake one another.
+    model = randomize(create(case), scale=0.3)
+    inputs = make_inputs(batch=7, target=1)
+    answer = generate(model, inputs, 5, strategy=Beam(4), end_token_id=END)
+    for row in range(7):
+        ids, score = naive_beam(model, inputs, row, 4, 5, END, 0.6)
+        assert list(answer.token_ids[row]) == [*ids, *[0] * (5 - len(ids))]
+        np.testing.assert_allclose(answer.scores[row], score, rtol=0, atol=1e-4)
+
+
+def test_a_state_may_be_as_long_as_the_input_and_the_input_be_no_tokens():
+    pair = toy_captioner()
+    rng = np.random.default_rng(4)
+    for length in (3, 5, 7):  # More than one shape, so that the length is unknown.
+        inputs = {"features": rng.normal(size=(2, length, 3)).astype("float32")}
+        for strategy in (Greedy(), Beam(2)):
+            options = {"strategy": strategy, "start_token_id": START}
+            answer = generate(pair, inputs, 6, **options)
+            host = generate(HostRunner(pair), inputs, 6, **options)
+            np.testing.assert_array_equal(answer.token_ids, host.token_ids)
+
+
+# Compiled once.
+
+
+@dataclass(frozen=True)
+class Counting(Greedy):
+    """Greedy, and how often Python passed through it."""
+
+    calls = []
+
+    def start(self, batch, length, pad_token_id, uniform):
+        self.calls.append(None)
+        return super().start(batch, length, pad_token_id, uniform)
+
+
+def test_a_second_call_compiles_nothing():
+    model, inputs = create("seq2seq_context"), make_inputs(target=1)
+    other = make_inputs(target=1, seed=9)
+    Counting.calls.clear()
+    for each in (inputs, other, inputs):
+        generate_now(model, each, 3, strategy=Counting(), end_token_id=END)
+    traced = len(Counting.calls)
+    assert traced >= 1
+    generate_now(model, inputs, 3, strategy=Counting(), end_token_id=END)
+    assert len(Counting.calls) == traced
+    pair = model.incremental()
+    generate_now(pair, inputs, 3, strategy=Counting(), end_token_id=END)
+    traced = len(Counting.calls)
+    generate_now(pair, other, 3, strategy=Counting(), end_token_id=END)
+    assert len(Counting.calls) == traced
+    # Other settings are another program.
+    generate_now(model, inputs, 4, strategy=Counting(), end_token_id=END)
+    assert len(Counting.calls) > traced
+
+
+class CountingSample(Sample):
+    """The same of a sample; equal to another that differs in its seed alone."""
+
+    calls = []
+
+    def start(self, batch, length, pad_token_id, uniform):
+        self.calls.append(None)
+        return super().start(batch, length, pad_token_id, uniform)
+
+
+def test_another_seed_compiles_nothing():
+    model, inputs = create("seq2seq_context"), make_inputs(target=1)
+    answers, traced = [], []
+    for seed in (1, 2, 1, None):
+        answers.append(
+            generate_now(model, inputs, 7, strategy=CountingSample(seed=seed)).token_ids
+        )
+        traced.append(len(CountingSample.calls))
+    assert traced[0] == traced[-1]
+    np.testing.assert_array_equal(answers[0], answers[2])
+    assert (answers[0] != answers[1]).any()
+
+
+def test_new_weights_are_used_at_once():
+    model, inputs = create("seq2seq_context"), make_inputs(target=1)
+    before = generate(model, inputs, 7).token_ids
+    randomize(model, seed=8)
+    after = generate(model, inputs, 7).token_ids
+    np.testing.assert_array_equal(after, naive_greedy(model, inputs, 7))
+    assert (after != before).any()
+
+
+def test_what_was_compiled_dies_with_the_model():
+    model, inputs = create("seq2seq_context"), make_inputs(target=1)
+    generate(model, inputs, 3, strategy=Counting())
+    references = [weakref.ref(part) for part in (model, model.get_layer("decoder"))]
+    del model
+    # What dies in one round may hold what dies in the next.
+    for _ in range(3):
+        gc.collect()
+    assert [reference() for reference in references] == [None, None]
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_half_precision_decodes(policy):
+    before = keras.config.dtype_policy()
+    inputs = make_inputs(batch=3, target=1)
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = create("rnnsearch_50")
+        for strategy in STRATEGIES.values():
+            options = {"strategy": strategy, "end_token_id": END}
+            answer = generate(model, inputs, 5, **options)
+            assert np.isfinite(answer.scores).all()
+            expected = generate(tiny("rnnsearch_50"), inputs, 5, **options)
+            # A close call may fall the other way; most do not.
+            assert (answer.token_ids == expected.token_ids).mean() > 0.5
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def test_chance_is_not_rounded_to_half_precision():
+    # 0.5 - 2^-13 is 0.5 in float16, and so would choose the other of two tokens.
+    class Given(Sample):
+        def draw(self, batch, length):
+            return np.full((batch, length), 0.5 - 2.0**-13, "float32")
+
+    before = keras.config.dtype_policy()
+    model = table_model(np.zeros((2, 2)))
+    for policy in ("float32", "mixed_float16"):
+        keras.config.set_dtype_policy(policy)
+        try:
+            answer = generate(model, {"token_ids": [[0]]}, 3, strategy=Given())
+        finally:
+            keras.config.set_dtype_policy(before)
+        np.testing.assert_array_equal(answer.token_ids, [[0, 0, 0]])
+        model = table_model(np.zeros((2, 2)))
+
+
+# What is refused.
+
+EMPTY = "`inputs` are empty: every row needs at least one token. Received: "
+REFUSED = {
+    "no tokens": ({"token_ids": np.zeros((2, 0))}, EMPTY + r"token_ids.shape=\(2, 0\)"),
+    "no rows": ({"token_ids": np.zeros((0, 5))}, EMPTY + r"token_ids.shape=\(0, 5\)"),
+    "empty prompt": (
+        {"token_ids": np.ones((2, 5)), "decoder_token_ids": np.zeros((2, 0))},
+        EMPTY + r"decoder_token_ids.shape=\(2, 0\)",
+    ),
+    "no prompt": (
+        {"token_ids": np.ones((2, 5))},
+        r"`inputs` must be named .*; or give `start_token_id`. "
+        r"Received: missing=\['decoder_token_ids'\], unknown=\[\]",
+    ),
+    "no source": (
+        {"decoder_token_ids": np.ones((2, 1))},
+        r"Received: missing=\[.*'token_ids'.*\], unknown=\[\]",
+    ),
+    "unknown": (
+        {**make_inputs(), "segment_ids": np.ones((2, 5))},
+        r"must be named .*\. Received: missing=\[\], unknown=\['segment_ids'\]",
+    ),
+    "prompt of rank 1": (
+        {"token_ids": np.ones((2, 5)), "decoder_token_ids": np.ones(2)},
+        r"`decoder_token_ids` must have 2 axes, \(batch, length\). "
+        r"Received: decoder_token_ids.shape=\(2,\)",
+    ),
+    "nothing": ({}, r"Received: missing=\["),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_inputs_that_do_not_fit_are_refused(what):
+    inputs, message = REFUSED[what]
+    with pytest.raises(ValueError, match=message):
+        generate(tiny("rnnsearch_50"), inputs, 3)
+    with pytest.raises(ValueError, match=message):
+        generate(HostRunner(tiny("rnnsearch_50").incremental()), inputs, 3)
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.0, True])
+def test_a_number_of_tokens_is_a_whole_one_above_zero(count):
+    with pytest.raises(
+        ValueError, match=f"`max_new_tokens` must be a whole.*max_new_tokens={count}"
+    ):
+        generate(tiny("rnnsearch_50"), make_inputs(), count)
+
+
+def test_more_tokens_than_positions_are_refused(language_model):
+    with pytest.raises(
+        ValueError,
+        match=f"beyond the model's {POSITIONS} positions; at most 5 fit behind this "
+        "prompt. Received: max_new_tokens=6, prompt length=2",
+    ):
+        generate(language_model, tokens(length=2), 6)
+    assert generate(language_model, tokens(length=2), 5).token_ids.shape == (3, 5)
+
+
+def test_a_model_that_cannot_decode_is_refused():
+    features = keras.Input((3,))
+    model = keras.Model(features, keras.layers.Dense(2)(features))
+    for bad in (model, HostRunner, object()):
+        with pytest.raises(
+            TypeError, match="`model` can't decode: it has neither.*Received: model="
+        ):
+            generate(bad, {"token_ids": [[1]]}, 3)
+
+
+@pytest.mark.parametrize("strategy", ["greedy", Greedy, 4])
+def test_a_strategy_that_is_none_is_refused(strategy):
+    with pytest.raises(
+        TypeError, match=r"`strategy` must be .*Greedy\(\).*Received: strategy="
+    ):
+        generate(tiny("rnnsearch_50"), make_inputs(), 3, strategy=strategy)
+
+
+def test_a_pair_is_a_value():
+    pair = toy_captioner()
+    assert pair == IncrementalPair(pair.prefill, pair.step, "decoder_token_ids", None)
+    with pytest.raises(AttributeError):
+        pair.prompt = "x"
+
+
+def test_the_sizes_of_these_tests_are_apart():
+    assert len({2, T, S, V}) == 4
+    answers = list(every_answer(3, 2, 0))
+    assert answers == [(0,), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)]

@@ -1,0 +1,290 @@
+"""Greedy, by chance, by a beam: that each chooses what it says it chooses."""
+
+from typing import Any, cast
+
+import keras
+import numpy as np
+import pytest
+from decoding.toys import (
+    HostRunner,
+    every_answer,
+    log_softmax,
+    penalty,
+    table_model,
+)
+
+from keras_attn.decoding import Beam, Greedy, Sample, generate
+
+# Chi-square with k - 1 degrees of freedom, at 0.999: k = 5 and 3 outcomes.
+CHI_SQUARE = {5: 18.47, 3: 13.82, 2: 10.83}
+LOGITS = np.array([0.3, -1.1, 1.7, 0.9, -0.2])
+END = 2
+
+
+def run(table, prompt, length, **options):
+    ids = np.asarray(prompt, "int32")[:, None]
+    model = table if isinstance(table, keras.Model) else table_model(table)
+    options = {"jit_compile": False, **options}
+    return generate(model, {"token_ids": ids}, length, **options)
+
+
+def draw(strategy, count=4000, logits=LOGITS):
+    """Tokens drawn from one distribution, `count` of them."""
+    table = np.repeat(logits[None], len(logits), 0)
+    answer = run(table, np.zeros(400), count // 400, strategy=strategy)
+    return answer.token_ids.ravel()
+
+
+def check_frequencies(tokens, probabilities):
+    """That counts follow the probabilities, by Pearson's test; the support exactly."""
+    counts = np.bincount(tokens, minlength=len(probabilities))
+    possible = probabilities > 0
+    assert (counts[~possible] == 0).all()
+    expected = probabilities[possible] * len(tokens)
+    statistic = ((counts[possible] - expected) ** 2 / expected).sum()
+    if possible.sum() > 1:
+        assert statistic < CHI_SQUARE[possible.sum()]
+
+
+def softmax(logits):
+    return np.exp(log_softmax(logits))
+
+
+def only(tokens, probabilities):
+    kept = np.zeros_like(probabilities)
+    kept[tokens] = probabilities[tokens]
+    return kept / kept.sum()
+
+
+def test_chance_follows_the_softmax():
+    tokens = draw(Sample(seed=0))
+    check_frequencies(tokens, softmax(LOGITS))
+    # The test can tell: another distribution, close by, does not pass.
+    with pytest.raises(AssertionError):
+        check_frequencies(tokens, softmax(LOGITS * 1.2))
+
+
+@pytest.mark.parametrize("temperature", [0.4, 2.5])
+def test_temperature_divides_the_logits(temperature):
+    tokens = draw(Sample(temperature=temperature, seed=1))
+    check_frequencies(tokens, softmax(LOGITS / temperature))
+
+
+def test_a_temperature_near_zero_is_greedy():
+    assert set(draw(Sample(temperature=1e-4, seed=1), 400)) == {2}
+
+
+# Of LOGITS in falling order: 2, 3, 0, 4, 1.
+@pytest.mark.parametrize("k, kept", [(1, [2]), (2, [2, 3]), (3, [2, 3, 0]), (9, None)])
+def test_top_k_leaves_a_chance_to_k(k, kept):
+    probabilities = softmax(LOGITS)
+    expected = probabilities if kept is None else only(kept, probabilities)
+    check_frequencies(draw(Sample(top_k=k, seed=5)), expected)
+
+
+# Their probabilities: 0.52, 0.23, 0.13, 0.08, 0.03.
+@pytest.mark.parametrize(
+    "p, kept",
+    [(0.01, [2]), (0.5, [2]), (0.7, [2, 3]), (0.8, [2, 3, 0]), (1.0, None)],
+)
+def test_top_p_leaves_a_chance_to_the_fewest_that_reach_it(p, kept):
+    probabilities = softmax(LOGITS)
+    ordered = np.sort(probabilities)[::-1].cumsum()
+    assert not np.isclose(ordered, p, atol=0.01).any() or p == 1.0
+    expected = probabilities if kept is None else only(kept, probabilities)
+    check_frequencies(draw(Sample(top_p=p, seed=3)), expected)
+
+
+def test_top_k_comes_before_top_p():
+    # Of the three of top_k the first has 0.59, so it alone reaches 0.58; of all five
+    # it would have 0.52, and the second would be needed.
+    probabilities = softmax(LOGITS)
+    assert probabilities[2] < 0.58 < only([2, 3, 0], probabilities)[2]
+    assert set(draw(Sample(top_k=3, top_p=0.58, seed=4), 800)) == {2}
+    assert set(draw(Sample(top_p=0.58, seed=4), 800)) == {2, 3}
+
+
+def test_a_seed_says_what_is_drawn():
+    first, again = draw(Sample(seed=5), 400), draw(Sample(seed=5), 400)
+    np.testing.assert_array_equal(first, again)
+    assert (draw(Sample(seed=6), 400) != first).any()
+    assert (draw(Sample(), 400) != draw(Sample(), 400)).any()
+    # Rows and positions are each drawn on their own.
+    table = np.zeros((5, 5))
+    ids = run(table, np.zeros(7), 11, strategy=Sample(seed=7)).token_ids
+    assert len({tuple(row) for row in ids}) == 7
+    assert len({tuple(column) for column in ids.T}) == 11
+
+
+def test_a_literal_draw():
+    # The seed's numbers, of four tokens that are equally probable.
+    drawn = np.random.default_rng(0).random((1, 3), "float32")
+    answer = run(np.zeros((4, 4)), [0], 3, strategy=Sample(seed=0))
+    np.testing.assert_array_equal(answer.token_ids, (drawn * 4).astype(int))
+    np.testing.assert_array_equal(answer.token_ids, [[3, 2, 2]])
+    np.testing.assert_allclose(answer.scores, 3 * np.log(0.25), rtol=1e-6)
+
+
+def test_the_score_of_a_draw_is_that_of_the_model():
+    # Not of the distribution after temperature and top_k.
+    table = np.random.default_rng(8).normal(0, 1, (5, 5))
+    strategy = Sample(temperature=0.5, top_k=3, seed=8)
+    answer = run(table, [1, 4], 6, strategy=strategy, end_token_id=END)
+    for start, ids, score in zip([1, 4], answer.token_ids, answer.scores, strict=True):
+        assert np.isclose(score, log_prob(table, start, ids), atol=1e-4)
+
+
+# Beams.
+
+
+def log_prob(table, start, ids, end=END):
+    total, previous = 0.0, start
+    for token in ids:
+        total += log_softmax(table[previous])[token]
+        previous = token
+        if token == end:
+            break
+    return total
+
+
+def length_of(ids, end=END):
+    ids = list(ids)
+    return ids.index(end) + 1 if end in ids else len(ids)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 3.0])
+def test_a_beam_that_is_wide_enough_finds_the_best_answer_there_is(alpha):
+    vocabulary, length = 3, 3
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        table = rng.normal(0, 1.5, (vocabulary, vocabulary))
+        # Ending is made unlikely, so that long answers and short ones compete.
+        table[:, END] -= 1
+        starts = range(vocabulary)
+        answer = run(
+            table,
+            starts,
+            length,
+            strategy=Beam(vocabulary**length, alpha),
+            end_token_id=END,
+            pad_token_id=0,
+        )
+        for start, ids, score in zip(
+            starts, answer.token_ids, answer.scores, strict=True
+        ):
+            scored = {
+                tokens: log_prob(table, start, tokens) / penalty(len(tokens), alpha)
+                for tokens in every_answer(vocabulary, length, END)
+            }
+            best = max(scored, key=scored.__getitem__)
+            assert tuple(ids[: len(best)]) == best
+            assert (ids[len(best) :] == 0).all()
+            assert np.isclose(score, scored[best], atol=1e-4)
+        if seed > 1 and alpha in (1.0, 3.0):
+            break  # Each α is a program of its own to compile; two are enough here.
+
+
+def test_the_length_penalty_prefers_long_answers():
+    # Ending at once has probability 0.5, going on for two tokens 0.5 · 0.9 · 0.9.
+    table = np.log([[1e-9, 0.5, 0.5], [1e-9, 0.9, 0.1], [1 / 3] * 3])
+    short = run(table, [0], 3, strategy=Beam(9, 0.0), end_token_id=END)
+    long = run(table, [0], 3, strategy=Beam(9, 1.5), end_token_id=END)
+    np.testing.assert_array_equal(short.token_ids, [[2, 0, 0]])
+    np.testing.assert_array_equal(long.token_ids, [[1, 1, 1]])
+    np.testing.assert_allclose(short.scores, np.log(0.5), rtol=1e-4)
+    by_hand = np.log(0.5 * 0.9 * 0.9) / (8 / 6) ** 1.5
+    np.testing.assert_allclose(long.scores, by_hand, rtol=1e-4)
+
+
+def test_one_beam_is_greedy():
+    rng = np.random.default_rng(11)
+    model = table_model(np.zeros((7, 7)))
+    ended = 0
+    for _ in range(30):
+        model.set_weights([rng.normal(0, 2, (7, 7)).astype("float32")])
+        options = {"end_token_id": END, "pad_token_id": 5}
+        greedy = run(model, range(7), 6, strategy=Greedy(), **options)
+        beam = run(model, range(7), 6, strategy=Beam(1, 0.8), **options)
+        np.testing.assert_array_equal(beam.token_ids, greedy.token_ids)
+        lengths = np.array([length_of(ids) for ids in greedy.token_ids])
+        expected = greedy.scores / penalty(lengths, 0.8)
+        np.testing.assert_allclose(beam.scores, expected, rtol=0, atol=1e-4)
+        ended += (lengths < 6).sum()
+    assert 30 < ended < 180  # Some answers end early, some do not.
+
+
+@pytest.mark.parametrize("beams", [2, 5])
+def test_the_scores_of_a_beam_are_true(beams):
+    rng = np.random.default_rng(12)
+    model = table_model(np.zeros((7, 7)))
+    for _ in range(10):
+        table = rng.normal(0, 1, (7, 7)).astype("float32")
+        model.set_weights([table])
+        answer = run(
+            model, range(7), 6, strategy=Beam(beams), end_token_id=END, pad_token_id=3
+        )
+        for start, ids, score in zip(
+            range(7), answer.token_ids, answer.scores, strict=True
+        ):
+            length = length_of(ids)
+            assert (ids[length:] == 3).all()
+            expected = log_prob(table, start, ids) / penalty(length, 0.6)
+            assert np.isclose(score, expected, atol=1e-4)
+
+
+def test_a_finished_row_waits_for_the_others_unchanged():
+    # The first row has K answers at once; the second takes all its tokens.
+    table = np.full((5, 5), -30.0)
+    table[0, END], table[1, 3], table[3, 1] = 0.0, 0.0, 0.0
+    runner = HostRunner(table_model(table).incremental())
+    options = {"strategy": Beam(1), "end_token_id": END, "pad_token_id": 4}
+    answer = generate(runner, {"token_ids": [[0], [1]]}, 5, **options)
+    assert runner.steps == 4
+    np.testing.assert_array_equal(answer.token_ids, [[2, 4, 4, 4, 4], [3, 1, 3, 1, 3]])
+    np.testing.assert_allclose(answer.scores, 0, atol=1e-5)
+
+
+def test_beams_that_nobody_is_in_make_no_answers_up():
+    # Two tokens, one of them the end: after n tokens one answer is live and n are
+    # finished. The search ends with four, whatever a penalty makes of empty beams.
+    table = np.log([[0.8, 0.2], [0.5, 0.5]])
+    for alpha, best in ((0.6, (1,)), (4.0, (0, 0, 0, 1))):
+        answer = run(table, [0], 6, strategy=Beam(4, alpha), end_token_id=1)
+        expected = [*best, *[0] * (6 - len(best))]
+        np.testing.assert_array_equal(answer.token_ids, [expected])
+        by_hand = np.log(0.2) + (len(best) - 1) * np.log(0.8)
+        by_hand /= penalty(len(best), alpha)
+        np.testing.assert_allclose(answer.scores, by_hand, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: Sample(temperature=0.0), r"`temperature` must be above 0.*Greedy\(\)"),
+        (lambda: Sample(temperature=-1.0), "Received: temperature=-1.0"),
+        (lambda: Sample(temperature=float("nan")), "Received: temperature=nan"),
+        (lambda: Sample(top_k=0), "`top_k` must be a whole number.*top_k=0"),
+        (
+            lambda: Sample(top_k=cast(Any, 2.5)),
+            "`top_k` must be .*top_k=2.5",
+        ),
+        (lambda: Sample(top_p=0.0), r"`top_p` is a probability in \(0, 1\].*top_p=0.0"),
+        (lambda: Sample(top_p=1.01), "Received: top_p=1.01"),
+        (lambda: Beam(0), "`num_beams` must be a whole number above.*num_beams=0"),
+        (
+            lambda: Beam(cast(Any, 2.0)),
+            "`num_beams` must be .*=2.0",
+        ),
+    ],
+)
+def test_arguments_out_of_range_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_strategies_are_values():
+    assert Greedy() == Greedy() and Beam(3) == Beam(3) != Beam(4)
+    assert Sample(seed=1) == Sample(seed=2) != Sample(top_k=2)
+    assert hash(Sample(seed=1)) == hash(Sample(seed=2))
+    assert Greedy() != Sample()
+    assert [s.num_beams for s in (Greedy(), Sample(), Beam(7))] == [1, 1, 7]

@@ -1,0 +1,94 @@
+"""Every kind of model ships, whole and as a pair for decoding, in every format."""
+
+import keras
+import numpy as np
+import pytest
+from decoding.tiny_models import KINDS, B, S, T, make_inputs, numpy, tiny
+
+FORMATS = {"saved_model": "", "litert": ".tflite", "onnx": ".onnx"}
+# Only LiteRT has built-in operators; anything else needs a runtime of its own.
+NOT_BUILT_IN = ("FLEX", "CUSTOM")
+OUTSIDE_ONNX = "com.microsoft"
+
+if keras.backend.backend() != "tensorflow":
+    reason = "the exporters need the TensorFlow backend"
+    print(f"{__name__} is skipped: {reason}")
+    pytest.skip(reason, allow_module_level=True)
+
+from keras_attn.export import export, load_runner  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def shipped(tmp_path_factory):
+    """Exports a model once a session: its report and its runner."""
+    folder, done = tmp_path_factory.mktemp("shipped"), {}
+
+    def ship(kind, what, format):
+        key = (kind, what, format)
+        if key not in done:
+            model = tiny(kind)
+            if what == "forward":
+                model = keras.Model(model.inputs, model.outputs)
+            # LiteRT takes a recurrent layer at fixed sizes only.
+            sizes = {}
+            if format == "litert":
+                sizes = {
+                    "batch_size": B,
+                    "sequence_length": {
+                        "token_ids": S,
+                        "padding_mask": S,
+                        "decoder_token_ids": T if what == "forward" else 1,
+                    },
+                }
+            path = folder / f"{kind}-{what}{FORMATS[format]}"
+            report = export(model, path, **sizes)
+            done[key] = report, load_runner(path)
+        return done[key]
+
+    return ship
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("what", ["forward", "pair"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_shipped_computes_the_same(shipped, kind, what, format):
+    report, runner = shipped(kind, what, format)
+    assert report.max_abs_diff is not None
+    assert report.max_abs_diff <= report.tolerance == 1e-4
+    assert report.operators
+    if format == "litert":
+        names = [operator.upper() for operator in report.operators]
+        assert not [n for n in names if any(bad in n for bad in NOT_BUILT_IN)]
+    # And once more without the exporter's own word for it.
+    model = tiny(kind)
+    inputs = make_inputs(target=T if what == "forward" else 1)
+    if what == "forward":
+        (got,) = runner(inputs).values()
+        np.testing.assert_allclose(got, numpy(model(inputs)), rtol=0, atol=1e-5)
+        return
+    assert set(runner.signatures) == {"prefill", "step"}
+    pair = model.incremental()
+    expected, got = numpy(pair.prefill(inputs)), runner.prefill(inputs)
+    assert set(got) == set(expected)
+    state = {
+        name: value
+        for name, value in {**inputs, **expected}.items()
+        if name in runner.signatures["step"].inputs
+    }
+    state["token_ids"] = np.array([5, 3], "int32")
+    after, shipped_after = numpy(pair.step(state)), runner.step(state)
+    assert set(after) == set(shipped_after)
+    for name in expected:
+        np.testing.assert_allclose(got[name], expected[name], rtol=0, atol=1e-5)
+    for name in after:
+        np.testing.assert_allclose(shipped_after[name], after[name], rtol=0, atol=1e-5)
+
+
+def test_the_alignment_can_be_shipped_with_the_logits(tmp_path):
+    model, inputs = tiny("rnnsearch_50-scores"), make_inputs()
+    forward = keras.Model(model.inputs, model.output)
+    report = export(forward, tmp_path / "seen", sample_inputs=inputs)
+    assert set(report.outputs["serve"]) == {"logits", "attention_scores"}
+    got = load_runner(tmp_path / "seen")(inputs)
+    for name, value in numpy(model(inputs)).items():
+        np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-5)

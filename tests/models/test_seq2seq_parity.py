@@ -1,0 +1,280 @@
+"""The three systems, step by step, against their papers' equations in NumPy.
+
+Nothing here is shared with the library: the equations are written out from the
+papers, one position and one row at a time, and only the weights are read from the
+model, by the names of its layers.
+
+Two things follow Keras rather than a paper, and are named here: the order of the
+gates (i, f, c, o of an LSTM; z, r, h of a GRU), and what z gates: Keras keeps the old
+state where z is 1, as Cho et al. do (Bahdanau et al. write it the other way round).
+"""
+
+import keras
+import numpy as np
+import pytest
+from decoding.tiny_models import (
+    SCORES,
+    B,
+    E,
+    S,
+    T,
+    U,
+    V,
+    create,
+    logits_of,
+    make_inputs,
+    numpy,
+)
+
+TOLERANCE = 1e-5
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def softmax(x):
+    exps = np.exp(x - x.max())
+    return exps / exps.sum()
+
+
+def gru_step(weights, x, s):
+    """Cho et al. 2014, equations 5 to 8: the reset gate comes before the product."""
+    W, R, b = weights
+    (Wz, Wr, Wh), (Rz, Rr, Rh), (bz, br, bh) = (np.split(w, 3, -1) for w in (W, R, b))
+    z = sigmoid(x @ Wz + s @ Rz + bz)
+    r = sigmoid(x @ Wr + s @ Rr + br)
+    h = np.tanh(x @ Wh + (r * s) @ Rh + bh)
+    return z * s + (1 - z) * h
+
+
+def lstm_step(weights, x, h, c):
+    """Graves 2013 without peepholes, which Sutskever et al. use."""
+    W, R, b = weights
+    i, f, g, o = np.split(x @ W + h @ R + b, 4, -1)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def maxout(x):
+    return np.array([max(x[2 * i], x[2 * i + 1]) for i in range(len(x) // 2)])
+
+
+class Weights:
+    """The weights of a layer by its name, in float64."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def __call__(self, name):
+        layer = self.model.get_layer(name)
+        return [np.asarray(w, "float64") for w in layer.get_weights()]
+
+
+def intermediate(model, inputs, layer):
+    """What the layer gave out on the way to the logits."""
+    part = keras.Model(model.inputs, model.get_layer(layer).output)
+    outputs = part(inputs, training=False)
+    return [numpy(x) for x in outputs] if isinstance(outputs, list) else numpy(outputs)
+
+
+def close(ours, theirs):
+    assert ours.shape == theirs.shape
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE)
+
+
+def encode_gru(weights, embedded, length):
+    """All states (S, U) of one row; behind its length they stay what they were."""
+    s, states = np.zeros(U), []
+    for j in range(length):
+        s = gru_step(weights, embedded[j], s)
+        states.append(s)
+    return np.array(states)
+
+
+def decode(weights, look, s, embedded, readout_of):
+    """One row: contexts, states (s_0 … s_T), readout before and after maxout, logits.
+
+    Args:
+        weights: Of the model.
+        look: From a state to a context.
+        s: s_0.
+        embedded: y_0 … y_{T-1}, (T, E).
+        readout_of: "previous" or "current", the state that the readout sees.
+    """
+    (Wo, bo), (Wl, bl) = weights("readout"), weights("logits")
+    states, contexts, readouts, hiddens, logits = [s], [], [], [], []
+    cell = weights("decoder")[:3]
+    for y in embedded:
+        c = look(s)
+        previous, s = s, gru_step(cell, np.concatenate([y, c]), s)
+        seen = previous if readout_of == "previous" else s
+        readout = np.concatenate([seen, y, c]) @ Wo + bo
+        hidden = maxout(readout)
+        for values, value in (
+            (states, s),
+            (contexts, c),
+            (readouts, readout),
+            (hiddens, hidden),
+            (logits, hidden @ Wl + bl),
+        ):
+            values.append(value)
+    return tuple(map(np.array, (contexts, states, readouts, hiddens, logits)))
+
+
+def check_decoder(model, inputs, expected):
+    """Compares each tensor of the decoder; `expected` has one `decode` a row."""
+    contexts, states, readouts, hiddens, logits = (
+        np.stack(values) for values in zip(*expected, strict=True)
+    )
+    # Keras hands over a layer's dictionary as a list, in the order of its names.
+    names = ("contexts", "final_state", "previous_states", "projected_memory", "states")
+    outputs = intermediate(model, inputs, "decoder")
+    decoded = dict(zip(names, outputs, strict=True))
+    close(intermediate(model, inputs, "initial_state"), states[:, 0])
+    close(decoded["contexts"], contexts)
+    close(decoded["states"], states[:, 1:])
+    close(decoded["previous_states"], states[:, :-1])
+    close(decoded["final_state"], states[:, -1])
+    close(intermediate(model, inputs, "readout"), readouts)
+    close(intermediate(model, inputs, "maxout"), hiddens)
+    close(logits_of(model, inputs), logits)
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    return make_inputs()
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_rnnsearch_is_what_bahdanau_et_al_wrote(score, inputs):
+    model = create("rnnsearch_50", score=score)
+    weights = Weights(model)
+    attention = [
+        np.asarray(w, "float64")
+        for w in model.get_layer("decoder").attention.get_weights()
+    ]
+
+    def energy(s, h):
+        """e_tj, from the state that looks and one annotation."""
+        if score == "additive":  # vᵀ tanh(W s + U h)
+            W, K, v = attention
+            return (np.tanh(s @ W + h @ K) @ v).item()
+        if score == "general":  # sᵀ W h
+            return s @ attention[0] @ h
+        if score == "linear":  # wᵀ [s; h]
+            return (np.concatenate([s, h]) @ attention[0]).item()
+        return s @ h / (np.sqrt(U) if score == "scaled_dot" else 1)
+
+    source = weights("source_embedding")[0][inputs["token_ids"]]
+    target = weights("target_embedding")[0][inputs["decoder_token_ids"]]
+    encoder = weights("encoder")
+    (Ws, bs) = weights("initial_state")
+    merge = np.add if score in ("dot", "scaled_dot") else np.append
+    got = intermediate(model, inputs, "encoder")
+    expected, alignments = [], []
+    for row in range(B):
+        length = inputs["padding_mask"][row].sum()
+        forwards = encode_gru(encoder[:3], source[row], length)
+        backwards = encode_gru(encoder[3:], source[row, :length][::-1], length)[::-1]
+        h = np.array([merge(f, b) for f, b in zip(forwards, backwards, strict=True)])
+        close(got[0][row, :length], h)
+        close(got[1][row], forwards[-1])
+        close(got[2][row], backwards[0])
+        alignment = []
+
+        def look(s, h=h, alignment=alignment):
+            e = np.array([energy(s, h_j) for h_j in h])
+            a = softmax(e)
+            alignment.append(np.pad(a, (0, S - len(a))))
+            return sum(a_j * h_j for a_j, h_j in zip(a, h, strict=True))
+
+        s_0 = np.tanh(backwards[0] @ Ws + bs)
+        expected.append(decode(weights, look, s_0, target[row], "previous"))
+        alignments.append(alignment)
+    check_decoder(model, inputs, expected)
+
+    # The energies, before the softmax, of every pair of a state and an annotation.
+    layer = model.get_layer("decoder").attention
+    h, s = np.asarray(got[0]), expected[0][1][:-1].astype("float32")
+    scores = numpy(layer.scores(s[None], layer.project_key(h[:1])))
+    close(scores, np.array([[[energy(q, k) for k in h[0]] for q in s]]))
+
+    # And the weights, as the model hands them out.
+    shows = create("rnnsearch_50", score=score, return_attention_scores=True)
+    shows.set_weights(model.get_weights())
+    outputs = numpy(shows(inputs))
+    assert set(outputs) == {"logits", "attention_scores"}
+    close(outputs["attention_scores"], np.array(alignments)[:, None])
+    close(outputs["logits"], np.stack([row[-1] for row in expected]))
+
+
+def test_the_context_model_is_what_cho_et_al_wrote(inputs):
+    model = create("seq2seq_context")
+    weights = Weights(model)
+    source = weights("source_embedding")[0][inputs["token_ids"]]
+    target = weights("target_embedding")[0][inputs["decoder_token_ids"]]
+    (Wc, bc) = weights("initial_state")
+    _, got = intermediate(model, inputs, "encoder")
+    expected = []
+    for row in range(B):
+        length = inputs["padding_mask"][row].sum()
+        c = encode_gru(weights("encoder"), source[row], length)[-1]
+        close(got[row], c)
+        s_0 = np.tanh(c @ Wc + bc)
+        expected.append(
+            decode(weights, lambda s, c=c: c, s_0, target[row], readout_of="current")
+        )
+    check_decoder(model, inputs, expected)
+
+
+def test_stacked_lstms_are_what_sutskever_et_al_wrote(inputs):
+    model = create("seq2seq_sutskever", num_layers=3)
+    weights = Weights(model)
+    embed = {side: weights(f"{side}_embedding")[0] for side in ("source", "target")}
+    (Wl, bl) = weights("logits")
+    hiddens = {f"{side}_{i}": [] for side in ("encoder", "decoder") for i in range(3)}
+    logits = []
+    for row in range(B):
+        length = inputs["padding_mask"][row].sum()
+        # "a b c" is read "c b a": of a padded row only its words are turned round.
+        words = embed["source"][inputs["token_ids"][row, :length][::-1]]
+        x = words
+        states = []
+        for i in range(3):
+            h, c = np.zeros(U), np.zeros(U)
+            outputs = []
+            for word in x:
+                h, c = lstm_step(weights(f"encoder_{i}"), word, h, c)
+                outputs.append(h)
+            x = np.array(outputs)
+            states.append((h, c))
+            hiddens[f"encoder_{i}"].append((x, h, c))
+        x = embed["target"][inputs["decoder_token_ids"][row]]
+        for i in range(3):
+            h, c = states[i]
+            outputs = []
+            for word in x:
+                h, c = lstm_step(weights(f"decoder_{i}"), word, h, c)
+                outputs.append(h)
+            x = np.array(outputs)
+            hiddens[f"decoder_{i}"].append((x, h, c))
+        logits.append(x @ Wl + bl)
+    for name, rows in hiddens.items():
+        got = intermediate(model, inputs, name)
+        for row, (outputs, h, c) in enumerate(rows):
+            # Turned round, padding comes first.
+            close(got[0][row, -len(outputs) :], outputs)
+            close(got[1][row], h)
+            close(got[2][row], c)
+    close(logits_of(model, inputs), np.array(logits))
+
+
+def test_what_is_compared_is_of_the_sizes_that_the_file_says(inputs):
+    # A guard against a parity of nothing: the logits differ where the source does.
+    model = create("rnnsearch_50")
+    other = {**inputs, "token_ids": inputs["token_ids"][::-1].copy()}
+    got = logits_of(model, inputs)
+    assert got.shape == (B, T, V)
+    assert model.get_layer("source_embedding").output.shape[-1] == E
+    assert np.abs(got - logits_of(model, other)).max() > 0.1

@@ -1,0 +1,48 @@
+import sys
+
+import numpy as np
+import pytest
+
+from keras_attn.training import bleu, exact_match
+
+pytest.importorskip("sacrebleu", reason="BLEU needs the extra `eval`")
+
+
+def test_exact_match_is_to_the_letter():
+    assert exact_match(["a", "b", "c "], ["a", "B", "c"]) == pytest.approx(1 / 3)
+    assert exact_match(["a"], ["a"]) == 1.0
+
+
+def test_bleu_is_the_number_that_comes_out_by_hand():
+    # Papineni et al. 2002, section 2. Of the first translation's 6 words 5 occur in
+    # its reference, of its 5 pairs 3, of its 4 triples 2, of its 3 quadruples 1; of
+    # the second's 4, 3, 2 and 1 all do. Both together have 10 words, the references
+    # 12, so it is too short.
+    translations = ["the cat sat on a mat", "it was very happy"]
+    references = ["the cat sat on the mat", "it was very happy about it"]
+    precisions = [9 / 10, 6 / 8, 4 / 6, 2 / 4]
+    brevity = np.exp(1 - 12 / 10)
+    by_hand = 100 * brevity * np.exp(np.mean(np.log(precisions)))
+    assert bleu(translations, references) == pytest.approx(by_hand, rel=1e-9)
+    assert bleu(references, references) == pytest.approx(100)
+    # Of a corpus, not the mean of its sentences.
+    parts = [
+        bleu([ours], [theirs])
+        for ours, theirs in zip(translations, references, strict=True)
+    ]
+    assert abs(np.mean(parts) - by_hand) > 0.5
+
+
+@pytest.mark.parametrize("score", [bleu, exact_match])
+def test_translations_and_references_are_pairs(score):
+    message = "must be equally many, and at least one. Received: 2 translations, 1 ref"
+    with pytest.raises(ValueError, match=message):
+        score(["a", "b"], ["a"])
+    with pytest.raises(ValueError, match="Received: 0 translations, 0 references"):
+        score([], [])
+
+
+def test_bleu_without_sacrebleu_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    with pytest.raises(ImportError, match=r'pip install "keras-attn\[eval\]"'):
+        bleu(["a"], ["a"])
