@@ -6,7 +6,7 @@ that the same cases can be made again.
 """
 
 import numpy as np
-import torch
+import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
 
 B, T, S = 2, 5, 7
 D, HEADS, MLP = 6, 3, 13
