@@ -5,6 +5,9 @@
 Each round times both layers in turn, A B A B, on the same inputs and weights, in
 processes of their own that live for the whole run. Only the ratio is worth keeping:
 times move with the machine and with what else it does.
+
+What came out with Keras 3.15.1 on TensorFlow 2.21, 2 cores of a Xeon (AVX-512), Keras'
+time over ours: forward 1.07, forward with padding 1.13, training step 1.19.
 """
 
 import argparse

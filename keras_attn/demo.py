@@ -284,7 +284,7 @@ def _count_equal(translations: list[str], expected: list[str]) -> int:
 
 def _table(compared: int) -> Table:
     table = Table("Format", title=f"Each artefact beside Keras, on {compared} dates")
-    for label in ("Size", "Max abs diff", "Prefill", "Step", *_STRATEGIES):
+    for label in ("Size", "Max diff", "Prefill", "Step", *_STRATEGIES):
         table.add_column(label, justify="right")
     table.caption_justify = "left"
     table.caption = (
