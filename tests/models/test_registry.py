@@ -3,7 +3,6 @@
 import dataclasses
 import resource
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -158,9 +157,8 @@ def memory_in_use():
 
 def test_counting_allocates_nothing_and_leaves_nothing_behind():
     models.count_parameters("rnnsearch_50", **TINY["rnnsearch_50"])  # imports
-    before, start = memory_in_use(), time.monotonic()
+    before = memory_in_use()
     assert models.count_parameters("seq2seq_sutskever") == 384_112_000
-    assert time.monotonic() - start < 5
     assert memory_in_use() - before < 200e6  # The weights would be 1,536e6.
     # And what is built next has weights, not placeholders.
     model = models.create("rnnsearch_50", **TINY["rnnsearch_50"], dropout=0.5)
