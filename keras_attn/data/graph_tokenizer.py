@@ -1,0 +1,108 @@
+"""The tokenizers that also work inside a TensorFlow graph.
+
+Legend: B batch, T the longest row of the batch, in tokens.
+"""
+
+import abc
+import functools
+from typing import Any
+
+import tensorflow as tf
+
+from keras_attn.data.text_tokenizer import TextTokenizer, Vocabulary, shares
+
+
+# A tf.Module has a metaclass of its own; so has a class with abstract methods.
+class _GraphMeta(abc.ABCMeta, type(tf.Module)):
+    pass
+
+
+class GraphTokenizer(TextTokenizer, tf.Module, metaclass=_GraphMeta):
+    """A tokenizer that also works on string tensors, inside a graph.
+
+    `pack` may stand in a `tf.function`, in a `Dataset.map` and in a signature of a
+    SavedModel; as an attribute of a `tf.Module`, the tokenizer's tables are saved with
+    it, and what loads them needs TensorFlow and tensorflow-text alone.
+    """
+
+    def __init__(self, vocabulary: Vocabulary):
+        tf.Module.__init__(self)
+        TextTokenizer.__init__(self, vocabulary)
+        signature = [tf.TensorSpec([None], tf.string)]
+        # In a `partial`, because a function that is an attribute is saved as well.
+        self._compiled = functools.partial(tf.function(self._ragged, signature))
+
+    @abc.abstractmethod
+    def _ragged(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the ids of texts (B,), int32 (B, ragged)."""
+
+    def _tokenize(self, texts: list[str]) -> list[list[int]]:
+        return self._compiled(tf.constant(texts)).to_list()
+
+    def pack(
+        self,
+        texts: tf.Tensor,
+        second_texts: tf.Tensor | None = None,
+        *,
+        max_length: int | None = None,
+        pad_to_max_length: bool = False,
+    ) -> dict[str, tf.Tensor]:
+        """Encodes string tensors into what a model takes: `encode_batch` in a graph.
+
+        Args:
+            texts: UTF-8 strings (B,).
+            second_texts: UTF-8 strings (B,), each of the same row's pair.
+            max_length: As in `encode_batch`.
+            pad_to_max_length: As in `encode_batch`; True gives a static length.
+
+        Returns:
+            A dictionary of `token_ids` int32 (B, T), `padding_mask` bool (B, T) and
+            `segment_ids` int32 (B, T).
+        """
+        is_pair = second_texts is not None
+        room = self._room(is_pair, max_length, pad_to_max_length)
+        parts = {"A": self._ragged(_strings("texts", texts))}
+        if is_pair:
+            parts["B"] = self._ragged(_strings("second_texts", second_texts))
+        if room is not None:
+            lengths = {n: tf.cast(p.row_lengths(), tf.int32) for n, p in parts.items()}
+            keep = shares(lengths, room, tf.minimum, tf.maximum)
+            parts = {name: _first(part, keep[name]) for name, part in parts.items()}
+        batch = parts["A"].nrows()
+        columns = []
+        for role, segment in self._template(is_pair):
+            part = parts.get(role)
+            if part is None:
+                special = tf.fill([batch, 1], self._vocabulary.role(role))
+                part = tf.RaggedTensor.from_tensor(special)
+            columns.append((part, tf.ones_like(part) * segment))
+        ids, segments = (tf.concat(each, axis=1) for each in zip(*columns, strict=True))
+        shape = [None, max_length if pad_to_max_length else None]
+
+        def dense(ragged, fill):
+            if not self.convention.pad_left:
+                return ragged.to_tensor(fill, shape=shape)
+            return ragged[:, ::-1].to_tensor(fill, shape=shape)[:, ::-1]
+
+        return {
+            "token_ids": dense(ids, self.pad_token_id),
+            "padding_mask": dense(tf.ones_like(ids, tf.bool), False),
+            "segment_ids": dense(segments, self.convention.pad_segment),
+        }
+
+
+def _first(rows: tf.RaggedTensor, count: tf.Tensor) -> tf.RaggedTensor:
+    """The first tokens of each row, as many as `count` (B,) says."""
+    place = tf.ragged.range(rows.row_lengths()).flat_values
+    keep = tf.cast(place, tf.int32) < tf.gather(count, rows.value_rowids())
+    return tf.ragged.boolean_mask(rows, rows.with_flat_values(keep))
+
+
+def _strings(name: str, texts: Any) -> tf.Tensor:
+    texts = tf.convert_to_tensor(texts)
+    if texts.dtype != tf.string or texts.shape.rank != 1:
+        raise ValueError(
+            f"`{name}` must be strings of shape (B,). Received: {name} of shape "
+            f"{texts.shape}, dtype {texts.dtype.name}"
+        )
+    return texts

@@ -1,0 +1,83 @@
+"""The tokenizer of a folder, whichever kind it is."""
+
+import os
+
+from keras_attn.data.byte_level_bpe import ByteLevelBPETokenizer
+from keras_attn.data.sentencepiece import MODEL_FILES, SentencePieceTokenizer
+from keras_attn.data.text_tokenizer import TextTokenizer
+from keras_attn.data.tokenizer_files import (
+    find_file,
+    missing_files,
+    read_json,
+    read_settings,
+)
+from keras_attn.data.wordpiece import WordPieceTokenizer
+
+# By what `tokenizer_class` and `model_type` say: the kind, and its convention.
+_BY_NAME = {
+    "bert": (WordPieceTokenizer, {}),
+    "distilbert": (WordPieceTokenizer, {}),
+    "electra": (WordPieceTokenizer, {}),
+    "gpt2": (ByteLevelBPETokenizer, {"convention": "gpt2"}),
+    "roberta": (ByteLevelBPETokenizer, {"convention": "roberta"}),
+    "xlnet": (SentencePieceTokenizer, {"convention": "xlnet"}),
+    "t5": (SentencePieceTokenizer, {"convention": "t5"}),
+    "xlmroberta": (SentencePieceTokenizer, {"convention": "xlm_roberta"}),
+}
+# They say how a file is read, not what is in it.
+_SAY_NOTHING = ("pretrainedtokenizer", "tokenizersbackend", "")
+
+
+def load_text_tokenizer(folder: str | os.PathLike) -> TextTokenizer:
+    """Reads the tokenizer of a folder in the Hugging Face layout.
+
+    Its kind is what `tokenizer_config.json` (`tokenizer_class`) or `config.json`
+    (`model_type`) says; where neither does, what the files are: `vocab.txt` is
+    WordPiece, a `.model` SentencePiece, `vocab.json` with `merges.txt` byte-level BPE,
+    and a `tokenizer.json` alone is what its `model.type` says.
+
+    Args:
+        folder: The folder, such as one that `save` or `save_pretrained` wrote.
+
+    Raises:
+        ValueError: If there is no such folder, it has no tokenizer, or one of a kind
+            that is not offered; the message says what was looked for.
+    """
+    name = _name_in_settings(folder)
+    if name is not None:
+        if name not in _BY_NAME:
+            raise ValueError(
+                "`folder` must be of a tokenizer of one of these kinds: "
+                f"{', '.join(_BY_NAME)}. Received: folder={str(folder)!r}, of the kind "
+                f"{name!r}"
+            )
+        kind, options = _BY_NAME[name]
+        return kind.from_folder(folder, **options)
+    if find_file(folder, "vocab.txt"):
+        return WordPieceTokenizer.from_folder(folder)
+    if find_file(folder, *MODEL_FILES):
+        return SentencePieceTokenizer.from_folder(folder)
+    if find_file(folder, "vocab.json") and find_file(folder, "merges.txt"):
+        return ByteLevelBPETokenizer.from_folder(folder)
+    packed = find_file(folder, "tokenizer.json")
+    if packed is None:
+        raise missing_files(
+            folder,
+            "vocab.txt",
+            *MODEL_FILES,
+            "vocab.json with merges.txt",
+            "tokenizer.json",
+        )
+    if (read_json(packed).get("model") or {}).get("type") == "WordPiece":
+        return WordPieceTokenizer.from_folder(folder)
+    return ByteLevelBPETokenizer.from_folder(folder)
+
+
+def _name_in_settings(folder: str | os.PathLike) -> str | None:
+    kind = str(read_settings(folder).get("tokenizer_class") or "").removesuffix("Fast")
+    kind = kind.removesuffix("Tokenizer").lower()
+    if kind in _SAY_NOTHING or f"{kind}tokenizer" in _SAY_NOTHING:
+        config = find_file(folder, "config.json")
+        kind = str(read_json(config).get("model_type") or "") if config else ""
+        kind = kind.lower().replace("-", "").replace("_", "")
+    return kind or None

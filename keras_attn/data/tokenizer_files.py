@@ -1,0 +1,145 @@
+"""Reading and writing a tokenizer's folder in the Hugging Face layout.
+
+Every file is text or JSON, or a SentencePiece model; nothing is unpickled.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from keras_attn.data.files import write_atomically
+
+SETTINGS = "tokenizer_config.json"
+# The names of the roles of `text_tokenizer.ROLES` in Hugging Face's settings.
+SETTING_OF_ROLE = {
+    "pad": "pad_token",
+    "unknown": "unk_token",
+    "start": "bos_token",
+    "end": "eos_token",
+    "classify": "cls_token",
+    "separate": "sep_token",
+    "mask": "mask_token",
+}
+
+
+def find_file(folder: str | os.PathLike, *names: str) -> Path | None:
+    """The first file of these names in a folder, or None.
+
+    Raises:
+        ValueError: If there is no such folder.
+    """
+    if not Path(folder).is_dir():
+        raise ValueError(
+            "`folder` must be a folder of a tokenizer's files; there is none. "
+            f"Received: folder={str(folder)!r}"
+        )
+    found = (Path(folder) / name for name in names)
+    return next((path for path in found if path.is_file()), None)
+
+
+def missing_files(folder: str | os.PathLike, *wanted: str) -> ValueError:
+    """The error that says what was looked for, and what is there instead."""
+    there = ", ".join(sorted(each.name for each in Path(folder).iterdir()))
+    return ValueError(
+        f"`folder` must have {', or '.join(wanted)}. Received: "
+        f"folder={str(folder)!r}, in which there is {there or 'nothing'}"
+    )
+
+
+def read_text(path: Path) -> str:
+    """Reads a file as UTF-8.
+
+    Raises:
+        ValueError: If it is not UTF-8, naming the file and the line.
+    """
+    content = path.read_bytes()
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{path.name} must be UTF-8; line {line} is not. Received: "
+            f"{str(path)!r}, {error.reason} at byte {error.start}"
+        ) from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Reads a file that holds one JSON object.
+
+    Raises:
+        ValueError: If it holds anything else, naming the file and the place.
+    """
+    try:
+        content = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{path.name} must be JSON; is the file whole? Received: {str(path)!r}, "
+            f"{error.msg} at line {error.lineno}"
+        ) from error
+    if not isinstance(content, dict):
+        raise ValueError(
+            f"{path.name} must hold a JSON object. Received: {str(path)!r}, which "
+            f"holds a {type(content).__name__}"
+        )
+    return content
+
+
+def read_settings(folder: str | os.PathLike) -> dict[str, Any]:
+    """What `tokenizer_config.json` says, special tokens as plain strings.
+
+    Where the settings name no special tokens, older folders do so in
+    `special_tokens_map.json`. A folder without either gives an empty dictionary.
+    """
+    settings: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", SETTINGS):
+        path = find_file(folder, name)
+        if path is not None:
+            settings |= read_json(path)
+    for name in SETTING_OF_ROLE.values():
+        if isinstance(settings.get(name), dict):
+            settings[name] = settings[name].get("content")
+    return settings
+
+
+def named_tokens(settings: dict[str, Any], tokens: Mapping[str, str]) -> dict[str, str]:
+    """A convention's special tokens, under the names that settings give them."""
+    return {
+        role: settings.get(SETTING_OF_ROLE[role]) or token
+        for role, token in tokens.items()
+    }
+
+
+def write_settings(folder: str | os.PathLike, kind: str, tokens, **options) -> None:
+    """Writes `tokenizer_config.json`.
+
+    Args:
+        folder: Where to.
+        kind: The class in Hugging Face's `transformers` that reads the folder.
+        tokens: The special token of each role.
+        **options: What else to say.
+    """
+    named = {SETTING_OF_ROLE[role]: token for role, token in tokens.items()}
+    write_json(Path(folder) / SETTINGS, {"tokenizer_class": kind, **named, **options})
+
+
+def write_json(path: Path, content: Any, indent: int | None = 2) -> None:
+    """Writes JSON, letters as they are."""
+    text = json.dumps(content, ensure_ascii=False, indent=indent)
+    write_atomically(path, f"{text}\n".encode())
+
+
+def pieces_in_order(ids: Mapping[str, Any], path: Path) -> list[str]:
+    """The pieces of a vocabulary in the order of their ids.
+
+    Raises:
+        ValueError: If the ids are not 0, 1, 2, …, each once, naming the file.
+    """
+    whole = all(type(index) is int for index in ids.values())
+    if not whole or sorted(ids.values()) != list(range(len(ids))):
+        raise ValueError(
+            f"{path.name} must number its {len(ids)} pieces 0 to {len(ids) - 1}, each "
+            f"id once. Received: {str(path)!r}, with other ids"
+        )
+    return sorted(ids, key=ids.__getitem__)

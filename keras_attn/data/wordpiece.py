@@ -1,0 +1,277 @@
+"""WordPiece, the tokenizer of BERT, on tensorflow-text: on the host and in a graph."""
+
+import collections
+import functools
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from keras_attn.checks import check_positive
+from keras_attn.data.character_map import CharacterMap, bert_changes
+from keras_attn.data.files import write_atomically
+from keras_attn.data.graph_tokenizer import GraphTokenizer
+from keras_attn.data.text_tokenizer import (
+    Convention,
+    Vocabulary,
+    text_library,
+    tokenizers_library,
+    training_corpus,
+)
+from keras_attn.data.tokenizer_files import (
+    find_file,
+    missing_files,
+    named_tokens,
+    pieces_in_order,
+    read_json,
+    read_settings,
+    read_text,
+    write_settings,
+)
+
+BERT_TOKENS = {
+    "pad": "[PAD]",
+    "unknown": "[UNK]",
+    "classify": "[CLS]",
+    "separate": "[SEP]",
+    "mask": "[MASK]",
+}
+_PREFIX = "##"
+# The reference gives a longer word up, unread.
+_MAX_CHARACTERS = 100
+
+
+class WordPieceTokenizer(GraphTokenizer):
+    """BERT's tokenizer: words, then the longest pieces of words from the left.
+
+    Control characters vanish, runs of blanks and punctuation end a word, each Chinese
+    character is one; an uncased model's text becomes lower case without accents. A
+    piece that continues a word begins with "##". A word that cannot be spelt, or has
+    more than 100 characters, is one unknown token. All of it as in the reference, to
+    the character; `decode` gives the words back with one blank between two tokens.
+
+    Rows are `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`, segments 0 and 1.
+
+    Needs the extra `text`.
+
+    Args:
+        pieces: The vocabulary, in the order of the ids.
+        lower_case: Whether the model is an uncased one.
+        strip_accents: Whether accents are dropped; None means where `lower_case` is.
+        tokens: The special token of each role, where they are not "[PAD]", "[UNK]",
+            "[CLS]", "[SEP]" and "[MASK]".
+
+    Example:
+        ```python
+        tokenizer = WordPieceTokenizer.from_folder("bert-base-uncased")
+        tokenizer.encode_batch(["A man sleeps."], ["A man eats."], max_length=128)
+        dataset.map(lambda text, label: (tokenizer.pack(text, max_length=128), label))
+        ```
+
+    Reference:
+        Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 2019,
+        arXiv:1810.04805. Song et al., "Fast WordPiece Tokenization", 2021,
+        arXiv:2012.15524.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[str],
+        lower_case: bool = True,
+        strip_accents: bool | None = None,
+        tokens: Mapping[str, str] = BERT_TOKENS,
+    ):
+        library = text_library("WordPiece")
+        convention = Convention(
+            tokens=dict(tokens),
+            single=(("classify", 0), ("A", 0), ("separate", 0)),
+            pair=(
+                ("classify", 0),
+                ("A", 0),
+                ("separate", 0),
+                ("B", 1),
+                ("separate", 1),
+            ),
+        )
+        super().__init__(Vocabulary.of(pieces, convention))
+        self.lower_case = lower_case
+        self.strip_accents = strip_accents
+        keep_accents = not (lower_case if strip_accents is None else strip_accents)
+        self._rewrite, write_piece = _rewriting(lower_case, not keep_accents)
+
+        ids = self._vocabulary.ids
+        known = []
+        for index, piece in enumerate(self.pieces):
+            written = write_piece(piece) if piece and ids[piece] == index else None
+            # What no text can give keeps its id under a name that no text can give.
+            known.append(f"\U0010fffd{index}" if written is None else written)
+        self._unknown = ids[convention.tokens["unknown"]]
+        with tf.init_scope(), tf.device("CPU"):
+            try:
+                self._splitter = library.FastWordpieceTokenizer(
+                    known,
+                    suffix_indicator=_PREFIX,
+                    # In bytes; the reference's limit, in characters, comes after.
+                    max_bytes_per_word=1 << 30,
+                    token_out_type=tf.int32,
+                    unknown_token=known[self._unknown],
+                )
+            except RuntimeError as error:
+                raise ValueError(
+                    "`pieces` must be a vocabulary that tensorflow-text can read. "
+                    f"Received: {len(known)} pieces; {error}"
+                ) from error
+            continues = [p.startswith(_PREFIX) and p != _PREFIX for p in self.pieces]
+            self._continues = tf.constant(continues)
+            self._characters = tf.constant(
+                [
+                    len(piece) - len(_PREFIX) * inside
+                    for piece, inside in zip(self.pieces, continues, strict=True)
+                ]
+            )
+
+    @classmethod
+    def train(
+        cls,
+        texts: Iterable[str],
+        vocabulary_size: int = 30522,
+        lower_case: bool = True,
+        strip_accents: bool | None = None,
+        min_frequency: int = 2,
+    ) -> "WordPieceTokenizer":
+        """Learns the pieces of a corpus, by the `tokenizers` library.
+
+        Args:
+            texts: The corpus.
+            vocabulary_size: Most ids wanted; a small corpus gives fewer.
+            lower_case: Whether the vocabulary is for text in lower case.
+            strip_accents: Whether accents are dropped; None means with `lower_case`.
+            min_frequency: How often two pieces must meet to become one.
+        """
+        corpus = training_corpus(texts)
+        special = [BERT_TOKENS[role] for role in BERT_TOKENS]
+        check_positive("vocabulary_size", vocabulary_size)
+        alphabet_size = vocabulary_size - len(special)
+        if alphabet_size < 2:
+            raise ValueError(
+                f"`vocabulary_size` must be more than {len(special) + 1}: the special "
+                "tokens, and a letter at the beginning of a word and inside. Received: "
+                f"vocabulary_size={vocabulary_size}"
+            )
+        library = tokenizers_library()
+        model = library.Tokenizer(library.models.WordPiece(unk_token="[UNK]"))
+        model.normalizer = library.normalizers.BertNormalizer(
+            lowercase=lower_case, strip_accents=strip_accents
+        )
+        model.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
+        counts = collections.Counter()
+        for text in corpus:
+            counts.update("".join(model.normalizer.normalize_str(text).split()))
+        # Each letter may stand twice, at the beginning of a word and inside.
+        common = sorted(counts, key=lambda letter: (-counts[letter], letter))
+        alphabet = sorted(common[: alphabet_size // 2])
+        model.train_from_iterator(
+            corpus,
+            library.trainers.WordPieceTrainer(
+                vocab_size=vocabulary_size,
+                min_frequency=min_frequency,
+                initial_alphabet=alphabet,
+                limit_alphabet=len(alphabet),
+                # The letters inside words too: the library would number them as they
+                # come out of a hash table, and break ties by the number.
+                special_tokens=[*special, *(f"{_PREFIX}{c}" for c in alphabet)],
+                continuing_subword_prefix=_PREFIX,
+                show_progress=False,
+            ),
+        )
+        ids = model.get_vocab()
+        return cls(sorted(ids, key=ids.__getitem__), lower_case, strip_accents)
+
+    @classmethod
+    def from_folder(
+        cls, folder: str | os.PathLike, lower_case: bool | None = None
+    ) -> "WordPieceTokenizer":
+        """Reads `vocab.txt`, or the same from `tokenizer.json`.
+
+        Args:
+            folder: A folder in the Hugging Face layout.
+            lower_case: Whether the model is an uncased one; None means as
+                `tokenizer_config.json` says, and True where it says nothing.
+        """
+        settings = read_settings(folder)
+        listed, packed = (
+            find_file(folder, name) for name in ("vocab.txt", "tokenizer.json")
+        )
+        if listed is not None:
+            # Not `splitlines`: a piece may be a separator of lines in Unicode.
+            pieces = read_text(listed).replace("\r\n", "\n").split("\n")
+            pieces = pieces[:-1] if pieces[-1] == "" else pieces
+        elif packed is not None:
+            pieces, normalizer = _pieces_of(packed)
+            settings = {
+                "do_lower_case": normalizer.get("lowercase", True),
+                "strip_accents": normalizer.get("strip_accents"),
+            } | settings
+        else:
+            raise missing_files(folder, "vocab.txt", "tokenizer.json")
+        if lower_case is None:
+            lower_case = bool(settings.get("do_lower_case", True))
+        if settings.get("tokenize_chinese_chars") is False:
+            raise ValueError(
+                "`folder` must be of a tokenizer that cuts Chinese into characters, as "
+                f"all of BERT's do. Received: folder={str(folder)!r}, "
+                "tokenize_chinese_chars=false"
+            )
+        tokens = named_tokens(settings, BERT_TOKENS)
+        try:
+            return cls(pieces, lower_case, settings.get("strip_accents"), tokens)
+        except ValueError as error:
+            raise ValueError(f"{listed or packed}: {error}") from error
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes `vocab.txt` and `tokenizer_config.json`."""
+        lines = "".join(f"{piece}\n" for piece in self.pieces)
+        write_atomically(Path(folder) / "vocab.txt", lines.encode())
+        write_settings(
+            folder,
+            "BertTokenizer",
+            self.convention.tokens,
+            do_lower_case=self.lower_case,
+            strip_accents=self.strip_accents,
+            tokenize_chinese_chars=True,
+        )
+
+    def _ragged(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        ids = self._splitter.tokenize(self._rewrite(texts))
+        # A word that tensorflow-text spelt, but that the reference finds too long,
+        # becomes one unknown token in the place of its first piece.
+        begins = ~tf.gather(self._continues, ids.values)
+        word = tf.cumsum(tf.cast(begins, tf.int32)) - 1
+        length = tf.math.segment_sum(tf.gather(self._characters, ids.values), word)
+        too_long = tf.gather(length > _MAX_CHARACTERS, word)
+        spelt = ids.with_values(tf.where(too_long, self._unknown, ids.values))
+        return tf.ragged.boolean_mask(spelt, ids.with_values(begins | ~too_long))
+
+    def _join(self, ids: list[int]) -> str:
+        text = " ".join(self.pieces[index] for index in ids)
+        return text.replace(f" {_PREFIX}", "")
+
+
+@functools.cache
+def _rewriting(lower_case: bool, strip_accents: bool):
+    changes, write_piece = bert_changes(lower_case, strip_accents)
+    return CharacterMap(changes), write_piece
+
+
+def _pieces_of(path: Path) -> tuple[list[str], dict[str, Any]]:
+    content = read_json(path)
+    model = content.get("model") or {}
+    ids = model.get("vocab")
+    if model.get("type") != "WordPiece" or not isinstance(ids, dict):
+        raise ValueError(
+            "tokenizer.json must hold a WordPiece model. Received: "
+            f"{str(path)!r}, a model of type {model.get('type')!r}"
+        )
+    return pieces_in_order(ids, path), content.get("normalizer") or {}

@@ -1,0 +1,234 @@
+"""What all text tokenizers share, and choosing one by its folder."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from data.tokenizer_cases import CASES, REFERENCES
+
+from keras_attn.data.byte_level_bpe import ByteLevelBPETokenizer
+from keras_attn.data.load_text_tokenizer import load_text_tokenizer
+from keras_attn.data.sentencepiece import SentencePieceTokenizer
+from keras_attn.data.text_tokenizer import TextTokenizer
+from keras_attn.data.wordpiece import WordPieceTokenizer
+
+KINDS = ["wordpiece", "t5", "xlnet", "xlm_roberta", "gpt2", "roberta"]
+
+
+def make(kind):
+    if kind == "wordpiece":
+        return WordPieceTokenizer.from_folder(REFERENCES, lower_case=True)
+    if kind in ("gpt2", "roberta"):
+        return ByteLevelBPETokenizer.from_folder(REFERENCES / kind)
+    return SentencePieceTokenizer.from_folder(REFERENCES, kind)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def tokenizer(request):
+    return make(request.param)
+
+
+@pytest.fixture(scope="module")
+def bert():
+    return make("wordpiece")
+
+
+def test_all_are_of_one_family(tokenizer):
+    assert isinstance(tokenizer, TextTokenizer)
+    assert tokenizer.vocabulary_size == len(tokenizer.pieces)
+    for token, index in tokenizer.special_token_ids.items():
+        assert tokenizer.pieces[index] == token
+    assert tokenizer.encode("") == []
+
+
+def test_a_batch_is_one_row_a_text(tokenizer):
+    texts = ["a man", "", "two men are near a ladder"]
+    batch = tokenizer.encode_batch(iter(texts))
+    assert {key: value.dtype for key, value in batch.items()} == {
+        "token_ids": np.int32,
+        "padding_mask": bool,
+        "segment_ids": np.int32,
+    }
+    added = len(tokenizer.convention.single) - 1
+    lengths = [len(tokenizer.encode(text)) + added for text in texts]
+    assert batch["padding_mask"].sum(axis=1).tolist() == lengths
+    assert batch["token_ids"].shape == (3, max(lengths))
+    pads = batch["token_ids"][~batch["padding_mask"]]
+    assert set(pads.tolist()) == {tokenizer.pad_token_id}
+    empty = tokenizer.encode_batch([])
+    assert all(value.shape == (0, 0) for value in empty.values())
+
+
+def test_a_row_may_be_cut_and_filled_up(tokenizer):
+    text = CASES[0]
+    added = len(tokenizer.convention.single) - 1
+    cut = tokenizer.encode_batch([text], max_length=added + 3)
+    kept = [
+        i
+        for i in cut["token_ids"][0].tolist()
+        if i not in tokenizer.special_token_ids.values()
+    ]
+    assert kept == tokenizer.encode(text)[:3]
+    filled = tokenizer.encode_batch(["a"], max_length=61, pad_to_max_length=True)
+    assert filled["token_ids"].shape == (1, 61)
+    assert tokenizer.encode_batch(["a"], max_length=61)["token_ids"].shape[1] < 61
+
+
+def test_max_length_must_leave_room(tokenizer):
+    added = len(tokenizer.convention.single) - 1
+    tokenizer.encode_batch(["a"], max_length=added + 1)
+    if added:
+        match = f"`max_length` must leave room .*besides the {added} special"
+        with pytest.raises(ValueError, match=match):
+            tokenizer.encode_batch(["a"], max_length=added)
+    added = len(tokenizer.convention.pair) - 2
+    with pytest.raises(ValueError, match="`max_length` must leave room for one token"):
+        tokenizer.encode_batch(["a"], ["b"], max_length=added + 1)
+    with pytest.raises(ValueError, match="`max_length` must be a whole number"):
+        tokenizer.encode_batch(["a"], max_length=0)
+    with pytest.raises(ValueError, match="`pad_to_max_length` needs a `max_length`"):
+        tokenizer.encode_batch(["a"], pad_to_max_length=True)
+
+
+@pytest.mark.parametrize("text", [None, 5, b"bytes", ["list"]])
+def test_text_must_be_text(tokenizer, text):
+    with pytest.raises(TypeError, match="`text` must be text, that is `str`"):
+        tokenizer.encode(text)
+    with pytest.raises(TypeError, match="`texts` must be text, that is `str`"):
+        tokenizer.encode_batch(["a", text])
+    with pytest.raises(TypeError, match="`second_texts` must be text"):
+        tokenizer.encode_batch(["a"], [text])
+
+
+def test_half_a_surrogate_pair_is_no_text(tokenizer):
+    with pytest.raises(ValueError, match="`text` must be text that UTF-8 can hold"):
+        tokenizer.encode("a\ud83d")
+
+
+def test_texts_must_be_several_and_pairs_as_many(tokenizer):
+    with pytest.raises(ValueError, match=r"`texts` must be several .*texts='one'"):
+        tokenizer.encode_batch("one")
+    with pytest.raises(ValueError, match="as many as `texts`.*2 texts and 1 second"):
+        tokenizer.encode_batch(["a", "b"], ["c"])
+
+
+def test_ids_of_another_vocabulary_are_refused(tokenizer):
+    size = tokenizer.vocabulary_size
+    for method in (tokenizer.decode, tokenizer.tokens):
+        with pytest.raises(ValueError, match=rf"`ids` must be in \[0, {size}\)"):
+            method([0, size])
+        with pytest.raises(ValueError, match="Received: ids from -1 to 5"):
+            method([5, -1])
+        for ids in ([[4, 5]], 4, [4.0]):
+            with pytest.raises(ValueError, match="`ids` must be integers of shape"):
+                method(ids)
+
+
+def test_the_longer_text_of_a_pair_is_cut_first(bert):
+    rows = []
+    for first, second in [(1, 9), (9, 1), (9, 9), (4, 9), (9, 4), (2, 2)]:
+        batch = bert.encode_batch(["a " * first], ["b " * second], max_length=10)
+        segments = batch["segment_ids"][0].tolist()
+        rows.append((segments.count(0) - 2, segments.count(1) - 1))
+    # Seven are left besides the special tokens.
+    assert rows == [(1, 6), (6, 1), (3, 4), (3, 4), (4, 3), (2, 2)]
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "xlnet"])
+def test_a_graph_takes_no_texts_and_empty_texts(kind):
+    tokenizer = make(kind)
+    none = tokenizer.pack(tf.constant([], tf.string), max_length=7)
+    assert all(value.shape == (0, 0) for value in none.values())
+    blank = tokenizer.pack(tf.constant(["", " "]))["token_ids"]
+    assert blank.shape == (2, len(tokenizer.convention.single) - 1)
+
+
+def test_a_graph_takes_strings_of_one_axis(bert):
+    for bad in (tf.constant("a"), tf.constant([["a"]]), tf.constant([1])):
+        with pytest.raises(
+            ValueError, match=r"`texts` must be strings of shape \(B,\)"
+        ):
+            bert.pack(bad)
+    with pytest.raises(ValueError, match="`second_texts` must be strings of shape"):
+        bert.pack(tf.constant(["a"]), tf.constant("b"))
+    with pytest.raises(ValueError, match="`max_length` must leave room"):
+        bert.pack(tf.constant(["a"]), max_length=2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_is_read_as_what_it_is(tmp_path, kind):
+    tokenizer = make(kind)
+    tokenizer.save(tmp_path)
+    loaded = load_text_tokenizer(tmp_path)
+    assert type(loaded) is type(tokenizer)
+    assert loaded.convention == tokenizer.convention
+    assert loaded._tokenize(CASES[:31]) == tokenizer._tokenize(CASES[:31])
+    # By its files alone; T5 and XLNet have files of one name.
+    (tmp_path / "tokenizer_config.json").unlink()
+    loaded = load_text_tokenizer(tmp_path)
+    assert type(loaded) is type(tokenizer)
+    if kind != "t5":
+        assert loaded.convention == tokenizer.convention
+
+
+@pytest.mark.parametrize(
+    ("model_type", "kind", "convention"),
+    [
+        ("bert", "wordpiece", None),
+        ("gpt2", "gpt2", "gpt2"),
+        ("roberta", "roberta", "roberta"),
+        ("xlnet", "xlnet", "xlnet"),
+        ("t5", "t5", "t5"),
+        ("xlm-roberta", "xlm_roberta", "xlm_roberta"),
+    ],
+)
+def test_the_model_says_what_the_settings_do_not(
+    tmp_path, model_type, kind, convention
+):
+    tokenizer = make(kind)
+    tokenizer.save(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    for silent in ("PreTrainedTokenizerFast", "TokenizersBackend"):
+        settings = json.dumps({"tokenizer_class": silent})
+        (tmp_path / "tokenizer_config.json").write_text(settings)
+        loaded = load_text_tokenizer(tmp_path)
+        assert loaded.convention == tokenizer.convention
+
+
+def test_one_file_is_read_as_what_it_holds(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    for kind, name in [("wordpiece", "BertTokenizer"), ("gpt2", "GPT2Tokenizer")]:
+        tokenizer = make(kind)
+        tokenizer.save(tmp_path / kind)
+        theirs = getattr(transformers, name).from_pretrained(tmp_path / kind)
+        theirs.backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
+        loaded = load_text_tokenizer(tmp_path)
+        assert type(loaded) is type(tokenizer)
+        assert loaded.pieces == tokenizer.pieces
+
+
+def test_what_is_no_folder_of_a_tokenizer_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="`folder` must be a folder.*there is none"):
+        load_text_tokenizer(tmp_path / "none")
+    (tmp_path / "merges.txt").write_text("")
+    match = (
+        r"must have vocab\.txt, or spiece\.model, or sentencepiece\.bpe\.model, or "
+        r"tokenizer\.model, or vocab\.json with merges\.txt, or tokenizer\.json\. "
+        r".*in which there is merges\.txt"
+    )
+    with pytest.raises(ValueError, match=match):
+        load_text_tokenizer(tmp_path)
+
+
+def test_a_kind_that_is_not_offered_is_named(tmp_path):
+    make("gpt2").save(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": null}')
+    (tmp_path / "config.json").write_text('{"model_type": "xlm"}')
+    with pytest.raises(ValueError, match=r"one of these kinds: bert, .*kind 'xlm'"):
+        load_text_tokenizer(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(
+        '{"tokenizer_class": "MarianTokenizer"}'
+    )
+    with pytest.raises(ValueError, match="of the kind 'marian'"):
+        load_text_tokenizer(tmp_path)
