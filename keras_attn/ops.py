@@ -177,13 +177,50 @@ def causal_mask(query_length, key_length, offset=0):
     return ops.less_equal(key_position, last_visible)
 
 
+def token_positions(padding_mask):
+    """Numbers the real tokens of each row 0, 1, 2, …, wherever the padding is.
+
+    Args:
+        padding_mask: (B, T), True = a real token.
+
+    Returns:
+        int32 (B, T). Padding has the number of the real token before it, or 0.
+    """
+    count = ops.cumsum(ops.cast(padding_mask, "int32"), axis=1)
+    return ops.maximum(ops.subtract(count, 1), 0)
+
+
+def banded_mask(query_positions, key_positions, window):
+    """What a query sees that looks back no further than `window` tokens.
+
+    Args:
+        query_positions: (B, T).
+        key_positions: (B, S).
+        window: How many tokens it sees, its own one included.
+
+    Returns:
+        Boolean mask, (B, T, S); it does not keep a query from looking ahead.
+    """
+    distance = ops.subtract(
+        ops.expand_dims(query_positions, 2), ops.expand_dims(key_positions, 1)
+    )
+    return ops.less(distance, window)
+
+
+def both_masks(first, second):
+    """What both masks show; a mask that is None shows everything."""
+    if first is None or second is None:
+        return second if first is None else first
+    return ops.logical_and(ops.cast(first, "bool"), ops.cast(second, "bool"))
+
+
 def merge_masks(*, padding_mask=None, attention_mask=None, causal=None):
     """All that hides a key, as one mask for scores in heads.
 
     Args:
         padding_mask: (B, S), True = a real key.
         attention_mask: (T, S), (B, T, S) or (B, N, T, S), True = attend.
-        causal: (T, S), True = attend.
+        causal: (T, S) or (B, T, S), True = attend.
 
     Returns:
         Boolean mask of rank 4, broadcastable to (B, N, T, S), or None.
@@ -200,7 +237,9 @@ def merge_masks(*, padding_mask=None, attention_mask=None, causal=None):
             mask = ops.expand_dims(mask, 0)
         masks.append(ops.expand_dims(mask, 1) if len(mask.shape) == 3 else mask)
     if causal is not None:
-        masks.append(ops.expand_dims(ops.expand_dims(causal, 0), 0))
+        if len(causal.shape) == 2:
+            causal = ops.expand_dims(causal, 0)
+        masks.append(ops.expand_dims(causal, 1))
     if not masks:
         return None
     merged = masks[0]

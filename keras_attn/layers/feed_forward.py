@@ -1,6 +1,7 @@
 """The position-wise feed-forward network of a transformer block."""
 
 import keras
+from keras import ops
 
 from keras_attn.checks import check_fraction, check_positive
 from keras_attn.layers.initializers import nth
@@ -16,6 +17,8 @@ class FeedForward(keras.layers.Layer):
         dropout: Probability in [0, 1) of dropping a hidden unit.
         use_bias: Whether the projections have biases.
         kernel_initializer: For both kernels.
+        output_initializer: For the second kernel, where it differs: deep pre-norm
+            models start with smaller kernels in front of each residual.
         seed: Seed of the dropout.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
@@ -37,6 +40,7 @@ class FeedForward(keras.layers.Layer):
         dropout=0.0,
         use_bias=True,
         kernel_initializer="glorot_uniform",
+        output_initializer=None,
         seed=None,
         **kwargs,
     ):
@@ -47,6 +51,7 @@ class FeedForward(keras.layers.Layer):
         self.dropout = check_fraction("dropout", dropout)
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.output_initializer = keras.initializers.get(output_initializer)
         self.seed = seed
 
     def build(self, inputs_shape):
@@ -60,21 +65,25 @@ class FeedForward(keras.layers.Layer):
         )
         self.contract = keras.layers.Dense(
             inputs_shape[-1],
-            kernel_initializer=nth(self.kernel_initializer, 1),
+            kernel_initializer=nth(
+                self.output_initializer or self.kernel_initializer, 1
+            ),
             name="contract",
             **shared,
         )
         self.drop = keras.layers.Dropout(
             self.dropout, seed=self.seed, dtype=self.dtype_policy, name="dropout"
         )
-        self.expand.build(inputs_shape)
-        hidden_shape = (*inputs_shape[:-1], self.mlp_dim)
+        self.expand.build((None, inputs_shape[-1]))
+        hidden_shape = (None, self.mlp_dim)
         self.drop.build(hidden_shape)
         self.contract.build(hidden_shape)
 
     def call(self, inputs, training=None):
-        hidden = self.drop(self.expand(inputs), training=training)
-        return self.contract(hidden)
+        # Flat, because a batched product with one shared matrix is slower.
+        flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
+        hidden = self.drop(self.expand(flat), training=training)
+        return ops.reshape(self.contract(hidden), ops.shape(inputs))
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
@@ -87,5 +96,6 @@ class FeedForward(keras.layers.Layer):
             "dropout": self.dropout,
             "use_bias": self.use_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "output_initializer": keras.initializers.serialize(self.output_initializer),
             "seed": self.seed,
         }

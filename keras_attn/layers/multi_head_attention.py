@@ -18,6 +18,7 @@ from keras_attn.checks import (
 from keras_attn.layers import recorder
 from keras_attn.layers.initializers import nth
 from keras_attn.ops import (
+    both_masks,
     causal_mask,
     merge_heads,
     merge_masks,
@@ -45,6 +46,7 @@ class MultiHeadAttention(keras.layers.Layer):
         use_bias: Whether the projections have biases.
         dropout: Probability in [0, 1) of dropping an attention probability.
         kernel_initializer: For the projection kernels, each on its own.
+        output_initializer: For the output's kernel, where it differs.
         bias_initializer: For their biases.
         seed: Seed of the dropout.
         **kwargs: `name`, `dtype`, … of a Keras layer.
@@ -104,6 +106,7 @@ class MultiHeadAttention(keras.layers.Layer):
         use_bias=True,
         dropout=0.0,
         kernel_initializer="glorot_uniform",
+        output_initializer=None,
         bias_initializer="zeros",
         seed=None,
         **kwargs,
@@ -130,6 +133,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.use_bias = use_bias
         self.dropout = check_fraction("dropout", dropout)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.output_initializer = keras.initializers.get(output_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.seed = seed
         self._dropout = None
@@ -170,10 +174,13 @@ class MultiHeadAttention(keras.layers.Layer):
         Glorot's bounds follow from a kernel's own shape, so they are not those of the
         fused one. `first` is the number of the first block among the layer's kernels.
         """
+        initializer = self.kernel_initializer
+        if name == "output" and self.output_initializer is not None:
+            initializer = self.output_initializer
 
         def draw(shape, dtype):
             kernels = [
-                nth(self.kernel_initializer, index)((shape[0], block), dtype=dtype)
+                nth(initializer, index)((shape[0], block), dtype=dtype)
                 for index, block in enumerate(blocks, start=first)
             ]
             return ops.concatenate(kernels, axis=1) if len(kernels) > 1 else kernels[0]
@@ -231,7 +238,7 @@ class MultiHeadAttention(keras.layers.Layer):
                     cache = ops.stack([keys, values], axis=1)
         shape = (query.shape[0], self.num_heads, query.shape[1], keys.shape[2])
         _check_masks(shape, padding_mask, attention_mask, attention_bias)
-        padding_mask = _both(padding_mask, implied_mask)
+        padding_mask = both_masks(padding_mask, implied_mask)
         causal = None
         if use_causal_mask:
             offset = 0 if cache_index is None else cache_index
@@ -333,15 +340,10 @@ class MultiHeadAttention(keras.layers.Layer):
             "use_bias": self.use_bias,
             "dropout": self.dropout,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "output_initializer": keras.initializers.serialize(self.output_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
             "seed": self.seed,
         }
-
-
-def _both(first, second):
-    if first is None or second is None:
-        return second if first is None else first
-    return ops.logical_and(ops.cast(first, "bool"), ops.cast(second, "bool"))
 
 
 def _check_masks(shape, padding_mask, attention_mask, attention_bias):

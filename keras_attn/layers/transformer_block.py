@@ -10,6 +10,7 @@ from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.initializers import nth
 from keras_attn.layers.multi_head_attention import MultiHeadAttention
+from keras_attn.ops import banded_mask, merge_masks, token_positions
 
 
 class _Block(keras.layers.Layer):
@@ -30,6 +31,7 @@ class _Block(keras.layers.Layer):
         mlp_dropout=0.0,
         use_bias=True,
         kernel_initializer="glorot_uniform",
+        output_initializer=None,
         seed=None,
         **kwargs,
     ):
@@ -47,6 +49,7 @@ class _Block(keras.layers.Layer):
         self.mlp_dropout = check_fraction("mlp_dropout", mlp_dropout)
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.output_initializer = keras.initializers.get(output_initializer)
         self.seed = seed
         self._residual_dropout = keras.layers.Dropout(
             dropout, seed=seed, dtype=self.dtype_policy, name="dropout"
@@ -69,10 +72,16 @@ class _Block(keras.layers.Layer):
             dropout=self.attention_dropout,
             # Four kernels an attention, two a feed-forward network.
             kernel_initializer=nth(self.kernel_initializer, first),
+            output_initializer=self._nth_output(first),
             seed=self.seed,
             dtype=self.dtype_policy,
             name=name,
         )
+
+    def _nth_output(self, index):
+        if self.output_initializer is None:
+            return None
+        return nth(self.output_initializer, index)
 
     def _new_norm(self, name, shape):
         norm = keras.layers.LayerNormalization(
@@ -88,6 +97,7 @@ class _Block(keras.layers.Layer):
             dropout=self.mlp_dropout,
             use_bias=self.use_bias,
             kernel_initializer=nth(self.kernel_initializer, 8),
+            output_initializer=self._nth_output(8),
             seed=self.seed,
             dtype=self.dtype_policy,
             name="feed_forward",
@@ -125,6 +135,7 @@ class _Block(keras.layers.Layer):
             "mlp_dropout": self.mlp_dropout,
             "use_bias": self.use_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "output_initializer": keras.initializers.serialize(self.output_initializer),
             "seed": self.seed,
         }
 
@@ -149,6 +160,8 @@ class TransformerEncoderBlock(_Block):
         mlp_dropout: Probability of dropping a hidden unit.
         use_bias: Whether the projections have biases.
         kernel_initializer: For every kernel.
+        output_initializer: For the kernels in front of the residuals, where it
+            differs.
         seed: Seed of the dropouts.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
@@ -213,6 +226,8 @@ class TransformerDecoderBlock(_Block):
     Args:
         num_heads: N.
         mlp_dim: Width of the feed-forward network's hidden layer.
+        window: How many real tokens a query of the self-attention looks back on, its
+            own one included: a band of the causal mask. None = all.
         **kwargs: As for `TransformerEncoderBlock`.
 
     Call arguments:
@@ -224,21 +239,27 @@ class TransformerDecoderBlock(_Block):
         cache: Keys and values of the positions before, (B, 2, G, L, H).
         cache_index: Position of the first of `inputs`, a scalar integer.
         cross_cache: Keys and values of the encoder, (B, 2, G, S, H), from an earlier
-            call with a `cache`; takes the place of `encoder_outputs`.
+            call; takes the place of `encoder_outputs`.
+        return_cache: Whether to return the keys and values of this call as a cache.
         return_attention_scores: Whether to return the probabilities as well.
 
     Returns:
         The outputs, (B, T, D), followed, if asked for, by the probabilities of the
-        self-attention (and of the cross-attention), and, if a `cache` was given, by
-        the cache (and the cross-attention's).
+        self-attention (and of the cross-attention), and, if a cache was given or asked
+        for, by the cache (and the cross-attention's).
 
     Raises:
         ValueError: where D is no multiple of N and no `key_dim` is given, or what the
             block was built to attend to is missing.
 
     Reference:
-        Vaswani et al. 2017, section 3.1 (arXiv:1706.03762).
+        Vaswani et al. 2017, section 3.1 (arXiv:1706.03762); the window: Child et al.
+        2019, section 4.2 (arXiv:1904.10509).
     """
+
+    def __init__(self, num_heads, mlp_dim, *, window=None, **kwargs):
+        super().__init__(num_heads, mlp_dim, **kwargs)
+        self.window = None if window is None else check_positive("window", window)
 
     def build(self, inputs_shape, encoder_outputs_shape=None):
         self.self_attention = self._new_attention("self_attention", inputs_shape[-1])
@@ -266,9 +287,11 @@ class TransformerDecoderBlock(_Block):
         cache=None,
         cache_index=None,
         cross_cache=None,
+        return_cache=False,
         return_attention_scores=False,
         training=None,
     ):
+        return_cache = return_cache or cache is not None
         check_rank("inputs", inputs, 3, "(batch, length, width)")
         source = cross_cache if encoder_outputs is None else encoder_outputs
         if (self.cross_attention is None) != (source is None):
@@ -277,6 +300,9 @@ class TransformerDecoderBlock(_Block):
                 "Received: encoder_outputs="
                 f"{None if source is None else tuple(source.shape)}"
             )
+        if self.window is not None:
+            band = self._band(inputs, padding_mask, cache, cache_index)
+            attention_mask = merge_masks(attention_mask=attention_mask, causal=band)
         attended, self_scores, *cached = self.self_attention(
             self._before(inputs, self.self_attention_norm),
             padding_mask=padding_mask,
@@ -284,6 +310,7 @@ class TransformerDecoderBlock(_Block):
             use_causal_mask=True,
             cache=cache,
             cache_index=cache_index,
+            return_cache=return_cache,
             return_attention_scores=True,
             training=training,
         )
@@ -295,7 +322,7 @@ class TransformerDecoderBlock(_Block):
                 encoder_outputs,
                 padding_mask=encoder_padding_mask,
                 cache=cross_cache,
-                return_cache=cache is not None,
+                return_cache=return_cache,
                 return_attention_scores=True,
                 training=training,
             )
@@ -305,6 +332,22 @@ class TransformerDecoderBlock(_Block):
         results = [self._feed_forward(hidden, training)]
         if return_attention_scores:
             results.extend(scores)
-        if cache is not None:
+        if return_cache:
             results.extend(cached)
         return tuple(results) if len(results) > 1 else results[0]
+
+    def _band(self, inputs, padding_mask, cache, cache_index):
+        """What lies within the window, (B, T, S), counted in real tokens."""
+        if padding_mask is not None:
+            keys = token_positions(padding_mask)
+        else:
+            source = inputs if cache is None else cache[:, 0, 0]
+            keys = ops.expand_dims(ops.arange(ops.shape(source)[1], dtype="int32"), 0)
+        queries = keys
+        if cache is not None:
+            places = ops.arange(ops.shape(inputs)[1], dtype="int32")
+            queries = ops.take(keys, ops.add(places, cache_index), axis=1)
+        return banded_mask(queries, keys, self.window)
+
+    def get_config(self):
+        return {**super().get_config(), "window": self.window}

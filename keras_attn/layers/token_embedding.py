@@ -1,0 +1,83 @@
+"""Token embeddings that are also the output matrix.
+
+Legend: B batch, T length, D width, V vocabulary.
+"""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class TokenEmbedding(keras.layers.ReversibleEmbedding):
+    """One vector a token; called with `reverse=True`, one logit a token.
+
+    Keras' `ReversibleEmbedding`, whose reverse here is one product of two matrices
+    and gives logits in float32 whatever the precision of the layer.
+
+    Args:
+        input_dim: V.
+        output_dim: D.
+        **kwargs: As for `keras.layers.ReversibleEmbedding`.
+
+    Call arguments:
+        inputs: Token ids (B, T), or with `reverse` features (..., D).
+        reverse: Whether to go from features to logits.
+
+    Returns:
+        (B, T, D), or with `reverse` logits (..., V) in float32.
+
+    Reference:
+        Press and Wolf 2017, "Using the Output Embedding to Improve Language Models"
+        (arXiv:1608.05859).
+    """
+
+    def call(self, inputs, reverse=False):
+        if not reverse:
+            return super().call(inputs)
+        # Flat, because a batched product with one shared matrix is slower.
+        flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
+        logits = ops.cast(super().call(flat, reverse=True), "float32")
+        return ops.reshape(logits, (*ops.shape(inputs)[:-1], self.input_dim))
+
+    def compute_output_spec(self, inputs, reverse=False):
+        spec = super().compute_output_spec(inputs, reverse=reverse)
+        return keras.KerasTensor(spec.shape, "float32") if reverse else spec
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class OutputBias(keras.layers.Layer):
+    """Adds a learned bias to logits, behind an embedding called in reverse.
+
+    Args:
+        bias_initializer: For the bias, (V,).
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: Logits (..., V).
+
+    Returns:
+        Logits (..., V).
+    """
+
+    def __init__(self, bias_initializer="zeros", **kwargs):
+        # Logits are float32: a softmax over a vocabulary follows.
+        super().__init__(**{"dtype": "float32", **kwargs})
+        self.supports_masking = True
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+
+    def build(self, inputs_shape):
+        self.bias = self.add_weight(
+            name="bias", shape=(inputs_shape[-1],), initializer=self.bias_initializer
+        )
+
+    def call(self, inputs):
+        return ops.add(inputs, self.bias)
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+        }

@@ -1,0 +1,61 @@
+"""One vector for a sequence of tokens.
+
+Legend: B batch, T length, D width.
+"""
+
+import keras
+from keras import ops
+
+from keras_attn.checks import check_choice, check_rank
+
+POOLINGS = ("first", "last", "mean")
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class TokenPooling(keras.layers.Layer):
+    """The first real token's vector, the last one's, or the mean of them all.
+
+    Args:
+        pooling: `"first"`, `"last"` or `"mean"`.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: (B, T, D).
+        padding_mask: (B, T), True = a real token, wherever the others are.
+
+    Returns:
+        (B, D). A row without a real token gives zeros for the mean, and its first
+        place otherwise.
+
+    Raises:
+        ValueError: for another pooling, or inputs of another rank.
+    """
+
+    def __init__(self, pooling="mean", **kwargs):
+        super().__init__(**kwargs)
+        check_choice("pooling", pooling, POOLINGS)
+        self.pooling = pooling
+
+    def call(self, inputs, padding_mask):
+        check_rank("inputs", inputs, 3, "(batch, length, width)")
+        check_rank("padding_mask", padding_mask, 2, "(batch, length)")
+        if self.pooling == "mean":
+            real = ops.expand_dims(ops.cast(padding_mask, "float32"), -1)
+            # In float32: a long sum of halves loses what is small.
+            total = ops.sum(ops.multiply(ops.cast(inputs, "float32"), real), axis=1)
+            mean = ops.divide(total, ops.maximum(ops.sum(real, axis=1), 1.0))
+            return ops.cast(mean, inputs.dtype)
+        real = ops.cast(padding_mask, "int32")
+        places = ops.arange(ops.shape(inputs)[1], dtype="int32")
+        if self.pooling == "last":
+            place = ops.max(ops.multiply(real, places), axis=1)
+        else:
+            place = ops.argmax(real, axis=1)
+        place = ops.reshape(ops.cast(place, "int32"), (-1, 1, 1))
+        return ops.squeeze(ops.take_along_axis(inputs, place, axis=1), 1)
+
+    def compute_output_shape(self, inputs_shape, padding_mask_shape=None):
+        return inputs_shape[0], inputs_shape[2]
+
+    def get_config(self):
+        return {**super().get_config(), "pooling": self.pooling}

@@ -1,0 +1,59 @@
+"""Ways to call relative attention, for the tests of the layer and of XLNet's block."""
+
+import numpy as np
+
+B, T, M, P = 2, 5, 7, 3  # Batch, tokens, places of memory, targets.
+S = M + T
+N, H, D = 11, 13, 17  # Heads, their size, width.
+ORDER = np.array([[3, 0, 4, 1, 2], [1, 3, 2, 0, 4]])  # The turn of each token.
+TARGETS = np.array([[0, 2, 4], [1, 2, 4]])
+PADDING = np.array([[1, 0, 1, 1, 1], [1, 1, 1, 0, 1]], bool)
+SEGMENTS = np.array([[0, 0, 1, 1, 2], [0, 1, 1, 1, 0]])
+
+
+def draw(*shape, seed=0):
+    return np.random.default_rng(seed).uniform(-1, 1, shape).astype("float32")
+
+
+def visible_mask(*shape):
+    """About half of it; the first key is always seen, so that no row is empty."""
+    mask = np.random.default_rng(5).random(shape) < 0.5
+    mask[..., 0] = True
+    return mask
+
+
+MAPPING = np.eye(T, dtype="float32")[TARGETS]
+EARLIER = ORDER[:, :, None] > ORDER[:, None, :]
+REMEMBERED = np.concatenate([np.ones((B, M), bool), PADDING], 1)
+SEEN_SEGMENTS = np.concatenate([np.zeros((B, M), int), SEGMENTS], 1)
+CALLS = {
+    "plain": {},
+    "padding": {"padding_mask": PADDING},
+    "mask_2": {"attention_mask": visible_mask(T, T)},
+    "mask_3": {"attention_mask": visible_mask(B, T, T), "padding_mask": PADDING},
+    "mask_4": {"attention_mask": visible_mask(B, N, T, T)},
+    "segments": {"same_segment": SEGMENTS[:, :, None] == SEGMENTS[:, None]},
+    "order": {"permutation_mask": EARLIER},
+    "memory": {
+        "memory": draw(B, M, D, seed=2),
+        "padding_mask": REMEMBERED,
+        "same_segment": SEGMENTS[:, :, None] == SEEN_SEGMENTS[:, None],
+    },
+    "positions": {"positions": draw(1, 2 * T, D, seed=3)},
+    "targets": {
+        "targets": draw(B, P, D, seed=4),
+        "target_mapping": MAPPING,
+        "permutation_mask": EARLIER,
+        "padding_mask": PADDING,
+    },
+    "targets_all": {
+        "targets": draw(B, P, D, seed=4),
+        "target_mapping": MAPPING,
+        "permutation_mask": EARLIER,
+        "memory": draw(B, M, D, seed=2),
+        "padding_mask": REMEMBERED,
+        "attention_mask": visible_mask(T, S),
+        "same_segment": SEGMENTS[:, :, None] == SEEN_SEGMENTS[:, None],
+    },
+}
+CALLS["memory_in_order"] = {**CALLS["memory"], "permutation_mask": EARLIER}

@@ -1,0 +1,287 @@
+"""Relative attention against its equations in NumPy, loop by loop."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from layer_contract import assert_close, flat, gradients, randomize
+from layers.relative_cases import (
+    CALLS,
+    EARLIER,
+    MAPPING,
+    PADDING,
+    REMEMBERED,
+    TARGETS,
+    B,
+    D,
+    H,
+    M,
+    N,
+    P,
+    S,
+    T,
+    draw,
+    visible_mask,
+)
+
+from keras_attn.layers.relative_attention import (
+    RelativeMultiHeadAttention,
+    RelativePositionEncoding,
+)
+from keras_attn.relative import (
+    relative_distances,
+    relative_shift,
+    relative_sinusoids,
+)
+
+
+def make(**options):
+    """A layer with all its weights drawn."""
+    layer = RelativeMultiHeadAttention(N, H, **options)
+    layer.build((B, T, D))
+    randomize(layer)
+    return layer
+
+
+def encode(distance):
+    """Sines, then cosines, of one distance; of an odd D the last cosine is missing."""
+    frequencies = 10_000.0 ** (-2 * np.arange((D + 1) // 2) / D)
+    angles = distance * frequencies
+    return np.concatenate([np.sin(angles), np.cos(angles)])[:D]
+
+
+def by_hand(layer, inputs, call):
+    """The equations, one batch entry, head, query and key at a time."""
+    weight = {w.name: np.asarray(w, "float64") for w in layer.weights}
+
+    def kernel(name, head):
+        return weight[f"{name}_kernel"].reshape(D, N, H)[:, head]
+
+    memory = call.get("memory", np.zeros((B, 0, D)))
+    known = np.concatenate([memory, inputs], 1)
+    offset = memory.shape[1]
+    two_streams = "targets" in call
+    scores = np.zeros((B, N, T, known.shape[1]))
+    outputs = np.zeros((B, T, D))
+    for b in range(B):
+        for n in range(N):
+            for i in range(T):
+                source = inputs[b, i]
+                if two_streams:
+                    source = call["target_mapping"][b, :, i] @ call["targets"][b]
+                q = source @ kernel("query", n)
+                e = np.full(len(known[b]), -np.inf)
+                for j in range(len(known[b])):
+                    distance = i + offset - j
+                    r = encode(distance)
+                    if "positions" in call:
+                        r = call["positions"][0, offset + T - distance]
+                    s = 0.0
+                    if "same_segment" in call:
+                        which = 0 if call["same_segment"][b, i, j] else 1
+                        segment = weight["segment_embedding"][which, n]
+                        s = (q + weight["segment_bias"][n]) @ segment
+                    content = q + weight["content_bias"][n]
+                    position = q + weight["position_bias"][n]
+                    value = content @ (known[b, j] @ kernel("key", n))
+                    value += position @ (r @ kernel("position", n)) + s
+                    seen = True
+                    if "padding_mask" in call:
+                        seen &= call["padding_mask"][b, j]
+                    if "attention_mask" in call:
+                        mask = call["attention_mask"]
+                        shape = (B, N, T, len(known[b]))
+                        while mask.ndim < 4:
+                            mask = mask[None] if mask.ndim == 2 else mask[:, None]
+                        seen &= np.broadcast_to(mask, shape)[b, n, i, j]
+                    if "permutation_mask" in call and j >= offset:
+                        itself = not two_streams and i == j - offset
+                        seen &= call["permutation_mask"][b, i, j - offset] or itself
+                    if seen:
+                        e[j] = value / np.sqrt(H)
+                if np.isfinite(e).any():
+                    p = np.exp(e - e.max())
+                    scores[b, n, i] = p / p.sum()
+                values = known[b] @ kernel("value", n)
+                out = weight["output_kernel"].reshape(N, H, D)[n]
+                outputs[b, i] += scores[b, n, i] @ values @ out
+    if two_streams:
+        mapping = call["target_mapping"]
+        return mapping @ outputs, np.einsum("bpi,bnij->bnpj", mapping, scores)
+    return outputs, scores
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_computes_its_equations(name):
+    layer, inputs = make(), draw(B, T, D)
+    expected = by_hand(layer, inputs, CALLS[name])
+    got = layer(inputs, **CALLS[name], return_attention_scores=True)
+    assert_close(got, expected)
+    assert_close(layer(inputs, **CALLS[name]), expected[0])
+
+
+def test_distances_count_down():
+    assert flat(relative_distances(3, 5))[0].tolist() == [5, 4, 3, 2, 1, 0, -1, -2]
+
+
+def test_shift_puts_every_distance_at_its_key():
+    distances = np.arange(S, -T, -1)
+    scores = 100.0 * np.arange(T)[:, None] + distances
+    query, key = np.arange(T)[:, None], np.arange(S)
+    expected = 100.0 * query + (query + M - key)
+    shifted = relative_shift(np.broadcast_to(scores, (B, N, *scores.shape)), S)
+    assert_close(shifted, np.broadcast_to(expected, (B, N, T, S)), atol=0)
+
+
+def test_sinusoids_by_hand():
+    got = relative_sinusoids(np.array([2, -1]), 4, max_wavelength=100)
+    expected = [
+        [np.sin(2), np.sin(0.2), np.cos(2), np.cos(0.2)],
+        [np.sin(-1), np.sin(-0.1), np.cos(-1), np.cos(-0.1)],
+    ]
+    assert_close(got, np.array(expected), atol=1e-6)
+    odd = relative_sinusoids(np.array([2]), 3, max_wavelength=100)
+    w = 100 ** (-2 / 3)
+    assert_close(odd, np.array([[np.sin(2), np.sin(2 * w), np.cos(2)]]), atol=1e-6)
+
+
+def test_encoding_is_that_of_the_distances_up_to_the_largest():
+    layer = RelativePositionEncoding(3, max_wavelength=50)
+    distances = np.clip(np.arange(S, -T, -1), -3, 3)
+    expected = relative_sinusoids(distances, D, 50)[None]
+    assert_close(layer(draw(B, T, D), draw(B, M, D)), expected, atol=0)
+    far = RelativePositionEncoding()
+    assert_close(far(draw(B, T, D))[0, T], encode(0.0))
+    assert_close(far(draw(B, T, D))[0, 0], encode(T))
+    symbol = far(keras.Input((None, D)))
+    assert symbol.shape == (1, None, D)
+    known = far(keras.Input((T, D)), keras.Input((M, D)))
+    assert known.shape == (1, T + S, D)
+
+
+@pytest.mark.parametrize("name", ["targets", "order", "memory"])
+def test_no_query_sees_what_it_must_not(name):
+    layer, inputs, call = make(), draw(B, T, D), CALLS[name]
+    _, scores = layer(inputs, **call, return_attention_scores=True)
+    scores = ops.convert_to_numpy(scores)
+    if name == "memory":
+        padding = np.broadcast_to(~REMEMBERED[:, None, None], scores.shape)
+        assert padding.any() and not scores[padding].any()
+    elif name == "order":
+        seen = EARLIER | np.eye(T, dtype=bool)
+        hidden = np.broadcast_to(~seen[:, None], scores.shape)
+        assert not scores[hidden].any() and scores[~hidden].all()
+    else:
+        hidden = ~np.take_along_axis(EARLIER & PADDING[:, None], TARGETS[..., None], 1)
+        hidden = np.broadcast_to(hidden[:, None], scores.shape)
+        assert not scores[hidden].any() and scores[~hidden].all()
+
+
+def test_a_query_that_sees_nothing_gets_zeros():
+    layer, inputs = make(), draw(B, T, D)
+    nothing = np.zeros((B, T), bool)
+    for call in (
+        {"padding_mask": nothing},
+        {
+            "targets": draw(B, P, D),
+            "target_mapping": MAPPING,
+            "permutation_mask": np.zeros((B, T, T), bool),
+        },
+    ):
+        outputs, scores = layer(inputs, **call, return_attention_scores=True)
+        assert not flat(scores)[0].any()
+        assert not flat(outputs)[0].any()
+        same = {"same_segment": CALLS["segments"]["same_segment"]}
+        for path, gradient in gradients(layer, inputs=inputs, **call, **same).items():
+            assert np.isfinite(gradient).all(), path
+
+
+@pytest.mark.parametrize("name", ["memory", "targets_all"])
+def test_every_weight_gets_a_gradient(name):
+    layer = make()
+    found = gradients(layer, inputs=draw(B, T, D), **CALLS[name])
+    assert len(found) == 9
+    for path, gradient in found.items():
+        assert np.isfinite(gradient).all(), path
+        assert np.abs(gradient).max() > 1e-6, path
+
+
+def test_dropout_drops_in_training_alone():
+    inputs = draw(B, T, D)
+    layer, still = make(dropout=0.5, seed=1), make()
+    assert_close(layer(inputs), still(inputs), atol=0)
+    trained, scores = layer(inputs, return_attention_scores=True, training=True)
+    assert np.abs(flat(trained)[0] - flat(still(inputs))[0]).max() > 0.1
+    assert_close(scores, still(inputs, return_attention_scores=True)[1], atol=0)
+
+
+def test_a_keras_mask_counts_as_padding():
+    embedding = keras.layers.Embedding(7, D, mask_zero=True)
+    ids = np.array([[1, 0, 3, 4, 5], [6, 1, 2, 0, 3]])
+    embedded, layer = embedding(ids), make()
+    plain = ops.convert_to_numpy(embedded)
+    expected = layer(plain, padding_mask=PADDING)
+    assert_close(layer(embedded), expected, atol=0)
+    # As one mask of several, as it is called where there are more tensors.
+    assert_close(
+        layer(embedded, positions=RelativePositionEncoding()(plain)), expected, 1e-6
+    )
+    other = visible_mask(B, T)
+    assert_close(
+        layer(embedded, padding_mask=other),
+        layer(plain, padding_mask=other & PADDING),
+        atol=0,
+    )
+    # A memory has keys that no mask of this call is about.
+    memory = draw(B, M, D)
+    assert_close(layer(embedded, memory=memory), layer(plain, memory=memory), atol=0)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        ({"inputs": draw(T, D)}, r"`inputs` must have 3 axes, .*shape=\(5, 17\)"),
+        ({"targets": draw(B, P, D)}, "belong together.*target_mapping=None"),
+        ({"target_mapping": MAPPING}, r"belong together.*target_mapping=\(2, 3, 5\)"),
+        (
+            {"targets": draw(P, D), "target_mapping": MAPPING},
+            "`targets` must have 3 axes",
+        ),
+        (
+            {"targets": draw(B, P, D), "target_mapping": MAPPING[0]},
+            "`target_mapping` must have 3 axes",
+        ),
+        (
+            {"targets": draw(B, P, D), "target_mapping": MAPPING[:, :, :3]},
+            r"`target_mapping` must have the shape .*\(2, 3, 5\).*\(2, 3, 3\)",
+        ),
+        ({"memory": draw(M, D)}, "`memory` must have 3 axes"),
+        ({"memory": draw(B, M, 3)}, "`memory` must have the shape .*memory length"),
+        ({"positions": draw(T, D)}, "`positions` must have 3 axes"),
+        (
+            {"positions": draw(1, T, D)},
+            r"`positions` must have the shape .*\(1, 10, 17\).*\(1, 5, 17\)",
+        ),
+        ({"padding_mask": PADDING[0]}, r"`padding_mask` must have 2 axes, \(B, S\)"),
+        (
+            {"padding_mask": PADDING, "memory": draw(B, M, D)},
+            r"`padding_mask` must have the shape .*\(2, 12\).*\(2, 5\)",
+        ),
+        (
+            {"same_segment": np.ones((B, T, 3), bool)},
+            r"`same_segment` must have the shape \(B, T, S\) = \(2, 5, 5\)",
+        ),
+        (
+            {"permutation_mask": np.ones((T, T), bool)},
+            r"`permutation_mask` must have 3 axes, \(B, T, T\)",
+        ),
+        ({"attention_mask": np.ones(T, bool)}, "`attention_mask` must have 4 axes"),
+        (
+            {"attention_mask": np.ones((B, 3, T, T), bool)},
+            r"`attention_mask` must have the shape .*\(2, 11, 5, 5\)",
+        ),
+    ],
+)
+def test_says_what_is_wrong_with_a_call(call, message):
+    with pytest.raises(ValueError, match=message):
+        make().call(**{"inputs": draw(B, T, D), **call})

@@ -1,0 +1,258 @@
+"""What XLNet is made of, and what is asked of every layer; the maths is checked beside.
+
+Its outputs are compared with transformers' in `parity/test_xlnet_checkpoints.py`.
+"""
+
+import inspect
+import json
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from layer_contract import assert_close, flat, gradients, randomize
+from layers.relative_cases import CALLS, MAPPING, B, D, H, M, N, P, S, T, draw
+
+from keras_attn.layers.recorder import record_attention_scores
+from keras_attn.layers.relative_attention import (
+    RelativeMultiHeadAttention,
+    RelativePositionEncoding,
+)
+from keras_attn.layers.xlnet_block import (
+    SegmentMemory,
+    TargetEmbedding,
+    XLNetBlock,
+    permutation_mask,
+)
+
+MLP = 19
+
+
+def test_order_says_who_sees_whom():
+    got = permutation_mask(np.array([[2, 0, 1, 0]]))
+    expected = [[[0, 1, 1, 1], [0, 0, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0]]]
+    np.testing.assert_array_equal(ops.convert_to_numpy(got), np.array(expected, bool))
+
+
+def test_a_stream_starts_from_tokens_or_from_one_vector():
+    layer, inputs = TargetEmbedding("normal"), draw(B, T, D)
+    assert_close(layer(inputs), inputs, atol=0)
+    vector = np.asarray(layer.embeddings)
+    assert vector.shape == (1, D)
+    expected = np.broadcast_to(vector, (B, P, D))
+    assert_close(layer(inputs, MAPPING), expected, atol=0)
+    symbol = layer(keras.Input((None, D)), keras.Input((None, None)))
+    assert symbol.shape == (None, None, D)
+
+
+def test_memory_keeps_the_last_states_and_no_gradient():
+    memory, inputs = draw(B, 4, D, seed=1), draw(B, T, D)
+    states = np.concatenate([memory, inputs], 1)
+    assert_close(SegmentMemory(3)(inputs, memory), inputs[:, -3:], atol=0)
+    assert_close(SegmentMemory(7)(inputs, memory), states[:, -7:], atol=0)
+    assert_close(SegmentMemory(50)(inputs, memory), states, atol=0)
+    none = SegmentMemory(50)(inputs, np.zeros((B, 0, D), "float32"))
+    assert_close(none, inputs, atol=0)
+
+    class Remembering(keras.layers.Layer):
+        def build(self, shape):
+            self.scale = self.add_weight(shape=(), initializer="ones")
+            self.remember = SegmentMemory(3)
+
+        def call(self, inputs):
+            scaled = ops.multiply(inputs, self.scale)
+            return ops.sum(self.remember(scaled, scaled)) + 0.0 * self.scale
+
+    layer = Remembering()
+    layer(inputs)
+    assert [float(g) for g in gradients(layer, inputs=inputs).values()] == [0.0]
+
+
+def layers():
+    """Every layer of the two files, in a way that no option is its default."""
+    return {
+        "attention": RelativeMultiHeadAttention(
+            N,
+            H,
+            dropout=0.2,
+            kernel_initializer="he_normal",
+            bias_initializer="ones",
+            seed=3,
+        ),
+        "encoding": RelativePositionEncoding(5, max_wavelength=100),
+        "target": TargetEmbedding("ones"),
+        "memory": SegmentMemory(3),
+        "block": XLNetBlock(
+            N,
+            MLP,
+            key_dim=H,
+            activation="relu",
+            layer_norm_epsilon=1e-3,
+            dropout=0.1,
+            attention_dropout=0.2,
+            kernel_initializer="he_normal",
+            bias_initializer="ones",
+            seed=3,
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", list(layers()))
+def test_config_says_all_and_makes_the_same_layer(name):
+    layer = layers()[name]
+    config = json.loads(json.dumps(layer.get_config()))
+    twin = type(layer).from_config(config)
+    assert json.loads(json.dumps(twin.get_config())) == config
+    assert set(inspect.signature(type(layer).__init__).parameters) - {
+        "self",
+        "kwargs",
+    } <= set(config)
+    # No option is at its default, so that none can be forgotten.
+    needed = {
+        "attention": {"num_heads": 1, "key_dim": 1},
+        "block": {"num_heads": 1, "mlp_dim": 1},
+        "memory": {"memory_length": 1},
+    }
+    plain = type(layer)(**needed.get(name, {})).get_config()
+    assert {key for key in config if config[key] == plain[key]} == {
+        "trainable",
+        "dtype",
+    }
+
+
+def functional(known=False):
+    """Block 0 of an XLNet with a memory, in two streams."""
+    size = (lambda n: n) if known else (lambda n: None)
+    inputs = {
+        "inputs": keras.Input((size(T), D), name="inputs"),
+        "targets": keras.Input((size(P), D), name="targets"),
+        "target_mapping": keras.Input((size(P), size(T)), name="target_mapping"),
+        "memory": keras.Input((size(M), D), name="memory"),
+        "permutation_mask": keras.Input(
+            (size(T), size(T)), dtype="bool", name="permutation_mask"
+        ),
+        "padding_mask": keras.Input((size(S),), dtype="bool", name="padding_mask"),
+        "same_segment": keras.Input(
+            (size(T), size(S)), dtype="bool", name="same_segment"
+        ),
+    }
+    block = XLNetBlock(N, MLP, key_dim=H, name="block")
+    content = {k: x for k, x in inputs.items() if not k.startswith("target")}
+    outputs = {
+        "content": block(**content, return_attention_scores=True),
+        "targets": block(**inputs, return_attention_scores=True),
+    }
+    model = keras.Model(inputs, outputs)
+    randomize(model)
+    return model
+
+
+def model_inputs():
+    call = {**CALLS["targets_all"], "inputs": draw(B, T, D)}
+    return {k: x for k, x in call.items() if k != "attention_mask"}
+
+
+# Keras 3.15 turns TensorFlow's variables into NumPy arrays in a way NumPy 2 dislikes.
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_saved_compiled_and_symbolic_it_gives_the_same(tmp_path):
+    model, inputs = functional(), model_inputs()
+    outputs = model(inputs)
+    shapes = keras.tree.map_structure(lambda x: tuple(x.shape), outputs)
+    assert shapes == {
+        "content": ((B, T, D), (B, N, T, S)),
+        "targets": ((B, P, D), (B, N, P, S)),
+    }
+    promised = keras.tree.map_structure(lambda x: x.shape, functional(True).output)
+    assert promised == {
+        "content": ((None, T, D), (None, N, T, S)),
+        "targets": ((None, P, D), (None, N, P, S)),
+    }
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
+    assert_close(loaded(inputs), outputs, atol=1e-6)
+    assert [w.path for w in loaded.weights] == [w.path for w in model.weights]
+    for jit_compile in (False, True):
+        model.compile(jit_compile=jit_compile)
+        assert_close(model.predict(inputs, verbose=0), outputs, atol=2e-5)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_in_half_precision(policy):
+    inputs = model_inputs()
+    full = functional()(inputs)
+    keras.config.set_dtype_policy(policy)
+    try:
+        half = functional()(inputs)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    for stream, scores in half.values():
+        assert keras.backend.standardize_dtype(stream.dtype) == policy[6:]
+        assert keras.backend.standardize_dtype(scores.dtype) == "float32"
+    # Outputs are norms of sums, and of order one.
+    assert_close(half, full, atol=0.15)
+
+
+def test_both_streams_are_recorded():
+    model, inputs = functional(), model_inputs()
+    with record_attention_scores() as recorded:
+        outputs = model(inputs)
+    assert set(recorded) == {"block/attention", "block/attention/query_stream"}
+    assert_close(recorded["block/attention"], outputs["content"][1], atol=0)
+    queries = recorded["block/attention/query_stream"]
+    assert_close(queries, outputs["targets"][1], atol=0)
+
+
+def test_key_dim_of_a_block_follows_from_its_width():
+    block = XLNetBlock(3, MLP)
+    block.build((B, T, 21))
+    assert block.attention.key_dim == 7
+    with pytest.raises(
+        ValueError, match="must be a multiple of `num_heads`.*width=17, num_heads=11"
+    ):
+        XLNetBlock(N, MLP).build((B, T, D))
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (lambda: RelativeMultiHeadAttention(0, H), "`num_heads` must be a whole"),
+        (lambda: RelativeMultiHeadAttention(N, 1.5), "`key_dim` must be a whole"),
+        (
+            lambda: RelativeMultiHeadAttention(N, H, dropout=1.0),
+            "`dropout` is a probability",
+        ),
+        (lambda: RelativePositionEncoding(0), "`max_distance` must be a whole"),
+        (
+            lambda: RelativePositionEncoding().call(draw(T, D)),
+            "`inputs` must have 3 axes",
+        ),
+        (
+            lambda: RelativePositionEncoding().call(draw(B, T, D), draw(M, D)),
+            "`memory` must have 3 axes",
+        ),
+        (lambda: SegmentMemory(0), "`memory_length` must be a whole"),
+        (lambda: TargetEmbedding().call(draw(T, D)), "`inputs` must have 3 axes"),
+        (
+            lambda: TargetEmbedding().call(draw(B, T, D), MAPPING[0]),
+            "`target_mapping` must have 3 axes",
+        ),
+        (lambda: XLNetBlock(0, MLP), "`num_heads` must be a whole"),
+        (lambda: XLNetBlock(N, 0), "`mlp_dim` must be a whole"),
+        (lambda: XLNetBlock(N, MLP, dropout=2.0), "`dropout` is a probability"),
+        (
+            lambda: XLNetBlock(N, MLP, attention_dropout=-1.0),
+            "`attention_dropout` is a probability",
+        ),
+    ],
+)
+def test_says_what_is_wrong_with_an_option(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        wrong()
+
+
+def test_dropout_drops_in_training_alone():
+    inputs = draw(B, T, D)
+    block = XLNetBlock(N, MLP, key_dim=H, dropout=0.5, seed=1)
+    calm, wild = block(inputs), block(inputs, training=True)
+    assert_close(block(inputs), calm, atol=0)
+    assert np.abs(flat(calm)[0] - flat(wild)[0]).max() > 0.1
