@@ -7,7 +7,9 @@ import pytest
 PUBLIC = {
     "keras_attn": ("data decoding export layers models ops training translator viz"),
     "keras_attn.data": (
-        "CharacterTokenizer SubwordTokenizer Tokenizer load_multi30k load_tokenizer "
+        "ByteLevelBPETokenizer CharacterTokenizer SentencePieceTokenizer "
+        "StreamDecoder SubwordTokenizer TextTokenizer Tokenizer "
+        "WordPieceTokenizer load_multi30k load_text_tokenizer load_tokenizer "
         "make_dates parallel_dataset read_parallel split_dates"
     ),
     "keras_attn.decoding": "Beam Generated Greedy IncrementalPair Sample generate",
@@ -24,7 +26,13 @@ PUBLIC = {
         "ModelCard build_rnnsearch build_seq2seq_context build_seq2seq_sutskever "
         "count_parameters create describe list_models"
     ),
-    "keras_attn.training": "TranslationScore bleu exact_match fit_translator",
+    "keras_attn.training": (
+        "CosineWarmup InverseSquareRootSchedule LinearWarmup MaskedLMMasking "
+        "PermutationLMMasking Perplexity SmoothedCrossEntropy TranslationScore "
+        "bleu causal_lm_dataset exact_match fit_translator language_probabilities "
+        "mask_batches next_sentence_dataset next_sentence_pairs pack_documents "
+        "sample_languages translation_lm_dataset"
+    ),
     "keras_attn.viz": "callbacks capture_attention plot_alignment save_figure",
 }
 

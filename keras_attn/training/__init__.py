@@ -1,6 +1,43 @@
 """What a model is fitted by: scores, and the translator's training run."""
 
+from keras_attn.training.causal_lm import causal_lm_dataset, pack_documents
+from keras_attn.training.losses import SmoothedCrossEntropy
+from keras_attn.training.masked_lm import MaskedLMMasking
+from keras_attn.training.metrics import Perplexity
+from keras_attn.training.next_sentence import next_sentence_dataset, next_sentence_pairs
+from keras_attn.training.permutation_lm import PermutationLMMasking
+from keras_attn.training.random_masking import mask_batches
+from keras_attn.training.schedules import (
+    CosineWarmup,
+    InverseSquareRootSchedule,
+    LinearWarmup,
+)
 from keras_attn.training.scores import bleu, exact_match
 from keras_attn.training.translation import TranslationScore, fit_translator
+from keras_attn.training.translation_lm import (
+    language_probabilities,
+    sample_languages,
+    translation_lm_dataset,
+)
 
-__all__ = ["TranslationScore", "bleu", "exact_match", "fit_translator"]
+__all__ = [
+    "CosineWarmup",
+    "InverseSquareRootSchedule",
+    "LinearWarmup",
+    "MaskedLMMasking",
+    "PermutationLMMasking",
+    "Perplexity",
+    "SmoothedCrossEntropy",
+    "TranslationScore",
+    "bleu",
+    "causal_lm_dataset",
+    "exact_match",
+    "fit_translator",
+    "language_probabilities",
+    "mask_batches",
+    "next_sentence_dataset",
+    "next_sentence_pairs",
+    "pack_documents",
+    "sample_languages",
+    "translation_lm_dataset",
+]

@@ -1,0 +1,163 @@
+"""Learning rates that begin small: warm-up, then a decay.
+
+`step` counts the updates made before, as Keras' optimizers do, so the first update has
+step 0. Warm-up goes by the update's own number, `step + 1`: a rate of 0 would make the
+first update one for nothing. So the peak is the rate of update number `warmup_steps`.
+"""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_attn.checks import check_positive
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """`D^-½ · min(s^-½, s · w^-1.5)` with `s = step + 1`: the Transformer's.
+
+    A straight line up to update w, then a fall with the square root of the updates.
+
+    Args:
+        warmup_steps: w.
+        hidden_dim: D, the width of the model: the peak is then `(D · w)^-½`.
+        peak: The rate of update w, in place of `hidden_dim`.
+
+    Raises:
+        ValueError: unless exactly one of `hidden_dim` and `peak` is given.
+
+    Example:
+        ```python
+        schedule = InverseSquareRootSchedule(4000, hidden_dim=512)
+        optimizer = keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9)
+        ```
+
+    Reference:
+        Vaswani et al. 2017, section 5.3 (arXiv:1706.03762).
+    """
+
+    def __init__(self, warmup_steps, *, hidden_dim=None, peak=None):
+        super().__init__()
+        self.warmup_steps = check_positive("warmup_steps", warmup_steps)
+        if (hidden_dim is None) == (peak is None):
+            raise ValueError(
+                "Exactly one of `hidden_dim` and `peak` must be given. "
+                f"Received: hidden_dim={hidden_dim!r}, peak={peak!r}"
+            )
+        if hidden_dim is not None:
+            check_positive("hidden_dim", hidden_dim)
+        else:
+            _check_rate("peak", peak)
+        self.hidden_dim = hidden_dim
+        self.peak = peak
+
+    def __call__(self, step):
+        """The rate of the update behind `step` others, a scalar in float32."""
+        peak = self.peak
+        if self.hidden_dim is not None:
+            peak = (self.hidden_dim * self.warmup_steps) ** -0.5
+        share = ops.divide(ops.cast(step, "float32") + 1.0, float(self.warmup_steps))
+        return ops.multiply(peak, ops.minimum(ops.rsqrt(share), share))
+
+    def get_config(self):
+        """What the constructor takes."""
+        return {
+            "warmup_steps": self.warmup_steps,
+            "hidden_dim": self.hidden_dim,
+            "peak": self.peak,
+        }
+
+
+class _Warmup(keras.optimizers.schedules.LearningRateSchedule):
+    """A straight line up to the peak; a kind adds the way down."""
+
+    def __init__(self, peak, warmup_steps, total_steps, *, end=0.0):
+        super().__init__()
+        self.peak = _check_rate("peak", peak)
+        if warmup_steps != 0:
+            check_positive("warmup_steps", warmup_steps)
+        self.warmup_steps = warmup_steps
+        self.total_steps = check_positive("total_steps", total_steps)
+        if self.total_steps <= self.warmup_steps:
+            raise ValueError(
+                "`total_steps` must be more than `warmup_steps`, which it includes. "
+                f"Received: total_steps={total_steps}, warmup_steps={warmup_steps}"
+            )
+        if end != 0:
+            _check_rate("end", end)
+        self.end = end
+
+    def _rate(self, step, way_down):
+        """The rate; `way_down` goes from 1 to 0 while its argument goes from 0 to 1."""
+        step = ops.cast(step, "float32")
+        warmed = ops.divide(step + 1.0, float(max(self.warmup_steps, 1)))
+        decay_steps = float(self.total_steps - self.warmup_steps)
+        done = ops.divide(step - float(self.warmup_steps), decay_steps)
+        left = way_down(ops.clip(done, 0.0, 1.0))
+        decayed = self.end + ops.multiply(self.peak - self.end, left)
+        is_warmup = ops.less(step, float(self.warmup_steps))
+        return ops.where(is_warmup, ops.multiply(self.peak, warmed), decayed)
+
+    def get_config(self):
+        """What the constructor takes."""
+        return {
+            "peak": self.peak,
+            "warmup_steps": self.warmup_steps,
+            "total_steps": self.total_steps,
+            "end": self.end,
+        }
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class LinearWarmup(_Warmup):
+    """Up to the peak along a straight line, and down along another: BERT's.
+
+    Args:
+        peak: The largest rate, that of update number `warmup_steps`.
+        warmup_steps: Updates on the way up; 0 begins at the peak.
+        total_steps: Updates on the way up and down.
+        end: The rate from `total_steps` on.
+
+    Raises:
+        ValueError: unless `total_steps` is more than `warmup_steps`.
+
+    Reference:
+        Devlin et al. 2019, "BERT", appendix A.2 (arXiv:1810.04805).
+    """
+
+    def __call__(self, step):
+        """The rate of the update behind `step` others, a scalar in float32."""
+        return self._rate(step, lambda done: 1.0 - done)
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class CosineWarmup(_Warmup):
+    """Up to the peak along a straight line, and down along half a cosine: GPT's.
+
+    Args:
+        peak: The largest rate, that of update number `warmup_steps`.
+        warmup_steps: Updates on the way up; 0 begins at the peak.
+        total_steps: Updates on the way up and down.
+        end: The rate from `total_steps` on.
+
+    Raises:
+        ValueError: unless `total_steps` is more than `warmup_steps`.
+
+    Reference:
+        Loshchilov & Hutter 2017, "SGDR", section 3 (arXiv:1608.03983); with a warm-up:
+        Radford et al. 2018, "Improving Language Understanding by Generative
+        Pre-Training", section 4.1.
+    """
+
+    def __call__(self, step):
+        """The rate of the update behind `step` others, a scalar in float32."""
+        return self._rate(step, lambda done: 0.5 * (1.0 + ops.cos(math.pi * done)))
+
+
+def _check_rate(name, value):
+    if not 0 < value < math.inf:
+        raise ValueError(
+            f"`{name}` must be a rate above zero. Received: {name}={value!r}"
+        )
+    return value

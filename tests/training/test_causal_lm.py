@@ -1,0 +1,154 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_attn.training.causal_lm import causal_lm_dataset, pack_documents
+from keras_attn.training.metrics import Perplexity
+
+
+def blocks(token_ids, **options):
+    """All blocks of a dataset: inputs, padding masks, labels and weights."""
+    options = {"block_length": 5, "batch_size": 3, **options}
+    batches = causal_lm_dataset(np.asarray(token_ids), **options)
+    found = [
+        (x["token_ids"], x["padding_mask"], y, w)
+        for x, y, w in batches.as_numpy_iterator()
+    ]
+    assert len(found) == int(batches.cardinality())
+    return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
+
+
+def test_documents_are_packed_with_their_ends():
+    packed = pack_documents([[5, 6], [], [7]], end_token_id=2)
+    assert packed.tolist() == [5, 6, 2, 2, 7, 2] and packed.dtype == "int32"
+    assert pack_documents([[65_535]], 0, dtype="uint16").dtype == "uint16"
+    assert pack_documents([], 2).tolist() == []
+
+
+def test_blocks_by_hand():
+    tokens, real, labels, weights = blocks(range(100, 113))
+    assert tokens.tolist() == [[100, 101, 102, 103, 104], [105, 106, 107, 108, 109]]
+    assert labels.tolist() == [[101, 102, 103, 104, 105], [106, 107, 108, 109, 110]]
+    assert real.all() and (weights == 1).all()
+    dtypes = [part.dtype.name for part in (tokens, real, labels, weights)]
+    assert dtypes == ["int32", "bool", "int32", "float32"]
+
+
+def test_the_tail_by_hand():
+    tokens, real, labels, weights = blocks(range(100, 113), keep_tail=True)
+    assert tokens[2].tolist() == [110, 111, 112, 0, 0]
+    assert labels[2].tolist() == [111, 112, 0, 0, 0]
+    assert weights[2].tolist() == [1, 1, 0, 0, 0]
+    assert real[2].tolist() == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 5, None])
+@pytest.mark.parametrize("length", [6, 7, 10, 11, 12, 29])
+@pytest.mark.parametrize("keep_tail", [True, False])
+def test_every_token_is_a_label_once(length, stride, keep_tail):
+    text = np.arange(100, 100 + length)
+    tokens, real, labels, weights = blocks(text, stride=stride, keep_tail=keep_tail)
+    # A label is the token behind its input, and what is in front is in the input.
+    assert (labels - tokens)[real].tolist() == [1] * int(real.sum())
+    assert not (weights.astype(bool) & ~real).any()
+    counted = labels[weights == 1].tolist()
+    step = 5 if stride is None else stride
+    if keep_tail:
+        assert sorted(counted) == text[1:].tolist()
+    else:
+        lost = (length - 1 - 5) % step
+        assert sorted(counted) == text[1 : length - lost].tolist()
+        if stride is None:
+            assert lost == (length - 1) % 5
+
+
+@pytest.mark.parametrize("length", [2, 3, 5, 6])
+def test_a_text_shorter_than_a_block_is_all_tail(length):
+    _, real, labels, weights = blocks(range(length), keep_tail=True)
+    assert labels.shape == (1, 5) and real.sum() == weights.sum() == length - 1
+
+
+def test_overlap_gives_context():
+    tokens, _, labels, weights = blocks(range(100, 112), stride=2)
+    assert tokens[:2].tolist() == [
+        [100, 101, 102, 103, 104],
+        [102, 103, 104, 105, 106],
+    ]
+    assert weights.tolist() == [[1] * 5] + [[0, 0, 0, 1, 1]] * 3
+    # Each label but the first block's has at least 4 tokens in front.
+    assert labels[1:][weights[1:] == 1].tolist() == list(range(106, 112))
+
+
+def test_a_file_is_read_where_needed(tmp_path):
+    text = np.random.default_rng(0).integers(0, 60_000, 1009)
+    np.save(tmp_path / "text.npy", text.astype("uint16"))
+    mapped = np.load(tmp_path / "text.npy", mmap_mode="r")
+    assert isinstance(mapped, np.memmap)
+    tokens, _, labels, _ = blocks(mapped, block_length=7)
+    assert tokens.dtype == "int32"
+    np.testing.assert_array_equal(tokens.ravel(), text[: 144 * 7])
+    np.testing.assert_array_equal(labels.ravel(), text[1 : 144 * 7 + 1])
+
+
+def test_blocks_are_shuffled_anew_each_epoch_and_alike_in_each_run():
+    def epochs():
+        batches = causal_lm_dataset(
+            np.arange(101),
+            block_length=5,
+            batch_size=3,
+            shuffle_seed=1,
+            drop_remainder=True,
+        )
+        assert int(batches.cardinality()) == 6
+        return [[x["token_ids"].numpy().tolist() for x, _, _ in batches] for _ in "ab"]
+
+    one, other = epochs(), epochs()
+    assert one == other and one[0] != one[1]
+    assert all(len(batch) == 3 for batch in one[0])
+
+
+def test_a_model_is_fitted():
+    keras.utils.set_random_seed(1)
+    text = pack_documents([list(range(1, 11))] * 20, end_token_id=0)
+    train = causal_lm_dataset(
+        text, block_length=7, batch_size=8, keep_tail=True, shuffle_seed=0
+    )
+    inputs = {
+        "token_ids": keras.Input((7,), dtype="int32", name="token_ids"),
+        "padding_mask": keras.Input((7,), dtype="bool", name="padding_mask"),
+    }
+    logits = keras.layers.Embedding(11, 11)(inputs["token_ids"])
+    model = keras.Model(inputs, logits)
+    model.compile(
+        keras.optimizers.Adam(0.3),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        weighted_metrics=[Perplexity()],
+        jit_compile=False,
+    )
+    history = model.fit(train, epochs=12, shuffle=False, verbose=0).history
+    # What comes next follows from the token: nothing is left to be undecided about.
+    assert history["perplexity"][0] > 2 and history["perplexity"][-1] < 1.05
+
+
+def test_what_can_not_be():
+    def make(text=None, **options):
+        text = np.arange(50) if text is None else text
+        causal_lm_dataset(text, **{"block_length": 5, "batch_size": 3, **options})
+
+    for name in ("block_length", "batch_size", "stride"):
+        with pytest.raises(ValueError, match=f"`{name}` must be a whole number"):
+            make(**{name: 0})
+    with pytest.raises(ValueError, match="`stride` must be at most.*stride=6, block"):
+        make(stride=6)
+    with pytest.raises(ValueError, match=r"row of whole numbers.*shape=\(5, 10\)"):
+        make(np.arange(50).reshape(5, 10))
+    with pytest.raises(ValueError, match="`token_ids` must be a row.*dtype=float64"):
+        make(np.arange(50.0))
+    with pytest.raises(ValueError, match="must be at least 6, .*Received: 5 tokens"):
+        make(np.arange(5))
+    with pytest.raises(ValueError, match="must be at least 2, .*Received: 1 tokens"):
+        make(np.arange(1), keep_tail=True)
+    with pytest.raises(ValueError, match=r"ids in \[0, 65535\].*from 5 to 65536"):
+        pack_documents([[5, 65_536]], 7, dtype="uint16")
+    with pytest.raises(ValueError, match="ids from -1 to 7"):
+        pack_documents([[-1]], 7)

@@ -1,0 +1,189 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_attn.training.losses import SmoothedCrossEntropy, smoothed_cross_entropy
+
+B, T, V = 3, 5, 7
+PAD = 2
+
+
+def batch(seed=0, low=0):
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(B, T, V)).astype("float32") * 2
+    labels = rng.integers(low, V, (B, T)).astype("int32")
+    labels[0, 3:] = labels[2, 0] = PAD
+    return labels, logits
+
+
+def wanted_distribution(label, epsilon, pad):
+    """What the target's classes should get, written out class by class."""
+    classes = [k for k in range(V) if k != pad]
+    q = np.zeros(V)
+    for k in classes:
+        q[k] = epsilon / len(classes)
+    q[label] += 1 - epsilon
+    return q
+
+
+def log_softmax(logits):
+    logits = logits.astype("float64")
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+def expected(labels, logits, epsilon, pad):
+    logs = log_softmax(logits)
+    q = [[wanted_distribution(label, epsilon, pad) for label in row] for row in labels]
+    return -(np.array(q) * logs).sum(-1)
+
+
+@pytest.mark.parametrize("pad", [None, PAD])
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.5])
+def test_every_target_against_its_distribution(epsilon, pad):
+    labels, logits = batch()
+    options = {"label_smoothing": epsilon, "pad_token_id": pad}
+    given = smoothed_cross_entropy(labels, logits, **options)
+    wanted = expected(labels, logits, epsilon, pad)
+    np.testing.assert_allclose(given, wanted, rtol=1e-5, atol=1e-6)
+    probabilities = np.exp(log_softmax(logits)).astype("float32")
+    given = smoothed_cross_entropy(labels, probabilities, from_logits=False, **options)
+    np.testing.assert_allclose(given, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_without_padding_it_is_what_keras_makes_of_one_hot_targets():
+    labels, logits = batch()
+    theirs = keras.losses.CategoricalCrossentropy(
+        from_logits=True, label_smoothing=0.1
+    )(np.eye(V)[labels], logits)
+    ours = SmoothedCrossEntropy(0.1)(labels, logits)
+    assert float(ours) == pytest.approx(float(theirs), rel=1e-6)
+
+
+def test_the_mean_is_that_of_real_targets():
+    labels, logits = batch()
+    losses = expected(labels, logits, 0.1, PAD)
+    real = labels != PAD
+    loss = SmoothedCrossEntropy(0.1, pad_token_id=PAD)
+    assert float(loss(labels, logits)) == pytest.approx(losses[real].mean(), rel=1e-5)
+    weights = np.random.default_rng(1).random((B, T)).astype("float32")
+    counted = weights * real
+    mean = (counted * losses).sum() / counted.sum()
+    assert float(loss(labels, logits, weights)) == pytest.approx(mean, rel=1e-5)
+    rows = weights[:, 0]
+    counted = rows[:, None] * real
+    mean = (counted * losses).sum() / counted.sum()
+    assert float(loss(labels, logits, rows)) == pytest.approx(mean, rel=1e-5)
+
+
+def test_padding_that_is_longer_changes_nothing():
+    labels, logits = batch()
+    loss = SmoothedCrossEntropy(0.1, pad_token_id=PAD)
+    longer = np.pad(labels, [[0, 0], [0, 4]], constant_values=PAD)
+    more = np.concatenate([logits, 9 * np.ones((B, 4, V), "float32")], axis=1)
+    assert float(loss(longer, more)) == pytest.approx(float(loss(labels, logits)))
+    weighted = SmoothedCrossEntropy(0.1)
+    weights = (longer != PAD).astype("float32")
+    real = expected(labels, logits, 0.1, None)[labels != PAD].mean()
+    assert float(weighted(longer, more, weights)) == pytest.approx(real, rel=1e-5)
+
+
+def test_nothing_but_padding_is_no_loss():
+    labels, logits = batch()
+    loss = SmoothedCrossEntropy(0.1, pad_token_id=PAD)
+    assert float(loss(np.full_like(labels, PAD), logits)) == 0.0
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "sum_over_batch_size"])
+def test_other_reductions_are_those_of_keras(reduction):
+    labels, logits = batch()
+    loss = SmoothedCrossEntropy(0.1, pad_token_id=PAD, reduction=reduction)
+    losses = expected(labels, logits, 0.1, PAD) * (labels != PAD)
+    wanted = {"none": losses, "sum": losses.sum(), "sum_over_batch_size": losses.mean()}
+    np.testing.assert_allclose(
+        loss(labels, logits), wanted[reduction], rtol=1e-5, atol=1e-6
+    )
+
+
+def test_large_ids_are_told_apart_and_large_logits_are_finite():
+    # 16 bits have no 60,001: the loss casts labels too, and must not cast to these.
+    vocabulary = 60_007
+    logits = np.zeros((1, 2, vocabulary), "float16")
+    logits[0, :, 60_001] = 30_000
+    keras.config.set_floatx("float16")
+    try:
+        loss = SmoothedCrossEntropy(reduction="none")
+        losses = np.asarray(loss(np.array([[60_001, 60_002]]), logits))
+    finally:
+        keras.config.set_floatx("float32")
+    assert losses.dtype == "float32"
+    np.testing.assert_allclose(losses, [[0, 30_000]], atol=1e-3)
+
+
+def test_it_is_serialised():
+    loss = SmoothedCrossEntropy(
+        0.1, pad_token_id=PAD, from_logits=False, reduction="sum", name="other"
+    )
+    again = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert type(again) is SmoothedCrossEntropy
+    assert again.get_config() == loss.get_config()
+    assert again.reduction == "sum" and again.name == "other"
+
+
+@pytest.mark.parametrize("jit_compile", [True, False])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_a_model_is_fitted_by_it(policy, jit_compile, tmp_path):
+    keras.utils.set_random_seed(1)
+    keras.config.set_dtype_policy(policy)
+    try:
+        inputs = keras.Input((T,), dtype="int32")
+        hidden = keras.layers.Embedding(V, 11)(inputs)
+        model = keras.Model(inputs, keras.layers.Dense(V)(hidden))
+        loss = SmoothedCrossEntropy(0.1, pad_token_id=PAD)
+        model.compile(keras.optimizers.Adam(0.1), loss, jit_compile=jit_compile)
+        labels = np.random.default_rng(3).integers(0, V, (B, T))
+        labels[0, 3:] = PAD
+        losses = model.fit(labels, labels, epochs=30, verbose=0).history["loss"]
+    finally:
+        keras.config.set_dtype_policy("float32")
+    # What is left at best is the entropy of the smoothed distribution.
+    q = wanted_distribution(0, 0.1, PAD)
+    entropy = -(q[q > 0] * np.log(q[q > 0])).sum()
+    assert entropy - 1e-2 < losses[-1] < 0.6 * losses[0]
+    if policy == "float32":
+        model.save(tmp_path / "model.keras")
+        loaded = keras.models.load_model(tmp_path / "model.keras")
+        assert type(loaded.loss) is SmoothedCrossEntropy
+        assert loaded.evaluate(labels, labels, verbose=0) == pytest.approx(
+            model.evaluate(labels, labels, verbose=0), rel=1e-5
+        )
+
+
+def test_padding_gets_no_gradient_and_no_smoothing():
+    tf = pytest.importorskip("tensorflow")
+    labels, logits = batch()
+    tensor = tf.constant(logits)
+    with tf.GradientTape() as tape:
+        tape.watch(tensor)
+        loss = SmoothedCrossEntropy(0.1, pad_token_id=PAD)(labels, tensor)
+    gradient = tape.gradient(loss, tensor).numpy()
+    assert not gradient[labels == PAD].any()
+    # d/dlogits = p - q, over the number of real targets.
+    p = np.exp(log_softmax(logits))
+    q = np.array(
+        [[wanted_distribution(label, 0.1, PAD) for label in row] for row in labels]
+    )
+    real = labels != PAD
+    np.testing.assert_allclose(
+        gradient[real], ((p - q) / real.sum())[real], rtol=1e-4, atol=1e-7
+    )
+
+
+def test_what_can_not_be():
+    labels, logits = batch()
+    with pytest.raises(ValueError, match=r"one axis more.*shape=\(3, 5, 1\), pred"):
+        SmoothedCrossEntropy()(labels[..., None], logits)
+    with pytest.raises(ValueError, match="`label_smoothing` is a probability"):
+        SmoothedCrossEntropy(1.0)
+    for wrong in (-1, 0.5, True):
+        with pytest.raises(ValueError, match="`pad_token_id` must be a token's id"):
+            SmoothedCrossEntropy(pad_token_id=wrong)

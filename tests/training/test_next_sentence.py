@@ -1,0 +1,208 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_attn.training.masked_lm import MaskedLMMasking
+from keras_attn.training.next_sentence import (
+    next_sentence_dataset,
+    next_sentence_pairs,
+)
+from keras_attn.training.random_masking import mask_batches
+
+CLS, SEP = 1, 2
+
+
+def documents(count=5, sentences=11, seed=0):
+    """Every token of its own number, so that it tells where it stood.
+
+    Document d counts up from 1000 · (d + 1).
+    """
+    rng = np.random.default_rng(seed)
+    found = []
+    for number in range(count):
+        token, document = 1000 * (number + 1), []
+        for _ in range(sentences):
+            length = int(rng.integers(1, 8))
+            document.append(list(range(token, token + length)))
+            token += length
+        found.append(document)
+    return found
+
+
+def pairs(texts, max_length=31, seed=0, **options):
+    return list(next_sentence_pairs(texts, max_length=max_length, seed=seed, **options))
+
+
+def test_neighbours_are_neighbours_and_others_of_other_documents():
+    found = pairs(documents())
+    assert {label for _, _, label in found} == {0, 1}
+    for first, second, label in found:
+        # Texts are cut at their ends alone.
+        for text in (first, second):
+            assert text == list(range(text[0], text[0] + len(text)))
+        assert first and second and len(first) + len(second) <= 28
+        if label == 0:
+            assert second[0] // 1000 == first[0] // 1000 and second[0] > first[-1]
+        else:
+            assert second[0] // 1000 != first[0] // 1000
+
+
+def test_neighbours_that_fit_are_whole_and_side_by_side():
+    # Room for a whole document, so that nothing is cut.
+    texts = documents(count=7, sentences=5)
+    found = pairs(texts, max_length=200, short_rate=0.0)
+    begins = [sentence[0] for document in texts for sentence in document]
+    ends = {sentence[-1] for document in texts for sentence in document}
+    for first, second, label in found:
+        assert first[0] in begins and second[0] in begins
+        assert first[-1] in ends and second[-1] in ends
+        assert label == 1 or second[0] == first[-1] + 1
+    # Every token comes up once in its place: in a first text, or in its neighbour.
+    placed = [t for first, second, label in found for t in first + second * (not label)]
+    assert sorted(placed) == sorted(t for d in texts for s in d for t in s)
+
+
+def test_half_are_neighbours():
+    texts = [[[1, 2, 3]] * 400, [[4, 5, 6]] * 400]
+    found = pairs(texts, max_length=11, short_rate=0.0)
+    labels = np.array([label for _, _, label in found])
+    # Stretches of three sentences, so that the last ones alone may have no neighbour.
+    assert len(labels) > 300
+    assert abs(labels.mean() - 0.5) < 4 * np.sqrt(0.25 / len(labels)) + 2 / len(labels)
+    never = pairs(texts, max_length=11, random_rate=0.0)
+    alone = [len(first) == 3 for first, _, label in never if label]
+    assert all(alone)  # Without a neighbour: stretches of one sentence.
+
+
+def test_some_are_shorter():
+    texts = [[[7]] * 4000, [[8]] * 4000]
+    full = pairs(texts, max_length=23, short_rate=0.0, random_rate=0.0)
+    assert all(len(a) + len(b) == 20 for a, b, _ in full)
+    found = pairs(texts, max_length=23, random_rate=0.0)
+    lengths = np.array([len(a) + len(b) for a, b, _ in found])
+    # One in ten is of any of 19 lengths, one of which is the full one.
+    share, rate = (lengths < 20).mean(), 0.1 * 18 / 19
+    assert abs(share - rate) < 4 * np.sqrt(rate * (1 - rate) / len(lengths))
+    assert lengths.min() >= 2 and len(set(lengths)) > 10
+
+
+def test_the_longer_text_is_cut_at_both_ends():
+    texts = [[list(range(100, 200)), [5]], [list(range(300, 400)), [6]]]
+    starts, stops = set(), set()
+    for seed in range(8):
+        for first, second, _ in pairs(texts, max_length=23, seed=seed):
+            assert len(first) + len(second) == 20 or len(first) == 1
+            if len(first) > 1:
+                starts.add(first[0] % 100)
+                stops.add(first[-1] % 100)
+    assert min(starts) > 20 and max(stops) < 80
+
+
+def test_the_seed_says_all():
+    texts = documents()
+    assert pairs(texts, seed=3) == pairs(texts, seed=3) != pairs(texts, seed=4)
+
+
+def options(**more):
+    return {
+        "cls_token_id": CLS,
+        "separator_token_id": SEP,
+        "max_length": 31,
+        "batch_size": 4,
+        "seed": 3,
+        **more,
+    }
+
+
+def test_batches_hold_the_pairs():
+    texts = documents()
+    found = pairs(texts, seed=3)
+    batches = next_sentence_dataset(texts, **options(shuffle=False, pad_token_id=9))
+    assert int(batches.cardinality()) == -(-len(found) // 4)
+    rows = list(batches.unbatch().as_numpy_iterator())
+    assert len(rows) == len(found)
+    for (inputs, label), (first, second, expected) in zip(rows, found, strict=True):
+        tokens = [CLS, *first, SEP, *second, SEP]
+        rest = 31 - len(tokens)
+        assert inputs["token_ids"].tolist() == tokens + [9] * rest
+        assert inputs["padding_mask"].tolist() == [True] * len(tokens) + [False] * rest
+        segments = [0] * (len(first) + 2) + [1] * (len(second) + 1) + [0] * rest
+        assert inputs["segment_ids"].tolist() == segments
+        assert label == expected
+    ((inputs, labels),) = batches.take(1)
+    dtypes = {name: tensor.dtype.name for name, tensor in inputs.items()}
+    assert dtypes["token_ids"] == dtypes["segment_ids"] == labels.dtype.name == "int32"
+    assert dtypes["padding_mask"] == "bool"
+
+
+def test_batches_are_shuffled_anew_each_epoch_and_alike_in_each_run():
+    def epochs():
+        batches = next_sentence_dataset(documents(), **options(drop_remainder=True))
+        assert {tuple(x["token_ids"].shape) for x, _ in batches} == {(4, 31)}
+        return [[x["token_ids"].numpy().tolist() for x, _ in batches] for _ in "ab"]
+
+    one, other = epochs(), epochs()
+    assert one == other and one[0] != one[1]
+
+
+def test_with_masking_it_is_berts_pretraining():
+    keras.utils.set_random_seed(1)
+    rng = np.random.default_rng(0)
+    # Each document of its own few words, so that neighbours can be told from others.
+    texts = [rng.integers(5 + 10 * n, 15 + 10 * n, (40, 3)).tolist() for n in range(4)]
+    batches = next_sentence_dataset(texts, **options(max_length=15, batch_size=16))
+    masking = MaskedLMMasking(
+        47, mask_token_id=4, special_token_ids=[0, CLS, SEP], max_predictions=3
+    )
+    train = mask_batches(batches.repeat(9), masking, seed=5)
+    inputs = {
+        name: keras.Input((length,), dtype=dtype, name=name)
+        for name, length, dtype in (
+            ("token_ids", 15, "int32"),
+            ("padding_mask", 15, "bool"),
+            ("segment_ids", 15, "int32"),
+            ("masked_positions", 3, "int32"),
+        )
+    }
+    hidden = keras.layers.Embedding(47, 16)(inputs["token_ids"])
+    real = keras.ops.cast(inputs["padding_mask"], "float32")
+    of_second = keras.ops.cast(inputs["segment_ids"], "float32")
+    weights = keras.ops.stack([real - of_second, of_second], axis=1)
+    texts = keras.ops.matmul(weights, hidden)  # (B, 2, D): a sum of each text.
+    product = texts[:, 0] * texts[:, 1]
+    follows = keras.layers.Dense(2, name="next_sentence")(product)
+    mixed = keras.layers.GlobalAveragePooling1D()(hidden)
+    index = keras.ops.expand_dims(inputs["masked_positions"], -1)
+    places = keras.ops.take_along_axis(hidden, index, axis=1)
+    masked = keras.layers.Dense(47)(places + keras.ops.expand_dims(mixed, 1))
+    model = keras.Model(inputs, {"masked_lm": masked, "next_sentence": follows})
+    model.compile(
+        keras.optimizers.Adam(0.05),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        weighted_metrics={"masked_lm": ["accuracy"], "next_sentence": ["accuracy"]},
+        jit_compile=False,
+    )
+    history = model.fit(train, epochs=3, shuffle=False, verbose=0).history
+    assert history["next_sentence_accuracy"][-1] > 0.85
+    # One in ten at best by the document's words alone, and some of them are seen.
+    assert history["masked_lm_accuracy"][-1] > 3 * 1 / 47
+
+
+def test_what_can_not_be():
+    def first(texts, **more):
+        given = {"max_length": 31, "seed": 0, **more}
+        return next(next_sentence_pairs(texts, **given))
+
+    with pytest.raises(ValueError, match="`max_length` must leave room.*length=4"):
+        first(documents(), max_length=4)
+    assert len(first(documents(), max_length=5)) == 3
+    with pytest.raises(ValueError, match="`max_length` must be a whole number"):
+        first(documents(), max_length=0)
+    with pytest.raises(ValueError, match="`random_rate` is a probability"):
+        first(documents(), random_rate=1.0)
+    with pytest.raises(ValueError, match="`short_rate` is a probability"):
+        first(documents(), short_rate=-0.5)
+    with pytest.raises(ValueError, match="Received: 3 documents, 1 of them not empty"):
+        first([[[5]], [[]], []])
+    with pytest.raises(ValueError, match="`batch_size` must be a whole number"):
+        next_sentence_dataset(documents(), **options(batch_size=0))
