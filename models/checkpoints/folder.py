@@ -1,0 +1,216 @@
+"""A checkpoint folder in the Hugging Face layout: what is in it, and in which file.
+
+```
+config.json                        what the model is
+model.safetensors                  its weights, or, where they are split:
+model-00001-of-00003.safetensors   … and
+model.safetensors.index.json       which file holds which key
+```
+
+A folder is read as data of unknown origin: nothing is unpickled, no file outside of
+it is named by it, and everything is checked before the first weight is read.
+"""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+
+from keras_attn.models.checkpoints.tensors import (
+    Tensor,
+    TensorFile,
+    shards,
+    write_tensors,
+)
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+_SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+_PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
+
+
+class Folder:
+    """A checkpoint folder, open for reading.
+
+    Args:
+        path: The folder.
+
+    Attributes:
+        config: What `config.json` says.
+        shapes: Key to shape, of every tensor in every file.
+        dtypes: Key to the format's name of its dtype.
+
+    Raises:
+        FileNotFoundError: without the folder, its `config.json` or its weights.
+        ValueError: for a file that is corrupt, or an index that is not that of the
+            files.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = Path(path)
+        if not self.path.is_dir():
+            raise FileNotFoundError(
+                "`folder` must be the folder of a checkpoint, with config.json and "
+                f"*.safetensors. Received: folder={str(path)!r}"
+            )
+        self.config = read_json(self.path / CONFIG)
+        self._files = {}
+        for name, keys in self._weight_files().items():
+            file = TensorFile(self.path / name)
+            if keys is not None and keys != set(file.shapes):
+                raise ValueError(
+                    f"`{INDEX}` is not the index of these files: it differs from "
+                    f"{name} in {some(keys ^ set(file.shapes))}. "
+                    f"Received: folder={str(path)!r}"
+                )
+            self._files.update(dict.fromkeys(file.shapes, file))
+        self.shapes = {key: file.shapes[key] for key, file in self._files.items()}
+        self.dtypes = {key: file.dtypes[key] for key, file in self._files.items()}
+
+    def read(self, key: str) -> np.ndarray:
+        """The tensor of that key, read now and kept nowhere."""
+        return self._files[key].read(key)
+
+    def _weight_files(self) -> dict[str, set[str] | None]:
+        """File name to the keys that an index says are in it; None without one."""
+        names = {file.name for file in self.path.glob("*.safetensors")}
+        if WEIGHTS in names:
+            return {WEIGHTS: None}
+        if (self.path / INDEX).exists():
+            return self._indexed_files()
+        if len(names) == 1:
+            return {names.pop(): None}
+        if names:
+            raise ValueError(
+                f"`folder` has several weight files and no {INDEX} that says which "
+                f"belong together. Received: {some(names)}"
+            )
+        others = sorted(
+            file.name for pattern in _PICKLED for file in self.path.glob(pattern)
+        )
+        mend = ""
+        if others:
+            mend = (
+                f" {some(others)} can hold code and is never opened here: convert it "
+                "to safetensors where you trust it (in transformers, "
+                "`model.save_pretrained(folder)`)."
+            )
+        raise FileNotFoundError(
+            f"`folder` has no *.safetensors.{mend} Received: folder={str(self.path)!r}"
+        )
+
+    def _indexed_files(self):
+        weight_map = read_json(self.path / INDEX).get("weight_map")
+        if not isinstance(weight_map, dict) or not weight_map:
+            raise ValueError(
+                f"`{INDEX}` must have a `weight_map`, key to file name. "
+                f"Received: weight_map={weight_map!r}"
+            )
+        files: dict[str, set[str] | None] = {}
+        for key, name in weight_map.items():
+            # One name, not a path: an index must not reach out of its folder.
+            if not isinstance(name, str) or not re.fullmatch(
+                r"[\w][\w.-]*\.safetensors", name
+            ):
+                raise ValueError(
+                    f"`{INDEX}` must name *.safetensors files of its own folder, and "
+                    f"no path. Received: {key!r} in {name!r}"
+                )
+            if not (self.path / name).is_file():
+                raise FileNotFoundError(
+                    f"`{INDEX}` names a file that is missing. Received: {name!r}"
+                )
+            keys = files.setdefault(name, set())
+            if keys is not None:
+                keys.add(key)
+        return files
+
+
+def read_json(path: Path) -> dict:
+    """The object in a JSON file.
+
+    Raises:
+        FileNotFoundError: where there is none.
+        ValueError: where it is not JSON, or no object.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"`folder` has no {path.name}. Received: folder={str(path.parent)!r}"
+        )
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"`{path.name}` is not JSON: {error or 'nested too deeply'}. "
+            f"Received: {str(path)!r}"
+        ) from error
+    if not isinstance(content, dict):
+        raise ValueError(
+            f"`{path.name}` must hold an object. Received: {type(content).__name__}"
+        )
+    return content
+
+
+def write_folder(
+    path: str | os.PathLike,
+    config: dict,
+    tensors: dict[str, Tensor],
+    max_shard_bytes: int,
+) -> None:
+    """Writes a checkpoint: every file beside its place, then all of them renamed.
+
+    The weights of an older checkpoint in the folder are replaced, and what is left of
+    them removed. A failure before the renaming leaves the folder as it was.
+
+    Args:
+        path: The folder; made where it is missing.
+        config: For `config.json`.
+        tensors: Key to tensor, in the order of the files.
+        max_shard_bytes: Above it the weights are split into several files.
+    """
+    path = Path(path)
+    path.mkdir(parents=True, exist_ok=True)
+    parts = list(shards(tensors, max_shard_bytes))
+    names = [WEIGHTS]
+    texts = {CONFIG: config}
+    if len(parts) > 1:
+        names = [
+            f"model-{number:05d}-of-{len(parts):05d}.safetensors"
+            for number in range(1, len(parts) + 1)
+        ]
+        texts[INDEX] = {
+            "metadata": {"total_size": sum(t.nbytes for t in tensors.values())},
+            "weight_map": {
+                key: name
+                for name, part in zip(names, parts, strict=True)
+                for key in part
+            },
+        }
+    written = [*names, *texts]
+    # Siblings, because a rename is atomic only within one file system.
+    partial = {name: path / f".{name}.{os.getpid()}.partial" for name in written}
+    try:
+        for name, part in zip(names, parts, strict=True):
+            write_tensors(partial[name], part)
+        for name, content in texts.items():
+            text = json.dumps(content, indent=2, sort_keys=True) + "\n"
+            partial[name].write_text(text, encoding="utf-8")
+        for name, file in partial.items():
+            os.replace(file, path / name)
+    finally:
+        for file in partial.values():
+            file.unlink(missing_ok=True)
+    for file in path.iterdir():
+        is_ours = file.name in (WEIGHTS, INDEX) or _SHARD.fullmatch(file.name)
+        if is_ours and file.name not in written:
+            file.unlink()
+
+
+def some(names, most=6):
+    """The first few names, for a message."""
+    names = sorted(names)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

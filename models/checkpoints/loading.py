@@ -1,0 +1,287 @@
+"""From a checkpoint folder to a model of ours.
+
+Everything is checked before the first weight is set: each key of the files is one that
+the model takes, a head's that it does not have, or known to hold nothing learned; and
+each weight of the model comes from a key of the right shape.
+"""
+
+import os
+import re
+import warnings
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+
+from keras_attn.models.checkpoints.families import FAMILIES
+from keras_attn.models.checkpoints.folder import CONFIG, Folder, some
+from keras_attn.models.checkpoints.mapping import Family, Weight, require
+from keras_attn.models.checkpoints.tensors import FLOATS
+
+
+def load_checkpoint(
+    folder: str | os.PathLike, task: str | None = None, **overrides
+) -> keras.Model:
+    """Reads a checkpoint in the Hugging Face layout into a model of ours.
+
+    `config.json` says what is built, `*.safetensors`, in one file or several, what its
+    weights are. Files that can hold code (`pytorch_model.bin`, …) are never opened.
+    Weights are read one at a time, in float32, float16 or bfloat16, and cast to what
+    the model keeps them in.
+
+    Args:
+        folder: With `config.json` and `*.safetensors`.
+        task: What to build: `"encoder"`, `"masked_lm"`, `"pretrainer"`,
+            `"next_sentence"`, `"classifier"`, `"token_classifier"`, `"span_qa"`,
+            `"sentence_encoder"` or `"causal_lm"`, as the family has it. Default: what
+            `architectures` in `config.json` says.
+        **overrides: Arguments of the builders, such as `dropout` or `num_classes`,
+            instead of what `config.json` says. `dropout` goes to the encoder and to
+            its head.
+
+    Returns:
+        A model from `build_bert`, `build_bert_classifier`, … with the weights of the
+        checkpoint. Heads in the files that the task does not have are left out. A
+        head that the files lack is fresh, if `task` asked for it, and a warning names
+        its layers.
+
+    Raises:
+        FileNotFoundError: where the folder, its `config.json` or its weights are not.
+        ValueError: for a model type, class or value of `config.json` that we don't
+            compute; for corrupt files; for a key that is unknown, missing, double or
+            of another shape than `config.json` says; for weights that the model ties
+            and the file does not.
+        TypeError: for an override that the builders don't have.
+
+    Example:
+        ```python
+        encoder = load_checkpoint("all-MiniLM-L6-v2")
+        tagger = load_checkpoint("bert-base", task="token_classifier", num_classes=9)
+        ```
+    """
+    opened = Folder(folder)
+    family = _family_of(opened.config)
+    chosen = _task_of(family, opened.config, task)
+    keys = _full_keys(family, opened)
+    _untie(family, chosen, keys, opened)
+    require(opened.config, {"quantization_config": (None,)})
+    # Variables made in this scope get their first values when it ends. Until then
+    # nothing is allocated, or drawn only to be written over.
+    with keras.StatelessScope():
+        model = family.build(opened.config, chosen, overrides)
+        try:
+            weights = family.weights(model)
+            check_complete(model, weights)
+            fresh = _check_keys(family, keys, weights, may_be_fresh=task is not None)
+            read = [weight for weight in weights if weight.keys[0] not in fresh]
+            _check_tensors(read, keys, opened)
+        except ValueError:
+            for variable in model.variables:
+                variable._initializer = _nothing
+            raise
+        sources = [_Source(weight, keys, opened) for weight in read]
+        for source in sources:
+            source.weight.variable._initializer = source
+    for source in sources:
+        if not source.is_read:
+            # The hook above is Keras' own: where it is not called, there is this way.
+            source.weight.variable.assign(source())
+    if fresh:
+        layers = {
+            weight.variable.path.split("/")[0]
+            for weight in weights
+            if weight.keys[0] in fresh
+        }
+        warnings.warn(
+            f"The checkpoint has no weights for {some(layers)}: freshly initialised, "
+            f"to be trained. Received: task={task!r}, folder={str(folder)!r}",
+            stacklevel=2,
+        )
+    return model
+
+
+class _Source:
+    """A weight in the files, as the initializer of its variable."""
+
+    def __init__(self, weight, keys, opened):
+        self.weight = weight
+        self._keys = keys
+        self._opened = opened
+        self.is_read = False
+
+    def __call__(self, shape=None, dtype=None):
+        arrays = [self._opened.read(self._keys[key]) for key in self.weight.keys]
+        self.is_read = True
+        return keras.ops.convert_to_tensor(self.weight.read(*arrays), dtype=dtype)
+
+
+def _nothing(shape, dtype=None):
+    """The first value of a variable of a model that nobody gets."""
+    return keras.ops.zeros((), dtype=dtype)
+
+
+def check_complete(model: keras.Model, weights: Sequence[Weight]) -> None:
+    """Raises unless `weights` are those of the model, each once.
+
+    Raises:
+        ValueError: naming the variables that are not, or the keys that are double.
+    """
+    mapped = [id(weight.variable) for weight in weights]
+    left = [
+        variable.path for variable in model.weights if id(variable) not in set(mapped)
+    ]
+    if left or len(mapped) != len(set(mapped)):
+        raise ValueError(
+            "The model has weights that a checkpoint of its family has no place for, "
+            f"or has two for. Received: {some(left) or 'a weight twice'}"
+        )
+
+
+def _family_of(config) -> Family:
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise ValueError(
+            f"`model_type` in {CONFIG} must be one of {', '.join(FAMILIES)}. "
+            f"Received: model_type={model_type!r}"
+        )
+    return FAMILIES[model_type]
+
+
+def _task_of(family, config, task) -> str:
+    if task is not None:
+        if task not in family.tasks:
+            raise ValueError(
+                f"`task` must be one of {', '.join(family.tasks)} for "
+                f"model_type={family.model_type!r}. Received: task={task!r}"
+            )
+        return task
+    classes = config.get("architectures")
+    if not isinstance(classes, list) or classes[:1] not in (
+        [name] for name in family.architectures
+    ):
+        raise ValueError(
+            f"`architectures` in {CONFIG} must name one of "
+            f"{', '.join(family.architectures)}; or say by `task` what to build, one "
+            f"of {', '.join(family.tasks)}. Received: architectures={classes!r}"
+        )
+    return family.architectures[classes[0]]
+
+
+def _full_keys(family, opened) -> dict[str, str]:
+    """Full key to the key in the file, of all that may hold what was learned."""
+    keys: dict[str, str] = {}
+    for key in opened.shapes:
+        full = family.full_key(key)
+        if family.is_buffer(full):
+            continue
+        if full in keys:
+            raise ValueError(
+                "Two keys of the checkpoint name the same weight. "
+                f"Received: {keys[full]} and {key}"
+            )
+        keys[full] = key
+    return keys
+
+
+def _untie(family, task, keys, opened) -> None:
+    """Takes the copies of tied weights out of `keys`, once they are seen to be so."""
+    for copies in family.tied.values():
+        for copy, original in copies.items():
+            # A writer keeps one of two tensors that share memory, no matter which.
+            if copy in keys and original not in keys:
+                keys[original] = keys.pop(copy)
+    for copy, original in family.tied.get(task, {}).items():
+        if copy not in keys:
+            continue
+        one, other = keys.pop(copy), keys[original]
+        if opened.shapes[one] != opened.shapes[other] or not np.array_equal(
+            opened.read(one), opened.read(other)
+        ):
+            raise ValueError(
+                f"`{one}` and `{other}` are one weight in our model, and differ in "
+                "this checkpoint, which was trained without tying them; it can be "
+                "read for another `task`. Received: "
+                f"shapes {opened.shapes[one]} and {opened.shapes[other]}"
+            )
+
+
+def _check_keys(family, keys, weights, may_be_fresh) -> set[str]:
+    """The first keys of the weights that stay fresh; raises for any doubt."""
+    wanted = {key for weight in weights for key in weight.keys}
+    unknown = [
+        original
+        for full, original in keys.items()
+        if full not in wanted and not family.is_head(full)
+    ]
+    if unknown:
+        shapes_of_blocks = {re.sub(r"\d+", "#", key) for key in wanted}
+        hint = ""
+        if all(
+            re.sub(r"\d+", "#", family.full_key(key)) in shapes_of_blocks
+            for key in unknown
+        ):
+            hint = f" The files have more blocks than {CONFIG} says."
+        raise ValueError(
+            f"The checkpoint has keys that this model does not know.{hint} "
+            f"Received: {some(unknown)}"
+        )
+    missing = wanted - set(keys)
+    # A layer is fresh as a whole, or it is damaged.
+    by_layer: dict[str, list[Weight]] = {}
+    for weight in weights:
+        by_layer.setdefault(weight.variable.path.split("/")[0], []).append(weight)
+    fresh = set()
+    if may_be_fresh:
+        for layer_weights in by_layer.values():
+            layer_keys = {key for weight in layer_weights for key in weight.keys}
+            if layer_keys <= missing and all(map(family.is_head, layer_keys)):
+                fresh.update(weight.keys[0] for weight in layer_weights)
+                missing -= layer_keys
+    if missing:
+        mend = ""
+        if not may_be_fresh and all(map(family.is_head, missing)):
+            mend = " Say by `task` what to build, and a head that is missing is fresh."
+        raise ValueError(
+            f"The checkpoint lacks keys of this model.{mend} Received: {some(missing)}"
+        )
+    return fresh
+
+
+def _check_tensors(weights, keys, opened) -> None:
+    wrong = []
+    for weight in weights:
+        for key, expected in weight.shapes().items():
+            found, dtype = opened.shapes[keys[key]], opened.dtypes[keys[key]]
+            if found != expected:
+                wrong.append(_contradiction(keys[key], found, expected, opened.config))
+            elif dtype not in FLOATS:
+                raise ValueError(
+                    f"`{keys[key]}` must be of a floating-point dtype, one of "
+                    f"{', '.join(FLOATS)}. Received: dtype={dtype}"
+                )
+    if wrong:
+        raise ValueError(
+            f"The weights contradict {CONFIG} (or the overrides). To give another head "
+            "to a model, load its body by `task` and build the head on that. Received: "
+            + "; ".join(wrong[:4])
+            + (f"; and {len(wrong) - 4} more" if len(wrong) > 4 else "")
+        )
+
+
+def _contradiction(key, found, expected, config):
+    """One key's two shapes, and the fields that the wrong axis may come from."""
+    suspects = []
+    if len(found) == len(expected):
+        sizes = {
+            want for have, want in zip(found, expected, strict=True) if have != want
+        }
+        suspects = [
+            f"{name}={value}"
+            for name, value in config.items()
+            if isinstance(value, int) and not isinstance(value, bool) and value in sizes
+        ]
+        labels = config.get("id2label")
+        if isinstance(labels, dict) and len(labels) in sizes:
+            suspects.append(f"{len(labels)} entries of id2label")
+    said = f" ({', '.join(suspects)})" if suspects else ""
+    return f"{key} is {found}, expected {expected}{said}"

@@ -1,0 +1,295 @@
+"""The small language in which a family says how its weights are named in a file.
+
+A `Weight` ties one variable of ours to the tensors that hold it:
+
+```python
+Weight(("bert.pooler.dense.weight",), layer.kernel, read=np.transpose, write=...)
+dense("bert.pooler.dense", layer)      # that, and the bias
+fused("…attention.self", ("query", "key", "value"), kernel, bias)
+```
+
+Keys are written as a model with a head has them, prefix and all (`bert.pooler.…`). A
+`Family` adds what is around the weights: which classes it reads, how its model is
+built from `config.json`, and which tensors of a file are of no use to us. A module of
+this folder makes one `Family` a model type; `families.py` lists them. No other file
+knows a family.
+
+`read` takes the arrays of `keys`, in order, and gives the variable's; `write` takes the
+variable's array and gives a tuple, one array a key. Both must be made of views
+(transposes, splits, reshapes): the shapes expected in a file are found by writing an
+array of no memory.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import keras
+import numpy as np
+
+from keras_attn.layers.activations import gelu_tanh
+
+# What transformers calls them; of two names the first is written.
+ACTIVATIONS = {
+    "gelu": keras.activations.gelu,
+    "gelu_new": gelu_tanh,
+    "gelu_pytorch_tanh": gelu_tanh,
+    "relu": keras.activations.relu,
+    "silu": keras.activations.silu,
+    "swish": keras.activations.silu,
+    "tanh": keras.activations.tanh,
+}
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One of our variables, and the tensors of a file that make it up.
+
+    Attributes:
+        keys: Of the tensors, with the prefix that a model with a head gives them.
+        variable: Ours.
+        read: The tensors, in the order of `keys`, to the variable's array.
+        write: The variable's array to the tensors.
+    """
+
+    keys: tuple[str, ...]
+    variable: keras.Variable
+    read: Callable[..., np.ndarray] = field(default=lambda array: array)
+    write: Callable[[np.ndarray], Sequence[np.ndarray]] = field(
+        default=lambda array: (array,)
+    )
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Key to the shape that its tensor must have."""
+        # All of its strides are zero, so it takes four bytes at any shape.
+        hollow = np.broadcast_to(np.float32(0), self.variable.shape)
+        parts = self.write(hollow)
+        return {key: part.shape for key, part in zip(self.keys, parts, strict=True)}
+
+
+def same(key: str, variable) -> Weight:
+    """A tensor that is the variable."""
+    return Weight((key,), variable)
+
+
+def transposed(key: str, variable) -> Weight:
+    """A tensor that is the variable transposed, as PyTorch keeps its kernels."""
+    return Weight((key,), variable, np.transpose, lambda array: (array.T,))
+
+
+def linear(name: str, kernel, bias) -> list[Weight]:
+    """PyTorch's `Linear`: the kernel is transposed. `bias` may be None."""
+    weights = [transposed(f"{name}.weight", kernel)]
+    return weights + ([] if bias is None else [same(f"{name}.bias", bias)])
+
+
+def dense(name: str, layer) -> list[Weight]:
+    """A `Dense` layer of ours that is a `Linear` there."""
+    return linear(name, layer.kernel, layer.bias)
+
+
+def conv1d(name: str, kernel, bias) -> list[Weight]:
+    """GPT's `Conv1D`: the kernel is as ours."""
+    return [same(f"{name}.weight", kernel), same(f"{name}.bias", bias)]
+
+
+def norm(name: str, layer) -> list[Weight]:
+    """A layer normalisation."""
+    return [same(f"{name}.weight", layer.gamma), same(f"{name}.bias", layer.beta)]
+
+
+def fused(name: str, parts: Sequence[str], kernel, bias) -> list[Weight]:
+    """Several `Linear` of one width that are side by side in one kernel of ours."""
+    count = len(parts)
+    return [
+        Weight(
+            tuple(f"{name}.{part}.weight" for part in parts),
+            kernel,
+            lambda *arrays: np.concatenate([array.T for array in arrays], axis=1),
+            lambda array: [part.T for part in np.split(array, count, axis=1)],
+        ),
+        Weight(
+            tuple(f"{name}.{part}.bias" for part in parts),
+            bias,
+            lambda *arrays: np.concatenate(arrays),
+            lambda array: np.split(array, count),
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Everything that reading and writing one model type takes.
+
+    Attributes:
+        model_type: As in `config.json`.
+        architectures: Class in `config.json` to the task it is read as.
+        saved_as: Task to the class it is written as.
+        tasks: Every task that `build` takes.
+        bare: The class whose keys have no prefix.
+        prefix: Of the keys that are the body's; it may be missing in a file.
+        heads: How the full keys of heads begin (and of what only some heads have,
+            such as the pooler). A file may have them where a model does not.
+        build: `(config, task, overrides) -> model`.
+        task_of: The task of one of this family's models; None for any other model.
+        config: What `config.json` says of a model, but for `architectures`.
+        weights: Every weight of a model.
+        buffers: Patterns of whole keys that hold nothing learned.
+        tied: Task to the tensors that repeat another: `{copy: original}`.
+        renames: Patterns in the keys of old files, and what they became.
+    """
+
+    model_type: str
+    architectures: Mapping[str, str]
+    saved_as: Mapping[str, str]
+    tasks: tuple[str, ...]
+    bare: str
+    prefix: str
+    heads: tuple[str, ...]
+    build: Callable[[dict, str, dict], keras.Model]
+    task_of: Callable[[keras.Model], str | None]
+    config: Callable[[keras.Model], dict]
+    weights: Callable[[keras.Model], list[Weight]]
+    buffers: tuple[str, ...] = ()
+    tied: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    renames: tuple[tuple[str, str], ...] = ()
+
+    def is_head(self, key: str) -> bool:
+        """Whether a full key belongs to a head."""
+        return key.startswith(self.heads)
+
+    def full_key(self, key: str) -> str:
+        """The key with its prefix and under its present name."""
+        for pattern, present in self.renames:
+            key = re.sub(pattern, present, key)
+        if key.startswith(self.prefix) or self.is_head(key):
+            return key
+        return self.prefix + key
+
+    def is_buffer(self, key: str) -> bool:
+        """Whether a full key holds nothing learned."""
+        return any(re.fullmatch(pattern, key) for pattern in self.buffers)
+
+
+def get_size(config: dict, name: str, default: int) -> int:
+    """A whole number above zero of `config.json`; absent, transformers' default.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    value = config.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(
+            f"`{name}` in config.json must be a whole number above zero. "
+            f"Received: {name}={value!r}"
+        )
+    return value
+
+
+def get_number(config: dict, name: str, default: float) -> float:
+    """A number of at least zero of `config.json`; absent, transformers' default.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    value = config.get(name, default)
+    # `not >=` also catches NaN, which JSON as Python reads it may hold.
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not value >= 0:
+        raise ValueError(
+            f"`{name}` in config.json must be a number of at least 0. "
+            f"Received: {name}={value!r}"
+        )
+    return float(value)
+
+
+def get_choice(config: dict, name: str, choices: Mapping, default):
+    """`choices` at what `config.json` says; absent, at transformers' default.
+
+    Raises:
+        ValueError: for what is not among the choices.
+    """
+    value = config.get(name, default)
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(
+            f"`{name}` in config.json must be one of {', '.join(choices)}. "
+            f"Received: {name}={value!r}"
+        )
+    return choices[value]
+
+
+def activation_name(function, names: Mapping = ACTIVATIONS) -> str:
+    """What transformers calls an activation.
+
+    Raises:
+        ValueError: for one that it has no name for.
+    """
+    for name, known in names.items():
+        if known is function:
+            return name
+    raise ValueError(
+        "`activation` must be one that transformers has a name for: "
+        f"{', '.join(names)}. Received: activation={function!r}"
+    )
+
+
+def require(config: dict, supported: Mapping[str, tuple]) -> None:
+    """Refuses a `config.json` that asks for what our model does not compute.
+
+    Args:
+        config: What it says.
+        supported: Field to the values that we compute, the first of them the default.
+
+    Raises:
+        ValueError: naming the field.
+    """
+    for name, values in supported.items():
+        value = config.get(name, values[0])
+        if not any(value is each or value == each for each in values):
+            listed = " or ".join(repr(each) for each in values)
+            raise ValueError(
+                f"`{name}` in config.json is supported as {listed} alone. "
+                f"Received: {name}={value!r}"
+            )
+
+
+def get_num_labels(config: dict) -> int:
+    """Classes of a head: `id2label`, or `num_labels`, or 2."""
+    labels = config.get("id2label")
+    if isinstance(labels, dict) and labels:
+        return len(labels)
+    return get_size(config, "num_labels", 2)
+
+
+def call_builders(builders: Sequence, arguments: Sequence[dict], overrides: dict):
+    """Builds an encoder, and its head on it.
+
+    Args:
+        builders: The encoder's, then perhaps the head's, which takes an encoder first.
+        arguments: What the checkpoint says, for each.
+        overrides: What the caller says. It goes to every builder that has such an
+            argument, but `name` to the last alone.
+
+    Returns:
+        The last one's model.
+
+    Raises:
+        TypeError: for an override that none of them has.
+    """
+    accepted = [inspect.signature(builder).parameters for builder in builders]
+    for name, value in overrides.items():
+        if not any(name in names for names in accepted):
+            listed = " or ".join(f"`{builder.__name__}`" for builder in builders)
+            raise TypeError(
+                f"`{name}` is no argument of {listed}. Received: {name}={value!r}"
+            )
+    model: tuple = ()
+    for builder, names, given in zip(builders, accepted, arguments, strict=True):
+        chosen = {
+            name: value
+            for name, value in overrides.items()
+            if name in names and (name != "name" or builder is builders[-1])
+        }
+        model = (builder(*model, **{**given, **chosen}),)
+    return model[0]

@@ -1,0 +1,158 @@
+"""One safetensors file: read tensor by tensor, written tensor by tensor.
+
+Reading is the `safetensors` library's, which checks the header against the length of
+the file before anything is believed. Its writer wants every tensor in memory at once;
+ours asks for them one after the other.
+"""
+
+import json
+import os
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+DTYPES = {
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "I64": np.dtype("<i8"),
+    "I32": np.dtype("<i4"),
+    "I16": np.dtype("<i2"),
+    "I8": np.dtype("i1"),
+    "U8": np.dtype("u1"),
+    "BOOL": np.dtype("?"),
+}
+FLOATS = ("F64", "F32", "F16", "BF16")
+# What `save_checkpoint(dtype=)` offers, and how the format calls it.
+SAVED_AS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+
+
+class TensorFile:
+    """A safetensors file, open for reading.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        shapes: Key to shape, of every tensor in the file.
+        dtypes: Key to the format's name of its dtype, such as `"F32"`.
+
+    Raises:
+        ValueError: where the file is truncated, corrupt or no safetensors file.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = Path(path)
+        try:
+            # Not mapped into memory: pages of a mapped file count as ours once read.
+            self._file = safe_open(str(path), framework="np", backend="pread")
+        except SafetensorError as error:
+            raise ValueError(
+                f"`{self.path.name}` is truncated, corrupt or no safetensors file: "
+                f"{error}. Fetch it again. Received: path={str(path)!r}, "
+                f"{self.path.stat().st_size} bytes"
+            ) from error
+        slices = {key: self._file.get_slice(key) for key in self._file.keys()}
+        self.shapes = {key: tuple(each.get_shape()) for key, each in slices.items()}
+        self.dtypes = {key: each.get_dtype() for key, each in slices.items()}
+
+    def read(self, key: str) -> np.ndarray:
+        """The tensor of that key, in the dtype it has in the file.
+
+        Raises:
+            ValueError: for a dtype that NumPy can't hold, such as 8-bit floats.
+        """
+        dtype = self.dtypes[key]
+        if dtype not in DTYPES:
+            raise ValueError(
+                f"`{key}` has a dtype that is not read here; convert it to one of "
+                f"{', '.join(DTYPES)}. Received: dtype={dtype} in {self.path.name}"
+            )
+        return self._file.get_tensor(key)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor to write, made only when its turn comes.
+
+    Attributes:
+        shape: Of the array.
+        dtype: `"F32"`, … as in `DTYPES`.
+        make: Gives the array, of that shape, in any dtype of floats.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    make: Callable[[], np.ndarray]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes in the file."""
+        return int(np.prod(self.shape, dtype=np.int64)) * DTYPES[self.dtype].itemsize
+
+
+def write_tensors(path: str | os.PathLike, tensors: dict[str, Tensor]) -> None:
+    """Writes a safetensors file, holding one tensor at a time.
+
+    Args:
+        path: Where it goes. What is there is written over: write beside and rename.
+        tensors: Key to tensor, in the order of the file.
+
+    Raises:
+        ValueError: for a number that is finite, but not in the dtype it is saved in.
+    """
+    header: dict[str, dict] = {"__metadata__": {"format": "pt"}}
+    start = 0
+    for key, tensor in tensors.items():
+        end = start + tensor.nbytes
+        header[key] = {
+            "dtype": tensor.dtype,
+            "shape": list(tensor.shape),
+            "data_offsets": [start, end],
+        }
+        start = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # The format aligns the data to 8 bytes.
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for key, tensor in tensors.items():
+            array = _cast(key, tensor.make(), tensor)
+            # As bytes: the buffer protocol does not know bfloat16.
+            file.write(array.reshape(-1).view("u1").data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _cast(key, array, tensor):
+    dtype = DTYPES[tensor.dtype]
+    if array.dtype == dtype:
+        return np.ascontiguousarray(array)
+    with np.errstate(over="ignore"):
+        cast = np.ascontiguousarray(array, dtype=dtype)
+    lost = np.isfinite(array) & ~np.isfinite(cast)
+    if lost.any():
+        raise ValueError(
+            f"`{key}` does not fit into {dtype.name}; save it as float32 or bfloat16. "
+            f"Received: a value of {float(array[lost][0]):g}"
+        )
+    return cast
+
+
+def shards(tensors: dict[str, Tensor], max_bytes: int) -> Iterable[dict[str, Tensor]]:
+    """Parts of `tensors`, in order, each at most `max_bytes` or a single tensor."""
+    shard: dict[str, Tensor] = {}
+    taken = 0
+    for key, tensor in tensors.items():
+        if shard and taken + tensor.nbytes > max_bytes:
+            yield shard
+            shard, taken = {}, 0
+        shard[key] = tensor
+        taken += tensor.nbytes
+    if shard:
+        yield shard

@@ -1,0 +1,256 @@
+"""XLNet checkpoints.
+
+Kernels of the attention have an axis for the heads and one for their units in a file,
+and one axis for both here. Old names of fields, such as `n_token`, are not read.
+"""
+
+import numpy as np
+
+from keras_attn.layers.xlnet_block import XLNetBlock
+from keras_attn.models import xlnet as builders
+from keras_attn.models.checkpoints.bert import ACTIVATIONS, activation_name
+from keras_attn.models.checkpoints.mapping import (
+    Family,
+    Weight,
+    call_builders,
+    dense,
+    get_choice,
+    get_num_labels,
+    get_number,
+    get_size,
+    norm,
+    require,
+    same,
+)
+
+# What our encoder computes; anything else would give other outputs, silently.
+_SUPPORTED = {
+    "attn_type": ("bi",),
+    "bi_data": (False,),
+    "untie_r": (True,),
+    "tie_word_embeddings": (True,),
+}
+_SUPPORTED_SUMMARY = {
+    "summary_type": ("last",),
+    "summary_use_proj": (True,),
+    "summary_activation": ("tanh",),
+}
+_HEADS = {
+    "permutation_lm": builders.build_xlnet_permutation_lm,
+    "masked_lm": builders.build_xlnet_permutation_lm,
+    "next_sentence": builders.build_xlnet_next_sentence,
+    "classifier": builders.build_xlnet_classifier,
+    "token_classifier": builders.build_xlnet_token_classifier,
+    "span_qa": builders.build_xlnet_span_qa,
+    "sentence_encoder": builders.build_xlnet_sentence_encoder,
+}
+_CLASSES = {
+    "XLNetModel": "encoder",
+    "XLNetLMHeadModel": "permutation_lm",
+    "XLNetForSequenceClassification": "classifier",
+    "XLNetForTokenClassification": "token_classifier",
+    "XLNetForQuestionAnsweringSimple": "span_qa",
+}
+
+
+def _encoder_arguments(config):
+    require(config, _SUPPORTED)
+    width, num_heads = get_size(config, "d_model", 1024), get_size(config, "n_head", 16)
+    require(config, {"d_head": (width // num_heads, None)})
+    clamp = config.get("clamp_len", -1)
+    dropout = get_number(config, "dropout", 0.1)
+    return {
+        "vocabulary_size": get_size(config, "vocab_size", 32_000),
+        "num_layers": get_size(config, "n_layer", 24),
+        "hidden_dim": width,
+        "num_heads": num_heads,
+        "mlp_dim": get_size(config, "d_inner", 4096),
+        "max_distance": None if clamp in (-1, 0) else get_size(config, "clamp_len", -1),
+        "activation": get_choice(config, "ff_activation", ACTIVATIONS, "gelu"),
+        "layer_norm_epsilon": get_number(config, "layer_norm_eps", 1e-12),
+        "dropout": dropout,
+        "attention_dropout": dropout,
+    }
+
+
+def _head_arguments(config, task):
+    if task == "masked_lm":
+        return {"two_stream": False}
+    if task == "token_classifier":
+        return {"num_classes": get_num_labels(config)}
+    if task != "classifier":
+        return {}
+    require(config, _SUPPORTED_SUMMARY)
+    return {
+        "num_classes": get_num_labels(config),
+        "dropout": get_number(config, "summary_last_dropout", 0.1),
+    }
+
+
+def _build(config, task, overrides):
+    chosen, arguments = [builders.build_xlnet], [_encoder_arguments(config)]
+    if task != "encoder":
+        chosen.append(_HEADS[task])
+        arguments.append(_head_arguments(config, task))
+    return call_builders(chosen, arguments, overrides)
+
+
+def _task_of(model) -> str | None:
+    names = {layer.name for layer in getattr(model, "layers", ())}
+    if "block_0" not in names or not isinstance(model.get_layer("block_0"), XLNetBlock):
+        return None
+    if "masked_lm_logits" in names:
+        return "permutation_lm" if "target_mapping" in model.input else "masked_lm"
+    for task, layer in (
+        ("next_sentence", "next_sentence"),
+        ("span_qa", "span"),
+        ("sentence_encoder", "sentence_pooling"),
+    ):
+        if layer in names:
+            return task
+    if "classifier" in names:
+        return "classifier" if len(model.output.shape) == 2 else "token_classifier"
+    is_encoder = isinstance(model.output, dict) and "sequence_output" in model.output
+    return "encoder" if is_encoder else None
+
+
+def _config(model) -> dict:
+    part = model.get_layer
+    names = {layer.name for layer in model.layers}
+    block, tokens = part("block_0"), part("token_embedding")
+    config = {
+        "vocab_size": tokens.input_dim,
+        "d_model": tokens.output_dim,
+        "d_head": block.attention.key_dim,
+        "n_layer": len(_blocks(model)),
+        "n_head": block.num_heads,
+        "d_inner": block.mlp_dim,
+        "ff_activation": activation_name(block.activation),
+        "layer_norm_eps": block.layer_norm_epsilon,
+        "dropout": part("embeddings_dropout").rate,
+        "clamp_len": part("relative_positions").max_distance or -1,
+        "mem_len": None,
+        "attn_type": "bi",
+        "bi_data": False,
+    }
+    if "segment_memory" in names:
+        config["mem_len"] = part("segment_memory").memory_length
+    if _task_of(model) in ("classifier", "token_classifier"):
+        count = part("classifier").units
+        config["id2label"] = {str(index): f"LABEL_{index}" for index in range(count)}
+        config["label2id"] = {f"LABEL_{index}": index for index in range(count)}
+        config["summary_last_dropout"] = part("classifier_dropout").rate
+    return config
+
+
+def _blocks(model):
+    return [layer for layer in model.layers if isinstance(layer, XLNetBlock)]
+
+
+def _attention(name, layer) -> list[Weight]:
+    heads = (layer.num_heads, layer.key_dim)
+    biases = {
+        "r_w_bias": layer.content_bias,
+        "r_r_bias": layer.position_bias,
+        "r_s_bias": layer.segment_bias,
+        "seg_embed": layer.segment_embedding,
+    }
+    kernels = {
+        "q": layer.query_kernel,
+        "k": layer.key_kernel,
+        "v": layer.value_kernel,
+        "r": layer.position_kernel,
+    }
+    weights = [same(f"{name}.{key}", variable) for key, variable in biases.items()]
+    for key, variable in kernels.items():
+        weights.append(
+            Weight(
+                (f"{name}.{key}",),
+                variable,
+                lambda array: array.reshape(len(array), -1),
+                lambda array: (array.reshape(-1, *heads),),
+            )
+        )
+    weights.append(
+        Weight(
+            (f"{name}.o",),
+            layer.output_kernel,
+            lambda array: array.reshape(len(array), -1).T,
+            lambda array: (array.T.reshape(-1, *heads),),
+        )
+    )
+    return weights
+
+
+def _weights(model) -> list[Weight]:
+    part, prefix = model.get_layer, "transformer."
+    weights = [
+        same(f"{prefix}word_embedding.weight", part("token_embedding").embeddings),
+        Weight(
+            (f"{prefix}mask_emb",),
+            part("target_embedding").embeddings,
+            lambda array: array[0],
+            lambda array: (array[np.newaxis],),
+        ),
+    ]
+    for index in range(len(_blocks(model))):
+        block, name = part(f"block_{index}"), f"{prefix}layer.{index}"
+        weights += [
+            *_attention(f"{name}.rel_attn", block.attention),
+            *norm(f"{name}.rel_attn.layer_norm", block.attention_norm),
+            *dense(f"{name}.ff.layer_1", block.feed_forward.expand),
+            *dense(f"{name}.ff.layer_2", block.feed_forward.contract),
+            *norm(f"{name}.ff.layer_norm", block.feed_forward_norm),
+        ]
+    return weights + _head_weights(model)
+
+
+def _head_weights(model) -> list[Weight]:
+    names = {layer.name for layer in model.layers}
+    part, weights = model.get_layer, []
+    if "masked_lm_logits" in names:
+        weights.append(same("lm_loss.bias", part("masked_lm_logits").bias))
+    has_hidden = "classifier_hidden" in names
+    for layer, key in {
+        # No class of transformers has it: always fresh, and never saved.
+        "next_sentence": "seq_relationship",
+        "classifier_hidden": "sequence_summary.summary",
+        "classifier": "logits_proj" if has_hidden else "classifier",
+        "span": "qa_outputs",
+    }.items():
+        if layer in names:
+            weights += dense(key, part(layer))
+    return weights
+
+
+_TIES = {"lm_loss.weight": "transformer.word_embedding.weight"}
+
+XLNET = Family(
+    model_type="xlnet",
+    architectures=_CLASSES,
+    saved_as={
+        **{task: name for name, task in _CLASSES.items()},
+        "masked_lm": "XLNetLMHeadModel",
+        "sentence_encoder": "XLNetModel",
+    },
+    tasks=("encoder", *_HEADS),
+    bare="XLNetModel",
+    prefix="transformer.",
+    heads=(
+        "lm_loss.",
+        "sequence_summary.",
+        "logits_proj.",
+        "classifier.",
+        "qa_outputs.",
+        "seq_relationship.",
+        # Of the beam-searching question answerer, which we don't build.
+        "start_logits.",
+        "end_logits.",
+        "answer_class.",
+    ),
+    build=_build,
+    task_of=_task_of,
+    config=_config,
+    weights=_weights,
+    tied={"permutation_lm": _TIES, "masked_lm": _TIES},
+)

@@ -1,0 +1,99 @@
+"""BERT and RoBERTa as transformers does them: tiny checkpoints, and what comes out.
+
+`python tests/parity/bert_references.py` writes a folder a case to `checkpoints/`; a few
+seconds. In `expected.npz` are our inputs, `input_*`, and theirs outputs, `output_*`.
+"""
+
+import numpy as np
+import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
+import transformers  # pyright: ignore[reportMissingImports]
+from hugging_face import PADDING, B, T, make_model, run, write
+
+V, SEGMENTS, CLASSES = 29, 3, 5
+SIZES = {
+    "vocab_size": V,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 17,
+}
+ROBERTA_PADDING = 1
+# Case to the class, its own configuration, and what `save_pretrained` is told.
+CASES = {
+    "encoder": ("Model", {}, {}),
+    "encoder_tanh_gelu": ("Model", {"hidden_act": "gelu_new"}, {}),
+    "encoder_sharded": ("Model", {}, {"max_shard_size": 3000}),
+    "encoder_float16": ("Model", {}, {}),
+    "encoder_bfloat16": ("Model", {}, {}),
+    "masked_lm": ("ForMaskedLM", {}, {}),
+    "pretrainer": ("ForPreTraining", {}, {}),
+    "next_sentence": ("ForNextSentencePrediction", {}, {}),
+    "classifier": ("ForSequenceClassification", {"num_labels": CLASSES}, {}),
+    "token_classifier": ("ForTokenClassification", {"num_labels": CLASSES}, {}),
+    "span_qa": ("ForQuestionAnswering", {}, {}),
+}
+ROBERTA_CASES = (
+    "encoder",
+    "masked_lm",
+    "classifier",
+    "token_classifier",
+    "span_qa",
+)
+OUTPUTS = {
+    "last_hidden_state": "sequence_output",
+    "pooler_output": "pooled_output",
+    "prediction_logits": "masked_lm",
+    "seq_relationship_logits": "next_sentence",
+}
+
+
+def make_cases():
+    """Name of every case to its model, its arrays and arguments of `write`."""
+    cases = {f"bert_{name}": _bert(name) for name in CASES}
+    cases.update({f"roberta_{name}": _roberta(name) for name in ROBERTA_CASES})
+    return cases
+
+
+def _bert(case):
+    name, own, options = CASES[case]
+    config = transformers.BertConfig(type_vocab_size=SEGMENTS, **SIZES, **own)
+    model = make_model(f"Bert{name}", config)
+    rng = np.random.default_rng(5)
+    token_ids = rng.integers(0, V, (B, T)).astype("int32")
+    segment_ids = np.sort(rng.integers(0, SEGMENTS, (B, T)), 1).astype("int32")
+    saved = model
+    for dtype in ("float16", "bfloat16"):
+        if case.endswith(f"_{dtype}"):
+            # Rounded as they are saved, and run in float32 by both.
+            model = model.to(getattr(torch, dtype)).float()
+            saved = transformers.BertModel(config).to(getattr(torch, dtype))
+            saved.load_state_dict(model.state_dict())
+    found = run(model, PADDING, input_ids=token_ids, token_type_ids=segment_ids)
+    return saved, _arrays(token_ids, found, segment_ids=segment_ids), options
+
+
+def _roberta(case):
+    name, own, options = CASES[case]
+    config = transformers.RobertaConfig(
+        type_vocab_size=1, pad_token_id=ROBERTA_PADDING, **SIZES, **own
+    )
+    model = make_model(f"Roberta{name}", config)
+    rng = np.random.default_rng(7)
+    # Theirs counts positions by the id of the padding, ours by the mask.
+    token_ids = rng.integers(ROBERTA_PADDING + 1, V, (B, T)).astype("int32")
+    token_ids[~PADDING] = ROBERTA_PADDING
+    found = run(model, PADDING, input_ids=token_ids)
+    return model, _arrays(token_ids, found), options
+
+
+def _arrays(token_ids, found, **inputs):
+    inputs = {"token_ids": token_ids, "padding_mask": PADDING, **inputs}
+    return {
+        **{f"input_{name}": array for name, array in inputs.items()},
+        **{f"output_{OUTPUTS.get(key, key)}": array for key, array in found.items()},
+    }
+
+
+if __name__ == "__main__":
+    write(make_cases())

@@ -1,0 +1,54 @@
+"""OpenAI GPT and GPT-2 as transformers does them: tiny checkpoints, and what comes out.
+
+`python tests/parity/gpt_references.py` writes a folder a case to `checkpoints/`; a few
+seconds. In `expected.npz` are our inputs, `input_*`, and their outputs, `output_*`.
+
+Ours numbers the real tokens alone; theirs is told these positions.
+"""
+
+import numpy as np
+import transformers  # pyright: ignore[reportMissingImports]  The extra `parity`.
+from hugging_face import PADDING, B, T, make_model, run, write
+
+V, CLASSES = 29, 5
+PAD = 3
+SIZES = {"vocab_size": V, "n_positions": 17, "n_embd": 12, "n_layer": 2, "n_head": 3}
+# Case to the class, and its own configuration.
+CASES = {
+    "gpt_body": ("OpenAIGPTModel", {}),
+    "gpt_causal_lm": ("OpenAIGPTLMHeadModel", {}),
+    "gpt_classifier": ("OpenAIGPTForSequenceClassification", {"num_labels": CLASSES}),
+    "gpt2_causal_lm": ("GPT2LMHeadModel", {}),
+    "gpt2_inner": ("GPT2LMHeadModel", {"n_inner": 23, "activation_function": "relu"}),
+    "gpt2_body": ("GPT2Model", {}),
+    "gpt2_classifier": ("GPT2ForSequenceClassification", {"num_labels": CLASSES}),
+    "gpt2_token_classifier": ("GPT2ForTokenClassification", {"num_labels": CLASSES}),
+}
+
+
+def make_cases():
+    """Name of every case to its model, its arrays and arguments of `write`."""
+    return {name: _case(*case) for name, case in CASES.items()}
+
+
+def _case(name, own):
+    kind = "GPT2Config" if name.startswith("GPT2") else "OpenAIGPTConfig"
+    config = getattr(transformers, kind)(pad_token_id=PAD, **SIZES, **own)
+    model = make_model(name, config)
+    rng = np.random.default_rng(13)
+    token_ids = rng.integers(PAD + 1, V, (B, T)).astype("int32")
+    # Theirs finds the last token of a text by the id of the padding.
+    token_ids[~PADDING] = PAD
+    positions = np.maximum(np.cumsum(PADDING, 1) - 1, 0)
+    found = run(model, PADDING, input_ids=token_ids, position_ids=positions)
+    names = {"last_hidden_state": "sequence_output"}
+    arrays = {
+        "input_token_ids": token_ids,
+        "input_padding_mask": PADDING,
+        **{f"output_{names.get(key, key)}": array for key, array in found.items()},
+    }
+    return model, arrays, {}
+
+
+if __name__ == "__main__":
+    write(make_cases())

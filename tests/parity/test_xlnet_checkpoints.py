@@ -1,0 +1,243 @@
+"""XLNet against transformers, from tiny checkpoints: read, run, written and shipped.
+
+The folders are written by `xlnet_references.py`.
+"""
+
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from layer_contract import flat
+from safetensors.numpy import load_file
+
+from keras_attn.models import xlnet
+from keras_attn.models.checkpoints import families, load_checkpoint, save_checkpoint
+from keras_attn.models.checkpoints.xlnet import XLNET
+
+CHECKPOINTS = Path(__file__).parent / "checkpoints"
+CASES = sorted(folder.name for folder in CHECKPOINTS.glob("xlnet_*"))
+TOLERANCE = 1e-5
+HEADS = {
+    "permutation_lm": (xlnet.build_xlnet_permutation_lm, {}),
+    "masked_lm": (xlnet.build_xlnet_permutation_lm, {"two_stream": False}),
+    "next_sentence": (xlnet.build_xlnet_next_sentence, {}),
+    "classifier": (xlnet.build_xlnet_classifier, {"num_classes": 3}),
+    "token_classifier": (xlnet.build_xlnet_token_classifier, {"num_classes": 3}),
+    "span_qa": (xlnet.build_xlnet_span_qa, {}),
+    "sentence_encoder": (xlnet.build_xlnet_sentence_encoder, {}),
+}
+
+
+def close(actual, expected, atol=TOLERANCE):
+    assert len(flat(actual)) == len(flat(expected))
+    for one, other in zip(flat(actual), flat(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=atol)
+
+
+@pytest.fixture(autouse=True)
+def _family(monkeypatch):
+    monkeypatch.setitem(families.FAMILIES, "xlnet", XLNET)
+
+
+def arrays_of(case):
+    with np.load(CHECKPOINTS / case / "expected.npz") as file:
+        return dict(file)
+
+
+def inputs_of(arrays, prefix="input_"):
+    names = ["token_ids", "padding_mask", "segment_ids"]
+    names += ["permutation_mask", "target_mapping"] * (prefix == "input_")
+    return {k: arrays[prefix + k] for k in names if prefix + k in arrays}
+
+
+@pytest.mark.parametrize("case", ["xlnet_encoder", "xlnet_clamped"])
+def test_encoder_agrees_with_transformers(case):
+    arrays = arrays_of(case)
+    inputs, real = inputs_of(arrays), arrays["input_padding_mask"]
+    got = load_checkpoint(CHECKPOINTS / case)(inputs)
+    sequence = flat(got["sequence_output"])[0]
+    close(sequence[real], arrays["output_sequence"][real])
+    last = [np.flatnonzero(row)[-1] for row in real]
+    close(got["pooled_output"], sequence[np.arange(len(last)), last], atol=0)
+
+    # The same with an empty memory, and the next segment with what that gave. Theirs
+    # remembers padding as well, which ours computes otherwise: rows without it there.
+    rows = real[:, -5:].all(1)
+    assert rows.sum() == 2
+    model = load_checkpoint(CHECKPOINTS / case, memory_length=5)
+    width = sequence.shape[-1]
+    memory = np.zeros((len(real), 0, width), "float32")
+    first = model({**inputs, "memory_0": memory, "memory_1": memory})
+    close(first["sequence_output"], sequence)
+    later = inputs_of(arrays, "input_later_")
+    memory = {f"memory_{i}": flat(first[f"memory_{i}"])[0] for i in range(2)}
+    second = model({**later, **memory})
+    real = later["padding_mask"] & rows[:, None]
+    sequence = flat(second["sequence_output"])[0]
+    close(sequence[real], arrays["output_later_sequence"][real])
+    for i in range(2):
+        close(memory[f"memory_{i}"][rows], arrays[f"output_memory_{i}"][rows])
+        # Of this one all is compared that stood in the first segment, and what is real.
+        theirs, ours = arrays[f"output_later_memory_{i}"], second[f"memory_{i}"]
+        kept = np.concatenate([np.ones((len(real), 2), bool), later["padding_mask"]], 1)
+        kept &= rows[:, None]
+        close(flat(ours)[0][kept], theirs[kept])
+
+
+def test_language_model_agrees_with_transformers():
+    arrays, folder = arrays_of("xlnet_lm"), CHECKPOINTS / "xlnet_lm"
+    inputs = inputs_of(arrays)
+    model = load_checkpoint(folder)
+    close(model(inputs), arrays["output_logits"])
+    content = load_checkpoint(folder, task="masked_lm")(
+        {k: inputs[k] for k in ("token_ids", "padding_mask", "segment_ids")}
+    )
+    real = inputs["padding_mask"]
+    close(flat(content)[0][real], arrays["output_content_logits"][real])
+    model = load_checkpoint(folder, memory_length=5)
+    memory = {f"memory_{i}": arrays[f"output_memory_{i}"] for i in range(2)}
+    close(model({**inputs, **memory}), arrays["output_logits_behind_memory"])
+
+
+def test_classifier_agrees_with_transformers():
+    arrays = arrays_of("xlnet_classifier")
+    model = load_checkpoint(CHECKPOINTS / "xlnet_classifier")
+    inputs, real = inputs_of(arrays), arrays["input_padding_mask"]
+    got = flat(model(inputs))[0]
+    # Theirs takes the last place, which is no token where padding is on the right.
+    ends = real[:, -1]
+    assert ends.sum() == 3
+    close(got[ends], arrays["output_logits"][ends])
+    # Ours gives what the same tokens give with their padding on the left.
+    moved = {k: x.copy() for k, x in inputs.items()}
+    for row in np.flatnonzero(~ends):
+        shift = len(real[row]) - 1 - np.flatnonzero(real[row])[-1]
+        assert shift > 0
+        for x in moved.values():
+            x[row] = np.roll(x[row], shift)
+    close(model(moved), got)
+
+
+def test_other_heads_agree_with_transformers():
+    arrays = arrays_of("xlnet_token_classifier")
+    got = load_checkpoint(CHECKPOINTS / "xlnet_token_classifier")(inputs_of(arrays))
+    real = arrays["input_padding_mask"]
+    close(flat(got)[0][real], arrays["output_logits"][real])
+    arrays = arrays_of("xlnet_span_qa")
+    got = load_checkpoint(CHECKPOINTS / "xlnet_span_qa")(inputs_of(arrays))
+    assert set(got) == {"start_logits", "end_logits"}
+    for name, logits in got.items():
+        close(flat(logits)[0][real], arrays[f"output_{name}"][real])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_checkpoints_are_written_as_transformers_does(case, tmp_path):
+    save_checkpoint(load_checkpoint(CHECKPOINTS / case), tmp_path)
+    theirs = load_file(CHECKPOINTS / case / "model.safetensors")
+    ours = load_file(tmp_path / "model.safetensors")
+    assert set(ours) == set(theirs)
+    for key, array in theirs.items():
+        np.testing.assert_array_equal(ours[key], array, err_msg=key)
+    config = json.loads((CHECKPOINTS / case / "config.json").read_text())
+    for key, value in json.loads((tmp_path / "config.json").read_text()).items():
+        assert value == config[key] or (key, value) == ("mem_len", None), key
+
+
+@pytest.mark.parametrize("task", HEADS)
+def test_every_task_is_known_again(task, tmp_path):
+    encoder = load_checkpoint(CHECKPOINTS / "xlnet_encoder")
+    builder, arguments = HEADS[task]
+    model = builder(encoder, **arguments)
+    assert XLNET.task_of(model) == task
+    if task == "next_sentence":
+        with pytest.raises(ValueError, match="no counterpart.*next_sentence"):
+            save_checkpoint(model, tmp_path)
+        return
+    inputs = inputs_of(arrays_of("xlnet_lm"))
+    inputs = {name: inputs[name] for name in model.input}
+    save_checkpoint(model, tmp_path)
+    loaded = load_checkpoint(tmp_path, task=task)
+    close(loaded(inputs), model(inputs), atol=0)
+
+
+def test_what_is_no_xlnet_is_not_taken_for_one():
+    assert XLNET.task_of(keras.Sequential([keras.Input((3,))])) is None
+    encoder = load_checkpoint(CHECKPOINTS / "xlnet_encoder", memory_length=7)
+    assert XLNET.task_of(encoder) == "encoder"
+    block = encoder.get_layer("block_1").output
+    assert XLNET.task_of(keras.Model(encoder.input, block)) is None
+    assert XLNET.config(encoder)["mem_len"] == 7
+
+
+def test_a_new_head_is_fresh_and_says_so():
+    with pytest.warns(UserWarning, match="no weights for next_sentence"):
+        load_checkpoint(CHECKPOINTS / "xlnet_encoder", task="next_sentence")
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("attn_type", "uni"),
+        ("bi_data", True),
+        ("untie_r", False),
+        ("tie_word_embeddings", False),
+        ("d_head", 5),
+        ("clamp_len", -3),
+        ("summary_type", "mean"),
+        ("summary_use_proj", False),
+        ("summary_activation", "relu"),
+        ("ff_activation", "celu"),
+    ],
+)
+def test_a_config_that_is_not_ours_is_refused(field, value, tmp_path):
+    folder = CHECKPOINTS / "xlnet_classifier"
+    config = json.loads((folder / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, field: value}))
+    (tmp_path / "model.safetensors").write_bytes(
+        (folder / "model.safetensors").read_bytes()
+    )
+    with pytest.raises(ValueError, match=f"`{field}` in config.json .*{field}="):
+        load_checkpoint(tmp_path)
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="exporters need TensorFlow"
+)
+@pytest.mark.parametrize("suffix", ["", ".tflite", ".onnx"])
+@pytest.mark.parametrize("case", ["xlnet_classifier", "xlnet_lm"])
+def test_ships(case, suffix, tmp_path):
+    from keras_attn.export import export, load_runner
+
+    model, inputs = load_checkpoint(CHECKPOINTS / case), inputs_of(arrays_of(case))
+    path = tmp_path / f"model{suffix}"
+    report = export(model, path)
+    assert not report.notes  # No size had to be fixed.
+    assert report.max_abs_diff is not None
+    assert report.tolerance == 1e-4
+    assert report.max_abs_diff <= 1e-4
+    if suffix == ".tflite":
+        names = " ".join(report.operators).upper()
+        assert "FLEX" not in names and "CUSTOM" not in names
+    (got,) = load_runner(path)(inputs).values()
+    close(got, model(inputs))
+
+
+@pytest.mark.parity
+@pytest.mark.filterwarnings("ignore")
+def test_the_committed_files_are_what_transformers_gives_today():
+    pytest.importorskip("transformers")
+    from parity.xlnet_references import make_cases
+
+    cases = make_cases()
+    assert sorted(cases) == CASES
+    for case, (model, arrays) in cases.items():
+        committed = arrays_of(case)
+        assert set(committed) == set(arrays)
+        for key, array in arrays.items():
+            np.testing.assert_allclose(committed[key], array, rtol=1e-5, atol=1e-5)
+        weights = load_file(CHECKPOINTS / case / "model.safetensors")
+        theirs = model.state_dict()
+        for key, array in weights.items():
+            np.testing.assert_array_equal(theirs[key].numpy(), array)
