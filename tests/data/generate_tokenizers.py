@@ -139,7 +139,7 @@ def runs(pairs):
 def write_references():
     """Learns a small vocabulary of each kind and asks the references for its ids."""
     import sentencepiece
-    import transformers
+    import transformers  # pyright: ignore[reportMissingImports]
     from tokenizer_cases import CASES, SPECIAL
 
     REFERENCES.mkdir(exist_ok=True)
