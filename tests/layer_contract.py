@@ -20,6 +20,10 @@ HEADS, KEY_DIM, VALUE_DIM = 3, 19, 23
 UNITS = 29
 CACHE = 41  # Positions there is room for in a cache.
 REAL = 3  # Positions in front of the padding, of T or of S.
+TARGETS = 3  # Places that a query stream asks from.
+KNOWN = S + T  # Memory and inputs.
+UNKNOWN = (B, T, S, KNOWN, 2 * T)  # Sizes that a model need not know of its inputs.
+LENGTHS = (*UNKNOWN, KNOWN + T)  # And of its outputs.
 
 NOT_INSTANTIATED = {
     "ScoredAttention": "abstract: its subclasses say how a score comes about",
@@ -36,6 +40,8 @@ class Case:
         static: The other arguments of the call.
         padding: A mask among `inputs` to those of `inputs` that it hides.
         causal_over: An argument whose later positions earlier outputs must not see.
+        ids_below: What `inputs` are below, where they are ids.
+        stays_float32: Whether outputs are float32 in half precision, too.
     """
 
     make: Callable[[], keras.layers.Layer]
@@ -43,6 +49,8 @@ class Case:
     static: dict = dataclasses.field(default_factory=dict)
     padding: dict = dataclasses.field(default_factory=dict)
     causal_over: str | None = None
+    ids_below: int | None = None
+    stays_float32: bool = False
 
 
 def _mha(**options):
@@ -61,11 +69,35 @@ def _decoder_block(**options):
     )
 
 
+def _relative(**options):
+    return lambda: layers.RelativeMultiHeadAttention(HEADS, KEY_DIM, **options)
+
+
+def _xlnet_block(**options):
+    return lambda: layers.XLNetBlock(HEADS, UNITS, key_dim=KEY_DIM, **options)
+
+
 def _rnn(cell, attention, **options):
     return lambda: layers.AttentionRNN(cell(UNITS), attention(), **options)
 
 
 QUERY, VALUE, KEY = (B, T, D), (B, S, E), (B, S, F)
+MEMORY = (B, S, D)
+# The query stream of two, with all that it can be told.
+QUERY_STREAM = {
+    "inputs": QUERY,
+    "targets": (B, TARGETS, D),
+    "target_mapping": (B, TARGETS, T),
+    "memory": MEMORY,
+    "same_segment": (B, T, KNOWN),
+    "permutation_mask": (B, T, T),
+    "padding_mask": (B, KNOWN),
+}
+CONTENT_STREAM = {
+    "inputs": QUERY,
+    "same_segment": (B, T, T),
+    "padding_mask": (B, T),
+}
 SCORES = {"return_attention_scores": True}
 DOT = layers.DotProductAttention
 ADDITIVE = layers.AdditiveAttention
@@ -261,6 +293,96 @@ CASES = {
             SCORES,
         ),
     },
+    "RelativeMultiHeadAttention": {
+        "content": Case(
+            _relative(dropout=0.25, seed=37),
+            CONTENT_STREAM,
+            SCORES,
+            padding={"padding_mask": ("inputs",)},
+        ),
+        "query": Case(_relative(kernel_initializer="he_normal"), QUERY_STREAM, SCORES),
+        "attention_mask": Case(
+            _relative(bias_initializer="ones"),
+            {
+                "inputs": QUERY,
+                "same_segment": (B, T, T),
+                "attention_mask": (B, HEADS, T, T),
+            },
+        ),
+    },
+    "XLNetBlock": {
+        "content": Case(
+            _xlnet_block(activation="relu", dropout=0.1, attention_dropout=0.2, seed=3),
+            CONTENT_STREAM,
+            padding={"padding_mask": ("inputs",)},
+        ),
+        "query": Case(
+            _xlnet_block(layer_norm_epsilon=1e-3, kernel_initializer="he_normal"),
+            QUERY_STREAM,
+            SCORES,
+        ),
+    },
+    "RelativePositionEncoding": {
+        "plain": Case(
+            lambda: layers.RelativePositionEncoding(2, max_wavelength=100),
+            {"inputs": QUERY},
+        ),
+        "memory": Case(
+            lambda: layers.RelativePositionEncoding(),
+            {"inputs": QUERY, "memory": MEMORY},
+        ),
+    },
+    "TargetEmbedding": {
+        "targets": Case(
+            lambda: layers.TargetEmbedding("ones"),
+            {"inputs": QUERY, "target_mapping": (B, TARGETS, T)},
+        ),
+    },
+    "SegmentMemory": {
+        "fills": Case(
+            lambda: layers.SegmentMemory(UNITS), {"inputs": QUERY, "memory": MEMORY}
+        ),
+        "forgets": Case(
+            lambda: layers.SegmentMemory(S), {"inputs": QUERY, "memory": MEMORY}
+        ),
+    },
+    "CacheRoom": {
+        "room": Case(
+            lambda: layers.CacheRoom(CACHE), {"inputs": (B, 2, HEADS, T, KEY_DIM)}
+        ),
+    },
+    "TokenEmbedding": {
+        "ids": Case(
+            lambda: layers.TokenEmbedding(UNITS, D, embeddings_initializer="normal"),
+            {"inputs": (B, T)},
+            ids_below=UNITS,
+        ),
+        "reverse": Case(
+            lambda: layers.TokenEmbedding(UNITS, D),
+            {"inputs": QUERY},
+            {"reverse": True},
+            stays_float32=True,
+        ),
+    },
+    "OutputBias": {
+        "bias": Case(
+            lambda: layers.OutputBias("ones"), {"inputs": QUERY}, stays_float32=True
+        ),
+    },
+    "TokenPooling": {
+        "first": Case(
+            lambda: layers.TokenPooling("first"),
+            {"inputs": QUERY, "padding_mask": (B, T)},
+        ),
+        **{
+            pooling: Case(
+                lambda pooling=pooling: layers.TokenPooling(pooling),
+                {"inputs": QUERY, "padding_mask": (B, T)},
+                padding={"padding_mask": ("inputs",)},
+            )
+            for pooling in ("last", "mean")
+        },
+    },
     "FeedForward": {
         "relu": Case(lambda: layers.FeedForward(UNITS), {"inputs": QUERY}),
         "gelu_rank_4": Case(
@@ -326,11 +448,24 @@ def tensors(case, seed=0) -> dict[str, Any]:
         if name == "attention_mask":
             # Own position always seen, so that no row is empty.
             return rng.random(shape) < 0.5 + np.eye(*shape[-2:])
-        if name == "positions":
-            return rng.integers(0, F, shape).astype("int32")
+        if name == "same_segment":
+            return rng.random(shape) < 0.5
+        if name == "permutation_mask":
+            turn = rng.permuted(np.tile(np.arange(T), (B, 1)), axis=1)
+            return turn[:, :, None] > turn[:, None]
+        if name == "target_mapping":
+            return np.tile(np.eye(T, dtype="float32")[1 : TARGETS + 1], (B, 1, 1))
+        if is_ids(case, name):
+            below = case.ids_below or F
+            return rng.integers(0, below, shape).astype("int32")
         return rng.uniform(-1, 1, shape).astype("float32")
 
     return {name: draw(name, shape) for name, shape in case.inputs.items()}
+
+
+def is_ids(case, name):
+    """Whether an input of a case holds whole numbers."""
+    return name == "positions" or (name == "inputs" and case.ids_below is not None)
 
 
 def symbols(case, known):
@@ -341,11 +476,11 @@ def symbols(case, known):
     def symbol(name, shape):
         if isinstance(shape, list):
             return [symbol(f"{name}_{i}", part) for i, part in enumerate(shape)]
-        axes = shape if known else [None if n in (B, T, S) else n for n in shape]
-        dtype = "bool" if name.endswith("_mask") else None
-        dtype = "int32" if name == "positions" else dtype
-        if name == "cache":  # Its second axis is two, and no batch.
-            axes = (axes[0], *shape[1:])
+        axes = shape if known else [None if n in UNKNOWN else n for n in shape]
+        if len(shape) == 5:  # A cache: its second axis is two, and no batch.
+            axes = (axes[0], shape[1], *axes[2:])
+        dtype = "bool" if name.endswith(("_mask", "same_segment")) else None
+        dtype = "int32" if is_ids(case, name) else dtype
         return keras.Input(batch_shape=tuple(axes), dtype=dtype, name=name)
 
     return {name: symbol(name, shape) for name, shape in case.inputs.items()}

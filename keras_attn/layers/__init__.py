@@ -2,6 +2,7 @@
 
 from keras_attn.layers.additive_attention import AdditiveAttention
 from keras_attn.layers.attention_rnn import AttentionRNN
+from keras_attn.layers.cache_room import CacheRoom
 from keras_attn.layers.dot_product_attention import DotProductAttention
 from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.maxout import Maxout
@@ -10,22 +11,38 @@ from keras_attn.layers.position_embedding import (
     LearnedPositionEmbedding,
     SinusoidalPositionEmbedding,
 )
+from keras_attn.layers.relative_attention import (
+    RelativeMultiHeadAttention,
+    RelativePositionEncoding,
+)
 from keras_attn.layers.scored_attention import ScoredAttention
+from keras_attn.layers.token_embedding import OutputBias, TokenEmbedding
+from keras_attn.layers.token_pooling import TokenPooling
 from keras_attn.layers.transformer_block import (
     TransformerDecoderBlock,
     TransformerEncoderBlock,
 )
+from keras_attn.layers.xlnet_block import SegmentMemory, TargetEmbedding, XLNetBlock
 
 __all__ = [
     "AdditiveAttention",
     "AttentionRNN",
+    "CacheRoom",
     "DotProductAttention",
     "FeedForward",
     "LearnedPositionEmbedding",
     "Maxout",
     "MultiHeadAttention",
+    "OutputBias",
+    "RelativeMultiHeadAttention",
+    "RelativePositionEncoding",
     "ScoredAttention",
+    "SegmentMemory",
     "SinusoidalPositionEmbedding",
+    "TargetEmbedding",
+    "TokenEmbedding",
+    "TokenPooling",
     "TransformerDecoderBlock",
     "TransformerEncoderBlock",
+    "XLNetBlock",
 ]

@@ -21,7 +21,8 @@ class TokenPooling(keras.layers.Layer):
 
     Call arguments:
         inputs: (B, T, D).
-        padding_mask: (B, T), True = a real token, wherever the others are.
+        padding_mask: (B, T), True = a real token, wherever the others are. Default:
+            the Keras mask that arrives with the inputs, or else all are real.
 
     Returns:
         (B, D). A row without a real token gives zeros for the mean, and its first
@@ -33,11 +34,16 @@ class TokenPooling(keras.layers.Layer):
 
     def __init__(self, pooling="mean", **kwargs):
         super().__init__(**kwargs)
+        self.supports_masking = True
         check_choice("pooling", pooling, POOLINGS)
         self.pooling = pooling
 
-    def call(self, inputs, padding_mask):
+    def call(self, inputs, padding_mask=None, mask=None):
         check_rank("inputs", inputs, 3, "(batch, length, width)")
+        if padding_mask is None:
+            padding_mask = mask
+        if padding_mask is None:
+            padding_mask = ops.ones_like(inputs[:, :, 0], dtype="bool")
         check_rank("padding_mask", padding_mask, 2, "(batch, length)")
         if self.pooling == "mean":
             real = ops.expand_dims(ops.cast(padding_mask, "float32"), -1)
@@ -53,6 +59,9 @@ class TokenPooling(keras.layers.Layer):
             place = ops.argmax(real, axis=1)
         place = ops.reshape(ops.cast(place, "int32"), (-1, 1, 1))
         return ops.squeeze(ops.take_along_axis(inputs, place, axis=1), 1)
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return None
 
     def compute_output_shape(self, inputs_shape, padding_mask_shape=None):
         return inputs_shape[0], inputs_shape[2]

@@ -11,9 +11,10 @@ from layer_contract import (
     ALL,
     CACHE,
     CASES,
+    KNOWN,
+    LENGTHS,
     NOT_INSTANTIATED,
     REAL,
-    B,
     S,
     T,
     assert_close,
@@ -95,9 +96,9 @@ def test_symbolic_outputs_are_as_the_eager_ones(case, known):
         assert keras.backend.standardize_dtype(symbol.dtype) == dtype
         assert len(symbol.shape) == len(tensor.shape)
         for promise, size in zip(symbol.shape, tensor.shape, strict=True):
-            # Batch and lengths alone may be unknown; they are primes of their own.
+            # Batch and lengths alone may be unknown; they have sizes of their own.
             if promise is None:
-                assert not known and size in (B, T, S)
+                assert not known and size in LENGTHS
             else:
                 assert promise == size
 
@@ -141,9 +142,10 @@ def test_in_half_precision(case, policy):
         assert np.isfinite(ops.convert_to_numpy(ops.cast(output, "float32"))).all()
         # Their last axis is a length; that of all other outputs is a width.
         scores = "return_attention_scores" in case.static and (
-            output.shape[-1] in (T, S, CACHE)
+            output.shape[-1] in (T, S, KNOWN, CACHE)
         )
-        expected = "float32" if scores else policy.removeprefix("mixed_")
+        full = scores or case.stays_float32
+        expected = "float32" if full else policy.removeprefix("mixed_")
         assert keras.backend.standardize_dtype(output.dtype) == expected
     keras.config.set_dtype_policy("float32")
     full = built(case)

@@ -16,6 +16,8 @@ ATTENDING = {
     "MultiHeadAttention": lambda outputs: [outputs[1]],
     "TransformerEncoderBlock": lambda outputs: [outputs[1]],
     "TransformerDecoderBlock": lambda outputs: list(outputs[1:3]),
+    "RelativeMultiHeadAttention": lambda outputs: [outputs[1]],
+    "XLNetBlock": lambda outputs: [outputs[1]],
     "AttentionRNN": lambda outputs: [outputs["attention_scores"]],
 }
 MHA_CASE = CASES["MultiHeadAttention"]["causal"]
