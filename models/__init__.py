@@ -7,7 +7,34 @@ if __name__ != "keras_attn.models":
         "class twice."
     )
 
-from keras_attn.models.registry import (  # noqa: E402  the guard comes first
+from keras_attn.models.bert import (  # noqa: E402  the guard comes first
+    build_bert,
+    build_bert_classifier,
+    build_bert_masked_lm,
+    build_bert_next_sentence,
+    build_bert_pretrainer,
+    build_bert_sentence_encoder,
+    build_bert_span_qa,
+    build_bert_token_classifier,
+    build_roberta,
+    build_roberta_classifier,
+    build_roberta_masked_lm,
+    build_roberta_next_sentence,
+    build_roberta_sentence_encoder,
+    build_roberta_span_qa,
+    build_roberta_token_classifier,
+)
+from keras_attn.models.checkpoints import (  # noqa: E402
+    load_checkpoint,
+    save_checkpoint,
+)
+from keras_attn.models.gpt import (  # noqa: E402
+    build_gpt,
+    build_gpt_classifier,
+    build_gpt_encoder,
+    build_gpt_token_classifier,
+)
+from keras_attn.models.registry import (  # noqa: E402
     ModelCard,
     count_parameters,
     create,
@@ -19,14 +46,53 @@ from keras_attn.models.seq2seq import (  # noqa: E402
     build_seq2seq_context,
     build_seq2seq_sutskever,
 )
+from keras_attn.models.transformer import build_transformer  # noqa: E402
+from keras_attn.models.xlnet import (  # noqa: E402
+    build_xlnet,
+    build_xlnet_classifier,
+    build_xlnet_next_sentence,
+    build_xlnet_permutation_lm,
+    build_xlnet_sentence_encoder,
+    build_xlnet_span_qa,
+    build_xlnet_token_classifier,
+)
 
 __all__ = [
     "ModelCard",
+    "build_bert",
+    "build_bert_classifier",
+    "build_bert_masked_lm",
+    "build_bert_next_sentence",
+    "build_bert_pretrainer",
+    "build_bert_sentence_encoder",
+    "build_bert_span_qa",
+    "build_bert_token_classifier",
+    "build_gpt",
+    "build_gpt_classifier",
+    "build_gpt_encoder",
+    "build_gpt_token_classifier",
     "build_rnnsearch",
+    "build_roberta",
+    "build_roberta_classifier",
+    "build_roberta_masked_lm",
+    "build_roberta_next_sentence",
+    "build_roberta_sentence_encoder",
+    "build_roberta_span_qa",
+    "build_roberta_token_classifier",
     "build_seq2seq_context",
     "build_seq2seq_sutskever",
+    "build_transformer",
+    "build_xlnet",
+    "build_xlnet_classifier",
+    "build_xlnet_next_sentence",
+    "build_xlnet_permutation_lm",
+    "build_xlnet_sentence_encoder",
+    "build_xlnet_span_qa",
+    "build_xlnet_token_classifier",
     "count_parameters",
     "create",
     "describe",
     "list_models",
+    "load_checkpoint",
+    "save_checkpoint",
 ]

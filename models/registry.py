@@ -76,7 +76,7 @@ def describe(name: str) -> ModelCard:
     return _entry(name).card
 
 
-def create(name: str, **overrides) -> keras.Model:
+def create(name: str, /, **overrides) -> keras.Model:
     """Builds a model at its published size, but for what `overrides` says.
 
     Args:
@@ -99,7 +99,7 @@ def create(name: str, **overrides) -> keras.Model:
     return entry.builder(entry.variant, **overrides)
 
 
-def count_parameters(name: str, **overrides) -> int:
+def count_parameters(name: str, /, **overrides) -> int:
     """Trainable parameters of `create(name, **overrides)`, allocating none of them.
 
     The model is built, but where its weights are only placeholders: in a throw-away

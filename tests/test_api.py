@@ -18,13 +18,26 @@ PUBLIC = {
         "verify"
     ),
     "keras_attn.layers": (
-        "AdditiveAttention AttentionRNN DotProductAttention FeedForward "
-        "LearnedPositionEmbedding Maxout MultiHeadAttention ScoredAttention "
-        "SinusoidalPositionEmbedding TransformerDecoderBlock TransformerEncoderBlock"
+        "AdditiveAttention AttentionRNN CacheRoom DotProductAttention FeedForward "
+        "LearnedPositionEmbedding Maxout MultiHeadAttention OutputBias "
+        "RelativeMultiHeadAttention RelativePositionEncoding ScoredAttention "
+        "SegmentMemory SinusoidalPositionEmbedding TargetEmbedding TokenEmbedding "
+        "TokenPooling TransformerDecoderBlock TransformerEncoderBlock XLNetBlock"
     ),
     "keras_attn.models": (
-        "ModelCard build_rnnsearch build_seq2seq_context build_seq2seq_sutskever "
-        "count_parameters create describe list_models"
+        "ModelCard build_bert build_bert_classifier build_bert_masked_lm "
+        "build_bert_next_sentence build_bert_pretrainer build_bert_sentence_encoder "
+        "build_bert_span_qa build_bert_token_classifier build_gpt "
+        "build_gpt_classifier build_gpt_encoder build_gpt_token_classifier "
+        "build_rnnsearch build_roberta build_roberta_classifier "
+        "build_roberta_masked_lm build_roberta_next_sentence "
+        "build_roberta_sentence_encoder build_roberta_span_qa "
+        "build_roberta_token_classifier build_seq2seq_context "
+        "build_seq2seq_sutskever build_transformer build_xlnet "
+        "build_xlnet_classifier build_xlnet_next_sentence build_xlnet_permutation_lm "
+        "build_xlnet_sentence_encoder build_xlnet_span_qa "
+        "build_xlnet_token_classifier count_parameters create describe list_models "
+        "load_checkpoint save_checkpoint"
     ),
     "keras_attn.training": (
         "CosineWarmup InverseSquareRootSchedule LinearWarmup MaskedLMMasking "

@@ -97,7 +97,7 @@ def test_files_that_are_missing_or_of_another_kind(command, tmp_path):
 
 def test_unknown_models(command):
     assert "did you mean rnnsearch_50" in command.refuses("describe", "rnnserch_50")
-    assert "no model is called 'x*'" in command.refuses("list", "x*")
+    assert "no model is called 'qq*'" in command.refuses("list", "qq*")
 
 
 def test_list_and_describe(command, monkeypatch):

@@ -1,10 +1,6 @@
 import keras
 import pytest
 
-# Importing XLNet registers it, and the contract suite asks for every registered name:
-# its tests join the suite together with the rest of its family, in issue B.
-collect_ignore = ["test_xlnet.py"]
-
 
 @pytest.fixture
 def dtype_policy(request):

@@ -1,18 +1,17 @@
-"""XLNet: what its two streams may see, and what is asked of every model.
+"""XLNet: what its two streams may see.
 
 That it computes what transformers computes is in `parity/test_xlnet_checkpoints.py`.
 """
 
-import json
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 from keras import ops
-from layer_contract import flat, gradients, randomize
+from layer_contract import flat, randomize
 
-from keras_attn.models import registry, xlnet
+from keras_attn.models import xlnet
 from keras_attn.training.permutation_lm import PermutationLMMasking
 from keras_attn.viz import capture_attention
 
@@ -107,23 +106,6 @@ def close(actual, expected, atol=1e-5):
         np.testing.assert_allclose(one, other, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize(
-    "name, count", [("xlnet_base", 116_718_336), ("xlnet_large", 360_268_800)]
-)
-def test_has_the_published_number_of_parameters(name, count):
-    assert registry.count_parameters(name) == count
-    card = registry.describe(name)
-    assert card.family == "xlnet" and card.year == 2019
-    assert card.parameters is not None
-    # The paper's own figures are BERT's, to which it sets itself equal.
-    assert abs(card.parameters - count) / count < 0.06
-
-
-def test_every_variant_is_registered():
-    names = {f"xlnet_{variant}" for variant in xlnet.VARIANTS}
-    assert set(registry.list_models("xlnet_*")) == names
-
-
 def test_layers_and_inputs_have_their_documented_names():
     model, _ = make("memory")
     names = {layer.name for layer in model.layers} - {x.name for x in model.inputs}
@@ -146,41 +128,6 @@ def test_layers_and_inputs_have_their_documented_names():
         "memory_0": "float32",
         "memory_1": "float32",
     }
-
-
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-@pytest.mark.parametrize("kind", SHAPES)
-def test_saved_and_cloned_it_gives_the_same(kind, tmp_path):
-    model, inputs = make(kind)
-    outputs = model(inputs)
-    shapes = keras.tree.map_structure(lambda x: tuple(x.shape), outputs)
-    assert shapes == SHAPES[kind]
-    symbolic = keras.tree.map_structure(lambda x: len(x.shape), model.output)
-    assert symbolic == keras.tree.map_structure(lambda x: len(x.shape), outputs)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
-    close(loaded(inputs), outputs, atol=0)
-    assert [w.path for w in loaded.weights] == [w.path for w in model.weights]
-    twin = keras.Model.from_config(json.loads(json.dumps(model.get_config())))
-    twin.set_weights(model.get_weights())
-    close(twin(inputs), outputs, atol=0)
-
-
-@pytest.mark.parametrize("kind", ["memory", "permutation_lm", "sentence_encoder"])
-def test_compiled_it_gives_the_same(kind):
-    model, inputs = make(kind)
-    for jit_compile in (False, True):
-        model.compile(jit_compile=jit_compile)
-        predicted = model.predict(inputs, verbose=0)
-        close(predicted, model(inputs), atol=2e-5)
-
-
-def test_heads_share_the_encoder():
-    encoder = make_encoder()
-    for kind in HEADS:
-        model, _ = make(kind, encoder)
-        for layer in ("token_embedding", "block_0", "block_1"):
-            assert model.get_layer(layer) is encoder.get_layer(layer)
 
 
 def test_targets_do_not_see_themselves_or_what_comes_later():
@@ -278,81 +225,29 @@ def test_padding_in_the_middle_counts_as_distance_alone():
     assert np.abs(before - everything).max() > 1e-2
 
 
-@pytest.mark.parametrize("kind", ["encoder", "permutation_lm", "sentence_encoder"])
-def test_a_row_of_nothing_but_padding_is_finite(kind):
-    model, inputs = make(kind)
-    inputs["padding_mask"][1] = False
-    for output in flat(model(inputs)):
-        assert np.isfinite(output).all()
-
-
-@pytest.mark.parametrize("kind", ["permutation_lm", "span_qa"])
-def test_fit_goes_alike_with_xla_and_without(kind):
+def test_fits_the_published_objective_with_xla_and_without():
     losses, weights = [], []
     for jit_compile in (False, True):
-        model, inputs = make(kind, attention_dropout=0.0)
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        labels = np.zeros((B,), "int32")
-        if kind == "permutation_lm":
-            # The published objective.
-            masking = PermutationLMMasking(one_in=3, max_predictions=P, seed=1)
-            drawn = masking(inputs["token_ids"], inputs["padding_mask"])
-            labels = drawn.pop("labels")
-            del drawn["sample_weight"]
-            inputs.update(drawn)
-            inputs = {k: np.asarray(ops.convert_to_numpy(x)) for k, x in inputs.items()}
-            labels = ops.convert_to_numpy(labels)
-        elif kind == "span_qa":
-            labels = {"start_logits": labels, "end_logits": labels}
-            loss = {key: loss for key in labels}
+        model, inputs = make("permutation_lm", attention_dropout=0.0)
+        masking = PermutationLMMasking(one_in=3, max_predictions=P, seed=1)
+        drawn = masking(inputs["token_ids"], inputs["padding_mask"])
+        labels = ops.convert_to_numpy(drawn.pop("labels"))
+        del drawn["sample_weight"]
+        inputs = {
+            name: np.asarray(ops.convert_to_numpy(value))
+            for name, value in {**inputs, **drawn}.items()
+        }
         before = [w.numpy() for w in model.trainable_weights]
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(keras.optimizers.SGD(0.1), loss=loss, jit_compile=jit_compile)
         history = model.fit(inputs, labels, batch_size=B, verbose=0)
         losses.append(history.history["loss"][0])
         weights.append(model.get_weights())
         for old, weight in zip(before, model.trainable_weights, strict=True):
-            # One number added to all logits of a softmax changes nothing.
-            changes = weight.path != "span/bias"
-            assert np.any(old != weight.numpy()) == changes, weight.path
+            assert np.any(old != weight.numpy()), weight.path
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
     for plain, compiled in zip(*weights, strict=True):
         np.testing.assert_allclose(plain, compiled, rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize("kind", sorted(set(SHAPES) - {"encoder", "sentence_encoder"}))
-def test_every_trainable_weight_gets_a_finite_gradient(kind):
-    model, inputs = make(kind, dropout=0.1)
-    found = gradients(model, inputs=inputs)
-    # What targets start from is trained where there are targets.
-    frozen = {w.path for w in model.weights} - set(found)
-    expected = set() if kind == "permutation_lm" else {"target_embedding/embeddings"}
-    assert {path for path in frozen if "seed_generator" not in path} == expected
-    for path, gradient in found.items():
-        values = ops.convert_to_numpy(getattr(gradient, "values", gradient))
-        assert np.isfinite(values).all(), path
-        assert np.abs(values).max() > 1e-7, path
-
-
-@pytest.mark.parametrize(
-    "dtype_policy", ["mixed_bfloat16", "mixed_float16"], indirect=True
-)
-@pytest.mark.parametrize("kind", ["memory", "permutation_lm", "span_qa", "classifier"])
-def test_half_precision_computes_the_same_but_for_rounding(kind, dtype_policy):
-    half, inputs = make(kind)
-    outputs = half(inputs)
-    keras.config.set_dtype_policy("float32")
-    full, _ = make(kind)
-    for one, other in zip(
-        keras.tree.flatten(outputs), keras.tree.flatten(full(inputs)), strict=True
-    ):
-        if kind != "memory":
-            assert keras.backend.standardize_dtype(one.dtype) == "float32"
-        one, other = flat(one)[0], flat(other)[0]
-        assert np.isfinite(one).all()
-        error = np.abs(one - other).max() / np.abs(other).max()
-        assert (
-            1e-6 < error < {"mixed_bfloat16": 0.1, "mixed_float16": 0.02}[dtype_policy]
-        )
 
 
 def test_dropout_drops_in_training_alone():

@@ -1,0 +1,228 @@
+"""Every model of the registry and every head, small; built once, kept for the session.
+
+Sizes are distinct primes, so that swapped axes cannot pass: B=2 rows, T=3 target and
+S=5 source tokens, U=7 units, E=11 embedding, M=13 maxout, A=17 alignment units, V=19
+target and 23 source tokens. Models of blocks: 3 heads of 7, C=29 classes, 31 positions,
+37 hidden units.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from keras_attn import models
+
+B, T, S, U, E, M, A, V, SOURCE_V = 2, 3, 5, 7, 11, 13, 17, 19, 23
+HEADS, D, C, POSITIONS, MLP = 3, 21, 29, 31, 37
+TARGETS = [[0, 2], [1, 2]]  # Places asked for; real ones, in every row.
+
+_SEQ2SEQ = {
+    "source_vocabulary_size": SOURCE_V,
+    "target_vocabulary_size": V,
+    "embedding_dim": E,
+    "hidden_dim": U,
+}
+_BLOCKS = {
+    "vocabulary_size": V,
+    "num_layers": 2,
+    "hidden_dim": D,
+    "num_heads": HEADS,
+    "mlp_dim": MLP,
+}
+_PLACED = {**_BLOCKS, "max_sequence_length": POSITIONS}
+# What stands for all names of the patterns, which are one graph at a tiny size.
+GRAPHS = {
+    "seq2seq_sutskever": ("seq2seq_sutskever", {**_SEQ2SEQ, "num_layers": 2}),
+    "seq2seq_context": ("seq2seq_context", {**_SEQ2SEQ, "maxout_dim": M}),
+    "rnnsearch_50": (
+        "rnnsearch_*",
+        {**_SEQ2SEQ, "attention_dim": A, "maxout_dim": M},
+    ),
+    "transformer_base": ("transformer_*", {**_BLOCKS, "dropout": 0.1}),
+    "bert_base": ("bert_*", _PLACED),
+    "roberta_base": ("roberta_*", _PLACED),
+    "xlnet_base": ("xlnet_*", _BLOCKS),
+    "gpt_117m": ("gpt_*", _PLACED),
+    "gpt2_small": ("gpt2_* megatron_*", _PLACED),
+    "gpt3_small": ("gpt3_*", {**_PLACED, "window": 2}),
+}
+# The name that stands for each.
+GRAPH_OF = {
+    name: graph
+    for graph, (patterns, _) in GRAPHS.items()
+    for pattern in patterns.split()
+    for name in models.list_models(pattern)
+}
+TINY = {name: GRAPHS[graph][1] for name, graph in GRAPH_OF.items()}
+
+SCORES = ("additive", "dot", "scaled_dot", "general", "linear")
+_CLASSES = {"num_classes": C}
+_ENCODER_HEADS = {
+    "masked_lm": {},
+    "next_sentence": {},
+    "classifier": _CLASSES,
+    "token_classifier": _CLASSES,
+    "span_qa": {},
+    "sentence_encoder": {},
+}
+_BERT_HEADS = {
+    **_ENCODER_HEADS,
+    "masked_lm-positions": {"masked_positions": True},
+    "pretrainer": {},
+    "sentence_encoder-first": {"pooling": "first", "normalize": False},
+}
+_XLNET_HEADS = {
+    **{name: own for name, own in _ENCODER_HEADS.items() if name != "masked_lm"},
+    "permutation_lm": {},
+    "permutation_lm-content": {"two_stream": False},
+}
+_GPT_HEADS = {"encoder": {}, "classifier": _CLASSES, "token_classifier": _CLASSES}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of the suite.
+
+    Attributes:
+        name: Of the registry: the model, or what the head is put on.
+        options: Arguments of the model's builder besides the tiny sizes.
+        head: Builds a model from one of that name. None = the model itself.
+        head_options: Its arguments.
+    """
+
+    name: str
+    options: dict = field(default_factory=dict)
+    head: Callable[..., Any] | None = None
+    head_options: dict = field(default_factory=dict)
+
+
+def _heads(name, family, table):
+    return {
+        f"{family}_{head}": Case(
+            name,
+            head=getattr(models, f"build_{family}_{head.partition('-')[0]}"),
+            head_options=options,
+        )
+        for head, options in table.items()
+    }
+
+
+# What is tested: every graph, what the options of a builder change in it, the heads.
+CASES = {
+    **{name: Case(name) for name in GRAPHS},
+    **{
+        f"rnnsearch_50-{score}": Case("rnnsearch_50", {"score": score})
+        for score in SCORES[1:]
+    },
+    "rnnsearch_50-scores": Case("rnnsearch_50", {"return_attention_scores": True}),
+    "rnnsearch_50-dropout": Case("rnnsearch_50", {"dropout": 0.3}),
+    "transformer_base-pre_norm": Case("transformer_base", {"norm_first": True}),
+    "xlnet_base-memory": Case("xlnet_base", {"memory_length": S}),
+    **_heads("bert_base", "bert", _BERT_HEADS),
+    **_heads("roberta_base", "roberta", _ENCODER_HEADS),
+    **_heads("xlnet_base", "xlnet", _XLNET_HEADS),
+    **_heads("gpt2_small", "gpt", _GPT_HEADS),
+}
+SEQ2SEQ = [
+    case
+    for case, made in CASES.items()
+    if made.name.startswith(("rnnsearch", "seq2seq"))
+]
+# Models that continue a prompt.
+DECODERS = [
+    case
+    for case, made in CASES.items()
+    if made.head is None
+    and made.name.startswith(("rnnsearch", "seq2seq", "transformer", "gpt"))
+]
+# One of each kind of recurrent decoder.
+KINDS = ("seq2seq_sutskever", "seq2seq_context", "rnnsearch_50")
+
+
+def create(case, **overrides):
+    """A new model of a case, with weights that no initializer would draw.
+
+    Biases start at zero and a Glorot kernel is small: a test of numbers wants both
+    to matter.
+    """
+    made = CASES[case]
+    sizes = {**TINY[made.name], **made.options, **overrides}
+    model = models.create(made.name, **sizes)
+    if made.head is not None:
+        model = made.head(model, **made.head_options)
+    return randomize(model)
+
+
+@functools.cache
+def tiny(case):
+    """The model of a case, made once: not to be fitted or changed."""
+    return create(case)
+
+
+def randomize(model, seed=0, scale=0.6):
+    """Draws every weight of a model anew from N(0, scale²)."""
+    rng = np.random.default_rng(seed)
+    model.set_weights(
+        [rng.normal(0, scale, w.shape).astype("float32") for w in model.weights]
+    )
+    return model
+
+
+def make_inputs(batch=B, source=S, target=T, seed=1, padded=True):
+    """Inputs of an encoder-decoder; but for the first row, some padding at the end."""
+    rng = np.random.default_rng(seed)
+    lengths = np.full(batch, source)
+    if padded:
+        lengths[1:] = source - 2
+    mask = np.arange(source) < lengths[:, None]
+    token_ids = rng.integers(1, V, (batch, source)).astype("int32")
+    return {
+        "token_ids": np.where(mask, token_ids, 0).astype("int32"),
+        "padding_mask": mask,
+        "decoder_token_ids": rng.integers(1, V, (batch, target)).astype("int32"),
+    }
+
+
+def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
+    """Inputs of any model, by name; but for the first row, some padding at the end."""
+    rng = np.random.default_rng(seed)
+    places = np.tile(np.arange(length, dtype="int32"), (batch, 1))
+    asked = np.resize(np.array(TARGETS, "int32"), (batch, 2))
+    turns = (2 * places + 3) % length  # An order of prediction: 3 0 2 4 1.
+    drawn = {
+        **make_inputs(batch, length, target, seed, padded),
+        "decoder_padding_mask": np.ones((batch, target), bool),
+        "segment_ids": rng.integers(0, 2, (batch, length)).astype("int32"),
+        "language_ids": rng.integers(0, 2, (batch, length)).astype("int32"),
+        "position_ids": places,
+        "masked_positions": asked,
+        "permutation_mask": turns[:, :, None] > turns[:, None],
+        "target_mapping": np.eye(length, dtype="float32")[asked],
+    }
+    memory = rng.normal(size=(batch, 4, D)).astype("float32")
+    return {
+        tensor.name: memory if tensor.name.startswith("memory_") else drawn[tensor.name]
+        for tensor in model.inputs
+    }
+
+
+def numpy(tensor) -> Any:
+    """A tensor of any backend, or a structure of them, as NumPy."""
+    if isinstance(tensor, dict):
+        return {name: numpy(value) for name, value in tensor.items()}
+    return np.asarray(ops.convert_to_numpy(tensor))
+
+
+def outputs_of(model, inputs, **call) -> dict[str, Any]:
+    """The outputs of a model called eagerly, by name; a single one is `logits`."""
+    found = numpy(model(inputs, **call))
+    return found if isinstance(found, dict) else {"logits": found}
+
+
+def logits_of(model, inputs) -> Any:
+    """The logits of a model called eagerly, (B, T, V)."""
+    return outputs_of(model, inputs, training=False)["logits"]

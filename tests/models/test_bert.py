@@ -1,0 +1,170 @@
+"""What is special about BERT and RoBERTa."""
+
+import keras
+import numpy as np
+import pytest
+from model_cases import (
+    CASES,
+    POSITIONS,
+    TINY,
+    B,
+    C,
+    D,
+    S,
+    V,
+    create,
+    inputs_for,
+    numpy,
+    outputs_of,
+    tiny,
+)
+
+from keras_attn import models
+
+LAYERS = {
+    "token_embedding",
+    "segment_embedding",
+    "position_embedding",
+    "embeddings_norm",
+    "embeddings_dropout",
+    "block_0",
+    "block_1",
+    "pooler",
+}
+HEAD_LAYERS = {
+    "masked_lm": {"masked_lm_transform", "masked_lm_norm", "masked_lm_logits"},
+    "next_sentence": {"next_sentence"},
+    "classifier": {"classifier_dropout", "classifier"},
+    "token_classifier": {"classifier_dropout", "classifier"},
+    "span_qa": {"span_dropout", "span"},
+    "sentence_encoder": {"sentence_pooling", "sentence_norm"},
+}
+ROBERTA_CLASSIFIER = {"classifier_hidden", "classifier_hidden_dropout"}
+
+
+def layers_of(model):
+    return {
+        layer.name
+        for layer in model.layers
+        if not isinstance(layer, keras.layers.InputLayer)
+    }
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_layers_have_their_documented_names(family):
+    assert layers_of(tiny(f"{family}_base")) == LAYERS
+    for head, own in HEAD_LAYERS.items():
+        if (family, head) == ("roberta", "classifier"):
+            own = own | ROBERTA_CLASSIFIER
+        # What a head does not use is no part of it.
+        assert layers_of(tiny(f"{family}_{head}")) - LAYERS == own
+
+
+@pytest.mark.parametrize(
+    "head, shape",
+    [
+        ("masked_lm", (B, S, V)),
+        ("masked_lm-positions", (B, 2, V)),
+        ("next_sentence", (B, 2)),
+        ("classifier", (B, C)),
+        ("token_classifier", (B, S, C)),
+        ("sentence_encoder", (B, D)),
+    ],
+)
+def test_a_head_gives_one_tensor(head, shape):
+    model = tiny(f"bert_{head}")
+    assert model(inputs_for(model)).shape == shape
+
+
+def test_heads_that_give_two_name_them():
+    model = tiny("bert_span_qa")
+    shapes = {name: x.shape for name, x in outputs_of(model, inputs_for(model)).items()}
+    assert shapes == {"start_logits": (B, S), "end_logits": (B, S)}
+    model = tiny("bert_pretrainer")
+    shapes = {name: x.shape for name, x in outputs_of(model, inputs_for(model)).items()}
+    assert shapes == {"masked_lm": (B, S, V), "next_sentence": (B, 2)}
+
+
+def test_logits_at_some_positions_are_those_of_all_there():
+    everywhere, model = tiny("bert_masked_lm"), tiny("bert_masked_lm-positions")
+    inputs = inputs_for(model)
+    positions = inputs["masked_positions"]
+    expected = numpy(everywhere({k: inputs[k] for k in everywhere.input}))
+    expected = np.take_along_axis(expected, positions[..., None], axis=1)
+    np.testing.assert_allclose(numpy(model(inputs)), expected, rtol=0, atol=1e-5)
+
+
+def test_segments_count():
+    model = tiny("bert_base")
+    inputs = inputs_for(model)
+    other = {**inputs, "segment_ids": 1 - inputs["segment_ids"]}
+    difference = outputs_of(model, other)["pooled_output"]
+    difference = difference - outputs_of(model, inputs)["pooled_output"]
+    assert np.abs(difference).max() > 1e-2
+
+
+def test_robertas_positions_count_real_tokens():
+    """Padding on the left moves nothing; BERT's positions are places."""
+    left = np.array([[False, False, True, True, True]])
+    right = left[:, ::-1]
+    token_ids = np.array([[5, 7, 11]], "int32")
+    found = {}
+    for case in ("roberta_base", "bert_base"):
+        model = tiny(case)
+        rows = []
+        for mask in (left, right):
+            inputs = {**inputs_for(model, batch=1), "padding_mask": mask}
+            inputs["token_ids"] = np.ones((1, S), "int32")
+            inputs["token_ids"][mask] = token_ids[0]
+            if "segment_ids" in inputs:
+                inputs["segment_ids"] = np.zeros((1, S), "int32")
+            rows.append(outputs_of(model, inputs)["sequence_output"][mask])
+        found[case] = np.abs(rows[0] - rows[1]).max()
+    assert found["roberta_base"] < 1e-5
+    assert found["bert_base"] > 1e-2
+
+
+def test_a_sentence_vector_is_the_mean_of_real_tokens_with_length_1():
+    model = tiny("bert_sentence_encoder")
+    inputs = inputs_for(model)
+    below = keras.Model(model.input, model.get_layer("block_1").output)
+    real = inputs["padding_mask"][..., None]
+    mean = (numpy(below(inputs)) * real).sum(1) / real.sum(1)
+    mean /= np.linalg.norm(mean, axis=-1, keepdims=True)
+    np.testing.assert_allclose(numpy(model(inputs)), mean, rtol=0, atol=1e-5)
+
+
+def test_a_text_longer_than_the_positions_is_refused():
+    model = tiny("bert_base")
+    with pytest.raises(ValueError, match=f"max_sequence_length.*{POSITIONS}"):
+        model(inputs_for(model, length=POSITIONS + 1, padded=False))
+
+
+def test_says_what_is_wrong():
+    with pytest.raises(TypeError, match="`encoder` must be the name of a variant, or"):
+        models.build_bert_classifier(tiny("bert_classifier"), num_classes=2)
+    with pytest.raises(ValueError, match="`variant` must be one of .*variant='huge'"):
+        models.build_bert_classifier("huge", num_classes=2)
+    with pytest.raises(ValueError, match="`num_classes` must be .*num_classes=0"):
+        models.build_bert_classifier(tiny("bert_base"), num_classes=0)
+    with pytest.raises(ValueError, match="`dropout` is a probability.*dropout=1.5"):
+        models.build_bert_span_qa(tiny("bert_base"), dropout=1.5)
+
+
+def test_dropout_drops_in_training_alone():
+    model = create("bert_base", dropout=0.3, attention_dropout=0.2)
+    inputs = inputs_for(model)
+    still = [outputs_of(model, inputs)["pooled_output"] for _ in range(2)]
+    np.testing.assert_array_equal(*still)
+    drawn = outputs_of(model, inputs, training=True)["pooled_output"]
+    assert np.abs(drawn - still[0]).max() > 1e-2
+    assert model.get_layer("embeddings_dropout").rate == 0.3
+    block = model.get_layer("block_1")
+    assert (block.dropout, block.attention_dropout) == (0.3, 0.2)
+
+
+def test_a_variant_by_name_is_the_one_of_that_size():
+    sizes = {**TINY["bert_base"], "num_layers": 3}
+    built = models.build_bert("large", **sizes)
+    assert sum(layer.name.startswith("block_") for layer in built.layers) == 3
+    assert CASES["bert_classifier"].head_options == {"num_classes": C}

@@ -1,0 +1,130 @@
+"""What is special about the GPTs and the Transformer: their shape, bands and caches."""
+
+import keras
+import numpy as np
+import pytest
+from model_cases import C, D, V, create, inputs_for, logits_of, numpy, tiny
+
+from keras_attn import models
+
+BATCH, LENGTH = 3, 7
+CASES = ("gpt_117m", "gpt2_small", "gpt3_small")
+TRANSFORMERS = ("transformer_base", "transformer_base-pre_norm")
+
+
+def test_layers_have_their_documented_names():
+    own = {"token_embedding", "position_embedding", "embeddings_dropout"}
+    own |= {"block_0", "block_1"}
+    for case, norm in (("gpt_117m", set()), ("gpt2_small", {"final_norm"})):
+        layers = {
+            layer.name
+            for layer in tiny(case).layers
+            if not isinstance(layer, keras.layers.InputLayer)
+        }
+        assert layers == own | norm
+        assert tiny(case).get_layer("block_0").norm_first == bool(norm)
+
+
+def test_every_second_block_of_gpt3_has_a_band():
+    windows = [tiny("gpt3_small").get_layer(f"block_{i}").window for i in range(2)]
+    assert windows == [None, 2]
+
+
+def test_a_band_of_all_positions_is_none():
+    wide, plain = create("gpt3_small", window=31), tiny("gpt2_small")
+    inputs = inputs_for(plain)
+    np.testing.assert_allclose(
+        logits_of(wide, inputs), logits_of(plain, inputs), rtol=0, atol=1e-5
+    )
+    narrow = logits_of(tiny("gpt3_small"), inputs)
+    assert np.abs(narrow - logits_of(plain, inputs)).max() > 1e-2
+
+
+def test_kernels_in_front_of_residuals_start_smaller():
+    model = models.build_gpt(num_layers=8, hidden_dim=64, num_heads=2, mlp_dim=128)
+    block = model.get_layer("block_3")
+    spread = [
+        np.std(numpy(kernel))
+        for kernel in (
+            block.self_attention.query_key_value_kernel,
+            block.self_attention.output_kernel,
+            block.feed_forward.expand.kernel,
+            block.feed_forward.contract.kernel,
+        )
+    ]
+    np.testing.assert_allclose(spread, [0.02, 0.005, 0.02, 0.005], rtol=0.05)
+
+
+def test_heads():
+    encoder = tiny("gpt_encoder")
+    inputs = inputs_for(encoder)
+    found = {name: tensor.shape for name, tensor in encoder(inputs).items()}
+    batch, length = inputs["token_ids"].shape
+    assert found == {
+        "sequence_output": (batch, length, D),
+        "pooled_output": (batch, D),
+    }
+    features = numpy(encoder(inputs))
+    for row, real in enumerate(inputs["padding_mask"].sum(1)):
+        np.testing.assert_array_equal(
+            features["pooled_output"][row], features["sequence_output"][row, real - 1]
+        )
+    assert tiny("gpt_classifier")(inputs).shape == (batch, C)
+    assert tiny("gpt_token_classifier")(inputs).shape == (batch, length, C)
+    with pytest.raises(TypeError, match="`model` must be .*build_gpt"):
+        models.build_gpt_encoder(tiny("bert_base"))
+
+
+def prompts(side):
+    """Three prompts of 3, 1 and 7 tokens, padded on a side, and each on its own."""
+    rng = np.random.default_rng(5)
+    rows = [rng.integers(1, V, size).astype("int32") for size in (3, 1, LENGTH)]
+    token_ids = np.zeros((BATCH, LENGTH), "int32")
+    mask = np.zeros((BATCH, LENGTH), bool)
+    for index, row in enumerate(rows):
+        place = slice(len(row)) if side == "right" else slice(LENGTH - len(row), None)
+        token_ids[index, place], mask[index, place] = row, True
+    return rows, token_ids, mask
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("case", [*CASES, *TRANSFORMERS])
+def test_step_by_step_logits_are_those_of_the_whole(case, side):
+    """Whatever the padding, each row goes on as if it were alone."""
+    model = tiny(case)
+    steps = 5
+    pair = model.incremental(LENGTH + steps)
+    rows, token_ids, mask = prompts(side)
+    inputs = inputs_for(pair.prefill, batch=BATCH)
+    own_mask = "padding_mask" if pair.prompt == "token_ids" else "decoder_padding_mask"
+    inputs.update({pair.prompt: token_ids, own_mask: mask})
+    outputs = numpy(pair.prefill(inputs))
+    passed_on = {tensor.name for tensor in pair.step.inputs} & set(inputs)
+    state = {name: inputs[name] for name in passed_on if name != "token_ids"}
+    chosen = np.random.default_rng(9).integers(1, V, (steps, BATCH)).astype("int32")
+    for index in range(steps + 1):
+        for row, prompt in enumerate(rows):
+            alone = {name: value[row : row + 1] for name, value in inputs.items()}
+            alone.pop("decoder_padding_mask", None)
+            seen = np.concatenate([prompt, chosen[:index, row]])[None]
+            alone[pair.prompt] = seen.astype("int32")
+            if pair.prompt == "token_ids":
+                alone["padding_mask"] = np.ones(seen.shape, bool)
+            np.testing.assert_allclose(
+                outputs["logits"][row], logits_of(model, alone)[0, -1], atol=1e-5
+            )
+        if index < steps:
+            state.update({k: x for k, x in outputs.items() if k != "logits"})
+            outputs = numpy(pair.step({**state, "token_ids": chosen[index]}))
+
+
+def test_caches_are_no_longer_than_asked_for():
+    pair = tiny("gpt2_small").incremental(11)
+    assert pair.max_length == 11
+    shapes = {tensor.name: tensor.shape for tensor in pair.step.inputs}
+    assert shapes["cache_1"] == (None, 2, 3, 11, 7)
+    assert tiny("gpt2_small").incremental().max_length == 31
+    with pytest.raises(ValueError, match="`max_length` must be at most 31.*=32"):
+        tiny("gpt2_small").incremental(32)
+    # Sinusoids have no end.
+    assert tiny("transformer_base").incremental(1000).max_length == 1000
