@@ -218,7 +218,7 @@ def gradients(model, inputs):
     """The gradient of the loss by every trainable weight."""
     labels = labels_for(outputs_of(model, inputs))
 
-    def loss_of(outputs):
+    def loss_of(outputs) -> Any:
         outputs = outputs if isinstance(outputs, dict) else {"logits": outputs}
         return sum(
             keras.ops.mean(keras.ops.square(outputs[name] - label))

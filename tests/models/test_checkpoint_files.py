@@ -1,0 +1,405 @@
+"""Files of a checkpoint: what is refused, and that writing is all or nothing."""
+
+import json
+import pickle
+import re
+import struct
+
+import keras
+import ml_dtypes
+import numpy as np
+import pytest
+from parity.folders import CHECKPOINTS, altered, config_of, tensors_of
+from safetensors.numpy import save_file
+
+from keras_attn.models import load_checkpoint, save_checkpoint
+from keras_attn.models.checkpoints import folder as folder_module
+from keras_attn.models.checkpoints.folder import Folder, write_folder
+from keras_attn.models.checkpoints.tensors import Tensor, TensorFile, write_tensors
+
+CASE = CHECKPOINTS / "bert_encoder"
+
+
+class Bomb:
+    """A pickle that says so when it is opened."""
+
+    def __reduce__(self):
+        return pytest.fail, ("it was unpickled",)
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    return altered(tmp_path / "checkpoint", CASE.name)
+
+
+@pytest.fixture
+def sharded(tmp_path):
+    folder = tmp_path / "sharded"
+    folder.mkdir()
+    for file in (CHECKPOINTS / "bert_encoder_sharded").iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    return folder
+
+
+def contents(folder):
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
+
+
+# Folders.
+
+
+def test_no_folder(tmp_path):
+    with pytest.raises(
+        FileNotFoundError,
+        match="`folder` must be the folder of a checkpoint, with config.json and .*: "
+        "folder='.*missing'",
+    ):
+        load_checkpoint(tmp_path / "missing")
+    with pytest.raises(FileNotFoundError, match="must be the folder of a checkpoint"):
+        load_checkpoint(CASE / "config.json")
+
+
+def test_no_config(checkpoint):
+    (checkpoint / "config.json").unlink()
+    with pytest.raises(
+        FileNotFoundError, match="has no config.json. Received: folder="
+    ):
+        load_checkpoint(checkpoint)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("{", "`config.json` is not JSON: Expecting property name"),
+        ("", "`config.json` is not JSON: Expecting value"),
+        ("\xff", "`config.json` is not JSON: .*decode"),
+        ("[" * 100_000, "`config.json` is not JSON: "),
+        ("[]", "`config.json` must hold an object. Received: list"),
+        ("null", "`config.json` must hold an object. Received: NoneType"),
+    ],
+)
+def test_a_config_that_is_no_object(checkpoint, text, message):
+    (checkpoint / "config.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError, match=message):
+        load_checkpoint(checkpoint)
+
+
+def test_pickles_are_named_and_never_opened(checkpoint):
+    (checkpoint / "model.safetensors").unlink()
+    with pytest.raises(
+        FileNotFoundError, match=r"`folder` has no \*.safetensors. Received: folder="
+    ):
+        load_checkpoint(checkpoint)
+    (checkpoint / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"no \*.safetensors. pytorch_model.bin can hold code and is never opened "
+        "here: convert it to safetensors where you trust it .*save_pretrained",
+    ):
+        load_checkpoint(checkpoint)
+
+
+def test_a_pickle_beside_the_weights_is_not_read(checkpoint):
+    (checkpoint / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb()))
+    load_checkpoint(checkpoint)
+
+
+def test_weights_of_another_name(checkpoint):
+    model = checkpoint / "model.safetensors"
+    expected = Folder(checkpoint).shapes
+    model.rename(checkpoint / "encoder.safetensors")
+    assert Folder(checkpoint).shapes == expected
+    (checkpoint / "other.safetensors").write_bytes(b"")
+    with pytest.raises(
+        ValueError,
+        match="several weight files and no model.safetensors.index.json .* Received: "
+        "encoder.safetensors, other.safetensors",
+    ):
+        Folder(checkpoint)
+
+
+# One file.
+
+
+def header_of(file):
+    data = file.read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    return json.loads(data[8 : 8 + size]), data[8 + size :]
+
+
+def with_header(file, header, data):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    file.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 8, 100, -1])
+def test_a_truncated_file(checkpoint, keep):
+    file = checkpoint / "model.safetensors"
+    data = file.read_bytes()[:keep]
+    file.write_bytes(data)
+    with pytest.raises(
+        ValueError,
+        match=r"`model.safetensors` is truncated, corrupt or no safetensors file: .+ "
+        rf"Fetch it again. Received: path='.*model.safetensors', {len(data)} bytes",
+    ):
+        load_checkpoint(checkpoint)
+
+
+@pytest.mark.parametrize("damage", ["text", "length", "overlap", "beyond", "dtype"])
+def test_a_corrupt_file(checkpoint, damage):
+    file = checkpoint / "model.safetensors"
+    header, data = header_of(file)
+    header.pop("__metadata__", None)
+    first, second = list(header)[:2]
+    if damage == "text":
+        with_header(file, b"\x80\x04no JSON", data)
+    elif damage == "length":
+        file.write_bytes(struct.pack("<Q", 2**60) + file.read_bytes()[8:])
+    else:
+        if damage == "overlap":
+            header[first]["data_offsets"] = header[second]["data_offsets"]
+        elif damage == "beyond":
+            header[first]["shape"] = [10**9, 10**9]
+        else:
+            header[first]["dtype"] = "F31"
+        with_header(file, header, data)
+    with pytest.raises(ValueError, match="`model.safetensors` is truncated, corrupt"):
+        load_checkpoint(checkpoint)
+
+
+def test_more_bytes_than_the_header_says(checkpoint):
+    file = checkpoint / "model.safetensors"
+    file.write_bytes(file.read_bytes() + b"\0" * 8)
+    with pytest.raises(ValueError, match="`model.safetensors` is truncated, corrupt"):
+        load_checkpoint(checkpoint)
+
+
+def test_dtypes_that_numpy_lacks(tmp_path):
+    file = tmp_path / "some.safetensors"
+    header = {
+        "small": {"dtype": "F8_E4M3", "shape": [3], "data_offsets": [0, 3]},
+        "whole": {"dtype": "I64", "shape": [1], "data_offsets": [3, 11]},
+    }
+    with_header(file, header, bytes(3) + struct.pack("<q", -5))
+    opened = TensorFile(file)
+    assert opened.shapes == {"small": (3,), "whole": (1,)}
+    assert opened.read("whole").tolist() == [-5]
+    with pytest.raises(
+        ValueError,
+        match="`small` has a dtype that is not read here; convert it to one of F64, "
+        "F32, .*. Received: dtype=F8_E4M3 in some.safetensors",
+    ):
+        opened.read("small")
+
+
+# Several files.
+
+
+def test_an_index_is_the_index_of_its_files(sharded):
+    index = sharded / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    weights = content["weight_map"]
+    load_checkpoint(sharded)
+
+    def fails(error, message, **changes):
+        changed = {**weights, **changes}
+        changed = {key: name for key, name in changed.items() if name is not None}
+        index.write_text(json.dumps({"weight_map": changed}))
+        with pytest.raises(error, match=message):
+            load_checkpoint(sharded)
+
+    fails(
+        ValueError,
+        r"is not the index of these files: it differs from model-00001-of-00005.\w+ in "
+        r"surprise. Received",
+        surprise="model-00001-of-00005.safetensors",
+    )
+    fails(
+        ValueError,
+        r"it differs from model-0000\d-of-00005.safetensors in pooler.dense.bias",
+        **{"pooler.dense.bias": None},
+    )
+    fails(
+        FileNotFoundError,
+        "names a file that is missing. Received: 'model-00009-of-00005.safetensors'",
+        surprise="model-00009-of-00005.safetensors",
+    )
+    outside = sharded.parent / "outside.safetensors"
+    save_file({"surprise": np.zeros(3, "float32")}, outside)
+    for name in (
+        f"../{outside.name}",
+        str(outside),
+        "pytorch_model.bin",
+        ".safetensors",
+        7,
+    ):
+        fails(
+            ValueError,
+            r"must name \*.safetensors files of its own folder, and no path. "
+            f"Received: 'surprise' in {re.escape(repr(name))}",
+            surprise=name,
+        )
+
+
+@pytest.mark.parametrize("weight_map", [None, {}, [], "model.safetensors"])
+def test_an_index_without_a_map(sharded, weight_map):
+    index = sharded / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    with pytest.raises(
+        ValueError, match="must have a `weight_map`, key to file name. Received: "
+    ):
+        load_checkpoint(sharded)
+
+
+def test_a_damaged_shard_is_the_one_named(sharded):
+    file = sharded / "model-00003-of-00005.safetensors"
+    file.write_bytes(file.read_bytes()[:-4])
+    with pytest.raises(ValueError, match="`model-00003-of-00005.safetensors` is trunc"):
+        load_checkpoint(sharded)
+
+
+# Writing.
+
+
+def test_the_library_reads_what_we_write(tmp_path):
+    rng = np.random.default_rng(3)
+    arrays = {
+        "matrix": rng.normal(size=(5, 7)).astype("float32"),
+        "halves": rng.normal(size=(3, 2, 5)).astype("float16"),
+        "brains": rng.normal(size=11).astype(ml_dtypes.bfloat16),
+        "number": np.float32(13.0).reshape(()),
+        "nothing": np.zeros((0, 3), "float32"),
+    }
+    kinds = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+    tensors = {
+        key: Tensor(array.shape, kinds[array.dtype.name], lambda array=array: array)
+        for key, array in arrays.items()
+    }
+    # A view with other strides, and a cast on the way.
+    tensors["turned"] = Tensor((7, 5), "F16", lambda: arrays["matrix"].T)
+    write_tensors(tmp_path / "model.safetensors", tensors)
+    found = tensors_of(tmp_path)
+    assert set(found) == set(tensors)
+    for key, array in arrays.items():
+        assert found[key].dtype == array.dtype
+        np.testing.assert_array_equal(found[key], array)
+    turned = arrays["matrix"].T.astype("float16")
+    np.testing.assert_array_equal(found["turned"], turned)
+
+
+def test_a_checkpoint_takes_the_place_of_another(tmp_path):
+    folder = tmp_path / "folder"
+    save_checkpoint(load_checkpoint(CASE), folder, max_shard_size=3000)
+    assert len(list(folder.glob("model-*-of-*.safetensors"))) > 2
+    (folder / "vocab.txt").write_text("[PAD]")
+    save_checkpoint(load_checkpoint(CHECKPOINTS / "gpt2_causal_lm"), folder)
+    names = {file.name for file in folder.iterdir()}
+    assert names == {"config.json", "model.safetensors", "vocab.txt"}
+    assert config_of(folder)["model_type"] == "gpt2"
+    save_checkpoint(load_checkpoint(CASE), folder, max_shard_size=3000)
+    assert not (folder / "model.safetensors").exists()
+    assert set(tensors_of(folder)) == set(tensors_of(CASE))
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(
+        NotADirectoryError,
+        match="must be a folder, or not there yet. Received: '.*file'",
+    ):
+        save_checkpoint(load_checkpoint(CASE), tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("error", [OSError("no space left"), KeyboardInterrupt()])
+@pytest.mark.parametrize("is_new", [True, False])
+def test_interrupted_writing_leaves_everything_as_it_was(
+    error, is_new, tmp_path, monkeypatch
+):
+    folder = tmp_path / "folder"
+    if not is_new:
+        save_checkpoint(load_checkpoint(CHECKPOINTS / "bert_masked_lm"), folder)
+        (folder / "vocab.txt").write_text("[PAD]")
+    before, model, written = contents(tmp_path), load_checkpoint(CASE), []
+
+    def fail_at_the_third(path, tensors):
+        if len(written) == 2:
+            raise error
+        write_tensors(path, tensors)
+        written.append(path)
+
+    monkeypatch.setattr(folder_module, "write_tensors", fail_at_the_third)
+    with pytest.raises(type(error)):
+        save_checkpoint(model, folder, max_shard_size=3000)
+    assert len(written) == 2
+    assert contents(tmp_path) == before
+    assert folder.exists() != is_new
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_a_crash_while_renaming_is_never_read_as_a_mixture(tmp_path, monkeypatch):
+    replace = folder_module.os.replace
+    model = load_checkpoint(CASE)
+    for fails_at in range(4):
+        folder = tmp_path / str(fails_at)
+        save_checkpoint(load_checkpoint(CHECKPOINTS / "bert_masked_lm"), folder)
+        renamed = []
+
+        def fail(one, other, fails_at=fails_at, renamed=renamed):
+            if len(renamed) == fails_at:
+                raise OSError("the power is gone")
+            renamed.append(other)
+            replace(one, other)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(folder_module.os, "replace", fail)
+            with pytest.raises(OSError, match="the power is gone"):
+                save_checkpoint(model, folder, max_shard_size=5000)
+        with pytest.raises(FileNotFoundError, match="has no config.json"):
+            load_checkpoint(folder)
+        # Nothing is lost: what was not renamed lies aside, whole.
+        (aside,) = folder.glob("*.partial")
+        assert (aside / "config.json").exists()
+        save_checkpoint(model, folder)
+        assert {file.name for file in folder.iterdir()} == {
+            "config.json",
+            "model.safetensors",
+        }
+
+
+def test_what_a_killed_process_leaves_is_in_nobodys_way(checkpoint):
+    aside = checkpoint / ".checkpoint.1.partial"
+    aside.mkdir()
+    (aside / "model.safetensors").write_bytes(b"half")
+    model = load_checkpoint(checkpoint)
+    save_checkpoint(model, checkpoint)
+    again = load_checkpoint(checkpoint)
+    for one, two in zip(again.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(
+            keras.ops.convert_to_numpy(one), keras.ops.convert_to_numpy(two)
+        )
+
+
+def test_shards_are_of_the_size_asked_for(tmp_path):
+    ones = {
+        f"t{index}": Tensor((size,), "F32", lambda size=size: np.ones(size))
+        for index, size in enumerate([3, 5, 11, 2, 2])
+    }
+    write_folder(tmp_path / "f", {"is": "config"}, ones, 32)
+    index = json.loads((tmp_path / "f/model.safetensors.index.json").read_text())
+    assert index["metadata"] == {"total_size": 4 * 23}
+    files = index["weight_map"]
+    # The third is larger than a file may be, and has one to itself.
+    assert [files[key][6:11] for key in ones] == [
+        "00001",
+        "00001",
+        "00002",
+        "00003",
+        "00003",
+    ]
+    assert set(tensors_of(tmp_path / "f")) == set(ones)
+    assert json.loads((tmp_path / "f/config.json").read_text()) == {"is": "config"}
