@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_attn.decoding.halves import MASKS
 from keras_attn.export import ladder, litert, onnx, samples, saved_model
 from keras_attn.export.comparison import TOLERANCES, Measured, compare
 from keras_attn.export.errors import ExportError, RefusedError
@@ -94,9 +95,11 @@ def export(
     signatures = signatures_of(model, sample_inputs)
     models = [signature.model for signature in signatures]
     prompt = signatures[0].prompt
-    if prompt and isinstance(sequence_length, int):
+    has_source = prompt not in (None, "token_ids")
+    if has_source and isinstance(sequence_length, int):
         sequence_length = dict.fromkeys(signatures[0].inputs, sequence_length)
-        sequence_length[prompt] = 1
+        for name in {prompt, MASKS.get(prompt)} & set(sequence_length):
+            sequence_length[name] = 1
     sample = None
     if sample_inputs is not None:
         sample = samples.named(signatures[0], sample_inputs)

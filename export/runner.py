@@ -57,6 +57,9 @@ class Runner:
     Attributes:
         format: `"saved_model"`, `"litert"` or `"onnx"`.
         signatures: Inputs and outputs of each signature, by its name.
+        max_length: Of a generative artefact: the most tokens that prompt and
+            continuation may have together; None where it has no limit, as a
+            recurrent one.
 
     Example:
         runner = load_runner("model.tflite")
@@ -70,6 +73,10 @@ class Runner:
         self._engine = engine
         self.format = engine.format
         self.signatures = engine.signatures
+        step = self.signatures.get(STEP)
+        # Of a decoder with caches the step says which of their places are taken.
+        visible = step.inputs.get("visible") if step else None
+        self.max_length = visible.shape[1] if visible else None
 
     def __call__(
         self, inputs: Mapping[str, Any], signature: str | None = None

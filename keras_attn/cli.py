@@ -1,7 +1,7 @@
 """The `keras-attn` command: what it takes, and how it fails.
 
-What the commands do is in `cli_commands`, `cli_train` and `demo`. These import
-TensorFlow, so they are imported when a command runs: `--help` need not wait.
+What the commands do is in `cli_commands`, `cli_train`, `cli_write` and `demo`. These
+import TensorFlow, so they are imported when a command runs: `--help` need not wait.
 """
 
 import importlib
@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 import typer
 from typer.exceptions import TyperException
 
-import keras_attn
+from keras_attn import __version__, cli_generate
 from keras_attn.cli_options import Model, ModelFolder, Quantization, Samples, Tolerance
 from keras_attn.cli_terminal import (
     CheckFailedError,
@@ -115,7 +115,7 @@ def start(
 ) -> None:
     """Prints the help where no command is given."""
     if version:
-        say(f"keras-attn {keras_attn.__version__}")
+        say(f"keras-attn {__version__}")
         raise typer.Exit()
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
@@ -491,6 +491,9 @@ def attention(
     Example: keras-attn attention runs/en-de "A dog runs." --output dog.png
     """
     _load("cli_commands").draw_attention(model_folder, text, translation, output)
+
+
+app.command()(cli_generate.command(lambda name: _load(name)))
 
 
 if __name__ == "__main__":

@@ -227,6 +227,11 @@ def _read(part, token_ids, positions, padding_mask, caches=None):
 class GPT(keras.Model):
     """The functional model of `build_gpt`, which can decode."""
 
+    @property
+    def max_length(self) -> int:
+        """Most tokens that prompt and continuation may have together."""
+        return incremental.parts(self)["position_embedding"].max_sequence_length
+
     def incremental(self, max_length=None) -> IncrementalPair:
         """Its two halves for decoding; prompts may be padded on either side.
 
@@ -240,8 +245,7 @@ class GPT(keras.Model):
             ValueError: for more than there are.
         """
         part = incremental.parts(self)
-        limit = part["position_embedding"].max_sequence_length
-        length = incremental.check_length(max_length, limit, is_hard=True)
+        length = incremental.check_length(max_length, self.max_length, is_hard=True)
         return IncrementalPair(
             _prefill(part, length), _step(part, length), max_length=length
         )

@@ -151,8 +151,12 @@ def _write(part, decoder_token_ids, states):
 class SutskeverSeq2Seq(keras.Model):
     """The functional model of `build_seq2seq_sutskever`, which can decode."""
 
-    def incremental(self) -> IncrementalPair:
-        """Its two halves for decoding; the state is h and c of every layer, (B, U)."""
+    def incremental(self, max_length=None) -> IncrementalPair:
+        """Its two halves for decoding; the state is h and c of every layer, (B, U).
+
+        Args:
+            max_length: Of no effect: what an LSTM remembers has one size.
+        """
         part = self.get_layer
         num_layers = sum(layer.name.startswith("encoder_") for layer in self.layers)
 
@@ -183,7 +187,7 @@ class SutskeverSeq2Seq(keras.Model):
             {"token_ids": token_ids, **named(before)},
             {"logits": part("logits")(hidden), **named(after)},
         )
-        return IncrementalPair(prefill, step, prompt="decoder_token_ids")
+        return _pair(part, prefill, step)
 
 
 def build_seq2seq_context(
@@ -330,8 +334,12 @@ class ContextSeq2Seq(keras.Model):
         _, context = part("encoder")(hidden, mask=inputs["padding_mask"])
         return ops.expand_dims(context, 1), None, context
 
-    def incremental(self) -> IncrementalPair:
-        """Its two halves for decoding; see `_incremental`."""
+    def incremental(self, max_length=None) -> IncrementalPair:
+        """Its two halves for decoding; see `_incremental`.
+
+        Args:
+            max_length: Of no effect: what a GRU remembers has one size.
+        """
         return _incremental(self)
 
 
@@ -350,8 +358,12 @@ class RNNSearch(keras.Model):
         annotations, _, backward_state = part("encoder")(hidden, mask=mask)
         return annotations, mask, backward_state
 
-    def incremental(self) -> IncrementalPair:
-        """Its two halves for decoding; see `_incremental`."""
+    def incremental(self, max_length=None) -> IncrementalPair:
+        """Its two halves for decoding; see `_incremental`.
+
+        Args:
+            max_length: Of no effect: what a GRU remembers has one size.
+        """
         return _incremental(self)
 
 
@@ -432,7 +444,16 @@ def _incremental(model) -> IncrementalPair:
         {"token_ids": token_ids, **before},
         {"logits": logits[:, 0], "decoder_state": decoder_state},
     )
-    return IncrementalPair(prefill, step, prompt="decoder_token_ids")
+    return _pair(part, prefill, step)
+
+
+def _pair(part, prefill, step) -> IncrementalPair:
+    return IncrementalPair(
+        prefill,
+        step,
+        prompt="decoder_token_ids",
+        source_vocabulary_size=part("source_embedding").input_dim,
+    )
 
 
 def _inputs():

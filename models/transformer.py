@@ -215,6 +215,7 @@ class Transformer(keras.Model):
             _step(part, length),
             prompt="decoder_token_ids",
             max_length=length,
+            source_vocabulary_size=part["token_embedding"].input_dim,
         )
 
 

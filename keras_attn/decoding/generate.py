@@ -1,20 +1,23 @@
-"""The one loop that drives any incremental pair with any strategy."""
+"""`generate`: drives any incremental pair with any strategy."""
 
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_attn.checks import check_positive
+from keras_attn.decoding.halves import Halves, compiled, halves_of, prompt_of
+from keras_attn.decoding.inputs import as_arrays, check_room, check_token, prepare
+from keras_attn.decoding.loop import CompiledLoop, Settings, decode, host_while
 from keras_attn.decoding.pair import IncrementalPair
 from keras_attn.decoding.strategies import Greedy
 
 # What was compiled for a model lives as long as the model.
 _compiled = weakref.WeakKeyDictionary()
+# No token has this id, so no row ever ends.
+_NONE = (-1,)
 
 
 class Generated(NamedTuple):
@@ -40,31 +43,51 @@ def generate(
     start_token_id=None,
     end_token_id=None,
     pad_token_id=0,
+    on_token=None,
     jit_compile="auto",
 ):
     """Continues a prompt, one token at a time.
 
+    Prompts of unequal length share a batch where the model takes a mask of them:
+    padding, at the left, at the right or in between, has a place but no position, and
+    nobody sees it, so a row's text is the one it gets alone.
+
+    A model with `incremental(max_length=…)` keeps caches as long as prompt and
+    continuation, rounded up by an eighth at the most. What is compiled for one such
+    length serves the next call with it.
+
     Args:
         model: A generative model (one with `incremental()`), its `IncrementalPair`,
             or an exported pair from `export.load_runner`. The first two run as one
-            compiled call, the third step by step on the host.
+            compiled call, the third step by step on the host. Where an artefact takes
+            prompts or sources of one length, and their mask, shorter ones are padded.
         inputs: Dictionary of arrays, as for `model`: `token_ids` (B, S), and for an
             encoder-decoder `decoder_token_ids` (B, P), the prompt. `padding_mask`
-            may be left out: then every token is real.
+            (B, S), and `decoder_padding_mask` (B, P) where the pair takes one, may be
+            left out: then every token is real.
         max_new_tokens: L, the most tokens to add.
         strategy: `Greedy()` (default), `Sample(...)` or `Beam(...)`.
         start_token_id: The prompt of an encoder-decoder, if `inputs` have none.
-        end_token_id: The token that ends a row. None = none does.
+        end_token_id: The token that ends a row, or several of which any does. None =
+            none does.
         pad_token_id: What fills a row behind its end.
+        on_token: A function that is called on the host with the new tokens, an int32
+            array (B,), as soon as each step has chosen them; a row that has ended
+            gets `pad_token_id`. What it returns is not used. The halves are then
+            compiled one by one rather than as one loop. Not for a beam, which may
+            still change its mind.
         jit_compile: Whether XLA compiles the loop. "auto" = on JAX or an accelerator.
 
     Returns:
         `Generated(token_ids, scores)`.
 
     Raises:
-        TypeError: for a model that can't decode, or no strategy.
-        ValueError: for missing, unknown or empty inputs, or more tokens than the
-            model has positions for.
+        TypeError: for a model that can't decode, no strategy, inputs without names,
+            or an `on_token` that can't be called.
+        ValueError: for missing, unknown or empty inputs; tokens that the vocabulary
+            does not have; a mask of another shape, or with a row of padding alone; a
+            prompt or more tokens than the model has positions for; or `on_token` with
+            a beam.
 
     Example:
         ```python
@@ -76,209 +99,84 @@ def generate(
     """
     strategy = Greedy() if strategy is None else strategy
     check_positive("max_new_tokens", max_new_tokens)
-    _check_strategy(strategy)
-    keeps = isinstance(model, (keras.Model, IncrementalPair))
-    cache = _compiled.setdefault(model, {}) if keeps else {}
-    if "halves" not in cache:
-        cache["halves"] = _halves(model)
-    halves = cache["halves"]
-    inputs = _check_inputs(halves, inputs, start_token_id)
-    batch, prompt_length = inputs[halves.prompt].shape
-    if halves.max_length is not None:
-        left = halves.max_length - prompt_length
-        if max_new_tokens > left:
-            raise ValueError(
-                "`max_new_tokens` reaches beyond the model's "
-                f"{halves.max_length} positions; at most {left} fit behind this "
-                f"prompt. Received: max_new_tokens={max_new_tokens}, "
-                f"prompt length={prompt_length}"
-            )
-    # No token has this id, so no row ever ends.
-    end_token_id = -1 if end_token_id is None else end_token_id
-    settings = (strategy, max_new_tokens, end_token_id, pad_token_id)
+    _check_strategy(strategy, on_token)
+    is_keras = isinstance(model, (keras.Model, IncrementalPair))
+    kept = _compiled.setdefault(model, {}) if is_keras else {}
+    inputs = as_arrays(inputs)
+    halves = _halves(model, kept, inputs, max_new_tokens)
+    inputs = prepare(halves, inputs, start_token_id, pad_token_id)
+    batch, length = inputs[halves.prompt].shape
+    check_room(halves.max_length, halves.prompt, length, max_new_tokens)
+    vocabulary = halves.vocabulary.get(halves.prompt)
+    pad_token_id = check_token("pad_token_id", pad_token_id, vocabulary)
+    ends = _end_tokens(end_token_id, vocabulary)
+    settings = Settings(strategy, max_new_tokens, ends, pad_token_id)
     uniform = strategy.draw(batch, max_new_tokens)
-    if not halves.traceable:
-        token_ids, scores = _decode(halves, inputs, uniform, *settings, _host_while)
-        return Generated(ops.convert_to_numpy(token_ids), ops.convert_to_numpy(scores))
-    key = (*settings, jit_compile)
-    if key not in cache:
-        cache[key] = _CompiledLoop(halves, settings)
-        cache[key].compile(jit_compile=_resolve_jit(jit_compile))
+    if not halves.traceable or on_token is not None:
+        if halves.traceable:
+            key = ("step by step", halves.max_length, jit_compile)
+            if key not in kept:
+                kept[key] = compiled(halves, _resolve_jit(jit_compile))
+            halves = kept[key]
+        results = decode(halves, inputs, uniform, settings, host_while, on_token)
+        return Generated(*map(ops.convert_to_numpy, results))
+    key = (settings, halves.max_length, jit_compile)
+    if key not in kept:
+        kept[key] = CompiledLoop(halves, settings)
+        kept[key].compile(jit_compile=_resolve_jit(jit_compile))
     if uniform is not None:
         inputs["uniform"] = uniform
-    outputs = cache[key].predict_on_batch(inputs)
+    outputs = kept[key].predict_on_batch(inputs)
     return Generated(outputs["token_ids"], outputs["scores"])
 
 
-@dataclass(frozen=True)
-class _Halves:
-    """A pair from any runtime, as two functions and the names they go by."""
-
-    prefill: Callable[[dict], dict]
-    step: Callable[[dict], dict]
-    prefill_inputs: tuple[str, ...]
-    step_inputs: tuple[str, ...]
-    step_outputs: tuple[str, ...]
-    prompt: str
-    max_length: int | None
-    traceable: bool
-
-
-def _halves(model) -> _Halves:
-    pair = model.incremental() if hasattr(model, "incremental") else model
-    if isinstance(pair, IncrementalPair):
-        return _Halves(
-            pair.prefill,
-            pair.step,
-            tuple(tensor.name for tensor in pair.prefill.inputs),
-            tuple(tensor.name for tensor in pair.step.inputs),
-            tuple(pair.step.output),
-            pair.prompt,
-            pair.max_length,
-            traceable=True,
-        )
-    signatures = getattr(model, "signatures", {})
-    if not {"prefill", "step"} <= set(signatures):
-        raise TypeError(
-            "`model` can't decode: it has neither `incremental()` nor the signatures "
-            f"`prefill` and `step`. Received: model={type(model).__name__}"
-        )
-    names = tuple(signatures["prefill"].inputs)
-    return _Halves(
-        model.prefill,
-        model.step,
-        names,
-        tuple(signatures["step"].inputs),
-        tuple(signatures["step"].outputs),
-        "decoder_token_ids" if "decoder_token_ids" in names else "token_ids",
-        None,
-        traceable=False,
-    )
-
-
-def _check_strategy(strategy) -> None:
+def _check_strategy(strategy, on_token) -> None:
     # A class has the methods, too, but is not a strategy yet.
     if isinstance(strategy, type) or not hasattr(strategy, "advance"):
         raise TypeError(
             "`strategy` must be a strategy, such as `Greedy()`, `Sample(...)` or "
             f"`Beam(...)`. Received: strategy={strategy!r}"
         )
-
-
-def _check_inputs(halves, inputs, start_token_id):
-    """The inputs of `prefill` as arrays, with what may be left out filled in."""
-    arrays = {name: np.asarray(array) for name, array in inputs.items()}
-    for name, array in arrays.items():
-        if array.ndim > 1 and 0 in array.shape[:2]:
-            raise ValueError(
-                f"`inputs` are empty: every row needs at least one token. Received: "
-                f"{name}.shape={array.shape}"
-            )
-    if "padding_mask" in halves.prefill_inputs and "token_ids" in arrays:
-        arrays.setdefault("padding_mask", np.ones(arrays["token_ids"].shape, bool))
-    if start_token_id is not None and halves.prompt not in arrays and arrays:
-        batch = len(next(iter(arrays.values())))
-        arrays[halves.prompt] = np.full((batch, 1), start_token_id, "int32")
-    missing = [name for name in halves.prefill_inputs if name not in arrays]
-    unknown = [name for name in arrays if name not in halves.prefill_inputs]
-    if missing or unknown:
-        hint = "; or give `start_token_id`" if halves.prompt in missing else ""
+    if on_token is None:
+        return
+    if not callable(on_token):
+        raise TypeError(
+            "`on_token` must be a function of the new tokens. "
+            f"Received: on_token={on_token!r}"
+        )
+    if getattr(strategy, "revises", False):
         raise ValueError(
-            f"`inputs` must be named {', '.join(halves.prefill_inputs)}{hint}. "
-            f"Received: missing={missing}, unknown={unknown}"
+            "`on_token` needs a strategy whose tokens are final at once, `Greedy()` or "
+            f"`Sample(...)`. Received: strategy={strategy!r}"
         )
-    if arrays[halves.prompt].ndim != 2:
-        raise ValueError(
-            f"`{halves.prompt}` must have 2 axes, (batch, length). Received: "
-            f"{halves.prompt}.shape={arrays[halves.prompt].shape}"
-        )
-    return arrays
 
 
-def _decode(halves, inputs, uniform, strategy, length, end, pad, while_loop):
-    """Prefill, then one `step` a token, until every row is done or L are chosen."""
-    beams = strategy.num_beams
-    outputs = {**inputs, **halves.prefill(inputs)}
-
-    def spread(tensor):  # (B, …) -> (B·K, …)
-        # A copy, where no row is repeated, leaves behind the mask Keras attached.
-        return ops.repeat(tensor, beams, axis=0) if beams > 1 else ops.copy(tensor)
-
-    logits = spread(outputs["logits"])
-    state = {
-        name: spread(outputs[name])
-        for name in halves.step_inputs
-        # A new token each step, so what goes by this name in the inputs is no state.
-        if name in outputs and name != "token_ids"
-    }
-    changing = {
-        name: tensor for name, tensor in state.items() if name in halves.step_outputs
-    }
-    batch = ops.shape(outputs["logits"])[0]
-    search = strategy.start(batch, length, pad, uniform)
-    token, parents, search = strategy.advance(search, logits, 0, end, pad)
-    changing = _follow(changing, parents)
-
-    def unfinished(index, token, search, changing):
-        all_done = ops.all(search["done"])
-        return ops.logical_and(ops.less(index, length), ops.logical_not(all_done))
-
-    def body(index, token, search, changing):
-        outputs = halves.step({**state, **changing, "token_ids": token})
-        next_token, parents, search = strategy.advance(
-            search, outputs["logits"], index, end, pad
-        )
-        moved = {name: _like(outputs[name], old) for name, old in changing.items()}
-        return index + 1, next_token, search, _follow(moved, parents)
-
-    carry = (ops.convert_to_tensor(1, "int32"), token, search, changing)
-    _, _, search, _ = while_loop(unfinished, body, carry)
-    return strategy.finish(search, length)
+def _halves(model, kept, inputs, max_new_tokens) -> Halves:
+    """The halves of a model, with caches for a prompt and its continuation."""
+    name = prompt_of(model)
+    prompt = inputs.get(name)
+    # Where there is none, it is a start token.
+    length = prompt.shape[1] if prompt is not None and prompt.ndim == 2 else 1
+    if hasattr(model, "incremental"):
+        limit = getattr(model, "max_length", None)
+        check_room(limit, name, length, max_new_tokens)
+    return halves_of(model, kept, length + max_new_tokens)
 
 
-def _follow(state, parents):
-    """Each beam's state is that of the beam it continues."""
-    if parents is None:
-        return state
-    return {name: ops.take(tensor, parents, axis=0) for name, tensor in state.items()}
+def _end_tokens(end_token_id, vocabulary) -> tuple[int, ...]:
+    if end_token_id is None:
+        return _NONE
+    if isinstance(end_token_id, set | frozenset):
+        end_token_id = list(end_token_id)
+    ends = end_token_id if np.ndim(end_token_id) else [end_token_id]
+    found = {check_token("end_token_id", token, vocabulary) for token in ends}
+    return tuple(sorted(found)) or _NONE
 
 
-def _like(tensor, old):
-    """`tensor` with the static shape and dtype that a loop variable must keep."""
-    return ops.cast(ops.reshape(tensor, ops.shape(old)), old.dtype)
-
-
-def _host_while(cond, body, carry):
-    while bool(cond(*carry)):
-        carry = body(*carry)
-    return carry
-
-
-class _CompiledLoop(keras.Model):
-    """The loop as a Keras model, whose `predict` Keras compiles on every backend."""
-
-    def __init__(self, halves: _Halves, settings: tuple[Any, int, int, int]):
-        # Not the global policy's precision: chance must not be rounded to it.
-        super().__init__(name="generate", dtype="float32")
-        self.halves = halves
-        self.settings = settings
-        # Keras hands a model's weights to compiled code if it can see them.
-        self.prefill = halves.prefill
-        self.step = halves.step
-
-    def call(self, inputs):
-        inputs = dict(inputs)
-        uniform = inputs.pop("uniform", None)
-        token_ids, scores = _decode(
-            self.halves, inputs, uniform, *self.settings, ops.while_loop
-        )
-        return {"token_ids": token_ids, "scores": scores}
-
-
-def _resolve_jit(jit_compile):
+def _resolve_jit(jit_compile) -> bool:
     """XLA pays on an accelerator; on a CPU, TensorFlow's own kernels are faster."""
     if jit_compile != "auto":
-        return jit_compile
+        return bool(jit_compile)
     if keras.backend.backend() != "tensorflow":
         return True
     import tensorflow as tf

@@ -17,6 +17,8 @@ class IncrementalPair:
 
     State tensors are batch first. What `step` takes and `prefill` doesn't return is
     passed on from the inputs of `prefill`; what `step` does not return did not change.
+    A mask of the prompt, which the training model may lack, is `padding_mask` beside
+    `token_ids` and `decoder_padding_mask` beside `decoder_token_ids`.
 
     Attributes:
         prefill: Reads the prompt (and an encoder's input) once.
@@ -24,9 +26,12 @@ class IncrementalPair:
         prompt: Name of the input of `prefill` that holds the prompt's tokens, (B, P).
         max_length: Most tokens that prompt and continuation may have together;
             None where the model sets no limit.
+        source_vocabulary_size: Tokens that an encoder's `token_ids` are chosen from;
+            None where there is no such input, or it is not known.
     """
 
     prefill: keras.Model
     step: keras.Model
     prompt: str = "token_ids"
     max_length: int | None = None
+    source_vocabulary_size: int | None = None

@@ -4,6 +4,9 @@ A strategy is three pure functions over a dictionary of tensors, the *search*:
 `start` makes it, `advance` puts one more token into it, `finish` reads the result.
 The same code runs inside a compiled loop and on the host beside an exported model.
 
+A strategy's `num_beams` is the rows it needs for each row of the prompt; it `revises`
+where a later token may change the earlier ones.
+
 Legend: B batch, K beams, V vocabulary, L new tokens at most.
 """
 
@@ -21,6 +24,7 @@ class Greedy:
     """Always the most probable token."""
 
     num_beams = 1
+    revises = False
 
     def draw(self, batch, length):
         """No chance in it."""
@@ -69,6 +73,7 @@ class Sample:
     seed: int | None = field(default=None, compare=False)
 
     num_beams = 1
+    revises = False
 
     def __post_init__(self):
         if not self.temperature > 0:
@@ -98,7 +103,7 @@ class Sample:
             search: From `start` or the last `advance`.
             logits: (B·K, V).
             index: Position of the token among the new ones, from 0.
-            end_token_id: Rows that chose it are done.
+            end_token_id: Rows that chose it are done; a tuple of several, or one.
             pad_token_id: What a row that is done goes on with.
 
         Returns:
@@ -160,6 +165,9 @@ class Beam:
     num_beams: int = 4
     length_penalty: float = 0.6
 
+    # What leads at one step may be overtaken at the next.
+    revises = True
+
     def __post_init__(self):
         check_positive("num_beams", self.num_beams)
 
@@ -188,17 +196,16 @@ class Beam:
             ops.expand_dims(search["live_scores"], -1),
             ops.reshape(log_probs, (-1, beams, vocabulary)),
         )
-        # Twice as many as beams: at most half of them can be end tokens, each beam
-        # having but one, so K live ones always remain.
-        scores, flat = ops.top_k(
-            ops.reshape(totals, (-1, beams * vocabulary)), 2 * beams
-        )
+        # With one end token, twice as many as beams: at most half of them can be end
+        # tokens, each beam having but one, so K live ones always remain.
+        count = min(1 + np.size(end_token_id), vocabulary) * beams
+        scores, flat = ops.top_k(ops.reshape(totals, (-1, beams * vocabulary)), count)
         parent, token = flat // vocabulary, ops.cast(flat % vocabulary, "int32")
-        ids = _take_rows(search["live_ids"], parent)  # (B, 2K, L)
+        ids = _take_rows(search["live_ids"], parent)  # (B, 2K or more, L)
         ids = _write(ids, token, index)
-        ends = ops.equal(token, end_token_id)
+        ends = _is_end(token, end_token_id)
 
-        among_best = ops.less(ops.arange(2 * beams), beams)
+        among_best = ops.less(ops.arange(count), beams)
         # Of a beam that nobody is in nothing comes, whatever a penalty makes of it.
         real = ops.greater(scores, MASKED / 2)
         accepted = ops.logical_and(
@@ -266,9 +273,15 @@ def _advance_rows(search, logits, token, index, end_token_id, pad_token_id):
         **search,
         "token_ids": _write(search["token_ids"], token, index),
         "scores": search["scores"] + ops.where(done, 0.0, gained),
-        "done": ops.logical_or(done, ops.equal(token, end_token_id)),
+        "done": ops.logical_or(done, _is_end(token, end_token_id)),
     }
     return token, None, search
+
+
+def _is_end(token, end_token_id):
+    """Which tokens, (...), are one of those that end a row."""
+    ends = ops.convert_to_tensor(np.atleast_1d(end_token_id).astype("int32"))
+    return ops.any(ops.equal(ops.expand_dims(token, -1), ends), axis=-1)
 
 
 def _write(ids, token, index):

@@ -184,9 +184,11 @@ class HostRunner:
 
 
 class _Signature:
+    """Tensors that have a `shape`, by name, as an artefact's have."""
+
     def __init__(self, model):
-        self.inputs = {tensor.name: tensor.shape for tensor in model.inputs}
-        self.outputs = dict.fromkeys(model.output)
+        self.inputs = {tensor.name: tensor for tensor in model.inputs}
+        self.outputs = model.output
 
 
 def every_answer(vocabulary, length, end):

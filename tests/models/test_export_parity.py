@@ -8,7 +8,6 @@ from model_cases import (
     GRAPHS,
     KINDS,
     B,
-    T,
     inputs_for,
     make_inputs,
     numpy,
@@ -51,13 +50,13 @@ def shipped(tmp_path_factory):
             # LiteRT is given what a phone has: fixed sizes.
             sizes = {}
             if format == "litert":
-                whole = what == "forward"
-                inputs = inputs_for(
-                    model if whole else model.incremental().prefill,
-                    target=T if whole else 1,
-                )
+                inputs = inputs_for(model)
                 lengths = {name: value.shape[1] for name, value in inputs.items()}
-                sizes = {"batch_size": B, "sequence_length": lengths}
+                # Of a pair a number is the source's: the prompt stays its start.
+                sizes = {
+                    "batch_size": B,
+                    "sequence_length": S if what == "pair" else lengths,
+                }
             path = folder / f"{case}-{what}{FORMATS[format]}"
             report = export(model, path, **sizes)
             done[key] = report, load_runner(path)

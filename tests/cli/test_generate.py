@@ -1,0 +1,290 @@
+"""`keras-attn generate`: writes what the model says, as it comes, and where to stop."""
+
+import shutil
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attn import models
+from keras_attn.cli_write import _StoppedError, _Text
+from keras_attn.data import (
+    ByteLevelBPETokenizer,
+    CharacterTokenizer,
+    load_text_tokenizer,
+    load_tokenizer,
+)
+from keras_attn.decoding import Beam, Sample, generate
+
+# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)
+
+TOKENIZER = Path(__file__).parents[1] / "data/references/gpt2"
+POSITIONS, PROMPT = 31, "an aa"
+
+
+def build(vocabulary_size):
+    model = models.build_gpt(
+        vocabulary_size=vocabulary_size,
+        max_sequence_length=POSITIONS,
+        num_layers=2,
+        hidden_dim=21,
+        num_heads=3,
+        mlp_dim=37,
+    )
+    random = np.random.default_rng(1)
+    for weight in model.weights:
+        scale = 0.6 if "position_embedding" in weight.path else 0.2
+        drawn = random.normal(0, scale, weight.shape)
+        weight.assign(1 + drawn if weight.path.endswith("gamma") else drawn)
+    return model
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return ByteLevelBPETokenizer.from_folder(TOKENIZER)
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer):
+    return build(tokenizer.vocabulary_size)
+
+
+@pytest.fixture(scope="module")
+def folder(model, tmp_path_factory):
+    """A tiny GPT-2, as Hugging Face would have it."""
+    folder = tmp_path_factory.mktemp("checkpoints") / "gpt2"
+    models.save_checkpoint(model, folder)
+    for name in ("vocab.json", "merges.txt"):
+        shutil.copy(TOKENIZER / name, folder)
+    return folder
+
+
+def text_of(model, tokenizer, length, prompt=PROMPT, **options):
+    """What the command must print, in one go."""
+    ids = np.array([tokenizer.encode(prompt)])
+    answer = generate(
+        model,
+        {"token_ids": ids},
+        length,
+        end_token_id=tokenizer.end_token_id,
+        **options,
+    )
+    return tokenizer.decode(answer.token_ids[0]) + "\n"
+
+
+def test_it_writes_what_the_model_says(command, folder, model, tokenizer):
+    written = text_of(model, tokenizer, 9)
+    assert len(set(written)) > 3
+    options = ["generate", "--model", folder, "--prompt", PROMPT]
+    assert command(*options, "--max-new-tokens", 9) == 0
+    assert (command.out, command.err) == (written, "")
+    # Left out, all that the model has positions for.
+    room = POSITIONS - len(tokenizer.encode(PROMPT))
+    assert command(*options) == 0
+    assert command.out == text_of(model, tokenizer, room)
+
+
+def test_chance_and_beams(command, folder, model, tokenizer):
+    options = ["generate", "--model", folder, "--prompt", PROMPT, "--max-new-tokens", 9]
+    assert command(*options, "--seed", 5, "--top-k", 11, "--temperature", 1.5) == 0
+    strategy = Sample(seed=5, top_k=11, temperature=1.5)
+    sampled = text_of(model, tokenizer, 9, strategy=strategy)
+    assert command.out == sampled
+    assert sampled != text_of(model, tokenizer, 9)
+    assert command(*options, "--top-p", 0.7, "--seed", 3) == 0
+    strategy = Sample(seed=3, top_p=0.7)
+    assert command.out == text_of(model, tokenizer, 9, strategy=strategy)
+    assert command(*options, "--beam", 3) == 0
+    assert command.out == text_of(model, tokenizer, 9, strategy=Beam(3))
+
+
+@pytest.mark.parametrize("beam", [[], ["--beam", 1]])
+def test_it_stops_in_front_of_a_text(command, folder, model, tokenizer, beam):
+    written = text_of(model, tokenizer, 9)
+    stop = written[4:6]
+    options = ["generate", "--model", folder, "--prompt", PROMPT, "--max-new-tokens", 9]
+    assert command(*options, "--stop", "not there", "--stop", stop, *beam) == 0
+    assert command.out == written[: written.index(stop)] + "\n"
+
+
+def test_the_end_token_ends_it(command, model, tokenizer, tmp_path):
+    # What it would say third becomes the end token.
+    ids = np.array([tokenizer.encode(PROMPT)])
+    third = int(generate(model, {"token_ids": ids}, 3).token_ids[0, 2])
+    pieces = list(tokenizer.pieces)
+    end = tokenizer.end_token_id
+    changed = build(len(pieces))
+    table = np.array(changed.get_layer("token_embedding").embeddings)
+    table[[third, end]] = table[[end, third]]
+    changed.get_layer("token_embedding").embeddings.assign(table)
+    models.save_checkpoint(changed, tmp_path)
+    for name in ("vocab.json", "merges.txt"):
+        shutil.copy(TOKENIZER / name, tmp_path)
+    options = ["--model", tmp_path, "--prompt", PROMPT, "--max-new-tokens", 9]
+    for beam in ([], ["--beam", 1]):
+        assert command("generate", *options, *beam) == 0
+        assert command.out == text_of(changed, tokenizer, 2)
+
+
+def test_an_empty_prompt_is_the_start_token(command, folder, model, tokenizer):
+    options = ["--model", folder, "--prompt", "", "--max-new-tokens", 5]
+    assert command("generate", *options) == 0
+    ids = np.array([[tokenizer.start_token_id]])
+    answer = generate(model, {"token_ids": ids}, 5)
+    assert command.out == tokenizer.decode(answer.token_ids[0]) + "\n"
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    """A run: a `.keras` file and a tokenizer of characters."""
+    folder = tmp_path_factory.mktemp("runs")
+    tokenizer = CharacterTokenizer.train(["the quick brown fox jumps"])
+    model = build(tokenizer.vocabulary_size)
+    model.save(folder / "model.keras")
+    tokenizer.save(folder / "tokenizer.json")
+    return folder
+
+
+def test_a_run_folder_will_do(command, run_folder):
+    options = ["--model", run_folder, "--prompt", "the fox ", "--max-new-tokens", 7]
+    assert command("generate", *options) == 0
+    model = keras.saving.load_model(run_folder / "model.keras")
+    tokenizer = load_tokenizer(run_folder / "tokenizer.json")
+    assert command.out == text_of(model, tokenizer, 7, prompt="the fox ")
+
+
+def test_a_keras_file_beside_a_published_tokenizer(command, model, tokenizer, tmp_path):
+    model.save(tmp_path / "model.keras")
+    tokenizer.save(tmp_path)
+    options = ["--model", tmp_path, "--prompt", PROMPT, "--max-new-tokens", 5]
+    assert command("generate", *options) == 0
+    assert command.out == text_of(model, tokenizer, 5)
+
+
+def test_a_tokenizer_whose_pieces_join(command, tmp_path):
+    """WordPiece: what comes may belong to the word before it, or begin another."""
+    shutil.copy(TOKENIZER.parent / "vocab.txt", tmp_path)
+    tokenizer = load_text_tokenizer(tmp_path)
+    model = build(tokenizer.vocabulary_size)
+    model.save(tmp_path / "model.keras")
+    options = ["--model", tmp_path, "--prompt", "the", "--max-new-tokens", 7]
+    assert command("generate", *options, "--seed", 2) == 0
+    ids = tokenizer.encode("the")
+    inputs = {"token_ids": np.array([ids])}
+    answer = generate(model, inputs, 7, strategy=Sample(seed=2)).token_ids[0]
+    whole = tokenizer.decode([*ids, *answer.tolist()])
+    assert "the" + command.out == whole + "\n"
+    # It has no start token.
+    line = command.refuses("generate", "--model", tmp_path, "--prompt", "")
+    assert "--prompt must have a token at least. Received: --prompt ''" in line
+
+
+# Mistakes.
+
+
+def test_too_long(command, folder, tokenizer):
+    options = ["generate", "--model", folder, "--prompt"]
+    line = command.refuses(*options, "q " * POSITIONS)
+    assert f"--prompt must have at most {POSITIONS - 1} tokens" in line
+    room = POSITIONS - len(tokenizer.encode(PROMPT))
+    line = command.refuses(*options, PROMPT, "--max-new-tokens", room + 1)
+    assert f"--max-new-tokens must be at most {room} behind this prompt" in line
+
+
+def test_folders_that_will_not_do(command, folder, tmp_path):
+    prompt = ["--prompt", PROMPT]
+    line = command.refuses("generate", "--model", tmp_path / "none", *prompt)
+    assert "does not exist" in line
+    line = command.refuses("generate", "--model", folder / "config.json", *prompt)
+    assert "is a file" in line
+    line = command.refuses("generate", "--model", tmp_path, *prompt)
+    assert "`folder` must have vocab.txt" in line and "there is nothing" in line
+    for name in ("vocab.json", "merges.txt"):
+        shutil.copy(TOKENIZER / name, tmp_path)
+    line = command.refuses("generate", "--model", tmp_path, *prompt)
+    assert "config.json" in line
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(folder / name, bare)
+    line = command.refuses("generate", "--model", bare, *prompt)
+    assert "vocab.json with merges.txt" in line
+    (bare / "translator.json").write_text("{}")
+    line = command.refuses("generate", "--model", bare, *prompt)
+    assert "folder of a translator" in line and "keras-attn attention" in line
+
+
+def test_a_model_that_writes_nothing(command, tmp_path, tokenizer):
+    encoder = models.build_bert_masked_lm(
+        models.build_bert(
+            vocabulary_size=tokenizer.vocabulary_size,
+            max_sequence_length=11,
+            num_layers=1,
+            hidden_dim=6,
+            num_heads=3,
+            mlp_dim=7,
+        )
+    )
+    models.save_checkpoint(encoder, tmp_path)
+    tokenizer.save(tmp_path)
+    line = command.refuses("generate", "--model", tmp_path, "--prompt", PROMPT)
+    assert "--model must be of a model that goes on with a text, such as GPT-2" in line
+    keras_folder = tmp_path / "keras"
+    keras_folder.mkdir()
+    encoder.save(keras_folder / "model.keras")
+    tokenizer.save(keras_folder)
+    line = command.refuses("generate", "--model", keras_folder, "--prompt", PROMPT)
+    assert "--model must be of a model that goes on with a text" in line
+
+
+def test_a_tokenizer_of_another_model(command, folder, run_folder, tmp_path):
+    shutil.copy(run_folder / "model.keras", tmp_path)
+    for name in ("vocab.json", "merges.txt"):
+        shutil.copy(TOKENIZER / name, tmp_path)
+    line = command.refuses("generate", "--model", tmp_path, "--prompt", PROMPT)
+    assert "the vocabulary of the model" in line
+
+
+def test_the_wrong_use_of_options(command, folder):
+    options = ["generate", "--model", folder, "--prompt", PROMPT]
+    line = command.refuses(*options, "--beam", 2, "--top-k", 3, "--seed", 1)
+    assert "--beam leaves nothing to chance; leave out it or --top-k, --seed." in line
+    assert "'--prompt'" in command.refuses("generate", "--model", folder)
+    assert "'--temperature'" in command.refuses(*options, "--temperature", 0)
+    assert "'--top-p'" in command.refuses(*options, "--top-p", 1.5)
+    assert "--stop must be a text" in command.refuses(*options, "--stop", "")
+
+
+def test_help_teaches(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    assert command("generate", "--help") == 0
+    assert (
+        'Example: keras-attn generate --model gpt2 --prompt "Once upon' in command.out
+    )
+    for (
+        name
+    ) in "model prompt max-new-tokens stop temperature top-k top-p seed beam".split():
+        assert f"--{name}" in command.out
+
+
+def test_text_is_printed_as_it_comes_but_for_what_may_become_a_stop(capsys):
+    text, printed = _Text(["abc", "b!"]), []
+
+    def feed(piece):
+        text.feed(piece)
+        printed.append(capsys.readouterr().out)
+
+    for piece in ("xa", "b", "d", "aab"):
+        feed(piece)
+    assert printed == ["x", "", "abd", "a"]
+    with pytest.raises(_StoppedError):
+        feed("cab!")
+    assert capsys.readouterr().out == ""
+    text = _Text(["abc"])
+    feed("ab")
+    text.finish()
+    assert capsys.readouterr().out == "ab"

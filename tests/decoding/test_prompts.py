@@ -1,0 +1,353 @@
+"""What `generate` takes: prompts of unequal length, caches as long as they must be."""
+
+import keras
+import numpy as np
+import pytest
+from decoding.toys import HostRunner, table_model
+from model_cases import POSITIONS, SOURCE_V, V, create, logits_of, randomize, tiny
+
+from keras_attn.decoding import Beam, Sample
+from keras_attn.decoding import generate as generate_now
+from keras_attn.decoding.halves import cache_length
+
+PADDED = ["gpt2_small", "gpt_117m", "gpt3_small", "transformer_base"]
+SOURCE = [7, 3, 11, 2]
+
+
+def generate(model, inputs, length, **options):
+    return generate_now(model, inputs, length, **{"jit_compile": False, **options})
+
+
+def wordy(case):
+    """A model that does not say the same token for ever, and knows its places."""
+    model = randomize(create(case), seed=1, scale=0.1)
+    for weight in model.weights:
+        if weight.path.endswith("gamma"):
+            weight.assign(1.0 + 3 * weight.value)
+        elif "position_embedding" in weight.path:
+            weight.assign(3 * weight.value)
+    return model
+
+
+def as_inputs(model, tokens, mask):
+    """Prompts and their mask by the names they go by; one source for every row."""
+    if "decoder_token_ids" not in model.input:
+        return {"token_ids": tokens, "padding_mask": mask}
+    return {
+        "token_ids": np.tile(SOURCE, (len(tokens), 1)),
+        "decoder_token_ids": tokens,
+        "decoder_padding_mask": mask,
+    }
+
+
+def by_full_passes(model, prompt, length):
+    """Greedy text behind a prompt, alone and without any padding, and its score."""
+    tokens, score = list(prompt), 0.0
+    for _ in range(length):
+        row = np.array([tokens])
+        inputs = as_inputs(model, row, np.ones_like(row, bool))
+        inputs.pop("decoder_padding_mask", None)
+        if "decoder_token_ids" in inputs:
+            inputs["padding_mask"] = np.ones_like(inputs["token_ids"], bool)
+        logits = logits_of(model, inputs)[0, -1].astype("float64")
+        tokens.append(int(logits.argmax()))
+        score += logits.max() - np.log(np.exp(logits).sum())
+    return tokens[len(prompt) :], score
+
+
+@pytest.mark.parametrize("case", PADDED)
+def test_prompts_of_unequal_length_share_a_batch(case):
+    """Padding at the left, at the right and in between: the text of each alone."""
+    model = wordy(case)
+    prompts = [[5, 11, 2], [13], [17, 3, 3, 7, 1]]
+    # The place of each token among six, for each prompt.
+    places = [
+        *([0, 1, 2], [3, 4, 5], [0, 2, 5]),
+        *([0], [5], [2]),
+        *([0, 1, 2, 3, 4], [1, 2, 3, 4, 5], [0, 1, 3, 4, 5]),
+    ]
+    # Under the mask stands what is real elsewhere: nobody may look at it.
+    tokens, mask = np.full((9, 6), 4), np.zeros((9, 6), bool)
+    for row, taken in enumerate(places):
+        tokens[row, taken], mask[row, taken] = prompts[row // 3], True
+    answer = generate(model, as_inputs(model, tokens, mask), 5)
+    texts = set()
+    for row, prompt in enumerate(prompts):
+        expected, score = by_full_passes(model, prompt, 5)
+        texts.add(tuple(expected))
+        for found in range(3 * row, 3 * row + 3):
+            assert answer.token_ids[found].tolist() == expected
+            np.testing.assert_allclose(answer.scores[found], score, atol=1e-4)
+    assert len(texts) == 3
+
+
+@pytest.mark.parametrize("case", ["gpt2_small", "transformer_base"])
+def test_without_a_mask_every_token_is_real(case):
+    model, tokens = tiny(case), np.array([[5, 11, 2], [17, 3, 7]])
+    inputs = as_inputs(model, tokens, np.ones_like(tokens, bool))
+    expected = generate(model, inputs, 4)
+    bare = {name: value for name, value in inputs.items() if "mask" not in name}
+    answer = generate(model, bare, 4)
+    np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
+    assert "decoder_padding_mask" not in bare and "padding_mask" not in bare
+
+
+@pytest.mark.parametrize("strategy", [Sample(seed=3, top_k=7), Beam(3)], ids=str)
+def test_padding_hides_from_every_strategy(strategy):
+    model = tiny("gpt2_small")
+    tokens, mask = np.array([[0, 5, 11, 2]]), np.array([[0, 1, 1, 1]])
+    options = {"strategy": strategy, "end_token_id": 3}
+    expected = generate(model, {"token_ids": tokens[:, 1:]}, 5, **options)
+    inputs = {"token_ids": tokens, "padding_mask": mask}
+    answer = generate(model, inputs, 5, **options)
+    np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
+    np.testing.assert_allclose(answer.scores, expected.scores, atol=1e-4)
+
+
+# How long the caches are.
+
+
+def spied(model, monkeypatch):
+    """The lengths that the model is asked for a pair of."""
+    lengths, real = [], type(model).incremental
+
+    def incremental(self, max_length=None):
+        lengths.append(max_length)
+        return real(self, max_length)
+
+    monkeypatch.setattr(type(model), "incremental", incremental)
+    return lengths
+
+
+def test_caches_hold_prompt_and_continuation_and_little_more(monkeypatch):
+    model = create("gpt2_small")
+    lengths = spied(model, monkeypatch)
+    tokens = np.ones((1, POSITIONS), int)
+    for prompt, more, expected in [
+        (3, 4, [8]),
+        (5, 3, [8]),  # The same: nothing is built or compiled for it.
+        (3, 6, [8, 16]),
+        (POSITIONS - 4, 4, [8, 16, POSITIONS]),  # No longer than there are positions.
+        (3, 4, [8, 16, POSITIONS]),
+    ]:
+        answer = generate(model, {"token_ids": tokens[:, :prompt]}, more)
+        assert lengths == expected
+        assert answer.token_ids.shape == (1, more)
+
+
+@pytest.mark.parametrize("limit", [None, 1024])
+def test_cache_lengths_are_few_and_close(limit):
+    lengths = [cache_length(length, limit) for length in range(1, 1025)]
+    for length, rounded in enumerate(lengths, start=1):
+        assert length <= rounded <= max(length + 7, length * 1.125)
+    assert len(set(lengths)) < 50
+    assert cache_length(97, 100) == 100
+    assert cache_length(97, None) == 104
+
+
+def test_a_state_of_one_size_serves_every_length(monkeypatch):
+    model = create("seq2seq_context")
+    lengths = spied(model, monkeypatch)
+    for more in (3, 23):
+        generate(model, {"token_ids": [SOURCE]}, more, start_token_id=1)
+    assert len(lengths) == 1
+    assert model.incremental(5).max_length is None
+
+
+def test_a_transformer_has_no_last_position():
+    model = tiny("transformer_base")
+    assert model.incremental().max_length == 256
+    answer = generate(model, {"token_ids": [SOURCE]}, 260, start_token_id=1)
+    assert answer.token_ids.shape == (1, 260)
+    assert np.isfinite(answer.scores).all()
+
+
+def test_a_pair_keeps_the_length_it_has():
+    pair = tiny("gpt2_small").incremental(max_length=9)
+    message = "beyond the model's 9 positions; at most 6 fit behind this prompt"
+    with pytest.raises(ValueError, match=message):
+        generate(pair, {"token_ids": [[1, 2, 3]]}, 7)
+    expected = generate(tiny("gpt2_small"), {"token_ids": [[1, 2, 3]]}, 6)
+    answer = generate(pair, {"token_ids": [[1, 2, 3]]}, 6)
+    np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
+
+
+# What is refused at the door.
+
+VOCABULARY = rf"must be in \[0, {V}\), the vocabulary of the model"
+REFUSED = {
+    "negative": (
+        "gpt2_small",
+        {"token_ids": [[3, -1]]},
+        rf"`token_ids` {VOCABULARY}, under a mask too. Received: ids from -1 to 3",
+    ),
+    "unknown token": (
+        "gpt2_small",
+        {"token_ids": [[V, 3]], "padding_mask": [[False, True]]},
+        rf"`token_ids` {VOCABULARY}, .*ids from 3 to {V}",
+    ),
+    "unknown token of the prompt": (
+        "transformer_base",
+        {"token_ids": [SOURCE], "decoder_token_ids": [[V]]},
+        rf"`decoder_token_ids` {VOCABULARY}",
+    ),
+    "unknown token of the source": (
+        "transformer_base",
+        {"token_ids": [[V]], "decoder_token_ids": [[1]]},
+        rf"`token_ids` {VOCABULARY}",
+    ),
+    "unknown token of another source": (
+        "rnnsearch_50",
+        {"token_ids": [[V, SOURCE_V]], "decoder_token_ids": [[1]]},
+        rf"`token_ids` must be in \[0, {SOURCE_V}\), .*from {V} to {SOURCE_V}",
+    ),
+    "fractions": (
+        "gpt2_small",
+        {"token_ids": [[0.5, 1.0]]},
+        r"`token_ids` must be whole numbers. Received: token_ids.dtype=float64",
+    ),
+    "ragged": (
+        "gpt2_small",
+        {"token_ids": [[1, 2], [3]]},
+        r"`token_ids` must be an array: fill up rows of unequal length",
+    ),
+    "rows": (
+        "transformer_base",
+        {"token_ids": [SOURCE, SOURCE], "decoder_token_ids": [[1]]},
+        r"as many rows as one another. Received: rows=.*'decoder_token_ids': 1",
+    ),
+    "mask of another shape": (
+        "gpt2_small",
+        {"token_ids": [[1, 2]], "padding_mask": [[1]]},
+        r"`padding_mask` must have the shape of `token_ids`, \(1, 2\). Received: "
+        r"padding_mask.shape=\(1, 1\)",
+    ),
+    "rows of padding": (
+        "transformer_base",
+        {
+            "token_ids": [SOURCE] * 3,
+            "decoder_token_ids": [[1, 2]] * 3,
+            "decoder_padding_mask": [[0, 0], [0, 1], [0, 0]],
+        },
+        r"`decoder_padding_mask` must show a real token in every row. Received: "
+        r"nothing but padding in the rows \[0, 2\]",
+    ),
+    "long prompt": (
+        "gpt2_small",
+        {"token_ids": np.ones((1, POSITIONS + 2), int)},
+        rf"`token_ids` must have at most {POSITIONS - 1} tokens, padding included: "
+        rf"there are {POSITIONS} positions, and what is added needs one. Shorten the "
+        rf"prompt. Received: prompt length={POSITIONS + 2}",
+    ),
+    "full prompt": (
+        "gpt2_small",
+        {"token_ids": np.ones((1, POSITIONS), int)},
+        rf"at most {POSITIONS - 1} tokens.*prompt length={POSITIONS}",
+    ),
+    "long text": (
+        "gpt2_small",
+        {"token_ids": np.ones((1, POSITIONS - 2), int)},
+        rf"`max_new_tokens` reaches beyond the model's {POSITIONS} positions; at most "
+        rf"2 fit .*max_new_tokens=3, prompt length={POSITIONS - 2}",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_inputs_that_do_not_fit_are_refused(what):
+    case, inputs, message = REFUSED[what]
+    with pytest.raises(ValueError, match=message):
+        generate(tiny(case), inputs, 3)
+
+
+@pytest.mark.parametrize(
+    "option, value, message",
+    [
+        (
+            "end_token_id",
+            V,
+            rf"`end_token_id` {VOCABULARY}. Received: end_token_id={V}",
+        ),
+        ("end_token_id", [1, -1], rf"`end_token_id` {VOCABULARY}. .*end_token_id=-1"),
+        (
+            "pad_token_id",
+            V,
+            rf"`pad_token_id` {VOCABULARY}. Received: pad_token_id={V}",
+        ),
+    ],
+)
+def test_options_that_are_no_tokens_are_refused(option, value, message):
+    with pytest.raises(ValueError, match=message):
+        generate(tiny("gpt2_small"), {"token_ids": [[1]]}, 3, **{option: value})
+
+
+@pytest.mark.parametrize("option", ["end_token_id", "pad_token_id"])
+def test_options_that_are_no_numbers_are_refused(option):
+    message = (
+        rf"`{option}` must be a token's id, a whole number. Received: {option}='2'"
+    )
+    with pytest.raises(TypeError, match=message):
+        generate(tiny("gpt2_small"), {"token_ids": [[1]]}, 3, **{option: "2"})
+
+
+def test_inputs_have_names():
+    message = "`inputs` must be a dictionary of arrays by name, as in .*of type list"
+    with pytest.raises(TypeError, match=message):
+        generate(tiny("gpt2_small"), [[1, 2]], 3)
+
+
+def test_whole_numbers_of_any_dtype_are_tokens():
+    model, answers = tiny("gpt2_small"), []
+    for dtype in ("int64", "uint8", "float32"):
+        answers.append(generate(model, {"token_ids": np.array([[1, 2]], dtype)}, 3))
+    for answer in answers[1:]:
+        np.testing.assert_array_equal(answer.token_ids, answers[0].token_ids)
+
+
+def test_a_vocabulary_that_nobody_knows_is_not_checked():
+    runner = HostRunner(table_model(np.zeros((5, 5))).incremental())
+    runner.signatures["prefill"].outputs = {"logits": keras.KerasTensor((None, None))}
+    answer = generate(runner, {"token_ids": [[3]]}, 2, end_token_id=7)
+    assert answer.token_ids.tolist() == [[0, 0]]
+    with pytest.raises(ValueError, match="`token_ids` must be at least 0, .* from -1"):
+        generate(runner, {"token_ids": [[-1]]}, 2)
+
+
+# Halves that take prompts of one length.
+
+
+class FixedRunner(HostRunner):
+    """An artefact of the shape (1, 5)."""
+
+    def __init__(self, pair):
+        super().__init__(pair)
+        for name, tensor in self.signatures["prefill"].inputs.items():
+            self.signatures["prefill"].inputs[name] = keras.KerasTensor(
+                (1, 5), tensor.dtype
+            )
+        self.max_length = pair.max_length
+
+    def prefill(self, inputs):
+        assert {np.shape(value) for value in inputs.values()} == {(1, 5)}
+        return super().prefill(inputs)
+
+
+@pytest.mark.parametrize("case", ["gpt3_small", "transformer_base"])
+def test_short_prompts_are_filled_up_where_one_length_is_taken(case):
+    model = tiny(case)
+    runner = FixedRunner(model.incremental(max_length=11))
+    for length in (1, 3, 5):
+        tokens = np.array([[5, 11, 2, 3, 7]])[:, :length]
+        inputs = as_inputs(model, tokens, np.ones_like(tokens, bool))
+        expected = generate(model, inputs, 6)
+        answer = generate(runner, inputs, 6, pad_token_id=4)
+        np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
+        np.testing.assert_allclose(answer.scores, expected.scores, atol=1e-4)
+    tokens = np.ones((1, 6), int)
+    message = r"must have at most 5 tokens, the length that the artefact was exported"
+    with pytest.raises(ValueError, match=message):
+        generate(runner, as_inputs(model, tokens, tokens), 1)
+    # Padding takes places: of eleven, six are left.
+    message = "beyond the model's 11 positions; at most 6 .*=7, prompt length=5"
+    with pytest.raises(ValueError, match=message):
+        generate(runner, as_inputs(model, tokens[:, :1], tokens[:, :1]), 7)

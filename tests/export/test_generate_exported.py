@@ -1,0 +1,133 @@
+"""Decoders as artefacts: driven by `generate`, they write what Keras writes."""
+
+import numpy as np
+import pytest
+from model_cases import create, randomize
+
+from keras_attn.decoding import Beam, Greedy, Sample, generate
+from keras_attn.export import export, load_runner
+
+CASES = ["gpt2_small", "gpt3_small", "transformer_base"]
+SUFFIXES = ["", ".tflite", ".onnx"]
+LENGTH = 13  # Of the caches.
+
+
+def wordy(case):
+    """A model that does not say the same token for ever."""
+    # Where the second block is as the first, one will do: exporting takes seconds.
+    blocks = 2 if case == "gpt3_small" else 1
+    model = randomize(create(case, num_layers=blocks), seed=1, scale=0.1)
+    for weight in model.weights:
+        if weight.path.endswith("gamma"):
+            weight.assign(1.0 + 3 * weight.value)
+        elif "position_embedding" in weight.path:
+            weight.assign(3 * weight.value)
+    return model
+
+
+@pytest.fixture(scope="module", params=CASES)
+def model(request):
+    return wordy(request.param)
+
+
+@pytest.fixture(scope="module")
+def artefact(model, tmp_path_factory):
+    """`artefact(suffix)`: a runner of the model's pair, exported once."""
+    folder, runners = tmp_path_factory.mktemp("pairs"), {}
+
+    def load(suffix):
+        if suffix not in runners:
+            path = folder / f"pair{suffix}"
+            export(model.incremental(max_length=LENGTH), path)
+            runners[suffix] = load_runner(path)
+        return runners[suffix]
+
+    return load
+
+
+def prompts(model):
+    """Two prompts of unequal length, one padded at the left."""
+    tokens, mask = [[5, 11, 2, 7], [0, 0, 13, 3]], [[1, 1, 1, 1], [0, 0, 1, 1]]
+    if "decoder_token_ids" not in model.input:
+        return {"token_ids": tokens, "padding_mask": mask}
+    return {
+        "token_ids": [[7, 3, 11], [2, 5, 0]],
+        "padding_mask": [[1, 1, 1], [1, 1, 0]],
+        "decoder_token_ids": tokens,
+        "decoder_padding_mask": mask,
+    }
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_it_writes_what_keras_writes(model, artefact, suffix):
+    runner, inputs = artefact(suffix), prompts(model)
+    # The strategies are the host's: one besides greedy is enough for a format.
+    others = {"": Sample(seed=5, top_k=7), ".tflite": Beam(3), ".onnx": Beam(2)}
+    for strategy in (Greedy(), others[suffix]):
+        options = {"strategy": strategy, "end_token_id": 4}
+        expected = generate(model, inputs, 9, **options)
+        answer = generate(runner, inputs, 9, **options)
+        np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
+        np.testing.assert_allclose(answer.scores, expected.scores, rtol=0, atol=1e-4)
+    calls = []
+    answer = generate(runner, inputs, 9, on_token=calls.append)
+    np.testing.assert_array_equal(np.stack(calls, axis=1), answer.token_ids)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_it_knows_how_long_a_text_may_be(model, artefact, suffix):
+    runner = artefact(suffix)
+    assert runner.max_length == LENGTH
+    message = (
+        rf"`max_new_tokens` reaches beyond the model's {LENGTH} positions; at most "
+        rf"{LENGTH - 4} fit behind this prompt. Received: max_new_tokens=10, prompt "
+        r"length=4"
+    )
+    with pytest.raises(ValueError, match=message):
+        generate(runner, prompts(model), 10)
+    with pytest.raises(ValueError, match=r"must be in \[0, 19\), the vocabulary"):
+        generate(runner, {**prompts(model), runner_prompt(model): [[19], [1]]}, 2)
+
+
+def runner_prompt(model):
+    names = model.input
+    return "decoder_token_ids" if "decoder_token_ids" in names else "token_ids"
+
+
+def test_of_a_recurrent_one_a_text_has_no_end(tmp_path):
+    model = create("seq2seq_context")
+    export(model, tmp_path / "pair")
+    runner = load_runner(tmp_path / "pair")
+    assert runner.max_length is None
+    answer = generate(runner, {"token_ids": [[5, 3]]}, 40, start_token_id=1)
+    expected = generate(model, {"token_ids": [[5, 3]]}, 40, start_token_id=1)
+    np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
+
+
+@pytest.mark.parametrize("case", ["gpt3_small", "transformer_base"])
+def test_shapes_that_litert_has_fixed(case, tmp_path):
+    """Shorter prompts and sources are filled up, behind their masks."""
+    model = wordy(case)
+    lengths = {"token_ids": 5, "padding_mask": 5}
+    if case == "transformer_base":
+        lengths |= {"decoder_token_ids": 3, "decoder_padding_mask": 3}
+    path = tmp_path / "pair.tflite"
+    export(
+        model.incremental(max_length=LENGTH),
+        path,
+        batch_size=1,
+        sequence_length=lengths,
+    )
+    runner = load_runner(path)
+    assert {info.shape for info in runner.signatures["prefill"].inputs.values()} == {
+        (1, length) for length in lengths.values()
+    }
+    for size in (1, 2, 3):
+        inputs = {"token_ids": [[5, 11, 2][:size]]}
+        if case == "transformer_base":
+            inputs["decoder_token_ids"] = [[13, 3, 7][:size]]
+        expected = generate(model, inputs, 8)
+        answer = generate(runner, inputs, 8)
+        np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
+    with pytest.raises(ValueError, match="`token_ids` must have at most 5 tokens"):
+        generate(runner, {**inputs, "token_ids": [[1] * 6]}, 1)
