@@ -47,6 +47,15 @@ from keras_attn.models.seq2seq import (  # noqa: E402
     build_seq2seq_sutskever,
 )
 from keras_attn.models.transformer import build_transformer  # noqa: E402
+from keras_attn.models.xlm import (  # noqa: E402
+    build_xlm,
+    build_xlm_classifier,
+    build_xlm_masked_lm,
+    build_xlm_next_sentence,
+    build_xlm_sentence_encoder,
+    build_xlm_span_qa,
+    build_xlm_token_classifier,
+)
 from keras_attn.models.xlnet import (  # noqa: E402
     build_xlnet,
     build_xlnet_classifier,
@@ -82,6 +91,13 @@ __all__ = [
     "build_seq2seq_context",
     "build_seq2seq_sutskever",
     "build_transformer",
+    "build_xlm",
+    "build_xlm_classifier",
+    "build_xlm_masked_lm",
+    "build_xlm_next_sentence",
+    "build_xlm_sentence_encoder",
+    "build_xlm_span_qa",
+    "build_xlm_token_classifier",
     "build_xlnet",
     "build_xlnet_classifier",
     "build_xlnet_next_sentence",

@@ -46,6 +46,7 @@ GRAPHS = {
     "bert_base": ("bert_*", _PLACED),
     "roberta_base": ("roberta_*", _PLACED),
     "xlnet_base": ("xlnet_*", _BLOCKS),
+    "xlm_mlm_tlm_xnli15": ("xlm_*", {**_PLACED, "num_languages": 2}),
     "gpt_117m": ("gpt_*", _PLACED),
     "gpt2_small": ("gpt2_* megatron_*", _PLACED),
     "gpt3_small": ("gpt3_*", {**_PLACED, "window": 2}),
@@ -121,10 +122,12 @@ CASES = {
     "rnnsearch_50-scores": Case("rnnsearch_50", {"return_attention_scores": True}),
     "rnnsearch_50-dropout": Case("rnnsearch_50", {"dropout": 0.3}),
     "transformer_base-pre_norm": Case("transformer_base", {"norm_first": True}),
+    "xlm_mlm_tlm_xnli15-positions": Case("xlm_mlm_tlm_xnli15", {"position_ids": True}),
     "xlnet_base-memory": Case("xlnet_base", {"memory_length": S}),
     **_heads("bert_base", "bert", _BERT_HEADS),
     **_heads("roberta_base", "roberta", _ENCODER_HEADS),
     **_heads("xlnet_base", "xlnet", _XLNET_HEADS),
+    **_heads("xlm_mlm_tlm_xnli15", "xlm", _ENCODER_HEADS),
     **_heads("gpt2_small", "gpt", _GPT_HEADS),
 }
 SEQ2SEQ = [

@@ -42,22 +42,23 @@ def smoothed_cross_entropy(
             f"Received: labels.shape={tuple(labels.shape)}, "
             f"predictions.shape={tuple(predictions.shape)}"
         )
-    if from_logits:
-        log_probabilities = ops.log_softmax(predictions, axis=-1)
-    else:
-        tiny = keras.config.epsilon()
-        log_probabilities = ops.log(ops.clip(predictions, tiny, 1.0))
-    index = ops.expand_dims(ops.cast(labels, "int32"), -1)
-    own = ops.squeeze(ops.take_along_axis(log_probabilities, index, axis=-1), -1)
+    labels = ops.cast(labels, "int32")
+    if not from_logits:
+        # Logarithms of probabilities are logits, of which the log-sum-exp is 0.
+        predictions = ops.log(ops.clip(predictions, keras.config.epsilon(), 1.0))
+    own = ops.sparse_categorical_crossentropy(labels, predictions, from_logits=True)
     if not label_smoothing:
-        return ops.negative(own)
+        return own
+    # With log p = z - lse(z): the loss is own + ε (z_y - Σ_k u(k) z_k). That needs one
+    # softmax, in the kernel of `own`, and nothing else of size V to go back through.
+    index = ops.expand_dims(labels, -1)
+    of_label = ops.squeeze(ops.take_along_axis(predictions, index, axis=-1), -1)
     num_classes = predictions.shape[-1]
-    total = ops.sum(log_probabilities, axis=-1)
+    total = ops.sum(predictions, axis=-1)
     if pad_token_id is not None:
         num_classes -= 1
-        total = total - log_probabilities[..., pad_token_id]
-    smoothed = ops.multiply(label_smoothing / num_classes, total)
-    return ops.negative((1.0 - label_smoothing) * own + smoothed)
+        total = total - predictions[..., pad_token_id]
+    return own + label_smoothing * (of_label - total / num_classes)
 
 
 @keras.saving.register_keras_serializable("keras_attn")

@@ -18,6 +18,8 @@ from keras_attn.models.checkpoints.mapping import (
     get_num_labels,
     get_number,
     get_size,
+    head_weights,
+    label_fields,
     linear,
     norm,
     require,
@@ -162,9 +164,7 @@ def _config(model) -> dict:
         "type_vocab_size": part("segment_embedding").input_dim,
     }
     if _task_of(model) in ("classifier", "token_classifier"):
-        count = part("classifier").units
-        config["id2label"] = {str(index): f"LABEL_{index}" for index in range(count)}
-        config["label2id"] = {f"LABEL_{index}": index for index in range(count)}
+        config.update(label_fields(part("classifier").units))
         config["classifier_dropout"] = part("classifier_dropout").rate
     return config
 
@@ -217,22 +217,6 @@ def _body(model, prefix) -> list[Weight]:
     return weights
 
 
-def _heads(model, named) -> list[Weight]:
-    """The weights of the layers in `named`, as far as the model has them."""
-    weights = []
-    for layer in model.layers:
-        if layer.name not in named:
-            continue
-        name = named[layer.name]
-        if layer.name == "masked_lm_logits":
-            weights.append(same(name, layer.bias))
-        elif layer.name == "masked_lm_norm":
-            weights += norm(name, layer)
-        else:
-            weights += dense(name, layer)
-    return weights
-
-
 def _bert_weights(model):
     named = {
         "masked_lm_transform": "cls.predictions.transform.dense",
@@ -242,7 +226,7 @@ def _bert_weights(model):
         "classifier": "classifier",
         "span": "qa_outputs",
     }
-    return _body(model, "bert.") + _heads(model, named)
+    return _body(model, "bert.") + head_weights(model, named)
 
 
 def _roberta_weights(model):
@@ -258,7 +242,7 @@ def _roberta_weights(model):
         "classifier": "classifier.out_proj" if has_hidden else "classifier",
         "span": "qa_outputs",
     }
-    return _body(model, "roberta.") + _heads(model, named)
+    return _body(model, "roberta.") + head_weights(model, named)
 
 
 _BERT_HEADS = {

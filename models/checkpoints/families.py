@@ -3,8 +3,10 @@
 from keras_attn.models.checkpoints.bert import BERT, ROBERTA
 from keras_attn.models.checkpoints.gpt import GPT2, OPENAI_GPT
 from keras_attn.models.checkpoints.mapping import Family
+from keras_attn.models.checkpoints.xlm import XLM
 from keras_attn.models.checkpoints.xlnet import XLNET
 
 FAMILIES: dict[str, Family] = {
-    family.model_type: family for family in (BERT, ROBERTA, XLNET, OPENAI_GPT, GPT2)
+    family.model_type: family
+    for family in (BERT, ROBERTA, XLNET, XLM, OPENAI_GPT, GPT2)
 }

@@ -14,6 +14,7 @@ it is named by it, and everything is checked before the first weight is read.
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -160,53 +161,77 @@ def write_folder(
     tensors: dict[str, Tensor],
     max_shard_bytes: int,
 ) -> None:
-    """Writes a checkpoint: every file beside its place, then all of them renamed.
+    """Writes a checkpoint aside, and puts it in its place when all of it is whole.
 
-    The weights of an older checkpoint in the folder are replaced, and what is left of
-    them removed. A failure before the renaming leaves the folder as it was.
+    The config and weights of an older checkpoint in the folder are replaced; other
+    files stay. A failure while writing leaves everything as it was.
 
     Args:
         path: The folder; made where it is missing.
         config: For `config.json`.
         tensors: Key to tensor, in the order of the files.
         max_shard_bytes: Above it the weights are split into several files.
+
+    Raises:
+        NotADirectoryError: where `path` is a file.
     """
     path = Path(path)
-    path.mkdir(parents=True, exist_ok=True)
-    parts = list(shards(tensors, max_shard_bytes))
-    names = [WEIGHTS]
-    texts = {CONFIG: config}
-    if len(parts) > 1:
-        names = [
-            f"model-{number:05d}-of-{len(parts):05d}.safetensors"
-            for number in range(1, len(parts) + 1)
-        ]
-        texts[INDEX] = {
-            "metadata": {"total_size": sum(t.nbytes for t in tensors.values())},
-            "weight_map": {
-                key: name
-                for name, part in zip(names, parts, strict=True)
-                for key in part
-            },
-        }
-    written = [*names, *texts]
-    # Siblings, because a rename is atomic only within one file system.
-    partial = {name: path / f".{name}.{os.getpid()}.partial" for name in written}
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(
+            f"`folder` must be a folder, or not there yet. Received: {str(path)!r}"
+        )
+    # In the folder, which may be a disk of its own, or beside where it will be: files
+    # are renamed at once only within one disk.
+    is_new = not path.exists()
+    stage = (path.parent if is_new else path) / f".checkpoint.{os.getpid()}.partial"
+    shutil.rmtree(stage, ignore_errors=True)
+    stage.mkdir(parents=True)
     try:
-        for name, part in zip(names, parts, strict=True):
-            write_tensors(partial[name], part)
-        for name, content in texts.items():
-            text = json.dumps(content, indent=2, sort_keys=True) + "\n"
-            partial[name].write_text(text, encoding="utf-8")
-        for name, file in partial.items():
-            os.replace(file, path / name)
-    finally:
-        for file in partial.values():
-            file.unlink(missing_ok=True)
-    for file in path.iterdir():
+        _write_files(stage, config, list(shards(tensors, max_shard_bytes)))
+    except BaseException:
+        shutil.rmtree(stage)
+        raise
+    if is_new:
+        stage.rename(path)
+    else:
+        _put_in_place(stage, path)
+
+
+def _write_files(folder, config, parts):
+    """The weights, a part a file, their index if they need one, and the config."""
+    texts, files = {CONFIG: config}, {WEIGHTS: parts[0]}
+    if len(parts) > 1:
+        files = {
+            f"model-{number:05d}-of-{len(parts):05d}.safetensors": part
+            for number, part in enumerate(parts, 1)
+        }
+        total = sum(tensor.nbytes for part in parts for tensor in part.values())
+        texts[INDEX] = {
+            "metadata": {"total_size": total},
+            "weight_map": {key: name for name, part in files.items() for key in part},
+        }
+    for name, part in files.items():
+        write_tensors(folder / name, part)
+    for name, content in texts.items():
+        text = json.dumps(content, indent=2, sort_keys=True) + "\n"
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _put_in_place(stage, folder):
+    """Renames written files over an older checkpoint's.
+
+    `config.json` goes first and comes last. Without it a folder is no checkpoint, so
+    who looks in between is told so, and never gets half of each.
+    """
+    (folder / CONFIG).unlink(missing_ok=True)
+    written = {file.name for file in stage.iterdir()}
+    for file in folder.iterdir():
         is_ours = file.name in (WEIGHTS, INDEX) or _SHARD.fullmatch(file.name)
         if is_ours and file.name not in written:
             file.unlink()
+    for name in sorted(written, key=lambda name: name == CONFIG):
+        os.replace(stage / name, folder / name)
+    stage.rmdir()
 
 
 def some(names, most=6):

@@ -1,8 +1,8 @@
 """OpenAI GPT and GPT-2 checkpoints.
 
 Both are read by `build_gpt`: GPT's blocks are post-norm, GPT-2's pre-norm. Their
-kernels are kept as ours are, and their logits are those of the token embeddings, so a
-body without a head is read as the language model that it is.
+kernels are kept as ours are, and their logits are those of the token embeddings: a
+body without a head lacks nothing of a language model, and `task` makes it one.
 """
 
 import keras
@@ -17,11 +17,12 @@ from keras_attn.models.checkpoints.mapping import (
     activation_name,
     call_builders,
     conv1d,
-    dense,
     get_choice,
     get_num_labels,
     get_number,
     get_size,
+    head_weights,
+    label_fields,
     norm,
     require,
     same,
@@ -44,9 +45,13 @@ _HEADS = {
 def _shared_arguments(config, overrides):
     require(config, {"tie_word_embeddings": (True,), "add_cross_attention": (False,)})
     dropout = get_number(config, "resid_pdrop", 0.1)
-    if "dropout" not in overrides:
-        # Ours has one number for both.
-        require({"embd_pdrop": 0.1, **config}, {"embd_pdrop": (dropout,)})
+    of_embeddings = get_number(config, "embd_pdrop", 0.1)
+    if "dropout" not in overrides and of_embeddings != dropout:
+        raise ValueError(
+            "`embd_pdrop` and `resid_pdrop` in config.json must be equal, for ours is "
+            "one number; say which by `dropout`. "
+            f"Received: embd_pdrop={of_embeddings}, resid_pdrop={dropout}"
+        )
     width = get_size(config, "n_embd", 768)
     return {
         "num_layers": get_size(config, "n_layer", 12),
@@ -170,9 +175,7 @@ def _config(model) -> dict:
         "attn_pdrop": block.attention_dropout,
     }
     if "classifier" in {layer.name for layer in model.layers}:
-        count = part("classifier").units
-        config["id2label"] = {str(index): f"LABEL_{index}" for index in range(count)}
-        config["label2id"] = {f"LABEL_{index}": index for index in range(count)}
+        config.update(label_fields(part("classifier").units))
     return config
 
 
@@ -228,8 +231,9 @@ def _weights(model, tokens, positions) -> list[Weight]:
         weights += norm(f"{prefix}ln_f", part("final_norm"))
     if "classifier" in names:
         # The head over a text has no bias, and that over tokens has.
-        layer = part("classifier")
-        weights += dense("score" if layer.bias is None else "classifier", layer)
+        has_bias = part("classifier").bias is not None
+        named = {"classifier": "classifier" if has_bias else "score"}
+        weights += head_weights(model, named)
     return weights
 
 
@@ -245,7 +249,7 @@ OPENAI_GPT = Family(
     model_type="openai-gpt",
     architectures={
         "OpenAIGPTLMHeadModel": "causal_lm",
-        "OpenAIGPTModel": "causal_lm",
+        "OpenAIGPTModel": "encoder",
         "OpenAIGPTForSequenceClassification": "classifier",
     },
     saved_as={
@@ -268,7 +272,7 @@ GPT2 = Family(
     model_type="gpt2",
     architectures={
         "GPT2LMHeadModel": "causal_lm",
-        "GPT2Model": "causal_lm",
+        "GPT2Model": "encoder",
         "GPT2ForSequenceClassification": "classifier",
         "GPT2ForTokenClassification": "token_classifier",
     },

@@ -74,7 +74,7 @@ def load_checkpoint(
             check_complete(model, weights)
             fresh = _check_keys(family, keys, weights, may_be_fresh=task is not None)
             read = [weight for weight in weights if weight.keys[0] not in fresh]
-            _check_tensors(read, keys, opened)
+            _check_tensors(family, read, keys, opened)
         except ValueError:
             for variable in model.variables:
                 variable._initializer = _nothing
@@ -83,9 +83,11 @@ def load_checkpoint(
         for source in sources:
             source.weight.variable._initializer = source
     for source in sources:
+        if source.error is not None:
+            raise source.error
         if not source.is_read:
             # The hook above is Keras' own: where it is not called, there is this way.
-            source.weight.variable.assign(source())
+            source.weight.variable.assign(source.value())
     if fresh:
         layers = {
             weight.variable.path.split("/")[0]
@@ -108,11 +110,23 @@ class _Source:
         self._keys = keys
         self._opened = opened
         self.is_read = False
+        self.error: Exception | None = None
 
-    def __call__(self, shape=None, dtype=None):
-        arrays = [self._opened.read(self._keys[key]) for key in self.weight.keys]
+    def __call__(self, shape, dtype=None):
+        try:
+            value = keras.ops.convert_to_tensor(self.value(), dtype=dtype)
+        except Exception as error:
+            # Raised where the scope ends, it would leave the variables that are still
+            # to come on Keras' list, for the next scope to stumble over.
+            self.error = error
+            return _nothing(shape, dtype)
         self.is_read = True
-        return keras.ops.convert_to_tensor(self.weight.read(*arrays), dtype=dtype)
+        return value
+
+    def value(self) -> np.ndarray:
+        """The array, read now."""
+        arrays = [self._opened.read(self._keys[key]) for key in self.weight.keys]
+        return self.weight.read(*arrays)
 
 
 def _nothing(shape, dtype=None):
@@ -208,10 +222,13 @@ def _untie(family, task, keys, opened) -> None:
 def _check_keys(family, keys, weights, may_be_fresh) -> set[str]:
     """The first keys of the weights that stay fresh; raises for any doubt."""
     wanted = {key for weight in weights for key in weight.keys}
+    read = {key.rpartition(".")[0] for key in wanted}
     unknown = [
         original
         for full, original in keys.items()
-        if full not in wanted and not family.is_head(full)
+        # A head may be left out, but nothing of one that is read.
+        if full not in wanted
+        and (not family.is_head(full) or full.rpartition(".")[0] in read)
     ]
     if unknown:
         shapes_of_blocks = {re.sub(r"\d+", "#", key) for key in wanted}
@@ -247,13 +264,17 @@ def _check_keys(family, keys, weights, may_be_fresh) -> set[str]:
     return fresh
 
 
-def _check_tensors(weights, keys, opened) -> None:
+def _check_tensors(family, weights, keys, opened) -> None:
     wrong = []
     for weight in weights:
         for key, expected in weight.shapes().items():
             found, dtype = opened.shapes[keys[key]], opened.dtypes[keys[key]]
             if found != expected:
-                wrong.append(_contradiction(keys[key], found, expected, opened.config))
+                # Sizes of a head are classes alone.
+                config = opened.config
+                if family.is_head(key):
+                    config = {"id2label": config.get("id2label")}
+                wrong.append(_contradiction(keys[key], found, expected, config))
             elif dtype not in FLOATS:
                 raise ValueError(
                     f"`{keys[key]}` must be of a floating-point dtype, one of "

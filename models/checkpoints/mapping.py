@@ -29,6 +29,7 @@ import keras
 import numpy as np
 
 from keras_attn.layers.activations import gelu_tanh
+from keras_attn.layers.token_embedding import OutputBias
 
 # What transformers calls them; of two names the first is written.
 ACTIVATIONS = {
@@ -116,6 +117,22 @@ def fused(name: str, parts: Sequence[str], kernel, bias) -> list[Weight]:
             lambda array: np.split(array, count),
         ),
     ]
+
+
+def head_weights(model, named: Mapping[str, str]) -> list[Weight]:
+    """The weights of those layers in `named`, layer to key, that the model has."""
+    weights = []
+    for layer in model.layers:
+        name = named.get(layer.name)
+        if name is None:
+            continue
+        if isinstance(layer, OutputBias):
+            weights.append(same(name, layer.bias))
+        elif isinstance(layer, keras.layers.LayerNormalization):
+            weights += norm(name, layer)
+        else:
+            weights += dense(name, layer)
+    return weights
 
 
 @dataclass(frozen=True)
@@ -260,6 +277,15 @@ def get_num_labels(config: dict) -> int:
     if isinstance(labels, dict) and labels:
         return len(labels)
     return get_size(config, "num_labels", 2)
+
+
+def label_fields(count: int) -> dict[str, dict]:
+    """What `config.json` says of a head of that many classes."""
+    names = [f"LABEL_{index}" for index in range(count)]
+    return {
+        "id2label": {str(index): name for index, name in enumerate(names)},
+        "label2id": {name: index for index, name in enumerate(names)},
+    }
 
 
 def call_builders(builders: Sequence, arguments: Sequence[dict], overrides: dict):

@@ -22,9 +22,10 @@ def save_checkpoint(
 ) -> None:
     """Writes a model as `config.json` and `*.safetensors`, as transformers has them.
 
-    Files are written beside their places and renamed when all of them are whole. What
-    the folder holds of another checkpoint's config and weights is replaced; other
-    files, such as a tokenizer's, stay. Weights are written one at a time.
+    Files are written aside and renamed when all of them are whole: a failure leaves
+    everything as it was. What the folder holds of another checkpoint's config and
+    weights is replaced; other files, such as a tokenizer's, stay. Weights are written
+    one at a time.
 
     Args:
         model: From `build_bert`, `build_gpt`, … or with one of their heads. It is known
@@ -37,6 +38,7 @@ def save_checkpoint(
     Raises:
         ValueError: for a model that has no counterpart in transformers, or a weight
             that is too large for `dtype`.
+        NotADirectoryError: where `folder` is a file.
 
     Example:
         ```python

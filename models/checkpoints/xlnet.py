@@ -8,16 +8,19 @@ import numpy as np
 
 from keras_attn.layers.xlnet_block import XLNetBlock
 from keras_attn.models import xlnet as builders
-from keras_attn.models.checkpoints.bert import ACTIVATIONS, activation_name
 from keras_attn.models.checkpoints.mapping import (
+    ACTIVATIONS,
     Family,
     Weight,
+    activation_name,
     call_builders,
     dense,
     get_choice,
     get_num_labels,
     get_number,
     get_size,
+    head_weights,
+    label_fields,
     norm,
     require,
     same,
@@ -136,9 +139,7 @@ def _config(model) -> dict:
     if "segment_memory" in names:
         config["mem_len"] = part("segment_memory").memory_length
     if _task_of(model) in ("classifier", "token_classifier"):
-        count = part("classifier").units
-        config["id2label"] = {str(index): f"LABEL_{index}" for index in range(count)}
-        config["label2id"] = {f"LABEL_{index}": index for index in range(count)}
+        config.update(label_fields(part("classifier").units))
         config["summary_last_dropout"] = part("classifier_dropout").rate
     return config
 
@@ -206,21 +207,16 @@ def _weights(model) -> list[Weight]:
 
 
 def _head_weights(model) -> list[Weight]:
-    names = {layer.name for layer in model.layers}
-    part, weights = model.get_layer, []
-    if "masked_lm_logits" in names:
-        weights.append(same("lm_loss.bias", part("masked_lm_logits").bias))
-    has_hidden = "classifier_hidden" in names
-    for layer, key in {
+    has_hidden = any(layer.name == "classifier_hidden" for layer in model.layers)
+    named = {
+        "masked_lm_logits": "lm_loss.bias",
         # No class of transformers has it: always fresh, and never saved.
         "next_sentence": "seq_relationship",
         "classifier_hidden": "sequence_summary.summary",
         "classifier": "logits_proj" if has_hidden else "classifier",
         "span": "qa_outputs",
-    }.items():
-        if layer in names:
-            weights += dense(key, part(layer))
-    return weights
+    }
+    return head_weights(model, named)
 
 
 _TIES = {"lm_loss.weight": "transformer.word_embedding.weight"}

@@ -8,6 +8,7 @@ from model_cases import (
     GRAPHS,
     KINDS,
     B,
+    S,
     inputs_for,
     make_inputs,
     numpy,

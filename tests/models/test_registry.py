@@ -189,6 +189,7 @@ COUNTS = {
     "roberta_large": 355_359_744,
     "xlnet_base": 116_718_336,
     "xlnet_large": 360_268_800,
+    "xlm_mlm_tlm_xnli15": 248_976_384,
     "gpt_117m": 116_534_784,
     "gpt2_small": 124_439_808,
     "gpt2_medium": 354_823_168,

@@ -3,7 +3,8 @@
 `python tests/parity/gpt_references.py` writes a folder a case to `checkpoints/`; a few
 seconds. In `expected.npz` are our inputs, `input_*`, and their outputs, `output_*`.
 
-Ours numbers the real tokens alone; theirs is told these positions.
+Ours numbers the real tokens alone; theirs is told these positions. Theirs has no pooled
+output: it is the last real token's.
 """
 
 import numpy as np
@@ -33,7 +34,8 @@ def make_cases():
 
 def _case(name, own):
     kind = "GPT2Config" if name.startswith("GPT2") else "OpenAIGPTConfig"
-    config = getattr(transformers, kind)(pad_token_id=PAD, **SIZES, **own)
+    ids = {"pad_token_id": PAD, "bos_token_id": 1, "eos_token_id": 2}
+    config = getattr(transformers, kind)(**ids, **SIZES, **own)
     model = make_model(name, config)
     rng = np.random.default_rng(13)
     token_ids = rng.integers(PAD + 1, V, (B, T)).astype("int32")
@@ -42,6 +44,9 @@ def _case(name, own):
     positions = np.maximum(np.cumsum(PADDING, 1) - 1, 0)
     found = run(model, PADDING, input_ids=token_ids, position_ids=positions)
     names = {"last_hidden_state": "sequence_output"}
+    if "last_hidden_state" in found:
+        last = [np.flatnonzero(row)[-1] for row in PADDING]
+        found["pooled_output"] = found["last_hidden_state"][range(B), last]
     arrays = {
         "input_token_ids": token_ids,
         "input_padding_mask": PADDING,

@@ -58,14 +58,15 @@ def run(model, padding=None, **inputs):
         }
 
 
-def write(cases):
+def write(cases, parent=CHECKPOINTS):
     """Writes a folder a case, as `save_pretrained` has it, with `expected.npz`.
 
     Args:
         cases: Name to the model, the arrays, and arguments of `save_pretrained`.
+        parent: Where the folders go.
     """
     for name, (model, arrays, options) in cases.items():
-        folder = CHECKPOINTS / name
+        folder = parent / name
         if folder.exists():
             for file in folder.iterdir():
                 file.unlink()

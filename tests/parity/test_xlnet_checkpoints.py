@@ -13,7 +13,7 @@ from layer_contract import flat
 from safetensors.numpy import load_file
 
 from keras_attn.models import xlnet
-from keras_attn.models.checkpoints import families, load_checkpoint, save_checkpoint
+from keras_attn.models.checkpoints import load_checkpoint, save_checkpoint
 from keras_attn.models.checkpoints.xlnet import XLNET
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
@@ -34,11 +34,6 @@ def close(actual, expected, atol=TOLERANCE):
     assert len(flat(actual)) == len(flat(expected))
     for one, other in zip(flat(actual), flat(expected), strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=atol)
-
-
-@pytest.fixture(autouse=True)
-def _family(monkeypatch):
-    monkeypatch.setitem(families.FAMILIES, "xlnet", XLNET)
 
 
 def arrays_of(case):
@@ -172,8 +167,29 @@ def test_what_is_no_xlnet_is_not_taken_for_one():
 
 
 def test_a_new_head_is_fresh_and_says_so():
+    folder = CHECKPOINTS / "xlnet_encoder"
     with pytest.warns(UserWarning, match="no weights for next_sentence"):
-        load_checkpoint(CHECKPOINTS / "xlnet_encoder", task="next_sentence")
+        model = load_checkpoint(folder, task="next_sentence")
+    arrays = arrays_of("xlnet_encoder")
+    real = arrays["input_padding_mask"]
+    last = [np.flatnonzero(row)[-1] for row in real]
+    features = arrays["output_sequence"][np.arange(len(real)), last]
+    layer = model.get_layer("next_sentence")
+    rng = np.random.default_rng(17)
+    kernel, bias = rng.normal(size=layer.kernel.shape), rng.normal(size=2)
+    layer.set_weights([kernel, bias])
+    close(model(inputs_of(arrays)), features @ kernel + bias)
+
+
+def test_a_sentence_is_the_mean_of_its_tokens():
+    arrays = arrays_of("xlnet_encoder")
+    real = arrays["input_padding_mask"][:, :, None]
+    mean = (arrays["output_sequence"] * real).sum(1) / real.sum(1)
+    unit = mean / np.linalg.norm(mean, axis=1, keepdims=True)
+    folder, inputs = CHECKPOINTS / "xlnet_encoder", inputs_of(arrays)
+    close(load_checkpoint(folder, "sentence_encoder")(inputs), unit)
+    model = load_checkpoint(folder, "sentence_encoder", normalize=False)
+    close(model(inputs), mean)
 
 
 @pytest.mark.parametrize(
@@ -205,8 +221,15 @@ def test_a_config_that_is_not_ours_is_refused(field, value, tmp_path):
 @pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="exporters need TensorFlow"
 )
-@pytest.mark.parametrize("suffix", ["", ".tflite", ".onnx"])
-@pytest.mark.parametrize("case", ["xlnet_classifier", "xlnet_lm"])
+@pytest.mark.parametrize(
+    "case, suffix",
+    [
+        ("xlnet_lm", ""),
+        ("xlnet_lm", ".tflite"),
+        ("xlnet_lm", ".onnx"),
+        ("xlnet_classifier", ".tflite"),
+    ],
+)
 def test_ships(case, suffix, tmp_path):
     from keras_attn.export import export, load_runner
 
@@ -226,7 +249,8 @@ def test_ships(case, suffix, tmp_path):
 
 @pytest.mark.parity
 @pytest.mark.filterwarnings("ignore")
-def test_the_committed_files_are_what_transformers_gives_today():
+def test_live(tmp_path):
+    """Made again today: as committed, and read by us with the same outputs."""
     pytest.importorskip("transformers")
     from parity.xlnet_references import make_cases
 
@@ -241,3 +265,7 @@ def test_the_committed_files_are_what_transformers_gives_today():
         theirs = model.state_dict()
         for key, array in weights.items():
             np.testing.assert_array_equal(theirs[key].numpy(), array)
+        model.save_pretrained(tmp_path / case)
+        got = flat(load_checkpoint(tmp_path / case)(inputs_of(arrays)))[0]
+        expected = load_checkpoint(CHECKPOINTS / case)(inputs_of(arrays))
+        np.testing.assert_array_equal(got, flat(expected)[0])

@@ -1,0 +1,90 @@
+"""What is special about XLM."""
+
+import keras
+import numpy as np
+import pytest
+from model_cases import TINY, V, create, inputs_for, outputs_of, tiny
+
+from keras_attn import models
+
+LAYERS = {
+    "token_embedding",
+    "position_embedding",
+    "language_embedding",
+    "embeddings_norm",
+    "embeddings_dropout",
+    "block_0",
+    "block_1",
+    "first_token",
+}
+
+
+def test_layers_have_their_documented_names():
+    layers = {
+        layer.name
+        for layer in tiny("xlm_mlm_tlm_xnli15").layers
+        if not isinstance(layer, keras.layers.InputLayer)
+    }
+    assert layers == LAYERS
+    # What translates words is the embedding itself: no layer stands in front.
+    head = {layer.name for layer in tiny("xlm_masked_lm").layers} - LAYERS
+    assert head - set(tiny("xlm_masked_lm").input) == {"masked_lm_logits"}
+
+
+def test_the_pooled_output_is_the_first_real_token():
+    model = tiny("xlm_mlm_tlm_xnli15")
+    inputs = inputs_for(model)
+    inputs["padding_mask"][1] = [False, True, True, True, False]
+    outputs = outputs_of(model, inputs)
+    first = outputs["sequence_output"][[0, 1], [0, 1]]
+    np.testing.assert_array_equal(outputs["pooled_output"], first)
+
+
+def test_positions_are_an_input_if_asked_for():
+    counted, given = (
+        tiny(f"xlm_mlm_tlm_xnli15{suffix}") for suffix in ("", "-positions")
+    )
+    inputs = inputs_for(given)
+    without = {name: inputs[name] for name in counted.input}
+    expected = outputs_of(counted, without)["sequence_output"]
+    found = outputs_of(given, inputs)["sequence_output"]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    inputs["position_ids"][:, 2:] -= 2
+    found = outputs_of(given, inputs)["sequence_output"]
+    assert np.abs(found - expected).max() > 1e-2
+
+
+def test_fits_translations():
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("the pipeline needs the TensorFlow backend")
+    from keras_attn.training import (
+        MaskedLMMasking,
+        SmoothedCrossEntropy,
+        mask_batches,
+        translation_lm_dataset,
+    )
+
+    rng = np.random.default_rng(5)
+    texts = [rng.integers(5, V, (13, size)).tolist() for size in (4, 6)]
+    pairs = translation_lm_dataset(
+        *texts,
+        source_language=0,
+        target_language=1,
+        end_token_id=1,
+        max_length=16,
+        batch_size=13,
+    )
+    masking = MaskedLMMasking(V, 4, special_token_ids=[0, 1, 2, 3])
+    encoder = create("xlm_mlm_tlm_xnli15-positions", dropout=0.0, attention_dropout=0.0)
+    model = models.build_xlm_masked_lm(encoder)
+    model.compile(keras.optimizers.Adam(1e-2), SmoothedCrossEntropy())
+    batches = mask_batches(pairs, masking, seed=1, same_each_epoch=True)
+    history = model.fit(batches, epochs=8, shuffle=False, verbose=0).history["loss"]
+    assert history[-1] < 0.6 * history[0]
+
+
+def test_says_what_is_wrong():
+    with pytest.raises(ValueError, match="`variant` must be one of .*variant='17'"):
+        models.build_xlm("17", **TINY["xlm_mlm_tlm_xnli15"])
+    with pytest.raises(TypeError, match="`encoder` must be .*`build_xlm`"):
+        models.build_xlm_span_qa(tiny("xlm_span_qa"))

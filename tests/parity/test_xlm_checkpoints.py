@@ -1,0 +1,179 @@
+"""XLM against transformers, from tiny checkpoints: read, run and written.
+
+The folders are written by `xlm_references.py`.
+"""
+
+import numpy as np
+import pytest
+from parity.folders import (
+    CHECKPOINTS,
+    altered,
+    arrays_of,
+    compare,
+    config_of,
+    outputs_of,
+    tensors_of,
+)
+
+from keras_attn import models
+from keras_attn.models import load_checkpoint, save_checkpoint
+from keras_attn.models.checkpoints.xlm import XLM
+
+CASES = sorted(folder.name for folder in CHECKPOINTS.glob("xlm_*"))
+TASKS = {
+    "masked_lm": {},
+    "classifier": {"num_classes": 3},
+    "token_classifier": {"num_classes": 3},
+    "span_qa": {},
+    "sentence_encoder": {},
+}
+
+
+def read(case):
+    """A model of ours, its inputs, and what transformers makes of them."""
+    inputs, expected = arrays_of(CHECKPOINTS / case)
+    options = {"position_ids": True} if "position_ids" in inputs else {}
+    return load_checkpoint(CHECKPOINTS / case, **options), inputs, expected
+
+
+def of_first_token(outputs, real):
+    """Without the rows that begin with padding: of these theirs gives zeros."""
+    return {
+        name: array if array.shape[:2] == real.shape else array[real[:, 0]]
+        for name, array in outputs.items()
+    }
+
+
+def test_every_case_is_here():
+    assert len(CASES) == 6
+    files = [file for case in CASES for file in (CHECKPOINTS / case).iterdir()]
+    assert sum(file.stat().st_size for file in files) < 160_000
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_agrees_with_transformers_and_is_written_as_it_does(case, tmp_path):
+    model, inputs, expected = read(case)
+    real = inputs["padding_mask"]
+    found = of_first_token(outputs_of(model, inputs), real)
+    compare(found, of_first_token(expected, real), real)
+    save_checkpoint(model, tmp_path)
+    theirs, ours = tensors_of(CHECKPOINTS / case), tensors_of(tmp_path)
+    assert set(ours) == set(theirs)
+    for key, array in theirs.items():
+        np.testing.assert_array_equal(ours[key], array, err_msg=key)
+    config = config_of(CHECKPOINTS / case)
+    for key, value in config_of(tmp_path).items():
+        assert value == config[key], key
+
+
+def test_languages_and_positions_count():
+    model, inputs, expected = read("xlm_encoder_positions")
+    real = inputs["padding_mask"]
+    for name in ("language_ids", "position_ids"):
+        other = outputs_of(model, {**inputs, name: inputs[name][:, ::-1].copy()})
+        difference = other["sequence_output"] - expected["sequence_output"]
+        assert np.abs(difference[real]).max() > 0.1
+
+
+def test_positions_are_places_where_nobody_says():
+    inputs, expected = arrays_of(CHECKPOINTS / "xlm_encoder")
+    model = load_checkpoint(CHECKPOINTS / "xlm_encoder", position_ids=True)
+    places = np.tile(np.arange(11, dtype="int32"), (len(inputs["token_ids"]), 1))
+    found = outputs_of(model, {**inputs, "position_ids": places})
+    del expected["pooled_output"], found["pooled_output"]
+    compare(found, expected, inputs["padding_mask"])
+
+
+@pytest.mark.parametrize("task", [*TASKS, "next_sentence"])
+@pytest.mark.filterwarnings("ignore:The checkpoint has no weights:UserWarning")
+def test_every_task_is_known_again(task, tmp_path):
+    encoder, inputs, _ = read("xlm_encoder")
+    build = getattr(models, f"build_xlm_{task}")
+    model = build(encoder, **TASKS.get(task, {}))
+    assert XLM.task_of(model) == task
+    if task == "next_sentence":
+        with pytest.raises(ValueError, match="no counterpart.*next_sentence"):
+            save_checkpoint(model, tmp_path)
+        return
+    save_checkpoint(model, tmp_path)
+    found = outputs_of(load_checkpoint(tmp_path, task), inputs)
+    for name, array in outputs_of(model, inputs).items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_a_sentence_is_the_mean_of_its_tokens():
+    _, inputs, expected = read("xlm_encoder")
+    real = inputs["padding_mask"][:, :, None]
+    mean = (expected["sequence_output"] * real).sum(1) / real.sum(1)
+    unit = mean / np.linalg.norm(mean, axis=1, keepdims=True)
+    model = load_checkpoint(CHECKPOINTS / "xlm_encoder", "sentence_encoder")
+    compare(outputs_of(model, inputs), {"logits": unit}, inputs["padding_mask"])
+
+
+def test_a_new_head_reads_the_first_token():
+    _, inputs, expected = read("xlm_encoder")
+    with pytest.warns(UserWarning, match="no weights for next_sentence"):
+        model = load_checkpoint(CHECKPOINTS / "xlm_encoder", task="next_sentence")
+    rng = np.random.default_rng(17)
+    kernel, bias = rng.normal(size=(12, 2)), rng.normal(size=2)
+    model.get_layer("next_sentence").set_weights([kernel, bias])
+    begins = inputs["padding_mask"][:, 0]
+    found = outputs_of(model, inputs)["logits"][begins]
+    logits = expected["pooled_output"] @ kernel + bias
+    np.testing.assert_allclose(found, logits[begins], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("is_encoder", False),
+        ("causal", True),
+        ("asm", True),
+        ("use_lang_emb", False),
+        ("tie_word_embeddings", False),
+        ("n_langs", 1),
+        ("summary_type", "mean"),
+        ("summary_activation", "tanh"),
+    ],
+)
+def test_a_config_that_is_not_ours_is_refused(field, value, tmp_path):
+    folder = altered(tmp_path, "xlm_classifier", {field: value})
+    with pytest.raises(ValueError, match=f"`{field}` in config.json .*{field}="):
+        load_checkpoint(folder)
+
+
+def test_what_transformers_can_not_say_is_not_written(tmp_path):
+    model = models.build_xlm(
+        vocabulary_size=7,
+        num_languages=2,
+        num_layers=1,
+        hidden_dim=6,
+        num_heads=2,
+        mlp_dim=11,
+    )
+    with pytest.raises(ValueError, match="no counterpart.*mlp_dim=11, width=6"):
+        save_checkpoint(model, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parity
+@pytest.mark.filterwarnings("ignore")
+def test_live(monkeypatch):
+    """Made again today: as committed."""
+    pytest.importorskip("transformers")
+    # The scripts import each other by their bare names.
+    monkeypatch.syspath_prepend(str(CHECKPOINTS.parent))
+    from parity.xlm_references import make_cases
+
+    cases = make_cases()
+    assert sorted(cases) == CASES
+    for case, (model, arrays, _) in cases.items():
+        inputs, expected = arrays_of(CHECKPOINTS / case)
+        for name, array in {**inputs, **expected}.items():
+            start = "input" if name in inputs else "output"
+            np.testing.assert_allclose(
+                array, arrays[f"{start}_{name}"], rtol=1e-5, atol=1e-5
+            )
+        theirs = model.state_dict()
+        for key, array in tensors_of(CHECKPOINTS / case).items():
+            np.testing.assert_array_equal(theirs[key].numpy(), array)

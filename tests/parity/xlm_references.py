@@ -1,0 +1,61 @@
+"""XLM as transformers does it: tiny checkpoints, and what comes out.
+
+`python tests/parity/xlm_references.py` writes a folder a case to `checkpoints/`; a few
+seconds. In `expected.npz` are our inputs, `input_*`, and theirs outputs, `output_*`.
+"""
+
+import numpy as np
+import transformers  # pyright: ignore[reportMissingImports]  The extra `parity`.
+from hugging_face import PADDING, B, T, make_model, run, write
+
+V, LANGUAGES, CLASSES = 29, 5, 7
+SIZES = {
+    "vocab_size": V,
+    "emb_dim": 12,
+    "n_layers": 2,
+    "n_heads": 3,
+    "n_langs": LANGUAGES,
+    "max_position_embeddings": 17,
+}
+# Case to the class and its own configuration.
+CASES = {
+    "encoder": ("Model", {}),
+    "encoder_positions": ("Model", {"gelu_activation": False}),
+    "masked_lm": ("WithLMHeadModel", {}),
+    "classifier": ("ForSequenceClassification", {"num_labels": CLASSES}),
+    "token_classifier": ("ForTokenClassification", {"num_labels": CLASSES}),
+    "span_qa": ("ForQuestionAnsweringSimple", {}),
+}
+
+
+def make_cases():
+    """Name of every case to its model, its arrays and arguments of `write`."""
+    return {f"xlm_{case}": (*_case(case), {}) for case in CASES}
+
+
+def _case(case):
+    name, own = CASES[case]
+    model = make_model(f"XLM{name}", transformers.XLMConfig(**SIZES, **own))
+    rng = np.random.default_rng(5)
+    inputs = {
+        "token_ids": rng.integers(0, V, (B, T)).astype("int32"),
+        # Of two languages in a row, as in a text and its translation.
+        "language_ids": np.sort(rng.integers(0, LANGUAGES, (B, T)), 1).astype("int32"),
+    }
+    theirs = {"input_ids": inputs["token_ids"], "langs": inputs["language_ids"]}
+    if case.endswith("_positions"):
+        # The translation begins anew.
+        positions = np.tile(np.r_[np.arange(6), np.arange(T - 6)], (B, 1))
+        inputs["position_ids"] = positions.astype("int32")
+        theirs["position_ids"] = positions
+    found = run(model, PADDING, **theirs)
+    if name == "Model":
+        sequence = found["last_hidden_state"]
+        found = {"sequence_output": sequence, "pooled_output": sequence[:, 0]}
+    arrays = {f"input_{key}": array for key, array in inputs.items()}
+    arrays["input_padding_mask"] = PADDING
+    return model, {**arrays, **{f"output_{key}": x for key, x in found.items()}}
+
+
+if __name__ == "__main__":
+    write(make_cases())
