@@ -25,7 +25,7 @@ test-jax: $(VENV)/.dev  ## the contract suites of layers and models, on JAX
 		tests/layers/test_contract.py tests/models/test_contract.py
 
 test-parity: $(VENV)/.parity  ## rebuild the references live (PyTorch) and compare
-	$(BIN)/python -m pytest -m parity tests/parity
+	$(BIN)/python -m pytest -m parity
 
 test-wheel: $(VENV)/.test  ## build the wheel, look inside, use it from elsewhere
 	$(BIN)/python tests/check_wheel.py

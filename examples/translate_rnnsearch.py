@@ -21,31 +21,17 @@ the third epoch and started again: 10 epochs in 78 minutes (the quickest in less
 Raum auf einem Sofa.`, and in the picture most German words look at their English ones.
 """
 
-import argparse
-import time
-from pathlib import Path
-
 import keras
+from multi30k import fit_and_show, load_captions, new_parser
 
 from keras_attn import models
-from keras_attn.data import SubwordTokenizer, load_multi30k
-from keras_attn.decoding import Beam, Greedy
-from keras_attn.training import bleu, fit_translator
+from keras_attn.data import SubwordTokenizer
 from keras_attn.translator import Translator
-from keras_attn.viz import plot_alignment, save_figure
 
 
 def parse_arguments():
     """Reads the command line."""
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument(
-        "--data-dir",
-        help="folder of Multi30k; without it, multi30k/ in $KERAS_ATTN_DATA",
-    )
-    parser.add_argument("--run-dir", default="runs/multi30k", help="where it all goes")
+    parser = new_parser(__doc__, "runs/multi30k")
     parser.add_argument("--epochs", type=int, default=10, help="passes over the pairs")
     parser.add_argument("--batch-size", type=int, default=80, help="pairs a step")
     parser.add_argument(
@@ -61,8 +47,6 @@ def parse_arguments():
         "--vocabulary-size", type=int, default=6000, help="subwords of each language"
     )
     parser.add_argument("--dropout", type=float, default=0.2, help="paper: none")
-    parser.add_argument("--limit", type=int, help="only so many pairs, for a quick try")
-    parser.add_argument("--seed", type=int, default=0, help="of weights and order")
     return parser.parse_args()
 
 
@@ -70,15 +54,7 @@ def main():
     """Trains, translates the validation captions, draws an alignment."""
     arguments = parse_arguments()
     keras.utils.set_random_seed(arguments.seed)
-    run_dir = Path(arguments.run_dir)
-    train = load_multi30k(arguments.data_dir, "train")
-    validation = load_multi30k(arguments.data_dir, "val")
-    if arguments.limit:
-        train, validation = (
-            (sources[: arguments.limit], targets[: arguments.limit])
-            for sources, targets in (train, validation)
-        )
-
+    train, validation = load_captions(arguments)
     tokenizers = [
         SubwordTokenizer.train(side, vocabulary_size=arguments.vocabulary_size)
         for side in train
@@ -95,37 +71,7 @@ def main():
         dropout=arguments.dropout,
     )
     translator = Translator(model, *tokenizers, max_length=50)
-
-    began = time.perf_counter()
-    fit_translator(
-        translator,
-        train,
-        validation,
-        run_dir,
-        epochs=arguments.epochs,
-        batch_size=arguments.batch_size,
-        learning_rate=arguments.learning_rate,
-        score=bleu,
-        score_name="bleu",
-        seed=arguments.seed,
-    )
-    print(f"{model.count_params():,} parameters, {time.perf_counter() - began:.0f} s")
-
-    sources, references = validation
-    for strategy in (Greedy(), Beam(num_beams=4)):
-        began = time.perf_counter()
-        translations = translator.translate(sources, strategy=strategy)
-        seconds = time.perf_counter() - began
-        score = bleu(translations, references)
-        print(f"{strategy}: BLEU {score:.2f}, {len(sources)} captions, {seconds:.1f} s")
-    for source, reference, translation in list(
-        zip(sources, references, translations, strict=True)
-    )[:5]:
-        print(f"\n{source}\n  person  {reference}\n  model   {translation}")
-
-    figure = plot_alignment(*translator.align(sources[0]), title=sources[0])
-    save_figure(figure, run_dir / "alignment.png")
-    print(f"\nAlignment: {run_dir / 'alignment.png'}; tensorboard --logdir {run_dir}")
+    fit_and_show(translator, train, validation, arguments)
 
 
 if __name__ == "__main__":

@@ -9,25 +9,82 @@ import pytest
 from keras_attn.data import make_dates
 
 pytest.importorskip("tokenizers", reason="the extra `text` is not installed")
+pytest.importorskip("tensorflow_text", reason="the extra `text` is not installed")
 pytest.importorskip("sacrebleu", reason="the extra `eval` is not installed")
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
-def test_translate_rnnsearch(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def example(monkeypatch, capsys):
+    """Runs a script with options, and returns what it printed."""
+    # As Python does for a script that it runs.
+    monkeypatch.syspath_prepend(EXAMPLES)
+
+    def run(name, *options):
+        script = str(EXAMPLES / f"{name}.py")
+        monkeypatch.setattr(sys, "argv", [script, *map(str, options)])
+        runpy.run_path(script, run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "name, sizes",
+    [
+        ("translate_rnnsearch", "--hidden-dim 8 --embedding-dim 5"),
+        ("translate_transformer", "--hidden-dim 8 --num-heads 2 --warmup-steps 1"),
+    ],
+)
+def test_translators(example, tmp_path, name, sizes):
     data, run = tmp_path / "data", tmp_path / "run"
     data.mkdir()
     sources, targets = zip(*make_dates(40, seed=3), strict=True)
     for split in ("train", "val"):
         (data / f"{split}.en").write_text("\n".join(sources) + "\n")
         (data / f"{split}.de").write_text("\n".join(targets) + "\n")
-    sizes = "--epochs 1 --batch-size 16 --hidden-dim 8 --embedding-dim 5"
-    options = f"--data-dir {data} --run-dir {run} {sizes} --vocabulary-size 97"
-    script = str(EXAMPLES / "translate_rnnsearch.py")
-    monkeypatch.setattr(sys, "argv", [script, *options.split()])
-    runpy.run_path(script, run_name="__main__")
+    options = f"--epochs 1 --batch-size 16 {sizes} --vocabulary-size 97"
+    printed = example(name, "--data-dir", data, "--run-dir", run, *options.split())
     assert (run / "alignment.png").stat().st_size > 1000
     assert (run / "model.keras").is_file()
-    printed = capsys.readouterr().out
     assert "Greedy(): BLEU" in printed
     assert "Beam(num_beams=4" in printed
+
+
+def test_write_shakespeare(example, tmp_path):
+    text = tmp_path / "play.txt"
+    text.write_text("ROMEO:\nIs the day so young?\n" * 40)
+    options = (
+        "--epochs 1 --batch-size 8 --block-length 16 --num-layers 1 --hidden-dim 6 "
+        "--num-heads 2"
+    )
+    run = tmp_path / "run"
+    printed = example(
+        "write_shakespeare", "--data-file", text, "--run-dir", run, *options.split()
+    )
+    assert "nats a character" in printed
+    assert printed.count("\nROMEO:") == 3
+    assert (run / "model.keras").is_file()
+
+
+# Of a head that is new; the pooler was no part of the first training either.
+@pytest.mark.filterwarnings("ignore:The checkpoint has no weights for:UserWarning")
+def test_a_bert_is_trained_and_tells_reviews_apart(example, tmp_path):
+    dates = [words for words, _ in make_dates(200, seed=3)]
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(dates) + "\n")
+    bert, tuned = tmp_path / "bert", tmp_path / "tuned"
+    options = "--epochs 1 --batch-size 64 --vocabulary-size 97"
+    printed = example("pretrain_bert", texts, "--folder", bert, *options.split())
+    assert "196 sentences" in printed
+    for split in ("train", "dev"):
+        lines = [f"{index % 2} {text}" for index, text in enumerate(dates[:60])]
+        (tmp_path / f"stsa.binary.{split}").write_text("\n".join(lines) + "\n")
+    options = ("--data-dir", tmp_path, "--epochs", 1, "--save", tuned)
+    printed = example("classify_sst2", bert, *options)
+    assert "of the held-out reviews are told right" in printed
+    assert (tuned / "vocab.txt").is_file()
+    # What was fine-tuned is a checkpoint itself, and can be forgotten.
+    printed = example("classify_sst2", tuned, *options[:-2], "--from-scratch")
+    assert "of the held-out reviews are told right" in printed

@@ -1,0 +1,125 @@
+"""The Transformer against transformers, from tiny checkpoints.
+
+The folders are written by `transformer_references.py`. Published checkpoints of this
+layout have no loader of ours, so the weights are brought over here: theirs keep all
+sines before all cosines, ours a sine beside its cosine, which is another order of the
+channels and nothing else.
+"""
+
+import numpy as np
+import pytest
+from parity.folders import CHECKPOINTS, arrays_of, outputs_of, tensors_of
+
+from keras_attn import models
+
+CASES = ("transformer_post_norm", "transformer_pre_norm")
+WIDTH = 12
+# Where each of our channels is in theirs.
+ORDER = np.arange(WIDTH).reshape(2, -1).T.ravel()
+PARTS = ("query", "key", "value", "output")
+
+
+def ours_from(tensors, path):
+    """The value of our weight at a path."""
+    layer, *inner, kind = path.split("/")
+    if layer == "token_embedding":
+        return tensors["model.shared.weight"][:, ORDER]
+    side, *_, index = layer.split("_")
+    start = f"model.{side}."
+    if layer.endswith("_norm"):
+        return norm(tensors, f"{start}layer_norm", kind)
+    start += f"layers.{index}."
+    name = {
+        "attention": "self_attn",
+        "self_attention": "self_attn",
+        "cross_attention": "encoder_attn",
+        "feed_forward": "final",
+    }[inner[0].removesuffix("_norm")]
+    if inner[0].endswith("_norm"):
+        return norm(tensors, f"{start}{name}_layer_norm", kind)
+    if inner[0] == "feed_forward":
+        first = inner[1] == "expand"
+        found = tensors[f"{start}fc{1 if first else 2}.{torch_name(kind)}"]
+        if kind == "bias":
+            return found if first else found[ORDER]
+        return found[:, ORDER].T if first else found[ORDER].T
+    wanted = kind.rpartition("_")[0]
+    parts = PARTS[:3] if wanted == "query_key_value" else (wanted,)
+    found = []
+    for part in parts:
+        short = "out" if part == "output" else part[0]
+        array = tensors[f"{start}{name}.{short}_proj.{torch_name(kind)}"]
+        if part == "output":
+            array = array[ORDER]  # The channels that come out.
+        elif array.ndim == 2:
+            array = array[:, ORDER]  # Those that go in.
+        found.append(array.T)
+    return np.concatenate(found, axis=-1)
+
+
+def torch_name(kind):
+    return "bias" if kind.endswith("bias") else "weight"
+
+
+def norm(tensors, name, kind):
+    return tensors[f"{name}.{'weight' if kind == 'gamma' else 'bias'}"][ORDER]
+
+
+def read(case, **options):
+    tensors = tensors_of(CHECKPOINTS / case)
+    model = models.build_transformer(
+        vocabulary_size=29,
+        num_layers=2,
+        hidden_dim=WIDTH,
+        num_heads=3,
+        mlp_dim=20,
+        norm_first=case.endswith("pre_norm"),
+        layer_norm_epsilon=1e-5,
+        **options,
+    )
+    model.set_weights([ours_from(tensors, weight.path) for weight in model.weights])
+    # Nothing of theirs is left over but sinusoids, and a bias that is no weight.
+    learned = [
+        tensor
+        for name, tensor in tensors.items()
+        if not name.endswith(("embed_positions.weight", "final_logits_bias"))
+    ]
+    assert sum(tensor.size for tensor in learned) == model.count_params()
+    return model
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_agrees_with_transformers(case):
+    inputs, expected = arrays_of(CHECKPOINTS / case)
+    assert np.std(expected["logits"]) > 0.5
+    found = outputs_of(read(case), inputs)["logits"]
+    bias = tensors_of(CHECKPOINTS / case)["final_logits_bias"]
+    np.testing.assert_allclose(found + bias, expected["logits"], rtol=0, atol=2e-5)
+
+
+def test_the_folders_are_small():
+    files = [file for case in CASES for file in (CHECKPOINTS / case).iterdir()]
+    assert sum(file.stat().st_size for file in files) < 90_000
+
+
+@pytest.mark.parity
+@pytest.mark.filterwarnings("ignore")
+def test_live(monkeypatch):
+    """Made again today: as committed."""
+    pytest.importorskip("transformers")
+    # The scripts import each other by their bare names.
+    monkeypatch.syspath_prepend(str(CHECKPOINTS.parent))
+    from parity.transformer_references import make_cases
+
+    cases = make_cases()
+    assert set(cases) == set(CASES)
+    for case, (model, arrays, _) in cases.items():
+        inputs, expected = arrays_of(CHECKPOINTS / case)
+        for name, array in inputs.items():
+            np.testing.assert_array_equal(array, arrays[f"input_{name}"])
+        np.testing.assert_allclose(
+            expected["logits"], arrays["output_logits"], rtol=0, atol=1e-5
+        )
+        theirs = model.state_dict()
+        for key, array in tensors_of(CHECKPOINTS / case).items():
+            np.testing.assert_array_equal(theirs[key].numpy(), array)

@@ -1,0 +1,62 @@
+"""The Transformer as transformers does it: tiny checkpoints, and what comes out.
+
+Marian is the paper's model, post-norm and all; Pegasus is the same, pre-norm.
+`python tests/parity/transformer_references.py` writes a folder a case to
+`checkpoints/`; a few seconds. In `expected.npz` are our inputs and their logits.
+"""
+
+import numpy as np
+import transformers  # pyright: ignore[reportMissingImports]  The extra `parity`.
+from hugging_face import PADDING, B, make_model, run, write
+
+V, TARGET = 29, 5
+SIZES = {
+    "vocab_size": V,
+    "d_model": 12,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 3,
+    "decoder_attention_heads": 3,
+    "encoder_ffn_dim": 20,
+    "decoder_ffn_dim": 20,
+    "max_position_embeddings": 16,
+    "activation_function": "relu",
+    "scale_embedding": True,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "decoder_start_token_id": 2,
+    "forced_eos_token_id": None,
+}
+
+
+def make_cases():
+    """Name of every case to its model, its arrays and arguments of `write`."""
+    return {
+        "transformer_post_norm": (*_case("Marian", "MarianMTModel"), {}),
+        "transformer_pre_norm": (
+            *_case("Pegasus", "PegasusForConditionalGeneration"),
+            {},
+        ),
+    }
+
+
+def _case(family, name):
+    config = getattr(transformers, f"{family}Config")(**SIZES)
+    model = make_model(name, config)
+    # Sinusoids are no weights, though they are among the parameters.
+    for half in (model.model.encoder, model.model.decoder):
+        half.embed_positions.weight.data.copy_(half.embed_positions.create_weight())
+    rng = np.random.default_rng(5)
+    token_ids = rng.integers(0, V, PADDING.shape).astype("int32")
+    target = rng.integers(3, V, (B, TARGET)).astype("int32")
+    found = run(model, PADDING, input_ids=token_ids, decoder_input_ids=target)
+    return model, {
+        "input_token_ids": token_ids,
+        "input_padding_mask": PADDING,
+        "input_decoder_token_ids": target,
+        "output_logits": found["logits"],
+    }
+
+
+if __name__ == "__main__":
+    write(make_cases())
