@@ -24,6 +24,7 @@ from keras_attn.export.report import ExportReport
 from keras_attn.export.runner import Runner, TensorInfo, infos, load_runner
 from keras_attn.export.shapes import Specs, check_sizes
 from keras_attn.export.signatures import Signature, signatures_of
+from keras_attn.export.text import with_tokenizer
 
 
 def export(
@@ -35,6 +36,7 @@ def export(
     batch_size: int | None = None,
     sequence_length: int | Mapping[str, int] | None = None,
     sample_inputs: Any = None,
+    tokenizer: Any = None,
     tolerance: float | None = None,
     verify: bool = True,
 ) -> ExportReport:
@@ -68,6 +70,12 @@ def export(
         sample_inputs: Inputs to verify (and calibrate) with: a dictionary by input
             name, or what the model is called with. None makes some up, seeded. A
             model that is not functional needs them to say what its inputs are.
+        tokenizer: A `WordPieceTokenizer` or `SentencePieceTokenizer` to put in front,
+            for a SavedModel: `serve` then takes `text`, strings (B,), and
+            `serve_pair`, where the model tells segments apart, `text` and
+            `text_pair`. Rows are padded to the longest of a batch and cut at the
+            model's positions; a `sequence_length` fixes both. What loads it needs
+            tensorflow and tensorflow-text alone. `sample_inputs` are texts.
         tolerance: Largest error allowed. In float32 it is the difference of each
             value, absolute below 1 and relative above; None is 1e-4. Quantized it is
             the root mean square of the differences relative to that of the output;
@@ -92,8 +100,11 @@ def export(
     check_sizes(batch_size, sequence_length)
     tolerance = TOLERANCES[quantization] if tolerance is None else tolerance
     check_target(path, format)
-    signatures = signatures_of(model, sample_inputs)
+    signatures = signatures_of(model, None if tokenizer else sample_inputs)
     models = [signature.model for signature in signatures]
+    if tokenizer is not None:
+        signatures = with_tokenizer(signatures, tokenizer, format, sequence_length)
+        sequence_length = None
     prompt = signatures[0].prompt
     has_source = prompt not in (None, "token_ids")
     if has_source and isinstance(sequence_length, int):
@@ -110,7 +121,7 @@ def export(
     def attempt(functions: dict, specs: dict, place: Path) -> Measured | None:
         """Writes one artefact at `place` and compares it with Keras."""
         if format == "saved_model":
-            saved_model.write(functions, models, place)
+            saved_model.write(functions, models, place, tokenizer)
         elif format == "onnx":
             notes.extend(onnx.write(signatures, functions, place))
         else:
@@ -162,6 +173,7 @@ def verify(
     path: str | PathLike,
     *,
     sample_inputs: Any = None,
+    tokenizer: Any = None,
     tolerance: float | None = None,
     quantization: str | None = None,
 ) -> ExportReport:
@@ -171,6 +183,7 @@ def verify(
         model: The model it was exported from.
         path: The artefact.
         sample_inputs: As in `export`.
+        tokenizer: That it was exported with.
         tolerance: As in `export`.
         quantization: What it was quantized to, which sets the default tolerance.
 
@@ -187,8 +200,10 @@ def verify(
     runner = load_runner(path)
     _check_quantization(runner.format, quantization, sample_inputs)
     tolerance = TOLERANCES[quantization] if tolerance is None else tolerance
-    signatures = signatures_of(model, sample_inputs)
+    signatures = signatures_of(model, None if tokenizer else sample_inputs)
     models = [signature.model for signature in signatures]
+    if tokenizer is not None:
+        signatures = with_tokenizer(signatures, tokenizer, runner.format, None)
     specs = {s.name: _artefact_specs(s, runner) for s in signatures}
     sample = None
     if sample_inputs is not None:

@@ -33,8 +33,8 @@ class RefusedError(ExportError):
         self.mend = mend
 
 
-def missing_extra(package: str) -> ImportError:
-    """The error of a package that only `keras-attn[export]` brings."""
+def missing_extra(package: str, extra: str = "export") -> ImportError:
+    """The error of a package that only an extra of keras-attn brings."""
     return ImportError(
-        f'`{package}` is not installed: pip install "keras-attn[export]"'
+        f'`{package}` is not installed: pip install "keras-attn[{extra}]"'
     )

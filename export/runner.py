@@ -1,5 +1,6 @@
 """Call an artefact of any format the same way: a dictionary in, a dictionary out."""
 
+import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -170,8 +171,8 @@ def _checked(
 
 
 def _cast(name: str, value: Any, info: TensorInfo) -> np.ndarray:
-    array = np.asarray(value)
-    if array.dtype != info.dtype:
+    array = _texts(name, value) if info.dtype == "string" else np.asarray(value)
+    if array.dtype != object and array.dtype != info.dtype:
         if not np.can_cast(array.dtype, np.dtype(info.dtype), casting="same_kind"):
             raise ValueError(
                 f"`inputs[{name!r}]` must be {info.dtype}. "
@@ -189,6 +190,26 @@ def _cast(name: str, value: Any, info: TensorInfo) -> np.ndarray:
     return array
 
 
+def _texts(name: str, value: Any) -> np.ndarray:
+    """Strings, or bytes in UTF-8, as an array of bytes."""
+    array = np.asarray(value, object)
+    flat = []
+    for index, text in enumerate(array.ravel()):
+        try:
+            if not isinstance(text, str | bytes):
+                raise TypeError
+            flat.append(text.encode() if isinstance(text, str) else text)
+            flat[-1].decode()
+        except (TypeError, UnicodeError) as error:
+            raise ValueError(
+                f"`inputs[{name!r}]` must be strings, or bytes in UTF-8. "
+                f"Received: number {index} is {text!r}"
+            ) from error
+    result = np.empty(len(flat), object)
+    result[:] = flat
+    return result.reshape(array.shape)
+
+
 class _SavedModelEngine:
     format = "saved_model"
 
@@ -197,9 +218,8 @@ class _SavedModelEngine:
 
         self._tf = tf
         try:
-            with quiet():
-                # Held: the functions keep only weak references to its variables.
-                self._loaded = tf.saved_model.load(str(path))
+            # Held: the functions keep only weak references to its variables.
+            self._loaded = self._load(path)
         except (tf.errors.OpError, OSError, ValueError) as error:
             raise RefusedError(
                 f"TensorFlow cannot load {path.name}: {error}"
@@ -215,6 +235,20 @@ class _SavedModelEngine:
             )
             for name, function in functions.items()
         }
+
+    def _load(self, path: Path):
+        with quiet():
+            try:
+                return self._tf.saved_model.load(str(path))
+            except (self._tf.errors.OpError, OSError) as error:
+                if "Op type not registered" not in str(error):
+                    raise
+            # A tokenizer is in it, whose operators come with this.
+            try:
+                importlib.import_module("tensorflow_text")
+            except ImportError as error:
+                raise missing_extra("tensorflow_text", "text") from error
+            return self._tf.saved_model.load(str(path))
 
     def call(self, signature: str, inputs: dict[str, np.ndarray]) -> dict:
         tensors = {k: self._tf.constant(v) for k, v in inputs.items()}

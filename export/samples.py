@@ -30,6 +30,13 @@ _SIZES = (
 # Identifiers are drawn below the largest of these that the model takes.
 _ID_LIMITS = (97, 11, 5, 3)
 _VERIFIED_ROWS = 8
+_TEXTS = (
+    "A man sleeps on a green couch.",
+    "Größe, naïveté — and 42 kinds of punctuation: (yes)!",
+    "",
+    "東京 is a city. 🙂",
+    "word " * 600,
+)
 _CALIBRATION_STEPS = 4
 
 
@@ -53,8 +60,8 @@ def named(signature: Signature, sample_inputs: Any) -> Inputs:
         )
     else:
         values = keras.tree.flatten(sample_inputs)
-        if all(isinstance(value, bool | int | float) for value in values):
-            # A list of numbers, however nested, is one array.
+        if all(isinstance(value, bool | int | float | str) for value in values):
+            # A list of numbers, however nested, is one array, and so are texts.
             values = [sample_inputs]
     if len(values) != len(specs):
         raise ValueError(
@@ -79,7 +86,7 @@ def cases(
     """What to compare an artefact with Keras on.
 
     Args:
-        signatures: `[serve]` or `[prefill, step]`.
+        signatures: `[serve]`, with others of its kind, or `[prefill, step]`.
         specs: The artefact's inputs, by signature and name.
         sample: The caller's inputs of the first signature; None makes some up.
 
@@ -104,6 +111,10 @@ def cases(
             _, widest = result[-1]
             doubled = {k: np.repeat(v, 2, axis=0) for k, v in widest.items()}
             result.append((STEP, doubled))
+        return result
+    for other in signatures[1:]:
+        made = _made_up(other, specs[other.name])
+        result += [(other.name, inputs) for inputs in made]
     return result
 
 
@@ -239,6 +250,9 @@ def _array(
         size or (batch if axis == 0 else length) for axis, size in enumerate(spec.shape)
     ]
     dtype = spec.dtype.as_numpy_dtype
+    if spec.dtype == tf.string:
+        chosen = (np.arange(np.prod(shape)) + len(name)) % len(_TEXTS)
+        return np.array(_TEXTS, object)[chosen].reshape(shape)
     if _is_mask(name, spec):
         mask = np.ones(shape, bool)
         if len(shape) == 2:

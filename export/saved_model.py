@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -19,13 +20,16 @@ _BOOKKEEPING = ("__inference__traced_", "__inference_signature_wrapper")
 _SILENT_OPERATORS = {"Const", "NoOp", "Identity", "ReadVariableOp"}
 
 
-def write(functions: dict, models: Iterable[keras.Model], path: Path) -> None:
+def write(
+    functions: dict, models: Iterable[keras.Model], path: Path, tokenizer: Any = None
+) -> None:
     """Writes concrete functions, and the weights they share, as one SavedModel.
 
     Args:
         functions: Concrete functions by signature name.
         models: The models behind them, which may hold lookup tables.
         path: Folder to make.
+        tokenizer: What cuts texts in the functions, with tables of its own.
 
     Raises:
         ExportError: TensorFlow could not save them.
@@ -37,6 +41,7 @@ def write(functions: dict, models: Iterable[keras.Model], path: Path) -> None:
         {id(v): v for f in functions.values() for v in f.graph.variables}.values()
     )
     root.resources = _tables(models)
+    root.tokenizer = tokenizer
     signatures = dict(functions)
     if SERVE in signatures:
         signatures[SERVING_DEFAULT] = signatures[SERVE]

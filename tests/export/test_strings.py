@@ -1,0 +1,193 @@
+"""A model behind its tokenizer: strings in, and nothing of ours needed to run it."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attn import models
+
+pytest.importorskip("tensorflow_text", reason="the extra `text` is not installed")
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("exporters need TensorFlow", allow_module_level=True)
+
+from keras_attn.data import (  # noqa: E402
+    ByteLevelBPETokenizer,
+    SentencePieceTokenizer,
+    WordPieceTokenizer,
+)
+from keras_attn.export import export, load_runner, verify  # noqa: E402
+
+TEXTS = [
+    "a man sleeps",
+    "",
+    "A MAN, a plan: a canal!",
+    "größe 東京 🙂",
+    "a man sleeps " * 40,
+]
+SECOND = ["a plan", "man", "", "a canal sleeps " * 30, "canal"]
+POSITIONS, CLASSES = 31, 7
+REFERENCES = Path(__file__).parent.parent / "data" / "references"
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return WordPieceTokenizer.train([*TEXTS, *SECOND] * 3, vocabulary_size=61)
+
+
+def build(tokenizer, head, **options):
+    """A tiny BERT with a head, its weights far from zero."""
+    encoder = models.build_bert(
+        vocabulary_size=tokenizer.vocabulary_size,
+        num_layers=1,
+        hidden_dim=21,
+        num_heads=3,
+        mlp_dim=29,
+        max_sequence_length=POSITIONS,
+    )
+    model = encoder
+    if head is not None:
+        model = getattr(models, f"build_bert_{head}")(encoder, **options)
+    rng = np.random.default_rng(3)
+    model.set_weights([rng.normal(0, 0.5, w.shape) for w in model.get_weights()])
+    return model
+
+
+def close(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
+
+
+@pytest.fixture(scope="module")
+def classifier(tokenizer, tmp_path_factory):
+    """A classifier, where it is, and what the export said."""
+    model = build(tokenizer, "classifier", num_classes=CLASSES)
+    path = tmp_path_factory.mktemp("strings") / "classifier"
+    return model, path, export(model, path, tokenizer=tokenizer)
+
+
+def test_texts_in_scores_out(classifier, tokenizer):
+    model, path, report = classifier
+    assert report.inputs == {
+        "serve": {"text": "string (?)"},
+        "serve_pair": {"text": "string (?)", "text_pair": "string (?)"},
+    }
+    assert report.max_abs_diff <= report.tolerance == 1e-4
+    runner = load_runner(path)
+    packed = tokenizer.encode_batch(TEXTS, max_length=POSITIONS)
+    (logits,) = runner({"text": TEXTS}).values()
+    assert logits.shape == (len(TEXTS), CLASSES)
+    close(logits, model(packed))
+    packed = tokenizer.encode_batch(TEXTS, SECOND, max_length=POSITIONS)
+    (logits,) = runner({"text": TEXTS, "text_pair": SECOND}, "serve_pair").values()
+    close(logits, model(packed))
+    # Bytes are strings as well.
+    (again,) = runner({"text": [text.encode() for text in TEXTS]}).values()
+    close(again, runner({"text": TEXTS})["classifier"])
+
+
+def test_it_runs_where_nothing_of_ours_is_and_may_be_moved(
+    classifier, tokenizer, tmp_path
+):
+    model, path, _ = classifier
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(path, moved)
+    code = """
+import json, sys
+import tensorflow as tf, tensorflow_text
+loaded = tf.saved_model.load(sys.argv[1])
+texts = tf.constant(json.loads(sys.argv[2]))
+(found,) = loaded.signatures["serving_default"](text=texts).values()
+brought = [name for name in ("keras_attn", "keras") if name in sys.modules]
+print(json.dumps([found.numpy().tolist(), brought]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code, moved, json.dumps(TEXTS)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found, brought = json.loads(done.stdout.splitlines()[-1])
+    # TensorFlow itself may bring Keras; nobody brings us.
+    assert "keras_attn" not in brought
+    close(found, model(tokenizer.encode_batch(TEXTS, max_length=POSITIONS)))
+
+
+def test_a_sentence_encoder_of_fixed_length(tokenizer, tmp_path):
+    model = build(tokenizer, "sentence_encoder")
+    report = export(
+        model,
+        tmp_path / "encoder",
+        tokenizer=tokenizer,
+        sequence_length=11,
+        batch_size=2,
+        sample_inputs=["a man", "a plan sleeps"],
+    )
+    assert report.inputs["serve"] == {"text": "string (2)"}
+    texts = TEXTS[2:4]
+    (found,) = load_runner(tmp_path / "encoder")({"text": texts}).values()
+    close(found, model(tokenizer.encode_batch(texts, max_length=11)))
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+
+
+def test_verify_and_a_model_of_several_outputs(tokenizer, tmp_path):
+    model = build(tokenizer, None)
+    export(model, tmp_path / "m", tokenizer=tokenizer, sample_inputs={"text": TEXTS})
+    report = verify(model, tmp_path / "m", tokenizer=tokenizer)
+    assert set(report.outputs["serve"]) == {"sequence_output", "pooled_output"}
+    with pytest.raises(ValueError, match="must hold the signature `serve` with the"):
+        verify(model, tmp_path / "m")
+
+
+def test_sentencepiece(tmp_path):
+    pieces = SentencePieceTokenizer.from_folder(REFERENCES, convention="xlnet")
+    encoder = models.build_xlnet(
+        vocabulary_size=pieces.vocabulary_size,
+        num_layers=1,
+        hidden_dim=10,
+        num_heads=2,
+        mlp_dim=13,
+    )
+    model = models.build_xlnet_classifier(encoder, num_classes=3)
+    export(model, tmp_path / "m", tokenizer=pieces)
+    (found,) = load_runner(tmp_path / "m")({"text": TEXTS}).values()
+    close(found, model(pieces.encode_batch(TEXTS)))
+
+
+def test_what_cannot_be_shipped_so(tokenizer, tmp_path):
+    model = build(tokenizer, "classifier", num_classes=2)
+
+    def refuses(message, model=model, suffix="", **options):
+        options = {"tokenizer": tokenizer, **options}
+        with pytest.raises(ValueError, match=message):
+            export(model, tmp_path / f"m{suffix}", **options)
+        assert not list(tmp_path.iterdir())
+
+    for suffix in (".tflite", ".onnx"):
+        refuses("`tokenizer` goes with a SavedModel alone.*format='", suffix=suffix)
+    bpe = ByteLevelBPETokenizer.from_folder(REFERENCES / "gpt2")
+    refuses("`tokenizer` must be one that works inside a graph", tokenizer=bpe)
+    refuses("must be one that works inside a graph.*'words'", tokenizer="words")
+    tagger = build(tokenizer, "masked_lm", masked_positions=True)
+    refuses("must give all that `model` takes.*masked_positions", model=tagger)
+    gpt = models.build_gpt(
+        vocabulary_size=61, num_layers=1, hidden_dim=6, num_heads=2, mlp_dim=7
+    )
+    refuses("generative model pass `keras.Model.*signature `prefill`", model=gpt)
+    refuses("must be one number where", sequence_length={"text": 5})
+    other = WordPieceTokenizer([*tokenizer.pieces, "another"])
+    refuses("not have more tokens than `model`.*tokens for a model", tokenizer=other)
+    refuses("must have the keys \\['text'\\]", sample_inputs={"texts": ["a"]})
+
+
+def test_what_is_no_text(classifier):
+    runner = load_runner(classifier[1])
+    for texts in ([b"a", b"\xff\xfe"], ["a", 3], [None]):
+        with pytest.raises(ValueError, match="must be strings, or bytes in UTF-8.*num"):
+            runner({"text": texts})
+    with pytest.raises(ValueError, match="must have the shape"):
+        runner({"text": "a man"})
