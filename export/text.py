@@ -73,7 +73,7 @@ def with_tokenizer(
         )
     most = sequence_length or _positions(serve.model)
     pads = sequence_length is not None
-    texts = [(SERVE, (TEXT,))]
+    texts: list[tuple[str, tuple[str, ...]]] = [(SERVE, (TEXT,))]
     if "segment_ids" in serve.inputs:
         texts.append((SERVE_PAIR, (TEXT, TEXT_PAIR)))
     return [
