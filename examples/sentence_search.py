@@ -24,6 +24,7 @@ place that nobody sees" (cosine 0.264; in int8 0.276).
 """
 
 import argparse
+import hashlib
 import re
 import time
 from importlib.util import find_spec
@@ -36,12 +37,13 @@ from keras_attn.data import load_text_tokenizer
 from keras_attn.export import export, load_runner
 from keras_attn.models import load_checkpoint
 
+# Runtime to how the name of what is shipped ends.
 RUNTIMES = {
     "keras": None,
-    "saved_model": "minilm",
-    "litert": "minilm.tflite",
-    "litert-int8": "minilm-int8.tflite",
-    "onnx": "minilm.onnx",
+    "saved_model": "",
+    "litert": ".tflite",
+    "litert-int8": "-int8.tflite",
+    "onnx": ".onnx",
 }
 MAX_LENGTH = 128  # Tokens; the model was trained on no more.
 # What a shipped model is compared with Keras on: its errors on noise say little.
@@ -95,7 +97,9 @@ def make_encoder(runtime, checkpoint, folder):
     if runtime == "keras":
         model = load_checkpoint(checkpoint, "sentence_encoder")
         return lambda texts: model.predict_on_batch(encode(texts))
-    path = folder / RUNTIMES[runtime]
+    # Named after its checkpoint, so that another one's is not taken for it.
+    digest = hashlib.sha256(str(Path(checkpoint).resolve()).encode()).hexdigest()[:8]
+    path = folder / f"encoder-{digest}{RUNTIMES[runtime]}"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         model = load_checkpoint(checkpoint, "sentence_encoder")

@@ -100,11 +100,12 @@ def export(
     check_sizes(batch_size, sequence_length)
     tolerance = TOLERANCES[quantization] if tolerance is None else tolerance
     check_target(path, format)
-    signatures = signatures_of(model, None if tokenizer else sample_inputs)
-    models = [signature.model for signature in signatures]
-    if tokenizer is not None:
-        signatures = with_tokenizer(signatures, tokenizer, format, sequence_length)
+    if tokenizer is None:
+        signatures = signatures_of(model, sample_inputs)
+    else:
+        signatures = with_tokenizer(model, tokenizer, format, sequence_length)
         sequence_length = None
+    models = [signature.model for signature in signatures]
     prompt = signatures[0].prompt
     has_source = prompt not in (None, "token_ids")
     if has_source and isinstance(sequence_length, int):
@@ -174,6 +175,7 @@ def verify(
     *,
     sample_inputs: Any = None,
     tokenizer: Any = None,
+    sequence_length: int | None = None,
     tolerance: float | None = None,
     quantization: str | None = None,
 ) -> ExportReport:
@@ -184,6 +186,8 @@ def verify(
         path: The artefact.
         sample_inputs: As in `export`.
         tokenizer: That it was exported with.
+        sequence_length: That it was exported with beside a tokenizer; without one the
+            artefact says it itself.
         tolerance: As in `export`.
         quantization: What it was quantized to, which sets the default tolerance.
 
@@ -200,10 +204,11 @@ def verify(
     runner = load_runner(path)
     _check_quantization(runner.format, quantization, sample_inputs)
     tolerance = TOLERANCES[quantization] if tolerance is None else tolerance
-    signatures = signatures_of(model, None if tokenizer else sample_inputs)
+    if tokenizer is None:
+        signatures = signatures_of(model, sample_inputs)
+    else:
+        signatures = with_tokenizer(model, tokenizer, runner.format, sequence_length)
     models = [signature.model for signature in signatures]
-    if tokenizer is not None:
-        signatures = with_tokenizer(signatures, tokenizer, runner.format, None)
     specs = {s.name: _artefact_specs(s, runner) for s in signatures}
     sample = None
     if sample_inputs is not None:

@@ -240,7 +240,7 @@ class _SavedModelEngine:
         with quiet():
             try:
                 return self._tf.saved_model.load(str(path))
-            except (self._tf.errors.OpError, OSError) as error:
+            except (self._tf.errors.OpError, OSError, RuntimeError) as error:
                 if "Op type not registered" not in str(error):
                     raise
             # A tokenizer is in it, whose operators come with this.

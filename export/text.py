@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from keras_attn.data.graph_tokenizer import GraphTokenizer
-from keras_attn.export.signatures import SERVE, Signature
+from keras_attn.export.signatures import SERVE, Signature, signatures_of
 
 SERVE_PAIR = "serve_pair"
 TEXT, TEXT_PAIR = "text", "text_pair"
@@ -22,7 +22,7 @@ _PACKED = ("token_ids", "padding_mask", "segment_ids")
 
 
 def with_tokenizer(
-    signatures: list[Signature],
+    model: Any,
     tokenizer: Any,
     format: str,
     sequence_length: int | Mapping[str, int] | None,
@@ -30,7 +30,7 @@ def with_tokenizer(
     """The signatures of a model that takes texts.
 
     Args:
-        signatures: Of the model itself.
+        model: A functional model.
         tokenizer: In whose ids the model was trained.
         format: To ship in.
         sequence_length: Tokens that every row is cut and padded to. None pads to the
@@ -56,7 +56,12 @@ def with_tokenizer(
             "tokenizer's operators. Leave it out, and feed `tokenizer.encode_batch`. "
             f"Received: tokenizer of type {type(tokenizer).__name__}, format={format!r}"
         )
-    serve = signatures[0]
+    if isinstance(model, keras.Model) and not getattr(model, "inputs", None):
+        raise ValueError(
+            "`model` must be functional to stand behind a `tokenizer`, so that its "
+            f"inputs have names. Received: model={model!r}"
+        )
+    serve = signatures_of(model)[0]
     unknown = sorted(set(serve.inputs) - set(_PACKED))
     if serve.name != SERVE or "token_ids" not in serve.inputs or unknown:
         raise ValueError(
@@ -71,11 +76,18 @@ def with_tokenizer(
             "`sequence_length` must be one number where a `tokenizer` is shipped: the "
             f"tokens of a row. Received: sequence_length={dict(sequence_length)}"
         )
-    most = sequence_length or _positions(serve.model)
+    positions = _positions(serve.model)
+    if sequence_length and positions and sequence_length > positions:
+        raise ValueError(
+            f"`sequence_length` must be at most {positions}, the positions of the "
+            f"model. Received: sequence_length={sequence_length}"
+        )
+    most = sequence_length or positions
     pads = sequence_length is not None
     texts: list[tuple[str, tuple[str, ...]]] = [(SERVE, (TEXT,))]
     if "segment_ids" in serve.inputs:
         texts.append((SERVE_PAIR, (TEXT, TEXT_PAIR)))
+    _check_room(tokenizer, len(texts), most)
     return [
         _reading(serve, name, inputs, tokenizer, most, pads) for name, inputs in texts
     ]
@@ -92,6 +104,16 @@ def _reading(serve, name, inputs, tokenizer, max_length, pads) -> Signature:
 
     specs = {key: tf.TensorSpec([None], tf.string, name=key) for key in inputs}
     return replace(serve, name=name, inputs=specs, arrange=arrange)
+
+
+def _check_room(tokenizer, num_texts, max_length) -> None:
+    try:
+        tokenizer.encode_batch(*([["a"]] * num_texts), max_length=max_length)
+    except ValueError as error:
+        raise ValueError(
+            "`sequence_length` must leave room for a token of each text besides the "
+            f"special ones. Received: sequence_length={max_length}"
+        ) from error
 
 
 def _layer(model: keras.Model, name: str):

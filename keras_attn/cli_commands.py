@@ -11,6 +11,7 @@ from rich.text import Text
 
 from keras_attn import export, models
 from keras_attn.cli_terminal import CheckFailedError, console, say, working
+from keras_attn.data import load_text_tokenizer
 from keras_attn.export.errors import RefusedError
 from keras_attn.translator import Translator
 from keras_attn.viz import plot_alignment, save_figure
@@ -25,13 +26,67 @@ def list_models(pattern: str) -> None:
         )
     table = Table("Model", "What it is", "Paper")
     table.add_column("Parameters", justify="right")
-    with console.status("Counting parameters"):
-        for name in names:
-            card = models.describe(name)
-            count = f"{models.count_parameters(name):,}"
-            table.add_row(name, Text(card.title), Text(card.paper), count)
+    for name in names:
+        card = models.describe(name)
+        table.add_row(name, Text(card.title), Text(card.paper), _rounded(card))
     console.print(table)
-    say("`keras-attn describe MODEL` shows a model's card.", "dim")
+    say("`keras-attn describe MODEL` shows a model's card, and counts.", "dim")
+
+
+def _rounded(card: models.ModelCard) -> str:
+    """The published count as people say it: 110M, 1.3B."""
+    if card.parameters is None:
+        return "-"
+    for size, unit in ((1e9, "B"), (1e6, "M")):
+        if card.parameters >= size:
+            return f"{card.parameters / size:.3g}{unit}"
+    return f"{card.parameters:,}"
+
+
+def plan(name: str, **sizes) -> None:
+    """Prints what a model would cost."""
+    with working(f"Counting {name}"):
+        found = models.plan(name, **sizes)
+    trained = found.training_flops_per_token
+    rows = [
+        ("parameters", f"{found.parameters:,}"),
+        ("FLOPs a token", f"{_short(found.forward_flops_per_token)}FLOP forward"),
+        ("", f"{_short(trained)}FLOP forward and backward"),
+        ("FLOPs a step", f"{_short(found.training_flops)}FLOP"),
+        ("weights", f"{_short(found.weights)}B"),
+        ("gradients", f"{_short(found.gradients)}B"),
+        (found.optimizer, f"{_short(found.optimizer_state)}B"),
+        ("activations", f"{_short(found.activations)}B"),
+        ("training", f"{_short(found.training_memory)}B together"),
+    ]
+    if found.cache is not None:
+        rows += [
+            ("cache", f"{_short(found.cache)}B of keys, values or states"),
+            ("generation", f"{_short(found.generation_memory)}B together"),
+        ]
+    each = "one device" if found.devices == 1 else f"each of {found.devices} devices"
+    table = Table(
+        show_header=False,
+        title=Text(
+            f"{found.name}: {found.batch} x {found.sequence} tokens, {found.dtype}; "
+            f"memory of {each}"
+        ),
+    )
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    say("FLOPs are those of matrix products, 2 a multiply-add.", "dim")
+
+
+def _short(number: float | None) -> str:
+    """Three digits and the prefix of the unit."""
+    number = float(number or 0)
+    for size, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g} {prefix}"
+    return f"{number:.3g} "
 
 
 def describe(name: str) -> None:
@@ -73,12 +128,14 @@ def export_model(
     batch_size: int | None,
     sequence_length: int | None,
     samples: Path | None,
+    tokenizer: Path | None,
     tolerance: float | None,
     report: Path | None,
 ) -> None:
     """Exports a model and prints the report."""
     model, translator = _load_model(path)
-    sample_inputs = _read_samples(samples, translator, sequence_length)
+    cutter = load_text_tokenizer(tokenizer) if tokenizer else None
+    sample_inputs = _read_samples(samples, translator, sequence_length, cutter)
     if report is not None:
         # Found out now, not when all is done.
         report.parent.mkdir(parents=True, exist_ok=True)
@@ -91,6 +148,7 @@ def export_model(
             batch_size=batch_size,
             sequence_length=sequence_length,
             sample_inputs=sample_inputs,
+            tokenizer=cutter,
             tolerance=tolerance,
         )
     if report is not None:
@@ -104,6 +162,8 @@ def verify_model(
     *,
     quantization: str,
     samples: Path | None,
+    tokenizer: Path | None,
+    sequence_length: int | None,
     tolerance: float | None,
 ) -> None:
     """Compares an artefact with its model and prints the report."""
@@ -113,7 +173,8 @@ def verify_model(
     length = None
     if translator is not None and "prefill" in runner.signatures:
         length = runner.signatures["prefill"].inputs["token_ids"].shape[1]
-    sample_inputs = _read_samples(samples, translator, length)
+    cutter = load_text_tokenizer(tokenizer) if tokenizer else None
+    sample_inputs = _read_samples(samples, translator, length, cutter)
     try:
         with working(f"Comparing {artefact} with Keras"):
             done = export.verify(
@@ -121,6 +182,8 @@ def verify_model(
                 artefact,
                 quantization=_or_none(quantization),
                 sample_inputs=sample_inputs,
+                tokenizer=cutter,
+                sequence_length=sequence_length,
                 tolerance=tolerance,
             )
     except RefusedError:
@@ -158,11 +221,13 @@ def _load_model(path: Path) -> tuple[keras.Model, Translator | None]:
 
 
 def _read_samples(
-    path: Path | None, translator: Translator | None, length: int | None
+    path: Path | None, translator: Translator | None, length: int | None, tokenizer: Any
 ) -> dict[str, Any] | None:
     """Sample inputs by name; those of a translator as wide as `length` says."""
     if path is None:
         return None
+    if tokenizer is not None:
+        return {"text": path.read_text(encoding="utf-8").splitlines()}
     if path.suffix == ".npz":
         try:
             return dict(np.load(path))

@@ -40,6 +40,17 @@ Samples = Annotated[
         show_default=False,
     ),
 ]
+Tokenizer = Annotated[
+    Path | None,
+    typer.Option(
+        help="For a SavedModel that takes strings: the folder of a WordPiece or "
+        "SentencePiece tokenizer, to put in front of the model. --samples is then a "
+        "text file, a text a line.",
+        exists=True,
+        file_okay=False,
+        show_default=False,
+    ),
+]
 Tolerance = Annotated[
     float | None,
     typer.Option(

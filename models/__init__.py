@@ -34,6 +34,7 @@ from keras_attn.models.gpt import (  # noqa: E402
     build_gpt_encoder,
     build_gpt_token_classifier,
 )
+from keras_attn.models.plan import Plan, plan  # noqa: E402
 from keras_attn.models.registry import (  # noqa: E402
     ModelCard,
     count_parameters,
@@ -68,6 +69,7 @@ from keras_attn.models.xlnet import (  # noqa: E402
 
 __all__ = [
     "ModelCard",
+    "Plan",
     "build_bert",
     "build_bert_classifier",
     "build_bert_masked_lm",
@@ -110,5 +112,6 @@ __all__ = [
     "describe",
     "list_models",
     "load_checkpoint",
+    "plan",
     "save_checkpoint",
 ]

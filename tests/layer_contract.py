@@ -275,7 +275,7 @@ CASES = {
             causal_over="inputs",
         ),
         "lstm_general": Case(
-            lambda: _rnn(keras.layers.LSTMCell, lambda: DOT("general"))(),
+            _rnn(keras.layers.LSTMCell, lambda: DOT("general"), unroll=True),
             {
                 "inputs": QUERY,
                 "memory": VALUE,

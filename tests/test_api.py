@@ -25,7 +25,7 @@ PUBLIC = {
         "TokenPooling TransformerDecoderBlock TransformerEncoderBlock XLNetBlock"
     ),
     "keras_attn.models": (
-        "ModelCard build_bert build_bert_classifier build_bert_masked_lm "
+        "ModelCard Plan build_bert build_bert_classifier build_bert_masked_lm "
         "build_bert_next_sentence build_bert_pretrainer build_bert_sentence_encoder "
         "build_bert_span_qa build_bert_token_classifier build_gpt "
         "build_gpt_classifier build_gpt_encoder build_gpt_token_classifier "
@@ -39,7 +39,7 @@ PUBLIC = {
         "build_xlnet_classifier build_xlnet_next_sentence build_xlnet_permutation_lm "
         "build_xlnet_sentence_encoder build_xlnet_span_qa "
         "build_xlnet_token_classifier count_parameters create describe list_models "
-        "load_checkpoint save_checkpoint"
+        "load_checkpoint plan save_checkpoint"
     ),
     "keras_attn.training": (
         "CosineWarmup InverseSquareRootSchedule LinearWarmup MaskedLMMasking "

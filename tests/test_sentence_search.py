@@ -43,7 +43,8 @@ def test_int8_is_near(example, folder):
         expected = file["output_embedding"]
     cosines = (encoder(list(SENTENCES)) * expected).sum(-1)
     assert 0.98 < cosines.min() < 0.99999
-    assert (folder / "minilm-int8.tflite").stat().st_size < 25e6
+    (file,) = folder.glob("*-int8.tflite")
+    assert file.stat().st_size < 25e6
 
 
 def test_finds_what_is_meant(tmp_path, monkeypatch, capsys):

@@ -21,6 +21,7 @@ class AttentionRNN(keras.layers.Layer):
             is what looks at the memory. Dropout belongs around the layer, not in the
             cell.
         attention: An `AdditiveAttention` or `DotProductAttention`.
+        unroll: Whether the loop is unrolled, where T is known.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -61,7 +62,7 @@ class AttentionRNN(keras.layers.Layer):
         Bahdanau et al. 2015, section 3.1 and A.1.2 (arXiv:1409.0473).
     """
 
-    def __init__(self, cell, attention, **kwargs):
+    def __init__(self, cell, attention, *, unroll=False, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
         stacked = isinstance(cell, keras.layers.StackedRNNCells)
@@ -83,6 +84,7 @@ class AttentionRNN(keras.layers.Layer):
             )
         self.cell = cell
         self.attention = attention
+        self.unroll = unroll
 
     def build(self, inputs_shape, memory_shape):
         batch, _, width = inputs_shape
@@ -137,6 +139,7 @@ class AttentionRNN(keras.layers.Layer):
                 loop_cell,
                 return_sequences=True,
                 return_state=True,
+                unroll=self.unroll and inputs.shape[1] is not None,
                 dtype=self.dtype_policy,
                 name="loop",
             )
@@ -171,6 +174,7 @@ class AttentionRNN(keras.layers.Layer):
             **super().get_config(),
             "cell": keras.saving.serialize_keras_object(self.cell),
             "attention": keras.saving.serialize_keras_object(self.attention),
+            "unroll": self.unroll,
         }
 
     @classmethod

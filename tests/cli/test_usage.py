@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:__array__ implementation:DeprecationWarning"
 )
 
-COMMANDS = "list describe demo train generate export verify attention".split()
+COMMANDS = "list describe demo train generate plan export verify attention".split()
 
 
 def test_help_needs_no_tensorflow():

@@ -112,7 +112,7 @@ print(json.dumps([found.numpy().tolist(), brought]))
         check=True,
     )
     found, brought = json.loads(done.stdout.splitlines()[-1])
-    # TensorFlow itself may bring Keras; nobody brings us.
+    # tensorflow-text itself brings Keras.
     assert "keras_attn" not in brought
     close(found, model(tokenizer.encode_batch(TEXTS, max_length=POSITIONS)))
 
@@ -132,6 +132,10 @@ def test_a_sentence_encoder_of_fixed_length(tokenizer, tmp_path):
     (found,) = load_runner(tmp_path / "encoder")({"text": texts}).values()
     close(found, model(tokenizer.encode_batch(texts, max_length=11)))
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+    checked = verify(
+        model, tmp_path / "encoder", tokenizer=tokenizer, sequence_length=11
+    )
+    assert (checked.max_abs_diff or 0) <= 1e-4
 
 
 def test_verify_and_a_model_of_several_outputs(tokenizer, tmp_path):
@@ -158,6 +162,11 @@ def test_sentencepiece(tmp_path):
     close(found, model(pieces.encode_batch(TEXTS)))
 
 
+class Subclassed(keras.Model):
+    def call(self, token_ids):
+        return token_ids
+
+
 def test_what_cannot_be_shipped_so(tokenizer, tmp_path):
     model = build(tokenizer, "classifier", num_classes=2)
 
@@ -181,7 +190,39 @@ def test_what_cannot_be_shipped_so(tokenizer, tmp_path):
     refuses("must be one number where", sequence_length={"text": 5})
     other = WordPieceTokenizer([*tokenizer.pieces, "another"])
     refuses("not have more tokens than `model`.*tokens for a model", tokenizer=other)
+    refuses("at most 31, the positions of the model.*=32", sequence_length=32)
+    refuses("must leave room for a token of each text.*=4", sequence_length=4)
+    refuses("`model` must be functional", model=Subclassed())
     refuses("must have the keys \\['text'\\]", sample_inputs={"texts": ["a"]})
+
+
+def test_the_runner_brings_the_operators_of_the_tokenizer(classifier):
+    code = """
+import sys
+from keras_attn.export import load_runner
+assert "tensorflow_text" not in sys.modules
+if sys.argv[2] == "hide":
+    sys.modules["tensorflow_text"] = None
+try:
+    (found,) = load_runner(sys.argv[1])({"text": ["a man"]}).values()
+    print(found.shape)
+except ImportError as error:
+    print(error)
+"""
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", code, classifier[1], how],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()[-1]
+        for how in ("show", "hide")
+    ]
+    assert printed[0] == f"(1, {CLASSES})"
+    assert (
+        'tensorflow_text` is not installed: pip install "keras-attn[text]"'
+        in (printed[1])
+    )
 
 
 def test_what_is_no_text(classifier):

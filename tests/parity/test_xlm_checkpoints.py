@@ -3,6 +3,8 @@
 The folders are written by `xlm_references.py`.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 from parity.folders import (
@@ -32,7 +34,9 @@ TASKS = {
 def read(case):
     """A model of ours, its inputs, and what transformers makes of them."""
     inputs, expected = arrays_of(CHECKPOINTS / case)
-    options = {"position_ids": True} if "position_ids" in inputs else {}
+    options: dict[str, Any] = {}
+    if "position_ids" in inputs:
+        options["position_ids"] = True
     return load_checkpoint(CHECKPOINTS / case, **options), inputs, expected
 
 

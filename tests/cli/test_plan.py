@@ -1,0 +1,29 @@
+"""`keras-attn plan`: what a model would cost."""
+
+
+def test_a_plan_is_printed(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    assert command("plan", "gpt2_small", "--batch", "2", "--sequence", "8") == 0
+    for text in (
+        "gpt2_small: 2 x 8 tokens, float32",
+        "124,439,808",
+        "498 MB",  # Of weights.
+        "adamw",
+        "996 MB",
+        "1.18 MB of keys, values or states",
+    ):
+        assert text in command.out
+    options = ["--devices", "2", "--batch", "2", "--sequence", "8"]
+    assert command("plan", "bert_tiny", *options, "--dtype", "mixed_bfloat16") == 0
+    assert "each of 2 devices" in " ".join(command.out.split())
+    assert "cache" not in command.out
+
+
+def test_mistakes(command):
+    assert "did you mean gpt2_small" in command.refuses("plan", "gpt2_smal")
+    assert "`dtype` must be one of" in command.refuses(
+        "plan", "bert_tiny", "--dtype", "half"
+    )
+    assert "multiple of `devices`" in command.refuses(
+        "plan", "bert_tiny", "--devices", "2"
+    )

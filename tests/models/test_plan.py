@@ -1,0 +1,164 @@
+"""FLOPs and memory, counted: against the equations, and against what is published."""
+
+import keras
+import pytest
+from model_cases import DECODERS, GRAPHS, TINY, D, tiny
+
+from keras_attn import models
+from keras_attn.models import plan
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("plan reads TensorFlow's graphs", allow_module_level=True)
+
+B, T = 2, 5
+
+
+def block(width, mlp, length):
+    """FLOPs a token of self-attention over `length` places, and of its network."""
+    return 2 * (4 * width**2 + 2 * length * width + 2 * width * mlp)
+
+
+def layers_of(name, **options):
+    """Plans of a model with two and with three layers."""
+    return [plan(name, num_layers=count, **options) for count in (2, 3)]
+
+
+def extrapolated(name, layers, field, **options):
+    """A number of a model with all its layers, which all cost the same."""
+    two, three = (getattr(found, field) for found in layers_of(name, **options))
+    return two + (layers - 2) * (three - two)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_model_has_a_plan(name):
+    found = plan(name, batch=B, sequence=T, **TINY[name])
+    model = tiny(name)
+    assert found.parameters == model.count_params()
+    assert found.weights == 4 * sum(w.size for w in model.get_weights())
+    assert found.gradients == 4 * found.parameters or name.startswith("xlnet")
+    # AdamW has two numbers for each trainable one, and a few of its own.
+    assert 0 <= found.optimizer_state - 2 * found.gradients < 64
+    # Each product has two of its size in the backward pass, but for those of inputs
+    # that nobody learns from.
+    assert 2.5 < found.training_flops / found.forward_flops <= 3
+    assert found.activations > 4 * B * T * D or not name.startswith("bert")
+    assert (found.cache is None) == (name not in DECODERS)
+
+
+def test_flops_are_those_of_the_equations():
+    sizes = {"batch": B, "sequence": T}
+    found = plan("bert_base", **sizes, **TINY["bert_base"])
+    pooler = 2 * B * D * D
+    assert found.forward_flops == B * T * 2 * block(D, 37, T) + pooler
+    found = plan("gpt2_small", **sizes, **TINY["gpt2_small"])
+    assert found.forward_flops == B * T * (2 * block(D, 37, T) + 2 * D * 19)
+    assert found.forward_flops_per_token == found.forward_flops / (B * T)
+    assert found.training_flops_per_token == 3 * found.forward_flops_per_token
+    found = plan("transformer_base", **sizes, **TINY["transformer_base"])
+    cross = 2 * (4 * D**2 + 2 * T * D)
+    expected = B * T * (4 * block(D, 37, T) + 2 * cross + 2 * D * 19)
+    assert found.forward_flops == expected
+    # A gate of the decoder reads [x; c] and s; the encoder's has half the units.
+    found = plan("seq2seq_sutskever", **sizes, **TINY["seq2seq_sutskever"])
+    units, embedding = 7, 11
+    gates = 4 * 2 * ((embedding + units) * units + (units + units) * units)
+    assert found.forward_flops == B * T * (2 * gates + 2 * units * 19)
+
+
+def test_tensorflows_own_profiler_agrees():
+    import tensorflow as tf
+    from tensorflow.python.profiler import model_analyzer, option_builder
+
+    model = models.create("bert_tiny", vocabulary_size=101)
+    specs = {t.name: tf.TensorSpec((B, 64), t.dtype, name=t.name) for t in model.inputs}
+    graph = tf.function(model).get_concrete_function(specs).graph
+    options = option_builder.ProfileOptionBuilder(
+        option_builder.ProfileOptionBuilder.float_operation()
+    )
+    options = options.with_empty_output().build()
+    counted = model_analyzer.profile(graph, options=options).total_float_ops
+    found = plan("bert_tiny", batch=B, sequence=64, vocabulary_size=101).forward_flops
+    # Its count has the additions of biases, norms and residuals as well.
+    assert 1 < counted / found < 1.06
+
+
+def test_gpt3_costs_what_its_paper_says():
+    """Brown et al. 2020, appendix D: 3.14e23 FLOPs for 300 billion tokens."""
+    cost = extrapolated("gpt3_175b", 96, "training_flops_per_token")
+    # Theirs is 6 N a token; ours has the attention's scores as well, 2.8 % more.
+    assert cost * 300e9 == pytest.approx(3.14e23, rel=0.035)
+    n = models.count_parameters("gpt3_175b", num_layers=2)
+    n += 94 * (models.count_parameters("gpt3_175b", num_layers=3) - n)
+    assert n == 174_604_259_328
+
+
+def test_megatron_costs_what_its_authors_say():
+    """Narayanan et al. 2021 (arXiv:2104.04473), equation 3, without recomputing."""
+    b, s, layers, h, v = 4, 1024, 72, 3072, 51_200
+    theirs = 72 * b * s * layers * h**2 * (1 + s / (6 * h) + v / (12 * layers * h))
+    ours = extrapolated("megatron_8p3b", layers, "training_flops", batch=b)
+    assert ours == pytest.approx(theirs, rel=1e-3)
+
+
+def test_memory():
+    sizes = {"batch": 4, "sequence": T, **TINY["gpt2_small"]}
+    whole = plan("gpt2_small", **sizes)
+    n = whole.parameters
+    # Rajbhandari et al. 2020, section 3.1: 16 bytes a parameter with Adam.
+    state = whole.weights + whole.gradients + whole.optimizer_state
+    assert 16 * n <= state < 16 * n + 64
+    assert whole.training_memory == state + whole.activations
+    # Keys and values of 2 layers, a mask, and two numbers a row.
+    assert whole.cache == 4 * (2 * 2 * T * D * 4 + T + 2 * 4)
+    assert whole.generation_memory == whole.weights + whole.cache
+    half = plan("gpt2_small", **sizes, dtype="bfloat16", optimizer="sgd")
+    assert (half.weights, half.gradients) == (2 * n, 2 * n)
+    assert half.optimizer_state < 64
+    assert half.activations < 0.8 * whole.activations
+    mixed = plan("gpt2_small", **sizes, dtype="mixed_bfloat16")
+    assert mixed.weights == whole.weights
+    assert keras.config.dtype_policy().name == "float32"
+    shared = plan("gpt2_small", **sizes, devices=4)
+    assert shared.weights == -(-whole.weights // 4)
+    assert shared.cache == whole.cache / 4
+    assert shared.forward_flops == whole.forward_flops
+    # All that waits is of the rows, but for a few numbers.
+    assert shared.activations == pytest.approx(whole.activations / 4, rel=0.05)
+    assert plan("bert_base", **TINY["bert_base"]).generation_memory is None
+
+
+def test_what_attention_keeps_grows_with_the_square_of_the_length():
+    options = {**TINY["bert_base"], "max_sequence_length": 400}
+    kept = [
+        plan("bert_base", sequence=length, **options).activations
+        for length in (100, 200, 400)
+    ]
+    heads, layers = 3, 2
+    square = (kept[2] - 2 * kept[1]) - (kept[1] - 2 * kept[0])
+    # a·T² + b·T + c: what is left of these differences is 6·10⁴·a.
+    per_pair = square / 6e4 / (heads * layers * 4)
+    # The scores' softmax, its dropout and their like, each a float.
+    assert 2 <= per_pair <= 6
+
+
+def test_lengths():
+    assert plan("gpt2_small", **TINY["gpt2_small"]).sequence == 31
+    assert plan("transformer_base", **TINY["transformer_base"]).sequence == 128
+
+
+def test_says_what_is_wrong(monkeypatch):
+    def refuses(message, name="bert_base", error: type = ValueError, **options):
+        with pytest.raises(error, match=message):
+            plan(name, **{**TINY["bert_base"], **options})
+
+    refuses("`name` is no model.*did you mean bert_base", "bert_bas")
+    refuses("`dtype` must be one of float32, .*dtype='int8'", dtype="int8")
+    refuses("`optimizer` must be one of adamw.*='adams'", optimizer="adams")
+    refuses("`batch` must be .*batch=0", batch=0)
+    refuses("`devices` must be .*devices=-1", devices=-1)
+    refuses("`sequence` must be .*sequence=1.5", sequence=1.5)
+    refuses("`batch` must be a multiple of `devices`", batch=3, devices=2)
+    refuses("longer than there are positions", sequence=32)
+    refuses("hiden_dim", error=TypeError, hiden_dim=3)
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    refuses("`plan` reads TensorFlow's graphs.*backend='jax'", error=RuntimeError)
