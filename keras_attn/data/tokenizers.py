@@ -16,8 +16,8 @@ from keras_attn.data.base_tokenizer import (
     FORMAT,
     SPECIAL_PIECES,
     Tokenizer,
-    check_texts,
 )
+from keras_attn.data.text_tokenizer import tokenizers_library, training_corpus
 
 
 class CharacterTokenizer(Tokenizer):
@@ -54,7 +54,7 @@ class CharacterTokenizer(Tokenizer):
     @classmethod
     def train(cls, texts: Iterable[str]) -> "CharacterTokenizer":
         """Makes a tokenizer that knows every character of a corpus."""
-        return cls("".join(sorted(set().union(*_corpus(texts)))))
+        return cls("".join(sorted(set().union(*training_corpus(texts)))))
 
     def encode(self, text: str) -> list[int]:
         """Returns one id a character, with neither start nor end."""
@@ -93,7 +93,7 @@ class SubwordTokenizer(Tokenizer):
     kind = "subword"
 
     def __init__(self, model: dict[str, Any]):
-        library = _tokenizers_library()
+        library = tokenizers_library()
         try:
             self._model = library.Tokenizer.from_str(json.dumps(model))
         except Exception as error:  # The library raises bare `Exception`.
@@ -131,7 +131,7 @@ class SubwordTokenizer(Tokenizer):
                 "number of special ids. Received: "
                 f"vocabulary_size={vocabulary_size}"
             )
-        library = _tokenizers_library()
+        library = tokenizers_library()
         normalizers, splitters = library.normalizers, library.pre_tokenizers
         model = library.Tokenizer(library.models.BPE(unk_token="<unk>"))
         model.normalizer = normalizers.Sequence(
@@ -152,7 +152,7 @@ class SubwordTokenizer(Tokenizer):
             limit_alphabet=alphabet_size,
             show_progress=False,
         )
-        model.train_from_iterator(_corpus(texts), trainer)
+        model.train_from_iterator(training_corpus(texts), trainer)
         return cls(json.loads(model.to_str()))
 
     def encode(self, text: str) -> list[int]:
@@ -196,24 +196,3 @@ def _parse(content: bytes) -> tuple[Callable[[Any], Tokenizer], Any] | None:
         return (kinds[fields["kind"]], fields["state"]) if known else None
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def _corpus(texts: Iterable[str]) -> list[str]:
-    check_texts(texts)
-    corpus = [text for text in texts if text.strip()]
-    if not corpus:
-        raise ValueError(
-            "`texts` must have at least one text that is not blank, to learn the "
-            "vocabulary from. Received: no text"
-        )
-    return corpus
-
-
-def _tokenizers_library():
-    try:
-        import tokenizers
-    except ImportError as error:
-        raise ImportError(
-            'Subwords need the `tokenizers` library: pip install "keras-attn[text]"'
-        ) from error
-    return tokenizers

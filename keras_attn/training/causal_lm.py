@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.checks import check_positive
-from keras_attn.training.rows import indices
+from keras_attn.data.rows import indices
 
 
 def pack_documents(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from keras_attn.checks import check_fraction, check_positive
-from keras_attn.training.rows import indices, ragged, repeated, single
+from keras_attn.data.rows import indices, ragged, repeated, single
 
 IS_NEXT, IS_RANDOM = 0, 1
 

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.checks import check_positive
-from keras_attn.training.rows import indices, ragged, single
+from keras_attn.data.rows import indices, ragged, single
 
 # What is packed with the two sentences: a token on either side of each.
 _NUM_SPECIAL = 4

@@ -18,6 +18,7 @@ from keras_attn.models.checkpoints.mapping import (
     get_num_labels,
     get_number,
     get_size,
+    head_task,
     head_weights,
     label_fields,
     linear,
@@ -118,19 +119,8 @@ def _input_names(model):
 
 def _task_of(model) -> str | None:
     names = {layer.name for layer in model.layers}
-    if "masked_lm_logits" in names:
-        return "pretrainer" if "next_sentence" in names else "masked_lm"
-    for task, layer in (
-        ("next_sentence", "next_sentence"),
-        ("span_qa", "span"),
-        ("sentence_encoder", "sentence_pooling"),
-    ):
-        if layer in names:
-            return task
-    if "classifier" in names:
-        return "classifier" if len(model.output.shape) == 2 else "token_classifier"
-    is_encoder = isinstance(model.output, dict) and "sequence_output" in model.output
-    return "encoder" if is_encoder else None
+    both = {"masked_lm_logits", "next_sentence"} <= names
+    return "pretrainer" if both else head_task(model)
 
 
 def _bert_task(model):

@@ -135,6 +135,23 @@ def head_weights(model, named: Mapping[str, str]) -> list[Weight]:
     return weights
 
 
+def head_task(model: keras.Model) -> str | None:
+    """The task of an encoder with a head, by the head's layers; None for no such."""
+    names = {layer.name for layer in model.layers}
+    for task, layer in (
+        ("masked_lm", "masked_lm_logits"),
+        ("next_sentence", "next_sentence"),
+        ("span_qa", "span"),
+        ("sentence_encoder", "sentence_pooling"),
+    ):
+        if layer in names:
+            return task
+    if "classifier" in names:
+        return "classifier" if len(model.output.shape) == 2 else "token_classifier"
+    is_encoder = isinstance(model.output, dict) and "sequence_output" in model.output
+    return "encoder" if is_encoder else None
+
+
 @dataclass(frozen=True)
 class Family:
     """Everything that reading and writing one model type takes.

@@ -14,6 +14,7 @@ from keras_attn.models.checkpoints.mapping import (
     get_num_labels,
     get_number,
     get_size,
+    head_task,
     head_weights,
     label_fields,
     linear,
@@ -103,18 +104,7 @@ def _task_of(model) -> str | None:
     names = {layer.name for layer in getattr(model, "layers", ())}
     if not {"language_embedding", "token_embedding", "block_0"} <= names:
         return None
-    for task, layer in (
-        ("masked_lm", "masked_lm_logits"),
-        ("next_sentence", "next_sentence"),
-        ("span_qa", "span"),
-        ("sentence_encoder", "sentence_pooling"),
-    ):
-        if layer in names:
-            return task
-    if "classifier" in names:
-        return "classifier" if len(model.output.shape) == 2 else "token_classifier"
-    is_encoder = isinstance(model.output, dict) and "sequence_output" in model.output
-    return "encoder" if is_encoder else None
+    return head_task(model)
 
 
 def _blocks(model):

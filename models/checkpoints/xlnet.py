@@ -19,6 +19,7 @@ from keras_attn.models.checkpoints.mapping import (
     get_num_labels,
     get_number,
     get_size,
+    head_task,
     head_weights,
     label_fields,
     norm,
@@ -102,19 +103,10 @@ def _task_of(model) -> str | None:
     names = {layer.name for layer in getattr(model, "layers", ())}
     if "block_0" not in names or not isinstance(model.get_layer("block_0"), XLNetBlock):
         return None
-    if "masked_lm_logits" in names:
-        return "permutation_lm" if "target_mapping" in model.input else "masked_lm"
-    for task, layer in (
-        ("next_sentence", "next_sentence"),
-        ("span_qa", "span"),
-        ("sentence_encoder", "sentence_pooling"),
-    ):
-        if layer in names:
-            return task
-    if "classifier" in names:
-        return "classifier" if len(model.output.shape) == 2 else "token_classifier"
-    is_encoder = isinstance(model.output, dict) and "sequence_output" in model.output
-    return "encoder" if is_encoder else None
+    task = head_task(model)
+    if task == "masked_lm" and "target_mapping" in model.input:
+        return "permutation_lm"
+    return task
 
 
 def _config(model) -> dict:

@@ -1,0 +1,106 @@
+"""BERT learns to tell praise from blame in film reviews (Socher et al. 2013).
+
+    python examples/classify_sst2.py runs/bert                  from a checkpoint
+    python examples/classify_sst2.py runs/bert --from-scratch   same model, new weights
+
+The folder holds a checkpoint in the Hugging Face layout with its vocabulary: what
+`pretrain_bert.py` wrote, or a downloaded one. Needs `pip install ".[text]"`.
+"""
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from keras_attn import models
+from keras_attn.data import load_text_tokenizer
+from keras_attn.training import LinearWarmup
+
+
+def parse_arguments():
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("checkpoint", help="folder of the encoder and its vocabulary")
+    parser.add_argument(
+        "--from-scratch", action="store_true", help="keep none of its weights"
+    )
+    parser.add_argument(
+        "--data-dir", help="folder of SST-2; without it, sst2/ in $KERAS_ATTN_DATA"
+    )
+    parser.add_argument("--epochs", type=int, default=3, help="passes over the reviews")
+    parser.add_argument("--batch-size", type=int, default=32, help="reviews a step")
+    parser.add_argument("--max-length", type=int, default=64, help="tokens a review")
+    parser.add_argument("--learning-rate", type=float, default=5e-5, help="at its peak")
+    parser.add_argument("--limit", type=int, help="only so many reviews, to try")
+    parser.add_argument("--save", help="folder for the fine-tuned checkpoint")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and order")
+    return parser.parse_args()
+
+
+def load_reviews(arguments, split):
+    """Texts and labels, 1 = praise, of lines such as "1 a stirring , funny film"."""
+    folder = Path(os.environ.get("KERAS_ATTN_DATA", "."))
+    folder = Path(arguments.data_dir or folder / "sst2")
+    lines = (folder / f"stsa.binary.{split}").read_text(encoding="utf-8").splitlines()
+    labels, texts = zip(
+        *(line.split(" ", 1) for line in lines[: arguments.limit]), strict=True
+    )
+    return list(texts), [int(label) for label in labels]
+
+
+def main():
+    """Fine-tunes, and says how many reviews it tells right."""
+    arguments = parse_arguments()
+    keras.utils.set_random_seed(arguments.seed)
+    tokenizer = load_text_tokenizer(arguments.checkpoint)
+    model = models.load_checkpoint(
+        arguments.checkpoint, task="classifier", num_classes=2
+    )
+    if arguments.from_scratch:
+        model = keras.models.clone_model(model)
+
+    def batches(split, shuffle=False):
+        texts, labels = load_reviews(arguments, split)
+        dataset = tf.data.Dataset.from_tensor_slices((texts, labels))
+        if shuffle:
+            dataset = dataset.shuffle(len(texts), seed=arguments.seed)
+        return dataset.batch(arguments.batch_size).map(
+            lambda text, label: (
+                tokenizer.pack(text, max_length=arguments.max_length),
+                label,
+            ),
+            num_parallel_calls=tf.data.AUTOTUNE,
+        )
+
+    train, validation = batches("train", shuffle=True), batches("dev")
+    steps = arguments.epochs * int(train.cardinality())
+    model.compile(
+        keras.optimizers.AdamW(
+            LinearWarmup(arguments.learning_rate, steps // 10, steps),
+            weight_decay=0.01,
+            global_clipnorm=1.0,
+        ),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    began = time.perf_counter()
+    model.fit(train, validation_data=validation, epochs=arguments.epochs, shuffle=False)
+    seconds = time.perf_counter() - began
+    _, accuracy = model.evaluate(validation, verbose=0)
+    print(
+        f"{model.count_params():,} parameters, {seconds:.0f} s: "
+        f"{accuracy:.1%} of the held-out reviews are told right"
+    )
+    if arguments.save:
+        models.save_checkpoint(model, arguments.save)
+        tokenizer.save(arguments.save)
+
+
+if __name__ == "__main__":
+    main()

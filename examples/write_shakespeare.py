@@ -1,0 +1,134 @@
+"""A small GPT learns to write plays, character by character, from Shakespeare's.
+
+    python examples/write_shakespeare.py --data-file tinyshakespeare/input.txt
+
+A run that is killed goes on from its last whole epoch when it is started again.
+"""
+
+import argparse
+import math
+import os
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from keras_attn import models
+from keras_attn.data import CharacterTokenizer
+from keras_attn.decoding import Sample, generate
+from keras_attn.training import (
+    CosineWarmup,
+    Perplexity,
+    SmoothedCrossEntropy,
+    causal_lm_dataset,
+)
+
+
+def parse_arguments():
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--data-file",
+        help="the text; without it, tinyshakespeare/input.txt in $KERAS_ATTN_DATA",
+    )
+    parser.add_argument("--run-dir", default="runs/shakespeare", help="for all files")
+    parser.add_argument("--epochs", type=int, default=12, help="passes over the text")
+    parser.add_argument("--batch-size", type=int, default=32, help="blocks a step")
+    parser.add_argument("--block-length", type=int, default=128, help="characters")
+    parser.add_argument("--learning-rate", type=float, default=2e-3, help="at its peak")
+    parser.add_argument("--warmup-steps", type=int, default=100, help="up to the peak")
+    parser.add_argument("--num-layers", type=int, default=4, help="GPT-2 small: 12")
+    parser.add_argument("--hidden-dim", type=int, default=192, help="GPT-2 small: 768")
+    parser.add_argument("--num-heads", type=int, default=6, help="GPT-2 small: 12")
+    parser.add_argument("--dropout", type=float, default=0.1, help="GPT-2: 0.1")
+    parser.add_argument(
+        "--prompt", default="\nROMEO:", help="what the samples begin with"
+    )
+    parser.add_argument("--limit", type=int, help="only so many characters, to try")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and order")
+    return parser.parse_args()
+
+
+def main():
+    """Trains on the first nine tenths, measures on the last, writes samples."""
+    arguments = parse_arguments()
+    keras.utils.set_random_seed(arguments.seed)
+    run_dir = Path(arguments.run_dir)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    folder = Path(os.environ.get("KERAS_ATTN_DATA", "."))
+    path = arguments.data_file or folder / "tinyshakespeare" / "input.txt"
+    text = Path(path).read_text(encoding="utf-8")[: arguments.limit]
+    tokenizer = CharacterTokenizer.train([text])
+    token_ids = np.array(tokenizer.encode(text), "uint16")
+    cut = len(token_ids) * 9 // 10
+    blocks = {
+        "block_length": arguments.block_length,
+        "batch_size": arguments.batch_size,
+    }
+    train = causal_lm_dataset(
+        token_ids[:cut], shuffle_seed=arguments.seed, drop_remainder=True, **blocks
+    )
+    # Every character but the first is asked for once, and sees at least half a block.
+    validation = causal_lm_dataset(
+        token_ids[cut:], stride=arguments.block_length // 2, keep_tail=True, **blocks
+    )
+
+    model = models.create(
+        "gpt2_small",
+        vocabulary_size=tokenizer.vocabulary_size,
+        max_sequence_length=2 * arguments.block_length,
+        num_layers=arguments.num_layers,
+        hidden_dim=arguments.hidden_dim,
+        num_heads=arguments.num_heads,
+        mlp_dim=4 * arguments.hidden_dim,
+        dropout=arguments.dropout,
+        attention_dropout=arguments.dropout,
+    )
+    steps = arguments.epochs * int(train.cardinality())
+    schedule = CosineWarmup(
+        arguments.learning_rate, min(arguments.warmup_steps, steps - 1), steps
+    )
+    model.compile(
+        keras.optimizers.AdamW(
+            schedule, weight_decay=0.1, beta_2=0.99, global_clipnorm=1.0
+        ),
+        SmoothedCrossEntropy(),
+        weighted_metrics=[Perplexity()],
+    )
+    began = time.perf_counter()
+    model.fit(
+        train,
+        validation_data=validation,
+        epochs=arguments.epochs,
+        shuffle=False,
+        callbacks=[
+            keras.callbacks.TensorBoard(run_dir / "logs", write_graph=False),
+            keras.callbacks.BackupAndRestore(
+                run_dir / "backup", double_checkpoint=True
+            ),
+        ],
+    )
+    print(f"{model.count_params():,} parameters, {time.perf_counter() - began:.0f} s")
+    model.save(run_dir / "model.keras")
+    tokenizer.save(run_dir / "tokenizer.json")
+    _, perplexity = model.evaluate(validation, verbose=0)
+    print(f"Validation: {math.log(perplexity):.4f} nats a character")
+
+    prompt = np.array([tokenizer.encode(arguments.prompt)] * 3, "int32")
+    room = 2 * arguments.block_length - prompt.shape[1]
+    written = generate(
+        model,
+        {"token_ids": prompt},
+        min(240, room),
+        strategy=Sample(temperature=0.8, seed=arguments.seed),
+    )
+    for row in written.token_ids:
+        print("-" * 40, arguments.prompt + tokenizer.decode(row), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
