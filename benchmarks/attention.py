@@ -2,9 +2,8 @@
 
     make bench        (or: python benchmarks/attention.py --rounds 9)
 
-Each round times both layers in turn, A B A B, on the same inputs and weights, in
-processes of their own that live for the whole run. Only the ratio is worth keeping:
-times move with the machine and with what else it does.
+Each round times both layers in turn on the same inputs and weights; `interleaved.py`
+says how.
 
 What came out with Keras 3.15.1 on TensorFlow 2.21, 2 cores of a Xeon (AVX-512), Keras'
 time over ours: forward 1.07, forward with padding 1.13, training step 1.19.
@@ -13,10 +12,8 @@ time over ours: forward 1.07, forward with padding 1.13, training step 1.19.
 import argparse
 import json
 import os
-import statistics
-import subprocess
-import sys
-import time
+
+import interleaved
 
 WIDTH, HEADS = 768, 12
 WORK = ("forward", "forward, padded", "training step")
@@ -62,49 +59,7 @@ def serve(which, dtype, batch, length):
         "forward, padded": lambda: padded.predict_on_batch(inputs),
         "training step": lambda: plain.train_on_batch(inputs, target),
     }
-    for call in calls.values():
-        for _ in range(3):
-            call()
-    print("ready", flush=True)
-    for line in sys.stdin:
-        began = time.perf_counter()
-        calls[line.strip()]()
-        print(1000 * (time.perf_counter() - began), flush=True)
-
-
-def answer(child, question=None):
-    """The next line a child prints, after a line written to it, if there is one."""
-    if question is not None:
-        print(question, file=child.stdin, flush=True)
-    return child.stdout.readline().strip()
-
-
-def measure(rounds, *arguments):
-    """Median milliseconds of each layer at each work, interleaved."""
-    children = {
-        which: subprocess.Popen(
-            [sys.executable, __file__, "--serve", which, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        for which in ("ours", "keras")
-    }
-    times = {work: {which: [] for which in children} for work in WORK}
-    for child in children.values():
-        if answer(child) != "ready":
-            sys.exit("a benchmark process did not start; --serve ours shows why")
-    for _ in range(rounds):
-        for work in WORK:
-            for which, child in children.items():
-                times[work][which].append(float(answer(child, work)))
-    for child in children.values():
-        child.communicate()
-    return {
-        work: {which: statistics.median(values) for which, values in both.items()}
-        for work, both in times.items()
-    }
+    interleaved.serve(calls)
 
 
 def main():
@@ -121,11 +76,10 @@ def main():
         serve(arguments.serve, arguments.dtype, arguments.batch_size, arguments.length)
         return
     batch, length = arguments.batch_size, arguments.length
-    medians = measure(
-        arguments.rounds,
-        *("--dtype", arguments.dtype),
-        *("--batch-size", str(batch), "--length", str(length)),
-    )
+    sizes = ["--dtype", arguments.dtype]
+    sizes += ["--batch-size", str(batch), "--length", str(length)]
+    contestants = {which: ["--serve", which, *sizes] for which in ("ours", "keras")}
+    medians = interleaved.measure(__file__, contestants, WORK, arguments.rounds)
     if arguments.json:
         print(json.dumps(medians))
         return

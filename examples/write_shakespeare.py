@@ -3,6 +3,21 @@
     python examples/write_shakespeare.py --data-file tinyshakespeare/input.txt
 
 A run that is killed goes on from its last whole epoch when it is started again.
+
+What came out, on 2 cores of a Xeon (AVX-512) that other work kept busy: 6 epochs in 15
+minutes, 1.8 million parameters (24,576 of them positions that no character was at, and
+that this script makes no more); on the last tenth of the text 1.629 nats a character:
+
+    epoch                       1     2     3     4     5     6
+    training perplexity      13.1   8.0   6.0   5.2   4.8   4.6
+    validation perplexity     9.7   7.0   6.1   5.4   5.2   5.1
+
+    ROMEO:
+    I have shall be breathee, my lord; stard!
+
+    AUTOLYCUS:
+    There I has shall the till net oper
+    It must on true
 """
 
 import argparse
@@ -36,7 +51,7 @@ def parse_arguments():
         help="the text; without it, tinyshakespeare/input.txt in $KERAS_ATTN_DATA",
     )
     parser.add_argument("--run-dir", default="runs/shakespeare", help="for all files")
-    parser.add_argument("--epochs", type=int, default=12, help="passes over the text")
+    parser.add_argument("--epochs", type=int, default=6, help="passes over the text")
     parser.add_argument("--batch-size", type=int, default=32, help="blocks a step")
     parser.add_argument("--block-length", type=int, default=128, help="characters")
     parser.add_argument("--learning-rate", type=float, default=2e-3, help="at its peak")
@@ -80,7 +95,7 @@ def main():
     model = models.create(
         "gpt2_small",
         vocabulary_size=tokenizer.vocabulary_size,
-        max_sequence_length=2 * arguments.block_length,
+        max_sequence_length=arguments.block_length,
         num_layers=arguments.num_layers,
         hidden_dim=arguments.hidden_dim,
         num_heads=arguments.num_heads,
@@ -119,11 +134,11 @@ def main():
     print(f"Validation: {math.log(perplexity):.4f} nats a character")
 
     prompt = np.array([tokenizer.encode(arguments.prompt)] * 3, "int32")
-    room = 2 * arguments.block_length - prompt.shape[1]
+    room = arguments.block_length - prompt.shape[1]
     written = generate(
         model,
         {"token_ids": prompt},
-        min(240, room),
+        room,
         strategy=Sample(temperature=0.8, seed=arguments.seed),
     )
     for row in written.token_ids:

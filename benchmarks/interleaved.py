@@ -1,0 +1,75 @@
+"""Timing one against another: in turn, A B A B, each in a process of its own.
+
+Only the ratio is worth keeping: times move with the machine and with what else it
+does, and what moves both alike leaves the ratio as it is.
+"""
+
+import statistics
+import subprocess
+import sys
+import time
+
+
+def serve(calls, warm_ups=3):
+    """Child process: answers each line, the name of a call, with its milliseconds.
+
+    Args:
+        calls: Name to function.
+        warm_ups: Calls of each in front of the first that is timed.
+    """
+    for call in calls.values():
+        for _ in range(warm_ups):
+            call()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        began = time.perf_counter()
+        calls[line.strip()]()
+        print(1000 * (time.perf_counter() - began), flush=True)
+
+
+def measure(script, contestants, work, rounds):
+    """Median milliseconds of each contestant at each work, interleaved.
+
+    Args:
+        script: Serves the calls when it is run with a contestant's arguments.
+        contestants: Name to command-line arguments.
+        work: Names of the calls.
+        rounds: Calls of each contestant.
+
+    Returns:
+        `{work: {contestant: milliseconds}}`.
+    """
+    children = {
+        name: subprocess.Popen(
+            [sys.executable, script, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for name, arguments in contestants.items()
+    }
+    times = {what: {name: [] for name in children} for what in work}
+    for name, child in children.items():
+        if _answer(child) != "ready":
+            for other in children.values():
+                other.kill()
+            arguments = " ".join(contestants[name])
+            sys.exit(f"a benchmark process did not start; {arguments} shows why")
+    for _ in range(rounds):
+        for what in work:
+            for name, child in children.items():
+                times[what][name].append(float(_answer(child, what)))
+    for child in children.values():
+        child.communicate()
+    return {
+        what: {name: statistics.median(values) for name, values in each.items()}
+        for what, each in times.items()
+    }
+
+
+def _answer(child, question=None):
+    """The next line a child prints, after a line written to it, if there is one."""
+    if question is not None:
+        print(question, file=child.stdin, flush=True)
+    return child.stdout.readline().strip()
