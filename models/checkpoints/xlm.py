@@ -62,8 +62,10 @@ def _encoder_arguments(config):
             "`n_langs` in config.json must be above 1: a model of one language has no "
             "language embeddings. Received: n_langs=1"
         )
+    # The published files are older than the name.
+    size = "n_words" if "n_words" in config else "vocab_size"
     return {
-        "vocabulary_size": get_size(config, "vocab_size", 30_145),
+        "vocabulary_size": get_size(config, size, 30_145),
         "num_languages": get_size(config, "n_langs", 1),
         "num_layers": get_size(config, "n_layers", 12),
         "hidden_dim": width,

@@ -87,4 +87,4 @@ def test_says_what_is_wrong():
     with pytest.raises(ValueError, match="`variant` must be one of .*variant='17'"):
         models.build_xlm("17", **TINY["xlm_mlm_tlm_xnli15"])
     with pytest.raises(TypeError, match="`encoder` must be .*`build_xlm`"):
-        models.build_xlm_span_qa(tiny("xlm_span_qa"))
+        models.build_xlm_span_qa(tiny("xlm_classifier"))

@@ -146,6 +146,12 @@ def test_a_config_that_is_not_ours_is_refused(field, value, tmp_path):
         load_checkpoint(folder)
 
 
+def test_the_old_name_of_the_vocabulary(tmp_path):
+    fields = {"vocab_size": None, "n_words": 29}
+    model = load_checkpoint(altered(tmp_path, "xlm_encoder", fields))
+    assert model.get_layer("token_embedding").input_dim == 29
+
+
 def test_what_transformers_can_not_say_is_not_written(tmp_path):
     model = models.build_xlm(
         vocabulary_size=7,
