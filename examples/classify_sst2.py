@@ -5,6 +5,8 @@
 
 The folder holds a checkpoint in the Hugging Face layout with its vocabulary: what
 `pretrain_bert.py` wrote, or a downloaded one. Needs `pip install ".[text]"`.
+
+No figures yet: so far it was run small only, by its test.
 """
 
 import argparse

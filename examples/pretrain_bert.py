@@ -5,6 +5,8 @@
 Makes a vocabulary, trains, and writes a checkpoint in the Hugging Face layout, which
 `classify_sst2.py` goes on from. Needs `pip install ".[text]"`. A run that is killed
 goes on from its last whole epoch when it is started again.
+
+No figures yet: so far it was run small only, by its test.
 """
 
 import argparse

@@ -72,6 +72,16 @@ def outputs_of(model, inputs):
     return {name: keras.ops.convert_to_numpy(x) for name, x in found.items()}
 
 
+def same_weights(model, other):
+    """Compares the weights of two models, one by one."""
+    assert len(model.weights) == len(other.weights) > 0
+    for one, two in zip(model.weights, other.weights, strict=True):
+        assert one.path.split("/")[0] == two.path.split("/")[0]
+        np.testing.assert_array_equal(
+            keras.ops.convert_to_numpy(one), keras.ops.convert_to_numpy(two)
+        )
+
+
 def compare(found, expected, real):
     """Compares all outputs at real tokens; what padding gives means nothing."""
     assert set(found) == set(expected)

@@ -1,0 +1,342 @@
+"""What `load_checkpoint` and `save_checkpoint` refuse, and what they say."""
+
+import keras
+import ml_dtypes
+import numpy as np
+import pytest
+from parity.folders import CHECKPOINTS, altered, same_weights, tensors_of
+
+from keras_attn import models
+from keras_attn.models import load_checkpoint, save_checkpoint
+from keras_attn.models.checkpoints import loading
+from keras_attn.models.checkpoints.folder import Folder
+
+# What is not ours to read.
+
+
+@pytest.mark.parametrize(
+    "case, field, value, message",
+    [
+        ("bert_encoder", "model_type", "t5", "must be one of bert, roberta.*'t5'"),
+        ("bert_encoder", "model_type", None, "must be one of .*model_type=None"),
+        ("bert_encoder", "model_type", ["bert"], r"must be one of .*\['bert'\]"),
+        (
+            "bert_encoder",
+            "architectures",
+            ["BertForMultipleChoice"],
+            "must name one of BertModel, .* or say by `task` what to build, one of "
+            r"encoder, .*\['BertForMultipleChoice'\]",
+        ),
+        ("bert_encoder", "architectures", None, "must name one of .*=None"),
+        ("bert_encoder", "architectures", [["BertModel"]], "must name one of"),
+        (
+            "bert_encoder",
+            "position_embedding_type",
+            "relative_key",
+            "is supported as 'absolute' alone. Received: .*='relative_key'",
+        ),
+        ("bert_encoder", "is_decoder", True, "is supported as False alone"),
+        ("bert_encoder", "add_cross_attention", True, "is supported as False alone"),
+        ("bert_encoder", "pruned_heads", {"0": [1]}, "is supported as {} or None"),
+        ("bert_masked_lm", "tie_word_embeddings", False, "is supported as True alone"),
+        ("bert_encoder", "quantization_config", {"bits": 4}, "is supported as None"),
+        ("bert_encoder", "hidden_act", "mish", "must be one of gelu, .*='mish'"),
+        ("bert_encoder", "hidden_act", ["gelu"], "must be one of gelu"),
+        ("bert_encoder", "hidden_size", 0, "whole number above zero.*=0"),
+        ("bert_encoder", "hidden_size", True, "whole number above zero.*=True"),
+        ("bert_encoder", "hidden_size", 12.0, "whole number above zero.*=12.0"),
+        ("bert_encoder", "layer_norm_eps", -1e-5, "number of at least 0.*=-1e-05"),
+        ("bert_encoder", "layer_norm_eps", "1e-5", "number of at least 0.*='1e-5'"),
+        ("bert_encoder", "layer_norm_eps", float("nan"), "at least 0.*=nan"),
+        ("roberta_encoder", "pad_token_id", 0, "is supported as 1 alone"),
+        ("roberta_encoder", "type_vocab_size", 2, "is supported as 1 or None alone"),
+        (
+            "roberta_encoder",
+            "max_position_embeddings",
+            2,
+            "must be above 2, where RoBERTa's positions begin.*=2",
+        ),
+        ("gpt_body", "afn", "gelu_new", "must be one of gelu, relu, silu, swish"),
+        ("gpt2_body", "scale_attn_weights", False, "is supported as True alone"),
+        (
+            "gpt2_body",
+            "scale_attn_by_inverse_layer_idx",
+            True,
+            "is supported as False alone",
+        ),
+        ("gpt2_body", "n_inner", 0, "whole number above zero"),
+        (
+            "gpt2_body",
+            "embd_pdrop",
+            0.5,
+            "must be equal.*say which by `dropout`. Received: embd_pdrop=0.5, resid",
+        ),
+    ],
+)
+def test_a_config_that_is_not_ours_is_refused(case, field, value, message, tmp_path):
+    altered(tmp_path, case, {field: value})
+    with pytest.raises(ValueError, match=rf"`{field}`.* in config.json .*{message}"):
+        load_checkpoint(tmp_path)
+
+
+def test_the_dropout_of_the_caller_settles_it(tmp_path):
+    altered(tmp_path, "gpt2_body", {"embd_pdrop": 0.5})
+    model = load_checkpoint(tmp_path, dropout=0.25)
+    assert model.get_layer("embeddings_dropout").rate == 0.25
+    assert model.get_layer("block_0").dropout == 0.25
+
+
+@pytest.mark.parametrize(
+    "case, config, message",
+    [
+        (
+            "bert_encoder",
+            {"vocab_size": 31},
+            r"embeddings.word_embeddings.weight is \(29, 12\), expected \(31, 12\) "
+            r"\(vocab_size=31\)",
+        ),
+        (
+            "bert_encoder",
+            {"intermediate_size": 22},
+            r"intermediate.dense.weight is \(20, 12\), expected \(22, 12\) "
+            r"\(intermediate_size=22\).*; and 2 more",
+        ),
+        (
+            "bert_classifier",
+            {"id2label": {str(i): str(i) for i in range(7)}},
+            r"classifier.weight is \(5, 12\), expected \(7, 12\) "
+            r"\(7 entries of id2label\)",
+        ),
+        (
+            "gpt2_body",
+            {"n_positions": 18},
+            r"wpe.weight is \(17, 12\), expected \(18, 12\) \(n_positions=18\)",
+        ),
+        (
+            "xlnet_encoder",
+            {"d_inner": 14},
+            r"layer_1.weight is \(13, 18\), expected \(14, 18\) \(d_inner=14\)",
+        ),
+    ],
+)
+def test_a_config_that_contradicts_the_weights(case, config, message, tmp_path):
+    altered(tmp_path, case, config)
+    with pytest.raises(
+        ValueError, match=rf"weights contradict config.json.*Received: .*{message}"
+    ):
+        load_checkpoint(tmp_path)
+
+
+def test_heads_must_share_the_width_evenly(tmp_path):
+    altered(tmp_path, "bert_encoder", {"num_attention_heads": 5})
+    with pytest.raises(ValueError, match="num_heads=5"):
+        load_checkpoint(tmp_path)
+
+
+def test_an_override_that_contradicts_the_weights():
+    with pytest.raises(
+        ValueError,
+        match=r"or the overrides\). To give another head to a model, load its body by "
+        r"`task` and build the head on that. Received: classifier.weight is \(5, 12\), "
+        r"expected \(3, 12\); classifier.bias",
+    ):
+        load_checkpoint(CHECKPOINTS / "bert_classifier", num_classes=3)
+
+
+def without(*names):
+    return lambda arrays: {
+        key: array for key, array in arrays.items() if key not in names
+    }
+
+
+def adding(**more):
+    return lambda arrays: {
+        **arrays,
+        **{key.replace("__", "."): np.zeros(3, kind) for key, kind in more.items()},
+    }
+
+
+@pytest.mark.parametrize(
+    "case, config, tensors, message",
+    [
+        (
+            "bert_encoder",
+            {},
+            adding(surprise="f4"),
+            "does not know. Received: surprise",
+        ),
+        # A head that is read may have nothing that is not.
+        (
+            "bert_classifier",
+            {},
+            adding(classifier__scale="f4"),
+            "know.*classifier.scale",
+        ),
+        ("gpt2_classifier", {}, adding(score__bias="f4"), "know.*score.bias"),
+        (
+            "bert_encoder",
+            {"num_hidden_layers": 1},
+            None,
+            r"does not know. The files have more blocks than config.json says. "
+            r"Received: encoder.layer.1.*, .* and \d+ more",
+        ),
+        (
+            "bert_encoder",
+            {"num_hidden_layers": 3},
+            None,
+            "lacks keys of this model. Received: bert.encoder.layer.2.",
+        ),
+        (
+            "bert_encoder",
+            {},
+            without("embeddings.LayerNorm.bias"),
+            "lacks keys of this model. Received: bert.embeddings.LayerNorm.bias$",
+        ),
+        (
+            "bert_encoder",
+            {"architectures": ["BertForSequenceClassification"]},
+            None,
+            "lacks keys of this model. Say by `task` what to build, and a head that is "
+            "missing is fresh. Received: classifier.bias, classifier.weight",
+        ),
+        (
+            "bert_encoder",
+            {},
+            lambda arrays: {
+                **arrays,
+                "bert.pooler.dense.bias": arrays["pooler.dense.bias"],
+            },
+            "Two keys .* name the same weight. Received: .*pooler.dense.bias and ",
+        ),
+        (
+            "bert_encoder",
+            {},
+            lambda arrays: {
+                key: x.astype("int32") if key == "pooler.dense.bias" else x
+                for key, x in arrays.items()
+            },
+            "`pooler.dense.bias` must be of a floating-point dtype, .* dtype=I32",
+        ),
+    ],
+)
+def test_keys_in_doubt_are_named(case, config, tensors, message, tmp_path):
+    altered(tmp_path, case, config, tensors)
+    with pytest.raises(ValueError, match=message):
+        load_checkpoint(tmp_path)
+
+
+def test_half_a_head_is_not_fresh_but_damaged(tmp_path):
+    altered(tmp_path, "bert_classifier", tensors=without("classifier.bias"))
+    for task in (None, "classifier"):
+        with pytest.raises(ValueError, match="lacks keys.*Received: classifier.bias$"):
+            load_checkpoint(tmp_path, task)
+
+
+@pytest.mark.parametrize("task", ["translate", 3, "permutation_lm"])
+def test_a_task_that_the_family_lacks(task):
+    with pytest.raises(
+        ValueError,
+        match=f"`task` must be one of encoder, .* for model_type='bert'. .*={task!r}",
+    ):
+        load_checkpoint(CHECKPOINTS / "bert_encoder", task)
+
+
+def test_weights_that_cannot_be_read_leave_keras_as_it_was(monkeypatch):
+    def fail(self, key):
+        raise OSError("the disk is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "read", fail)
+        with pytest.raises(OSError, match="the disk is gone"):
+            load_checkpoint(CHECKPOINTS / "bert_encoder")
+    # Keras keeps a list of variables to be given values; nothing is left on it.
+    folder = CHECKPOINTS / "bert_encoder"
+    same_weights(load_checkpoint(folder), load_checkpoint(folder))
+
+
+def test_where_keras_does_not_ask_for_the_weights_they_are_set(monkeypatch):
+    expected = load_checkpoint(CHECKPOINTS / "bert_encoder")
+
+    class Unasked(loading._Source):
+        def __call__(self, shape, dtype=None):
+            return keras.ops.zeros(shape, dtype)
+
+    monkeypatch.setattr(loading, "_Source", Unasked)
+    same_weights(load_checkpoint(CHECKPOINTS / "bert_encoder"), expected)
+
+
+# What is not ours to write.
+
+
+def test_models_without_a_place_are_refused(tmp_path):
+    with pytest.raises(
+        ValueError, match="`model` must be from a builder of a family .*: bert, .*'odd'"
+    ):
+        save_checkpoint(
+            keras.Sequential([keras.Input((3,))], name="odd"), tmp_path / "x"
+        )
+    with pytest.raises(ValueError, match="must be from a builder .*model=None"):
+        save_checkpoint(None, tmp_path / "x")
+    encoder = load_checkpoint(CHECKPOINTS / "bert_encoder")
+    block = keras.Model(encoder.input, encoder.get_layer("block_0").output)
+    with pytest.raises(ValueError, match="must be from a builder"):
+        save_checkpoint(block, tmp_path / "x")
+    more = keras.layers.Dense(2, name="extra")(encoder.output["pooled_output"])
+    outputs = {**encoder.output, "extra": more}
+    with pytest.raises(ValueError, match="has no place for.*extra/kernel"):
+        save_checkpoint(keras.Model(encoder.input, outputs), tmp_path / "x")
+    with pytest.raises(ValueError, match="`activation` must be one .*: gelu, "):
+        odd = models.build_bert(
+            "tiny", vocabulary_size=5, num_layers=1, activation=keras.ops.sin
+        )
+        save_checkpoint(odd, tmp_path / "x")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "overrides, message",
+    [
+        ({"key_dim": 5}, "`key_dim` must be the width over the heads.*key_dim=5"),
+        ({"window": 3}, "`window` must be None .*window=3"),
+        (
+            {"mlp_dim": 13, "norm_first": False},
+            "`mlp_dim` must be four times the width .*mlp_dim=13, width=14",
+        ),
+    ],
+)
+def test_gpts_that_transformers_lacks(overrides, message, tmp_path):
+    model = models.build_gpt(
+        "gpt2_small",
+        **{
+            "vocabulary_size": 11,
+            "num_layers": 2,
+            "hidden_dim": 14,
+            "num_heads": 7,
+            "mlp_dim": 56,
+            "max_sequence_length": 17,
+            **overrides,
+        },
+    )
+    with pytest.raises(ValueError, match=message):
+        save_checkpoint(model, tmp_path / "x")
+    assert not list(tmp_path.iterdir())
+
+
+def test_arguments_of_saving(tmp_path):
+    model = load_checkpoint(CHECKPOINTS / "bert_encoder")
+    with pytest.raises(ValueError, match="`dtype` must be .*'int8'"):
+        save_checkpoint(model, tmp_path / "x", dtype="int8")
+    with pytest.raises(ValueError, match="`max_shard_size` must be .*=0"):
+        save_checkpoint(model, tmp_path / "x", max_shard_size=0)
+    pooler = model.get_layer("pooler")
+    pooler.bias.assign(np.full(12, 7e4, "float32"))
+    with pytest.raises(
+        ValueError,
+        match="`pooler.dense.bias` does not fit into float16; save it as float32 or "
+        "bfloat16. Received: a value of 70000",
+    ):
+        save_checkpoint(model, tmp_path / "x", dtype="float16")
+    assert not list(tmp_path.iterdir())
+    save_checkpoint(model, tmp_path / "x", dtype="bfloat16")
+    found = tensors_of(tmp_path / "x")["pooler.dense.bias"]
+    assert found.dtype == ml_dtypes.bfloat16 and abs(float(found[0]) - 7e4) < 300
