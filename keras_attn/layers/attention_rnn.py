@@ -139,7 +139,8 @@ class AttentionRNN(keras.layers.Layer):
                 loop_cell,
                 return_sequences=True,
                 return_state=True,
-                unroll=self.unroll and inputs.shape[1] is not None,
+                # While JAX traces, an unknown length is a symbol, and no None.
+                unroll=self.unroll and isinstance(inputs.shape[1], int),
                 dtype=self.dtype_policy,
                 name="loop",
             )
