@@ -240,10 +240,17 @@ def _waiting(forward, backward):
             while tensor.op.type in _VIEWS:
                 tensor = tensor.op.inputs[0]
             kept = tensor.op.name in of_forward and tensor.op.inputs
-            # Shapes and weights are kept anyway.
-            if kept and tensor.op.type not in ("ReadVariableOp", "Shape"):
+            # Shapes and weights are kept anyway, and gathered anew if they are shared.
+            if kept and tensor.op.type != "Shape" and not _is_weight(tensor):
                 found[tensor.name] = tensor
     return list(found.values())
+
+
+def _is_weight(tensor) -> bool:
+    """Whether it is a variable, or its copy in half precision."""
+    if tensor.op.type == "Cast":
+        tensor = tensor.op.inputs[0]
+    return tensor.op.type == "ReadVariableOp"
 
 
 def _flops(operation) -> int:

@@ -124,6 +124,10 @@ def test_memory():
     assert shared.forward_flops == whole.forward_flops
     # All that waits is of the rows, but for a few numbers.
     assert shared.activations == pytest.approx(whole.activations / 4, rel=0.05)
+    # What is the same for any number of rows is not the weights' half-precision copies.
+    quarter = plan("gpt2_small", **sizes, dtype="mixed_bfloat16", devices=4)
+    constant = (4 * quarter.activations - mixed.activations) / 3
+    assert 0 <= constant < 0.15 * (2 * n)
     assert plan("bert_base", **TINY["bert_base"]).generation_memory is None
 
 
