@@ -59,7 +59,10 @@ def measure(script, contestants, work, rounds):
     for _ in range(rounds):
         for what in work:
             for name, child in children.items():
-                times[what][name].append(float(_answer(child, what)))
+                milliseconds = _answer(child, what)
+                if not milliseconds:
+                    sys.exit(f"the benchmark process of {name} died at {what!r}")
+                times[what][name].append(float(milliseconds))
     for child in children.values():
         child.communicate()
     return {

@@ -64,20 +64,21 @@ def plan(name: str, **sizes) -> None:
             ("cache", f"{_short(found.cache)}B of keys, values or states"),
             ("generation", f"{_short(found.generation_memory)}B together"),
         ]
-    each = "one device" if found.devices == 1 else f"each of {found.devices} devices"
     table = Table(
         show_header=False,
-        title=Text(
-            f"{found.name}: {found.batch} x {found.sequence} tokens, {found.dtype}; "
-            f"memory of {each}"
-        ),
+        title=Text(f"{found.name}: {found.batch} x {found.sequence} tokens"),
     )
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for row in rows:
         table.add_row(*row)
     console.print(table)
-    say("FLOPs are those of matrix products, 2 a multiply-add.", "dim")
+    each = "one device" if found.devices == 1 else f"each of {found.devices} devices"
+    say(
+        f"In {found.dtype}. Memory is that of {each}; FLOPs are those of matrix "
+        "products, 2 a multiply-add.",
+        "dim",
+    )
 
 
 def _short(number: float | None) -> str:

@@ -34,7 +34,7 @@ from keras_attn.models.gpt import (  # noqa: E402
     build_gpt_encoder,
     build_gpt_token_classifier,
 )
-from keras_attn.models.plan import Plan, plan  # noqa: E402
+from keras_attn.models.planning import Plan, plan  # noqa: E402
 from keras_attn.models.registry import (  # noqa: E402
     ModelCard,
     count_parameters,

@@ -235,6 +235,13 @@ CASES = {
             padding={"padding_mask": ("inputs",)},
             causal_over="inputs",
         ),
+        "window": Case(
+            _decoder_block(window=T - 1),
+            {"inputs": QUERY, "padding_mask": (B, T)},
+            {"return_cache": True},
+            padding={"padding_mask": ("inputs",)},
+            causal_over="inputs",
+        ),
         "with_encoder": Case(
             _decoder_block(),
             {

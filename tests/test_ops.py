@@ -256,3 +256,40 @@ def test_maxout():
         [inputs[..., 3 * i : 3 * i + 3].max(axis=-1) for i in range(7)], axis=-1
     )
     close(attn.maxout(inputs, 3), expected, 0)
+
+
+MASK = np.array([[1, 1, 1, 0, 0], [0, 0, 1, 1, 1], [1, 0, 1, 0, 1], [0, 0, 0, 0, 0]])
+
+
+def test_token_positions_count_real_tokens_alone():
+    for mask in (MASK, MASK.astype(bool)):
+        positions = ops.convert_to_numpy(attn.token_positions(mask))
+        assert positions.dtype == "int32"
+        for row, real in zip(positions, MASK.astype(bool), strict=True):
+            assert row[real].tolist() == list(range(real.sum()))
+        assert positions.tolist() == [
+            [0, 1, 2, 2, 2],
+            [0, 0, 0, 1, 2],
+            [0, 0, 1, 1, 2],
+            [0, 0, 0, 0, 0],
+        ]
+
+
+@pytest.mark.parametrize("window", [1, 3, 9])
+def test_a_band_hides_what_is_too_far_behind(window):
+    queries, keys = np.array([[4, 5], [0, 9]]), np.arange(10)[None].repeat(2, 0)
+    mask = ops.convert_to_numpy(attn.banded_mask(queries, keys, window))
+    assert mask.shape == (2, 2, 10)
+    for row, of_row in enumerate(queries):
+        for index, query in enumerate(of_row):
+            for key in range(10):
+                assert mask[row, index, key] == (key > query - window)
+
+
+def test_both_masks():
+    one, other = np.array([1, 1, 0, 0]), np.array([True, False, True, False])
+    assert attn.both_masks(None, None) is None
+    assert attn.both_masks(one, None) is one
+    assert attn.both_masks(None, other) is other
+    both = ops.convert_to_numpy(attn.both_masks(one, other))
+    assert both.tolist() == [True, False, False, False]

@@ -4,8 +4,8 @@ import itertools
 
 import keras
 import numpy as np
-from decoding.tiny_models import numpy, randomize
 from keras import ops
+from model_cases import numpy, randomize
 
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import LearnedPositionEmbedding, TransformerDecoderBlock

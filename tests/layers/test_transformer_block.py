@@ -297,3 +297,37 @@ def test_wrong_calls_are_refused():
     block(normal(B, T, D))
     with pytest.raises(ValueError, match=re.escape(f"{message}(2, 7, 13)")):
         block(normal(B, T, D), normal(B, S, E))
+
+
+@pytest.mark.parametrize("padded", ["nowhere", "left", "between"])
+def test_a_window_is_so_many_real_tokens_and_the_own_one(padded):
+    window, length = 3, 7
+    real = np.ones((1, length), bool)
+    real[0, {"nowhere": [], "left": [0, 1], "between": [2, 4]}[padded]] = False
+    mask = None if padded == "nowhere" else real
+    block = TransformerDecoderBlock(HEADS, MLP, key_dim=KEY_DIM, window=window)
+    inputs = normal(1, length, D)
+    made(block, inputs)
+    expected = ops.convert_to_numpy(block(inputs, padding_mask=mask))[0]
+    tokens = np.flatnonzero(real[0])
+    for index, place in enumerate(tokens):
+        other = inputs.copy()
+        other[:, place] = -other[:, place]
+        found = ops.convert_to_numpy(block(other, padding_mask=mask))[0]
+        changed = np.abs(found - expected)[tokens].max(-1) > 1e-4
+        sees = [index <= query < index + window for query in range(len(tokens))]
+        assert changed.tolist() == sees
+    # A step of incremental decoding sees the same.
+    cache = np.zeros((1, 2, HEADS, length, KEY_DIM), "float32")
+    for place in range(length):
+        so_far = real & (np.arange(length) <= place)
+        output, cache = block(
+            inputs[:, place : place + 1],
+            padding_mask=so_far if mask is not None else None,
+            cache=cache,
+            cache_index=place,
+        )
+        if real[0, place]:
+            np.testing.assert_allclose(
+                ops.convert_to_numpy(output)[0, 0], expected[place], rtol=0, atol=1e-5
+            )

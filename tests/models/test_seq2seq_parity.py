@@ -12,7 +12,7 @@ state where z is 1, as Cho et al. do (Bahdanau et al. write it the other way rou
 import keras
 import numpy as np
 import pytest
-from decoding.tiny_models import (
+from model_cases import (
     SCORES,
     B,
     E,

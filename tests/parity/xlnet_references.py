@@ -7,7 +7,6 @@ Needs PyTorch and transformers; a few seconds. Everything is drawn from fixed se
 Masks in `input_*` are ours: True = real, True = may attend.
 """
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -147,10 +146,7 @@ def _as_numpy(arrays):
 
 
 if __name__ == "__main__":
-    for name, (model, arrays) in make_cases().items():
-        folder = CHECKPOINTS / name
-        model.save_pretrained(folder)
-        (folder / "generation_config.json").unlink(missing_ok=True)
-        np.savez_compressed(folder / "expected.npz", **arrays)  # pyright: ignore
-        size = sum(file.stat().st_size for file in folder.iterdir())
-        sys.stdout.write(f"{folder}: {size} bytes\n")
+    from hugging_face import write
+
+    cases = make_cases().items()
+    write({name: (model, arrays, {}) for name, (model, arrays) in cases})

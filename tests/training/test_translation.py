@@ -133,6 +133,21 @@ def test_a_run_is_fitted_as_published(run):
     assert float(schedule(steps - 1)) > 1e-6
 
 
+def test_warmup_and_smoothing_reach_the_optimizer_and_the_loss(
+    fast, corpus, tmp_path, monkeypatch
+):
+    translator = fast()
+    monkeypatch.setattr(translator.model, "fit", lambda *_, **__: "fitted")
+    options = {"warmup_steps": 2, "label_smoothing": 0.25, "learning_rate": 3e-3}
+    assert fit(translator, corpus, tmp_path / "run", **options) == "fitted"
+    model = translator.model
+    schedule = model.optimizer._learning_rate
+    rates = [float(schedule(step)) for step in range(3)]
+    assert rates[0] < rates[1] < 3e-3 + 1e-9
+    assert schedule.warmup_steps == 2
+    assert model.loss.label_smoothing == 0.25
+
+
 def disturbed(where, fast, corpus, folder, monkeypatch):
     """A run in which something is raised in its second epoch, at a certain place."""
     translator, count = fast(), []

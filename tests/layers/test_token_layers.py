@@ -1,0 +1,91 @@
+"""From token ids to features and back, and what is done to rows of tokens."""
+
+import keras
+import numpy as np
+import pytest
+from model_cases import numpy
+
+from keras_attn.layers import CacheRoom, OutputBias, TokenEmbedding, TokenPooling
+
+B, T, D, V = 3, 5, 7, 11
+FEATURES = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
+MASK = np.array([[1, 1, 1, 0, 0], [0, 1, 0, 1, 1], [0, 0, 0, 0, 0]], bool)
+
+
+def test_an_embedding_reversed_is_the_product_with_its_transpose():
+    layer = TokenEmbedding(V, D)
+    ids = np.array([[3, 0, 10], [5, 5, 1]])
+    looked_up = numpy(layer(ids))
+    table = numpy(layer.embeddings)
+    assert len(layer.weights) == 1
+    np.testing.assert_array_equal(looked_up, table[ids])
+    for inputs in (FEATURES, FEATURES[:, 0]):
+        logits = layer(inputs, reverse=True)
+        np.testing.assert_allclose(numpy(logits), inputs @ table.T, atol=1e-5)
+
+
+def test_a_bias_is_added():
+    layer = OutputBias()
+    layer(FEATURES)
+    bias = np.arange(D, dtype="float32")
+    layer.set_weights([bias])
+    np.testing.assert_array_equal(numpy(layer(FEATURES)), FEATURES + bias)
+
+
+@pytest.mark.parametrize(
+    "pooling, expected",
+    [
+        ("first", [FEATURES[0, 0], FEATURES[1, 1], FEATURES[2, 0]]),
+        ("last", [FEATURES[0, 2], FEATURES[1, 4], FEATURES[2, 0]]),
+        ("mean", [FEATURES[0, :3].mean(0), FEATURES[1, [1, 3, 4]].mean(0), 0 * D]),
+    ],
+)
+def test_pooling_is_of_real_tokens(pooling, expected):
+    found = numpy(TokenPooling(pooling)(FEATURES, MASK))
+    for row, value in zip(found, expected, strict=True):
+        np.testing.assert_allclose(row, np.broadcast_to(value, D), atol=1e-6)
+
+
+def test_pooling_without_a_mask_is_of_all():
+    for pooling, expected in (
+        ("first", FEATURES[:, 0]),
+        ("last", FEATURES[:, -1]),
+        ("mean", FEATURES.mean(1)),
+    ):
+        found = numpy(TokenPooling(pooling)(FEATURES))
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_pooling_takes_the_mask_that_keras_sends_along():
+    ids = np.array([[3, 5, 0, 0], [1, 2, 4, 6]])
+    embedded = keras.layers.Embedding(V, D, mask_zero=True)(ids)
+    pooled = TokenPooling("mean")(embedded)
+    assert getattr(pooled, "_keras_mask", None) is None
+    expected = numpy(TokenPooling("mean")(numpy(embedded), ids != 0))
+    np.testing.assert_allclose(numpy(pooled), expected, atol=1e-6)
+    assert np.abs(numpy(pooled)[0] - numpy(embedded)[0].mean(0)).max() > 1e-3
+
+
+def test_room_is_made_behind_what_is_there():
+    cache = np.random.default_rng(1).normal(size=(B, 2, 3, T, D)).astype("float32")
+    found = numpy(CacheRoom(T + 4)(cache))
+    np.testing.assert_array_equal(found[:, :, :, :T], cache)
+    assert found.shape == (B, 2, 3, T + 4, D)
+    assert not found[:, :, :, T:].any()
+    np.testing.assert_array_equal(numpy(CacheRoom(T)(cache)), cache)
+
+
+def test_says_what_is_wrong():
+    with pytest.raises(ValueError, match="`pooling` must be one of 'first', 'last'"):
+        TokenPooling("max")
+    with pytest.raises(ValueError, match="`inputs` must have 3 axes"):
+        TokenPooling()(FEATURES[0])
+    with pytest.raises(ValueError, match="`padding_mask` must have 2 axes"):
+        TokenPooling()(FEATURES, MASK[0])
+    with pytest.raises(ValueError, match="`length` must be .*length=0"):
+        CacheRoom(0)
+    with pytest.raises(ValueError, match="`inputs` must have 5 axes"):
+        CacheRoom(T)(FEATURES)
+    cache = np.zeros((B, 2, 3, T, D), "float32")
+    with pytest.raises(ValueError, match="longer than the cache.*length=5, length=4"):
+        CacheRoom(4)(cache)
