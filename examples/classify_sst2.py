@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from keras_attn import models
 from keras_attn.data import load_text_tokenizer
-from keras_attn.training import LinearWarmup
+from keras_attn.training import AdamW, LinearWarmup
 
 
 def parse_arguments():
@@ -83,7 +83,7 @@ def main():
     train, validation = batches("train", shuffle=True), batches("dev")
     steps = arguments.epochs * int(train.cardinality())
     model.compile(
-        keras.optimizers.AdamW(
+        AdamW(
             LinearWarmup(arguments.learning_rate, steps // 10, steps),
             weight_decay=0.01,
             global_clipnorm=1.0,

@@ -21,6 +21,7 @@ import tensorflow as tf
 from keras_attn import models
 from keras_attn.data import WordPieceTokenizer
 from keras_attn.training import (
+    AdamW,
     LinearWarmup,
     MaskedLMMasking,
     Perplexity,
@@ -103,7 +104,7 @@ def main():
     )
     steps = arguments.epochs * math.ceil(len(texts) / arguments.batch_size)
     model.compile(
-        keras.optimizers.AdamW(
+        AdamW(
             LinearWarmup(arguments.learning_rate, steps // 10, steps),
             weight_decay=0.01,
             global_clipnorm=1.0,

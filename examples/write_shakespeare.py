@@ -33,6 +33,7 @@ from keras_attn import models
 from keras_attn.data import CharacterTokenizer
 from keras_attn.decoding import Sample, generate
 from keras_attn.training import (
+    AdamW,
     CosineWarmup,
     Perplexity,
     SmoothedCrossEntropy,
@@ -108,9 +109,7 @@ def main():
         arguments.learning_rate, min(arguments.warmup_steps, steps - 1), steps
     )
     model.compile(
-        keras.optimizers.AdamW(
-            schedule, weight_decay=0.1, beta_2=0.99, global_clipnorm=1.0
-        ),
+        AdamW(schedule, weight_decay=0.1, beta_2=0.99, global_clipnorm=1.0),
         SmoothedCrossEntropy(),
         weighted_metrics=[Perplexity()],
     )

@@ -1,4 +1,4 @@
-"""The maths of attention as pure functions, on `keras.ops` alone.
+"""The maths of attention as pure functions, on `keras.ops` (one exception: a bias).
 
 Legend: B batch, T query length, S key length, N heads, G key/value heads,
 H head size, D width.
@@ -35,8 +35,30 @@ def project(inputs, kernel, bias=None):
     shape = ops.shape(inputs)
     outputs = ops.matmul(ops.reshape(inputs, (-1, shape[-1])), kernel)
     if bias is not None:
-        outputs = ops.add(outputs, bias)
+        outputs = add_bias(outputs, bias)
     return ops.reshape(outputs, (*shape[:-1], ops.shape(kernel)[-1]))
+
+
+def add_bias(inputs, bias):
+    """`inputs + bias`, by the operation that TensorFlow makes one with its neighbours.
+
+    On a CPU TensorFlow (2.21) runs a product, a bias and GELU as one operation if the
+    bias was added by its own `bias_add`, not by a sum: a feed-forward network is a
+    sixth faster for it in float32, and three times as fast in bfloat16.
+
+    Args:
+        inputs: (..., D).
+        bias: (D,).
+
+    Returns:
+        (..., D).
+    """
+    is_tensorflow = keras.backend.backend() == "tensorflow"
+    if is_tensorflow and not isinstance(inputs, keras.KerasTensor):
+        import tensorflow as tf
+
+        return tf.nn.bias_add(inputs, ops.cast(bias, inputs.dtype))
+    return ops.add(inputs, bias)
 
 
 def dot_scores(query, key, scale=1.0):

@@ -9,9 +9,10 @@ Legend: B batch, T length, P positions asked for, D width, V vocabulary, C class
 
 import keras
 from keras import ops
-from keras.layers import Dense, Dropout
+from keras.layers import Dense
 
 from keras_attn.checks import check_fraction, check_positive
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.token_embedding import OutputBias
 from keras_attn.layers.token_pooling import TokenPooling
 

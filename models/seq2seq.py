@@ -15,7 +15,7 @@ Layers are named as they are below; `incremental()` finds them by these names.
 
 import keras
 from keras import ops
-from keras.layers import RNN, Concatenate, Dense, Dropout, Embedding, GRUCell, LSTMCell
+from keras.layers import RNN, Concatenate, Dense, Embedding, GRUCell, LSTMCell
 
 from keras_attn.checks import check_choice
 from keras_attn.decoding import IncrementalPair
@@ -26,6 +26,7 @@ from keras_attn.layers import (
     Maxout,
 )
 from keras_attn.layers.dot_product_attention import SCORES
+from keras_attn.layers.dropout import Dropout
 from keras_attn.models.registry import ModelCard, register
 from keras_attn.models.variants import resolve
 

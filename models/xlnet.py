@@ -22,8 +22,8 @@ C classes. Layers: `token_embedding`, `embeddings_dropout`, `target_embedding`,
 
 import keras
 from keras import ops
-from keras.layers import Dropout
 
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.relative_attention import RelativePositionEncoding
 from keras_attn.layers.token_embedding import OutputBias, TokenEmbedding
 from keras_attn.layers.token_pooling import TokenPooling

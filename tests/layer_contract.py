@@ -238,7 +238,6 @@ CASES = {
         "window": Case(
             _decoder_block(window=T - 1),
             {"inputs": QUERY, "padding_mask": (B, T)},
-            {"return_cache": True},
             padding={"padding_mask": ("inputs",)},
             causal_over="inputs",
         ),
@@ -389,6 +388,13 @@ CASES = {
             )
             for pooling in ("last", "mean")
         },
+    },
+    "Dropout": {
+        "rank_3": Case(lambda: layers.Dropout(0.5, seed=5), {"inputs": QUERY}),
+        "noise_shape": Case(
+            lambda: layers.Dropout(0.25, noise_shape=(None, 1, None), seed=5),
+            {"inputs": QUERY},
+        ),
     },
     "FeedForward": {
         "relu": Case(lambda: layers.FeedForward(UNITS), {"inputs": QUERY}),

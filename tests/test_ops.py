@@ -258,6 +258,15 @@ def test_maxout():
     close(attn.maxout(inputs, 3), expected, 0)
 
 
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5), (2, 3, 4, 5)])
+def test_a_bias_is_added_along_the_last_axis(shape):
+    inputs, bias = np.random.default_rng(0).normal(size=shape), np.arange(5.0)
+    if len(shape) > 1:
+        close(attn.add_bias(inputs.astype("float32"), bias), inputs + bias, 1e-6)
+    symbol = keras.KerasTensor((None, *shape))
+    assert attn.add_bias(symbol, bias).shape == (None, *shape)
+
+
 MASK = np.array([[1, 1, 1, 0, 0], [0, 0, 1, 1, 1], [1, 0, 1, 0, 1], [0, 0, 0, 0, 0]])
 
 

@@ -4,6 +4,7 @@ from keras_attn.layers.additive_attention import AdditiveAttention
 from keras_attn.layers.attention_rnn import AttentionRNN
 from keras_attn.layers.cache_room import CacheRoom
 from keras_attn.layers.dot_product_attention import DotProductAttention
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.maxout import Maxout
 from keras_attn.layers.multi_head_attention import MultiHeadAttention
@@ -29,6 +30,7 @@ __all__ = [
     "AttentionRNN",
     "CacheRoom",
     "DotProductAttention",
+    "Dropout",
     "FeedForward",
     "LearnedPositionEmbedding",
     "Maxout",

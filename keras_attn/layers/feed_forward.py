@@ -4,7 +4,9 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_fraction, check_positive
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import nth
+from keras_attn.layers.projection import Projection
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -56,14 +58,14 @@ class FeedForward(keras.layers.Layer):
 
     def build(self, inputs_shape):
         shared = {"use_bias": self.use_bias, "dtype": self.dtype_policy}
-        self.expand = keras.layers.Dense(
+        self.expand = Projection(
             self.mlp_dim,
             activation=self.activation,
             kernel_initializer=nth(self.kernel_initializer, 0),
             name="expand",
             **shared,
         )
-        self.contract = keras.layers.Dense(
+        self.contract = Projection(
             inputs_shape[-1],
             kernel_initializer=nth(
                 self.output_initializer or self.kernel_initializer, 1
@@ -71,7 +73,7 @@ class FeedForward(keras.layers.Layer):
             name="contract",
             **shared,
         )
-        self.drop = keras.layers.Dropout(
+        self.drop = Dropout(
             self.dropout, seed=self.seed, dtype=self.dtype_policy, name="dropout"
         )
         self.expand.build((None, inputs_shape[-1]))
@@ -82,7 +84,7 @@ class FeedForward(keras.layers.Layer):
     def call(self, inputs, training=None):
         # Flat, because a batched product with one shared matrix is slower.
         flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
-        hidden = self.drop(self.expand(flat), training=training)
+        hidden = self.drop(self.expand(flat, training=training), training=training)
         return ops.reshape(self.contract(hidden), ops.shape(inputs))
 
     def compute_output_shape(self, inputs_shape):

@@ -16,6 +16,7 @@ from keras_attn.checks import (
     check_rank,
 )
 from keras_attn.layers import recorder
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import nth
 from keras_attn.ops import (
     both_masks,
@@ -138,7 +139,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.seed = seed
         self._dropout = None
         if dropout:
-            self._dropout = keras.layers.Dropout(
+            self._dropout = Dropout(
                 dropout, seed=seed, dtype=self.dtype_policy, name="dropout"
             )
 
@@ -280,10 +281,13 @@ class MultiHeadAttention(keras.layers.Layer):
         heads = (self.num_heads, groups, groups)
         if self.is_fused:
             fused = self._project("query_key_value", query)
-            if self.value_dim == self.key_dim:
-                # All heads are transposed at once; then each part lies in one piece.
-                all_heads = split_heads(fused, sum(heads))
-                return ops.split(all_heads, [heads[0], heads[0] + groups], axis=1)
+            if self.value_dim == self.key_dim and groups == self.num_heads:
+                # What is split along the first axis is not copied.
+                batch, length, _ = ops.shape(fused)
+                parts = ops.reshape(
+                    fused, (batch, length, 3, self.num_heads, self.key_dim)
+                )
+                return ops.unstack(ops.transpose(parts, (2, 0, 3, 1, 4)), 3, axis=0)
             q_dim, k_dim, _ = self.projection_dims
             parts = ops.split(fused, [q_dim, q_dim + k_dim], axis=-1)
         else:

@@ -18,6 +18,7 @@ from keras_attn.checks import (
     check_rank,
 )
 from keras_attn.layers import recorder
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import nth
 from keras_attn.ops import (
     attention_weights,
@@ -170,7 +171,7 @@ class RelativeMultiHeadAttention(keras.layers.Layer):
         self.seed = seed
         self._dropout = None
         if dropout:
-            self._dropout = keras.layers.Dropout(
+            self._dropout = Dropout(
                 dropout, seed=seed, dtype=self.dtype_policy, name="dropout"
             )
 

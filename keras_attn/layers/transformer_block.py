@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_fraction, check_positive, check_rank
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.initializers import nth
 from keras_attn.layers.multi_head_attention import MultiHeadAttention
@@ -51,7 +52,7 @@ class _Block(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
         self.seed = seed
-        self._residual_dropout = keras.layers.Dropout(
+        self._residual_dropout = Dropout(
             dropout, seed=seed, dtype=self.dtype_policy, name="dropout"
         )
 

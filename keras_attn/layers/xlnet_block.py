@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_fraction, check_positive, check_rank
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.initializers import nth
 from keras_attn.layers.relative_attention import RelativeMultiHeadAttention
@@ -226,9 +227,7 @@ class XLNetBlock(keras.layers.Layer):
         )
         self.feed_forward.build(inputs_shape)
         self.feed_forward_norm = self._new_norm("feed_forward_norm", inputs_shape)
-        self._residual_dropout = keras.layers.Dropout(
-            self.dropout, name="dropout", **shared
-        )
+        self._residual_dropout = Dropout(self.dropout, name="dropout", **shared)
         self._residual_dropout.build(inputs_shape)
 
     def _new_norm(self, name, shape):

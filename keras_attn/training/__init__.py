@@ -1,10 +1,11 @@
-"""What a model is fitted by: scores, and the translator's training run."""
+"""What a model is fitted by: objectives, schedules, scores, an optimizer, runs."""
 
 from keras_attn.training.causal_lm import causal_lm_dataset, pack_documents
 from keras_attn.training.losses import SmoothedCrossEntropy
 from keras_attn.training.masked_lm import MaskedLMMasking
 from keras_attn.training.metrics import Perplexity
 from keras_attn.training.next_sentence import next_sentence_dataset, next_sentence_pairs
+from keras_attn.training.optimizers import AdamW
 from keras_attn.training.permutation_lm import PermutationLMMasking
 from keras_attn.training.random_masking import mask_batches
 from keras_attn.training.schedules import (
@@ -21,6 +22,7 @@ from keras_attn.training.translation_lm import (
 )
 
 __all__ = [
+    "AdamW",
     "CosineWarmup",
     "InverseSquareRootSchedule",
     "LinearWarmup",

@@ -1,0 +1,31 @@
+"""A dense layer that TensorFlow runs as one operation."""
+
+import keras
+from keras import ops
+
+from keras_attn.layers.activations import in_training
+from keras_attn.ops import add_bias
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class Projection(keras.layers.Dense):
+    """`activation(x W + b)`: Keras' `Dense`, with its bias added by `ops.add_bias`.
+
+    Args:
+        units: E.
+        **kwargs: As for `keras.layers.Dense`.
+
+    Call arguments:
+        inputs: (..., D).
+
+    Returns:
+        (..., E).
+    """
+
+    def call(self, inputs, training=None):
+        outputs = ops.matmul(inputs, self.kernel)
+        if self.bias is not None:
+            outputs = add_bias(outputs, self.bias)
+        if training:
+            return in_training(self.activation)(outputs)
+        return self.activation(outputs)  # pyright: ignore[reportOptionalCall]

@@ -1,0 +1,89 @@
+"""GELU and its gradient, written out for training, against the formulas."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attn.layers.activations import gelu_tanh, in_training
+from keras_attn.layers.feed_forward import FeedForward
+
+X = np.linspace(-12, 12, 241)
+UPSTREAM = np.random.default_rng(0).normal(size=X.shape)
+# A few units in the last place of erf or tanh, times the slope of their argument.
+ROUNDING = {"float32": 4e-6, "bfloat16": 2.0**-7, "float16": 2.0**-10}
+only_tensorflow = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="XLA joins the operations itself"
+)
+
+
+def exact(x):
+    return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+def approximate(x):
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+FORMULAS = {keras.activations.gelu: exact, gelu_tanh: approximate}
+
+
+@only_tensorflow
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("activation", FORMULAS)
+def test_gelu_and_its_gradient_are_the_formulas(activation, dtype, jit_compile):
+    import tensorflow as tf
+
+    formula, leaner = FORMULAS[activation], in_training(activation)
+    assert leaner is not activation
+
+    @tf.function(jit_compile=jit_compile)
+    def both(x, upstream):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = leaner(x)
+        return y, tape.gradient(y, x, output_gradients=upstream)
+
+    x, upstream = tf.cast(X, dtype), tf.cast(UPSTREAM, dtype)
+    outputs, gradients = both(x, upstream)
+    assert outputs.dtype == gradients.dtype == dtype
+    # Of the numbers as that precision has them.
+    x, upstream = (tf.cast(a, "float64").numpy() for a in (x, upstream))
+    expected = formula(x)
+    slope = (formula(x + 1e-5) - formula(x - 1e-5)) / 2e-5
+    for found, value in ((outputs, expected), (gradients, upstream * slope)):
+        error = np.abs(tf.cast(found, "float64").numpy() - value)
+        assert (error <= ROUNDING[dtype] * (1 + np.abs(value))).all()
+
+
+@only_tensorflow
+def test_the_gradient_has_a_gradient():
+    import tensorflow as tf
+
+    x = tf.constant([-1.5, 0.0, 0.5, 2.0])
+    curvature = []
+    for function in (keras.activations.gelu, in_training(keras.activations.gelu)):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                y = function(x)
+            slope = inner.gradient(y, x)
+        curvature.append(outer.gradient(slope, x))  # pyright: ignore
+    np.testing.assert_allclose(*curvature, atol=1e-6)
+
+
+def test_others_stay_what_they_are():
+    for activation in (keras.activations.relu, keras.activations.linear, exact):
+        assert in_training(activation) is activation
+
+
+@pytest.mark.parametrize("activation", [keras.activations.gelu, gelu_tanh])
+def test_a_feed_forward_network_says_the_same_in_training(activation):
+    layer = FeedForward(29, activation=activation)
+    inputs = np.random.default_rng(1).normal(size=(3, 5, 7)).astype("float32")
+    still, trained = (layer(inputs, training=on) for on in (False, True))
+    difference = keras.ops.convert_to_numpy(still) - keras.ops.convert_to_numpy(trained)
+    assert np.abs(difference).max() < 1e-5

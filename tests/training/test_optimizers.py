@@ -1,0 +1,111 @@
+"""AdamW in one pass against Keras' own, step by step."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attn.training import AdamW
+
+ROWS = np.random.default_rng(0).integers(0, 11, (40, 5))
+LABELS = ROWS.sum(axis=1) % 3
+
+
+def fitted(optimizer, embedded=False, jit_compile=False, dtype=None, epochs=3):
+    """The weights of a small classifier, fitted from the same start."""
+    keras.utils.set_random_seed(1)
+    if embedded:
+        first = keras.layers.Embedding(11, 8)
+    else:
+        table = keras.ops.eye(11)
+        first = keras.layers.Lambda(lambda ids: keras.ops.take(table, ids, axis=0))
+    model = keras.Sequential(
+        [
+            keras.Input((5,), dtype="int32"),
+            first,
+            keras.layers.Flatten(),
+            keras.layers.Dense(7, "relu", dtype=dtype),
+            keras.layers.Dense(3),
+        ]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, jit_compile=jit_compile)
+    model.fit(ROWS, LABELS, 8, epochs=epochs, shuffle=False, verbose=0)
+    return model.get_weights()
+
+
+def schedule():
+    return keras.optimizers.schedules.ExponentialDecay(1e-2, 3, 0.7)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"weight_decay": 0.3, "beta_1": 0.8, "beta_2": 0.9, "epsilon": 1e-3},
+        {"global_clipnorm": 0.1},
+        {"use_ema": True, "ema_momentum": 0.9, "ema_overwrite_frequency": 4},
+        {"gradient_accumulation_steps": 2},
+        {"amsgrad": True},
+    ],
+    ids=lambda options: "-".join(options) or "plain",
+)
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_it_is_adamw(options, jit_compile):
+    expected = fitted(keras.optimizers.AdamW(schedule(), **options))
+    found = fitted(AdamW(schedule(), **options), jit_compile=jit_compile)
+    start = fitted(AdamW(0.0), epochs=1)
+    for one, other, before in zip(found, expected, start, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=2e-5)
+        assert np.abs(one - before).max() > 1e-2
+
+
+def test_what_is_excluded_does_not_decay():
+    def optimizer(cls):
+        made = cls(schedule(), weight_decay=0.3)
+        made.exclude_from_weight_decay(var_names=["bias"])
+        return made
+
+    expected = fitted(optimizer(keras.optimizers.AdamW))
+    for one, other in zip(fitted(optimizer(AdamW)), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=2e-5)
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="only TensorFlow has IndexedSlices"
+)
+def test_rows_that_come_twice_are_summed_before_they_are_squared():
+    import tensorflow as tf
+
+    values = np.random.default_rng(0).normal(size=(3, 2)).astype("float32")
+    values, rows, shape = map(tf.constant, (values, [0, 1, 1], [4, 2]))
+    slices = tf.IndexedSlices(values, rows, dense_shape=shape)
+    found, expected = (keras.Variable(np.ones((4, 2), "float32")) for _ in range(2))
+    for optimizer, gradient, variable in (
+        (AdamW(1e-2), slices, found),
+        (keras.optimizers.AdamW(1e-2), tf.convert_to_tensor(slices), expected),
+    ):
+        for _ in range(3):
+            optimizer.apply([gradient], [variable])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    # Fitting with an embedding goes the same way.
+    assert np.isfinite(fitted(AdamW(schedule()), embedded=True)[0]).all()
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="strategies are TensorFlow's"
+)
+def test_in_a_distribution_strategy_it_is_keras_own():
+    import tensorflow as tf
+
+    expected = fitted(keras.optimizers.AdamW(schedule()))
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        found = fitted(AdamW(schedule()))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=2e-5)
+
+
+def test_it_is_saved_under_its_name():
+    optimizer = AdamW(1e-2, weight_decay=0.3, beta_2=0.9)
+    again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert type(again) is AdamW
+    assert again.get_config() == optimizer.get_config()
