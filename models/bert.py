@@ -61,9 +61,9 @@ VARIANTS = {
         "large": {**_ROBERTA, **_sizes(24, 1024, 16)},
     },
 }
-# The published position table begins with two rows that no token is at: the number of
-# a token is its place behind the id of the padding, which is 1.
-_ROBERTA_FIRST_POSITION = 2
+# The published position table begins with two rows that no token is at, because 1, the
+# id of the padding, was the last number that was taken.
+_ROBERTA_FIRST_ROW = 2
 
 
 def build_bert(
@@ -206,12 +206,12 @@ def build_roberta(
         )(token_ids),
         _segment_embedding(1, width)(ops.zeros_like(token_ids)),
     )
-    # Padding stands at the last row that no token is at.
+    # Padding stands at -1, in the last row that no token is at.
     real = ops.cast(mask, "int32")
-    places = ops.add(token_positions(mask), 1)
-    positions = ops.add(ops.multiply(places, real), _ROBERTA_FIRST_POSITION - 1)
+    positions = ops.subtract(ops.multiply(ops.add(token_positions(mask), 1), real), 1)
     hidden = LearnedPositionEmbedding(
-        numbers["max_sequence_length"] + _ROBERTA_FIRST_POSITION,
+        numbers["max_sequence_length"],
+        first_row=_ROBERTA_FIRST_ROW,
         embeddings_initializer=INITIALIZER,
         name="position_embedding",
     )(hidden, positions)

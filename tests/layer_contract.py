@@ -433,6 +433,10 @@ CASES = {
     },
     "LearnedPositionEmbedding": {
         "add": Case(lambda: layers.LearnedPositionEmbedding(F), {"inputs": QUERY}),
+        "first_row": Case(
+            lambda: layers.LearnedPositionEmbedding(F, first_row=2),
+            {"inputs": QUERY, "positions": (B, T)},
+        ),
         "concatenate_positions": Case(
             lambda: layers.LearnedPositionEmbedding(
                 F, "concatenate", position_dim=E, embeddings_initializer="normal"

@@ -92,12 +92,13 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         max_sequence_length: Positions there is a vector for.
         merge: `"add"` (then P = D) or `"concatenate"`.
         position_dim: P, for `"concatenate"`. Default: D.
-        embeddings_initializer: For the vectors, (max_sequence_length, P).
+        first_row: F, row of position 0; those before it are of positions below 0.
+        embeddings_initializer: For the vectors, (F + max_sequence_length, P).
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
         inputs: (B, T, D). A grid is flattened to a sequence first.
-        positions: Whole numbers in [0, max_sequence_length), (T,) or (B, T).
+        positions: Whole numbers in [-F, max_sequence_length), (T,) or (B, T).
             Default: 0 … T-1.
 
     Returns:
@@ -116,6 +117,7 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         merge="add",
         *,
         position_dim=None,
+        first_row=0,
         embeddings_initializer="uniform",
         **kwargs,
     ):
@@ -127,13 +129,14 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         )
         self.merge = merge
         self.position_dim = _check_position_dim(merge, position_dim)
+        self.first_row = _check_first_row(first_row)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
 
     def build(self, inputs_shape):
         dim = self.position_dim or inputs_shape[-1]
         self.embeddings = self.add_weight(
             name="embeddings",
-            shape=(self.max_sequence_length, dim),
+            shape=(self.first_row + self.max_sequence_length, dim),
             initializer=self.embeddings_initializer,
         )
 
@@ -146,10 +149,12 @@ class LearnedPositionEmbedding(keras.layers.Layer):
                 "with a larger `max_sequence_length`. Received: "
                 f"length={length}, max_sequence_length={self.max_sequence_length}"
             )
+        first = self.first_row
         if positions is None:
-            table = self.embeddings[: ops.shape(inputs)[1]]
+            table = self.embeddings[first : first + ops.shape(inputs)[1]]
         else:
-            table = ops.take(self.embeddings, positions, axis=0)
+            rows = ops.add(positions, first) if first else positions
+            table = ops.take(self.embeddings, rows, axis=0)
         return _merge(inputs, table, self.merge)
 
     def compute_output_shape(self, inputs_shape, positions_shape=None):
@@ -161,10 +166,20 @@ class LearnedPositionEmbedding(keras.layers.Layer):
             "max_sequence_length": self.max_sequence_length,
             "merge": self.merge,
             "position_dim": self.position_dim,
+            "first_row": self.first_row,
             "embeddings_initializer": keras.initializers.serialize(
                 self.embeddings_initializer
             ),
         }
+
+
+def _check_first_row(first_row):
+    if not isinstance(first_row, int) or first_row < 0:
+        raise ValueError(
+            "`first_row` must be a whole number, 0 or more. "
+            f"Received: first_row={first_row!r}"
+        )
+    return first_row
 
 
 def _check_position_dim(merge, position_dim):

@@ -150,7 +150,7 @@ def _config(model) -> dict:
         "layer_norm_eps": block.layer_norm_epsilon,
         "hidden_dropout_prob": part("embeddings_dropout").rate,
         "attention_probs_dropout_prob": block.attention_dropout,
-        "max_position_embeddings": part("position_embedding").max_sequence_length,
+        "max_position_embeddings": part("position_embedding").embeddings.shape[0],
         "type_vocab_size": part("segment_embedding").input_dim,
     }
     if _task_of(model) in ("classifier", "token_classifier"):

@@ -147,6 +147,20 @@ def test_verify_and_a_model_of_several_outputs(tokenizer, tmp_path):
         verify(model, tmp_path / "m")
 
 
+def test_texts_are_cut_where_robertas_positions_end(tokenizer, tmp_path):
+    model = models.build_roberta(
+        vocabulary_size=tokenizer.vocabulary_size,
+        num_layers=1,
+        hidden_dim=21,
+        num_heads=3,
+        mlp_dim=29,
+        max_sequence_length=POSITIONS,
+    )
+    export(model, tmp_path / "m", tokenizer=tokenizer)
+    found = load_runner(tmp_path / "m")({"text": TEXTS})["sequence_output"]
+    assert found.shape[1] == POSITIONS
+
+
 def test_sentencepiece(tmp_path):
     pieces = SentencePieceTokenizer.from_folder(REFERENCES, convention="xlnet")
     encoder = models.build_xlnet(

@@ -54,6 +54,22 @@ def test_learned_vectors_are_looked_up(name, merge, dim):
     assert_close(layer(inputs, positions), joined(merge, inputs, vectors[rows]))
 
 
+def test_the_first_rows_are_of_positions_below_zero():
+    layer = LearnedPositionEmbedding(T, first_row=2)
+    inputs = normal(B, T, D)
+    layer(inputs)
+    vectors = normal(T + 2, D, seed=1)
+    layer.embeddings.assign(vectors)
+    assert_close(layer(inputs), inputs + vectors[2:])
+    positions = np.array([0, -1, -2, *range(1, T - 2)])
+    assert_close(layer(inputs, positions), inputs + vectors[positions + 2])
+    with pytest.raises(ValueError, match="longer than there are positions"):
+        layer(normal(B, T + 1, D))
+    for wrong in (-1, -2):
+        with pytest.raises(ValueError, match=f"`first_row` must.*first_row={wrong}"):
+            LearnedPositionEmbedding(T, first_row=wrong)
+
+
 @pytest.mark.parametrize(("merge", "dim"), [("add", None), ("concatenate", 6)])
 def test_a_grid_has_rows_and_columns(merge, dim):
     inputs = normal(B, T, S, 10)

@@ -127,6 +127,19 @@ def test_robertas_positions_count_real_tokens():
     assert found["bert_base"] > 1e-2
 
 
+@pytest.mark.parametrize("name", ["bert_base", "roberta_base"])
+def test_as_long_as_there_are_positions_and_no_longer(name):
+    model = models.create(name, **{**TINY[name], "max_sequence_length": 6})
+    inputs = {
+        key: value[:, :1].repeat(6, 1) for key, value in inputs_for(model).items()
+    }
+    inputs["padding_mask"][:] = True
+    assert np.isfinite(outputs_of(model, inputs)["sequence_output"]).all()
+    longer = {key: value[:, :1].repeat(7, 1) for key, value in inputs.items()}
+    with pytest.raises(ValueError, match="longer than there are positions"):
+        outputs_of(model, longer)
+
+
 def test_a_sentence_vector_is_the_mean_of_real_tokens_with_length_1():
     model = tiny("bert_sentence_encoder")
     inputs = inputs_for(model)
