@@ -34,12 +34,13 @@ def computes_in_half(models: Iterable[keras.Model]) -> bool:
 
 @contextlib.contextmanager
 def inference_mode(models: Iterable[keras.Model]) -> Iterator[None]:
-    """While it lasts the models compute in float32 and never through cuDNN.
+    """While it lasts the models compute in float32, by operations that are everywhere.
 
     The converters take neither half-precision graphs (tensorflow#46380) nor
-    `CudnnRNN` (keras#21799). Rebuilding the model in another dtype would do the same
-    at the price of a second copy of the weights, and would break layers that share
-    variables (tied embeddings), so the settings are lent and given back.
+    `CudnnRNN` (keras#21799), nor `LayerNormalization` as one operation. Rebuilding the
+    model in another dtype would do the same at the price of a second copy of the
+    weights, and would break layers that share variables (tied embeddings), so the
+    settings are lent and given back.
     """
     with contextlib.ExitStack() as stack:
 
@@ -53,6 +54,8 @@ def inference_mode(models: Iterable[keras.Model]) -> Iterator[None]:
                 lend(layer, "_dtype_policy", _float32_policy(layer))
             if getattr(layer, "use_cudnn", False) is not False:
                 lend(layer, "use_cudnn", False)
+            if getattr(layer, "use_fused", False):
+                lend(layer, "use_fused", False)
             # A functional model casts its inputs to what they were declared as, and
             # an `ops.cast` between its layers has its dtype written down.
             for tensor in _declared_inputs(layer):

@@ -13,10 +13,11 @@ Layers: `token_embedding`, `segment_embedding`, `position_embedding`,
 
 import keras
 from keras import ops
-from keras.layers import Dense, Embedding, LayerNormalization
+from keras.layers import Dense, Embedding
 
 from keras_attn.layers import LearnedPositionEmbedding, TransformerEncoderBlock
 from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.models import heads
 from keras_attn.models.heads import INITIALIZER, as_encoder

@@ -13,13 +13,13 @@ names.
 import math
 
 import keras
-from keras.layers import LayerNormalization
 
 from keras_attn.checks import check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import LearnedPositionEmbedding, TransformerDecoderBlock
 from keras_attn.layers.activations import gelu_tanh
 from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.layers.token_pooling import TokenPooling
 from keras_attn.models import heads, incremental

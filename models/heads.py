@@ -13,6 +13,7 @@ from keras.layers import Dense
 
 from keras_attn.checks import check_fraction, check_positive
 from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import OutputBias
 from keras_attn.layers.token_pooling import TokenPooling
 
@@ -126,9 +127,7 @@ def masked_lm_logits(encoder, *, transform, epsilon=None, masked_positions=None)
             kernel_initializer=INITIALIZER,
             name="masked_lm_transform",
         )(features)
-        features = keras.layers.LayerNormalization(
-            epsilon=epsilon, name="masked_lm_norm"
-        )(features)
+        features = LayerNormalization(epsilon=epsilon, name="masked_lm_norm")(features)
     embedding = encoder.get_layer("token_embedding")
     return OutputBias(name="masked_lm_logits")(embedding(features, reverse=True))
 

@@ -15,7 +15,6 @@ import math
 
 import keras
 from keras import ops
-from keras.layers import LayerNormalization
 
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import (
@@ -24,6 +23,7 @@ from keras_attn.layers import (
     TransformerEncoderBlock,
 )
 from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.models import incremental
 from keras_attn.models.registry import ModelCard, register

@@ -10,7 +10,7 @@ Layers: `token_embedding`, `position_embedding`, `language_embedding`,
 
 import keras
 from keras import ops
-from keras.layers import Embedding, LayerNormalization
+from keras.layers import Embedding
 
 from keras_attn.layers import (
     LearnedPositionEmbedding,
@@ -19,6 +19,7 @@ from keras_attn.layers import (
     TransformerEncoderBlock,
 )
 from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.models import heads
 from keras_attn.models.heads import INITIALIZER, as_encoder
 from keras_attn.models.registry import ModelCard, register

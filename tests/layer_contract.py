@@ -396,6 +396,13 @@ CASES = {
             {"inputs": QUERY},
         ),
     },
+    "LayerNormalization": {
+        "rank_3": Case(lambda: layers.LayerNormalization(), {"inputs": QUERY}),
+        "rank_4": Case(
+            lambda: layers.LayerNormalization(epsilon=1e-12),
+            {"inputs": (B, T, S, D)},
+        ),
+    },
     "FeedForward": {
         "relu": Case(lambda: layers.FeedForward(UNITS), {"inputs": QUERY}),
         "gelu_rank_4": Case(

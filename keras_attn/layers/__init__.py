@@ -6,6 +6,7 @@ from keras_attn.layers.cache_room import CacheRoom
 from keras_attn.layers.dot_product_attention import DotProductAttention
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.feed_forward import FeedForward
+from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.maxout import Maxout
 from keras_attn.layers.multi_head_attention import MultiHeadAttention
 from keras_attn.layers.position_embedding import (
@@ -32,6 +33,7 @@ __all__ = [
     "DotProductAttention",
     "Dropout",
     "FeedForward",
+    "LayerNormalization",
     "LearnedPositionEmbedding",
     "Maxout",
     "MultiHeadAttention",

@@ -10,6 +10,7 @@ from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.initializers import nth
+from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.multi_head_attention import MultiHeadAttention
 from keras_attn.ops import banded_mask, merge_masks, token_positions
 
@@ -85,7 +86,7 @@ class _Block(keras.layers.Layer):
         return nth(self.output_initializer, index)
 
     def _new_norm(self, name, shape):
-        norm = keras.layers.LayerNormalization(
+        norm = LayerNormalization(
             epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
         )
         norm.build(shape)

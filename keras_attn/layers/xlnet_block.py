@@ -10,6 +10,7 @@ from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.initializers import nth
+from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.relative_attention import RelativeMultiHeadAttention
 
 
@@ -231,7 +232,7 @@ class XLNetBlock(keras.layers.Layer):
         self._residual_dropout.build(inputs_shape)
 
     def _new_norm(self, name, shape):
-        norm = keras.layers.LayerNormalization(
+        norm = LayerNormalization(
             epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
         )
         norm.build(shape)

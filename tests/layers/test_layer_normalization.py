@@ -1,0 +1,132 @@
+"""The norm in one operation against the formula, wherever it may be called so."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_attn.layers import LayerNormalization
+
+D = 37
+GAMMA, BETA = np.random.default_rng(0).normal(size=(2, D)).astype("float32")
+
+
+def normal(*shape):
+    return np.random.default_rng(1).normal(3, 2, (*shape, D)).astype("float32")
+
+
+def made(shape=(None, None, D), **options):
+    layer = LayerNormalization(**options)
+    layer.build(shape)
+    layer.set_weights([GAMMA, BETA])
+    return layer
+
+
+def expected(inputs, epsilon=1e-3):
+    inputs = inputs.astype("float64")
+    centred = inputs - inputs.mean(-1, keepdims=True)
+    deviation = np.sqrt(inputs.var(-1, keepdims=True) + epsilon)
+    return centred / deviation * GAMMA + BETA
+
+
+def as_numpy(tensor):
+    return ops.convert_to_numpy(ops.cast(tensor, "float32"))
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 1e-5, 1e-12])
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (3, 1), (1, 1), (2, 3, 5)])
+@pytest.mark.parametrize("training", [False, True])
+def test_it_is_the_formula(shape, epsilon, training):
+    layer = made((*shape, D), epsilon=epsilon)
+    found = as_numpy(layer(normal(*shape), training=training))
+    np.testing.assert_allclose(found, expected(normal(*shape), epsilon), atol=2e-5)
+
+
+def test_half_precision_is_rounded_no_more_than_keras_rounds():
+    for policy in ("bfloat16", "mixed_bfloat16", "float16"):
+        inputs = ops.cast(normal(3, 5), policy.replace("mixed_", ""))
+        layer = made(dtype=policy)
+        found = layer(inputs)
+        assert found.dtype == inputs.dtype
+        rounding = 2.0**-10 if policy == "float16" else 2.0**-7
+        error = np.abs(as_numpy(found) - expected(as_numpy(inputs)))
+        assert error.max() < 4 * rounding
+
+
+def test_rows_with_nothing_in_common_do_not_mix():
+    inputs = normal(3, 5)
+    other = inputs.copy()
+    other[1, 2] = 1e3 * other[1, 2] + 7
+    np.testing.assert_allclose(as_numpy(made()(other)), expected(other), atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "options", [{"axis": 1}, {"scale": False}, {"center": False}, {"axis": [1, 2]}]
+)
+def test_the_rest_is_keras_own(options):
+    inputs = normal(3, 5)
+    ours, theirs = (
+        LayerNormalization(**options),
+        keras.layers.LayerNormalization(**options),
+    )
+    np.testing.assert_array_equal(as_numpy(ours(inputs)), as_numpy(theirs(inputs)))
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="the operation is TensorFlow's"
+)
+class TestInAGraph:
+    @pytest.mark.parametrize("jit_compile", [False, True])
+    @pytest.mark.parametrize("shape", [(None, None, D), (3, 5, D), (None, 5, D)])
+    def test_values_and_gradients(self, shape, jit_compile):
+        import tensorflow as tf
+
+        layer, inputs = made(), normal(3, 5)
+
+        @tf.function(
+            jit_compile=jit_compile,
+            input_signature=[tf.TensorSpec(shape, tf.float32)],
+        )
+        def both(inputs):
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                outputs = layer(inputs)
+                loss = tf.reduce_sum(outputs**2)
+            return outputs, *tape.gradient(loss, [inputs, *layer.trainable_variables])
+
+        found = both(inputs)
+        np.testing.assert_allclose(found[0], expected(inputs), atol=2e-5)
+        layer.use_fused = False
+        with tf.GradientTape() as tape:
+            tensor = tf.constant(inputs)
+            tape.watch(tensor)
+            loss = tf.reduce_sum(layer(tensor) ** 2)
+        plain = tape.gradient(loss, [tensor, *layer.trainable_variables])
+        for one, other in zip(
+            map(as_numpy, found[1:]), map(as_numpy, plain), strict=True
+        ):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+    def test_no_rows(self):
+        import tensorflow as tf
+
+        graph = tf.function(made(), input_signature=[tf.TensorSpec((None, None, D))])
+        for shape in ((0, 5), (3, 0)):
+            assert graph(normal(*shape)).shape == (*shape, D)
+
+    @pytest.mark.parametrize("shape", [(None, None, D), (3, 5, D)])
+    def test_it_is_one_operation_unless_it_is_exported(self, shape):
+        import tensorflow as tf
+
+        from keras_attn.export.inference import inference_mode
+
+        model = keras.Sequential([keras.Input(shape[1:]), made()])
+
+        def operations():
+            graph = tf.function(model).get_concrete_function(tf.TensorSpec(shape)).graph
+            return {operation.type for operation in graph.get_operations()}
+
+        assert "FusedBatchNormV3" in operations()
+        with inference_mode([model]):
+            assert "FusedBatchNormV3" not in operations()
+        assert "FusedBatchNormV3" in operations()
