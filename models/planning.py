@@ -250,8 +250,8 @@ def _waiting(forward, backward):
 
 
 def _is_weight(tensor) -> bool:
-    """Whether it is a variable, or its copy in half precision."""
-    if tensor.op.type == "Cast":
+    """Whether it is a variable, its copy in half precision, or the other way round."""
+    while tensor.op.type in ("Cast", "Transpose"):
         tensor = tensor.op.inputs[0]
     return tensor.op.type == "ReadVariableOp"
 

@@ -18,8 +18,8 @@ PUBLIC = {
         "verify"
     ),
     "keras_attn.layers": (
-        "AdditiveAttention AttentionRNN CacheRoom DotProductAttention FeedForward "
-        "LearnedPositionEmbedding Maxout MultiHeadAttention OutputBias "
+        "AdditiveAttention AttentionRNN CacheRoom DotProductAttention Dropout "
+        "FeedForward LayerNormalization LearnedPositionEmbedding Maxout MultiHeadAttention OutputBias "
         "RelativeMultiHeadAttention RelativePositionEncoding ScoredAttention "
         "SegmentMemory SinusoidalPositionEmbedding TargetEmbedding TokenEmbedding "
         "TokenPooling TransformerDecoderBlock TransformerEncoderBlock XLNetBlock"
@@ -42,7 +42,7 @@ PUBLIC = {
         "load_checkpoint plan save_checkpoint"
     ),
     "keras_attn.training": (
-        "CosineWarmup InverseSquareRootSchedule LinearWarmup MaskedLMMasking "
+        "AdamW CosineWarmup InverseSquareRootSchedule LinearWarmup MaskedLMMasking "
         "PermutationLMMasking Perplexity SmoothedCrossEntropy TranslationScore "
         "bleu causal_lm_dataset exact_match fit_translator language_probabilities "
         "mask_batches next_sentence_dataset next_sentence_pairs pack_documents "
