@@ -19,10 +19,11 @@ PUBLIC = {
     ),
     "keras_attn.layers": (
         "AdditiveAttention AttentionRNN CacheRoom DotProductAttention Dropout "
-        "FeedForward LayerNormalization LearnedPositionEmbedding Maxout MultiHeadAttention OutputBias "
-        "RelativeMultiHeadAttention RelativePositionEncoding ScoredAttention "
-        "SegmentMemory SinusoidalPositionEmbedding TargetEmbedding TokenEmbedding "
-        "TokenPooling TransformerDecoderBlock TransformerEncoderBlock XLNetBlock"
+        "FeedForward LayerNormalization LearnedPositionEmbedding Maxout "
+        "MultiHeadAttention OutputBias RelativeMultiHeadAttention "
+        "RelativePositionEncoding ScoredAttention SegmentMemory "
+        "SinusoidalPositionEmbedding TargetEmbedding TokenEmbedding TokenPooling "
+        "TransformerDecoderBlock TransformerEncoderBlock XLNetBlock"
     ),
     "keras_attn.models": (
         "ModelCard Plan build_bert build_bert_classifier build_bert_masked_lm "
