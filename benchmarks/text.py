@@ -5,7 +5,8 @@
     python benchmarks/text.py --memory             peak of generating 1,024 tokens
 
 Published sizes, random weights, the same shapes for all; `interleaved.py` says how.
-Needs the extra `parity` and `pip install keras-hub==0.32.0`. No figures are kept yet.
+Needs the extra `parity` and `pip install keras-hub==0.32.0`. What came out is in
+`RESULTS.md`.
 """
 
 import argparse
