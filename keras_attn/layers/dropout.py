@@ -48,7 +48,8 @@ def _dropout(inputs, rate, seed):
         alg="philox",
     )
     chances = tf.reshape(tf.bitcast(pairs, tf.int16), [-1])[:size]
-    dropped = round(65_536 * rate)  # Of as many values.
+    # Of 65,536 values; all but one, lest nothing be left to scale up.
+    dropped = min(round(65_536 * rate), 65_535)
     kept = chances >= tf.constant(dropped - 32_768, tf.int16)
     scale = tf.constant(65_536 / (65_536 - dropped), inputs.dtype)
     return inputs * tf.reshape(tf.cast(kept, inputs.dtype) * scale, shape)

@@ -13,6 +13,9 @@ class AdamW(keras.optimizers.AdamW):
     operation reads and writes each once. On other backends, with `amsgrad` and in a
     distribution strategy it is Keras' own.
 
+    One number differs, and is the published one here: the gradients of a row of an
+    embedding that comes twice in a batch are summed before they are squared.
+
     Args:
         **kwargs: As for `keras.optimizers.AdamW`.
 

@@ -40,9 +40,9 @@ def tokenizer():
     return WordPieceTokenizer.train([*TEXTS, *SECOND] * 3, vocabulary_size=61)
 
 
-def build(tokenizer, head, **options):
+def build(tokenizer, head, family="bert", **options):
     """A tiny BERT with a head, its weights far from zero."""
-    encoder = models.build_bert(
+    encoder = getattr(models, f"build_{family}")(
         vocabulary_size=tokenizer.vocabulary_size,
         num_layers=1,
         hidden_dim=21,
@@ -52,7 +52,7 @@ def build(tokenizer, head, **options):
     )
     model = encoder
     if head is not None:
-        model = getattr(models, f"build_bert_{head}")(encoder, **options)
+        model = getattr(models, f"build_{family}_{head}")(encoder, **options)
     rng = np.random.default_rng(3)
     model.set_weights([rng.normal(0, 0.5, w.shape) for w in model.get_weights()])
     return model
@@ -148,14 +148,7 @@ def test_verify_and_a_model_of_several_outputs(tokenizer, tmp_path):
 
 
 def test_texts_are_cut_where_robertas_positions_end(tokenizer, tmp_path):
-    model = models.build_roberta(
-        vocabulary_size=tokenizer.vocabulary_size,
-        num_layers=1,
-        hidden_dim=21,
-        num_heads=3,
-        mlp_dim=29,
-        max_sequence_length=POSITIONS,
-    )
+    model = build(tokenizer, None, "roberta")
     export(model, tmp_path / "m", tokenizer=tokenizer)
     found = load_runner(tmp_path / "m")({"text": TEXTS})["sequence_output"]
     assert found.shape[1] == POSITIONS

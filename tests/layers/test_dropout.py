@@ -60,6 +60,12 @@ def test_a_noise_shape_drops_together():
     assert 0 < (found[:, 0] == 0).mean() < 1
 
 
+def test_a_rate_of_nearly_one():
+    found = drop(Dropout(1 - 1e-9, seed=1), (100, 100))
+    assert np.isfinite(found).all()
+    assert (found == 0).mean() > 0.99
+
+
 @pytest.mark.parametrize("shape", [(1,), (7,), (0, 3), (2, 1, 3, 1)])
 def test_any_number_of_units(shape):
     assert drop(Dropout(0.5, seed=1), shape).shape == shape
