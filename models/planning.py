@@ -250,7 +250,7 @@ def _waiting(forward, backward):
 
 
 def _is_weight(tensor) -> bool:
-    """Whether it is a variable, its copy in half precision, or the other way round."""
+    """Whether it is a variable, its copy in half precision, or transposed."""
     while tensor.op.type in ("Cast", "Transpose"):
         tensor = tensor.op.inputs[0]
     return tensor.op.type == "ReadVariableOp"

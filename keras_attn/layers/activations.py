@@ -21,10 +21,10 @@ def in_training(activation) -> Any:
     """The same function, for where its gradient is asked for.
 
     TensorFlow differentiates GELU operation by operation, each of which reads and
-    writes all units, and in bfloat16 its `erfc` and `exp` take five times as long as
-    in float32. Written out, from the inputs alone and in float32, GELU and its
-    gradient take two thirds of the time, and half of it in bfloat16 (TensorFlow 2.21,
-    CPU). XLA, and so JAX, would join the operations anyway.
+    writes all units, and in bfloat16 its `erfc` takes five times as long as in float32.
+    Written out, from the inputs alone and in float32, GELU and its gradient take two
+    thirds of the time, and half of it in bfloat16 (TensorFlow 2.21, CPU). XLA, and so
+    JAX, would join the operations anyway.
 
     Args:
         activation: A function.

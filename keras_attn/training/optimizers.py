@@ -1,4 +1,4 @@
-"""AdamW in one pass over each weight."""
+"""AdamW by one operation a weight."""
 
 import keras
 from keras import ops
@@ -8,10 +8,10 @@ from keras import ops
 class AdamW(keras.optimizers.AdamW):
     """Keras' AdamW, the same numbers, by TensorFlow's own update of Adam.
 
-    Written operation by operation, Adam reads and writes every weight and both its
-    moments a dozen times; of a training step of BERT on a CPU that is a quarter. One
-    operation reads and writes each once. On other backends, with `amsgrad` and in a
-    distribution strategy it is Keras' own.
+    Operation by operation, Adam reads and writes every weight and both its moments a
+    dozen times. With one operation a weight a training step of BERT-base takes 7 % less
+    on a CPU, in mixed bfloat16 12 % (TensorFlow 2.21, 8 x 128 tokens). On other
+    backends, with `amsgrad` and in a distribution strategy it is Keras' own.
 
     One number differs, and is the published one here: the gradients of a row of an
     embedding that comes twice in a batch are summed before they are squared.

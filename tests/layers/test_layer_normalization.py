@@ -42,7 +42,7 @@ def test_it_is_the_formula(shape, epsilon, training):
     np.testing.assert_allclose(found, expected(normal(*shape), epsilon), atol=2e-5)
 
 
-def test_half_precision_is_rounded_no_more_than_keras_rounds():
+def test_half_precision_is_rounded_after_a_few_steps_at_most():
     for policy in ("bfloat16", "mixed_bfloat16", "float16"):
         inputs = ops.cast(normal(3, 5), policy.replace("mixed_", ""))
         layer = made(dtype=policy)
