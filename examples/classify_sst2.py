@@ -6,7 +6,16 @@
 The folder holds a checkpoint in the Hugging Face layout with its vocabulary: what
 `pretrain_bert.py` wrote, or a downloaded one. Needs `pip install ".[text]"`.
 
-No figures yet: so far it was run small only, by its test.
+Figures of 2 CPU cores, no GPU; 872 held-out reviews:
+
+    all-MiniLM-L6-v2, --epochs 2                     87.8 %    365 s   22.7 M parameters
+    runs/bert, --epochs 4 --learning-rate 2e-4       77.2 %     80 s    1.5 M
+    the same --from-scratch                          78.4 %     69 s
+    --limit 500 --epochs 20 --learning-rate 2e-4     63.5, 64.1, 64.2 % (seeds 0, 1, 2)
+    the same --from-scratch                          63.9, 65.4, 65.7 %
+
+So fifteen minutes of masked words from `pretrain_bert.py`, most of them of captions,
+teach a tiny BERT nothing about praise; what was pre-trained on far more text knows it.
 """
 
 import argparse
@@ -39,7 +48,7 @@ def parse_arguments():
     parser.add_argument("--batch-size", type=int, default=32, help="reviews a step")
     parser.add_argument("--max-length", type=int, default=64, help="tokens a review")
     parser.add_argument("--learning-rate", type=float, default=5e-5, help="at its peak")
-    parser.add_argument("--limit", type=int, help="only so many reviews, to try")
+    parser.add_argument("--limit", type=int, help="labels to learn from, not all")
     parser.add_argument("--save", help="folder for the fine-tuned checkpoint")
     parser.add_argument("--seed", type=int, default=0, help="of weights and order")
     return parser.parse_args()
@@ -50,9 +59,9 @@ def load_reviews(arguments, split):
     folder = Path(os.environ.get("KERAS_ATTN_DATA", "."))
     folder = Path(arguments.data_dir or folder / "sst2")
     lines = (folder / f"stsa.binary.{split}").read_text(encoding="utf-8").splitlines()
-    labels, texts = zip(
-        *(line.split(" ", 1) for line in lines[: arguments.limit]), strict=True
-    )
+    if split == "train":
+        lines = lines[: arguments.limit]
+    labels, texts = zip(*(line.split(" ", 1) for line in lines), strict=True)
     return list(texts), [int(label) for label in labels]
 
 

@@ -12,6 +12,7 @@ pytest.importorskip("tokenizers", reason="the extra `text` is not installed")
 pytest.importorskip("tensorflow_text", reason="the extra `text` is not installed")
 pytest.importorskip("sacrebleu", reason="the extra `eval` is not installed")
 
+pytestmark = pytest.mark.runs
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 

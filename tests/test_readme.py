@@ -10,6 +10,7 @@ README = Path(__file__).resolve().parent.parent / "README.md"
 FIRST, SECOND = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.S)
 
 
+@pytest.mark.runs
 def test_the_example_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     exec(compile(FIRST, "README.md", "exec"), {})

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
+@pytest.mark.runs
 def test_the_demo_goes_all_the_way(command, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     folder = tmp_path / "demo"

@@ -25,6 +25,7 @@ def test_a_trained_run_is_left_as_it_is(command, corpus, run_dir):
 
 
 # Keras leaves the history open when it is interrupted.
+@pytest.mark.runs
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupted_run_goes_on(command, corpus, tmp_path, monkeypatch):
     folder = tmp_path / "my run"

@@ -176,6 +176,7 @@ def disturbed(where, fast, corpus, folder, monkeypatch):
             fit(translator, corpus, folder, epochs=3, score=score)
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("where", ["backup", "save"])
 def test_a_run_that_was_killed_goes_on(fast, corpus, tmp_path, monkeypatch, where):
     disturbed(where, fast, corpus, tmp_path, monkeypatch)
@@ -202,6 +203,7 @@ def test_a_run_that_was_killed_goes_on(fast, corpus, tmp_path, monkeypatch, wher
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.runs
 def test_a_run_killed_behind_its_last_epoch_is_saved(fast, corpus, tmp_path):
     translator = fast()
     with pytest.MonkeyPatch.context() as patch:
@@ -217,6 +219,7 @@ def test_a_run_killed_behind_its_last_epoch_is_saved(fast, corpus, tmp_path):
     assert [row["epoch"] for row in history(tmp_path)] == ["0"]
 
 
+@pytest.mark.runs
 def test_a_backup_cut_short_is_not_the_end(fast, corpus, tmp_path):
     def score(translations, references, count=[]):  # noqa: B006  counts its calls
         count.append(None)
@@ -260,6 +263,7 @@ fit_translator(
 """
 
 
+@pytest.mark.runs
 def test_a_process_that_was_killed_is_gone_on_with(fast, corpus, tmp_path):
     tests = str(Path(__file__).parents[1])
     code = textwrap.dedent(KILLED).format(tests=tests, folder=str(tmp_path))
