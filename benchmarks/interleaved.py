@@ -71,6 +71,31 @@ def measure(script, contestants, work, rounds):
     }
 
 
+def print_table(script, rows, contestants, rounds):
+    """Prints a line for each row and precision: times, and theirs by ours.
+
+    Args:
+        script: Takes `--serve contestant row dtype`.
+        rows: Row to its precisions.
+        contestants: Row to who takes part; the first is ours.
+        rounds: Calls of each.
+    """
+    everyone = list(dict.fromkeys(who for each in contestants.values() for who in each))
+    ratios = [f"{who} / ours" for who in everyone[1:]]
+    print(f"| work | {' | '.join(everyone + ratios)} |")
+    print("|---" * (1 + len(everyone + ratios)) + "|")
+    for row, dtypes in rows.items():
+        for dtype in dtypes:
+            taking = {who: ["--serve", who, row, dtype] for who in contestants[row]}
+            times = measure(script, taking, [row], rounds)[row]
+            mine = times[everyone[0]]
+            cells = [f"{times[x]:.0f} ms" if x in times else "–" for x in everyone]
+            cells += [
+                f"{times[x] / mine:.2f}" if x in times else "–" for x in everyone[1:]
+            ]
+            print(f"| {row}, {dtype} | {' | '.join(cells)} |", flush=True)
+
+
 def _answer(child, question=None):
     """The next line a child prints, after a line written to it, if there is one."""
     if question is not None:

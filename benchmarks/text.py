@@ -11,7 +11,6 @@ Needs the extra `parity` and `pip install keras-hub==0.32.0`. What came out is i
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 import interleaved
@@ -243,18 +242,9 @@ def main():
     if arguments.memory:
         peak_memory()
         return
-    print("| work | ours | keras-hub | torch | hub / ours | torch / ours |")
-    print("|---|---|---|---|---|---|")
-    for row in [arguments.row] if arguments.row else ROWS:
-        for dtype in ROWS[row]:
-            contestants = {who: ["--serve", who, row, dtype] for who in CONTESTANTS}
-            found = interleaved.measure(__file__, contestants, [row], arguments.rounds)
-            times = found[row]
-            mine = times["ours"]
-            cells = [f"{times[who]:.0f} ms" for who in CONTESTANTS]
-            cells += [f"{times[who] / mine:.2f}" for who in CONTESTANTS[1:]]
-            print(f"| {row}, {dtype} | {' | '.join(cells)} |")
-            sys.stdout.flush()
+    rows = {arguments.row: ROWS[arguments.row]} if arguments.row else ROWS
+    contestants = dict.fromkeys(rows, CONTESTANTS)
+    interleaved.print_table(__file__, rows, contestants, arguments.rounds)
 
 
 if __name__ == "__main__":

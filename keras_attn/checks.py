@@ -69,3 +69,18 @@ def check_choice(name: str, value, choices) -> None:
         raise ValueError(
             f"`{name}` must be one of {listed}. Received: {name}={value!r}"
         )
+
+
+def check_pair(name: str, value) -> tuple[int, int]:
+    """A number for rows and columns, or one for both, as a pair.
+
+    Raises:
+        ValueError: unless both are whole numbers above zero.
+    """
+    pair = (value, value) if isinstance(value, int) else value
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        raise ValueError(
+            f"`{name}` must be a whole number, or one for the rows and one for the "
+            f"columns. Received: {name}={value!r}"
+        )
+    return check_positive(name, pair[0]), check_positive(name, pair[1])

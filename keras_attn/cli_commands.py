@@ -48,9 +48,14 @@ def plan(name: str, **sizes) -> None:
     with working(f"Counting {name}"):
         found = models.plan(name, **sizes)
     trained = found.training_flops_per_token
+    of_tokens = "token_ids" in models.describe(name).inputs
+    one = "token" if of_tokens else "row"
+    size = f"{found.batch} x {found.sequence} tokens"
+    if not of_tokens:
+        size = f"{found.batch} {'row' if found.batch == 1 else 'rows'}"
     rows = [
         ("parameters", f"{found.parameters:,}"),
-        ("FLOPs a token", f"{_short(found.forward_flops_per_token)}FLOP forward"),
+        (f"FLOPs a {one}", f"{_short(found.forward_flops_per_token)}FLOP forward"),
         ("", f"{_short(trained)}FLOP forward and backward"),
         ("FLOPs a step", f"{_short(found.training_flops)}FLOP"),
         ("weights", f"{_short(found.weights)}B"),
@@ -66,7 +71,7 @@ def plan(name: str, **sizes) -> None:
         ]
     table = Table(
         show_header=False,
-        title=Text(f"{found.name}: {found.batch} x {found.sequence} tokens"),
+        title=Text(f"{found.name}: {size}"),
     )
     table.add_column(style="bold", no_wrap=True)
     table.add_column()

@@ -28,12 +28,14 @@ from keras_attn.models.checkpoints import (  # noqa: E402
     load_checkpoint,
     save_checkpoint,
 )
+from keras_attn.models.convnext import build_convnext  # noqa: E402
 from keras_attn.models.gpt import (  # noqa: E402
     build_gpt,
     build_gpt_classifier,
     build_gpt_encoder,
     build_gpt_token_classifier,
 )
+from keras_attn.models.mae import build_mae  # noqa: E402
 from keras_attn.models.planning import Plan, plan  # noqa: E402
 from keras_attn.models.registry import (  # noqa: E402
     ModelCard,
@@ -42,12 +44,19 @@ from keras_attn.models.registry import (  # noqa: E402
     describe,
     list_models,
 )
+from keras_attn.models.sagan import (  # noqa: E402
+    build_cnn_self_attention,
+    build_sagan_discriminator,
+    build_sagan_generator,
+)
 from keras_attn.models.seq2seq import (  # noqa: E402
     build_rnnsearch,
     build_seq2seq_context,
     build_seq2seq_sutskever,
 )
+from keras_attn.models.swin import build_swin  # noqa: E402
 from keras_attn.models.transformer import build_transformer  # noqa: E402
+from keras_attn.models.vit import build_deit3, build_vit  # noqa: E402
 from keras_attn.models.xlm import (  # noqa: E402
     build_xlm,
     build_xlm_classifier,
@@ -78,10 +87,14 @@ __all__ = [
     "build_bert_sentence_encoder",
     "build_bert_span_qa",
     "build_bert_token_classifier",
+    "build_cnn_self_attention",
+    "build_convnext",
+    "build_deit3",
     "build_gpt",
     "build_gpt_classifier",
     "build_gpt_encoder",
     "build_gpt_token_classifier",
+    "build_mae",
     "build_rnnsearch",
     "build_roberta",
     "build_roberta_classifier",
@@ -90,9 +103,13 @@ __all__ = [
     "build_roberta_sentence_encoder",
     "build_roberta_span_qa",
     "build_roberta_token_classifier",
+    "build_sagan_discriminator",
+    "build_sagan_generator",
     "build_seq2seq_context",
     "build_seq2seq_sutskever",
+    "build_swin",
     "build_transformer",
+    "build_vit",
     "build_xlm",
     "build_xlm_classifier",
     "build_xlm_masked_lm",

@@ -23,6 +23,7 @@ import contextlib
 import math
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 
@@ -46,7 +47,8 @@ class Plan:
     Attributes:
         name: Of the model.
         batch: B, rows of all devices together.
-        sequence: T, tokens a row; of an encoder-decoder on either side.
+        sequence: T, tokens a row; of an encoder-decoder on either side. An image is a
+            row of one.
         dtype: The policy it computes by.
         optimizer: What trains it.
         devices: That share the work.
@@ -114,6 +116,7 @@ def plan(
         name: A name from `list_models()`.
         batch: B, rows of a step; a multiple of `devices`.
         sequence: T, tokens a row. Default: as many as the model has positions, or 128.
+            A model of images has its own `image_size`.
         dtype: One of `DTYPES`, Keras' names of precision policies.
         optimizer: One of `OPTIMIZERS`, Keras' names.
         devices: Among which all is shared out.
@@ -162,7 +165,7 @@ def plan(
     graph = tf.Graph()
     with graph.as_default(), _policy(dtype):
         model = create(name, **overrides)
-        length = sequence or _positions(model) or _DEFAULT_LENGTH
+        length = _length(model, sequence)
         cache = _cache_bytes(model, rows, length)
         for layer in model._flatten_layers():
             if getattr(layer, "unroll", None) is False:
@@ -174,7 +177,10 @@ def plan(
             )
             for tensor in model.inputs
         }
-        outputs = keras.tree.flatten(model(inputs, training=True))
+        given: Any = inputs
+        if not isinstance(model.input, dict):
+            (given,) = inputs.values()
+        outputs = keras.tree.flatten(model(given, training=True))
         marks.append(len(graph.get_operations()))
         variables = model.trainable_variables
         with warnings.catch_warnings():
@@ -213,6 +219,18 @@ def _policy(dtype):
         yield
     finally:
         keras.config.set_dtype_policy(before)
+
+
+def _length(model, sequence):
+    """Tokens of a row; one for a model of images, whose size is its own."""
+    if any(None in tensor.shape[1:] for tensor in model.inputs):
+        return sequence or _positions(model) or _DEFAULT_LENGTH
+    if sequence is not None:
+        raise ValueError(
+            "`sequence` is for models of tokens; of a model of images, override its "
+            f"`image_size`. Received: sequence={sequence}"
+        )
+    return 1
 
 
 def _positions(model):
@@ -271,6 +289,14 @@ def _flops(operation) -> int:
         for term, tensor in zip(terms, operation.inputs, strict=True):
             sizes.update(zip(term, tensor.shape, strict=True))
         return 2 * math.prod(sizes.values())
+    if kind == "DepthwiseConv2dNative":
+        return (
+            2 * _size(operation.outputs[0]) * math.prod(operation.inputs[1].shape[:2])
+        )
+    if kind.startswith("DepthwiseConv2dNativeBackprop"):
+        by_input = "BackpropInput" in kind
+        kernel = operation.inputs[1].shape if by_input else operation.outputs[0].shape
+        return 2 * _size(operation.inputs[2]) * math.prod(kernel[:2])
     if kind in ("Conv2D", "Conv3D"):
         kernel = operation.inputs[1].shape
         return 2 * _size(operation.outputs[0]) * math.prod(kernel[:-1])

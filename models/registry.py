@@ -100,7 +100,10 @@ def create(name: str, /, **overrides) -> keras.Model:
 
 
 def count_parameters(name: str, /, **overrides) -> int:
-    """Trainable parameters of `create(name, **overrides)`, allocating none of them.
+    """Parameters of `create(name, **overrides)`, allocating none of them.
+
+    What is kept with them and not trained counts too: an MAE's positions, the running
+    means of a batch norm.
 
     The model is built, but where its weights are only placeholders: in a throw-away
     graph on TensorFlow, in an abstract trace on JAX.

@@ -23,7 +23,7 @@ REAL = 3  # Positions in front of the padding, of T or of S.
 TARGETS = 3  # Places that a query stream asks from.
 KNOWN = S + T  # Memory and inputs.
 UNKNOWN = (B, T, S, KNOWN, 2 * T)  # Sizes that a model need not know of its inputs.
-LENGTHS = (*UNKNOWN, KNOWN + T)  # And of its outputs.
+LENGTHS = (*UNKNOWN, KNOWN + T, 1 + T)  # And of its outputs.
 
 NOT_INSTANTIATED = {
     "ScoredAttention": "abstract: its subclasses say how a score comes about",
@@ -102,7 +102,139 @@ SCORES = {"return_attention_scores": True}
 DOT = layers.DotProductAttention
 ADDITIVE = layers.AdditiveAttention
 
+IMAGE = (B, 6, 9, 3)
+MAP = (B, 8, 9, 15)
+
 CASES = {
+    "PatchEmbedding": {
+        "linear": Case(
+            lambda: layers.PatchEmbedding(UNITS, (3, 9), use_bias=False),
+            {"inputs": IMAGE},
+        ),
+        "padded_map": Case(
+            lambda: layers.PatchEmbedding(UNITS, 4, padding="same", flatten=False),
+            {"inputs": IMAGE},
+        ),
+        "left_over": Case(
+            lambda: layers.PatchEmbedding(
+                UNITS, 4, padding="valid", kernel_initializer="he_normal"
+            ),
+            {"inputs": IMAGE},
+        ),
+        "stem": Case(
+            lambda: layers.PatchEmbedding(UNITS, 4, stem_dims=[E]),
+            {"inputs": (B, 8, 16, 3)},
+        ),
+    },
+    "ClassToken": {
+        "one": Case(lambda: layers.ClassToken(initializer="ones"), {"inputs": QUERY}),
+        "two": Case(lambda: layers.ClassToken(2), {"inputs": (B, 9, D)}),
+    },
+    "PatchMerging": {
+        "even": Case(lambda: layers.PatchMerging(), {"inputs": (B, 8, 4, D)}),
+        "odd": Case(
+            lambda: layers.PatchMerging(UNITS, layer_norm_epsilon=1e-3),
+            {"inputs": MAP},
+        ),
+    },
+    "RandomPatchMasking": {
+        "half": Case(
+            lambda: layers.RandomPatchMasking(0.5, seed=3),
+            {"inputs": (B, 8, D), "noise": (B, 8)},
+        ),
+        "prefix": Case(
+            lambda: layers.RandomPatchMasking(num_prefix_tokens=1),
+            {"inputs": (B, 9, D), "noise": (B, 8)},
+        ),
+    },
+    "PatchUnmasking": {
+        "plain": Case(
+            lambda: layers.PatchUnmasking(initializer="ones"),
+            {"inputs": (B, 3, D), "places": (B, 8)},
+        ),
+        "prefix": Case(
+            lambda: layers.PatchUnmasking(num_prefix_tokens=1),
+            {"inputs": (B, 3, D), "places": (B, 8)},
+        ),
+    },
+    "HiddenPatches": {
+        "mask": Case(lambda: layers.HiddenPatches(), {"inputs": [(B, 8, D), (B, 8)]}),
+    },
+    "WindowAttention": {
+        "whole": Case(
+            lambda: layers.WindowAttention(HEADS, 4, dropout=0.25, seed=3),
+            {"inputs": (B, 8, 4, 15)},
+        ),
+        "shifted_padded": Case(
+            lambda: layers.WindowAttention(
+                HEADS, 4, shifted=True, kernel_initializer="he_normal"
+            ),
+            {"inputs": MAP},
+        ),
+        "larger_than_the_map": Case(
+            lambda: layers.WindowAttention(HEADS, 11, shifted=True, use_bias=False),
+            {"inputs": MAP},
+        ),
+    },
+    "SwinBlock": {
+        "plain": Case(
+            lambda: layers.SwinBlock(
+                HEADS,
+                UNITS,
+                4,
+                activation="relu",
+                layer_norm_epsilon=1e-3,
+                attention_bias=False,
+                dropout=0.1,
+                attention_dropout=0.2,
+                stochastic_depth=0.3,
+                kernel_initializer="he_normal",
+                seed=3,
+            ),
+            {"inputs": MAP},
+        ),
+        "shifted": Case(
+            lambda: layers.SwinBlock(HEADS, UNITS, 3, shifted=True), {"inputs": MAP}
+        ),
+    },
+    "SelfAttention2D": {
+        "plain": Case(
+            lambda: layers.SelfAttention2D(kernel_initializer="he_normal"),
+            {"inputs": (B, 8, 9, 17)},
+        ),
+        "spectral": Case(
+            lambda: layers.SelfAttention2D(
+                E, use_bias=False, spectral_normalization=True
+            ),
+            {"inputs": MAP},
+        ),
+    },
+    "SpectralNormalization": {
+        "dense": Case(
+            lambda: layers.SpectralNormalization(
+                keras.layers.Dense(UNITS, use_bias=False), power_iterations=3
+            ),
+            {"inputs": QUERY},
+        ),
+        "convolution": Case(
+            lambda: layers.SpectralNormalization(
+                keras.layers.Conv2D(UNITS, 3, use_bias=False), use_bias=False
+            ),
+            {"inputs": MAP},
+        ),
+    },
+    "ConditionalBatchNormalization": {
+        "map": Case(
+            lambda: layers.ConditionalBatchNormalization(E, momentum=0.9, epsilon=0.1),
+            {"inputs": MAP, "labels": (B,)},
+        ),
+    },
+    "LayerScale": {
+        "rank_3": Case(lambda: layers.LayerScale(0.1), {"inputs": QUERY}),
+    },
+    "StochasticDepth": {
+        "rank_3": Case(lambda: layers.StochasticDepth(0.25, seed=5), {"inputs": QUERY}),
+    },
     "AdditiveAttention": {
         "plain": Case(lambda: ADDITIVE(UNITS), {"query": QUERY, "value": VALUE}),
         "key_bias_padding_scores": Case(
@@ -211,6 +343,8 @@ CASES = {
                 attention_dropout=0.2,
                 mlp_dropout=0.3,
                 layer_norm_epsilon=1e-3,
+                stochastic_depth=0.4,
+                layer_scale=0.5,
                 kernel_initializer="he_normal",
                 seed=3,
             ),
@@ -479,8 +613,13 @@ def tensors(case, seed=0) -> dict[str, Any]:
             return turn[:, :, None] > turn[:, None]
         if name == "target_mapping":
             return np.tile(np.eye(T, dtype="float32")[1 : TARGETS + 1], (B, 1, 1))
+        if name == "places":
+            ranks = np.tile(np.arange(shape[1], dtype="int32"), (shape[0], 1))
+            return rng.permuted(ranks, axis=1)
+        if name == "hidden":
+            return rng.random(shape) < 0.5
         if is_ids(case, name):
-            below = case.ids_below or F
+            below = case.ids_below or E
             return rng.integers(0, below, shape).astype("int32")
         return rng.uniform(-1, 1, shape).astype("float32")
 
@@ -489,7 +628,9 @@ def tensors(case, seed=0) -> dict[str, Any]:
 
 def is_ids(case, name):
     """Whether an input of a case holds whole numbers."""
-    return name == "positions" or (name == "inputs" and case.ids_below is not None)
+    return name in ("positions", "places", "labels") or (
+        name == "inputs" and case.ids_below is not None
+    )
 
 
 def symbols(case, known):
@@ -503,7 +644,8 @@ def symbols(case, known):
         axes = shape if known else [None if n in UNKNOWN else n for n in shape]
         if len(shape) == 5:  # A cache: its second axis is two, and no batch.
             axes = (axes[0], shape[1], *axes[2:])
-        dtype = "bool" if name.endswith(("_mask", "same_segment")) else None
+        is_mask = name.endswith(("_mask", "same_segment", "hidden"))
+        dtype = "bool" if is_mask else None
         dtype = "int32" if is_ids(case, name) else dtype
         return keras.Input(batch_shape=tuple(axes), dtype=dtype, name=name)
 

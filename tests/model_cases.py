@@ -3,7 +3,8 @@
 Sizes are distinct primes, so that swapped axes cannot pass: B=2 rows, T=3 target and
 S=5 source tokens, U=7 units, E=11 embedding, M=13 maxout, A=17 alignment units, V=19
 target and 23 source tokens. Models of blocks: 3 heads of 7, C=29 classes, 31 positions,
-37 hidden units.
+37 hidden units. Images: 14 by 21 pixels in patches of 7; for Swin and ConvNeXt 18 by 26
+in patches of 2, so that no window, of 4, and no stage fills the map.
 """
 
 import functools
@@ -34,6 +35,27 @@ _BLOCKS = {
     "mlp_dim": MLP,
 }
 _PLACED = {**_BLOCKS, "max_sequence_length": POSITIONS}
+_IMAGES = {"image_size": (14, 21), "patch_size": 7}
+_VIT = {
+    **_IMAGES,
+    "num_layers": 2,
+    "hidden_dim": D,
+    "num_heads": HEADS,
+    "mlp_dim": MLP,
+    "num_classes": C,
+}
+_STAGES = {"image_size": (18, 26), "patch_size": 2, "num_classes": C}
+_MAE = {
+    **{name: size for name, size in _VIT.items() if name != "num_classes"},
+    "hidden_dim": 4 * HEADS,
+    "decoder_num_layers": 1,
+    "decoder_hidden_dim": 4 * U,
+    "decoder_num_heads": 2,
+    "decoder_mlp_dim": 41,
+    # Else every call would hide others.
+    "noise": True,
+}
+_SAGAN = {"image_size": 16, "base_dim": 8, "attention_size": 8, "num_classes": C}
 # What stands for all names of the patterns, which are one graph at a tiny size.
 GRAPHS = {
     "seq2seq_sutskever": ("seq2seq_sutskever", {**_SEQ2SEQ, "num_layers": 2}),
@@ -50,6 +72,30 @@ GRAPHS = {
     "gpt_117m": ("gpt_*", _PLACED),
     "gpt2_small": ("gpt2_* megatron_*", _PLACED),
     "gpt3_small": ("gpt3_*", {**_PLACED, "window": 2}),
+    "vit_base_patch16": ("vit_*", _VIT),
+    "deit3_base": ("deit3_*", _VIT),
+    "mae_vit_base": ("mae_vit_*", _MAE),
+    "swin_tiny": (
+        "swin_*",
+        {
+            **_STAGES,
+            "window_size": 4,
+            "hidden_dim": 4 * HEADS,
+            "num_blocks": (2, 2),
+            "num_heads": (2, HEADS),
+            "stochastic_depth": 0.0,
+        },
+    ),
+    "convnext_tiny": (
+        "convnext_*",
+        {**_STAGES, "hidden_dims": (U, M), "num_blocks": (2, 1)},
+    ),
+    "sagan_generator_128": ("sagan_generator_*", {**_SAGAN, "latent_dim": M}),
+    "sagan_discriminator_128": ("sagan_discriminator_*", _SAGAN),
+    "cnn_self_attention": (
+        "cnn_*",
+        {"image_size": (14, 18), "hidden_dims": (E, A), "num_classes": C},
+    ),
 }
 # The name that stands for each.
 GRAPH_OF = {
@@ -126,6 +172,16 @@ CASES = {
     "transformer_base-pre_norm": Case("transformer_base", {"norm_first": True}),
     "xlm_mlm_tlm_xnli15-positions": Case("xlm_mlm_tlm_xnli15", {"position_ids": True}),
     "xlnet_base-memory": Case("xlnet_base", {"memory_length": S}),
+    "vit_base_patch16-features": Case("vit_base_patch16", {"include_top": False}),
+    "vit_base_patch16-mean": Case(
+        "vit_base_patch16", {"pooling": "mean", "class_token": False}
+    ),
+    "vit_base_patch16-stem": Case(
+        "vit_base_patch16",
+        {"stem_dims": (5, 11), "patch_size": 4, "image_size": (8, 12)},
+    ),
+    "swin_tiny-features": Case("swin_tiny", {"include_top": False}),
+    "convnext_tiny-features": Case("convnext_tiny", {"include_top": False}),
     **_heads("bert_base", "bert", _BERT_HEADS),
     **_heads("roberta_base", "roberta", _OWN_HEADS),
     **_heads("xlnet_base", "xlnet", _XLNET_HEADS),
@@ -137,6 +193,13 @@ SEQ2SEQ = [
     for case, made in CASES.items()
     if made.name.startswith(("rnnsearch", "seq2seq"))
 ]
+# What the inputs of a case are.
+TEXT = [
+    case
+    for case, made in CASES.items()
+    if "padding_mask" in models.describe(made.name).inputs
+]
+IMAGES = [case for case in CASES if case not in TEXT]
 # Models that continue a prompt.
 DECODERS = [
     case
@@ -169,11 +232,20 @@ def tiny(case):
 
 
 def randomize(model, seed=0, scale=0.6):
-    """Draws every weight of a model anew from N(0, scale²)."""
+    """Draws every weight of a model anew from N(0, scale²); variances are positive.
+
+    A convolution sums over hundreds: its kernel is smaller, lest softmax be one-hot.
+    """
     rng = np.random.default_rng(seed)
-    model.set_weights(
-        [rng.normal(0, scale, w.shape).astype("float32") for w in model.weights]
-    )
+    drawn = []
+    for weight in model.weights:
+        value = rng.normal(0, scale, weight.shape)
+        if len(weight.shape) == 4:
+            value *= 2 / np.sqrt(np.prod(weight.shape[:-1]))
+        if weight.name == "moving_variance":
+            value = np.abs(value) + 0.1
+        drawn.append(value.astype("float32"))
+    model.set_weights(drawn)
     return model
 
 
@@ -195,6 +267,13 @@ def make_inputs(batch=B, source=S, target=T, seed=1, padded=True):
 def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
     """Inputs of any model, by name; but for the first row, some padding at the end."""
     rng = np.random.default_rng(seed)
+    if any(tensor.name in ("images", "noise") for tensor in model.inputs):
+        return {
+            tensor.name: rng.integers(0, C, batch).astype("int32")
+            if tensor.name == "labels"
+            else rng.normal(size=(batch, *tensor.shape[1:])).astype("float32")
+            for tensor in model.inputs
+        }
     places = np.tile(np.arange(length, dtype="int32"), (batch, 1))
     asked = np.resize(np.array(TARGETS, "int32"), (batch, 2))
     turns = (2 * places + 3) % length  # An order of prediction: 3 0 2 4 1.
@@ -222,9 +301,17 @@ def numpy(tensor) -> Any:
     return np.asarray(ops.convert_to_numpy(tensor))
 
 
+def given(model, inputs):
+    """Inputs by name as the model takes them: a single one as it is."""
+    if isinstance(model.input, dict):
+        return inputs
+    (alone,) = inputs.values()
+    return alone
+
+
 def outputs_of(model, inputs, **call) -> dict[str, Any]:
     """The outputs of a model called eagerly, by name; a single one is `logits`."""
-    found = numpy(model(inputs, **call))
+    found = numpy(model(given(model, inputs), **call))
     return found if isinstance(found, dict) else {"logits": found}
 
 

@@ -18,23 +18,28 @@ PUBLIC = {
         "verify"
     ),
     "keras_attn.layers": (
-        "AdditiveAttention AttentionRNN CacheRoom DotProductAttention Dropout "
-        "FeedForward LayerNormalization LearnedPositionEmbedding Maxout "
-        "MultiHeadAttention OutputBias RelativeMultiHeadAttention "
-        "RelativePositionEncoding ScoredAttention SegmentMemory "
-        "SinusoidalPositionEmbedding TargetEmbedding TokenEmbedding TokenPooling "
-        "TransformerDecoderBlock TransformerEncoderBlock XLNetBlock"
+        "AdditiveAttention AttentionRNN CacheRoom ClassToken "
+        "ConditionalBatchNormalization DotProductAttention Dropout FeedForward "
+        "HiddenPatches LayerNormalization LayerScale LearnedPositionEmbedding Maxout "
+        "MultiHeadAttention OutputBias PatchEmbedding PatchMerging PatchUnmasking "
+        "RandomPatchMasking RelativeMultiHeadAttention RelativePositionEncoding "
+        "ScoredAttention SegmentMemory SelfAttention2D SinusoidalPositionEmbedding "
+        "SpectralNormalization StochasticDepth SwinBlock TargetEmbedding "
+        "TokenEmbedding TokenPooling TransformerDecoderBlock TransformerEncoderBlock "
+        "WindowAttention XLNetBlock"
     ),
     "keras_attn.models": (
         "ModelCard Plan build_bert build_bert_classifier build_bert_masked_lm "
         "build_bert_next_sentence build_bert_pretrainer build_bert_sentence_encoder "
-        "build_bert_span_qa build_bert_token_classifier build_gpt "
+        "build_bert_span_qa build_bert_token_classifier build_cnn_self_attention "
+        "build_convnext build_deit3 build_gpt "
         "build_gpt_classifier build_gpt_encoder build_gpt_token_classifier "
-        "build_rnnsearch build_roberta build_roberta_classifier "
+        "build_mae build_rnnsearch build_roberta build_roberta_classifier "
         "build_roberta_masked_lm build_roberta_next_sentence "
         "build_roberta_sentence_encoder build_roberta_span_qa "
-        "build_roberta_token_classifier build_seq2seq_context "
-        "build_seq2seq_sutskever build_transformer build_xlm build_xlm_classifier "
+        "build_roberta_token_classifier build_sagan_discriminator "
+        "build_sagan_generator build_seq2seq_context build_seq2seq_sutskever "
+        "build_swin build_transformer build_vit build_xlm build_xlm_classifier "
         "build_xlm_masked_lm build_xlm_next_sentence build_xlm_sentence_encoder "
         "build_xlm_span_qa build_xlm_token_classifier build_xlnet "
         "build_xlnet_classifier build_xlnet_next_sentence build_xlnet_permutation_lm "
@@ -44,12 +49,16 @@ PUBLIC = {
     ),
     "keras_attn.training": (
         "AdamW CosineWarmup InverseSquareRootSchedule LinearWarmup MaskedLMMasking "
-        "PermutationLMMasking Perplexity SmoothedCrossEntropy TranslationScore "
+        "MaskedPatchLoss PermutationLMMasking Perplexity SmoothedCrossEntropy "
+        "TranslationScore "
         "bleu causal_lm_dataset exact_match fit_translator language_probabilities "
         "mask_batches next_sentence_dataset next_sentence_pairs pack_documents "
         "sample_languages translation_lm_dataset"
     ),
-    "keras_attn.viz": "callbacks capture_attention plot_alignment save_figure",
+    "keras_attn.viz": (
+        "attention_rollout callbacks capture_attention image_attention plot_alignment "
+        "plot_image_attention plot_position_similarity save_figure"
+    ),
 }
 
 

@@ -3,50 +3,79 @@
 from keras_attn.layers.additive_attention import AdditiveAttention
 from keras_attn.layers.attention_rnn import AttentionRNN
 from keras_attn.layers.cache_room import CacheRoom
+from keras_attn.layers.conditional_batch_normalization import (
+    ConditionalBatchNormalization,
+)
 from keras_attn.layers.dot_product_attention import DotProductAttention
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.layer_normalization import LayerNormalization
+from keras_attn.layers.layer_scale import LayerScale
 from keras_attn.layers.maxout import Maxout
 from keras_attn.layers.multi_head_attention import MultiHeadAttention
+from keras_attn.layers.patch_embedding import ClassToken, PatchEmbedding
+from keras_attn.layers.patch_merging import PatchMerging
 from keras_attn.layers.position_embedding import (
     LearnedPositionEmbedding,
     SinusoidalPositionEmbedding,
+)
+from keras_attn.layers.random_patch_masking import (
+    HiddenPatches,
+    PatchUnmasking,
+    RandomPatchMasking,
 )
 from keras_attn.layers.relative_attention import (
     RelativeMultiHeadAttention,
     RelativePositionEncoding,
 )
 from keras_attn.layers.scored_attention import ScoredAttention
+from keras_attn.layers.self_attention_2d import SelfAttention2D
+from keras_attn.layers.spectral_normalization import SpectralNormalization
+from keras_attn.layers.stochastic_depth import StochasticDepth
+from keras_attn.layers.swin_block import SwinBlock
 from keras_attn.layers.token_embedding import OutputBias, TokenEmbedding
 from keras_attn.layers.token_pooling import TokenPooling
 from keras_attn.layers.transformer_block import (
     TransformerDecoderBlock,
     TransformerEncoderBlock,
 )
+from keras_attn.layers.window_attention import WindowAttention
 from keras_attn.layers.xlnet_block import SegmentMemory, TargetEmbedding, XLNetBlock
 
 __all__ = [
     "AdditiveAttention",
     "AttentionRNN",
     "CacheRoom",
+    "ClassToken",
+    "ConditionalBatchNormalization",
     "DotProductAttention",
     "Dropout",
     "FeedForward",
+    "HiddenPatches",
     "LayerNormalization",
+    "LayerScale",
     "LearnedPositionEmbedding",
     "Maxout",
     "MultiHeadAttention",
     "OutputBias",
+    "PatchEmbedding",
+    "PatchMerging",
+    "PatchUnmasking",
+    "RandomPatchMasking",
     "RelativeMultiHeadAttention",
     "RelativePositionEncoding",
     "ScoredAttention",
     "SegmentMemory",
+    "SelfAttention2D",
     "SinusoidalPositionEmbedding",
+    "SpectralNormalization",
+    "StochasticDepth",
+    "SwinBlock",
     "TargetEmbedding",
     "TokenEmbedding",
     "TokenPooling",
     "TransformerDecoderBlock",
     "TransformerEncoderBlock",
+    "WindowAttention",
     "XLNetBlock",
 ]

@@ -47,7 +47,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
     def _fits(self, inputs):
         rank = len(inputs.shape)
         return (
-            rank in (2, 3)
+            rank >= 2
             and self.axis in ([-1], [rank - 1])
             and inputs.dtype == self.compute_dtype
             and self.compute_dtype in ("float32", "bfloat16")

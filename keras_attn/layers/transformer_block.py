@@ -11,7 +11,9 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.initializers import nth
 from keras_attn.layers.layer_normalization import LayerNormalization
+from keras_attn.layers.layer_scale import LayerScale
 from keras_attn.layers.multi_head_attention import MultiHeadAttention
+from keras_attn.layers.stochastic_depth import StochasticDepth
 from keras_attn.ops import banded_mask, merge_masks, token_positions
 
 
@@ -31,6 +33,8 @@ class _Block(keras.layers.Layer):
         dropout=0.0,
         attention_dropout=0.0,
         mlp_dropout=0.0,
+        stochastic_depth=0.0,
+        layer_scale=None,
         use_bias=True,
         kernel_initializer="glorot_uniform",
         output_initializer=None,
@@ -49,12 +53,17 @@ class _Block(keras.layers.Layer):
         self.dropout = check_fraction("dropout", dropout)
         self.attention_dropout = check_fraction("attention_dropout", attention_dropout)
         self.mlp_dropout = check_fraction("mlp_dropout", mlp_dropout)
+        self.stochastic_depth = check_fraction("stochastic_depth", stochastic_depth)
+        self.layer_scale = layer_scale
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
         self.seed = seed
         self._residual_dropout = Dropout(
             dropout, seed=seed, dtype=self.dtype_policy, name="dropout"
+        )
+        self._drop_path = StochasticDepth(
+            stochastic_depth, seed=seed, dtype=self.dtype_policy, name="drop_path"
         )
 
     def _new_attention(self, name, width, first=0):
@@ -85,12 +94,22 @@ class _Block(keras.layers.Layer):
             return None
         return nth(self.output_initializer, index)
 
-    def _new_norm(self, name, shape):
+    def _build_around(self, name, shape):
+        """What stands around a sub-layer: its norm, and a scale if there is one."""
         norm = LayerNormalization(
-            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
+            epsilon=self.layer_norm_epsilon,
+            dtype=self.dtype_policy,
+            name=f"{name}_norm",
         )
         norm.build(shape)
-        return norm
+        setattr(self, f"{name}_norm", norm)
+        scale = None
+        if self.layer_scale is not None:
+            scale = LayerScale(
+                self.layer_scale, dtype=self.dtype_policy, name=f"{name}_scale"
+            )
+            scale.build(shape)
+        setattr(self, f"{name}_scale", scale)
 
     def _build_shared(self, inputs_shape):
         self.feed_forward = FeedForward(
@@ -105,22 +124,30 @@ class _Block(keras.layers.Layer):
             name="feed_forward",
         )
         self.feed_forward.build(inputs_shape)
-        self.feed_forward_norm = self._new_norm("feed_forward_norm", inputs_shape)
+        self._build_around("feed_forward", inputs_shape)
         self._residual_dropout.build(inputs_shape)
+        self._drop_path.build(inputs_shape)
 
-    def _before(self, inputs, norm):
+    def _before(self, inputs, name):
         """What a sub-layer reads."""
-        return norm(inputs) if self.norm_first else inputs
+        if not self.norm_first:
+            return inputs
+        return getattr(self, f"{name}_norm")(inputs)
 
-    def _after(self, inputs, outputs, norm, training):
+    def _after(self, inputs, outputs, name, training):
         """The residual around a sub-layer, and the norm behind it if post-norm."""
-        summed = ops.add(inputs, self._residual_dropout(outputs, training=training))
-        return summed if self.norm_first else norm(summed)
+        outputs = self._residual_dropout(outputs, training=training)
+        scale = getattr(self, f"{name}_scale")
+        if scale is not None:
+            outputs = scale(outputs)
+        summed = ops.add(inputs, self._drop_path(outputs, training=training))
+        return summed if self.norm_first else getattr(self, f"{name}_norm")(summed)
 
     def _feed_forward(self, inputs, training):
-        norm = self.feed_forward_norm
-        outputs = self.feed_forward(self._before(inputs, norm), training=training)
-        return self._after(inputs, outputs, norm, training)
+        outputs = self.feed_forward(
+            self._before(inputs, "feed_forward"), training=training
+        )
+        return self._after(inputs, outputs, "feed_forward", training)
 
     def get_config(self):
         return {
@@ -135,6 +162,8 @@ class _Block(keras.layers.Layer):
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
             "mlp_dropout": self.mlp_dropout,
+            "stochastic_depth": self.stochastic_depth,
+            "layer_scale": self.layer_scale,
             "use_bias": self.use_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "output_initializer": keras.initializers.serialize(self.output_initializer),
@@ -160,6 +189,9 @@ class TransformerEncoderBlock(_Block):
         dropout: Probability of dropping a unit of a sub-layer's output.
         attention_dropout: Probability of dropping an attention probability.
         mlp_dropout: Probability of dropping a hidden unit.
+        stochastic_depth: Probability of leaving a sub-layer out, for an example.
+        layer_scale: First value of a learned factor a channel, for the output of each
+            sub-layer. None = there is none.
         use_bias: Whether the projections have biases.
         kernel_initializer: For every kernel.
         output_initializer: For the kernels in front of the residuals, where it
@@ -185,13 +217,13 @@ class TransformerEncoderBlock(_Block):
 
     Reference:
         Vaswani et al. 2017, section 3.1 (arXiv:1706.03762); pre-norm: Xiong et al.
-        2020 (arXiv:2002.04745).
+        2020 (arXiv:2002.04745); `stochastic_depth`, `layer_scale`: see the layers.
     """
 
     def build(self, inputs_shape):
         self.attention = self._new_attention("attention", inputs_shape[-1])
         self.attention.build(inputs_shape)
-        self.attention_norm = self._new_norm("attention_norm", inputs_shape)
+        self._build_around("attention", inputs_shape)
         self._build_shared(inputs_shape)
 
     def call(
@@ -206,14 +238,14 @@ class TransformerEncoderBlock(_Block):
     ):
         check_rank("inputs", inputs, 3, "(batch, length, width)")
         attended, scores = self.attention(
-            self._before(inputs, self.attention_norm),
+            self._before(inputs, "attention"),
             padding_mask=padding_mask,
             attention_mask=attention_mask,
             attention_bias=attention_bias,
             return_attention_scores=True,
             training=training,
         )
-        hidden = self._after(inputs, attended, self.attention_norm, training)
+        hidden = self._after(inputs, attended, "attention", training)
         outputs = self._feed_forward(hidden, training)
         return (outputs, scores) if return_attention_scores else outputs
 
@@ -266,16 +298,14 @@ class TransformerDecoderBlock(_Block):
     def build(self, inputs_shape, encoder_outputs_shape=None):
         self.self_attention = self._new_attention("self_attention", inputs_shape[-1])
         self.self_attention.build(inputs_shape)
-        self.self_attention_norm = self._new_norm("self_attention_norm", inputs_shape)
+        self._build_around("self_attention", inputs_shape)
         self.cross_attention = None
         if encoder_outputs_shape is not None:
             self.cross_attention = self._new_attention(
                 "cross_attention", inputs_shape[-1], first=4
             )
             self.cross_attention.build(inputs_shape, encoder_outputs_shape)
-            self.cross_attention_norm = self._new_norm(
-                "cross_attention_norm", inputs_shape
-            )
+            self._build_around("cross_attention", inputs_shape)
         self._build_shared(inputs_shape)
 
     def call(
@@ -306,7 +336,7 @@ class TransformerDecoderBlock(_Block):
             band = self._band(inputs, padding_mask, cache, cache_index)
             attention_mask = merge_masks(attention_mask=attention_mask, causal=band)
         attended, self_scores, *cached = self.self_attention(
-            self._before(inputs, self.self_attention_norm),
+            self._before(inputs, "self_attention"),
             padding_mask=padding_mask,
             attention_mask=attention_mask,
             use_causal_mask=True,
@@ -316,11 +346,11 @@ class TransformerDecoderBlock(_Block):
             return_attention_scores=True,
             training=training,
         )
-        hidden = self._after(inputs, attended, self.self_attention_norm, training)
+        hidden = self._after(inputs, attended, "self_attention", training)
         scores = [self_scores]
         if self.cross_attention is not None:
             attended, cross_scores, *cross_cached = self.cross_attention(
-                self._before(hidden, self.cross_attention_norm),
+                self._before(hidden, "cross_attention"),
                 encoder_outputs,
                 padding_mask=encoder_padding_mask,
                 cache=cross_cache,
@@ -328,7 +358,7 @@ class TransformerDecoderBlock(_Block):
                 return_attention_scores=True,
                 training=training,
             )
-            hidden = self._after(hidden, attended, self.cross_attention_norm, training)
+            hidden = self._after(hidden, attended, "cross_attention", training)
             scores.append(cross_scores)
             cached.extend(cross_cached)
         results = [self._feed_forward(hidden, training)]

@@ -3,6 +3,7 @@
 from keras_attn.training.causal_lm import causal_lm_dataset, pack_documents
 from keras_attn.training.losses import SmoothedCrossEntropy
 from keras_attn.training.masked_lm import MaskedLMMasking
+from keras_attn.training.masked_patches import MaskedPatchLoss
 from keras_attn.training.metrics import Perplexity
 from keras_attn.training.next_sentence import next_sentence_dataset, next_sentence_pairs
 from keras_attn.training.optimizers import AdamW
@@ -27,6 +28,7 @@ __all__ = [
     "InverseSquareRootSchedule",
     "LinearWarmup",
     "MaskedLMMasking",
+    "MaskedPatchLoss",
     "PermutationLMMasking",
     "Perplexity",
     "SmoothedCrossEntropy",

@@ -24,8 +24,8 @@ from keras_attn.viz.labels import drawable, font_families, readable
 # one hue that darkens is read alike in print and by the colour-blind.
 _COLORMAP = "Blues"
 _GRID_COLOR = "#e4e7eb"
-_TEXT_COLOR = "#22262b"
-_DOTS_PER_INCH = 144
+TEXT_COLOR = "#22262b"
+DOTS_PER_INCH = 144
 _CELL_INCHES = (0.09, 0.26)
 _PANEL_INCHES = 11.0  # Cells shrink before a panel gets wider than this.
 _FONT_POINTS = (4.0, 10.0)
@@ -92,10 +92,10 @@ def plot_alignment(
     ]
     if len(panels) > 1:
         for head, axis in enumerate(axes):
-            axis.set_xlabel(f"head {head}", fontsize=9, color=_TEXT_COLOR)
+            axis.set_xlabel(f"head {head}", fontsize=9, color=TEXT_COLOR)
     bar = figure.colorbar(images[0], ax=axes, aspect=24, pad=0.02)
-    bar.set_label("attention weight (probability)", fontsize=9, color=_TEXT_COLOR)
-    bar.ax.tick_params(labelsize=8, length=2, color=_GRID_COLOR, labelcolor=_TEXT_COLOR)
+    bar.set_label("attention weight (probability)", fontsize=9, color=TEXT_COLOR)
+    bar.ax.tick_params(labelsize=8, length=2, color=_GRID_COLOR, labelcolor=TEXT_COLOR)
     bar.outline.set_visible(False)
     if title is not None:
         figure.suptitle(
@@ -103,7 +103,7 @@ def plot_alignment(
             parse_math=False,
             family=font_families(),
             fontsize=11,
-            color=_TEXT_COLOR,
+            color=TEXT_COLOR,
         )
     return figure
 
@@ -203,7 +203,7 @@ def _grid_of_axes(
             # The label of the colour bar is two inches long.
             max(num_rows * height + 0.3, 2.4),
         ),
-        dpi=_DOTS_PER_INCH,
+        dpi=DOTS_PER_INCH,
         layout="compressed",
     )
     axes = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
@@ -229,7 +229,7 @@ def _draw_panel(ax: Axes, panel: np.ndarray, columns, rows, cell: float):
     style = {
         "fontsize": size,
         "family": font_families(),
-        "color": _TEXT_COLOR,
+        "color": TEXT_COLOR,
         # A "$" in a text is a dollar.
         "parse_math": False,
     }

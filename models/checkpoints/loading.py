@@ -33,7 +33,8 @@ def load_checkpoint(
         folder: With `config.json` and `*.safetensors`.
         task: What to build: `"encoder"`, `"masked_lm"`, `"pretrainer"`,
             `"next_sentence"`, `"classifier"`, `"token_classifier"`, `"span_qa"`,
-            `"sentence_encoder"` or `"causal_lm"`, as the family has it. Default: what
+            `"sentence_encoder"` or `"causal_lm"`, as the family has it; an image
+            model's `"encoder"` is without its top. Default: what
             `architectures` in `config.json` says.
         **overrides: Arguments of the builders, such as `dropout` or `num_classes`,
             instead of what `config.json` says. `dropout` goes to the encoder and to
@@ -42,8 +43,9 @@ def load_checkpoint(
     Returns:
         A model from `build_bert`, `build_bert_classifier`, … with the weights of the
         checkpoint. Heads in the files that the task does not have are left out. A
-        head that the files lack is fresh, if `task` asked for it, and a warning names
-        its layers.
+        head that the files lack is fresh, if `task` asked for it, and so is one of
+        another `num_classes`, if that was given; a warning names its layers. Positions
+        of another `image_size` are read off those of the files by cubic splines.
 
     Raises:
         FileNotFoundError: where the folder, its `config.json` or its weights are not.
@@ -73,6 +75,8 @@ def load_checkpoint(
             weights = family.weights(model)
             check_complete(model, weights)
             fresh = _check_keys(family, keys, weights, may_be_fresh=task is not None)
+            if overrides.get("num_classes") is not None:
+                fresh |= _other_classes(family, keys, weights, opened)
             read = [weight for weight in weights if weight.keys[0] not in fresh]
             _check_tensors(family, read, keys, opened)
         except ValueError:
@@ -89,11 +93,7 @@ def load_checkpoint(
             # The hook above is Keras' own: where it is not called, there is this way.
             source.weight.variable.assign(source.value())
     if fresh:
-        layers = {
-            weight.variable.path.split("/")[0]
-            for weight in weights
-            if weight.keys[0] in fresh
-        }
+        layers = {_layer(weight) for weight in weights if weight.keys[0] in fresh}
         warnings.warn(
             f"The checkpoint has no weights for {some(layers)}: freshly initialised, "
             f"to be trained. Received: task={task!r}, folder={str(folder)!r}",
@@ -246,7 +246,7 @@ def _check_keys(family, keys, weights, may_be_fresh) -> set[str]:
     # A layer is fresh as a whole, or it is damaged.
     by_layer: dict[str, list[Weight]] = {}
     for weight in weights:
-        by_layer.setdefault(weight.variable.path.split("/")[0], []).append(weight)
+        by_layer.setdefault(_layer(weight), []).append(weight)
     fresh = set()
     if may_be_fresh:
         for layer_weights in by_layer.values():
@@ -264,12 +264,32 @@ def _check_keys(family, keys, weights, may_be_fresh) -> set[str]:
     return fresh
 
 
+def _other_classes(family, keys, weights, opened) -> set[str]:
+    """The first keys of the head, where the checkpoint's has another number of classes.
+
+    A layer is fresh as a whole.
+    """
+
+    def is_other(weight):
+        return any(
+            family.is_head(key) and key in keys and opened.shapes[keys[key]] != shape
+            for key, shape in weight.shapes().items()
+        )
+
+    layers = {_layer(weight) for weight in weights if is_other(weight)}
+    return {weight.keys[0] for weight in weights if _layer(weight) in layers}
+
+
+def _layer(weight) -> str:
+    return weight.variable.path.split("/")[0]
+
+
 def _check_tensors(family, weights, keys, opened) -> None:
     wrong = []
     for weight in weights:
         for key, expected in weight.shapes().items():
             found, dtype = opened.shapes[keys[key]], opened.dtypes[keys[key]]
-            if found != expected:
+            if found != expected and not weight.accepts(found):
                 # Sizes of a head are classes alone.
                 config = opened.config
                 if family.is_head(key):

@@ -52,6 +52,7 @@ class Weight:
         variable: Ours.
         read: The tensors, in the order of `keys`, to the variable's array.
         write: The variable's array to the tensors.
+        accepts: Other shapes of a lone tensor that `read` can make the variable of.
     """
 
     keys: tuple[str, ...]
@@ -60,6 +61,7 @@ class Weight:
     write: Callable[[np.ndarray], Sequence[np.ndarray]] = field(
         default=lambda array: (array,)
     )
+    accepts: Callable[[tuple[int, ...]], bool] = field(default=lambda shape: False)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Key to the shape that its tensor must have."""
@@ -95,28 +97,46 @@ def conv1d(name: str, kernel, bias) -> list[Weight]:
     return [same(f"{name}.weight", kernel), same(f"{name}.bias", bias)]
 
 
+def convolution(name: str, layer) -> list[Weight]:
+    """PyTorch's `Conv2d`: channels come before rows and columns."""
+    kernel = Weight(
+        (f"{name}.weight",),
+        layer.kernel,
+        lambda array: array.transpose(2, 3, 1, 0),
+        lambda array: (array.transpose(3, 2, 0, 1),),
+    )
+    return [kernel] + ([] if layer.bias is None else [same(f"{name}.bias", layer.bias)])
+
+
 def norm(name: str, layer) -> list[Weight]:
     """A layer normalisation."""
     return [same(f"{name}.weight", layer.gamma), same(f"{name}.bias", layer.beta)]
 
 
 def fused(name: str, parts: Sequence[str], kernel, bias) -> list[Weight]:
-    """Several `Linear` of one width that are side by side in one kernel of ours."""
+    """Several `Linear` of one width that are side by side in one kernel of ours.
+
+    `bias` may be None.
+    """
     count = len(parts)
-    return [
+    weights = [
         Weight(
             tuple(f"{name}.{part}.weight" for part in parts),
             kernel,
             lambda *arrays: np.concatenate([array.T for array in arrays], axis=1),
             lambda array: [part.T for part in np.split(array, count, axis=1)],
-        ),
-        Weight(
-            tuple(f"{name}.{part}.bias" for part in parts),
-            bias,
-            lambda *arrays: np.concatenate(arrays),
-            lambda array: np.split(array, count),
-        ),
+        )
     ]
+    if bias is not None:
+        weights.append(
+            Weight(
+                tuple(f"{name}.{part}.bias" for part in parts),
+                bias,
+                lambda *arrays: np.concatenate(arrays),
+                lambda array: np.split(array, count),
+            )
+        )
+    return weights
 
 
 def head_weights(model, named: Mapping[str, str]) -> list[Weight]:
@@ -219,6 +239,42 @@ def get_size(config: dict, name: str, default: int) -> int:
             f"Received: {name}={value!r}"
         )
     return value
+
+
+def get_sizes(config: dict, name: str, default: list[int]) -> tuple[int, ...]:
+    """A list of whole numbers above zero, one a stage.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    values = config.get(name, default)
+    if not isinstance(values, list) or not values:
+        raise ValueError(
+            f"`{name}` in config.json must be a list, a number a stage. "
+            f"Received: {name}={values!r}"
+        )
+    return tuple(get_size({name: value}, name, 1) for value in values)
+
+
+def get_pair(config: dict, name: str, default: int) -> tuple[int, int]:
+    """A number of `config.json` for rows and columns, or one for each.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    value = config.get(name, default)
+    pair = value if isinstance(value, list) else [value, value]
+    if len(pair) != 2:
+        raise ValueError(
+            f"`{name}` in config.json must be a number, or one for the rows and one "
+            f"for the columns. Received: {name}={value!r}"
+        )
+    return get_size({name: pair[0]}, name, 1), get_size({name: pair[1]}, name, 1)
+
+
+def one_or_two(pair) -> int | list[int]:
+    """A pair as `config.json` has it: one number where both are the same."""
+    return pair[0] if pair[0] == pair[1] else list(pair)
 
 
 def get_number(config: dict, name: str, default: float) -> float:

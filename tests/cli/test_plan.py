@@ -20,6 +20,15 @@ def test_a_plan_is_printed(command, monkeypatch):
     assert "cache" not in command.out
 
 
+def test_of_images_there_are_rows(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    assert command("plan", "cnn_self_attention", "--batch", "3") == 0
+    assert "cnn_self_attention: 3 rows" in command.out
+    assert "FLOPs a row" in command.out
+    refused = command.refuses("plan", "cnn_self_attention", "--sequence", "8")
+    assert "`sequence` is for models of tokens" in refused
+
+
 def test_mistakes(command):
     assert "did you mean gpt2_small" in command.refuses("plan", "gpt2_smal")
     assert "`dtype` must be one of" in command.refuses(

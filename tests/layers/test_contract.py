@@ -117,7 +117,8 @@ def test_every_weight_gets_a_gradient(case):
         assert gradient is not None, path
         assert np.isfinite(gradient).all(), path
         # A bias of the keys moves all scores of a query alike: softmax cancels it.
-        assert np.abs(gradient).max() > 0 or path.endswith("key_bias"), path
+        is_idle = path.endswith(("key_bias", "/key/bias"))
+        assert np.abs(gradient).max() > 0 or is_idle, path
 
 
 @every_case
@@ -145,6 +146,8 @@ def test_in_half_precision(case, policy):
             output.shape[-1] in (T, S, KNOWN, CACHE)
         )
         full = scores or case.stays_float32
+        if not keras.backend.is_float_dtype(output.dtype):
+            continue  # Ids and masks.
         expected = "float32" if full else policy.removeprefix("mixed_")
         assert keras.backend.standardize_dtype(output.dtype) == expected
     keras.config.set_dtype_policy("float32")

@@ -243,6 +243,19 @@ def test_a_head_that_is_asked_for_and_missing_is_fresh():
         load_checkpoint(CHECKPOINTS / "roberta_masked_lm", "encoder")
 
 
+@pytest.mark.parametrize("case", ["bert_classifier", "roberta_classifier"])
+def test_a_head_for_another_number_of_classes_is_fresh(case):
+    with pytest.warns(UserWarning, match="no weights for classifier: freshly"):
+        model = load_checkpoint(CHECKPOINTS / case, num_classes=3)
+    assert model.output.shape == (None, 3)
+    # All but the last layer is as it was.
+    theirs = load_checkpoint(CHECKPOINTS / case)
+    for ours, weight in zip(model.weights[:-2], theirs.weights[:-2], strict=True):
+        np.testing.assert_array_equal(
+            keras.ops.convert_to_numpy(ours), keras.ops.convert_to_numpy(weight)
+        )
+
+
 def test_overrides_go_where_they_belong():
     model = load_checkpoint(
         CHECKPOINTS / "bert_classifier",

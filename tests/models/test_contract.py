@@ -12,11 +12,14 @@ from model_cases import (
     DECODERS,
     GRAPH_OF,
     GRAPHS,
+    IMAGES,
+    TEXT,
     TINY,
     B,
     S,
     V,
     create,
+    given,
     inputs_for,
     logits_of,
     numpy,
@@ -40,42 +43,55 @@ INPUTS = {
     "target_mapping": "float32",
     "memory_0": "float32",
     "memory_1": "float32",
+    "images": "float32",
+    "noise": "float32",
+    "labels": "int32",
 }
 every_case = pytest.mark.parametrize("case", CASES)
+every_text_case = pytest.mark.parametrize("case", TEXT)
 
 
-def close(actual, expected, atol):
+def close(actual, expected, atol, rtol=0.0):
     """Compares outputs by name."""
     assert set(actual) == set(expected)
     for name, value in expected.items():
-        np.testing.assert_allclose(actual[name], value, rtol=0, atol=atol)
+        np.testing.assert_allclose(actual[name], value, rtol=rtol, atol=atol)
 
 
 def labels_for(outputs):
-    """A number for each output; the loss is the mean squared difference."""
+    """A number for each output; the loss is the mean squared difference.
+
+    Which patches are hidden is no number.
+    """
     rng = np.random.default_rng(3)
     return {
         name: rng.normal(size=value.shape).astype("float32")
         for name, value in outputs.items()
+        if value.dtype != bool
     }
 
 
-def train(model, jit_compile):
+def train(model, jit_compile=False, run_eagerly=False):
     """The loss of one step, the first of a fit."""
     inputs = inputs_for(model)
     labels: Any = labels_for(outputs_of(model, inputs))
     losses: Any = dict.fromkeys(labels, "mse")
     if not isinstance(model.output, dict):
         (labels,), (losses,) = labels.values(), losses.values()
-    model.compile(keras.optimizers.SGD(0.1), loss=losses, jit_compile=jit_compile)
-    history = model.fit(inputs, labels, batch_size=B, verbose=0)
+    model.compile(
+        keras.optimizers.SGD(0.1),
+        loss=losses,
+        jit_compile=jit_compile,
+        run_eagerly=run_eagerly,
+    )
+    history = model.fit(given(model, inputs), labels, batch_size=B, verbose=0)
     return history.history["loss"][0]
 
 
 @pytest.mark.parametrize("name", sorted(set(TINY) - set(GRAPHS)))
 def test_names_that_differ_in_size_alone_are_one_graph(name):
     one, other = tiny(GRAPH_OF[name]), models.create(name, **TINY[name])
-    assert other.input.keys() == one.input.keys()
+    assert [x.name for x in other.inputs] == [x.name for x in one.inputs]
     for layer, same in zip(other.layers, one.layers, strict=True):
         assert type(layer) is type(same)
         assert layer.get_config() == same.get_config()
@@ -86,11 +102,13 @@ def test_names_that_differ_in_size_alone_are_one_graph(name):
 @every_case
 def test_inputs_have_documented_names_and_types(case):
     model = tiny(case)
-    assert set(model.input) == {tensor.name for tensor in model.inputs}
+    if isinstance(model.input, dict):
+        assert set(model.input) == {tensor.name for tensor in model.inputs}
     for tensor in model.inputs:
         assert tensor.dtype == INPUTS[tensor.name]
         # Batch and length are open.
-        assert tensor.shape[:2] == (None, None)
+        assert tensor.shape[0] is None
+        assert case in IMAGES or tensor.shape[1] is None
 
 
 @every_case
@@ -103,7 +121,8 @@ def test_a_weight_has_a_path_of_its_own(case):
 def test_a_model_takes_a_name(case):
     made = CASES[case]
     if made.head is None:
-        model = models.create(made.name, **TINY[made.name], **made.options, name="mine")
+        sizes = {**TINY[made.name], **made.options}
+        model = models.create(made.name, **sizes, name="mine")
     else:
         below = create(made.name)
         model = made.head(below, **made.head_options, name="mine")
@@ -132,7 +151,7 @@ def test_symbolic_shapes_are_those_of_the_values(case):
 
 def is_idle(weight):
     """A bias of the keys moves all scores of a query alike: softmax cancels it."""
-    return weight.path.endswith("key_bias")
+    return weight.path.endswith(("key_bias", "/key/bias"))
 
 
 def plain(config):
@@ -186,17 +205,21 @@ def test_fit_goes_alike_with_xla_and_without(case):
         ):
             assert np.any(old != new) or is_idle(weight), weight.path
     inputs = inputs_for(model)
-    compiled = model.predict(inputs, verbose=0)
+    compiled = model.predict(given(model, inputs), verbose=0)
     compiled = compiled if isinstance(compiled, dict) else {"logits": compiled}
-    close(compiled, outputs_of(model, inputs), 1e-5)
+    close(compiled, outputs_of(model, inputs), 1e-5, rtol=1e-5)
     assert np.isfinite(losses).all()
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
     for eager, compiled in zip(*weights, strict=True):
-        np.testing.assert_allclose(eager, compiled, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(eager, compiled, rtol=1e-5, atol=1e-5)
     # The loss is that of the outputs before the step.
-    outputs = outputs_of(still(case), inputs)
+    outputs = outputs_of(still(case), inputs, training=True)
     labels = labels_for(outputs)
-    expected = sum(np.mean((outputs[name] - labels[name]) ** 2) for name in outputs)
+    # What an autoencoder saw counts nothing.
+    counted = outputs.get("hidden", slice(None))
+    expected = sum(
+        np.mean((outputs[name] - labels[name])[counted] ** 2) for name in labels
+    )
     np.testing.assert_allclose(losses[0], expected, rtol=1e-4)
 
 
@@ -211,7 +234,8 @@ def still(case):
 
 @pytest.mark.parametrize("case", sorted(set(CASES) - set(GRAPHS)))
 def test_every_option_and_head_fits(case):
-    assert np.isfinite(train(create(case), jit_compile=False))
+    # Compiled fits are tested with the models that they are of.
+    assert np.isfinite(train(create(case), run_eagerly=True))
 
 
 def gradients(model, inputs):
@@ -229,13 +253,15 @@ def gradients(model, inputs):
         import tensorflow as tf
 
         with tf.GradientTape() as tape:
-            loss = loss_of(model(inputs))
+            loss = loss_of(model(given(model, inputs)))
         return tape.gradient(loss, [w.value for w in model.trainable_weights])
     import jax
 
     fixed = [w.value for w in model.non_trainable_variables]
     return jax.grad(
-        lambda trainable: loss_of(model.stateless_call(trainable, fixed, inputs)[0])
+        lambda trainable: loss_of(
+            model.stateless_call(trainable, fixed, given(model, inputs))[0]
+        )
     )([w.value for w in model.trainable_variables])
 
 
@@ -264,13 +290,17 @@ def test_half_precision_computes_the_same_but_for_rounding(case, dtype_policy):
     half = dtype_policy.removeprefix("mixed_")
     tolerance = {"bfloat16": 0.3, "float16": 0.05}[half]
     for name, value in outputs.items():
+        if value.dtype == bool:
+            np.testing.assert_array_equal(value, expected[name])
+            continue
         # A softmax or a distance follows a head; more layers an encoder.
         is_inner = name.endswith(("_output", "_0", "_1"))
         assert value.dtype.name == (half if is_inner else "float32"), name
         value = value.astype("float32")
         assert np.isfinite(value).all()
         difference = np.abs(value - expected[name]).max()
-        assert 0 < difference < tolerance, name
+        # Of a sum of many residuals the last digit counts more.
+        assert 0 < difference < tolerance * max(1, expected[name].std()), name
 
 
 @pytest.mark.parametrize(
@@ -287,7 +317,7 @@ def test_half_precision_computes_the_same_but_for_rounding(case, dtype_policy):
     indirect=["dtype_policy"],
 )
 def test_half_precision_fits(case, dtype_policy):
-    assert np.isfinite(train(create(case), jit_compile=False))
+    assert np.isfinite(train(create(case)))
 
 
 def wider(inputs, length=S, by=6):
@@ -314,7 +344,7 @@ def real(outputs, mask):
     }
 
 
-@every_case
+@every_text_case
 def test_padding_changes_nothing(case):
     model = tiny(case)
     inputs = inputs_for(model)
@@ -335,7 +365,7 @@ def test_padding_changes_nothing(case):
     close(outputs_of(model, alone), first, 2e-5)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if not case.startswith("gpt")])
+@pytest.mark.parametrize("case", [case for case in TEXT if not case.startswith("gpt")])
 def test_without_a_mask_padding_would_count(case):
     model = tiny(case)
     inputs = inputs_for(model)
@@ -344,7 +374,7 @@ def test_without_a_mask_padding_would_count(case):
     assert max(np.abs(outputs[name] - expected[name]).max() for name in outputs) > 1e-3
 
 
-@every_case
+@every_text_case
 def test_a_row_of_nothing_but_padding_is_finite(case):
     model = tiny(case)
     inputs = inputs_for(model)
@@ -368,20 +398,22 @@ def test_a_decoder_does_not_look_ahead(case):
         assert (differences > 1e-5).all()
 
 
-@pytest.mark.parametrize("case", sorted(set(GRAPHS) - {"seq2seq_sutskever"}))
+@pytest.mark.parametrize(
+    "case", sorted(set(GRAPHS) - {"seq2seq_sutskever", "convnext_tiny"})
+)
 def test_attention_can_be_seen(case):
     model = tiny(case)
     inputs = inputs_for(model)
-    captured = capture_attention(model, inputs)
+    captured = capture_attention(model, given(model, inputs))
     assert captured
-    is_padding = ~inputs["padding_mask"]
+    is_padding = ~inputs.get("padding_mask", np.ones((B, S), bool))
     for path, scores in captured.items():
         assert scores.ndim == 4
         assert len(scores) == B
         np.testing.assert_allclose(scores.sum(-1), 1, rtol=0, atol=1e-5)
         assert (scores >= 0).all()
         # Nobody looks at padding.
-        if scores.shape[-1] == S:
+        if case in TEXT and scores.shape[-1] == S:
             hidden = np.broadcast_to(is_padding[:, None, None], scores.shape)
             assert hidden.any()
             assert not scores[hidden].any(), path

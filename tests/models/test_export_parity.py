@@ -1,5 +1,7 @@
 """Every kind of model ships, whole and as a pair for decoding, in every format."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from model_cases import (
     DECODERS,
     GRAPHS,
     KINDS,
+    TEXT,
     B,
     S,
     inputs_for,
@@ -49,15 +52,14 @@ def shipped(tmp_path_factory):
             if what == "forward" and case in DECODERS:
                 model = keras.Model(model.input, model.output)
             # LiteRT is given what a phone has: fixed sizes.
-            sizes = {}
+            sizes: dict[str, Any] = {}
             if format == "litert":
                 inputs = inputs_for(model)
-                lengths = {name: value.shape[1] for name, value in inputs.items()}
-                # Of a pair a number is the source's: the prompt stays its start.
-                sizes = {
-                    "batch_size": B,
-                    "sequence_length": S if what == "pair" else lengths,
-                }
+                sizes = {"batch_size": B}
+                if case in TEXT:
+                    lengths = {name: value.shape[1] for name, value in inputs.items()}
+                    # Of a pair a number is the source's: the prompt stays its start.
+                    sizes["sequence_length"] = S if what == "pair" else lengths
             path = folder / f"{case}-{what}{FORMATS[format]}"
             report = export(model, path, **sizes)
             done[key] = report, load_runner(path)

@@ -1,0 +1,178 @@
+"""Leaving most patches of an image out, at random.
+
+Legend: B batch, P tokens in front, T patches, K = ⌊T · (1 - ratio)⌋ kept, D width.
+"""
+
+import keras
+from keras import ops
+
+from keras_attn.checks import check_rank
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class RandomPatchMasking(keras.layers.Layer):
+    """Keeps the K patches whose noise is least; the rest an encoder never sees.
+
+    Args:
+        mask_ratio: Share of the patches that is hidden, in (0, 1).
+        num_prefix_tokens: P, tokens in front of the patches that are always kept.
+        seed: Seed of the noise.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: (B, P + T, D), with known T.
+        noise: (B, T), which decides. Default: uniform, drawn at each call.
+
+    Returns:
+        visible: (B, P + K, D), the patches in the order of their noise.
+        hidden: Boolean (B, T), True = left out.
+        places: int32 (B, T), the rank of each patch's noise: `PatchUnmasking` puts
+            patches back by it.
+
+    Raises:
+        ValueError: where nothing would be kept or nothing hidden.
+
+    Reference:
+        He et al. 2022, "Masked Autoencoders Are Scalable Vision Learners", section 3
+        (arXiv:2111.06377).
+    """
+
+    def __init__(self, mask_ratio=0.75, *, num_prefix_tokens=0, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        if not 0.0 < mask_ratio < 1.0:
+            raise ValueError(
+                "`mask_ratio` is the share of patches that is hidden, above 0 and "
+                f"below 1. Received: mask_ratio={mask_ratio!r}"
+            )
+        self.mask_ratio = mask_ratio
+        self.num_prefix_tokens = num_prefix_tokens
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def num_visible(self, count):
+        """K of T patches."""
+        visible = int(count * (1 - self.mask_ratio))
+        if not 0 < visible < count:
+            raise ValueError(
+                "Of the patches some must be kept and some hidden: take smaller "
+                "patches, a larger image or another `mask_ratio`. Received: "
+                f"{count} patches, mask_ratio={self.mask_ratio}"
+            )
+        return visible
+
+    def call(self, inputs, noise=None):
+        check_rank("inputs", inputs, 3, "(batch, length, width)")
+        prefix = self.num_prefix_tokens
+        patches = inputs[:, prefix:]
+        batch, count = ops.shape(inputs)[0], patches.shape[1]
+        visible = self.num_visible(count)
+        if noise is None:
+            noise = keras.random.uniform((batch, count), seed=self.seed_generator)
+        order = ops.argsort(noise, axis=1)  # The patch at each rank.
+        places = ops.argsort(order, axis=1)  # The rank of each patch.
+        kept = ops.take_along_axis(
+            patches, ops.expand_dims(order[:, :visible], -1), axis=1
+        )
+        if prefix:
+            kept = ops.concatenate([inputs[:, :prefix], kept], axis=1)
+        return kept, ops.greater_equal(places, visible), ops.cast(places, "int32")
+
+    def compute_output_spec(self, inputs, noise=None):
+        batch, length, width = inputs.shape
+        prefix = self.num_prefix_tokens
+        count = length - prefix
+        kept = (batch, prefix + self.num_visible(count), width)
+        return (
+            keras.KerasTensor(kept, dtype=self.compute_dtype),
+            keras.KerasTensor((batch, count), dtype="bool"),
+            keras.KerasTensor((batch, count), dtype="int32"),
+        )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "mask_ratio": self.mask_ratio,
+            "num_prefix_tokens": self.num_prefix_tokens,
+            "seed": self.seed,
+        }
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class PatchUnmasking(keras.layers.Layer):
+    """Puts visible patches back where they were, and one learned vector for the rest.
+
+    Args:
+        num_prefix_tokens: P, as in `RandomPatchMasking`.
+        initializer: For the vector.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: (B, P + K, D).
+        places: (B, T), from `RandomPatchMasking`.
+
+    Returns:
+        (B, P + T, D).
+
+    Reference:
+        He et al. 2022, section 3 (arXiv:2111.06377).
+    """
+
+    def __init__(self, *, num_prefix_tokens=0, initializer="zeros", **kwargs):
+        super().__init__(**kwargs)
+        self.num_prefix_tokens = num_prefix_tokens
+        self.initializer = keras.initializers.get(initializer)
+
+    def build(self, inputs_shape, places_shape):
+        self.token = self.add_weight(
+            name="token", shape=(1, 1, inputs_shape[-1]), initializer=self.initializer
+        )
+
+    def call(self, inputs, places):
+        prefix = self.num_prefix_tokens
+        visible = inputs[:, prefix:]
+        batch, width = ops.shape(inputs)[0], inputs.shape[-1]
+        missing = places.shape[1] - visible.shape[1]
+        token = ops.cast(self.token, inputs.dtype)
+        hidden = ops.broadcast_to(token, (batch, missing, width))
+        ranked = ops.concatenate([visible, hidden], axis=1)
+        patches = ops.take_along_axis(ranked, ops.expand_dims(places, -1), axis=1)
+        if not prefix:
+            return patches
+        return ops.concatenate([inputs[:, :prefix], patches], axis=1)
+
+    def compute_output_shape(self, inputs_shape, places_shape):
+        batch, _, width = inputs_shape
+        return batch, self.num_prefix_tokens + places_shape[1], width
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_prefix_tokens": self.num_prefix_tokens,
+            "initializer": keras.initializers.serialize(self.initializer),
+        }
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class HiddenPatches(keras.layers.Layer):
+    """Says by a Keras mask which patches a loss is to count: those that were hidden.
+
+    Call arguments:
+        inputs: A list of a tensor (B, T, P) and the boolean `hidden` (B, T), True =
+            counts.
+
+    Returns:
+        (B, T, P), as it came, with `hidden` as its mask.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, inputs):
+        return inputs[0]
+
+    def compute_mask(self, inputs, mask=None):
+        return inputs[1]
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape[0]

@@ -1,0 +1,121 @@
+"""Linear layers whose largest gain is one."""
+
+import keras
+from keras import ops
+
+from keras_attn.ops import project
+
+# What all convolutions are, under no public name.
+BaseConv = keras.layers.Conv2D.__base__
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class SpectralNormalization(keras.layers.Layer):
+    """`y = (W / σ(W)) x + b`, σ the largest singular value of the kernel.
+
+    σ is found by power iteration, a step for each step of training, and its own
+    gradient is followed, as in the paper. Keras' layer of that name overwrites the
+    kernel by the normed one instead.
+
+    Args:
+        layer: A `Dense` or a convolution such as `Conv2D`, without bias and activation.
+        use_bias: Whether there is b.
+        power_iterations: Steps of the iteration for each step of training.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: As the layer's.
+
+    Returns:
+        As the layer's.
+
+    Raises:
+        TypeError: for another layer.
+        ValueError: for a layer with a bias or an activation, which are not linear.
+
+    Reference:
+        Miyato et al. 2018, "Spectral Normalization for Generative Adversarial
+        Networks", algorithm 1 (arXiv:1802.05957).
+    """
+
+    def __init__(self, layer, *, use_bias=True, power_iterations=1, **kwargs):
+        super().__init__(**kwargs)
+        if not isinstance(layer, keras.layers.Dense | BaseConv):
+            raise TypeError(
+                "`layer` must be a `Dense` or a convolution. "
+                f"Received: layer={layer!r} of type {type(layer).__name__}"
+            )
+        is_linear = layer.activation is keras.activations.linear
+        if layer.use_bias or not is_linear:
+            raise ValueError(
+                "`layer` must be linear: use_bias=False and no activation. "
+                f"Received: layer={layer.name!r}, use_bias={layer.use_bias}, "
+                f"activation={layer.activation!r}"
+            )
+        self.layer = layer
+        self.use_bias = use_bias
+        self.power_iterations = power_iterations
+
+    def build(self, inputs_shape):
+        if not self.layer.built:
+            self.layer.build(inputs_shape)
+        width = self.layer.kernel.shape[-1]
+        self.direction = self.add_weight(
+            name="direction",
+            shape=(width, 1),
+            initializer="random_normal",
+            trainable=False,
+        )
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(
+                name="bias", shape=(width,), initializer="zeros"
+            )
+
+    def call(self, inputs, training=None):
+        kernel = ops.convert_to_tensor(self.layer.kernel)
+        matrix = ops.reshape(kernel, (-1, kernel.shape[-1]))
+        fixed = ops.stop_gradient(matrix)
+        u = ops.convert_to_tensor(self.direction)
+        v = _unit(ops.matmul(fixed, u))
+        if training:
+            for _ in range(self.power_iterations):
+                u = _unit(ops.matmul(ops.transpose(fixed), v))
+                v = _unit(ops.matmul(fixed, u))
+            self.direction.assign(u)
+        u = _unit(u)
+        sigma = ops.sum(ops.multiply(v, ops.matmul(matrix, ops.stop_gradient(u))))
+        normed = ops.cast(ops.divide(kernel, sigma), inputs.dtype)
+        if isinstance(self.layer, keras.layers.Dense):
+            outputs = project(inputs, normed)
+        else:
+            outputs = self.layer.convolution_op(inputs, normed)
+        if self.bias is None:
+            return outputs
+        return ops.add(outputs, ops.cast(self.bias, outputs.dtype))
+
+    def compute_output_shape(self, inputs_shape):
+        return self.layer.compute_output_shape(inputs_shape)
+
+    def get_config(self):
+        layer = keras.saving.serialize_keras_object(self.layer)
+        # It is built with this layer, under its name.
+        layer.pop("build_config", None)
+        return {
+            **super().get_config(),
+            "layer": layer,
+            "use_bias": self.use_bias,
+            "power_iterations": self.power_iterations,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """A layer from what `get_config` gave."""
+        config = dict(config)
+        layer = keras.saving.deserialize_keras_object(config.pop("layer"))
+        return cls(layer, **config)
+
+
+def _unit(vector):
+    norm = ops.sqrt(ops.sum(ops.square(vector)))
+    return ops.stop_gradient(ops.divide(vector, ops.maximum(norm, 1e-12)))

@@ -1,0 +1,148 @@
+"""The block of Swin: attention within windows, and a feed-forward network.
+
+Legend: B batch, R rows and S columns of tokens, N heads, w the side of a window, D
+width.
+"""
+
+import keras
+from keras import ops
+
+from keras_attn.checks import check_fraction, check_positive
+from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.feed_forward import FeedForward
+from keras_attn.layers.initializers import nth
+from keras_attn.layers.layer_normalization import LayerNormalization
+from keras_attn.layers.stochastic_depth import StochasticDepth
+from keras_attn.layers.window_attention import WindowAttention
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class SwinBlock(keras.layers.Layer):
+    """`x = x + attention(norm(x))`, then `x = x + FFN(norm(x))`, on a map of tokens.
+
+    Args:
+        num_heads: N.
+        mlp_dim: Width of the feed-forward network's hidden layer.
+        window_size: w.
+        shifted: Whether windows lie across the edges of a plain block's; see
+            `WindowAttention`.
+        activation: Of the feed-forward network.
+        layer_norm_epsilon: Added to the variance.
+        attention_bias: Whether queries, keys and values have a bias.
+        dropout: Probability of dropping a unit of a sub-layer's output.
+        attention_dropout: Probability of dropping an attention probability.
+        stochastic_depth: Probability of leaving a sub-layer out, for an example.
+        kernel_initializer: For every kernel.
+        seed: Seed of the dropouts.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: (B, R, S, D), with known R and S.
+
+    Returns:
+        (B, R, S, D).
+
+    Reference:
+        Liu et al. 2021, section 3.2, equation 3 (arXiv:2103.14030).
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        mlp_dim,
+        window_size,
+        *,
+        shifted=False,
+        activation="gelu",
+        layer_norm_epsilon=1e-5,
+        attention_bias=True,
+        dropout=0.0,
+        attention_dropout=0.0,
+        stochastic_depth=0.0,
+        kernel_initializer="glorot_uniform",
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = check_positive("num_heads", num_heads)
+        self.mlp_dim = check_positive("mlp_dim", mlp_dim)
+        self.window_size = check_positive("window_size", window_size)
+        self.shifted = shifted
+        self.activation = keras.activations.get(activation)
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.attention_bias = attention_bias
+        self.dropout = check_fraction("dropout", dropout)
+        self.attention_dropout = check_fraction("attention_dropout", attention_dropout)
+        self.stochastic_depth = check_fraction("stochastic_depth", stochastic_depth)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.seed = seed
+
+    def build(self, inputs_shape):
+        shared = {"dtype": self.dtype_policy, "seed": self.seed}
+        self.attention = WindowAttention(
+            self.num_heads,
+            self.window_size,
+            shifted=self.shifted,
+            use_bias=self.attention_bias,
+            dropout=self.attention_dropout,
+            kernel_initializer=self.kernel_initializer,
+            name="attention",
+            **shared,
+        )
+        self.feed_forward = FeedForward(
+            self.mlp_dim,
+            activation=self.activation,
+            # Four kernels are the attention's.
+            kernel_initializer=nth(self.kernel_initializer, 4),
+            name="feed_forward",
+            **shared,
+        )
+        self.attention_norm, self.feed_forward_norm = (
+            LayerNormalization(
+                epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
+            )
+            for name in ("attention_norm", "feed_forward_norm")
+        )
+        self.drop = Dropout(self.dropout, name="dropout", **shared)
+        self.drop_path = StochasticDepth(
+            self.stochastic_depth, name="drop_path", **shared
+        )
+        for layer in (
+            self.attention_norm,
+            self.attention,
+            self.feed_forward_norm,
+            self.feed_forward,
+            self.drop,
+            self.drop_path,
+        ):
+            layer.build(inputs_shape)
+
+    def call(self, inputs, training=None):
+        attended = self.attention(self.attention_norm(inputs), training=training)
+        hidden = self._residual(inputs, attended, training)
+        fed = self.feed_forward(self.feed_forward_norm(hidden), training=training)
+        return self._residual(hidden, fed, training)
+
+    def _residual(self, inputs, outputs, training):
+        outputs = self.drop(outputs, training=training)
+        return ops.add(inputs, self.drop_path(outputs, training=training))
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "mlp_dim": self.mlp_dim,
+            "window_size": self.window_size,
+            "shifted": self.shifted,
+            "activation": keras.activations.serialize(self.activation),
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "attention_bias": self.attention_bias,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "stochastic_depth": self.stochastic_depth,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "seed": self.seed,
+        }

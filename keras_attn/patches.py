@@ -1,0 +1,128 @@
+"""Images as rows of patches, as pure functions, and tables of positions on a grid.
+
+Legend: B batch, H and W pixels, C channels, p × q pixels of a patch, T patches, D
+width.
+"""
+
+import numpy as np
+from keras import ops
+
+from keras_attn.checks import check_pair
+
+
+def image_to_patches(images, patch_size):
+    """Cuts images into patches, row by row.
+
+    Args:
+        images: (B, H, W, C), of known H and W, which patches fill.
+        patch_size: p and q, one number or two.
+
+    Returns:
+        (B, T, p·q·C): the pixels of a patch row by row, the channels of each together.
+    """
+    height, width = check_pair("patch_size", patch_size)
+    _, rows, columns, channels = images.shape
+    if rows % height or columns % width:
+        raise ValueError(
+            "The image must be filled by patches. Received: "
+            f"images.shape={tuple(images.shape)}, patch_size={patch_size}"
+        )
+    rows, columns = rows // height, columns // width
+    cut = ops.reshape(images, (-1, rows, height, columns, width, channels))
+    patches = ops.transpose(cut, (0, 1, 3, 2, 4, 5))
+    return ops.reshape(patches, (-1, rows * columns, height * width * channels))
+
+
+def patches_to_image(patches, patch_size, grid):
+    """Puts patches back together: `image_to_patches` the other way.
+
+    Args:
+        patches: (B, T, p·q·C).
+        patch_size: p and q, one number or two.
+        grid: Rows and columns of patches.
+
+    Returns:
+        (B, H, W, C).
+    """
+    height, width = check_pair("patch_size", patch_size)
+    rows, columns = grid
+    cut = ops.reshape(
+        patches,
+        (-1, rows, columns, height, width, patches.shape[-1] // (height * width)),
+    )
+    tiles = ops.transpose(cut, (0, 1, 3, 2, 4, 5))
+    return ops.reshape(tiles, (-1, rows * height, columns * width, tiles.shape[-1]))
+
+
+def sinusoid_grid(rows, columns, dim):
+    """Sinusoids of a grid's columns, then of its rows: sines, then cosines of each.
+
+    Args:
+        rows: Of the grid.
+        columns: Of the grid.
+        dim: D, a multiple of 4.
+
+    Returns:
+        float32 NumPy array, (rows · columns, D).
+
+    Reference:
+        He et al. 2022, appendix A.1 (arXiv:2111.06377); in the order of its code.
+    """
+    if dim % 4:
+        raise ValueError(
+            "The width must be a multiple of 4: sines and cosines of rows and columns. "
+            f"Received: dim={dim}"
+        )
+    frequencies = 10_000.0 ** -(np.arange(dim // 4) / (dim // 4))
+    row, column = np.divmod(np.arange(rows * columns), columns)
+    parts = [
+        wave(place[:, None] * frequencies)
+        for place in (column, row)
+        for wave in (np.sin, np.cos)
+    ]
+    return np.concatenate(parts, axis=1).astype("float32")
+
+
+def resize_positions(table, old_grid, new_grid, num_prefix_tokens=1):
+    """Reads a table of positions at the places of another grid, by cubic splines.
+
+    Args:
+        table: NumPy array (P + T, D): P tokens in front, then the grid row by row.
+        old_grid: Rows and columns of the table.
+        new_grid: Rows and columns wanted.
+        num_prefix_tokens: P; they stay as they are.
+
+    Returns:
+        NumPy array (P + T', D), of the table's dtype.
+
+    Reference:
+        Dosovitskiy et al. 2021, section 3.2 (arXiv:2010.11929). The kernel is Keys'
+        with a = -0.75, which PyTorch has, between the centres of patches.
+    """
+    prefix, grid = table[:num_prefix_tokens], table[num_prefix_tokens:]
+    if len(grid) != old_grid[0] * old_grid[1]:
+        raise ValueError(
+            "`table` must have a row for each place of `old_grid`. Received: "
+            f"{len(grid)} places, old_grid={tuple(old_grid)}"
+        )
+    resized = grid.reshape(*old_grid, -1).astype("float64")
+    for axis, (old, new) in enumerate(zip(old_grid, new_grid, strict=True)):
+        resized = np.moveaxis(
+            np.tensordot(_cubic(old, new), resized, axes=(1, axis)), 0, axis
+        )
+    resized = resized.reshape(new_grid[0] * new_grid[1], -1).astype(table.dtype)
+    return np.concatenate([prefix, resized])
+
+
+def _cubic(old, new, a=-0.75):
+    """The weights of `old` places in each of `new`, (new, old)."""
+    centres = (np.arange(new) + 0.5) * old / new - 0.5
+    weights = np.zeros((new, old))
+    for step in range(-1, 3):
+        place = np.floor(centres).astype(int) + step
+        distance = np.abs(centres - place)
+        near = (a + 2) * distance**3 - (a + 3) * distance**2 + 1
+        far = a * (distance**3 - 5 * distance**2 + 8 * distance - 4)
+        weight = np.where(distance <= 1, near, far)
+        np.add.at(weights, (np.arange(new), np.clip(place, 0, old - 1)), weight)
+    return weights

@@ -1,0 +1,86 @@
+"""The loss of a masked autoencoder: the pixels of what it did not see.
+
+Legend: B batch, H and W pixels, T patches, P = pixels of a patch times channels.
+"""
+
+import keras
+from keras import ops
+
+from keras_attn.checks import check_pair
+from keras_attn.patches import image_to_patches
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class MaskedPatchLoss(keras.losses.Loss):
+    """The mean squared error of the pixels of hidden patches, over hidden patches.
+
+    Which are hidden the model says itself: the Keras mask of `reconstruction`, which
+    `build_mae` sets, and without which all patches count. The targets are the images.
+
+    Args:
+        patch_size: Pixels of a patch, one number or two.
+        normalize: Whether pixels are measured from the mean of their patch, in its
+            standard deviations.
+        epsilon: Added to the variance.
+        **kwargs: As for `keras.losses.Loss`.
+
+    Call arguments:
+        y_true: Images, (B, H, W, C).
+        y_pred: (B, T, P).
+
+    Example:
+        ```python
+        mae = build_mae("base")
+        mae.compile("adamw", loss={"reconstruction": MaskedPatchLoss(16)})
+        mae.fit(images, {"reconstruction": images})
+        ```
+
+    Reference:
+        He et al. 2022, section 3 (arXiv:2111.06377).
+    """
+
+    def __init__(
+        self,
+        patch_size,
+        *,
+        normalize=True,
+        epsilon=1e-6,
+        name="masked_patch_loss",
+        **kwargs,
+    ):
+        super().__init__(name=name, **kwargs)
+        self.patch_size = check_pair("patch_size", patch_size)
+        self.normalize = normalize
+        self.epsilon = epsilon
+
+    def call(self, y_true, y_pred):
+        """The error of each patch, (B, T)."""
+        pixels = self.targets(y_true)
+        if pixels.shape[1:] != y_pred.shape[1:]:
+            raise ValueError(
+                "The images must have the patches that are predicted. Received: "
+                f"y_true.shape={tuple(y_true.shape)}, y_pred.shape="
+                f"{tuple(y_pred.shape)}, patch_size={self.patch_size}"
+            )
+        error = ops.subtract(ops.cast(y_pred, pixels.dtype), pixels)
+        return ops.mean(ops.square(error), axis=-1)
+
+    def targets(self, images):
+        """The pixels that `reconstruction` is to be, (B, T, P)."""
+        pixels = image_to_patches(images, self.patch_size)
+        if not self.normalize:
+            return pixels
+        count = pixels.shape[-1]
+        centred = ops.subtract(pixels, ops.mean(pixels, axis=-1, keepdims=True))
+        # As published: the variance is that of a sample.
+        variance = ops.sum(ops.square(centred), axis=-1, keepdims=True) / (count - 1)
+        return ops.divide(centred, ops.sqrt(ops.add(variance, self.epsilon)))
+
+    def get_config(self):
+        """The arguments of the constructor."""
+        return {
+            **super().get_config(),
+            "patch_size": self.patch_size,
+            "normalize": self.normalize,
+            "epsilon": self.epsilon,
+        }

@@ -1,0 +1,75 @@
+"""What all models of images share: their input, and the head over their features.
+
+Legend: B batch, H and W pixels, D width, C classes.
+"""
+
+import keras
+from keras.layers import Dense
+
+from keras_attn.checks import check_pair, check_positive
+from keras_attn.models.heads import INITIALIZER
+from keras_attn.models.registry import ModelCard
+
+# What images are scaled by before a model of a public checkpoint sees them: in [0, 1],
+# minus a mean, by a deviation, for red, green and blue.
+HALF = "[-1, 1]: in [0, 1], mean and deviation 0.5"
+IMAGENET = (
+    "in [0, 1], minus the mean (0.485, 0.456, 0.406), by the deviation "
+    "(0.229, 0.224, 0.225)"
+)
+
+
+def image_input(image_size, num_channels=3):
+    """The input `images`, (B, H, W, channels).
+
+    Args:
+        image_size: Pixels, one number or two, rows first.
+        num_channels: Of the images.
+    """
+    height, width = check_pair("image_size", image_size)
+    check_positive("num_channels", num_channels)
+    return keras.Input((height, width, num_channels), name="images")
+
+
+def classify(features, num_classes, name="classifier"):
+    """Logits (B, C) in float32 from features (B, D).
+
+    Args:
+        features: A tensor of the model's graph.
+        num_classes: C.
+        name: Of the layer.
+    """
+    return Dense(
+        check_positive("num_classes", num_classes),
+        kernel_initializer=INITIALIZER,
+        # In float32 whatever the policy: a softmax follows.
+        dtype="float32",
+        name=name,
+    )(features)
+
+
+def image_card(name, family, title, paper, year, parameters, pixels, notes=""):
+    """The card of a classifier of 1,000 classes.
+
+    Args:
+        name: Of the registry.
+        family: File of `models/`.
+        title: One line.
+        paper: Authors, year, arXiv id.
+        year: Of publication.
+        parameters: Published count.
+        pixels: What values images have.
+        notes: What else the paper reports.
+    """
+    return ModelCard(
+        name=name,
+        family=family,
+        title=title,
+        paper=paper,
+        year=year,
+        task="image classification",
+        parameters=parameters,
+        inputs={"images": f"(B, H, W, 3) float, red, green, blue; {pixels}"},
+        outputs={"logits": "(B, C) float32, a score a class"},
+        notes=notes,
+    )

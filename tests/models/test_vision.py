@@ -1,0 +1,170 @@
+"""The image models beyond the contract: sizes of images, features, what is refused."""
+
+import keras
+import numpy as np
+import pytest
+from model_cases import TINY, C, numpy, tiny
+
+from keras_attn import models
+
+RNG = np.random.default_rng(0)
+
+
+def draw(*shape):
+    return RNG.normal(size=shape).astype("float32")
+
+
+def create(name, **options):
+    return models.create(name, **{**TINY[name], **options})
+
+
+@pytest.mark.parametrize(
+    "name, options, message",
+    [
+        ("vit_base_patch16", {"image_size": 5}, "filled by patches .*5, 5, 3"),
+        ("vit_base_patch16", {"image_size": (14, 20)}, "filled by patches .*14, 20"),
+        ("vit_base_patch16", {"image_size": "14"}, "`image_size` must be a whole"),
+        ("vit_base_patch16", {"class_token": False}, "pooling='mean'.*class_token=F"),
+        ("vit_base_patch16", {"pooling": "max"}, "`pooling` must be one of 'token'"),
+        ("vit_base_patch16", {"distillation": "soft"}, "`distillation` must be one"),
+        (
+            "vit_base_patch16",
+            {"distillation": "head", "class_token": False, "pooling": "mean"},
+            "`distillation` has a token beside the class token",
+        ),
+        ("vit_base_patch16", {"num_classes": 0}, "`num_classes` must be a whole"),
+        ("vit_base_patch16", {"stochastic_depth": 1.0}, "`stochastic_depth` is a p"),
+        ("mae_vit_base", {"mask_ratio": 1.5}, "`mask_ratio` .*mask_ratio=1.5"),
+        ("mae_vit_base", {"hidden_dim": 6, "num_heads": 2}, "multiple of 4.*dim=6"),
+        ("swin_tiny", {"num_blocks": (2,)}, r"each stage.*num_blocks=\(2,\)"),
+        ("swin_tiny", {"num_blocks": (2, 0)}, "`num_blocks` must be a whole"),
+        ("swin_tiny", {"window_size": 0}, "`window_size` must be a whole"),
+        ("convnext_tiny", {"hidden_dims": (5,)}, r"each stage.*hidden_dims=\(5,\)"),
+        ("convnext_tiny", {"image_size": (1, 8)}, "filled by patches.*same"),
+        ("sagan_generator_128", {"image_size": 24}, "4 doubled.*image_size=24"),
+        ("sagan_discriminator_128", {"image_size": 4}, "4 doubled.*image_size=4"),
+        ("sagan_generator_128", {"attention_size": 16}, r"of \[8\].*size=16"),
+        ("cnn_self_attention", {"attention_stage": 2}, "`attention_stage` .*stage=2"),
+        ("cnn_self_attention", {"num_channels": 0}, "`num_channels` must be a whole"),
+    ],
+)
+def test_what_can_not_be_built(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        create(name, **options)
+
+
+@pytest.mark.parametrize("name", ["vit_base_patch16", "swin_tiny", "convnext_tiny"])
+def test_images_of_other_channels_are_refused(name):
+    model = tiny(name)
+    _, height, width, _ = model.input.shape
+    with pytest.raises(ValueError, match=rf"value 3.*\(2, {height}, {width}, 1\)"):
+        model.predict(draw(2, height, width, 1), verbose=0)
+
+
+@pytest.mark.parametrize("name", ["vit_base_patch16", "swin_tiny", "convnext_tiny"])
+def test_images_of_another_size_are_refused(name):
+    model = tiny(name)
+    _, height, width, _ = model.input.shape
+    message = rf"expected shape=\(None, {height}, {width}, 3\), found shape=\(2, 28, "
+    with pytest.raises(ValueError, match=message):
+        model.predict(draw(2, 28, width, 3), verbose=0)
+
+
+@pytest.mark.parametrize("name", ["swin_tiny", "convnext_tiny"])
+def test_maps_of_each_stage(name):
+    """Swin pads what is odd, ConvNeXt leaves it out."""
+    model = create(name, image_size=(19, 26), include_top=False)
+    maps = numpy(model(draw(2, 19, 26, 3)))
+    first, second = ((10, 13), (5, 7)) if name == "swin_tiny" else ((9, 13), (4, 6))
+    assert maps["stage_0"].shape[:3] == (2, *first)
+    assert maps["stage_1"].shape[:3] == (2, *second)
+    widths = [maps[f"stage_{stage}"].shape[3] for stage in (0, 1)]
+    assert maps["pooled_output"].shape == (2, widths[1])
+    if name == "swin_tiny":
+        assert widths[1] == 2 * widths[0]
+        assert maps["sequence_output"].shape == (2, 35, widths[1])
+
+
+def test_features_are_what_the_logits_are_read_from():
+    for name in ("vit_base_patch16", "swin_tiny", "convnext_tiny", "deit3_base"):
+        model = tiny(name)
+        features = keras.Model(model.input, model.get_layer("classifier").input)
+        images = draw(2, *model.input.shape[1:])
+        bare = create(name, include_top=False)
+        bare.set_weights(model.get_weights()[: len(bare.weights)])
+        np.testing.assert_allclose(
+            numpy(bare(images))["pooled_output"], numpy(features(images)), atol=1e-5
+        )
+
+
+def test_a_vit_reads_its_class_token_or_the_mean():
+    images = draw(2, 14, 21, 3)
+    for options, tokens in (
+        ({}, 1),
+        ({"pooling": "mean"}, 1),
+        ({"pooling": "mean", "class_token": False}, 0),
+        ({"distillation": "token"}, 2),
+    ):
+        model = create("vit_base_patch16", include_top=False, **options)
+        outputs = numpy(model(images))
+        sequence, pooled = outputs["sequence_output"], outputs["pooled_output"]
+        assert sequence.shape[1] == tokens + 6
+        if "pooling" in options:
+            mean = sequence[:, tokens:].mean(1)
+            # Behind the mean comes the norm, of which scale and shift are 1 and 0.
+            mean -= mean.mean(-1, keepdims=True)
+            mean /= mean.std(-1, keepdims=True)
+            np.testing.assert_allclose(pooled, mean, rtol=0, atol=1e-2)
+        else:
+            np.testing.assert_array_equal(pooled, sequence[:, 0])
+
+
+def test_two_heads_are_averaged():
+    model = create("vit_base_patch16", distillation="head")
+    images = draw(2, 14, 21, 3)
+    heads = [model.get_layer(f"{kind}classifier") for kind in ("", "distillation_")]
+    both = keras.Model(model.input, [head.output for head in heads])
+    first, second = map(numpy, both(images))
+    assert np.abs(first - second).max() > 1e-3
+    np.testing.assert_allclose(model(images), (first + second) / 2, atol=1e-6)
+
+
+def test_blocks_are_left_out_more_the_deeper_they_are():
+    model = create("vit_base_patch16", num_layers=3, stochastic_depth=0.4)
+    rates = [model.get_layer(f"block_{i}").stochastic_depth for i in range(3)]
+    assert rates == pytest.approx([0, 0.2, 0.4])
+    model = create("deit3_base", stochastic_depth=0.4)
+    assert {model.get_layer(f"block_{i}").stochastic_depth for i in (0, 1)} == {0.4}
+
+
+def test_an_autoencoder_sees_the_visible_patches_alone():
+    model = tiny("mae_vit_base")
+    images = draw(1, 14, 21, 3)
+    noise = np.array([[0.9, 0.1, 0.8, 0.7, 0.6, 0.5]], "float32")  # Sees the second.
+    before = numpy(model({"images": images, "noise": noise}))
+    np.testing.assert_array_equal(before["hidden"], noise > 0.2)
+    other = images.copy()
+    other[:, :7, :7] += 1  # The first.
+    after = numpy(model({"images": other, "noise": noise}))
+    np.testing.assert_array_equal(after["reconstruction"], before["reconstruction"])
+    other[:, :7, 7:14] += 1  # The second.
+    after = numpy(model({"images": other, "noise": noise}))
+    assert np.abs(after["reconstruction"] - before["reconstruction"]).max() > 1e-3
+
+
+def test_positions_of_an_autoencoder_are_not_trained():
+    model = tiny("mae_vit_base")
+    frozen = {weight.path.split("/")[0] for weight in model.non_trainable_weights}
+    assert frozen == {"position_embedding", "decoder_position_embedding"}
+
+
+def test_a_generator_draws_of_its_class_in_range():
+    model = tiny("sagan_generator_128")
+    noise = draw(1, 13)
+    drawn = [
+        numpy(model({"noise": noise, "labels": np.array([label])}))
+        for label in (0, C - 1)
+    ]
+    assert drawn[0].shape == (1, 16, 16, 3)
+    assert np.abs(drawn).max() <= 1
+    assert np.abs(drawn[0] - drawn[1]).max() > 1e-3

@@ -1,0 +1,160 @@
+"""The image models against transformers, from tiny checkpoints: read, run and written.
+
+The folders are written by `vision_references.py`.
+"""
+
+import keras
+import numpy as np
+import pytest
+from parity.folders import (
+    CHECKPOINTS,
+    TOLERANCE,
+    altered,
+    arrays_of,
+    config_of,
+    same_weights,
+    tensors_of,
+)
+
+from keras_attn.models import load_checkpoint, save_checkpoint
+from keras_attn.training import MaskedPatchLoss
+
+FAMILIES = ("vit", "deit", "mae", "swin", "convnext")
+CASES = sorted(
+    folder.name
+    for folder in CHECKPOINTS.iterdir()
+    if folder.name.split("_")[0] in FAMILIES
+)
+
+
+def read(case, **options):
+    """A model of ours for the size of its images, and the arrays of the case."""
+    inputs, expected = arrays_of(CHECKPOINTS / case)
+    options["image_size"] = inputs["images"].shape[1:3]
+    if "noise" in inputs:
+        options["noise"] = True
+    return load_checkpoint(CHECKPOINTS / case, **options), inputs, expected
+
+
+def outputs_of(model, inputs):
+    """Outputs by name, as NumPy arrays; a single one is `logits`."""
+    found = model(inputs if isinstance(model.input, dict) else inputs["images"])
+    if not isinstance(found, dict):
+        found = {"logits": found}
+    return {name: keras.ops.convert_to_numpy(x) for name, x in found.items()}
+
+
+def test_every_case_is_here():
+    assert len(CASES) == 16
+    files = [file for case in CASES for file in (CHECKPOINTS / case).iterdir()]
+    assert sum(file.stat().st_size for file in files) < 600_000
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_agrees_with_transformers(case):
+    model, inputs, expected = read(case)
+    found = outputs_of(model, inputs)
+    loss = expected.pop("loss", None)
+    # Theirs gives less than ours of a body: no map of each stage.
+    assert set(expected) <= set(found)
+    for name, array in expected.items():
+        assert np.std(array) > 0.05
+        np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=TOLERANCE)
+    if loss is not None:
+        normed = config_of(CHECKPOINTS / case)["norm_pix_loss"]
+        objective = MaskedPatchLoss(4, normalize=normed)
+        model.compile(loss={"reconstruction": objective})
+        images = {"reconstruction": inputs["images"]}
+        got = model.evaluate(inputs, images, verbose=0)
+        np.testing.assert_allclose(got, loss, rtol=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_is_written_as_transformers_does(case, tmp_path):
+    model = load_checkpoint(CHECKPOINTS / case)
+    save_checkpoint(model, tmp_path)
+    theirs, ours = tensors_of(CHECKPOINTS / case), tensors_of(tmp_path)
+    # Ours has no pooling layer.
+    assert {key for key in theirs if "pooler" not in key} == set(ours)
+    for key, array in ours.items():
+        np.testing.assert_array_equal(theirs[key], array, err_msg=key)
+    config = config_of(CHECKPOINTS / case)
+    for key, value in config_of(tmp_path).items():
+        if key == "norm_pix_loss":
+            continue  # A choice of the loss, which is no part of our model.
+        assert value == config[key], key
+    same_weights(load_checkpoint(tmp_path), model)
+
+
+def test_what_an_autoencoder_learned_is_a_vit():
+    inputs, _ = arrays_of(CHECKPOINTS / "mae_pretrainer")
+    with pytest.warns(UserWarning, match="no weights for classifier"):
+        model = load_checkpoint(
+            CHECKPOINTS / "mae_pretrainer", "classifier", num_classes=7
+        )
+    assert outputs_of(model, inputs)["logits"].shape == (2, 7)
+    pretrainer = load_checkpoint(CHECKPOINTS / "mae_pretrainer")
+    for name in ("patch_embedding", "class_token", "position_embedding", "block_1"):
+        for ours, theirs in zip(
+            model.get_layer(name).weights,
+            pretrainer.get_layer(name).weights,
+            strict=True,
+        ):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("case", ["vit_classifier", "swin_classifier"])
+def test_a_head_for_other_classes_is_fresh(case):
+    with pytest.warns(UserWarning, match="no weights for classifier"):
+        model = load_checkpoint(CHECKPOINTS / case, num_classes=3)
+    assert model.output.shape == (None, 3)
+    same = load_checkpoint(CHECKPOINTS / case, num_classes=5)
+    assert same.output.shape == (None, 5)
+
+
+def test_positions_of_an_oblong_grid_are_not_resized():
+    with pytest.raises(ValueError, match=r"position_embeddings is \(1, 7, 12\)"):
+        load_checkpoint(CHECKPOINTS / "vit_classifier", image_size=21)
+
+
+@pytest.mark.parametrize(
+    "case, fields, message",
+    [
+        ("vit_classifier", {"qkv_bias": False}, "`qkv_bias` in config.json .*False"),
+        ("vit_classifier", {"image_size": [7, 7, 7]}, "`image_size` in config.json"),
+        ("vit_classifier", {"patch_size": 6}, "filled by patches"),
+        ("swin_classifier", {"patch_size": 3}, r"weight is \(6, 3, 2, 2\), expected"),
+        ("vit_classifier", {"image_size": [14, 20]}, "filled by patches"),
+        ("vit_classifier", {"num_channels": 4}, "contradict config.json"),
+        ("mae_half", {"mask_ratio": 1.0}, "`mask_ratio` .*1.0"),
+        ("swin_classifier", {"depths": 2}, "`depths` in config.json must be a list"),
+        ("swin_classifier", {"depths": [2]}, "a number for each stage"),
+        ("swin_classifier", {"use_absolute_embeddings": True}, "absolute_embeddings"),
+        ("swin_classifier", {"window_size": 4}, "relative_position_bias_table is"),
+        ("convnext_classifier", {"hidden_sizes": [5, 8]}, "contradict config.json"),
+    ],
+)
+def test_a_config_that_is_not_ours_is_refused(case, fields, message, tmp_path):
+    folder = altered(tmp_path, case, fields)
+    with pytest.raises(ValueError, match=message):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parity
+@pytest.mark.filterwarnings("ignore")
+def test_live(monkeypatch):
+    """Made again today: as committed."""
+    pytest.importorskip("transformers")
+    # The scripts import each other by their bare names.
+    monkeypatch.syspath_prepend(str(CHECKPOINTS.parent))
+    from parity.vision_references import make_cases
+
+    cases = make_cases()
+    assert sorted(cases) == CASES
+    for case, (_, arrays, _) in cases.items():
+        inputs, expected = arrays_of(CHECKPOINTS / case)
+        for name, array in {**inputs, **expected}.items():
+            start = "input" if name in inputs else "output"
+            np.testing.assert_allclose(
+                array, arrays[f"{start}_{name}"], rtol=1e-5, atol=1e-5
+            )

@@ -1,0 +1,170 @@
+"""What an image model looks at: maps, the rollout, and pictures of both."""
+
+import keras
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from model_cases import tiny
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from keras_attn import layers
+from keras_attn.viz import (
+    attention_rollout,
+    capture_attention,
+    image_attention,
+    plot_image_attention,
+    plot_position_similarity,
+    save_figure,
+)
+from keras_attn.viz.callbacks import ImageAttentionMaps
+
+RNG = np.random.default_rng(0)
+
+
+def draw(model, batch=2):
+    return RNG.normal(size=(batch, *model.input.shape[1:])).astype("float32")
+
+
+def test_a_vit_is_seen_by_its_class_token():
+    model = tiny("vit_base_patch16")
+    images = draw(model)
+    scores, maps = capture_attention(model, images), image_attention(model, images)
+    assert set(maps) == set(scores) and len(maps) == 2
+    for path, seen in maps.items():
+        assert seen.shape == (2, 3, 2, 3)
+        np.testing.assert_array_equal(seen.reshape(2, 3, 6), scores[path][:, :, 0, 1:])
+    one = image_attention(model, images, query=(1, 2))
+    path = next(iter(one))
+    np.testing.assert_array_equal(one[path].reshape(2, 3, 6), scores[path][:, :, 6, 1:])
+
+
+def test_without_a_class_token_it_is_the_mean():
+    model = tiny("vit_base_patch16-mean")
+    images = draw(model)
+    for path, seen in image_attention(model, images).items():
+        mean = capture_attention(model, images)[path].mean(2)
+        np.testing.assert_allclose(seen.reshape(2, 3, 6), mean, atol=1e-6)
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+def test_windows_are_put_back_where_they_were(shifted):
+    inputs = keras.Input((8, 12, 6))
+    model = keras.Model(
+        inputs, layers.WindowAttention(2, 4, shifted=shifted, name="windows")(inputs)
+    )
+    image = draw(model, 1)
+    (whole,) = image_attention(model, image).values()
+    assert whole.shape == (1, 2, 8, 12)
+    # Each window's places share out one whole of attention.
+    windows = 2 * 3
+    np.testing.assert_allclose(whole.sum((2, 3)), windows, rtol=1e-5)
+    (one,) = image_attention(model, image, query=(1, 5)).values()
+    np.testing.assert_allclose(one.sum((2, 3)), 1, rtol=1e-5)
+    rows, columns = np.nonzero(one[0, 0])
+    start = (0, 2) if shifted else (0, 4)
+    assert (rows.min(), columns.min()) == start
+    assert (rows.max(), columns.max()) == ((1, 5) if shifted else (3, 7))
+
+
+def test_a_map_in_a_convolutional_network():
+    model = tiny("cnn_self_attention")
+    (seen,) = image_attention(model, draw(model)).values()
+    assert seen.shape == (2, 1, 7, 9)
+    np.testing.assert_allclose(seen.sum((2, 3)), 1, rtol=1e-5)
+
+
+def test_what_sees_no_whole_image_is_left_out():
+    model = tiny("mae_vit_base")
+    inputs = {
+        "images": RNG.normal(size=(2, 14, 21, 3)).astype("float32"),
+        "noise": RNG.uniform(size=(2, 6)).astype("float32"),
+    }
+    assert list(image_attention(model, inputs)) == ["decoder_block_0/attention"]
+    words = tiny("bert_base")
+    tokens = np.ones((1, 5), "int32")
+    inputs = dict.fromkeys(("token_ids", "padding_mask", "segment_ids"), tokens)
+    with pytest.raises(ValueError, match="sees a whole image.*model='bert'"):
+        image_attention(words, inputs)
+    vit = tiny("vit_base_patch16")
+    with pytest.raises(ValueError, match=r"`query` .*\(2, 3\).*query=\(2, 0\)"):
+        image_attention(vit, draw(vit), query=(2, 0))
+
+
+def test_the_rollout_follows_residuals():
+    first, second = (RNG.dirichlet(np.ones(4), (2, 3, 4)) for _ in range(2))
+    rolled = attention_rollout({"a": first, "b": second})
+    half = [0.5 * (scores.mean(1) + np.eye(4)) for scores in (first, second)]
+    np.testing.assert_allclose(rolled, half[1] @ half[0], rtol=1e-5)
+    np.testing.assert_allclose(rolled.sum(-1), 1, rtol=1e-5)
+    assert rolled.shape == (2, 4, 4)
+
+
+@pytest.mark.parametrize(
+    "shapes", [[], [(2, 3, 4)], [(2, 3, 4, 5)], [(2, 3, 4, 4), (2, 3, 5, 5)]]
+)
+def test_a_rollout_needs_the_same_tokens(shapes):
+    with pytest.raises(ValueError, match="over the same tokens.*Received: shapes"):
+        attention_rollout([np.zeros(shape) for shape in shapes])
+
+
+def test_pictures(tmp_path):
+    image = RNG.uniform(size=(14, 21, 3))
+    figure = plot_image_attention(image, RNG.uniform(size=(3, 2, 3)), title="block $0$")
+    assert [ax.get_title() for ax in figure.axes] == [
+        "image",
+        "head 0",
+        "head 1",
+        "head 2",
+    ]
+    # A panel has the whole image behind the map, which is stretched over it.
+    behind, heat = figure.axes[1].images
+    assert tuple(behind.get_extent()) == tuple(heat.get_extent())
+    assert tuple(heat.get_extent()) == (-0.5, 20.5, 13.5, -0.5)
+    save_figure(figure, tmp_path / "heads.png")
+    gray = plot_image_attention(image[:, :, :1], RNG.uniform(size=(2, 3)))
+    assert len(gray.axes) == 2
+    alone = plot_image_attention(image, RNG.uniform(size=(2, 3)), ax=figure.axes[0])
+    assert alone is figure
+    table = np.concatenate([[[9.0, 9.0]], np.eye(2)[[0, 1, 0, 1, 1, 0]]])
+    figure = plot_position_similarity(table, (2, 3), title="positions")
+    panels = [ax.images[0].get_array() for ax in figure.axes[:6]]
+    np.testing.assert_array_equal(panels[1], [[0, 1, 0], [1, 1, 0]])
+    save_figure(figure, tmp_path / "positions.png")
+
+
+@pytest.mark.parametrize(
+    "image, maps, message",
+    [
+        ((4, 4, 2), (2, 2), r"`image` must have .*\(4, 4, 2\)"),
+        ((1, 4, 4, 3), (2, 2), r"`image` must have .*\(1, 4, 4, 3\)"),
+        ((4, 4, 3), (2,), r"`maps` must be .*\(2,\)"),
+        ((4, 4, 3), (2, 0), r"`maps` must be .*\(2, 0\)"),
+    ],
+)
+def test_what_can_not_be_drawn(image, maps, message):
+    with pytest.raises(ValueError, match=message):
+        plot_image_attention(np.ones(image), np.ones(maps))
+    with pytest.raises(ValueError, match="`image` must be finite"):
+        plot_image_attention(np.full((2, 2, 3), np.nan), np.ones((2, 2)))
+    with pytest.raises(ValueError, match="must be one where `ax` is given"):
+        plot_image_attention(
+            np.ones((2, 2, 3)), np.ones((2, 2, 2)), ax=Figure().subplots()
+        )
+    with pytest.raises(ValueError, match=r"`table` .*grid=\(2, 3\)"):
+        plot_position_similarity(np.ones((5, 2)), (2, 3))
+
+
+def test_tensorboard_shows_them_while_fitting(tmp_path):
+    model = keras.models.clone_model(tiny("vit_base_patch16"))
+    images, labels = draw(model, 4), np.arange(4)
+    maps = ImageAttentionMaps(tmp_path, images, layer="block_1", max_examples=2)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss)
+    model.fit(images, labels, epochs=2, verbose=0, callbacks=[maps])
+    found = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0}).Reload()
+    tags = [tag for tag in found.Tags()["tensors"] if tag.startswith("attention/")]
+    assert tags == [f"attention/block_1/attention/{index}" for index in (0, 1)]
+    assert [event.step for event in found.Tensors(tags[0])] == [0, 1]
+    wrong = ImageAttentionMaps(tmp_path, images, layer="block_7")
+    with pytest.raises(ValueError, match="`layer` must be found .*layer='block_7'"):
+        model.fit(images, labels, verbose=0, callbacks=[wrong])
