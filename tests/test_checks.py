@@ -7,6 +7,7 @@ from keras_attn.checks import (
     check_choice,
     check_fraction,
     check_matches,
+    check_pair,
     check_positive,
     check_rank,
 )
@@ -64,3 +65,19 @@ def test_check_choice():
     message = "`merge` must be one of 'add', 'concatenate'. Received: merge='sum'"
     with pytest.raises(ValueError, match=exactly(message)):
         check_choice("merge", "sum", ("add", "concatenate"))
+
+
+def test_check_pair():
+    assert check_pair("size", 3) == (3, 3)
+    assert check_pair("size", [3, 5]) == (3, 5)
+    for wrong in ((3,), (3, 5, 7), "35", 3.0):
+        with pytest.raises(
+            ValueError,
+            match=exactly(
+                "`size` must be a whole number, or one for the rows and one for the "
+                f"columns. Received: size={wrong!r}"
+            ),
+        ):
+            check_pair("size", wrong)
+    with pytest.raises(ValueError, match="`size` must be a whole number above zero"):
+        check_pair("size", (3, 0))

@@ -63,7 +63,8 @@ class SpectralNormalization(keras.layers.Layer):
         self.direction = self.add_weight(
             name="direction",
             shape=(width, 1),
-            initializer="random_normal",
+            # Any start will do; of the same one a layer gives the same each time.
+            initializer=keras.initializers.RandomNormal(stddev=1.0, seed=0),
             trainable=False,
         )
         self.bias = None
