@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -12,7 +13,12 @@ import tensorflow as tf
 
 from keras_attn.decoding.halves import MASKS
 from keras_attn.export import ladder, litert, onnx, samples, saved_model
-from keras_attn.export.comparison import TOLERANCES, Measured, compare
+from keras_attn.export.comparison import (
+    TOLERANCES,
+    Measured,
+    compare,
+    top1_agreement,
+)
 from keras_attn.export.errors import ExportError, RefusedError
 from keras_attn.export.files import check_target, format_for, replacing, size_of
 from keras_attn.export.inference import (
@@ -134,7 +140,8 @@ def export(
             return None
         cases = samples.cases(signatures, specs, sample)
         runner = load_runner(place)
-        return compare(runner, signatures, cases, tolerance, quantization)
+        measured = compare(runner, signatures, cases, tolerance, quantization)
+        return _with_agreement(measured, runner, signatures, specs, sample)
 
     with inference_mode(models), replacing(path) as place:
         try:
@@ -164,6 +171,7 @@ def export(
         },
         max_abs_diff=measured.max_abs_diff if measured else None,
         tolerance=tolerance if measured else None,
+        top1_agreement=measured.top1_agreement if measured else {},
         latency_ms=measured.latency_ms if measured else {},
         notes=(*notes, *climbed.notes),
     )
@@ -216,6 +224,7 @@ def verify(
     with inference_mode(models):
         cases = samples.cases(signatures, specs, sample)
         measured = compare(runner, signatures, cases, tolerance, quantization)
+        measured = _with_agreement(measured, runner, signatures, specs, sample)
     return ExportReport(
         path=str(path),
         format=runner.format,
@@ -228,8 +237,19 @@ def verify(
         },
         max_abs_diff=measured.max_abs_diff,
         tolerance=tolerance,
+        top1_agreement=measured.top1_agreement,
         latency_ms=measured.latency_ms,
     )
+
+
+def _with_agreement(measured, runner, signatures, specs, sample) -> Measured:
+    """Adds on how many of the caller's samples artefact and Keras choose the same."""
+    if sample is None or len(signatures) > 1:
+        return measured
+    batches = samples.calibration(signatures, specs, sample)
+    count = max(len(value) for value in sample.values())
+    shares = top1_agreement(runner, signatures[0], batches, count)
+    return replace(measured, top1_agreement=shares)
 
 
 def _require_tensorflow() -> None:

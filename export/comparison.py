@@ -2,7 +2,8 @@
 
 import statistics
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,6 +26,7 @@ class Measured:
 
     max_abs_diff: float
     latency_ms: dict[str, float]
+    top1_agreement: dict[str, float] = field(default_factory=dict)
 
 
 def compare(
@@ -64,6 +66,44 @@ def compare(
             worst = _compare_output(where, found[output], want, tolerance, quantization)
             largest = max(largest, worst)
     return Measured(largest, _latencies(runner, cases))
+
+
+def top1_agreement(
+    runner: Runner, signature: Signature, batches: Iterable[Case], count: int
+) -> dict[str, float]:
+    """In how many samples the largest number is where Keras has it.
+
+    Args:
+        runner: The artefact in its stock runtime.
+        signature: The Keras side.
+        batches: The samples, the last of them perhaps filled up.
+        count: How many there are.
+
+    Returns:
+        Of each output (B, C) that may be the scores of classes, the share of samples
+        for which artefact and Keras choose the same.
+    """
+    agreed: dict[str, list[np.ndarray]] = {}
+    for name, inputs in batches:
+        expected = reference(signature, inputs)
+        choices = {key: want for key, want in expected.items() if _is_choice(want)}
+        if not choices:
+            return {}
+        found = runner(inputs, name)
+        for key, want in choices.items():
+            same = found[key].argmax(-1) == want.argmax(-1)
+            agreed.setdefault(key, []).append(same)
+    return {
+        key: float(np.mean(np.concatenate(same)[:count]))
+        for key, same in agreed.items()
+    }
+
+
+def _is_choice(want: np.ndarray) -> bool:
+    """Whether an output may be the scores of classes, a row an example."""
+    return (
+        want.ndim == 2 and want.shape[1] > 1 and np.issubdtype(want.dtype, np.floating)
+    )
 
 
 def _compare_output(

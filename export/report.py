@@ -28,6 +28,9 @@ class ExportReport:
         max_abs_diff: The largest difference from Keras over all outputs and samples;
             None if it was not verified.
         tolerance: What was allowed (see `export`); None if it was not verified.
+        top1_agreement: By output (B, C), the share of the given samples in which the
+            largest of C is where Keras has it: of a classifier, the same class. Empty
+            without `sample_inputs`, because made-up ones say nothing of it.
         latency_ms: Median time of one call on the first sample, by signature, in
             milliseconds on this machine; empty if it was not verified.
         notes: What the exporter decided or changed.
@@ -42,6 +45,7 @@ class ExportReport:
     outputs: dict[str, dict[str, str]]
     max_abs_diff: float | None = None
     tolerance: float | None = None
+    top1_agreement: dict[str, float] = field(default_factory=dict)
     latency_ms: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -78,6 +82,9 @@ class ExportReport:
         else:
             rows.append(("max abs diff", f"{self.max_abs_diff:.3g}"))
             rows.append(("tolerance", f"{self.tolerance:.3g}"))
+        if self.top1_agreement:
+            shares = [f"{k} {share:.1%}" for k, share in self.top1_agreement.items()]
+            rows.append(("top-1 agreement", ", ".join(shares)))
         if self.latency_ms:
             times = [f"{name} {time:.3g} ms" for name, time in self.latency_ms.items()]
             rows.append(("latency", ", ".join(times)))

@@ -56,7 +56,11 @@ from keras_attn.models.seq2seq import (  # noqa: E402
 )
 from keras_attn.models.swin import build_swin  # noqa: E402
 from keras_attn.models.transformer import build_transformer  # noqa: E402
-from keras_attn.models.vit import build_deit3, build_vit  # noqa: E402
+from keras_attn.models.vit import (  # noqa: E402
+    build_deit3,
+    build_vit,
+    build_vit_hybrid,
+)
 from keras_attn.models.xlm import (  # noqa: E402
     build_xlm,
     build_xlm_classifier,
@@ -110,6 +114,7 @@ __all__ = [
     "build_swin",
     "build_transformer",
     "build_vit",
+    "build_vit_hybrid",
     "build_xlm",
     "build_xlm_classifier",
     "build_xlm_masked_lm",

@@ -1,11 +1,13 @@
-"""ViT and DeiT III: an image is a sequence of patches.
+"""ViT, its hybrid and DeiT III: an image is a sequence of patches.
 
-    build_vit       images -> logits, or the features behind them
-    build_deit3     the same with LayerScale, trained by another recipe
+    build_vit           images -> logits, or the features behind them
+    build_vit_hybrid    the same on the feature map of a ResNet
+    build_deit3         ViT with LayerScale, trained by another recipe
 
 Legend: B batch, H and W pixels, T patches, D width, C classes.
 Layers: `patch_embedding`, `class_token`, `position_embedding`, `embeddings_dropout`,
-`block_0`, …, `final_norm`, `classifier`.
+`block_0`, …, `final_norm`, `classifier`; of a hybrid's ResNet `stem_conv`, `stem_norm`,
+`stage_0_block_0_conv_0`, `…_norm_0`, …, `…_shortcut`, `…_shortcut_norm`.
 """
 
 import keras
@@ -24,6 +26,7 @@ from keras_attn.layers.stochastic_depth import rising_rates
 from keras_attn.models.heads import INITIALIZER
 from keras_attn.models.images import HALF, IMAGENET, classify, image_card, image_input
 from keras_attn.models.registry import register
+from keras_attn.models.resnet import standardized_resnet
 from keras_attn.models.variants import resolve
 
 POOLINGS = ("token", "mean")
@@ -52,6 +55,15 @@ VARIANTS = {
         "large_patch16": _sizes(16, 24, 1024, 16),
         "large_patch32": _sizes(32, 24, 1024, 16),
         "huge_patch14": _sizes(14, 32, 1280, 16),
+    },
+    # Dosovitskiy et al. 2021, section 3.1 and table 5; the ResNet: Kolesnikov et al.
+    # 2020, with the blocks of its fourth stage in the third (appendix B.1).
+    "hybrid": {
+        "r50_base_patch16": {
+            **_sizes(1, 12, 768, 12),
+            "num_blocks": (3, 4, 9),
+            "stem_dim": 64,
+        },
     },
     # Touvron et al. 2022, table 3; medium: the authors' later release.
     "deit3": {
@@ -164,6 +176,92 @@ def build_vit(
         if distillation == "head":
             second = classify(sequence[:, 1], num_classes, "distillation_classifier")
             outputs = ops.multiply(ops.add(outputs, second), 0.5)
+    return keras.Model(images, outputs, name=name)
+
+
+def build_vit_hybrid(
+    variant="r50_base_patch16",
+    *,
+    image_size=None,
+    num_classes=1000,
+    include_top=True,
+    pooling="token",
+    num_blocks=None,
+    stem_dim=None,
+    num_layers=None,
+    hidden_dim=None,
+    num_heads=None,
+    mlp_dim=None,
+    num_channels=3,
+    activation="gelu",
+    layer_norm_epsilon=1e-6,
+    dropout=0.0,
+    attention_dropout=0.0,
+    stochastic_depth=0.0,
+    name="vit_hybrid",
+):
+    """A ViT whose patches are the places of a ResNet's feature map.
+
+    The ResNet has group norms and standardized kernels ("BiT"). A place of its map
+    stands for 16 × 16 pixels, with the three stages that are published.
+
+    Args:
+        variant: A row of `VARIANTS["hybrid"]`; what is None below is as it says.
+        image_size: Pixels, one number or two, rows first.
+        num_classes: C.
+        include_top: Whether the model ends in logits, or in features.
+        pooling: What the logits are read from: `"token"` or `"mean"`.
+        num_blocks: Bottlenecks of each stage of the ResNet.
+        stem_dim: Channels of its first map, a multiple of 32; each stage ends in four
+            times as many as the one before has inside.
+        num_layers: Blocks of the ViT.
+        hidden_dim: D.
+        num_heads: Attention heads a block.
+        mlp_dim: Width of the feed-forward networks.
+        num_channels: Of the images.
+        activation: Of the feed-forward networks.
+        layer_norm_epsilon: Added to the variance.
+        dropout: Probability of dropping a unit of an embedding or a sub-layer.
+        attention_dropout: Probability of dropping an attention probability.
+        stochastic_depth: Probability of leaving out the last block's sub-layers.
+        name: Of the model.
+
+    Returns:
+        As `build_vit`.
+
+    Reference:
+        Dosovitskiy et al. 2021, section 3.1, "Hybrid Architecture" (arXiv:2010.11929);
+        Kolesnikov et al. 2020, "Big Transfer" (arXiv:1912.11370).
+    """
+    numbers = resolve(
+        VARIANTS["hybrid"],
+        variant,
+        image_size=image_size,
+        num_blocks=num_blocks,
+        stem_dim=stem_dim,
+        num_layers=num_layers,
+        hidden_dim=hidden_dim,
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+    )
+    images = image_input(numbers["image_size"], num_channels)
+    features = standardized_resnet(images, numbers["stem_dim"], numbers["num_blocks"])
+    hidden = _patches(numbers)(features)
+    hidden = ClassToken(initializer=INITIALIZER, name="class_token")(hidden)
+    hidden = Dropout(dropout, name="embeddings_dropout")(_positions(hidden))
+    hidden = _blocks(
+        hidden,
+        numbers,
+        rising_rates(stochastic_depth, numbers["num_layers"]),
+        activation=activation,
+        layer_norm_epsilon=layer_norm_epsilon,
+        dropout=dropout,
+        mlp_dropout=dropout,
+        attention_dropout=attention_dropout,
+    )
+    outputs = _pool(hidden, pooling, 1, layer_norm_epsilon)
+    if include_top:
+        outputs = classify(outputs["pooled_output"], num_classes)
     return keras.Model(images, outputs, name=name)
 
 
@@ -327,6 +425,20 @@ for _variant, _paper, _count, _notes in (
         build_vit,
         _variant,
     )
+register(
+    image_card(
+        "vit_hybrid_r50_base_patch16",
+        "vit",
+        "ViT base on the feature map of a ResNet-50",
+        _VIT,
+        2021,
+        99_000_000,
+        HALF,
+        "published as R50+ViT-B/16",
+    ),
+    build_vit_hybrid,
+    "r50_base_patch16",
+)
 for _variant, _count, _notes in (
     ("small", 22_000_000, "ImageNet 81.4 at 224"),
     ("medium", 39_000_000, "ImageNet 83.0 at 224"),

@@ -229,6 +229,14 @@ CASES = {
             {"inputs": MAP, "labels": (B,)},
         ),
     },
+    "StandardizedConv2D": {
+        "strided": Case(
+            lambda: layers.StandardizedConv2D(
+                UNITS, 3, epsilon=1e-3, strides=2, padding="same"
+            ),
+            {"inputs": MAP},
+        ),
+    },
     "LayerScale": {
         "rank_3": Case(lambda: layers.LayerScale(0.1), {"inputs": QUERY}),
     },

@@ -72,7 +72,16 @@ GRAPHS = {
     "gpt_117m": ("gpt_*", _PLACED),
     "gpt2_small": ("gpt2_* megatron_*", _PLACED),
     "gpt3_small": ("gpt3_*", {**_PLACED, "window": 2}),
-    "vit_base_patch16": ("vit_*", _VIT),
+    "vit_base_patch16": ("vit_tiny_* vit_small_* vit_base_* vit_l* vit_huge_*", _VIT),
+    "vit_hybrid_r50_base_patch16": (
+        "vit_hybrid_*",
+        {
+            **{name: size for name, size in _VIT.items() if name != "patch_size"},
+            "image_size": (32, 48),
+            "num_blocks": (1, 2, 1),
+            "stem_dim": 32,
+        },
+    ),
     "deit3_base": ("deit3_*", _VIT),
     "mae_vit_base": ("mae_vit_*", _MAE),
     "swin_tiny": (

@@ -31,6 +31,7 @@ from keras_attn.layers.relative_attention import (
 from keras_attn.layers.scored_attention import ScoredAttention
 from keras_attn.layers.self_attention_2d import SelfAttention2D
 from keras_attn.layers.spectral_normalization import SpectralNormalization
+from keras_attn.layers.standardized_conv import StandardizedConv2D
 from keras_attn.layers.stochastic_depth import StochasticDepth
 from keras_attn.layers.swin_block import SwinBlock
 from keras_attn.layers.token_embedding import OutputBias, TokenEmbedding
@@ -69,6 +70,7 @@ __all__ = [
     "SelfAttention2D",
     "SinusoidalPositionEmbedding",
     "SpectralNormalization",
+    "StandardizedConv2D",
     "StochasticDepth",
     "SwinBlock",
     "TargetEmbedding",

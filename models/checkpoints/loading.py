@@ -17,12 +17,16 @@ from keras_attn.models.checkpoints.families import FAMILIES
 from keras_attn.models.checkpoints.folder import CONFIG, Folder, some
 from keras_attn.models.checkpoints.mapping import Family, Weight, require
 from keras_attn.models.checkpoints.tensors import FLOATS
+from keras_attn.models.checkpoints.timm import TIMM, is_timm
 
 
 def load_checkpoint(
     folder: str | os.PathLike, task: str | None = None, **overrides
 ) -> keras.Model:
     """Reads a checkpoint in the Hugging Face layout into a model of ours.
+
+    ViT, its hybrid and DeiT III may also be in timm's naming, with an `architecture` in
+    `config.json`.
 
     `config.json` says what is built, `*.safetensors`, in one file or several, what its
     weights are. Files that can hold code (`pytorch_model.bin`, …) are never opened.
@@ -152,6 +156,8 @@ def check_complete(model: keras.Model, weights: Sequence[Weight]) -> None:
 
 
 def _family_of(config) -> Family:
+    if is_timm(config):
+        return TIMM
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ValueError(
@@ -169,6 +175,8 @@ def _task_of(family, config, task) -> str:
                 f"model_type={family.model_type!r}. Received: task={task!r}"
             )
         return task
+    if family is TIMM:
+        return "classifier" if config.get("num_classes", 1000) else "encoder"
     classes = config.get("architectures")
     if not isinstance(classes, list) or classes[:1] not in (
         [name] for name in family.architectures

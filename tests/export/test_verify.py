@@ -116,6 +116,24 @@ def test_verify_a_quantized_artefact(build, tmp_path, normal):
         verify(build("mlp"), path, tolerance=1e-7)
 
 
+def test_the_report_says_how_often_the_class_is_the_same(build, tmp_path, normal):
+    path, features = tmp_path / "m.tflite", normal(200, 7)
+    report = export(build("mlp"), path, sample_inputs=features)
+    assert report.top1_agreement == {"scores": 1.0}
+    assert "100.0%" in str(report)
+    # Made-up inputs say nothing of it, and nor do features of another rank.
+    assert verify(build("mlp"), path).top1_agreement == {}
+    # Another model of the same shape chooses as it likes.
+    found = verify(
+        build("exact_gelu"), path, sample_inputs=features, tolerance=100.0
+    ).top1_agreement["scores"]
+    chosen = [
+        keras.ops.convert_to_numpy(build(name)(features)).argmax(-1)
+        for name in ("mlp", "exact_gelu")
+    ]
+    assert found == pytest.approx(np.mean(chosen[0] == chosen[1])) and found < 1
+
+
 def test_report_is_a_table_and_json(build, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # A long path would be folded.
     report = export(build("mlp"), "[m].onnx")

@@ -242,6 +242,19 @@ def vit(width, layers, patch, token_has_position=True, scales=False):
     return body + 2 * layers * width * scales
 
 
+def hybrid():
+    """A ResNet-50's first three stages, as wide as they are, under a ViT."""
+    count, inputs = 7 * 7 * 3 * 64 + 2 * 64, 64
+    for blocks, inner in ((3, 64), (4, 128), (9, 256)):
+        outputs = 4 * inner
+        count += inputs * outputs + 2 * outputs  # The shortcut of the first.
+        for _ in range(blocks):
+            count += inputs * inner + 9 * inner * inner + inner * outputs
+            count += 2 * (2 * inner + outputs)
+            inputs = outputs
+    return count + vit(768, 12, 16) - dense(768, 768) + dense(1024, 768)
+
+
 def mae(width, layers, patch):
     encoder = vit(width, layers, patch) - dense(width, 1000)
     places = (224 // patch) ** 2
@@ -298,6 +311,7 @@ FORMULAS = {
     "vit_large_patch16": vit(1024, 24, 16),
     "vit_large_patch32": vit(1024, 24, 32),
     "vit_huge_patch14": vit(1280, 32, 14),
+    "vit_hybrid_r50_base_patch16": hybrid(),
     "deit3_small": vit(384, 12, 16, False, True),
     "deit3_medium": vit(512, 12, 16, False, True),
     "deit3_base": vit(768, 12, 16, False, True),

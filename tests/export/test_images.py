@@ -1,0 +1,59 @@
+"""Image models as artefacts: any batch, smaller numbers, and the same classes."""
+
+import numpy as np
+import pytest
+from model_cases import C, numpy, tiny
+
+from keras_attn.export import export, load_runner
+
+MODELS = ("vit_base_patch16", "swin_tiny", "convnext_tiny")
+
+
+def draw(model, batch):
+    shape = (batch, *model.input.shape[1:])
+    return np.random.default_rng(0).normal(size=shape).astype("float32")
+
+
+@pytest.mark.parametrize("suffix", [".tflite", ".onnx"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_batch_of_any_size(name, suffix, tmp_path):
+    model = tiny(name)
+    report = export(model, tmp_path / f"model{suffix}")
+    (shape,) = report.inputs["serve"].values()
+    assert "?" in shape
+    runner = load_runner(tmp_path / f"model{suffix}")
+    for batch in (1, 3):
+        images = draw(model, batch)
+        (logits,) = runner({"images": images}).values()
+        np.testing.assert_allclose(logits, numpy(model(images)), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "name, quantization",
+    [
+        ("convnext_tiny", "float16"),
+        ("swin_tiny", "int8_dynamic"),
+        ("vit_base_patch16", "int8"),
+        ("swin_tiny", "int8"),
+    ],
+)
+def test_smaller_numbers_tell_the_same_classes(name, quantization, tmp_path):
+    model = tiny(name)
+    images = draw(model, 20)
+    report = export(
+        model,
+        tmp_path / "model.tflite",
+        quantization=quantization,
+        sample_inputs=images,
+        batch_size=1,
+    )
+    assert report.max_abs_diff is not None and report.max_abs_diff > 0
+    (share,) = report.top1_agreement.values()
+    runner = load_runner(tmp_path / "model.tflite")
+    found = [runner({"images": image[None]}) for image in images]
+    classes = np.concatenate([logits for (logits,) in map(dict.values, found)])
+    assert classes.shape == (20, C)
+    expected = numpy(model(images)).argmax(-1)
+    assert share == pytest.approx(np.mean(classes.argmax(-1) == expected))
+    assert share > {"float16": 0.98, "int8_dynamic": 0.8, "int8": 0.8}[quantization]
+    assert f"{share:.1%}" in str(report)
