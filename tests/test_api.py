@@ -49,12 +49,13 @@ PUBLIC = {
         "load_checkpoint plan save_checkpoint"
     ),
     "keras_attn.training": (
-        "AdamW CosineWarmup InverseSquareRootSchedule LinearWarmup MaskedLMMasking "
-        "MaskedPatchLoss PermutationLMMasking Perplexity SmoothedCrossEntropy "
-        "TranslationScore "
-        "bleu causal_lm_dataset exact_match fit_translator language_probabilities "
-        "mask_batches next_sentence_dataset next_sentence_pairs pack_documents "
-        "sample_languages translation_lm_dataset"
+        "AdamW AdversarialTrainer CosineWarmup InverseSquareRootSchedule "
+        "LinearWarmup MaskedLMMasking MaskedPatchLoss PermutationLMMasking "
+        "Perplexity SmoothedCrossEntropy TranslationScore bleu causal_lm_dataset "
+        "exact_match fit_translator hinge_discriminator_loss hinge_generator_loss "
+        "language_probabilities layerwise_rates mask_batches next_sentence_dataset "
+        "next_sentence_pairs pack_documents sample_languages "
+        "translation_lm_dataset"
     ),
     "keras_attn.viz": (
         "attention_rollout callbacks capture_attention image_attention plot_alignment "

@@ -1,12 +1,17 @@
 """What a model is fitted by: objectives, schedules, scores, an optimizer, runs."""
 
+from keras_attn.training.adversarial import (
+    AdversarialTrainer,
+    hinge_discriminator_loss,
+    hinge_generator_loss,
+)
 from keras_attn.training.causal_lm import causal_lm_dataset, pack_documents
 from keras_attn.training.losses import SmoothedCrossEntropy
 from keras_attn.training.masked_lm import MaskedLMMasking
 from keras_attn.training.masked_patches import MaskedPatchLoss
 from keras_attn.training.metrics import Perplexity
 from keras_attn.training.next_sentence import next_sentence_dataset, next_sentence_pairs
-from keras_attn.training.optimizers import AdamW
+from keras_attn.training.optimizers import AdamW, layerwise_rates
 from keras_attn.training.permutation_lm import PermutationLMMasking
 from keras_attn.training.random_masking import mask_batches
 from keras_attn.training.schedules import (
@@ -24,6 +29,7 @@ from keras_attn.training.translation_lm import (
 
 __all__ = [
     "AdamW",
+    "AdversarialTrainer",
     "CosineWarmup",
     "InverseSquareRootSchedule",
     "LinearWarmup",
@@ -37,7 +43,10 @@ __all__ = [
     "causal_lm_dataset",
     "exact_match",
     "fit_translator",
+    "hinge_discriminator_loss",
+    "hinge_generator_loss",
     "language_probabilities",
+    "layerwise_rates",
     "mask_batches",
     "next_sentence_dataset",
     "next_sentence_pairs",

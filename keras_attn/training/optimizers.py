@@ -1,7 +1,13 @@
-"""AdamW by one operation a weight."""
+"""AdamW by one operation a weight, and at a rate of its own for each."""
+
+import re
+from collections.abc import Mapping
 
 import keras
 from keras import ops
+
+# The layers that count, one deeper than the other.
+_BLOCK = re.compile(r"(stage_\d+_)?block_\d+")
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -17,6 +23,9 @@ class AdamW(keras.optimizers.AdamW):
     embedding that comes twice in a batch are summed before they are squared.
 
     Args:
+        learning_rate: As for `keras.optimizers.AdamW`.
+        rate_factors: Path of a weight to a factor of its learning rate, and of its
+            decay; 1 for all others. `layerwise_rates` makes one.
         **kwargs: As for `keras.optimizers.AdamW`.
 
     Reference:
@@ -24,8 +33,19 @@ class AdamW(keras.optimizers.AdamW):
         (arXiv:1412.6980).
     """
 
+    def __init__(
+        self,
+        learning_rate=0.001,
+        *,
+        rate_factors: Mapping[str, float] | None = None,
+        **kwargs,
+    ):
+        super().__init__(learning_rate, **kwargs)
+        self.rate_factors = dict(rate_factors or {})
+
     def update_step(self, gradient, variable, learning_rate):
         """Updates one variable and its two moments."""
+        learning_rate = learning_rate * self._factor(variable)
         if not self._in_one_pass():
             super().update_step(gradient, variable, learning_rate)
             return
@@ -50,13 +70,25 @@ class AdamW(keras.optimizers.AdamW):
         )
 
     def _apply_weight_decay(self, variables):
-        if not self._in_one_pass():
+        if not self._in_one_pass() and not self.rate_factors:
             super()._apply_weight_decay(variables)
             return
         for variable in variables:
             if self._use_weight_decay(variable):
-                factor = 1.0 - self.weight_decay * self.learning_rate
+                rate = self.learning_rate * self._factor(variable)
+                factor = 1.0 - self.weight_decay * rate
                 variable.assign(variable * ops.cast(factor, variable.dtype))
+
+    def _factor(self, variable):
+        if not self.rate_factors:
+            return 1.0
+        # A variable of TensorFlow does not know the path that Keras gave it.
+        index = self._get_variable_index(variable)
+        return self.rate_factors.get(self._trainable_variables[index].path, 1.0)
+
+    def get_config(self):
+        """The arguments of the constructor."""
+        return {**super().get_config(), "rate_factors": self.rate_factors}
 
     def _in_one_pass(self):
         if self.amsgrad or keras.backend.backend() != "tensorflow":
@@ -64,3 +96,53 @@ class AdamW(keras.optimizers.AdamW):
         import tensorflow as tf
 
         return not tf.distribute.has_strategy()
+
+
+def layerwise_rates(model: keras.Model, decay: float) -> dict[str, float]:
+    """Factors of the learning rate that fall from the head to the first layer.
+
+    `decay^(L + 1 - depth)`: what stands in front of the blocks has depth 0, the blocks
+    1 to L, and what follows them L + 1. A pre-trained model's first layers know most of
+    what the new task needs, so they move least.
+
+    Args:
+        model: With layers called `block_0`, … or `stage_0_block_0`, ….
+        decay: In (0, 1]; published: 0.65 to 0.75 for a ViT-B.
+
+    Returns:
+        Path of each weight to its factor, for `AdamW(rate_factors=…)`.
+
+    Raises:
+        ValueError: for another decay, or a model without such layers.
+
+    Example:
+        ```python
+        model = models.load_checkpoint(folder, "classifier", num_classes=10)
+        model.compile(AdamW(1e-3, rate_factors=layerwise_rates(model, 0.75)), …)
+        ```
+
+    Reference:
+        Clark et al. 2020, section 3.1 (arXiv:2003.10555); for images: Bao et al. 2022
+        (arXiv:2106.08254), He et al. 2022, appendix A.1 (arXiv:2111.06377).
+    """
+    if not 0.0 < decay <= 1.0:
+        raise ValueError(
+            f"`decay` must be above 0 and at most 1. Received: decay={decay!r}"
+        )
+    blocks = [match for x in model.layers if (match := _BLOCK.match(x.name))]
+    names = list(dict.fromkeys(match.group() for match in blocks))
+    if not names:
+        raise ValueError(
+            "`model` must have layers called block_0, … or stage_0_block_0, …. "
+            f"Received: model={model.name!r} with {[x.name for x in model.layers]}"
+        )
+    factors, depth = {}, 0
+    for layer in model.layers:
+        match = _BLOCK.match(layer.name)
+        if match:
+            depth = 1 + names.index(match.group())
+        elif depth == len(names):
+            depth += 1  # Behind the last block.
+        for weight in layer.weights:
+            factors[weight.path] = decay ** (len(names) + 1 - depth)
+    return factors

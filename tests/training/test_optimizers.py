@@ -3,8 +3,9 @@
 import keras
 import numpy as np
 import pytest
+from model_cases import create, tiny
 
-from keras_attn.training import AdamW
+from keras_attn.training import AdamW, layerwise_rates
 
 ROWS = np.random.default_rng(0).integers(0, 11, (40, 5))
 LABELS = ROWS.sum(axis=1) % 3
@@ -112,3 +113,51 @@ def test_it_is_saved_under_its_name():
     again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert type(again) is AdamW
     assert again.get_config() == optimizer.get_config()
+
+
+def test_rates_fall_towards_the_first_layer():
+    model = tiny("vit_base_patch16")
+    found = {}
+    for path, factor in layerwise_rates(model, 0.5).items():
+        found.setdefault(path.split("/")[0], set()).add(factor)
+    assert found == {
+        **dict.fromkeys(("patch_embedding", "class_token"), {0.125}),
+        "position_embedding": {0.125},
+        "block_0": {0.25},
+        "block_1": {0.5},
+        **dict.fromkeys(("final_norm", "classifier"), {1.0}),
+    }
+
+
+@pytest.mark.parametrize("name, blocks", [("swin_tiny", 4), ("convnext_tiny", 3)])
+def test_blocks_of_stages_count_one_by_one(name, blocks):
+    model = tiny(name)
+    rates = layerwise_rates(model, 0.5)
+    assert set(rates) == {weight.path for weight in model.weights}
+    assert set(rates.values()) == {0.5**power for power in range(blocks + 2)}
+    parts = {path.split("/")[0]: rate for path, rate in rates.items()}
+    assert parts["classifier"] == 1 and parts["patch_embedding"] == 0.5 ** (blocks + 1)
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.3])
+def test_a_weight_moves_at_its_own_rate(weight_decay):
+    model = create("vit_base_patch16")
+    rates = layerwise_rates(model, 0.5)
+    optimizer = AdamW(1e-2, weight_decay=weight_decay, rate_factors=rates)
+    variables = model.trainable_variables
+    before = [keras.ops.convert_to_numpy(v) for v in variables]
+    optimizer.apply([keras.ops.ones_like(v) for v in variables], variables)
+    for variable, was in zip(variables, before, strict=True):
+        rate = 1e-2 * rates[variable.path]
+        expected = was * (1 - rate * weight_decay) - rate
+        np.testing.assert_allclose(variable, expected, rtol=0, atol=1e-5)
+    again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert again.rate_factors == rates
+
+
+def test_rates_that_can_not_fall():
+    for decay in (0.0, 1.5):
+        with pytest.raises(ValueError, match=f"`decay` must be .*decay={decay}"):
+            layerwise_rates(tiny("vit_base_patch16"), decay)
+    with pytest.raises(ValueError, match="layers called block_0.*cnn_self_attention"):
+        layerwise_rates(tiny("cnn_self_attention"), 0.5)
