@@ -55,7 +55,7 @@ PUBLIC = {
         "exact_match fit_translator hinge_discriminator_loss hinge_generator_loss "
         "language_probabilities layerwise_rates mask_batches next_sentence_dataset "
         "next_sentence_pairs pack_documents sample_languages "
-        "translation_lm_dataset"
+        "three_augment_dataset translation_lm_dataset"
     ),
     "keras_attn.viz": (
         "attention_rollout callbacks capture_attention image_attention plot_alignment "

@@ -5,6 +5,7 @@ from keras_attn.training.adversarial import (
     hinge_discriminator_loss,
     hinge_generator_loss,
 )
+from keras_attn.training.augmentation import three_augment_dataset
 from keras_attn.training.causal_lm import causal_lm_dataset, pack_documents
 from keras_attn.training.losses import SmoothedCrossEntropy
 from keras_attn.training.masked_lm import MaskedLMMasking
@@ -52,5 +53,6 @@ __all__ = [
     "next_sentence_pairs",
     "pack_documents",
     "sample_languages",
+    "three_augment_dataset",
     "translation_lm_dataset",
 ]

@@ -1,0 +1,87 @@
+"""3-Augment, mixup and cutmix as batches: what comes out, and how often."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_attn.training import three_augment_dataset
+
+C = 5
+
+
+def batches(images, labels, size=8, **options):
+    dataset = tf.data.Dataset.from_tensor_slices((images, labels)).batch(size)
+    made = three_augment_dataset(
+        dataset, image_size=(12, 16), num_classes=C, seed=3, **options
+    )
+    return list(made.as_numpy_iterator())
+
+
+def draw(count=64):
+    rng = np.random.default_rng(0)
+    images = rng.uniform(0, 255, (count, 12, 16, 3)).astype("float32")
+    return images, rng.integers(0, C, count)
+
+
+def test_images_stay_images():
+    images, labels = draw()
+    for made, targets in batches(images, labels):
+        assert made.shape == (8, 12, 16, 3) and made.dtype == np.float32
+        assert made.min() >= -1e-3 and made.max() <= 255 + 1e-3
+        assert targets.shape == (8, C)
+        assert set(np.unique(targets)) <= {0, 1}
+        assert ((1 <= targets.sum(1)) & (targets.sum(1) <= 2)).all()
+
+
+def test_one_of_three_each_about_as_often():
+    images, labels = draw(300)
+    options = {"mixup": 0, "cutmix": 0, "color_jitter": 0.0}
+    made = np.concatenate([x for x, _ in batches(images, labels, 50, **options)])
+    gray = np.ptp(made, axis=-1).max((1, 2)) < 1
+    # Turned, nothing is brighter than the middle.
+    dark = (made.max((1, 2, 3)) < 129) & ~gray
+    assert 0.23 < gray.mean() < 0.43
+    assert 0.23 < dark.mean() < 0.43
+
+
+def test_shares_are_those_of_the_pixels():
+    images = np.zeros((64, 12, 16, 3), "float32")
+    images[::2] = 200
+    labels = np.arange(64) % 2
+    options = {"color_jitter": 0.0, "mixup": 0, "binary_targets": False}
+    shares = []
+    for _, targets in batches(images, labels, 64, cutmix=1.0, **options):
+        np.testing.assert_allclose(targets.sum(1), 1, atol=1e-5)
+        shares.append(targets[:, :2])
+    assert np.ptp(np.concatenate(shares)[:, 0]) > 0.9
+    labels_alone = batches(images, labels, 64, cutmix=0, **options)
+    for _, targets in labels_alone:
+        np.testing.assert_array_equal(targets.argmax(1), labels)
+
+
+def test_it_is_made_again_from_its_seed():
+    images, labels = draw(16)
+    first, second = (batches(images, labels) for _ in range(2))
+    for (one, targets), (other, same) in zip(first, second, strict=True):
+        np.testing.assert_array_equal(targets, same)
+        np.testing.assert_allclose(one, other, atol=1e-3)
+    # But not alike from batch to batch.
+    assert np.abs(first[0][0] - first[1][0]).max() > 1
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"mixup": -1}, "`mixup` must be at least 0.*mixup=-1"),
+        ({"cutmix": -0.5}, "`cutmix` must be at least 0.*cutmix=-0.5"),
+        ({"color_jitter": 1.0}, "`color_jitter` is a probability"),
+        ({"num_classes": 0}, "`num_classes` must be a whole"),
+        ({"image_size": 0}, "`image_size` must be a whole"),
+    ],
+)
+def test_what_can_not_be(options, message):
+    dataset = tf.data.Dataset.from_tensors(draw(4))
+    with pytest.raises(ValueError, match=message):
+        three_augment_dataset(
+            dataset, **{"image_size": 12, "num_classes": C, **options}
+        )
