@@ -32,6 +32,9 @@ from keras_attn.export.shapes import Specs, check_sizes
 from keras_attn.export.signatures import Signature, signatures_of
 from keras_attn.export.text import with_tokenizer
 
+# Of a batch, where artefact and Keras are asked which class they choose.
+_AGREEMENT_ROWS = 32
+
 
 def export(
     model: Any,
@@ -246,7 +249,7 @@ def _with_agreement(measured, runner, signatures, specs, sample) -> Measured:
     """Adds on how many of the caller's samples artefact and Keras choose the same."""
     if sample is None or len(signatures) > 1:
         return measured
-    batches = samples.calibration(signatures, specs, sample)
+    batches = samples.calibration(signatures, specs, sample, most=_AGREEMENT_ROWS)
     count = max(len(value) for value in sample.values())
     shares = top1_agreement(runner, signatures[0], batches, count)
     return replace(measured, top1_agreement=shares)

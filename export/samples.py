@@ -119,7 +119,10 @@ def cases(
 
 
 def calibration(
-    signatures: list[Signature], specs: dict[str, Specs], sample: Inputs
+    signatures: list[Signature],
+    specs: dict[str, Specs],
+    sample: Inputs,
+    most: int | None = None,
 ) -> Iterator[Case]:
     """Inputs to calibrate on: all of the caller's, in the batches the artefact takes.
 
@@ -127,13 +130,14 @@ def calibration(
         signatures: As in `cases`.
         specs: As in `cases`.
         sample: The caller's inputs of the first signature.
+        most: Rows of a batch where the artefact takes any number. None = all of them.
 
     Yields:
         `(signature name, inputs)`.
     """
     first = signatures[0]
     total = max(len(value) for value in sample.values())
-    size = batch_of(specs[first.name]) or total
+    size = batch_of(specs[first.name]) or most or total
     for start in range(0, total, size):
         chunk = {name: value[start : start + size] for name, value in sample.items()}
         inputs = _rows(chunk, specs[first.name], size)
