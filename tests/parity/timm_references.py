@@ -14,7 +14,7 @@ from hugging_face import CHECKPOINTS, SPREAD
 
 # torchvision's binary may want CUDA. timm imports it and needs none of its operators.
 try:
-    import torchvision  # noqa: F401  pyright: ignore[reportMissingImports]
+    import torchvision  # noqa: F401  # pyright: ignore[reportMissingImports]
 except RuntimeError:
     for _name in [name for name in sys.modules if name.startswith("torchvision")]:
         del sys.modules[_name]
@@ -22,12 +22,12 @@ except RuntimeError:
     for _operator in ("nms", "qnms"):
         _library.define(f"{_operator}(Tensor a, Tensor b, float c) -> Tensor")
 
-import timm  # noqa: E402  pyright: ignore[reportMissingImports]
-from timm.layers import (  # noqa: E402  pyright: ignore[reportMissingImports]
+import timm  # noqa: E402  # pyright: ignore[reportMissingImports]
+from timm.layers import (  # noqa: E402  # pyright: ignore[reportMissingImports]
     hybrid_embed,
     std_conv,
 )
-from timm.models import resnetv2  # noqa: E402  pyright: ignore[reportMissingImports]
+from timm.models import resnetv2  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 B, CLASSES = 2, 5
 _SIZES = {"img_size": [14, 21], "patch_size": 7, "embed_dim": 12, "depth": 2}
