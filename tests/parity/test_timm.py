@@ -102,8 +102,8 @@ def test_what_transformers_has_no_class_for_is_not_written(tmp_path):
 @pytest.mark.filterwarnings("ignore")
 def test_live(monkeypatch):
     """Made again today: as committed."""
-    if find_spec("timm") is None:
-        pytest.skip("timm is not installed; `pip install timm`")
+    if find_spec("timm") is None or find_spec("torchvision") is None:
+        pytest.skip("timm or torchvision is not installed; see timm_references.py")
     # The scripts import each other by their bare names.
     monkeypatch.syspath_prepend(str(CHECKPOINTS.parent))
     from parity.timm_references import make_cases
