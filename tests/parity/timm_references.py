@@ -3,8 +3,8 @@
 `python tests/parity/timm_references.py` writes a folder a case to `checkpoints/`; a few
 seconds. In `expected.npz` are our inputs, `input_*`, and their outputs, `output_*`.
 
-Needs `pip install timm==1.0.31 torchvision==0.28.0`, in an environment of its own: beside
-a torchvision whose binary wants CUDA transformers no longer imports.
+Needs `pip install timm==1.0.31 torchvision==0.28.0`, in an environment of its own:
+beside a torchvision whose binary wants CUDA transformers no longer imports.
 """
 
 import functools
