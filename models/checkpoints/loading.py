@@ -13,11 +13,10 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from keras_attn.models.checkpoints.families import FAMILIES
+from keras_attn.models.checkpoints.families import family_of
 from keras_attn.models.checkpoints.folder import CONFIG, Folder, some
-from keras_attn.models.checkpoints.mapping import Family, Weight, require
+from keras_attn.models.checkpoints.mapping import Weight, require
 from keras_attn.models.checkpoints.tensors import FLOATS
-from keras_attn.models.checkpoints.timm import TIMM, is_timm
 
 
 def load_checkpoint(
@@ -66,7 +65,7 @@ def load_checkpoint(
         ```
     """
     opened = Folder(folder)
-    family = _family_of(opened.config)
+    family = family_of(opened.config)
     chosen = _task_of(family, opened.config, task)
     keys = _full_keys(family, opened)
     _untie(family, chosen, keys, opened)
@@ -155,18 +154,6 @@ def check_complete(model: keras.Model, weights: Sequence[Weight]) -> None:
         )
 
 
-def _family_of(config) -> Family:
-    if is_timm(config):
-        return TIMM
-    model_type = config.get("model_type")
-    if not isinstance(model_type, str) or model_type not in FAMILIES:
-        raise ValueError(
-            f"`model_type` in {CONFIG} must be one of {', '.join(FAMILIES)}. "
-            f"Received: model_type={model_type!r}"
-        )
-    return FAMILIES[model_type]
-
-
 def _task_of(family, config, task) -> str:
     if task is not None:
         if task not in family.tasks:
@@ -175,8 +162,8 @@ def _task_of(family, config, task) -> str:
                 f"model_type={family.model_type!r}. Received: task={task!r}"
             )
         return task
-    if family is TIMM:
-        return "classifier" if config.get("num_classes", 1000) else "encoder"
+    if family.default_task is not None:
+        return family.default_task(config)
     classes = config.get("architectures")
     if not isinstance(classes, list) or classes[:1] not in (
         [name] for name in family.architectures

@@ -192,6 +192,8 @@ class Family:
         buffers: Patterns of whole keys that hold nothing learned.
         tied: Task to the tensors that repeat another: `{copy: original}`.
         renames: Patterns in the keys of old files, and what they became.
+        default_task: The task that a `config.json` without `architectures` means. None
+            where there are `architectures`.
     """
 
     model_type: str
@@ -208,6 +210,7 @@ class Family:
     buffers: tuple[str, ...] = ()
     tied: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     renames: tuple[tuple[str, str], ...] = ()
+    default_task: Callable[[dict], str] | None = None
 
     def is_head(self, key: str) -> bool:
         """Whether a full key belongs to a head."""

@@ -191,4 +191,7 @@ TIMM = Family(
     task_of=lambda model: None,
     config=lambda model: {},
     weights=_weights,
+    default_task=lambda config: (
+        "classifier" if config.get("num_classes", 1000) else "encoder"
+    ),
 )
