@@ -2,6 +2,7 @@
 
 from keras_attn.models.checkpoints.mapping import (
     ACTIVATIONS,
+    IMAGE_TASKS,
     Family,
     Weight,
     activation_name,
@@ -9,7 +10,6 @@ from keras_attn.models.checkpoints.mapping import (
     convolution,
     dense,
     get_choice,
-    get_num_labels,
     get_number,
     get_pair,
     get_size,
@@ -19,10 +19,9 @@ from keras_attn.models.checkpoints.mapping import (
     norm,
     one_or_two,
     same,
+    top_arguments,
 )
 from keras_attn.models.convnext import build_convnext
-
-_TASKS = {"encoder": False, "classifier": True}  # Whether with the top.
 
 
 def _build(config, task, overrides):
@@ -37,10 +36,8 @@ def _build(config, task, overrides):
         "layer_norm_epsilon": get_number(config, "layer_norm_eps", 1e-12),
         "layer_scale": scale or None,
         "stochastic_depth": get_number(config, "drop_path_rate", 0.0),
-        "include_top": _TASKS[task],
+        **top_arguments(config, task),
     }
-    if _TASKS[task]:
-        arguments["num_classes"] = get_num_labels(config)
     return call_builders([build_convnext], [arguments], overrides)
 
 
@@ -139,7 +136,7 @@ CONVNEXT = Family(
         "encoder": "ConvNextModel",
         "classifier": "ConvNextForImageClassification",
     },
-    tasks=tuple(_TASKS),
+    tasks=IMAGE_TASKS,
     bare="ConvNextModel",
     prefix="convnext.",
     heads=("classifier.",),

@@ -364,6 +364,23 @@ def label_fields(count: int) -> dict[str, dict]:
     }
 
 
+# What a model of images is read as, without its top or with it.
+IMAGE_TASKS = ("encoder", "classifier")
+
+
+def top_arguments(config: dict, task: str, get_num_classes=get_num_labels) -> dict:
+    """What the builder of a model of images is told of its top.
+
+    Args:
+        config: What the checkpoint says.
+        task: One of `IMAGE_TASKS`.
+        get_num_classes: `config` to the classes of its top; asked where there is one.
+    """
+    if task == "encoder":
+        return {"include_top": False}
+    return {"include_top": True, "num_classes": get_num_classes(config)}
+
+
 def call_builders(builders: Sequence, arguments: Sequence[dict], overrides: dict):
     """Builds an encoder, and its head on it.
 

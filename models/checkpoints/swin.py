@@ -2,6 +2,7 @@
 
 from keras_attn.models.checkpoints.mapping import (
     ACTIVATIONS,
+    IMAGE_TASKS,
     Family,
     Weight,
     activation_name,
@@ -10,7 +11,6 @@ from keras_attn.models.checkpoints.mapping import (
     dense,
     fused,
     get_choice,
-    get_num_labels,
     get_number,
     get_pair,
     get_size,
@@ -22,11 +22,10 @@ from keras_attn.models.checkpoints.mapping import (
     one_or_two,
     require,
     same,
+    top_arguments,
     transposed,
 )
 from keras_attn.models.swin import build_swin
-
-_TASKS = {"encoder": False, "classifier": True}  # Whether with the top.
 
 
 def _build(config, task, overrides):
@@ -46,10 +45,8 @@ def _build(config, task, overrides):
         "dropout": get_number(config, "hidden_dropout_prob", 0.0),
         "attention_dropout": get_number(config, "attention_probs_dropout_prob", 0.0),
         "stochastic_depth": get_number(config, "drop_path_rate", 0.1),
-        "include_top": _TASKS[task],
+        **top_arguments(config, task),
     }
-    if _TASKS[task]:
-        arguments["num_classes"] = get_num_labels(config)
     return call_builders([build_swin], [arguments], overrides)
 
 
@@ -151,7 +148,7 @@ SWIN = Family(
         "SwinForImageClassification": "classifier",
     },
     saved_as={"encoder": "SwinModel", "classifier": "SwinForImageClassification"},
-    tasks=tuple(_TASKS),
+    tasks=IMAGE_TASKS,
     bare="SwinModel",
     prefix="swin.",
     heads=("classifier.",),

@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from keras_attn.models.checkpoints.mapping import (
+    IMAGE_TASKS,
     Family,
     Weight,
     call_builders,
@@ -18,6 +19,7 @@ from keras_attn.models.checkpoints.mapping import (
     linear,
     norm,
     same,
+    top_arguments,
     transposed,
 )
 from keras_attn.models.checkpoints.vit import positions
@@ -29,7 +31,6 @@ _ARCHITECTURE = re.compile(
     r"|(?P<hybrid>vit_base_r50_s16)(_(?P<hybrid_pixels>\d+))?"
     r"|deit3_(?P<deit3>small|medium|base|large|huge)_patch\d+(_(?P<deit3_pixels>\d+))?"
 )
-_TASKS = {"encoder": False, "classifier": True}  # Whether with the top.
 # timm's argument to ours.
 _ARGUMENTS = {
     "img_size": "image_size",
@@ -81,10 +82,12 @@ def _build(config, task, overrides):
         )
     arguments["pooling"] = _POOLINGS[pooling]
     arguments.update(_model_args(config, builder))
-    arguments["include_top"] = _TASKS[task]
-    if _TASKS[task]:
-        arguments["num_classes"] = get_size(config, "num_classes", 1000)
+    arguments.update(top_arguments(config, task, _get_num_classes))
     return call_builders([builder], [arguments], overrides)
+
+
+def _get_num_classes(config):
+    return get_size(config, "num_classes", 1000)
 
 
 def _model_args(config, builder) -> dict:
@@ -183,7 +186,7 @@ TIMM = Family(
     model_type="timm",
     architectures={},
     saved_as={},
-    tasks=tuple(_TASKS),
+    tasks=IMAGE_TASKS,
     bare="",
     prefix="",
     heads=("head.",),

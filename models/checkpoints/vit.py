@@ -11,6 +11,7 @@ import numpy as np
 from keras_attn.layers import TransformerEncoderBlock
 from keras_attn.models.checkpoints.mapping import (
     ACTIVATIONS,
+    IMAGE_TASKS,
     Family,
     Weight,
     activation_name,
@@ -19,7 +20,6 @@ from keras_attn.models.checkpoints.mapping import (
     dense,
     fused,
     get_choice,
-    get_num_labels,
     get_number,
     get_pair,
     get_size,
@@ -30,12 +30,11 @@ from keras_attn.models.checkpoints.mapping import (
     one_or_two,
     require,
     same,
+    top_arguments,
 )
 from keras_attn.models.mae import build_mae
 from keras_attn.models.vit import build_vit
 from keras_attn.patches import resize_positions
-
-_TASKS = {"encoder": False, "classifier": True}  # Whether with the top.
 
 
 def _body_arguments(config):
@@ -54,15 +53,12 @@ def _body_arguments(config):
 
 
 def _vit_arguments(config, task):
-    arguments = {
+    return {
         **_body_arguments(config),
         "dropout": get_number(config, "hidden_dropout_prob", 0.0),
         "attention_dropout": get_number(config, "attention_probs_dropout_prob", 0.0),
-        "include_top": _TASKS[task],
+        **top_arguments(config, task),
     }
-    if _TASKS[task]:
-        arguments["num_classes"] = get_num_labels(config)
-    return arguments
 
 
 def _build_vit(config, task, overrides):
@@ -306,7 +302,7 @@ VIT = Family(
         "ViTForImageClassification": "classifier",
     },
     saved_as={"encoder": "ViTModel", "classifier": "ViTForImageClassification"},
-    tasks=tuple(_TASKS),
+    tasks=IMAGE_TASKS,
     bare="ViTModel",
     prefix="vit.",
     heads=("vit.pooler.", "classifier."),
@@ -327,7 +323,7 @@ DEIT = Family(
         "classifier": "DeiTForImageClassification",
         "distilled_classifier": "DeiTForImageClassificationWithTeacher",
     },
-    tasks=tuple(_TASKS),
+    tasks=IMAGE_TASKS,
     bare="DeiTModel",
     prefix="deit.",
     heads=(
@@ -348,7 +344,7 @@ VIT_MAE = Family(
         "ViTMAEModel": "encoder",
     },
     saved_as={"pretrainer": "ViTMAEForPreTraining"},
-    tasks=("pretrainer", *_TASKS),
+    tasks=("pretrainer", *IMAGE_TASKS),
     bare="ViTMAEModel",
     prefix="vit.",
     heads=("decoder.", "classifier."),
