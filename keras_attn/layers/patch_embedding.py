@@ -11,6 +11,7 @@ from keras_attn.checks import check_choice, check_pair, check_positive, check_ra
 from keras_attn.layers.initializers import nth
 
 PADDINGS = (None, "same", "valid")
+_AXES = "(batch, height, width, channels)"
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -44,7 +45,7 @@ class PatchEmbedding(keras.layers.Layer):
 
     Raises:
         ValueError: for an image that is smaller than a patch, or that patches don't
-            fill.
+            fill; for another rank; for other channels than the layer was built for.
 
     Reference:
         Dosovitskiy et al. 2021, section 3.1 (arXiv:2010.11929); stem: Xiao et al. 2021,
@@ -89,6 +90,7 @@ class PatchEmbedding(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="projection",
         )
+        self._num_channels = None  # Known once it is built.
         self.stem = []
         for index, dim in enumerate(self.stem_dims or ()):
             self.stem += [
@@ -112,12 +114,12 @@ class PatchEmbedding(keras.layers.Layer):
     def build(self, inputs_shape):
         shape = tuple(inputs_shape)
         self._missing(shape)
+        self._num_channels = shape[-1]
         for layer in (*self.stem, self.projection):
             layer.build(shape)
             shape = layer.compute_output_shape(shape)
 
     def call(self, inputs, training=None):
-        check_rank("inputs", inputs, 4, "(batch, height, width, channels)")
         hidden = self._padded(inputs)
         for layer in self.stem:
             is_norm = isinstance(layer, keras.layers.BatchNormalization)
@@ -136,7 +138,25 @@ class PatchEmbedding(keras.layers.Layer):
         return ops.pad(inputs, ((0, 0), (0, missing[0]), (0, missing[1]), (0, 0)))
 
     def _missing(self, inputs_shape):
-        """Rows and columns of pixels until patches fill the image."""
+        """Rows and columns of pixels until patches fill the image, which is checked.
+
+        Keras does not trace a layer that knows its output's shape, so what `call` would
+        refuse must be refused by `build` and `compute_output_shape` as well.
+        """
+        check_rank("inputs", keras.KerasTensor(inputs_shape), 4, _AXES)
+        channels, expected = inputs_shape[-1], self._num_channels
+        if channels is None:
+            raise ValueError(
+                "The number of channels must be known; give the `keras.Input` one. "
+                f"Received: inputs.shape={tuple(inputs_shape)}"
+            )
+        if expected is not None and channels != expected:
+            raise ValueError(
+                f"`inputs` must have the {expected} channels that the layer was built "
+                "for. Convert the images (gray ones: repeat their channel), or build "
+                f"the model with num_channels={channels}. "
+                f"Received: inputs.shape={tuple(inputs_shape)}"
+            )
         missing = []
         for size, patch in zip(inputs_shape[1:3], self.patch_size, strict=True):
             missing.append(0 if size is None else -size % patch)

@@ -65,6 +65,30 @@ def test_an_image_that_patches_do_not_fill_is_refused(size):
             layers.PatchEmbedding(7, 4, padding="valid")(draw(1, *size, 3))
 
 
+@pytest.mark.parametrize("stem_dims", [None, [5]])
+def test_other_channels_than_it_was_built_for_are_refused(stem_dims):
+    layer = layers.PatchEmbedding(7, 4, stem_dims=stem_dims)
+    layer(draw(1, 8, 8, 3))
+    message = r"3 channels .*num_channels=1. Received: inputs.shape=\({}, 8, 8, 1\)"
+    with pytest.raises(ValueError, match=message.format(2)):
+        layer(draw(2, 8, 8, 1))
+    # Also while a functional model is built, which traces no such layer.
+    with pytest.raises(ValueError, match=message.format(None)):
+        layer(keras.Input((8, 8, 1)))
+
+
+@pytest.mark.parametrize(
+    "shape, message",
+    [
+        ((8, 8, None), r"channels must be known.*inputs.shape=\(None, 8, 8, None\)"),
+        ((8, 8), r"`inputs` must have 4 axes.*inputs.shape=\(None, 8, 8\)"),
+    ],
+)
+def test_what_has_no_channels_is_refused(shape, message):
+    with pytest.raises(ValueError, match=message):
+        layers.PatchEmbedding(7, 4)(keras.Input(shape))
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
