@@ -52,9 +52,9 @@ PUBLIC = {
         "AdamW AdversarialTrainer CosineWarmup InverseSquareRootSchedule "
         "LinearWarmup MaskedLMMasking MaskedPatchLoss PermutationLMMasking "
         "Perplexity SmoothedCrossEntropy TranslationScore bleu causal_lm_dataset "
-        "exact_match fit_translator hinge_discriminator_loss hinge_generator_loss "
-        "language_probabilities layerwise_rates mask_batches next_sentence_dataset "
-        "next_sentence_pairs pack_documents sample_languages "
+        "check_labels exact_match fit_translator hinge_discriminator_loss "
+        "hinge_generator_loss language_probabilities layerwise_rates mask_batches "
+        "next_sentence_dataset next_sentence_pairs pack_documents sample_languages "
         "three_augment_dataset translation_lm_dataset"
     ),
     "keras_attn.viz": (

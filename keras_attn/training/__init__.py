@@ -7,6 +7,7 @@ from keras_attn.training.adversarial import (
 )
 from keras_attn.training.augmentation import three_augment_dataset
 from keras_attn.training.causal_lm import causal_lm_dataset, pack_documents
+from keras_attn.training.label_checks import check_labels
 from keras_attn.training.losses import SmoothedCrossEntropy
 from keras_attn.training.masked_lm import MaskedLMMasking
 from keras_attn.training.masked_patches import MaskedPatchLoss
@@ -42,6 +43,7 @@ __all__ = [
     "TranslationScore",
     "bleu",
     "causal_lm_dataset",
+    "check_labels",
     "exact_match",
     "fit_translator",
     "hinge_discriminator_loss",

@@ -6,7 +6,8 @@ Legend: B batch, H and W pixels, C classes.
 import keras
 import tensorflow as tf
 
-from keras_attn.checks import check_fraction, check_pair, check_positive
+from keras_attn.checks import check_fraction, check_pair
+from keras_attn.training.label_checks import check_labels
 
 _PADDING = 4  # Pixels on each side, so that a crop can shift.
 
@@ -47,6 +48,9 @@ def three_augment_dataset(
 
     Raises:
         ValueError: for a negative α or a number out of range.
+        TypeError: for labels that are not whole numbers.
+        tf.errors.InvalidArgumentError: while it is read, for a label that is none of
+            the classes.
 
     Example:
         ```python
@@ -59,7 +63,6 @@ def three_augment_dataset(
         (arXiv:1710.09412); cutmix: Yun et al. 2019 (arXiv:1905.04899).
     """
     height, width = check_pair("image_size", image_size)
-    check_positive("num_classes", num_classes)
     check_fraction("color_jitter", color_jitter)
     for name, alpha in (("mixup", mixup), ("cutmix", cutmix)):
         if alpha < 0:
@@ -121,4 +124,5 @@ def three_augment_dataset(
         return images, targets
 
     calls = tf.data.AUTOTUNE if seed is None else None
-    return dataset.map(augment, num_parallel_calls=calls)
+    checked = check_labels(dataset, num_classes)
+    return checked.map(augment, num_parallel_calls=calls)

@@ -69,6 +69,15 @@ def test_it_is_made_again_from_its_seed():
     assert np.abs(first[0][0] - first[1][0]).max() > 1
 
 
+@pytest.mark.parametrize("label", [-1, C])
+def test_a_label_that_is_no_class_is_refused(label):
+    images, labels = draw(8)
+    labels[3] = label
+    message = rf"another `num_classes`.*labels\] \[{label}\] \[num_classes={C}\]"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        batches(images, labels)
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
