@@ -90,9 +90,10 @@ def three_augment_dataset(
         mixers.append(layers.MixUp(mixup, seed=seed))
     if cutmix:
         mixers.append(layers.CutMix(cutmix, seed=seed))
-    chance = tf.random.Generator.from_seed(0 if seed is None else seed)
     if seed is None:
         chance = tf.random.Generator.from_non_deterministic_state()
+    else:
+        chance = tf.random.Generator.from_seed(seed)
     sides = [[0, 0], [_PADDING, _PADDING], [_PADDING, _PADDING], [0, 0]]
 
     def solarized(images):

@@ -78,6 +78,19 @@ def test_a_label_that_is_no_class_is_refused(label):
         batches(images, labels)
 
 
+def test_without_a_seed_no_two_are_alike():
+    dataset = tf.data.Dataset.from_tensors(draw(8))
+    first, second = (
+        next(
+            three_augment_dataset(
+                dataset, image_size=(12, 16), num_classes=C
+            ).as_numpy_iterator()
+        )[0]
+        for _ in range(2)
+    )
+    assert np.abs(first - second).max() > 1
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
