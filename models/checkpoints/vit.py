@@ -195,6 +195,8 @@ def positions(key: str, layer, model, num_prefix_tokens) -> Weight:
         if len(table) == rows:
             return table
         side = math.isqrt(len(table) - num_prefix_tokens)
+        # Files of halves would have the new ones rounded to halves.
+        table = table.astype("float32")
         return resize_positions(table, (side, side), grid, num_prefix_tokens)
 
     def accepts(shape):
