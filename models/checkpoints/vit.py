@@ -164,6 +164,8 @@ def _mae_config(model) -> dict:
     return {
         **_body_config(model),
         "mask_ratio": part("masking").mask_ratio,
+        # A choice of the loss, which the model does not know: what `MaskedPatchLoss`
+        # does by default, the better target of He et al. 2022, section 3.
         "norm_pix_loss": True,
         "decoder_hidden_size": part("decoder_embedding").units,
         "decoder_num_hidden_layers": sum(
