@@ -320,7 +320,7 @@ register(
             "noise": "(B, 128) float, normal",
             "labels": "(B,) int32, a class of 1,000",
         },
-        outputs={"logits": "(B, 128, 128, 3) float32, an image in [-1, 1]"},
+        outputs={"images": "(B, 128, 128, 3) float32, in [-1, 1]"},
         notes="ImageNet at 128: Inception score 52.52, FID 18.65",
     ),
     build_sagan_generator,

@@ -432,7 +432,7 @@ register(
         "ViT base on the feature map of a ResNet-50",
         _VIT,
         2021,
-        99_000_000,
+        None,
         HALF,
         "published as R50+ViT-B/16",
     ),
