@@ -1,5 +1,6 @@
 """Watching attention in TensorBoard while a model fits."""
 
+import abc
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from keras_attn.viz.images import image_attention, plot_image_attention
 from keras_attn.viz.plots import figure_to_array, plot_alignment
 
 
-class _Pictures(keras.callbacks.Callback):
+class _Pictures(keras.callbacks.Callback, abc.ABC):
     """Writes pictures of attention to TensorBoard, epoch by epoch."""
 
     def __init__(self, log_dir, layer, every, max_examples):
@@ -50,9 +51,9 @@ class _Pictures(keras.callbacks.Callback):
         """Closes the event file."""
         self._writer.close()
 
+    @abc.abstractmethod
     def _figures(self) -> Iterator[tuple[str, Figure]]:
         """The tag and the picture of every layer and example."""
-        raise NotImplementedError
 
     def _choose(self, scores: dict) -> dict:
         """Those of the layers that `layer` is found in."""
