@@ -45,7 +45,7 @@ def _sizes(patch_size, num_layers, hidden_dim, num_heads):
 
 VARIANTS = {
     # Dosovitskiy et al. 2021, table 1; tiny and small: Touvron et al. 2021, table 1
-    # (arXiv:2012.12877), Steiner et al. 2022, table 2 (arXiv:2106.10270).
+    # (arXiv:2012.12877), Steiner et al. 2022 (arXiv:2106.10270).
     "vit": {
         "tiny_patch16": _sizes(16, 12, 192, 3),
         "small_patch16": _sizes(16, 12, 384, 6),
@@ -56,8 +56,8 @@ VARIANTS = {
         "large_patch32": _sizes(32, 24, 1024, 16),
         "huge_patch14": _sizes(14, 32, 1280, 16),
     },
-    # Dosovitskiy et al. 2021, section 3.1 and table 5; the ResNet: Kolesnikov et al.
-    # 2020, with the blocks of its fourth stage in the third (appendix B.1).
+    # Dosovitskiy et al. 2021, sections 3.1 and 4.1; the ResNet: Kolesnikov et al. 2020,
+    # with the blocks of its fourth stage in the third.
     "hybrid": {
         "r50_base_patch16": {
             **_sizes(1, 12, 768, 12),
@@ -65,7 +65,7 @@ VARIANTS = {
             "stem_dim": 64,
         },
     },
-    # Touvron et al. 2022, table 3; medium: the authors' later release.
+    # Touvron et al. 2022 (arXiv:2204.07118); medium: the authors' later release.
     "deit3": {
         "small": _sizes(16, 12, 384, 6),
         "medium": _sizes(16, 12, 512, 8),

@@ -22,7 +22,7 @@ class StandardizedConv2D(keras.layers.Conv2D):
 
     Reference:
         Qiao et al. 2019, "Micro-Batch Training with Batch-Channel Normalization and
-        Weight Standardization", equation 6 (arXiv:1903.10520).
+        Weight Standardization" (arXiv:1903.10520).
     """
 
     def __init__(self, filters, kernel_size, *, epsilon=1e-8, **kwargs):

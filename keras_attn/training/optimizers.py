@@ -122,7 +122,7 @@ def layerwise_rates(model: keras.Model, decay: float) -> dict[str, float]:
         ```
 
     Reference:
-        Clark et al. 2020, section 3.1 (arXiv:2003.10555); for images: Bao et al. 2022
+        Clark et al. 2020 (arXiv:2003.10555); for images: Bao et al. 2022
         (arXiv:2106.08254), He et al. 2022, appendix A.1 (arXiv:2111.06377).
     """
     if not 0.0 < decay <= 1.0:

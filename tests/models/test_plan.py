@@ -173,8 +173,8 @@ def test_what_would_hide_its_products_is_refused():
 
 @pytest.mark.parametrize(
     "name, billions",
-    # Multiply-adds of an image as their papers say: Touvron et al. 2022, table 3; Liu
-    # et al. 2021, table 1; Liu et al. 2022, table 1.
+    # Multiply-adds of an image as their papers say: Touvron et al. 2022; Liu et al.
+    # 2021, table 1; Liu et al. 2022, table 1.
     [("deit3_base", 17.5), ("swin_tiny", 4.5), ("convnext_tiny", 4.5)],
 )
 def test_an_image_costs_what_the_paper_says(name, billions):
