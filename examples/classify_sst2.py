@@ -6,7 +6,7 @@
 The folder holds a checkpoint in the Hugging Face layout with its vocabulary: what
 `pretrain_bert.py` wrote, or a downloaded one. Needs `pip install ".[text]"`.
 
-Figures of 2 CPU cores, no GPU; 872 held-out reviews:
+Figures of 2 CPU cores, no GPU, light other work beside it; 872 held-out reviews:
 
     all-MiniLM-L6-v2, --epochs 2                     87.8 %    365 s   22.7 M parameters
     runs/bert, --epochs 4 --learning-rate 2e-4       77.2 %     80 s    1.5 M

@@ -7,8 +7,9 @@ Makes a vocabulary, trains, and writes a checkpoint in the Hugging Face layout, 
 goes on from its last whole epoch when it is started again.
 
 With --epochs 10 on the reviews of SST-2 and the English captions of Multi30k, 35,183
-sentences, 2 CPU cores, no GPU, nothing else running: 1,453,952 parameters, 871 s
-(142 ms a step); held-out perplexity 34.1 of the masked words, 41.0 % of them right.
+sentences, 2 CPU cores, no GPU, light other work beside it: 1,453,952 parameters, 871 s
+(131 to 149 ms a step); held-out perplexity 34.1 of the masked words, 41.0 % of them
+right.
 """
 
 import argparse
