@@ -1,10 +1,12 @@
 """The committed checkpoints, and altered copies of them, without our own reader."""
 
+import importlib.util
 import json
 from pathlib import Path
 
 import keras
 import numpy as np
+import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -93,3 +95,39 @@ def compare(found, expected, real):
         # A mistake would show: neighbours differ by far more than the tolerance.
         assert np.std(array) > 0.05
         np.testing.assert_allclose(ours, array, atol=TOLERANCE, rtol=1e-5)
+
+
+def make_cases(script, monkeypatch, needs=("transformers",)):
+    """What a script that writes checkpoints would write today.
+
+    Args:
+        script: A module of this folder.
+        monkeypatch: Of the test.
+        needs: What it imports; the test is skipped where one is not installed.
+
+    Returns:
+        Case to what the script writes of it.
+    """
+    for name in needs:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed; see {script}.py")
+    # The scripts import each other by their bare names.
+    monkeypatch.syspath_prepend(str(CHECKPOINTS.parent))
+    return importlib.import_module(f"parity.{script}").make_cases()
+
+
+def compare_with_committed(case, tensors, arrays):
+    """Compares a case that was made again with the one that is committed.
+
+    Args:
+        case: Its name.
+        tensors: Key to the weight, in any precision.
+        arrays: Name to the array, inputs and outputs.
+    """
+    with np.load(CHECKPOINTS / case / "expected.npz") as file:
+        for name, array in file.items():
+            np.testing.assert_allclose(array, arrays[name], rtol=0, atol=1e-5)
+    for key, array in tensors_of(CHECKPOINTS / case).items():
+        np.testing.assert_array_equal(
+            np.asarray(tensors[key]).astype(array.dtype), array, err_msg=key
+        )

@@ -12,6 +12,7 @@ from parity.folders import (
     arrays_of,
     compare,
     config_of,
+    make_cases,
     outputs_of,
     tensors_of,
 )
@@ -189,16 +190,9 @@ def test_transformers_reads_what_we_write(case, tmp_path):
 )
 def test_live(script, families, tmp_path, monkeypatch):
     """Made again today: as committed, and read by us with the same outputs."""
-    pytest.importorskip("transformers")
-    # The scripts import each other by their bare names.
-    monkeypatch.syspath_prepend(str(CHECKPOINTS.parent))
-    if script == "bert":
-        from parity.bert_references import make_cases
-    else:
-        from parity.gpt_references import make_cases
+    cases = make_cases(f"{script}_references", monkeypatch)
     from parity.hugging_face import write
 
-    cases = make_cases()
     assert set(cases) == {case for case in CASES if case.split("_")[0] in families}
     write(cases, tmp_path)
     for case in cases:

@@ -3,13 +3,20 @@
 The folders are written by `timm_references.py`.
 """
 
-from importlib.util import find_spec
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
-from parity.folders import CHECKPOINTS, TOLERANCE, altered, arrays_of, tensors_of
+from parity.folders import (
+    CHECKPOINTS,
+    TOLERANCE,
+    altered,
+    arrays_of,
+    compare_with_committed,
+    make_cases,
+    tensors_of,
+)
 
 from keras_attn.models import load_checkpoint, save_checkpoint
 from keras_attn.patches import resize_positions
@@ -105,17 +112,8 @@ def test_what_transformers_has_no_class_for_is_not_written(tmp_path):
 @pytest.mark.filterwarnings("ignore")
 def test_live(monkeypatch):
     """Made again today: as committed."""
-    if find_spec("timm") is None or find_spec("torchvision") is None:
-        pytest.skip("timm or torchvision is not installed; see timm_references.py")
-    # The scripts import each other by their bare names.
-    monkeypatch.syspath_prepend(str(CHECKPOINTS.parent))
-    from parity.timm_references import make_cases
-
-    cases = make_cases()
+    needs = ("timm", "torchvision")
+    cases = make_cases("timm_references", monkeypatch, needs)
     assert sorted(cases) == CASES
     for case, (tensors, _, arrays) in cases.items():
-        with np.load(CHECKPOINTS / case / "expected.npz") as file:
-            for name, array in file.items():
-                np.testing.assert_allclose(array, arrays[name], rtol=1e-5, atol=1e-5)
-        for key, array in tensors_of(CHECKPOINTS / case).items():
-            np.testing.assert_array_equal(tensors[key], array)
+        compare_with_committed(case, tensors, arrays)

@@ -8,7 +8,14 @@ channels and nothing else.
 
 import numpy as np
 import pytest
-from parity.folders import CHECKPOINTS, arrays_of, outputs_of, tensors_of
+from parity.folders import (
+    CHECKPOINTS,
+    arrays_of,
+    compare_with_committed,
+    make_cases,
+    outputs_of,
+    tensors_of,
+)
 
 from keras_attn import models
 
@@ -106,20 +113,7 @@ def test_the_folders_are_small():
 @pytest.mark.filterwarnings("ignore")
 def test_live(monkeypatch):
     """Made again today: as committed."""
-    pytest.importorskip("transformers")
-    # The scripts import each other by their bare names.
-    monkeypatch.syspath_prepend(str(CHECKPOINTS.parent))
-    from parity.transformer_references import make_cases
-
-    cases = make_cases()
+    cases = make_cases("transformer_references", monkeypatch)
     assert set(cases) == set(CASES)
     for case, (model, arrays, _) in cases.items():
-        inputs, expected = arrays_of(CHECKPOINTS / case)
-        for name, array in inputs.items():
-            np.testing.assert_array_equal(array, arrays[f"input_{name}"])
-        np.testing.assert_allclose(
-            expected["logits"], arrays["output_logits"], rtol=0, atol=1e-5
-        )
-        theirs = model.state_dict()
-        for key, array in tensors_of(CHECKPOINTS / case).items():
-            np.testing.assert_array_equal(theirs[key].numpy(), array)
+        compare_with_committed(case, model.state_dict(), arrays)

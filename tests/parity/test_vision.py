@@ -11,7 +11,9 @@ from parity.folders import (
     TOLERANCE,
     altered,
     arrays_of,
+    compare_with_committed,
     config_of,
+    make_cases,
     same_weights,
     tensors_of,
 )
@@ -142,19 +144,13 @@ def test_a_config_that_is_not_ours_is_refused(case, fields, message, tmp_path):
 
 @pytest.mark.parity
 @pytest.mark.filterwarnings("ignore")
-def test_live(monkeypatch):
+def test_live(tmp_path, monkeypatch):
     """Made again today: as committed."""
-    pytest.importorskip("transformers")
-    # The scripts import each other by their bare names.
-    monkeypatch.syspath_prepend(str(CHECKPOINTS.parent))
-    from parity.vision_references import make_cases
-
-    cases = make_cases()
+    cases = make_cases("vision_references", monkeypatch)
     assert sorted(cases) == CASES
+    from parity.hugging_face import write
+
+    # In files these weights have other names than in the models.
+    write(cases, tmp_path)
     for case, (_, arrays, _) in cases.items():
-        inputs, expected = arrays_of(CHECKPOINTS / case)
-        for name, array in {**inputs, **expected}.items():
-            start = "input" if name in inputs else "output"
-            np.testing.assert_allclose(
-                array, arrays[f"{start}_{name}"], rtol=1e-5, atol=1e-5
-            )
+        compare_with_committed(case, tensors_of(tmp_path / case), arrays)

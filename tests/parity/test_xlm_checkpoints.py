@@ -12,7 +12,9 @@ from parity.folders import (
     altered,
     arrays_of,
     compare,
+    compare_with_committed,
     config_of,
+    make_cases,
     outputs_of,
     tensors_of,
 )
@@ -170,20 +172,7 @@ def test_what_transformers_can_not_say_is_not_written(tmp_path):
 @pytest.mark.filterwarnings("ignore")
 def test_live(monkeypatch):
     """Made again today: as committed."""
-    pytest.importorskip("transformers")
-    # The scripts import each other by their bare names.
-    monkeypatch.syspath_prepend(str(CHECKPOINTS.parent))
-    from parity.xlm_references import make_cases
-
-    cases = make_cases()
+    cases = make_cases("xlm_references", monkeypatch)
     assert sorted(cases) == CASES
     for case, (model, arrays, _) in cases.items():
-        inputs, expected = arrays_of(CHECKPOINTS / case)
-        for name, array in {**inputs, **expected}.items():
-            start = "input" if name in inputs else "output"
-            np.testing.assert_allclose(
-                array, arrays[f"{start}_{name}"], rtol=1e-5, atol=1e-5
-            )
-        theirs = model.state_dict()
-        for key, array in tensors_of(CHECKPOINTS / case).items():
-            np.testing.assert_array_equal(theirs[key].numpy(), array)
+        compare_with_committed(case, model.state_dict(), arrays)
