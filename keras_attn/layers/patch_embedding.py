@@ -113,8 +113,14 @@ class PatchEmbedding(keras.layers.Layer):
 
     def build(self, inputs_shape):
         shape = tuple(inputs_shape)
-        self._missing(shape)
+        missing = self._missing(shape)
         self._num_channels = shape[-1]
+        if self.padding == "same":
+            sizes = [
+                None if size is None else size + more
+                for size, more in zip(shape[1:3], missing, strict=True)
+            ]
+            shape = (shape[0], *sizes, shape[-1])
         for layer in (*self.stem, self.projection):
             layer.build(shape)
             shape = layer.compute_output_shape(shape)

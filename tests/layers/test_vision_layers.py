@@ -47,6 +47,10 @@ def test_what_patches_do_not_fill():
     padded = layers.PatchEmbedding(7, 4, padding="same", flatten=False)
     more = np.pad(images, ((0, 0), (0, 3), (0, 1), (0, 0)))
     np.testing.assert_allclose(padded(images), padded(more), rtol=0, atol=1e-5)
+    # A lone pixel, too.
+    one = np.pad(images[:, :1, :1], ((0, 0), (0, 3), (0, 3), (0, 0)))
+    small = layers.PatchEmbedding(7, 4, padding="same", flatten=False)
+    np.testing.assert_allclose(small(images[:, :1, :1]), small(one), atol=1e-5)
     cropped = layers.PatchEmbedding(7, 4, padding="valid", flatten=False)
     np.testing.assert_allclose(
         cropped(images), cropped(images[:, :4, :4]), rtol=0, atol=1e-5

@@ -87,6 +87,11 @@ def test_maps_of_each_stage(name):
         assert maps["sequence_output"].shape == (2, 35, widths[1])
 
 
+def test_an_image_smaller_than_a_patch_is_padded_in_swin():
+    model = create("swin_tiny", image_size=1)
+    assert model(draw(2, 1, 1, 3)).shape == (2, C)
+
+
 def test_features_are_what_the_logits_are_read_from():
     for name in ("vit_base_patch16", "swin_tiny", "convnext_tiny", "deit3_base"):
         model = tiny(name)
