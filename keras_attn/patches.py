@@ -24,8 +24,9 @@ def image_to_patches(images, patch_size):
     _, rows, columns, channels = images.shape
     if rows % height or columns % width:
         raise ValueError(
-            "The image must be filled by patches. Received: "
-            f"images.shape={tuple(images.shape)}, patch_size={patch_size}"
+            "The image must be filled by patches: resize or crop it, or take other "
+            f"patches. Received: images.shape={tuple(images.shape)}, "
+            f"patch_size={patch_size}"
         )
     rows, columns = rows // height, columns // width
     cut = ops.reshape(images, (-1, rows, height, columns, width, channels))

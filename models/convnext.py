@@ -12,12 +12,18 @@ import keras
 from keras import ops
 from keras.layers import DepthwiseConv2D
 
-from keras_attn.checks import check_positive
+from keras_attn.checks import check_pair, check_positive
 from keras_attn.layers import FeedForward, LayerScale, PatchEmbedding, StochasticDepth
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.stochastic_depth import rising_rates
 from keras_attn.models.heads import INITIALIZER
-from keras_attn.models.images import IMAGENET, classify, image_card, image_input
+from keras_attn.models.images import (
+    IMAGENET,
+    check_large_enough,
+    classify,
+    image_card,
+    image_input,
+)
 from keras_attn.models.registry import register
 from keras_attn.models.variants import resolve
 
@@ -88,6 +94,9 @@ def build_convnext(
         `stage_0` is `patch_size` times smaller than the image and each next one half
         as large; and `pooled_output`, the mean of the last, normed.
 
+    Raises:
+        ValueError: for an image of which the last stage would have nothing left.
+
     Reference:
         Liu et al. 2022, "A ConvNet for the 2020s" (arXiv:2201.03545).
     """
@@ -105,6 +114,13 @@ def build_convnext(
             "`hidden_dims` and `num_blocks` must have a number for each stage. "
             f"Received: hidden_dims={dims}, num_blocks={blocks}"
         )
+    check_large_enough(
+        numbers["image_size"],
+        [
+            side * 2 ** (len(dims) - 1)
+            for side in check_pair("patch_size", numbers["patch_size"])
+        ],
+    )
     rates = rising_rates(stochastic_depth, sum(blocks))
     images = image_input(numbers["image_size"], num_channels)
     hidden = _shrink("patch_embedding", dims[0], numbers["patch_size"])(images)

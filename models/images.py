@@ -31,6 +31,25 @@ def image_input(image_size, num_channels=3):
     return keras.Input((height, width, num_channels), name="images")
 
 
+def check_large_enough(image_size, shrinks_by):
+    """Raises where nothing would be left of an image.
+
+    Args:
+        image_size: Pixels, one number or two, rows first.
+        shrinks_by: How many times smaller the last map is, rows first.
+
+    Raises:
+        ValueError: for fewer pixels than that.
+    """
+    sizes = zip(check_pair("image_size", image_size), shrinks_by, strict=True)
+    if any(size < factor for size, factor in sizes):
+        raise ValueError(
+            f"`image_size` must be at least {tuple(shrinks_by)}, rows first: the last "
+            "map is that many times smaller. Take larger images or fewer stages. "
+            f"Received: image_size={image_size}"
+        )
+
+
 def classify(features, num_classes, name="classifier"):
     """Logits (B, C) in float32 from features (B, D).
 

@@ -11,6 +11,8 @@ from keras.layers import GroupNormalization, MaxPooling2D
 from keras_attn.checks import check_positive
 from keras_attn.layers import StandardizedConv2D
 
+_GROUPS = 32  # Of each norm.
+
 
 def standardized_resnet(images, stem_dim, num_blocks):
     """The feature map of a ResNet, 2 times smaller for its stem and for each stage.
@@ -23,10 +25,18 @@ def standardized_resnet(images, stem_dim, num_blocks):
     Returns:
         (B, rows, columns, 4 · stem_dim · 2^(stages - 1)).
 
+    Raises:
+        ValueError: for channels that groups don't divide.
+
     Reference:
         Kolesnikov et al. 2020, "Big Transfer", section 3.2 (arXiv:1912.11370), with
         the norms behind the convolutions, as the hybrid ViT has it.
     """
+    if check_positive("stem_dim", stem_dim) % _GROUPS:
+        raise ValueError(
+            f"`stem_dim` must be a multiple of {_GROUPS}, the groups of each norm. "
+            f"Received: stem_dim={stem_dim}"
+        )
     hidden = ops.relu(_normed(images, stem_dim, 7, 2, "stem_conv", "stem_norm"))
     hidden = MaxPooling2D(3, strides=2, padding="same", name="stem_pooling")(hidden)
     for stage, count in enumerate(num_blocks):
@@ -69,4 +79,4 @@ def _normed(inputs, width, size, stride, conv_name, norm_name):
         data_format="channels_last",
         name=conv_name,
     )(inputs)
-    return GroupNormalization(32, epsilon=1e-5, name=norm_name)(hidden)
+    return GroupNormalization(_GROUPS, epsilon=1e-5, name=norm_name)(hidden)

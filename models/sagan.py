@@ -30,7 +30,13 @@ from keras_attn.layers import (
     SelfAttention2D,
     SpectralNormalization,
 )
-from keras_attn.models.images import HALF, classify, image_card, image_input
+from keras_attn.models.images import (
+    HALF,
+    check_large_enough,
+    classify,
+    image_card,
+    image_input,
+)
 from keras_attn.models.registry import ModelCard, register
 from keras_attn.models.variants import resolve
 
@@ -206,7 +212,8 @@ def build_cnn_self_attention(
         A model from `images` (B, H, W, channels) to logits (B, C).
 
     Raises:
-        ValueError: for a stage that there is not.
+        ValueError: for a stage that there is not, or an image of which the last would
+            have nothing left.
 
     Reference:
         Zhang et al. 2019, section 3 (arXiv:1805.08318), for the attention.
@@ -224,6 +231,7 @@ def build_cnn_self_attention(
             "`attention_stage` must be one of the stages, from 0. Received: "
             f"attention_stage={place}, hidden_dims={dims}"
         )
+    check_large_enough(numbers["image_size"], [2 ** (len(dims) - 1)] * 2)
     images = hidden = image_input(numbers["image_size"], num_channels)
     for stage, width in enumerate(dims):
         if stage:
@@ -258,8 +266,10 @@ def _attend(hidden):
 
 
 def _count_blocks(numbers):
-    """How often 4 is doubled to be the size of the image."""
-    size = check_positive("image_size", numbers["image_size"])
+    """How often 4 is doubled to be the size of the image; other sizes are checked."""
+    for name, number in numbers.items():
+        check_positive(name, number)
+    size = numbers["image_size"]
     count = round(math.log2(size / _START))
     sides = [_START * 2**index for index in range(1, count + 1)]
     if not sides or sides[-1] != size:

@@ -17,7 +17,8 @@ def test_patches_are_cut_row_by_row_and_put_back():
 
 
 def test_patches_must_fill_the_image():
-    with pytest.raises(ValueError, match=r"filled by patches.*\(1, 7, 6, 3\).*=3"):
+    message = r"filled by patches: resize or crop.*\(1, 7, 6, 3\).*=3"
+    with pytest.raises(ValueError, match=message):
         patches.image_to_patches(np.zeros((1, 7, 6, 3), "float32"), 3)
 
 

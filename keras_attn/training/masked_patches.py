@@ -58,7 +58,8 @@ class MaskedPatchLoss(keras.losses.Loss):
         pixels = self.targets(y_true)
         if pixels.shape[1:] != y_pred.shape[1:]:
             raise ValueError(
-                "The images must have the patches that are predicted. Received: "
+                "The images must have the patches that are predicted: give them at the "
+                "size that the model takes, and its `patch_size`. Received: "
                 f"y_true.shape={tuple(y_true.shape)}, y_pred.shape="
                 f"{tuple(y_pred.shape)}, patch_size={self.patch_size}"
             )
