@@ -59,7 +59,8 @@ PUBLIC = {
     ),
     "keras_attn.viz": (
         "attention_rollout callbacks capture_attention image_attention plot_alignment "
-        "plot_image_attention plot_position_similarity save_figure"
+        "plot_image_attention plot_position_similarity plot_reconstruction "
+        "reconstruct_images save_figure"
     ),
 }
 

@@ -9,6 +9,7 @@ from keras_attn.viz.images import (
     plot_position_similarity,
 )
 from keras_attn.viz.plots import plot_alignment, save_figure
+from keras_attn.viz.reconstruction import plot_reconstruction, reconstruct_images
 
 __all__ = [
     "attention_rollout",
@@ -18,5 +19,7 @@ __all__ = [
     "plot_alignment",
     "plot_image_attention",
     "plot_position_similarity",
+    "plot_reconstruction",
+    "reconstruct_images",
     "save_figure",
 ]
