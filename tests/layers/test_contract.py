@@ -1,4 +1,4 @@
-"""What is asked of every exported layer; the cases are in `layer_contract`."""
+"""What is asked of every exported layer; the cases are in `layer_cases`."""
 
 import inspect
 import json
@@ -7,13 +7,11 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from layer_cases import ALL, CASES, NOT_INSTANTIATED
 from layer_contract import (
-    ALL,
     CACHE,
-    CASES,
     KNOWN,
     LENGTHS,
-    NOT_INSTANTIATED,
     REAL,
     S,
     T,

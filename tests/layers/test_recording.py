@@ -4,7 +4,8 @@ import keras
 import numpy as np
 import pytest
 from attention_reference import array_of
-from layer_contract import CASES, assert_close, built, functional, tensors
+from layer_cases import CASES
+from layer_contract import assert_close, built, functional, tensors
 
 from keras_attn import layers
 from keras_attn.layers.recorder import record_attention_scores

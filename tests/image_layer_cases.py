@@ -1,0 +1,150 @@
+"""The layers of images, each in several configurations."""
+
+import keras
+from layer_contract import HEADS, UNITS, B, Case, D, E, T
+
+from keras_attn import layers
+
+QUERY = (B, T, D)
+IMAGE = (B, 6, 9, 3)
+MAP = (B, 8, 9, 15)
+
+CASES = {
+    "PatchEmbedding": {
+        "linear": Case(
+            lambda: layers.PatchEmbedding(UNITS, (3, 9), use_bias=False),
+            {"inputs": IMAGE},
+        ),
+        "padded_map": Case(
+            lambda: layers.PatchEmbedding(UNITS, 4, padding="same", flatten=False),
+            {"inputs": IMAGE},
+        ),
+        "left_over": Case(
+            lambda: layers.PatchEmbedding(
+                UNITS, 4, padding="valid", kernel_initializer="he_normal"
+            ),
+            {"inputs": IMAGE},
+        ),
+        "stem": Case(
+            lambda: layers.PatchEmbedding(UNITS, 4, stem_dims=[E]),
+            {"inputs": (B, 8, 16, 3)},
+        ),
+    },
+    "ClassToken": {
+        "one": Case(lambda: layers.ClassToken(initializer="ones"), {"inputs": QUERY}),
+        "two": Case(lambda: layers.ClassToken(2), {"inputs": (B, 9, D)}),
+    },
+    "PatchMerging": {
+        "even": Case(lambda: layers.PatchMerging(), {"inputs": (B, 8, 4, D)}),
+        "odd": Case(
+            lambda: layers.PatchMerging(UNITS, layer_norm_epsilon=1e-3),
+            {"inputs": MAP},
+        ),
+    },
+    "RandomPatchMasking": {
+        "half": Case(
+            lambda: layers.RandomPatchMasking(0.5, seed=3),
+            {"inputs": (B, 8, D), "noise": (B, 8)},
+        ),
+        "prefix": Case(
+            lambda: layers.RandomPatchMasking(num_prefix_tokens=1),
+            {"inputs": (B, 9, D), "noise": (B, 8)},
+        ),
+    },
+    "PatchUnmasking": {
+        "plain": Case(
+            lambda: layers.PatchUnmasking(initializer="ones"),
+            {"inputs": (B, 3, D), "places": (B, 8)},
+        ),
+        "prefix": Case(
+            lambda: layers.PatchUnmasking(num_prefix_tokens=1),
+            {"inputs": (B, 3, D), "places": (B, 8)},
+        ),
+    },
+    "HiddenPatches": {
+        "mask": Case(lambda: layers.HiddenPatches(), {"inputs": [(B, 8, D), (B, 8)]}),
+    },
+    "WindowAttention": {
+        "whole": Case(
+            lambda: layers.WindowAttention(HEADS, 4, dropout=0.25, seed=3),
+            {"inputs": (B, 8, 4, 15)},
+        ),
+        "shifted_padded": Case(
+            lambda: layers.WindowAttention(
+                HEADS, 4, shifted=True, kernel_initializer="he_normal"
+            ),
+            {"inputs": MAP},
+        ),
+        "larger_than_the_map": Case(
+            lambda: layers.WindowAttention(HEADS, 11, shifted=True, use_bias=False),
+            {"inputs": MAP},
+        ),
+    },
+    "SwinBlock": {
+        "plain": Case(
+            lambda: layers.SwinBlock(
+                HEADS,
+                UNITS,
+                4,
+                activation="relu",
+                layer_norm_epsilon=1e-3,
+                attention_bias=False,
+                dropout=0.1,
+                attention_dropout=0.2,
+                stochastic_depth=0.3,
+                kernel_initializer="he_normal",
+                seed=3,
+            ),
+            {"inputs": MAP},
+        ),
+        "shifted": Case(
+            lambda: layers.SwinBlock(HEADS, UNITS, 3, shifted=True), {"inputs": MAP}
+        ),
+    },
+    "SelfAttention2D": {
+        "plain": Case(
+            lambda: layers.SelfAttention2D(kernel_initializer="he_normal"),
+            {"inputs": (B, 8, 9, 17)},
+        ),
+        "spectral": Case(
+            lambda: layers.SelfAttention2D(
+                E, use_bias=False, spectral_normalization=True
+            ),
+            {"inputs": MAP},
+        ),
+    },
+    "SpectralNormalization": {
+        "dense": Case(
+            lambda: layers.SpectralNormalization(
+                keras.layers.Dense(UNITS, use_bias=False), power_iterations=3
+            ),
+            {"inputs": QUERY},
+        ),
+        "convolution": Case(
+            lambda: layers.SpectralNormalization(
+                keras.layers.Conv2D(UNITS, 3, use_bias=False), use_bias=False
+            ),
+            {"inputs": MAP},
+        ),
+    },
+    "ConditionalBatchNormalization": {
+        "map": Case(
+            lambda: layers.ConditionalBatchNormalization(E, momentum=0.9, epsilon=0.1),
+            {"inputs": MAP, "labels": (B,)},
+        ),
+    },
+    "StandardizedConv2D": {
+        "strided": Case(
+            lambda: layers.StandardizedConv2D(
+                UNITS, 3, epsilon=1e-3, strides=2, padding="same"
+            ),
+            {"inputs": MAP},
+        ),
+    },
+    "LayerScale": {
+        "rank_3": Case(lambda: layers.LayerScale(0.1), {"inputs": QUERY}),
+    },
+    "StochasticDepth": {
+        "rank_3": Case(lambda: layers.StochasticDepth(0.25, seed=5), {"inputs": QUERY}),
+    },
+}

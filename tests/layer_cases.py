@@ -1,0 +1,436 @@
+"""Every exported layer in several configurations."""
+
+import image_layer_cases
+import keras
+from layer_contract import (
+    CACHE,
+    HEADS,
+    KEY_DIM,
+    KNOWN,
+    TARGETS,
+    UNITS,
+    VALUE_DIM,
+    B,
+    Case,
+    D,
+    E,
+    F,
+    S,
+    T,
+)
+
+from keras_attn import layers
+
+NOT_INSTANTIATED = {
+    "ScoredAttention": "abstract: its subclasses say how a score comes about",
+}
+
+
+def _mha(**options):
+    return lambda: layers.MultiHeadAttention(HEADS, KEY_DIM, **options)
+
+
+def _encoder_block(**options):
+    return lambda: layers.TransformerEncoderBlock(
+        HEADS, UNITS, key_dim=KEY_DIM, **options
+    )
+
+
+def _decoder_block(**options):
+    return lambda: layers.TransformerDecoderBlock(
+        HEADS, UNITS, key_dim=KEY_DIM, **options
+    )
+
+
+def _relative(**options):
+    return lambda: layers.RelativeMultiHeadAttention(HEADS, KEY_DIM, **options)
+
+
+def _xlnet_block(**options):
+    return lambda: layers.XLNetBlock(HEADS, UNITS, key_dim=KEY_DIM, **options)
+
+
+def _rnn(cell, attention, **options):
+    return lambda: layers.AttentionRNN(cell(UNITS), attention(), **options)
+
+
+QUERY, VALUE, KEY = (B, T, D), (B, S, E), (B, S, F)
+MEMORY = (B, S, D)
+# The query stream of two, with all that it can be told.
+QUERY_STREAM = {
+    "inputs": QUERY,
+    "targets": (B, TARGETS, D),
+    "target_mapping": (B, TARGETS, T),
+    "memory": MEMORY,
+    "same_segment": (B, T, KNOWN),
+    "permutation_mask": (B, T, T),
+    "padding_mask": (B, KNOWN),
+}
+CONTENT_STREAM = {
+    "inputs": QUERY,
+    "same_segment": (B, T, T),
+    "padding_mask": (B, T),
+}
+SCORES = {"return_attention_scores": True}
+DOT = layers.DotProductAttention
+ADDITIVE = layers.AdditiveAttention
+
+CASES = {
+    **image_layer_cases.CASES,
+    "AdditiveAttention": {
+        "plain": Case(lambda: ADDITIVE(UNITS), {"query": QUERY, "value": VALUE}),
+        "key_bias_padding_scores": Case(
+            lambda: ADDITIVE(UNITS, use_bias=True, kernel_initializer="he_normal"),
+            {"query": QUERY, "value": VALUE, "key": KEY, "padding_mask": (B, S)},
+            SCORES,
+            padding={"padding_mask": ("value", "key")},
+        ),
+        "attention_mask": Case(
+            lambda: ADDITIVE(UNITS),
+            {"query": QUERY, "value": VALUE, "attention_mask": (B, T, S)},
+            SCORES,
+        ),
+    },
+    "DotProductAttention": {
+        "dot": Case(
+            lambda: DOT("dot"),
+            {"query": QUERY, "value": (B, S, D), "padding_mask": (B, S)},
+            SCORES,
+            padding={"padding_mask": ("value",)},
+        ),
+        "scaled_dot": Case(
+            lambda: DOT(),
+            {"query": QUERY, "value": VALUE, "key": (B, S, D)},
+        ),
+        "general": Case(
+            lambda: DOT("general", kernel_initializer="orthogonal"),
+            {"query": QUERY, "value": VALUE, "key": KEY, "attention_mask": (B, T, S)},
+            SCORES,
+        ),
+        "linear": Case(
+            lambda: DOT("linear"),
+            {"query": QUERY, "value": VALUE, "padding_mask": (B, S)},
+            SCORES,
+            padding={"padding_mask": ("value",)},
+        ),
+    },
+    "MultiHeadAttention": {
+        "self": Case(_mha(), {"query": QUERY}),
+        "self_padding_scores": Case(
+            _mha(value_dim=VALUE_DIM, use_bias=False),
+            {"query": QUERY, "padding_mask": (B, T)},
+            SCORES,
+            padding={"padding_mask": ("query",)},
+        ),
+        "causal": Case(
+            _mha(dropout=0.25, seed=37),
+            {"query": QUERY},
+            {"use_causal_mask": True, **SCORES},
+            causal_over="query",
+        ),
+        "causal_mask_and_bias": Case(
+            _mha(num_key_value_heads=1),
+            {
+                "query": QUERY,
+                "attention_mask": (B, HEADS, T, T),
+                "attention_bias": (B, HEADS, T, T),
+            },
+            {"use_causal_mask": True},
+            causal_over="query",
+        ),
+        "cross": Case(
+            _mha(value_dim=VALUE_DIM, output_dim=UNITS, bias_initializer="ones"),
+            {"query": QUERY, "value": VALUE, "key": KEY, "padding_mask": (B, S)},
+            SCORES,
+            padding={"padding_mask": ("value", "key")},
+        ),
+        "cross_attention_mask": Case(
+            _mha(kernel_initializer="he_uniform"),
+            {"query": QUERY, "value": VALUE, "attention_mask": (B, T, S)},
+        ),
+        "grouped_cross": Case(
+            lambda: layers.MultiHeadAttention(6, KEY_DIM, num_key_value_heads=3),
+            {"query": QUERY, "value": VALUE, "padding_mask": (B, S)},
+            SCORES,
+            padding={"padding_mask": ("value",)},
+        ),
+        "grouped_with_value_dim": Case(
+            lambda: layers.MultiHeadAttention(
+                6, KEY_DIM, value_dim=VALUE_DIM, num_key_value_heads=3
+            ),
+            {"query": QUERY},
+            SCORES,
+        ),
+        "returns_cache": Case(
+            _mha(), {"query": QUERY}, {"return_cache": True, "use_causal_mask": True}
+        ),
+        "writes_cache": Case(
+            _mha(),
+            {"query": QUERY, "cache": (B, 2, HEADS, CACHE, KEY_DIM)},
+            {"cache_index": 4, "use_causal_mask": True, **SCORES},
+        ),
+    },
+    "TransformerEncoderBlock": {
+        "post_norm": Case(
+            _encoder_block(),
+            {"inputs": QUERY, "padding_mask": (B, T)},
+            padding={"padding_mask": ("inputs",)},
+        ),
+        "pre_norm_scores": Case(
+            _encoder_block(
+                norm_first=True,
+                activation="gelu",
+                use_bias=False,
+                dropout=0.1,
+                attention_dropout=0.2,
+                mlp_dropout=0.3,
+                layer_norm_epsilon=1e-3,
+                stochastic_depth=0.4,
+                layer_scale=0.5,
+                kernel_initializer="he_normal",
+                seed=3,
+            ),
+            {"inputs": QUERY, "padding_mask": (B, T)},
+            SCORES,
+            padding={"padding_mask": ("inputs",)},
+        ),
+        "grouped_mask_and_bias": Case(
+            _encoder_block(num_key_value_heads=1),
+            {
+                "inputs": QUERY,
+                "attention_mask": (B, T, T),
+                "attention_bias": (B, HEADS, T, T),
+            },
+        ),
+    },
+    "TransformerDecoderBlock": {
+        "decoder_only": Case(
+            _decoder_block(norm_first=True, activation="gelu"),
+            {"inputs": QUERY, "padding_mask": (B, T)},
+            SCORES,
+            padding={"padding_mask": ("inputs",)},
+            causal_over="inputs",
+        ),
+        "window": Case(
+            _decoder_block(window=T - 1),
+            {"inputs": QUERY, "padding_mask": (B, T)},
+            padding={"padding_mask": ("inputs",)},
+            causal_over="inputs",
+        ),
+        "with_encoder": Case(
+            _decoder_block(),
+            {
+                "inputs": QUERY,
+                "encoder_outputs": VALUE,
+                "encoder_padding_mask": (B, S),
+            },
+            SCORES,
+            padding={"encoder_padding_mask": ("encoder_outputs",)},
+            causal_over="inputs",
+        ),
+        "pre_norm_with_encoder": Case(
+            _decoder_block(norm_first=True, num_key_value_heads=1, dropout=0.1),
+            {"inputs": QUERY, "encoder_outputs": VALUE},
+            causal_over="inputs",
+        ),
+        "cached": Case(
+            _decoder_block(),
+            {
+                "inputs": QUERY,
+                "encoder_outputs": VALUE,
+                "cache": (B, 2, HEADS, CACHE, KEY_DIM),
+            },
+            {"cache_index": 2},
+        ),
+    },
+    "AttentionRNN": {
+        "gru_additive": Case(
+            _rnn(keras.layers.GRUCell, lambda: ADDITIVE(UNITS + 2)),
+            {
+                "inputs": QUERY,
+                "memory": VALUE,
+                "initial_state": (B, UNITS),
+                "memory_padding_mask": (B, S),
+            },
+            SCORES,
+            padding={"memory_padding_mask": ("memory",)},
+            causal_over="inputs",
+        ),
+        "lstm_general": Case(
+            _rnn(keras.layers.LSTMCell, lambda: DOT("general"), unroll=True),
+            {
+                "inputs": QUERY,
+                "memory": VALUE,
+                "initial_state": [(B, UNITS), (B, UNITS)],
+            },
+            causal_over="inputs",
+        ),
+        "simple_dot_one_step": Case(
+            _rnn(keras.layers.SimpleRNNCell, lambda: DOT("scaled_dot")),
+            {
+                "inputs": (B, 1, D),
+                "memory": (B, S, UNITS),
+                "initial_state": (B, UNITS),
+            },
+            SCORES,
+        ),
+    },
+    "RelativeMultiHeadAttention": {
+        "content": Case(
+            _relative(dropout=0.25, seed=37),
+            CONTENT_STREAM,
+            SCORES,
+            padding={"padding_mask": ("inputs",)},
+        ),
+        "query": Case(_relative(kernel_initializer="he_normal"), QUERY_STREAM, SCORES),
+        "attention_mask": Case(
+            _relative(bias_initializer="ones"),
+            {
+                "inputs": QUERY,
+                "same_segment": (B, T, T),
+                "attention_mask": (B, HEADS, T, T),
+            },
+        ),
+    },
+    "XLNetBlock": {
+        "content": Case(
+            _xlnet_block(activation="relu", dropout=0.1, attention_dropout=0.2, seed=3),
+            CONTENT_STREAM,
+            padding={"padding_mask": ("inputs",)},
+        ),
+        "query": Case(
+            _xlnet_block(layer_norm_epsilon=1e-3, kernel_initializer="he_normal"),
+            QUERY_STREAM,
+            SCORES,
+        ),
+    },
+    "RelativePositionEncoding": {
+        "plain": Case(
+            lambda: layers.RelativePositionEncoding(2, max_wavelength=100),
+            {"inputs": QUERY},
+        ),
+        "memory": Case(
+            lambda: layers.RelativePositionEncoding(),
+            {"inputs": QUERY, "memory": MEMORY},
+        ),
+    },
+    "TargetEmbedding": {
+        "targets": Case(
+            lambda: layers.TargetEmbedding("ones"),
+            {"inputs": QUERY, "target_mapping": (B, TARGETS, T)},
+        ),
+    },
+    "SegmentMemory": {
+        "fills": Case(
+            lambda: layers.SegmentMemory(UNITS), {"inputs": QUERY, "memory": MEMORY}
+        ),
+        "forgets": Case(
+            lambda: layers.SegmentMemory(S), {"inputs": QUERY, "memory": MEMORY}
+        ),
+    },
+    "CacheRoom": {
+        "room": Case(
+            lambda: layers.CacheRoom(CACHE), {"inputs": (B, 2, HEADS, T, KEY_DIM)}
+        ),
+    },
+    "TokenEmbedding": {
+        "ids": Case(
+            lambda: layers.TokenEmbedding(UNITS, D, embeddings_initializer="normal"),
+            {"inputs": (B, T)},
+            ids_below=UNITS,
+        ),
+        "reverse": Case(
+            lambda: layers.TokenEmbedding(UNITS, D),
+            {"inputs": QUERY},
+            {"reverse": True},
+            stays_float32=True,
+        ),
+    },
+    "OutputBias": {
+        "bias": Case(
+            lambda: layers.OutputBias("ones"), {"inputs": QUERY}, stays_float32=True
+        ),
+    },
+    "TokenPooling": {
+        "first": Case(
+            lambda: layers.TokenPooling("first"),
+            {"inputs": QUERY, "padding_mask": (B, T)},
+        ),
+        **{
+            pooling: Case(
+                lambda pooling=pooling: layers.TokenPooling(pooling),
+                {"inputs": QUERY, "padding_mask": (B, T)},
+                padding={"padding_mask": ("inputs",)},
+            )
+            for pooling in ("last", "mean")
+        },
+    },
+    "Dropout": {
+        "rank_3": Case(lambda: layers.Dropout(0.5, seed=5), {"inputs": QUERY}),
+        "noise_shape": Case(
+            lambda: layers.Dropout(0.25, noise_shape=(None, 1, None), seed=5),
+            {"inputs": QUERY},
+        ),
+    },
+    "LayerNormalization": {
+        "rank_3": Case(lambda: layers.LayerNormalization(), {"inputs": QUERY}),
+        "rank_4": Case(
+            lambda: layers.LayerNormalization(epsilon=1e-12),
+            {"inputs": (B, T, S, D)},
+        ),
+    },
+    "FeedForward": {
+        "relu": Case(lambda: layers.FeedForward(UNITS), {"inputs": QUERY}),
+        "gelu_rank_4": Case(
+            lambda: layers.FeedForward(
+                UNITS,
+                activation="gelu",
+                dropout=0.5,
+                use_bias=False,
+                kernel_initializer="he_normal",
+                seed=5,
+            ),
+            {"inputs": (B, T, S, D)},
+        ),
+    },
+    "Maxout": {
+        "two": Case(lambda: layers.Maxout(), {"inputs": (B, T, 2 * D)}),
+        "three": Case(lambda: layers.Maxout(pieces=3), {"inputs": (B, 3 * D)}),
+    },
+    "SinusoidalPositionEmbedding": {
+        "add": Case(
+            lambda: layers.SinusoidalPositionEmbedding(max_wavelength=100),
+            {"inputs": QUERY},
+        ),
+        "concatenate_positions": Case(
+            lambda: layers.SinusoidalPositionEmbedding("concatenate", position_dim=E),
+            {"inputs": QUERY, "positions": (B, T)},
+        ),
+        "grid_add": Case(
+            lambda: layers.SinusoidalPositionEmbedding(), {"inputs": (B, T, S, 22)}
+        ),
+        "grid_concatenate": Case(
+            lambda: layers.SinusoidalPositionEmbedding("concatenate", position_dim=6),
+            {"inputs": (B, T, S, D)},
+        ),
+    },
+    "LearnedPositionEmbedding": {
+        "add": Case(lambda: layers.LearnedPositionEmbedding(F), {"inputs": QUERY}),
+        "first_row": Case(
+            lambda: layers.LearnedPositionEmbedding(F, first_row=2),
+            {"inputs": QUERY, "positions": (B, T)},
+        ),
+        "concatenate_positions": Case(
+            lambda: layers.LearnedPositionEmbedding(
+                F, "concatenate", position_dim=E, embeddings_initializer="normal"
+            ),
+            {"inputs": QUERY, "positions": (B, T)},
+        ),
+    },
+}
+
+ALL = [
+    (f"{layer}-{name}", case)
+    for layer, cases in CASES.items()
+    for name, case in cases.items()
+]
