@@ -24,6 +24,7 @@ from model_cases import (
     logits_of,
     numpy,
     outputs_of,
+    randomize,
     tiny,
 )
 
@@ -194,9 +195,10 @@ def test_a_configuration_and_a_clone_make_the_same_model(case):
 
 @pytest.mark.parametrize("case", GRAPHS)
 def test_fit_goes_alike_with_xla_and_without(case):
+    model = still(case)
     losses, weights = [], []
     for jit_compile in (False, True):
-        model = still(case)
+        randomize(model)  # From the same start.
         before = [numpy(weight) for weight in model.trainable_variables]
         losses.append(train(model, jit_compile))
         weights.append([numpy(weight) for weight in model.trainable_variables])
@@ -213,7 +215,7 @@ def test_fit_goes_alike_with_xla_and_without(case):
     for eager, compiled in zip(*weights, strict=True):
         np.testing.assert_allclose(eager, compiled, rtol=1e-5, atol=1e-5)
     # The loss is that of the outputs before the step.
-    outputs = outputs_of(still(case), inputs, training=True)
+    outputs = outputs_of(randomize(model), inputs, training=True)
     labels = labels_for(outputs)
     # What an autoencoder saw counts nothing.
     counted = outputs.get("hidden", slice(None))
