@@ -9,7 +9,7 @@ WORKERS ?= --numprocesses 2 --dist loadfile
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export MPLBACKEND ?= Agg
 
-.PHONY: help demo test test-runs test-jax test-parity test-wheel lint format bench clean
+.PHONY: help demo test test-export test-runs test-jax test-parity test-wheel lint format bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -18,7 +18,10 @@ demo: $(VENV)/.demo  ## train on dates, draw the alignment, ship it three ways (
 	$(BIN)/keras-attn demo --run-dir runs/demo
 
 test: $(VENV)/.test  ## the test suite, on TensorFlow
-	$(BIN)/python -m pytest $(WORKERS) -m "not parity and not runs"
+	$(BIN)/python -m pytest $(WORKERS) -m "not parity and not runs and not shipped"
+
+test-export: $(VENV)/.test  ## every kind of model in every format, in its runtime
+	$(BIN)/python -m pytest $(WORKERS) -m "shipped and not parity"
 
 test-runs: $(VENV)/.test  ## whole runs: README, examples, demo, what was killed goes on
 	$(BIN)/python -m pytest $(WORKERS) -m "runs and not parity"

@@ -7,6 +7,7 @@ from model_cases import create, randomize
 from keras_attn.decoding import Beam, Greedy, Sample, generate
 from keras_attn.export import export, load_runner
 
+pytestmark = pytest.mark.shipped
 CASES = ["gpt2_small", "gpt3_small", "transformer_base"]
 SUFFIXES = ["", ".tflite", ".onnx"]
 LENGTH = 13  # Of the caches.

@@ -6,6 +6,7 @@ from model_cases import C, numpy, tiny
 
 from keras_attn.export import export, load_runner
 
+pytestmark = pytest.mark.shipped
 MODELS = ("vit_base_patch16", "swin_tiny", "convnext_tiny")
 
 

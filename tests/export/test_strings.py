@@ -23,6 +23,7 @@ from keras_attn.data import (  # noqa: E402
 )
 from keras_attn.export import export, load_runner, verify  # noqa: E402
 
+pytestmark = pytest.mark.shipped
 TEXTS = [
     "a man sleeps",
     "",

@@ -19,6 +19,7 @@ from model_cases import (
     tiny,
 )
 
+pytestmark = pytest.mark.shipped
 FORMATS = {"saved_model": "", "litert": ".tflite", "onnx": ".onnx"}
 # Only LiteRT has built-in operators; anything else needs a runtime of its own.
 NOT_BUILT_IN = ("FLEX", "CUSTOM")
