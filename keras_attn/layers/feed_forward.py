@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_fraction, check_positive
+from keras_attn.layers.activations import in_training
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import nth
 from keras_attn.layers.projection import Projection
@@ -60,7 +61,6 @@ class FeedForward(keras.layers.Layer):
         shared = {"use_bias": self.use_bias, "dtype": self.dtype_policy}
         self.expand = Projection(
             self.mlp_dim,
-            activation=self.activation,
             kernel_initializer=nth(self.kernel_initializer, 0),
             name="expand",
             **shared,
@@ -84,7 +84,10 @@ class FeedForward(keras.layers.Layer):
     def call(self, inputs, training=None):
         # Flat, because a batched product with one shared matrix is slower.
         flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
-        hidden = self.drop(self.expand(flat, training=training), training=training)
+        activate = self.activation
+        if training:
+            activate = in_training(activate, fixed=None not in inputs.shape[1:])
+        hidden = self.drop(activate(self.expand(flat)), training=training)
         return ops.reshape(self.contract(hidden), ops.shape(inputs))
 
     def compute_output_shape(self, inputs_shape):

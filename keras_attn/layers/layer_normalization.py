@@ -6,6 +6,8 @@ import platform
 import keras
 from keras import ops
 
+from keras_attn.layers.one_pass import in_one_pass
+
 
 @keras.saving.register_keras_serializable("keras_attn")
 class LayerNormalization(keras.layers.LayerNormalization):
@@ -15,8 +17,10 @@ class LayerNormalization(keras.layers.LayerNormalization):
     has one for it, of oneDNN, that it puts in where a norm is written as a batch norm
     of one image whose channels are the positions: a forward pass of BERT takes a fifth
     less in bfloat16, a twentieth less in float32 (TensorFlow 2.21). So it is called at
-    inference on an x86 CPU; training, accelerators, the other backends and other axes
-    get Keras' own, and so does a TensorFlow whose oneDNN is turned off.
+    inference on an x86 CPU. There norms that are trained, of a shape that is known but
+    for the batch, and their gradients are written out and take one pass each.
+    Accelerators, the other backends and other axes get Keras' own, and so does a
+    TensorFlow whose oneDNN is turned off.
 
     Args:
         **kwargs: As for `keras.layers.LayerNormalization`.
@@ -40,8 +44,12 @@ class LayerNormalization(keras.layers.LayerNormalization):
         self.use_fused = keras.backend.backend() == "tensorflow" and _has_onednn()
 
     def call(self, inputs, training=None):
-        if training or not self.use_fused or not self._fits(inputs):
+        if not self.use_fused or not self._fits(inputs):
             return super().call(inputs)
+        if training:
+            if None in inputs.shape[1:]:
+                return super().call(inputs)
+            return _trained(inputs, self.gamma, self.beta, self.epsilon)
         return _fused(inputs, self.gamma, self.beta, self.epsilon)
 
     def _fits(self, inputs):
@@ -68,6 +76,53 @@ def _has_onednn():
     is_x86 = platform.machine().lower() in ("x86_64", "amd64")
     devices = tf.config.list_physical_devices()
     return on and is_x86 and all(device.device_type == "CPU" for device in devices)
+
+
+def _trained(inputs, gamma, beta, epsilon):
+    """The norm and its gradient, each in one pass."""
+    import tensorflow as tf
+
+    @ops.custom_gradient
+    def call(inputs, gamma, beta, epsilon):
+        def gradient(upstream):
+            return (*_gradient(inputs, gamma, epsilon, upstream), None)
+
+        return _norm(inputs, gamma, beta, epsilon), gradient
+
+    # Tensors all: the gradient of a variable would be asked for in another way.
+    return call(*map(tf.convert_to_tensor, (inputs, gamma, beta, epsilon)))
+
+
+@in_one_pass
+def _norm(inputs, gamma, beta, epsilon):
+    """(..., D)."""
+    normed, _ = _normed(inputs, epsilon)
+    gamma, beta = (ops.cast(weight, "float32") for weight in (gamma, beta))
+    return ops.cast(normed * gamma + beta, inputs.dtype)
+
+
+@in_one_pass
+def _gradient(inputs, gamma, epsilon, upstream):
+    """Of the inputs (..., D), of γ and of β (D)."""
+    normed, scale = _normed(inputs, epsilon)
+    upstream = ops.cast(upstream, "float32")
+    slope = upstream * ops.cast(gamma, "float32")
+    along = ops.mean(slope * normed, axis=-1, keepdims=True)
+    slope = scale * (slope - ops.mean(slope, axis=-1, keepdims=True) - normed * along)
+    positions = tuple(range(len(inputs.shape) - 1))
+    return (
+        ops.cast(slope, inputs.dtype),
+        ops.cast(ops.sum(upstream * normed, axis=positions), gamma.dtype),
+        ops.cast(ops.sum(upstream, axis=positions), gamma.dtype),
+    )
+
+
+def _normed(inputs, epsilon):
+    """`(x - mean) / deviation`, and one by the deviation, in float32."""
+    x = ops.cast(inputs, "float32")
+    x = x - ops.mean(x, axis=-1, keepdims=True)
+    scale = ops.rsqrt(ops.mean(x * x, axis=-1, keepdims=True) + epsilon)
+    return x * scale, scale
 
 
 def _fused(inputs, gamma, beta, epsilon):

@@ -77,8 +77,9 @@ def test_the_rest_is_keras_own(options):
 )
 class TestInAGraph:
     @pytest.mark.parametrize("jit_compile", [False, True])
+    @pytest.mark.parametrize("training", [False, True])
     @pytest.mark.parametrize("shape", [(None, None, D), (3, 5, D), (None, 5, D)])
-    def test_values_and_gradients(self, shape, jit_compile):
+    def test_values_and_gradients(self, shape, training, jit_compile):
         import tensorflow as tf
 
         layer, inputs = made(), normal(3, 5)
@@ -90,7 +91,7 @@ class TestInAGraph:
         def both(inputs):
             with tf.GradientTape() as tape:
                 tape.watch(inputs)
-                outputs = layer(inputs)
+                outputs = layer(inputs, training=training)
                 loss = tf.reduce_sum(outputs**2)
             return outputs, *tape.gradient(loss, [inputs, *layer.trainable_variables])
 
@@ -107,12 +108,33 @@ class TestInAGraph:
         ):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
-    def test_no_rows(self):
+    @pytest.mark.parametrize("training", [False, True])
+    def test_no_rows(self, training):
         import tensorflow as tf
 
-        graph = tf.function(made(), input_signature=[tf.TensorSpec((None, None, D))])
-        for shape in ((0, 5), (3, 0)):
+        layer = made()
+
+        def call(inputs):
+            return layer(inputs, training=training)
+
+        for shape, given in (((0, 5), None), ((3, 0), None), ((0, 5), 5)):
+            specification = tf.TensorSpec((None, given, D))
+            graph = tf.function(call, input_signature=[specification])
             assert graph(normal(*shape)).shape == (*shape, D)
+
+    def test_a_norm_that_is_trained_takes_one_pass_where_its_shape_is_known(self):
+        import tensorflow as tf
+
+        layer = made()
+
+        @tf.function
+        def trained(inputs):
+            return layer(inputs, training=True)
+
+        for length, compiled in ((5, True), (None, False)):
+            graph = trained.get_concrete_function(tf.TensorSpec((None, length, D)))
+            names = {operation.type for operation in graph.graph.get_operations()}
+            assert ("Rsqrt" not in names) == compiled
 
     @pytest.mark.parametrize("shape", [(None, None, D), (3, 5, D)])
     def test_it_is_one_operation_unless_it_is_exported(self, shape):
