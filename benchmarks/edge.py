@@ -67,8 +67,13 @@ def onnx(path):
 
 def main():
     """Exports, then prints the medians and their ratio."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--model", default="vit_base_patch16", help="a name of models")
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--model", default="vit_base_patch16", help="as `keras-attn list` prints it"
+    )
     parser.add_argument("--rounds", type=int, default=15, help="calls of each")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

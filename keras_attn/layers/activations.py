@@ -44,16 +44,21 @@ def in_training(activation, fixed=False) -> Any:
 
 def _gelu(inputs):
     """`x Φ(x)`."""
-    x = ops.cast(inputs, "float32")
+    x = _precise(inputs)
     return ops.cast(x * _cumulative(x), inputs.dtype)
 
 
 def _gelu_gradient(inputs, upstream):
     """Its derivative is `Φ(x) + x φ(x)`."""
-    x = ops.cast(inputs, "float32")
+    x = _precise(inputs)
     density = ops.exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))
     slope = _cumulative(x) + x * density
-    return ops.cast(ops.cast(upstream, "float32") * slope, inputs.dtype)
+    return ops.cast(_precise(upstream) * slope, inputs.dtype)
+
+
+def _precise(x):
+    """In float32 at least."""
+    return ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
 
 
 def _cumulative(x):
@@ -65,17 +70,17 @@ _SCALE, _CUBIC = math.sqrt(2 / math.pi), 0.044715
 
 def _gelu_tanh(inputs):
     """`x (1 + t) / 2`, where t is `tanh u`, and u `√(2/π) (x + 0.044715 x³)`."""
-    x = ops.cast(inputs, "float32")
+    x = _precise(inputs)
     return ops.cast(0.5 * x * (1 + _tanh(x)), inputs.dtype)
 
 
 def _gelu_tanh_gradient(inputs, upstream):
     """Its derivative is `(1 + t + x u' (1 - t²)) / 2`."""
-    x = ops.cast(inputs, "float32")
+    x = _precise(inputs)
     t = _tanh(x)
     inner = x * (_SCALE + 3 * _SCALE * _CUBIC * x * x)
     slope = 0.5 * (1 + t) + 0.5 * inner * (1 - t * t)
-    return ops.cast(ops.cast(upstream, "float32") * slope, inputs.dtype)
+    return ops.cast(_precise(upstream) * slope, inputs.dtype)
 
 
 def _tanh(x):
@@ -85,7 +90,9 @@ def _tanh(x):
 def _with_gradient(function, gradient):
     @ops.custom_gradient
     def call(inputs):
-        return function(inputs), functools.partial(gradient, inputs)
+        # Stopped, or an outer tape would follow every operation in vain.
+        value = function(ops.stop_gradient(inputs))
+        return value, functools.partial(gradient, inputs)
 
     return call
 

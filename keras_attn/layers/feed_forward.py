@@ -7,6 +7,7 @@ from keras_attn.checks import check_fraction, check_positive
 from keras_attn.layers.activations import in_training
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import nth
+from keras_attn.layers.one_pass import has_fixed_shape
 from keras_attn.layers.projection import Projection
 
 
@@ -86,7 +87,7 @@ class FeedForward(keras.layers.Layer):
         flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
         activate = self.activation
         if training:
-            activate = in_training(activate, fixed=None not in inputs.shape[1:])
+            activate = in_training(activate, fixed=has_fixed_shape(inputs))
         hidden = self.drop(activate(self.expand(flat)), training=training)
         return ops.reshape(self.contract(hidden), ops.shape(inputs))
 

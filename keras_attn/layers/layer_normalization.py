@@ -6,7 +6,11 @@ import platform
 import keras
 from keras import ops
 
-from keras_attn.layers.one_pass import in_one_pass
+from keras_attn.layers.one_pass import (
+    has_fixed_shape,
+    in_one_pass,
+    runs_on_cpu_alone,
+)
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -17,17 +21,17 @@ class LayerNormalization(keras.layers.LayerNormalization):
     has one for it, of oneDNN, that it puts in where a norm is written as a batch norm
     of one image whose channels are the positions: a forward pass of BERT takes a fifth
     less in bfloat16, a twentieth less in float32 (TensorFlow 2.21). So it is called at
-    inference on an x86 CPU. There norms that are trained, of a shape that is known but
-    for the batch, and their gradients are written out and take one pass each.
-    Accelerators, the other backends and other axes get Keras' own, and so does a
-    TensorFlow whose oneDNN is turned off.
+    inference on an x86 CPU whose oneDNN is not turned off. In the graph of a training
+    step, on any CPU, the norm and its gradient are written out and take one pass each,
+    where the shape is known but for the batch. Accelerators, the other backends and
+    other axes get Keras' own.
 
     Args:
         **kwargs: As for `keras.layers.LayerNormalization`.
 
     Attributes:
-        use_fused: Whether it may be called so. Exports turn it off while they trace:
-            their converters do not know the operation.
+        use_fused: Whether it may be that one operation at inference. Exports turn it
+            off while they trace: their converters do not know it.
 
     Call arguments:
         inputs: (..., D).
@@ -41,16 +45,16 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.use_fused = keras.backend.backend() == "tensorflow" and _has_onednn()
+        self.use_fused = runs_on_cpu_alone() and _has_onednn()
 
     def call(self, inputs, training=None):
-        if not self.use_fused or not self._fits(inputs):
+        if not self._fits(inputs):
             return super().call(inputs)
-        if training:
-            if None in inputs.shape[1:]:
-                return super().call(inputs)
+        if not training and self.use_fused:
+            return _fused(inputs, self.gamma, self.beta, self.epsilon)
+        if training and runs_on_cpu_alone() and has_fixed_shape(inputs):
             return _trained(inputs, self.gamma, self.beta, self.epsilon)
-        return _fused(inputs, self.gamma, self.beta, self.epsilon)
+        return super().call(inputs)
 
     def _fits(self, inputs):
         rank = len(inputs.shape)
@@ -65,17 +69,13 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
 
 def _has_onednn():
-    """Whether TensorFlow runs on a CPU alone, and through oneDNN as far as one knows.
+    """Whether TensorFlow runs through oneDNN, as far as one knows.
 
-    Without oneDNN the batch norm takes twice as long as Keras' norm, and that of cuDNN
+    Without it the batch norm takes twice as long as Keras' norm, and that of cuDNN
     takes no small ε.
     """
-    import tensorflow as tf
-
     on = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1").lower() not in ("0", "false")
-    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
-    devices = tf.config.list_physical_devices()
-    return on and is_x86 and all(device.device_type == "CPU" for device in devices)
+    return on and platform.machine().lower() in ("x86_64", "amd64")
 
 
 def _trained(inputs, gamma, beta, epsilon):
@@ -87,7 +87,9 @@ def _trained(inputs, gamma, beta, epsilon):
         def gradient(upstream):
             return (*_gradient(inputs, gamma, epsilon, upstream), None)
 
-        return _norm(inputs, gamma, beta, epsilon), gradient
+        # Stopped, or an outer tape would follow every operation in vain.
+        value = _norm(*map(ops.stop_gradient, (inputs, gamma, beta)), epsilon)
+        return value, gradient
 
     # Tensors all: the gradient of a variable would be asked for in another way.
     return call(*map(tf.convert_to_tensor, (inputs, gamma, beta, epsilon)))

@@ -10,8 +10,9 @@ def in_one_pass(function):
 
     There each element-wise operation reads and writes all of its tensors, and a dozen
     in a row wait for memory, not for arithmetic; compiled together they read and write
-    once. XLA compiles anew for each shape, so this is for tensors that differ in their
-    batch alone. An accelerator, JAX and an eager call get the function itself.
+    once. XLA compiles anew for each shape, at least for an epoch's last batch where it
+    is smaller, so this is for what `has_fixed_shape`. An accelerator, JAX and an eager
+    call get the function itself.
 
     Args:
         function: Of tensors and to tensors, on `keras.ops` alone and without a state.
@@ -22,7 +23,7 @@ def in_one_pass(function):
 
     @functools.wraps(function)
     def call(*tensors):
-        if not _is_in_a_graph_on_a_cpu():
+        if not (runs_on_cpu_alone() and _is_in_a_graph()):
             return function(*tensors)
         specifications = tuple((tuple(x.shape), x.dtype) for x in tensors)
         return _compiled(function, specifications)(*tensors)
@@ -30,13 +31,27 @@ def in_one_pass(function):
     return call
 
 
-def _is_in_a_graph_on_a_cpu():
+def has_fixed_shape(tensor) -> bool:
+    """Whether a tensor's shape is known but for its batch.
+
+    Two axes alone may be a batch of texts made flat, which has another size each time.
+    """
+    return len(tensor.shape) > 2 and None not in tensor.shape[1:]
+
+
+def runs_on_cpu_alone() -> bool:
+    """Whether Keras runs on TensorFlow, and that has nothing but a CPU."""
     if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf
 
-    devices = tf.config.list_physical_devices()
-    return tf.inside_function() and all(x.device_type == "CPU" for x in devices)
+    return all(x.device_type == "CPU" for x in tf.config.get_visible_devices())
+
+
+def _is_in_a_graph():
+    import tensorflow as tf
+
+    return tf.inside_function()
 
 
 @functools.cache
@@ -45,6 +60,7 @@ def _compiled(function, specifications):
     import tensorflow as tf
 
     with tf.init_scope():
-        return tf.function(function, jit_compile=True).get_concrete_function(
+        compiled = tf.function(function, jit_compile=True, autograph=False)
+        return compiled.get_concrete_function(
             *(tf.TensorSpec(shape, dtype) for shape, dtype in specifications)
         )

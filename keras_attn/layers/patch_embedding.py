@@ -117,8 +117,7 @@ class PatchEmbedding(keras.layers.Layer):
         self._num_channels = shape[-1]
         if self.padding == "same":
             sizes = [
-                None if size is None else size + more
-                for size, more in zip(shape[1:3], missing, strict=True)
+                size + more for size, more in zip(shape[1:3], missing, strict=True)
             ]
             shape = (shape[0], *sizes, shape[-1])
         for layer in (*self.stem, self.projection):
@@ -165,15 +164,24 @@ class PatchEmbedding(keras.layers.Layer):
             )
         missing = []
         for size, patch in zip(inputs_shape[1:3], self.patch_size, strict=True):
-            missing.append(0 if size is None else -size % patch)
-            is_small = size is not None and size < patch
+            if size is None:
+                if self.padding != "valid":
+                    raise ValueError(
+                        "Rows and columns of pixels must be known; give the "
+                        "`keras.Input` both, or build the layer with padding='valid'. "
+                        f"Received: inputs.shape={tuple(inputs_shape)}"
+                    )
+                missing.append(0)
+                continue
+            missing.append(-size % patch)
             if (missing[-1] and self.padding is None) or (
-                is_small and self.padding == "valid"
+                size < patch and self.padding == "valid"
             ):
                 raise ValueError(
                     f"The image must be filled by patches of {self.patch_size} pixels, "
-                    "rows first. Resize or crop it, take other patches, or say "
-                    f"padding='same'. Received: inputs.shape={tuple(inputs_shape)}"
+                    "rows first. Resize or crop it, take other patches, or build the "
+                    "layer with padding='same'. "
+                    f"Received: inputs.shape={tuple(inputs_shape)}"
                 )
         return missing
 

@@ -71,10 +71,10 @@ class PatchMerging(keras.layers.Layer):
         cut = (-1, rows // 2, 2, columns // 2, 2, width)
         # Column before row, as published weights have it.
         merged = ops.transpose(ops.reshape(inputs, cut), (0, 1, 3, 4, 2, 5))
-        flat = self.norm(ops.reshape(merged, (-1, 4 * width)))
-        outputs = self.reduction(flat)
-        shape = (-1, rows // 2, columns // 2, outputs.shape[-1])
-        return ops.reshape(outputs, shape)
+        merged = ops.reshape(merged, (-1, rows // 2, columns // 2, 4 * width))
+        # Flat, because a batched product with one shared matrix is slower.
+        outputs = self.reduction(ops.reshape(self.norm(merged), (-1, 4 * width)))
+        return ops.reshape(outputs, (-1, *merged.shape[1:3], outputs.shape[-1]))
 
     def compute_output_shape(self, inputs_shape):
         batch, rows, columns, width = inputs_shape

@@ -3,7 +3,6 @@
 import keras
 from keras import ops
 
-from keras_attn.layers.activations import in_training
 from keras_attn.ops import add_bias
 
 
@@ -22,10 +21,8 @@ class Projection(keras.layers.Dense):
         (..., E).
     """
 
-    def call(self, inputs, training=None):
+    def call(self, inputs):
         outputs = ops.matmul(inputs, self.kernel)
         if self.bias is not None:
             outputs = add_bias(outputs, self.bias)
-        if training:
-            return in_training(self.activation)(outputs)
         return self.activation(outputs)  # pyright: ignore[reportOptionalCall]

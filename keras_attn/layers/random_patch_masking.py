@@ -39,7 +39,7 @@ class RandomPatchMasking(keras.layers.Layer):
 
     def __init__(self, mask_ratio=0.75, *, num_prefix_tokens=0, seed=None, **kwargs):
         super().__init__(**kwargs)
-        if not 0.0 < mask_ratio < 1.0:
+        if not (isinstance(mask_ratio, int | float) and 0.0 < mask_ratio < 1.0):
             raise ValueError(
                 "`mask_ratio` is the share of patches that is hidden, above 0 and "
                 f"below 1. Received: mask_ratio={mask_ratio!r}"

@@ -17,8 +17,9 @@ _SAYS = (
 def check_labels(labels, num_classes: int):
     """Refuses labels that are none of `num_classes` classes.
 
-    A cross-entropy of whole numbers does not do so everywhere: on a GPU, and compiled
-    by XLA, a label that is out of range makes the loss NaN.
+    A sparse categorical cross-entropy does not do so everywhere: on a GPU, and compiled
+    by XLA, a label that is out of range makes the loss NaN. One that is to be ignored
+    (`ignore_class`) is refused too.
 
     Args:
         labels: Whole numbers of any shape; or a dataset of batches `(inputs, labels)`,
@@ -43,6 +44,8 @@ def check_labels(labels, num_classes: int):
     if isinstance(labels, tf.data.Dataset):
         return _checked(labels, num_classes)
     array = np.asarray(labels)
+    if not array.size:
+        return labels
     _check_whole(array.dtype, array.shape)
     wrong = np.unique(array[(array < 0) | (array >= num_classes)])
     if wrong.size:
@@ -75,6 +78,7 @@ def _checked(dataset, num_classes):
 def _check_whole(dtype, shape):
     if not np.issubdtype(dtype, np.integer):
         raise TypeError(
-            "Labels must be whole numbers, a class each. Received: "
+            "Labels must be whole numbers, a class each: of one-hot rows, "
+            "`np.argmax(labels, -1)`; of floats, `labels.astype(int)`. Received: "
             f"labels.dtype={np.dtype(dtype)}, labels.shape={shape}"
         )

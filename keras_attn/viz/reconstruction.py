@@ -94,7 +94,7 @@ def plot_reconstruction(
         )
     low, high = images.min(), images.max()
     # Where nothing was seen there is a gray between black and white.
-    gray = np.full_like(reconstruction, (low + high) / 2)
+    gray = np.full(np.shape(reconstruction), (low + high) / 2, "float32")
     seen = reconstruct_images(images, gray, hidden, patch_size, normalized=False)
     height, width = images.shape[1:3]
     figure = Figure(

@@ -42,11 +42,12 @@ def test_it_is_the_formula(shape, epsilon, training):
     np.testing.assert_allclose(found, expected(normal(*shape), epsilon), atol=2e-5)
 
 
-def test_half_precision_is_rounded_after_a_few_steps_at_most():
+@pytest.mark.parametrize("training", [False, True])
+def test_half_precision_is_rounded_after_a_few_steps_at_most(training):
     for policy in ("bfloat16", "mixed_bfloat16", "float16"):
         inputs = ops.cast(normal(3, 5), policy.replace("mixed_", ""))
         layer = made(dtype=policy)
-        found = layer(inputs)
+        found = layer(inputs, training=training)
         assert found.dtype == inputs.dtype
         rounding = 2.0**-10 if policy == "float16" else 2.0**-7
         error = np.abs(as_numpy(found) - expected(as_numpy(inputs)))
@@ -73,7 +74,7 @@ def test_the_rest_is_keras_own(options):
 
 
 @pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="the operation is TensorFlow's"
+    not LayerNormalization().use_fused, reason="for TensorFlow with oneDNN on a CPU"
 )
 class TestInAGraph:
     @pytest.mark.parametrize("jit_compile", [False, True])
@@ -121,6 +122,52 @@ class TestInAGraph:
             specification = tf.TensorSpec((None, given, D))
             graph = tf.function(call, input_signature=[specification])
             assert graph(normal(*shape)).shape == (*shape, D)
+
+    def test_the_gradient_has_a_gradient(self):
+        import tensorflow as tf
+
+        layer, inputs = made(), normal(3, 5)
+
+        def formula(inputs):
+            # Keras' own takes the mean for a constant, which a slope does not mind.
+            centred = inputs - tf.reduce_mean(inputs, -1, keepdims=True)
+            variance = tf.reduce_mean(centred**2, -1, keepdims=True)
+            normed = centred / tf.sqrt(variance + layer.epsilon)
+            return normed * layer.gamma + layer.beta
+
+        @tf.function(input_signature=[tf.TensorSpec((None, 5, D))] * 2)
+        def curvatures(inputs, direction):
+            found = []
+            for norm in (formula, lambda inputs: layer(inputs, training=True)):
+                with tf.GradientTape() as outer:
+                    outer.watch(inputs)
+                    with tf.GradientTape() as inner:
+                        inner.watch(inputs)
+                        loss = tf.reduce_sum(norm(inputs) ** 3)
+                    slope = inner.gradient(loss, inputs)
+                    along = tf.reduce_sum(slope * direction)
+                found.append(outer.gradient(along, [inputs, *layer.trainable_weights]))
+            return found
+
+        for one, other in zip(*curvatures(inputs, normal(3, 5)), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-2)
+
+    def test_half_precision_has_the_gradients_of_float32(self):
+        import tensorflow as tf
+
+        @tf.function
+        def gradients(layer, inputs):
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                loss = tf.reduce_sum(tf.cast(layer(inputs, training=True), "float32"))
+            return tape.gradient(loss, [inputs, *layer.trainable_weights])
+
+        inputs = tf.cast(normal(3, 5), "bfloat16")
+        half = gradients(made(dtype="mixed_bfloat16"), inputs)
+        assert [x.dtype for x in half] == [tf.bfloat16, tf.float32, tf.float32]
+        exact = gradients(made(), tf.cast(inputs, "float32"))
+        for one, other in zip(map(as_numpy, half), map(as_numpy, exact), strict=True):
+            np.testing.assert_allclose(one, other, rtol=2.0**-7, atol=2.0**-5)
 
     def test_a_norm_that_is_trained_takes_one_pass_where_its_shape_is_known(self):
         import tensorflow as tf

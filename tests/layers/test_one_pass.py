@@ -1,11 +1,10 @@
 """Element-wise functions that XLA joins, where TensorFlow would run them one by one."""
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from keras_attn.layers.one_pass import in_one_pass
+from keras_attn.layers.one_pass import in_one_pass, runs_on_cpu_alone
 
 
 @in_one_pass
@@ -22,7 +21,7 @@ def test_an_eager_call_gets_the_function_itself():
 
 
 @pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="XLA joins the operations itself"
+    not runs_on_cpu_alone(), reason="for TensorFlow on a CPU: others get no other"
 )
 class TestInAGraph:
     def call(self, **options):

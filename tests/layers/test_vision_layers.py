@@ -57,6 +57,15 @@ def test_what_patches_do_not_fill():
     )
 
 
+@pytest.mark.parametrize("padding", [None, "same"])
+def test_an_image_of_unknown_size_is_cropped_or_refused(padding):
+    inputs = keras.Input((None, 8, 3))
+    with pytest.raises(ValueError, match=r"must be known.*Received: .*None, None, 8"):
+        layers.PatchEmbedding(5, 4, padding=padding)(inputs)
+    cropped = layers.PatchEmbedding(5, 4, padding="valid", flatten=False)
+    assert cropped(inputs).shape == (None, None, 2, 5)
+
+
 @pytest.mark.parametrize("size", [(5, 8), (8, 6), (3, 8)])
 def test_an_image_that_patches_do_not_fill_is_refused(size):
     message = r"filled by patches of \(4, 4\) pixels.*Received: inputs.shape=\("
@@ -189,9 +198,9 @@ def test_without_noise_each_call_hides_others():
     np.testing.assert_allclose(first.mean(0), 0.5, atol=0.1)
 
 
-@pytest.mark.parametrize("ratio", [0.0, 1.0, -0.5, 75])
+@pytest.mark.parametrize("ratio", [0.0, "0.5", 1.0, -0.5, 75])
 def test_a_ratio_that_hides_nothing_or_all(ratio):
-    with pytest.raises(ValueError, match=f"`mask_ratio` .* mask_ratio={ratio}"):
+    with pytest.raises(ValueError, match=f"`mask_ratio` .* mask_ratio={ratio!r}"):
         layers.RandomPatchMasking(ratio)
 
 
