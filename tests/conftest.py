@@ -1,6 +1,13 @@
 """What holds for every test."""
 
 import gc
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
 def pytest_collection_finish():
@@ -12,3 +19,18 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+@pytest.fixture
+def example(monkeypatch, capsys):
+    """Runs a script with options, and returns what it printed."""
+    # As Python does for a script that it runs.
+    monkeypatch.syspath_prepend(EXAMPLES)
+
+    def run(name, *options):
+        script = str(EXAMPLES / f"{name}.py")
+        monkeypatch.setattr(sys, "argv", [script, *map(str, options)])
+        runpy.run_path(script, run_name="__main__")
+        return capsys.readouterr().out
+
+    return run

@@ -1,8 +1,4 @@
-"""The examples run, small, from the command line that a reader would type."""
-
-import runpy
-import sys
-from pathlib import Path
+"""The examples on texts run, small, from the command line that a reader would type."""
 
 import pytest
 
@@ -13,22 +9,6 @@ pytest.importorskip("tensorflow_text", reason="the extra `text` is not installed
 pytest.importorskip("sacrebleu", reason="the extra `eval` is not installed")
 
 pytestmark = pytest.mark.runs
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-
-
-@pytest.fixture
-def example(monkeypatch, capsys):
-    """Runs a script with options, and returns what it printed."""
-    # As Python does for a script that it runs.
-    monkeypatch.syspath_prepend(EXAMPLES)
-
-    def run(name, *options):
-        script = str(EXAMPLES / f"{name}.py")
-        monkeypatch.setattr(sys, "argv", [script, *map(str, options)])
-        runpy.run_path(script, run_name="__main__")
-        return capsys.readouterr().out
-
-    return run
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,8 @@ def _trained(inputs, gamma, beta, epsilon):
             return (*_gradient(inputs, gamma, epsilon, upstream), None)
 
         # Stopped, or an outer tape would follow every operation in vain.
-        value = _norm(*map(ops.stop_gradient, (inputs, gamma, beta)), epsilon)
-        return value, gradient
+        still = (ops.stop_gradient(x) for x in (inputs, gamma, beta, epsilon))
+        return _norm(*still), gradient
 
     # Tensors all: the gradient of a variable would be asked for in another way.
     return call(*map(tf.convert_to_tensor, (inputs, gamma, beta, epsilon)))

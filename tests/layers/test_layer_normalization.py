@@ -174,10 +174,7 @@ class TestInAGraph:
 
         layer = made()
 
-        @tf.function
-        def trained(inputs):
-            return layer(inputs, training=True)
-
+        trained = tf.function(lambda inputs: layer(inputs, training=True))
         for length, compiled in ((5, True), (None, False)):
             graph = trained.get_concrete_function(tf.TensorSpec((None, length, D)))
             names = {operation.type for operation in graph.graph.get_operations()}

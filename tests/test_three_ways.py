@@ -1,0 +1,31 @@
+"""Recurrence, convolution and attention cost what they should, by the example."""
+
+import re
+
+import pytest
+
+
+@pytest.mark.runs
+def test_three_ways(example, tmp_path):
+    options = ("--lengths", 8, 16, "--width", 8, "--repeats", 1, "--run-dir", tmp_path)
+    printed = example("three_ways", *options)
+    rows = re.findall(
+        r"^\| ([\w-]+) \| (\d+) .* (\d+) \| (\d+) \| (\d+) \|$", printed, re.M
+    )
+    chains = {(way, int(length)): tuple(map(int, rest)) for way, length, *rest in rows}
+    # Table 1: T steps wait for one another; a kernel of 3 carries two tokens further;
+    # attention takes four products, of whatever length.
+    assert chains == {
+        ("recurrence", 8): (8, 1, 8),
+        ("recurrence", 16): (16, 1, 16),
+        ("convolution", 8): (1, 4, 4),
+        ("convolution", 16): (1, 8, 8),
+        ("self-attention", 8): (4, 1, 4),
+        ("self-attention", 16): (4, 1, 4),
+    }
+    assert (tmp_path / "three_ways.png").stat().st_size > 1000
+
+
+def test_one_length_tells_no_growth(example, tmp_path):
+    with pytest.raises(SystemExit, match="--lengths needs two or more"):
+        example("three_ways", "--lengths", 8, "--run-dir", tmp_path)
