@@ -10,23 +10,22 @@ Here each is measured, on one Keras layer of each kind:
     ms        of a training step: forward, and gradients of inputs and weights
     MB        of the forward pass that its gradients need, counted in the graph
     chain     products that wait for one another: the longest path in the graph
-    layers    until the last token hears of the first: the first is not a number, and so
-              is what hears of it
+    layers    until the last token hears of the first
     path      chain x layers, what lies between these two tokens
 
-On 2 CPU cores, no GPU, nothing else running, 30 s:
+On 2 CPU cores, no GPU, nothing else running, 50 s:
 
     layer           T     GFLOPs   ms     MB     chain  layers  path
-    recurrence      128   0.0085    10.7    4.6    128       1   128
-    recurrence      1024  0.0676   103.7   36.7   1024       1  1024
-    convolution     128   0.0126     1.2    0.3      1      64    64
-    convolution     1024  0.1009     2.9    2.1      1     512   512
-    self-attention  128   0.0356     3.7    3.0      4       1     4
-    self-attention  1024  1.3303    76.5  144.8      4       1     4
+    recurrence      128   0.0085    13.1    4.6    128       1   128
+    recurrence      1024  0.0676   131.5   36.7   1024       1  1024
+    convolution     128   0.0126     1.8    0.3      1      64    64
+    convolution     1024  0.1009     5.4    2.1      1     512   512
+    self-attention  128   0.0356     4.9    3.0      4       1     4
+    self-attention  1024  1.3303    96.5  144.8      4       1     4
 
-From T = 512 to 1024 the operations of attention grow 3.6 times (4, but for its four
-projections), its time 4.0 and its memory 3.8 times; of the other two operations, memory
-and path double.
+From T = 512 to 1024 attention takes 3.6 times the operations (4, but for its four
+projections), 3.8 times the memory and 3.4 times the time; its path stays. Recurrence
+and convolution take twice the operations and the memory, and their paths double.
 """
 
 import argparse
@@ -192,6 +191,8 @@ def main():
     """Measures each way at each length, and compares the growth with the table's."""
     arguments = parse_arguments()
     keras.utils.set_random_seed(0)
+    # What counts operations warns of its own age.
+    tf.get_logger().setLevel("ERROR")
     results, lengths = {}, sorted(arguments.lengths)
     if len(lengths) < 2:
         raise SystemExit("--lengths needs two or more, to tell what grows")

@@ -26,8 +26,8 @@ def in_training(activation, fixed=False) -> Any:
     TensorFlow differentiates GELU operation by operation, each of which reads and
     writes all units, and in bfloat16 its `erfc` takes five times as long as in float32.
     Written out, from the inputs alone and in float32, GELU and its gradient take two
-    thirds of the time, and half of it in bfloat16; in one pass each, a quarter
-    (TensorFlow 2.21, CPU).
+    thirds of the time, and half of it in bfloat16; in one pass each, two fifths
+    of that (TensorFlow 2.21, CPU).
 
     Args:
         activation: A function.

@@ -112,19 +112,17 @@ class PatchEmbedding(keras.layers.Layer):
             ]
 
     def build(self, inputs_shape):
-        shape = tuple(inputs_shape)
-        missing = self._missing(shape)
-        self._num_channels = shape[-1]
+        self._check(inputs_shape)
+        batch, *sizes, self._num_channels = inputs_shape
         if self.padding == "same":
-            sizes = [
-                size + more for size, more in zip(shape[1:3], missing, strict=True)
-            ]
-            shape = (shape[0], *sizes, shape[-1])
+            sizes = map(sum, zip(sizes, self._missing(sizes), strict=True))
+        shape = (batch, *sizes, self._num_channels)
         for layer in (*self.stem, self.projection):
             layer.build(shape)
             shape = layer.compute_output_shape(shape)
 
     def call(self, inputs, training=None):
+        self._check(inputs.shape)
         hidden = self._padded(inputs)
         for layer in self.stem:
             is_norm = isinstance(layer, keras.layers.BatchNormalization)
@@ -137,56 +135,60 @@ class PatchEmbedding(keras.layers.Layer):
 
     def _padded(self, inputs):
         """The image with zeros added until patches fill it, if that is wanted."""
-        missing = self._missing(inputs.shape)
-        if self.padding != "same" or not any(missing):
+        if self.padding != "same":
             return inputs
-        return ops.pad(inputs, ((0, 0), (0, missing[0]), (0, missing[1]), (0, 0)))
+        rows, columns = self._missing(inputs.shape[1:3])
+        if not rows and not columns:
+            return inputs
+        return ops.pad(inputs, ((0, 0), (0, rows), (0, columns), (0, 0)))
 
-    def _missing(self, inputs_shape):
-        """Rows and columns of pixels until patches fill the image, which is checked.
+    def _missing(self, sizes):
+        """Rows and columns of pixels until patches fill the image."""
+        return [
+            -size % patch for size, patch in zip(sizes, self.patch_size, strict=True)
+        ]
+
+    def _check(self, inputs_shape):
+        """Refuses an image that can't be cut into patches.
 
         Keras does not trace a layer that knows its output's shape, so what `call` would
         refuse must be refused by `build` and `compute_output_shape` as well.
         """
         check_rank("inputs", keras.KerasTensor(inputs_shape), 4, _AXES)
-        channels, expected = inputs_shape[-1], self._num_channels
+        received = f"Received: inputs.shape={tuple(inputs_shape)}"
+        *sizes, channels = inputs_shape[1:]
         if channels is None:
             raise ValueError(
                 "The number of channels must be known; give the `keras.Input` one. "
-                f"Received: inputs.shape={tuple(inputs_shape)}"
+                f"{received}"
             )
-        if expected is not None and channels != expected:
+        if self._num_channels not in (None, channels):
             raise ValueError(
-                f"`inputs` must have the {expected} channels that the layer was built "
-                "for. Convert the images (gray ones: repeat their channel), or build "
-                f"the model with num_channels={channels}. "
-                f"Received: inputs.shape={tuple(inputs_shape)}"
+                f"`inputs` must have the {self._num_channels} channels that the layer "
+                "was built for. Convert the images (gray ones: repeat their channel), "
+                f"or build the model with num_channels={channels}. {received}"
             )
-        missing = []
-        for size, patch in zip(inputs_shape[1:3], self.patch_size, strict=True):
-            if size is None:
-                if self.padding != "valid":
-                    raise ValueError(
-                        "Rows and columns of pixels must be known; give the "
-                        "`keras.Input` both, or build the layer with padding='valid'. "
-                        f"Received: inputs.shape={tuple(inputs_shape)}"
-                    )
-                missing.append(0)
-                continue
-            missing.append(-size % patch)
-            if (missing[-1] and self.padding is None) or (
-                size < patch and self.padding == "valid"
-            ):
-                raise ValueError(
-                    f"The image must be filled by patches of {self.patch_size} pixels, "
-                    "rows first. Resize or crop it, take other patches, or build the "
-                    "layer with padding='same'. "
-                    f"Received: inputs.shape={tuple(inputs_shape)}"
-                )
-        return missing
+        if None in sizes and self.padding != "valid":
+            raise ValueError(
+                "Rows and columns of pixels must be known; give the `keras.Input` "
+                f"both, or build the layer with padding='valid'. {received}"
+            )
+        known = [
+            (size, patch)
+            for size, patch in zip(sizes, self.patch_size, strict=True)
+            if size is not None
+        ]
+        is_cut = self.padding is None and any(size % patch for size, patch in known)
+        is_gone = self.padding == "valid" and any(size < patch for size, patch in known)
+        if is_cut or is_gone:
+            raise ValueError(
+                f"The image must be filled by patches of {self.patch_size} pixels, "
+                "rows first. Resize or crop it, take other patches, or build the "
+                f"layer with padding='same'. {received}"
+            )
 
     def compute_output_shape(self, inputs_shape):
-        self._missing(inputs_shape)
+        self._check(inputs_shape)
         batch, *sizes, _ = inputs_shape
         rows, columns = (
             None if size is None else self._count(size, patch)

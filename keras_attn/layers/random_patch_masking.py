@@ -3,6 +3,8 @@
 Legend: B batch, P tokens in front, T patches, K = ⌊T · (1 - ratio)⌋ kept, D width.
 """
 
+import numbers
+
 import keras
 from keras import ops
 
@@ -39,7 +41,7 @@ class RandomPatchMasking(keras.layers.Layer):
 
     def __init__(self, mask_ratio=0.75, *, num_prefix_tokens=0, seed=None, **kwargs):
         super().__init__(**kwargs)
-        if not (isinstance(mask_ratio, int | float) and 0.0 < mask_ratio < 1.0):
+        if not (isinstance(mask_ratio, numbers.Real) and 0.0 < mask_ratio < 1.0):
             raise ValueError(
                 "`mask_ratio` is the share of patches that is hidden, above 0 and "
                 f"below 1. Received: mask_ratio={mask_ratio!r}"

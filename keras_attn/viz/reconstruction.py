@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 from matplotlib.figure import Figure
 
-from keras_attn.checks import check_pair
+from keras_attn.checks import check_pair, check_rank
 from keras_attn.patches import image_to_patches, patches_to_image
 from keras_attn.viz.plots import DOTS_PER_INCH, TEXT_COLOR
 
@@ -35,13 +35,8 @@ def reconstruct_images(images, reconstruction, hidden, patch_size, *, normalized
     """
     images = np.asarray(images, "float32")
     drawn, hidden = np.asarray(reconstruction, "float32"), np.asarray(hidden, bool)
-    height, width = check_pair("patch_size", patch_size)
-    if images.ndim != 4 or images.shape[1] % height or images.shape[2] % width:
-        raise ValueError(
-            "`images` must be (batch, height, width, channels) and filled by patches. "
-            f"Received: images.shape={images.shape}, patch_size={patch_size}"
-        )
-    patches = ops.convert_to_numpy(image_to_patches(images, (height, width)))
+    check_rank("images", images, 4, "(batch, height, width, channels)")
+    patches = ops.convert_to_numpy(image_to_patches(images, patch_size))
     if drawn.shape != patches.shape or hidden.shape != patches.shape[:2]:
         raise ValueError(
             f"Of these images `reconstruction` must be {patches.shape} and `hidden` "
@@ -51,9 +46,10 @@ def reconstruct_images(images, reconstruction, hidden, patch_size, *, normalized
     if normalized:
         deviation = patches.std(axis=-1, ddof=1, keepdims=True)
         drawn = drawn * deviation + patches.mean(axis=-1, keepdims=True)
+    height, width = check_pair("patch_size", patch_size)
     grid = (images.shape[1] // height, images.shape[2] // width)
     whole = np.where(hidden[..., None], drawn, patches)
-    return ops.convert_to_numpy(patches_to_image(whole, (height, width), grid))
+    return ops.convert_to_numpy(patches_to_image(whole, patch_size, grid))
 
 
 def plot_reconstruction(
@@ -84,8 +80,9 @@ def plot_reconstruction(
     Reference:
         He et al. 2022, figure 2 (arXiv:2111.06377).
     """
-    shared = {"normalized": normalized}
-    made = reconstruct_images(images, reconstruction, hidden, patch_size, **shared)
+    made = reconstruct_images(
+        images, reconstruction, hidden, patch_size, normalized=normalized
+    )
     images = np.asarray(images, "float32")
     if images.shape[-1] not in (1, 3):
         raise ValueError(

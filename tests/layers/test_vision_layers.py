@@ -1,5 +1,7 @@
 """The layers of image models against what their equations say."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
@@ -196,6 +198,11 @@ def test_without_noise_each_call_hides_others():
     assert (first != second).any(1).mean() > 0.9
     # Every patch is hidden as often as any other.
     np.testing.assert_allclose(first.mean(0), 0.5, atol=0.1)
+
+
+def test_a_ratio_may_be_a_number_of_numpy():
+    half: Any = np.float32(0.5)
+    assert layers.RandomPatchMasking(half).num_visible(8) == 4
 
 
 @pytest.mark.parametrize("ratio", [0.0, "0.5", 1.0, -0.5, 75])

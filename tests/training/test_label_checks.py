@@ -19,6 +19,7 @@ def test_labels_come_back_as_they_were():
     labels = np.array([[0], [4], [2]], "uint8")
     assert check_labels(labels, C) is labels
     assert check_labels([0, 4], C) == [0, 4]
+    assert check_labels([], C) == []
 
 
 @pytest.mark.parametrize("weights", [(), (np.arange(3.0),)])

@@ -59,6 +59,8 @@ def test_refusals():
         reconstruct_images(IMAGES, drawn, HIDDEN, 4)
     with pytest.raises(ValueError, match=r"must be \(2, 6, 12\).*\(2, 5, 12\)"):
         reconstruct_images(IMAGES, drawn[:, :5], HIDDEN, 2)
+    with pytest.raises(ValueError, match=r"`images` must have 4 axes.*\(4, 6, 3\)"):
+        reconstruct_images(IMAGES[0], drawn, HIDDEN, 2)
     two = IMAGES[..., :2]
     with pytest.raises(ValueError, match="1 channel or 3"):
         plot_reconstruction(two, drawn[..., :8], HIDDEN, 2)
