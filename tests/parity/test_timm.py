@@ -1,4 +1,4 @@
-"""ViT, its hybrid and DeiT III against timm, from tiny checkpoints.
+"""ViT, its hybrid, DeiT III and Swin against timm, from tiny checkpoints.
 
 The folders are written by `timm_references.py`.
 """
@@ -34,7 +34,8 @@ def read(case, **options):
 
 
 def test_every_case_is_here():
-    assert CASES == ["timm_deit3", "timm_hybrid", "timm_vit", "timm_vit_mean"]
+    kinds = ("deit3", "hybrid", "swin", "vit", "vit_mean")
+    assert CASES == [f"timm_{kind}" for kind in kinds]
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -1,4 +1,4 @@
-"""ViT, its hybrid and DeiT III as timm does them: tiny checkpoints, and what comes out.
+"""Image models as timm does them: tiny checkpoints, and what comes out.
 
 `python tests/parity/timm_references.py` writes a folder a case to `checkpoints/`; a few
 seconds. In `expected.npz` are our inputs, `input_*`, and their outputs, `output_*`.
@@ -9,6 +9,7 @@ beside a torchvision whose binary wants CUDA transformers no longer imports.
 
 import functools
 import json
+import re
 import sys
 
 import numpy as np
@@ -50,13 +51,40 @@ CASES = {
         {},
     ),
 }
+# Maps of 10, 5 and 3 patches a side: two windows, one, and one that is larger than the
+# map, for which transformers (5.23) fails. The layout of the files is transformers'.
+SWIN = {
+    "image_size": 20,
+    "patch_size": 2,
+    "window_size": 5,
+    "embed_dim": 6,
+    "depths": [2, 1, 1],
+    "num_heads": [2, 1, 3],
+    "mlp_ratio": 2.0,
+}
+# timm's names of Swin's tensors to those of transformers.
+SWIN_NAMES = {
+    r"^patch_embed\.proj\.": "swin.embeddings.patch_embeddings.projection.",
+    r"^patch_embed\.norm\.": "swin.embeddings.norm.",
+    r"^layers\.": "swin.encoder.layers.",
+    r"\.norm1\.": ".layernorm_before.",
+    r"\.norm2\.": ".layernorm_after.",
+    r"\.attn\.proj\.": ".attention.output.dense.",
+    r"\.attn\.relative": ".attention.self.relative",
+    r"\.attn\.qkv\.": ".attention.self.{}.",
+    r"\.mlp\.fc1\.": ".intermediate.dense.",
+    r"\.mlp\.fc2\.": ".output.dense.",
+    r"^norm\.": "swin.layernorm.",
+    r"^head\.fc\.": "classifier.",
+}
 # Of the ResNet: two stages of one block, where the published one has 3, 4 and 9.
 RESNET = {"layers": (1, 1), "channels": (128, 256), "stem_chs": 32}
 
 
 def make_cases():
     """Name of every case to its tensors, its configuration and its arrays."""
-    return {name: _case(*case) for name, case in CASES.items()}
+    cases = {name: _case(*case) for name, case in CASES.items()}
+    return {**cases, "timm_swin": _swin_case()}
 
 
 def _case(architecture, arguments, config):
@@ -81,20 +109,7 @@ def _case(architecture, arguments, config):
         )
     else:
         model = timm.create_model(architecture, **options)
-    model.eval()
-    rng = np.random.default_rng(11)
-    with torch.no_grad():
-        for key, weight in sorted(model.named_parameters()):
-            is_scale = weight.ndim == 1 and key.endswith((".weight", ".gamma"))
-            drawn = rng.normal(0, SPREAD, weight.shape) + is_scale
-            # Rounded as the files have it.
-            weight.copy_(torch.from_numpy(drawn.astype("float16").astype("float32")))
-    height, width = arguments["img_size"]
-    images = np.random.default_rng(19).normal(size=(B, height, width, 3))
-    images = images.astype("float32")
-    with torch.no_grad():
-        pixels = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
-        logits = model(pixels).numpy()
+    arrays = _drawn(model, arguments["img_size"])
     tensors = {
         key: x.numpy().astype("float16") for key, x in model.state_dict().items()
     }
@@ -105,7 +120,69 @@ def _case(architecture, arguments, config):
         **config,
         "model_args": arguments,
     }
-    return tensors, said, {"input_images": images, "output_logits": logits}
+    return tensors, said, arrays
+
+
+def _swin_case():
+    model = timm.models.SwinTransformer(
+        img_size=SWIN["image_size"],
+        num_classes=CLASSES,
+        **{key: value for key, value in SWIN.items() if key != "image_size"},
+    )
+    arrays = _drawn(model, (SWIN["image_size"], SWIN["image_size"]))
+    tensors = {}
+    for key, tensor in model.state_dict().items():
+        # timm merges patches before a stage, transformers behind the one before.
+        key = re.sub(
+            r"^layers\.(\d)\.downsample",
+            lambda match: f"layers.{int(match[1]) - 1}.downsample",
+            key,
+        )
+        for pattern, name in SWIN_NAMES.items():
+            key = re.sub(pattern, name, key)
+        array = tensor.numpy().astype("float16")
+        if "bias_table" in key:
+            array = _centered(array, 2 * SWIN["window_size"] - 1)
+        if "{}" not in key:
+            tensors[key] = array
+            continue
+        parts = np.split(array, 3)
+        for name, part in zip(("query", "key", "value"), parts, strict=True):
+            tensors[key.format(name)] = np.ascontiguousarray(part)
+    said = {
+        **SWIN,
+        "architectures": ["SwinForImageClassification"],
+        "id2label": {str(label): f"LABEL_{label}" for label in range(CLASSES)},
+        "model_type": "swin",
+        "num_channels": 3,
+    }
+    return tensors, said, arrays
+
+
+def _centered(table, side):
+    """timm's table for a window cut to the map, in the middle of a whole window's."""
+    own = round(len(table) ** 0.5)
+    margin = (side - own) // 2
+    square = table.reshape(own, own, -1)
+    whole = np.pad(square, ((margin, margin), (margin, margin), (0, 0)))
+    return whole.reshape(side**2, -1)
+
+
+def _drawn(model, size):
+    """Draws the weights; gives images of that size, and the logits for them."""
+    model.eval()
+    rng = np.random.default_rng(11)
+    with torch.no_grad():
+        for key, weight in sorted(model.named_parameters()):
+            is_scale = weight.ndim == 1 and key.endswith((".weight", ".gamma"))
+            drawn = rng.normal(0, SPREAD, weight.shape) + is_scale
+            # Rounded as the files have it.
+            weight.copy_(torch.from_numpy(drawn.astype("float16").astype("float32")))
+    images = np.random.default_rng(19).normal(size=(B, *size, 3)).astype("float32")
+    with torch.no_grad():
+        pixels = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
+        logits = model(pixels).numpy()
+    return {"input_images": images, "output_logits": logits}
 
 
 def write(cases):
