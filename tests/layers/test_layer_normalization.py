@@ -196,3 +196,10 @@ class TestInAGraph:
         with inference_mode([model]):
             assert "FusedBatchNormV3" not in operations()
         assert "FusedBatchNormV3" in operations()
+
+    def test_the_norm_of_one_position_is_keras_own(self):
+        import tensorflow as tf
+
+        graph = tf.function(made()).get_concrete_function(tf.TensorSpec((None, 1, D)))
+        names = {operation.type for operation in graph.graph.get_operations()}
+        assert "FusedBatchNormV3" not in names
