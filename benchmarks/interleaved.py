@@ -96,6 +96,22 @@ def print_table(script, rows, contestants, rounds):
             print(f"| {row}, {dtype} | {' | '.join(cells)} |", flush=True)
 
 
+def frozen(model):
+    """`export.freeze` of a model whose weights are all drawn anew.
+
+    In a fresh one the biases are zeros, and a constant zero is not added at all.
+    """
+    import keras
+
+    from keras_attn import export
+
+    draw = keras.random.SeedGenerator(0)
+    for weight in model.weights:
+        noise = keras.random.normal(weight.shape, 0, 0.02, "float32", draw)
+        weight.assign_add(keras.ops.cast(noise, weight.dtype))
+    return export.freeze(model)
+
+
 def _answer(child, question=None):
     """The next line a child prints, after a line written to it, if there is one."""
     if question is not None:

@@ -16,9 +16,12 @@ from pathlib import Path
 import interleaved
 
 CONTESTANTS = ("ours", "keras-hub", "torch")
+# Where ours is frozen KerasHub's is as it comes, and frozen by ours as well.
+FROZEN = (*CONTESTANTS, "keras-hub frozen")
 # Row to its precisions.
 ROWS = {
     "bert forward": ("float32", "bfloat16"),
+    "bert frozen": ("bfloat16",),
     "bert training": ("float32", "mixed_bfloat16"),
     "gpt2 forward": ("float32",),
     "gpt2 generation": ("float32",),
@@ -39,8 +42,8 @@ def ours(row):
     if row.startswith("bert"):
         inputs = bert_inputs()
         model = models.create("bert_base")
-        if row == "bert forward":
-            return forward(model, inputs)
+        if row != "bert training":
+            return forward(model, inputs, frozen=row == "bert frozen")
         classifier = models.build_bert_classifier(model, num_classes=2)
         return keras_training(AdamW, classifier, inputs)
     model = models.create("gpt2_small")
@@ -51,7 +54,7 @@ def ours(row):
     return lambda: generate(model, prompt, NEW)
 
 
-def keras_hub(row):
+def keras_hub(row, frozen):
     """A call of KerasHub's."""
     import keras
     import keras_hub  # pyright: ignore[reportMissingImports]
@@ -66,8 +69,8 @@ def keras_hub(row):
             hidden_dim=768,
             intermediate_dim=3072,
         )
-        if row == "bert forward":
-            return forward(backbone, inputs)
+        if row != "bert training":
+            return forward(backbone, inputs, frozen)
         classifier = hub.BertTextClassifier(backbone, num_classes=2)
         return keras_training(keras.optimizers.AdamW, classifier, inputs)
     backbone = hub.GPT2Backbone(
@@ -97,7 +100,7 @@ def torch(row, dtype):
         token_ids = torch.from_numpy(bert_inputs()["token_ids"]).long()
         mask = torch.ones_like(token_ids)
         config = transformers.BertConfig()
-        if row == "bert forward":
+        if row != "bert training":
             model = transformers.BertModel(config).eval().to(getattr(torch, dtype))
 
             def forward():
@@ -160,11 +163,13 @@ def gpt2_inputs(rows, length):
     }
 
 
-def forward(model, inputs):
+def forward(model, inputs, frozen=False):
     """A compiled call without a copy of its outputs to NumPy."""
     import tensorflow as tf
 
     call = tf.function(lambda tensors: model(tensors, training=False))
+    if frozen:
+        call = interleaved.frozen(model)
     tensors = {name: tf.constant(values) for name, values in inputs.items()}
     return lambda: call(tensors)
 
@@ -189,7 +194,7 @@ def serve(who, row, dtype):
         import keras
 
         keras.config.set_dtype_policy(dtype)
-        call = ours(row) if who == "ours" else keras_hub(row)
+        call = ours(row) if who == "ours" else keras_hub(row, "frozen" in who)
     interleaved.serve({row: call})
 
 
@@ -243,7 +248,7 @@ def main():
         peak_memory()
         return
     rows = {arguments.row: ROWS[arguments.row]} if arguments.row else ROWS
-    contestants = dict.fromkeys(rows, CONTESTANTS)
+    contestants = {row: FROZEN if "frozen" in row else CONTESTANTS for row in rows}
     interleaved.print_table(__file__, rows, contestants, arguments.rounds)
 
 

@@ -16,14 +16,19 @@ import interleaved
 # Row to its precisions.
 ROWS = {
     "vit forward": ("float32", "bfloat16"),
+    "vit frozen": ("bfloat16",),
     "swin forward": ("float32", "bfloat16"),
+    "swin frozen": ("bfloat16",),
     "convnext forward": ("float32",),
     "vit training": ("float32",),
 }
-# Row to who takes part: "keras" is KerasHub, or Keras' own applications.
+# Row to who takes part: "keras" is KerasHub, or Keras' own applications. Where ours is
+# frozen KerasHub's is as it comes, and frozen by ours as well.
 CONTESTANTS = {
     "vit forward": ("ours", "keras", "torch"),
+    "vit frozen": ("ours", "keras", "torch", "keras frozen"),
     "swin forward": ("ours", "torch"),
+    "swin frozen": ("ours", "torch"),
     "convnext forward": ("ours", "keras", "torch"),
     "vit training": ("ours", "keras", "torch"),
 }
@@ -44,10 +49,10 @@ def ours(row):
         "swin": "swin_tiny",
         "convnext": "convnext_tiny",
     }
-    return forward(models.create(names[row.split()[0]]))
+    return forward(models.create(names[row.split()[0]]), frozen="frozen" in row)
 
 
-def keras_own(row):
+def keras_own(row, frozen):
     """A call of KerasHub's, or of Keras' applications'."""
     import keras
 
@@ -66,7 +71,7 @@ def keras_own(row):
     )
     if row == "vit training":
         return keras_training(keras.optimizers.AdamW, model)
-    return forward(model)
+    return forward(model, frozen)
 
 
 def torch(row, dtype):
@@ -108,11 +113,13 @@ def images():
     return np.random.default_rng(0).normal(size=(BATCH, SIZE, SIZE, 3)).astype("f4")
 
 
-def forward(model):
+def forward(model, frozen=False):
     """A compiled call without a copy of its outputs to NumPy."""
     import tensorflow as tf
 
     call = tf.function(lambda pixels: model(pixels, training=False))
+    if frozen:
+        call = interleaved.frozen(model)
     pixels = tf.constant(images())
     return lambda: call(pixels)
 
@@ -137,7 +144,7 @@ def serve(who, row, dtype):
         import keras
 
         keras.config.set_dtype_policy(dtype)
-        call = ours(row) if who == "ours" else keras_own(row)
+        call = ours(row) if who == "ours" else keras_own(row, "frozen" in who)
     interleaved.serve({row: call})
 
 

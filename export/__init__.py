@@ -9,6 +9,7 @@ if __name__ != "keras_attn.export":
 
 from keras_attn.export.api import export, verify
 from keras_attn.export.errors import ExportError
+from keras_attn.export.frozen import freeze
 from keras_attn.export.report import ExportReport
 from keras_attn.export.runner import Runner, SignatureInfo, TensorInfo, load_runner
 
@@ -19,6 +20,7 @@ __all__ = [
     "SignatureInfo",
     "TensorInfo",
     "export",
+    "freeze",
     "load_runner",
     "verify",
 ]

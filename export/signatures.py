@@ -72,19 +72,24 @@ def signatures_of(model: Any, sample_inputs: Any = None) -> list[Signature]:
         )
     if sample_inputs is not None and not model.built:
         model(keras.tree.map_structure(tf.convert_to_tensor, sample_inputs))
-    if _is_declared(model):
+    if is_declared(model):
         return [_declared(SERVE, model)]
     return [_observed(SERVE, model, sample_inputs)]
 
 
-def _is_declared(model: keras.Model) -> bool:
+def is_declared(model: keras.Model) -> bool:
     """Whether the model's inputs are symbolic tensors, as in the functional API."""
     inputs = getattr(model, "inputs", None)
     return bool(inputs) and all(isinstance(x, keras.KerasTensor) for x in inputs)
 
 
+def input_structure(model: keras.Model) -> Any:
+    """Symbolic inputs as the model is called with them."""
+    return model.inputs[0] if isinstance(model, keras.Sequential) else model.input
+
+
 def _declared(name: str, model: keras.Model) -> Signature:
-    structure = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
+    structure = input_structure(model)
     tensors = keras.tree.flatten(structure)
     if isinstance(structure, dict) and not any(
         keras.tree.is_nested(value) for value in structure.values()

@@ -14,8 +14,8 @@ PUBLIC = {
     ),
     "keras_attn.decoding": "Beam Generated Greedy IncrementalPair Sample generate",
     "keras_attn.export": (
-        "ExportError ExportReport Runner SignatureInfo TensorInfo export load_runner "
-        "verify"
+        "ExportError ExportReport Runner SignatureInfo TensorInfo export freeze "
+        "load_runner verify"
     ),
     "keras_attn.layers": (
         "AdditiveAttention AttentionRNN CacheRoom ClassToken "

@@ -1,0 +1,144 @@
+"""A masked autoencoder learns from images without labels (He et al. 2022).
+
+    python examples/pretrain_mae.py               pre-train, draw, fine-tune twice
+
+Pre-trains a small ViT on CIFAR-10's training images without looking at their labels,
+writes a checkpoint in the Hugging Face layout and a picture of what it draws. Then it
+fine-tunes that checkpoint on a few labels, and next to it the same ViT from scratch.
+A pre-training that is killed goes on from its last whole epoch.
+
+On 2 CPU cores, no GPU, in 38 minutes, for some of which it was stopped: 60 epochs over
+10,000 images, 17.6 s each, bring the squared error of hidden patches on 2,000 others to
+0.541, in the deviations of each patch. With 2,000 labels and 40 epochs, 4.3 s each:
+
+    pre-trained       52.8% of the 2,000 others told right
+    from scratch      40.8%
+
+The former is also more than the 50.1% of a ViT of that size that `classify_images.py`
+trains for 15 epochs with all 10,000 labels.
+"""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+from cifar10 import (
+    IMAGE_SIZE,
+    SHOWN,
+    Stopwatch,
+    batches,
+    fit_classifier,
+    load_images,
+    new_parser,
+    some,
+)
+
+from keras_attn import models
+from keras_attn.training import AdamW, CosineWarmup, MaskedPatchLoss
+from keras_attn.viz import plot_reconstruction, save_figure
+
+SIZES = {
+    "image_size": IMAGE_SIZE,
+    "patch_size": 4,
+    "num_layers": 6,
+    "hidden_dim": 64,
+    "num_heads": 4,
+    "mlp_dim": 256,
+    "decoder_num_layers": 2,
+    "decoder_hidden_dim": 64,
+    "decoder_num_heads": 4,
+    "decoder_mlp_dim": 256,
+}
+
+
+def parse_arguments():
+    """Reads the command line."""
+    parser = new_parser(__doc__, "runs/mae")
+    parser.add_argument(
+        "--pretrain-epochs", type=int, default=60, help="passes without labels"
+    )
+    parser.add_argument(
+        "--epochs", type=int, default=40, help="passes over what has labels"
+    )
+    parser.add_argument(
+        "--labels", type=int, default=2000, help="images whose label is told"
+    )
+    return parser.parse_args()
+
+
+def pretrain(images, held_out, arguments):
+    """Learns to draw hidden patches; returns the folder of the checkpoint."""
+    run_dir = Path(arguments.run_dir)
+    keras.utils.set_random_seed(arguments.seed)
+    model = models.create("mae_vit_base", **SIZES)
+    no_labels = np.zeros(len(images))
+    pair = (images, no_labels)
+    dataset = batches(pair, arguments, shuffle=True, augment=True)
+    # What is to be drawn is the image as it was flipped and shifted.
+    dataset = dataset.map(lambda image, _: (image, {"reconstruction": image}))
+    steps = arguments.pretrain_epochs * int(dataset.cardinality())
+    model.compile(
+        AdamW(
+            CosineWarmup(arguments.learning_rate, max(steps // 20, 1), steps),
+            beta_2=0.95,
+            weight_decay=0.05,
+        ),
+        {"reconstruction": MaskedPatchLoss(SIZES["patch_size"])},
+    )
+    watch = Stopwatch()
+    model.fit(
+        dataset,
+        epochs=arguments.pretrain_epochs,
+        shuffle=False,
+        callbacks=[
+            keras.callbacks.TensorBoard(run_dir / "logs", write_graph=False),
+            keras.callbacks.BackupAndRestore(run_dir / "backup"),
+            watch,
+        ],
+    )
+    loss = model.evaluate(held_out, {"reconstruction": held_out}, verbose=0)
+    print(
+        f"{model.count_params():,} parameters, {watch.seconds_an_epoch():.1f} s an "
+        f"epoch; squared error of held-out patches {loss:.3f}, in their own deviations"
+    )
+    shown = some(held_out, SHOWN)
+    made = model.predict(shown, verbose=0)
+    figure = plot_reconstruction(
+        shown, made["reconstruction"], made["hidden"], SIZES["patch_size"]
+    )
+    save_figure(figure, run_dir / "reconstruction.png")
+    folder = run_dir / "checkpoint"
+    models.save_checkpoint(model, folder)
+    return folder
+
+
+def main():
+    """Pre-trains, then fine-tunes and trains from scratch on the same few labels."""
+    arguments = parse_arguments()
+    train, validation, classes = load_images(arguments)
+    folder = pretrain(train[0], validation[0], arguments)
+    few = tuple(some(part, arguments.labels) for part in train)
+    for name in ("pre-trained", "from scratch"):
+        keras.utils.set_random_seed(arguments.seed)
+        model = models.load_checkpoint(
+            folder, task="classifier", num_classes=len(classes), pooling="mean"
+        )
+        if name == "from scratch":
+            model = keras.models.clone_model(model)
+        accuracy, seconds = fit_classifier(
+            model,
+            batches(few, arguments, shuffle=True, augment=True),
+            batches(validation, arguments),
+            arguments,
+            verbose=0,
+        )
+        print(
+            f"{name}, {len(few[0]):,} labels: {accuracy:.1%} of the held-out images "
+            f"told right, {seconds:.1f} s an epoch",
+            flush=True,
+        )
+    print(f"Picture: {Path(arguments.run_dir) / 'reconstruction.png'}")
+
+
+if __name__ == "__main__":
+    main()

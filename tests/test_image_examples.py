@@ -1,0 +1,71 @@
+"""The examples on images run, small, from the command line that a reader would type."""
+
+import itertools
+import re
+import tarfile
+
+import keras
+import numpy as np
+import pytest
+from conftest import EXAMPLES
+
+pytestmark = pytest.mark.runs
+
+
+@pytest.fixture
+def images(tmp_path):
+    """The options of an example on CIFAR-10, ten classes of four pictures."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for split in ("train", "val"):
+        with tarfile.open(data / f"{split}_few.tar", "w") as archive:
+            for label, index in itertools.product(range(10), range(4)):
+                picture = tmp_path / "picture.jpg"
+                color = np.full((32, 32, 3), 25 * label + index)
+                keras.utils.save_img(picture, color, scale=False)
+                # Both archives have one folder of that name, as the public ones.
+                archive.add(picture, f"train/class_{label}/{index}.jpg")
+    return "--data-dir", data, "--run-dir", tmp_path / "run", "--batch-size", 16
+
+
+def test_classify_images(example, images, tmp_path):
+    printed = example("classify_images", *images, "--epochs", 2)
+    table = re.findall(r"^\| (\w+) \| [\d.]+% \| [\d,]+ \| ", printed, re.M)
+    assert table == ["vit", "swin", "convnext"]
+    run = tmp_path / "run"
+    for kind in table:
+        assert (run / kind / "model.keras").is_file()
+    for picture in ("vit/block_5_attention.png", "swin/stage_2_block_1_attention.png"):
+        assert (run / picture).stat().st_size > 1000
+
+
+# Of a head that is new.
+@pytest.mark.filterwarnings("ignore:The checkpoint has no weights for:UserWarning")
+def test_a_masked_autoencoder_is_trained_and_fine_tuned(example, images, tmp_path):
+    options = "--pretrain-epochs 1 --epochs 1 --labels 30".split()
+    printed = example("pretrain_mae", *images, *options)
+    assert "pre-trained, 30 labels: " in printed
+    assert "from scratch, 30 labels: " in printed
+    assert (tmp_path / "run" / "checkpoint" / "model.safetensors").is_file()
+    assert (tmp_path / "run" / "reconstruction.png").stat().st_size > 1000
+
+
+def test_attend_in_cnn(example, images, tmp_path):
+    printed = example("attend_in_cnn", *images, "--epochs", 1, "--width", 4)
+    assert re.search(r"gamma went from 0 to -?0\.\d{3}$", printed, re.M)
+    assert (tmp_path / "run" / "attention.png").stat().st_size > 1000
+
+
+def test_what_is_shown_is_of_all_classes_alike(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    from cifar10 import some  # pyright: ignore[reportMissingImports]
+
+    labels = np.repeat(range(10), 7)
+    for count in (10, 30, 50):
+        assert np.bincount(some(labels, count)).tolist() == [count // 10] * 10
+    assert len(some(labels, 1000)) == 70
+
+
+def test_images_that_are_not_there_are_asked_for(example, tmp_path):
+    with pytest.raises(SystemExit, match="Pass --data-dir"):
+        example("attend_in_cnn", "--data-dir", tmp_path)
