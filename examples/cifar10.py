@@ -58,7 +58,7 @@ def load_images(arguments):
 def some(array, count):
     """So many rows, evenly spread: of images class by class as many of each."""
     count = min(count, len(array))
-    return array[np.linspace(0, len(array), count, endpoint=False).astype(int)]
+    return array[np.arange(count) * len(array) // max(count, 1)]
 
 
 def batches(pair, arguments, shuffle=False, augment=False):
