@@ -19,6 +19,7 @@ from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import LearnedPositionEmbedding, TransformerDecoderBlock
 from keras_attn.layers.activations import gelu_tanh
 from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.initializers import normal
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.layers.token_pooling import TokenPooling
@@ -153,10 +154,8 @@ def build_gpt(
     )
     if numbers["window"] is not None:
         check_positive("window", numbers["window"])
-    initializer = keras.initializers.RandomNormal(stddev=0.02)
-    residual = keras.initializers.RandomNormal(
-        stddev=0.02 / math.sqrt(2 * numbers["num_layers"])
-    )
+    initializer = normal(0.02)
+    residual = normal(0.02 / math.sqrt(2 * numbers["num_layers"]))
     parts = [
         TokenEmbedding(
             numbers["vocabulary_size"],

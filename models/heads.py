@@ -13,12 +13,13 @@ from keras.layers import Dense
 
 from keras_attn.checks import check_fraction, check_positive
 from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.initializers import truncated_normal
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import OutputBias
 from keras_attn.layers.token_pooling import TokenPooling
 
 # The published fine-tuning start, for every model of the family.
-INITIALIZER = keras.initializers.TruncatedNormal(stddev=0.02)
+INITIALIZER = truncated_normal(0.02)
 
 
 def as_encoder(encoder, build):

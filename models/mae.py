@@ -24,13 +24,13 @@ from keras_attn.layers import (
     RandomPatchMasking,
     TransformerEncoderBlock,
 )
-from keras_attn.layers.initializers import SinusoidGrid
+from keras_attn.layers.initializers import SinusoidGrid, normal
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.models.images import IMAGENET, image_input
 from keras_attn.models.registry import ModelCard, register
 from keras_attn.models.variants import resolve
 
-_TOKEN = keras.initializers.RandomNormal(stddev=0.02)
+_TOKEN = normal(0.02)
 
 
 def _sizes(patch_size, num_layers, hidden_dim, num_heads):

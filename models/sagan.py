@@ -248,7 +248,12 @@ def build_cnn_self_attention(
     return keras.Model(images, logits, name=name)
 
 
-_LINEAR = {"use_bias": False, "kernel_initializer": "orthogonal"}
+_LINEAR = {
+    "use_bias": False,
+    "kernel_initializer": "orthogonal",
+    # A fixed path for its kernel: `projection/linear/kernel`.
+    "name": "linear",
+}
 
 
 def _spectral(layer, name, use_bias=True):

@@ -23,6 +23,7 @@ from keras_attn.layers import (
     TransformerEncoderBlock,
 )
 from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.initializers import normal
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.models import incremental
@@ -111,9 +112,7 @@ def build_transformer(
             numbers["vocabulary_size"],
             width,
             # Multiplied by √D, the embeddings have a variance of 1.
-            embeddings_initializer=keras.initializers.RandomNormal(
-                stddev=1 / math.sqrt(width)
-            ),
+            embeddings_initializer=normal(1 / math.sqrt(width)),
             name="token_embedding",
         ),
         SinusoidalPositionEmbedding(name="position_embedding"),

@@ -19,6 +19,7 @@ from keras_attn.layers import (
     TransformerEncoderBlock,
 )
 from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.initializers import normal
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.models import heads
 from keras_attn.models.heads import INITIALIZER, as_encoder
@@ -37,7 +38,7 @@ VARIANTS = {
         "mlp_dim": 4096,
     }
 }
-_EMBEDDINGS = keras.initializers.RandomNormal(stddev=2048**-0.5)
+_EMBEDDINGS = normal(2048**-0.5)
 
 
 def build_xlm(

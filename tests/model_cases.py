@@ -8,10 +8,12 @@ in patches of 2, so that no window, of 4, and no stage fills the map.
 """
 
 import functools
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -220,24 +222,53 @@ DECODERS = [
 KINDS = ("seq2seq_sutskever", "seq2seq_context", "rnnsearch_50")
 
 
+def build(case, **overrides):
+    """A new model of a case, with the weights that its initializers draw."""
+    made = CASES[case]
+    sizes = {**TINY[made.name], **made.options, **overrides}
+    model = models.create(made.name, **sizes)
+    return model if made.head is None else made.head(model, **made.head_options)
+
+
 def create(case, **overrides):
     """A new model of a case, with weights that no initializer would draw.
 
     Biases start at zero and a Glorot kernel is small: a test of numbers wants both
     to matter.
     """
-    made = CASES[case]
-    sizes = {**TINY[made.name], **made.options, **overrides}
-    model = models.create(made.name, **sizes)
-    if made.head is not None:
-        model = made.head(model, **made.head_options)
-    return randomize(model)
+    return randomize(build(case, **overrides))
 
 
 @functools.cache
+def _built(case):
+    """The model of a case, and the weights that seed 1 gave it."""
+    model, weights = seeded(case, 1)
+    return randomize(model), weights
+
+
+def seeded(case, seed):
+    """A new model of a case built after this seed, and its initial weights by path."""
+    keras.utils.set_random_seed(seed)
+    model = build(case)
+    return model, {weight.path: numpy(weight) for weight in model.weights}
+
+
 def tiny(case):
     """The model of a case, made once: not to be fitted or changed."""
-    return create(case)
+    return _built(case)[0]
+
+
+def initial_weights(case):
+    """What the weights of `tiny(case)` were drawn as: seed 1, path to array."""
+    return _built(case)[1]
+
+
+def digest(weights):
+    """A checksum of arrays by name."""
+    found = hashlib.sha256()
+    for name, values in weights.items():
+        found.update(name.encode() + values.tobytes())
+    return found.hexdigest()
 
 
 def randomize(model, seed=0, scale=0.6):

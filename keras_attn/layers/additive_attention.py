@@ -6,7 +6,7 @@ Legend: B batch, T query length, S key length, A units.
 import keras
 
 from keras_attn.checks import check_positive
-from keras_attn.layers.initializers import nth
+from keras_attn.layers.initializers import fork
 from keras_attn.layers.scored_attention import ScoredAttention
 from keras_attn.ops import additive_scores, project
 
@@ -51,13 +51,13 @@ class AdditiveAttention(ScoredAttention):
     def build(self, query_shape, value_shape, key_shape=None):
         key_shape = value_shape if key_shape is None else key_shape
 
-        def add(index, name, shape):
-            initializer = nth(self.kernel_initializer, index)
+        def add(name, shape):
+            initializer = fork(self.kernel_initializer, name)
             return self.add_weight(name=name, shape=shape, initializer=initializer)
 
-        self.query_kernel = add(0, "query_kernel", (query_shape[-1], self.units))
-        self.key_kernel = add(1, "key_kernel", (key_shape[-1], self.units))
-        self.score_vector = add(2, "score_vector", (self.units, 1))
+        self.query_kernel = add("query_kernel", (query_shape[-1], self.units))
+        self.key_kernel = add("key_kernel", (key_shape[-1], self.units))
+        self.score_vector = add("score_vector", (self.units, 1))
         self.bias = None
         if self.use_bias:
             self.bias = self.add_weight(

@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_choice
+from keras_attn.layers.initializers import fork
 from keras_attn.layers.scored_attention import ScoredAttention
 from keras_attn.ops import dot_scores, project
 
@@ -68,14 +69,14 @@ class DotProductAttention(ScoredAttention):
             self.kernel = self.add_weight(
                 name="kernel",
                 shape=(query_dim, key_dim),
-                initializer=self.kernel_initializer,
+                initializer=fork(self.kernel_initializer),
             )
         elif self.score == "linear":
             # One vector over [q; k], so that it starts out as one layer would.
             self.kernel = self.add_weight(
                 name="kernel",
                 shape=(query_dim + key_dim, 1),
-                initializer=self.kernel_initializer,
+                initializer=fork(self.kernel_initializer),
             )
 
     @property

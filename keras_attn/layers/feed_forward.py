@@ -6,7 +6,7 @@ from keras import ops
 from keras_attn.checks import check_fraction, check_positive
 from keras_attn.layers.activations import in_training
 from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.initializers import nth
+from keras_attn.layers.initializers import fork
 from keras_attn.layers.one_pass import has_fixed_shape
 from keras_attn.layers.projection import Projection
 
@@ -62,14 +62,14 @@ class FeedForward(keras.layers.Layer):
         shared = {"use_bias": self.use_bias, "dtype": self.dtype_policy}
         self.expand = Projection(
             self.mlp_dim,
-            kernel_initializer=nth(self.kernel_initializer, 0),
+            kernel_initializer=fork(self.kernel_initializer, "expand"),
             name="expand",
             **shared,
         )
         self.contract = Projection(
             inputs_shape[-1],
-            kernel_initializer=nth(
-                self.output_initializer or self.kernel_initializer, 1
+            kernel_initializer=fork(
+                self.output_initializer or self.kernel_initializer, "contract"
             ),
             name="contract",
             **shared,

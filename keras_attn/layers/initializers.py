@@ -1,4 +1,7 @@
-"""Several weights from one initializer, each with numbers of its own."""
+"""Several weights from one initializer, each with random values of its own."""
+
+import zlib
+from typing import Any
 
 import keras
 import numpy as np
@@ -7,15 +10,46 @@ from keras import ops
 from keras_attn.patches import sinusoid_grid
 
 
-def nth(initializer: keras.initializers.Initializer, index: int):
-    """A copy of an initializer that draws the `index`-th weight of a layer.
+def normal(stddev: float) -> Any:
+    """A normal initializer with a mean of 0, as a configuration.
 
-    One initializer object draws the same numbers at every call, and so does a clone
-    that was given a seed: two kernels of one layer would start out equal.
+    A model's file hands one initializer to many layers. An initializer object draws
+    its seed when it is made and returns the same values at every call, so all those
+    layers would start alike; from a configuration each layer makes an initializer of
+    its own, whose seed `keras.utils.set_random_seed` governs.
+
+    Args:
+        stddev: Standard deviation of the values.
     """
+    return {"class_name": "RandomNormal", "config": {"stddev": stddev}}
+
+
+def truncated_normal(stddev: float) -> Any:
+    """As `normal`, with values beyond two standard deviations drawn again."""
+    return {"class_name": "TruncatedNormal", "config": {"stddev": stddev}}
+
+
+def fork(initializer, name: str = ""):
+    """A copy of an initializer whose random values are independent of the original's.
+
+    An initializer object returns the same values at every call, so each weight of a
+    layer needs a copy. Without a seed the copy draws a fresh one. With an integer seed
+    the copy's seed follows from it and `name`, so the values stay reproducible; without
+    a name it stays the same.
+
+    Args:
+        initializer: From `keras.initializers.get`. What has no seed to copy, such as a
+            function or an initializer that holds a `keras.random.SeedGenerator`, which
+            moves on with every call, is returned as it is.
+        name: Of the weight, or of the sublayer, that the copy is for.
+    """
+    if not isinstance(initializer, keras.initializers.Initializer):
+        return initializer
+    if isinstance(getattr(initializer, "seed", None), keras.random.SeedGenerator):
+        return initializer
     config = initializer.get_config()
     if isinstance(config.get("seed"), int):
-        config["seed"] += index
+        config["seed"] = (config["seed"] + zlib.crc32(name.encode())) % 2**31
     return type(initializer).from_config(config)
 
 

@@ -17,7 +17,7 @@ from keras_attn.checks import (
 )
 from keras_attn.layers import recorder
 from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.initializers import nth
+from keras_attn.layers.initializers import fork
 from keras_attn.ops import (
     both_masks,
     causal_mask,
@@ -162,18 +162,19 @@ class MultiHeadAttention(keras.layers.Layer):
             key_shape = value_shape if key_shape is None else key_shape
             widths = (query_shape[-1], key_shape[-1], value_shape[-1])
             names = ("query", "key", "value")
-            for index, (name, width) in enumerate(zip(names, widths, strict=True)):
-                dims = (self.projection_dims[index],)
-                self._add_projection(name, width, dims, first=index)
+            for name, width, dim in zip(
+                names, widths, self.projection_dims, strict=True
+            ):
+                self._add_projection(name, width, (dim,))
         merged = self.num_heads * self.value_dim
         output_dim = self.output_dim or query_shape[-1]
-        self._add_projection("output", merged, (output_dim,), first=3)
+        self._add_projection("output", merged, (output_dim,))
 
-    def _add_projection(self, name, input_dim, blocks, first=0):
+    def _add_projection(self, name, input_dim, blocks):
         """Adds `<name>_kernel` and `<name>_bias`, each block drawn on its own.
 
         Glorot's bounds follow from a kernel's own shape, so they are not those of the
-        fused one. `first` is the number of the first block among the layer's kernels.
+        fused one.
         """
         initializer = self.kernel_initializer
         if name == "output" and self.output_initializer is not None:
@@ -181,8 +182,8 @@ class MultiHeadAttention(keras.layers.Layer):
 
         def draw(shape, dtype):
             kernels = [
-                nth(initializer, index)((shape[0], block), dtype=dtype)
-                for index, block in enumerate(blocks, start=first)
+                fork(initializer, part)((shape[0], block), dtype=dtype)
+                for part, block in zip(name.split("_"), blocks, strict=True)
             ]
             return ops.concatenate(kernels, axis=1) if len(kernels) > 1 else kernels[0]
 
@@ -195,7 +196,7 @@ class MultiHeadAttention(keras.layers.Layer):
             bias = self.add_weight(
                 name=f"{name}_bias",
                 shape=(sum(blocks),),
-                initializer=self.bias_initializer,
+                initializer=fork(self.bias_initializer, f"{name}_bias"),
             )
         setattr(self, f"{name}_bias", bias)
 

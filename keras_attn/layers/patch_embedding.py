@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_choice, check_pair, check_positive, check_rank
-from keras_attn.layers.initializers import nth
+from keras_attn.layers.initializers import fork
 
 PADDINGS = (None, "same", "valid")
 _AXES = "(batch, height, width, channels)"
@@ -85,7 +85,7 @@ class PatchEmbedding(keras.layers.Layer):
             kernel,
             strides=kernel,
             use_bias=use_bias,
-            kernel_initializer=nth(self.kernel_initializer, 0),
+            kernel_initializer=fork(self.kernel_initializer, "projection"),
             data_format="channels_last",
             dtype=self.dtype_policy,
             name="projection",
@@ -100,7 +100,7 @@ class PatchEmbedding(keras.layers.Layer):
                     strides=2,
                     padding="same",
                     use_bias=False,
-                    kernel_initializer=nth(self.kernel_initializer, index + 1),
+                    kernel_initializer=fork(self.kernel_initializer, f"stem_{index}"),
                     data_format="channels_last",
                     dtype=self.dtype_policy,
                     name=f"stem_{index}",
@@ -243,7 +243,7 @@ class ClassToken(keras.layers.Layer):
         self.tokens = self.add_weight(
             name="tokens",
             shape=(1, self.num_tokens, inputs_shape[-1]),
-            initializer=self.initializer,
+            initializer=fork(self.initializer),
         )
 
     def call(self, inputs):

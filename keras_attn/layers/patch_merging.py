@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_rank
+from keras_attn.layers.initializers import fork
 from keras_attn.layers.layer_normalization import LayerNormalization
 
 
@@ -55,7 +56,7 @@ class PatchMerging(keras.layers.Layer):
         self.reduction = keras.layers.Dense(
             self.output_dim or 2 * width,
             use_bias=False,
-            kernel_initializer=self.kernel_initializer,
+            kernel_initializer=fork(self.kernel_initializer),
             dtype=self.dtype_policy,
             name="reduction",
         )

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_choice, check_positive, check_rank
+from keras_attn.layers.initializers import fork
 from keras_attn.ops import sinusoids, sinusoids_2d
 
 MERGES = ("add", "concatenate")
@@ -137,7 +138,7 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(self.first_row + self.max_sequence_length, dim),
-            initializer=self.embeddings_initializer,
+            initializer=fork(self.embeddings_initializer),
         )
 
     def call(self, inputs, positions=None):

@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_rank
+from keras_attn.layers.initializers import fork
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -126,7 +127,9 @@ class PatchUnmasking(keras.layers.Layer):
 
     def build(self, inputs_shape, places_shape):
         self.token = self.add_weight(
-            name="token", shape=(1, 1, inputs_shape[-1]), initializer=self.initializer
+            name="token",
+            shape=(1, 1, inputs_shape[-1]),
+            initializer=fork(self.initializer),
         )
 
     def call(self, inputs, places):

@@ -19,7 +19,7 @@ from keras_attn.checks import (
 )
 from keras_attn.layers import recorder
 from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.initializers import nth
+from keras_attn.layers.initializers import fork
 from keras_attn.ops import (
     attention_weights,
     both_masks,
@@ -188,11 +188,13 @@ class RelativeMultiHeadAttention(keras.layers.Layer):
             "segment_bias": (self.num_heads, self.key_dim),
             "segment_embedding": (2, self.num_heads, self.key_dim),
         }
-        for index, (name, shape) in enumerate(shapes.items()):
+        for name, shape in shapes.items():
             is_kernel = name.endswith("kernel")
-            drawn = self.kernel_initializer if is_kernel else self.bias_initializer
+            initializer = (
+                self.kernel_initializer if is_kernel else self.bias_initializer
+            )
             weight = self.add_weight(
-                name=name, shape=shape, initializer=nth(drawn, index)
+                name=name, shape=shape, initializer=fork(initializer, name)
             )
             setattr(self, name, weight)
 

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_attn.checks import check_positive, check_rank
 from keras_attn.layers import recorder
-from keras_attn.layers.initializers import nth
+from keras_attn.layers.initializers import fork
 from keras_attn.layers.spectral_normalization import SpectralNormalization
 from keras_attn.ops import scaled_dot_product_attention
 
@@ -68,19 +68,19 @@ class SelfAttention2D(keras.layers.Layer):
                 "`key_dim` must be given where there are fewer than 8 channels. "
                 f"Received: channels={channels}, key_dim={self.key_dim}"
             )
-        self.query = self._new("query", 0, channels, key_dim)
-        self.key = self._new("key", 1, channels, key_dim)
-        self.value = self._new("value", 2, channels, key_dim)
-        self.output_projection = self._new("output_projection", 3, key_dim, channels)
+        self.query = self._new("query", channels, key_dim)
+        self.key = self._new("key", channels, key_dim)
+        self.value = self._new("value", channels, key_dim)
+        self.output_projection = self._new("output_projection", key_dim, channels)
         self.gamma = self.add_weight(name="gamma", shape=(), initializer="zeros")
 
-    def _new(self, name, index, width, units):
+    def _new(self, name, width, units):
         """A convolution of 1 × 1, which is a dense layer over the places."""
         normed = self.spectral_normalization
         layer = keras.layers.Dense(
             units,
             use_bias=self.use_bias and not normed,
-            kernel_initializer=nth(self.kernel_initializer, index),
+            kernel_initializer=fork(self.kernel_initializer, name),
             dtype=self.dtype_policy,
             name=name,
         )

@@ -63,8 +63,7 @@ class SpectralNormalization(keras.layers.Layer):
         self.direction = self.add_weight(
             name="direction",
             shape=(width, 1),
-            # Any start will do; of the same one a layer gives the same each time.
-            initializer=keras.initializers.RandomNormal(stddev=1.0, seed=0),
+            initializer=keras.initializers.RandomNormal(stddev=1.0),
             trainable=False,
         )
         self.bias = None

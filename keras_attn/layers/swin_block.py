@@ -10,7 +10,7 @@ from keras import ops
 from keras_attn.checks import check_fraction, check_positive
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.feed_forward import FeedForward
-from keras_attn.layers.initializers import nth
+from keras_attn.layers.initializers import fork
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.stochastic_depth import StochasticDepth
 from keras_attn.layers.window_attention import WindowAttention
@@ -85,15 +85,14 @@ class SwinBlock(keras.layers.Layer):
             shifted=self.shifted,
             use_bias=self.attention_bias,
             dropout=self.attention_dropout,
-            kernel_initializer=self.kernel_initializer,
+            kernel_initializer=fork(self.kernel_initializer, "attention"),
             name="attention",
             **shared,
         )
         self.feed_forward = FeedForward(
             self.mlp_dim,
             activation=self.activation,
-            # Four kernels are the attention's.
-            kernel_initializer=nth(self.kernel_initializer, 4),
+            kernel_initializer=fork(self.kernel_initializer, "feed_forward"),
             name="feed_forward",
             **shared,
         )

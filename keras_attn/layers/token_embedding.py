@@ -6,6 +6,8 @@ Legend: B batch, T length, D width, V vocabulary.
 import keras
 from keras import ops
 
+from keras_attn.layers.initializers import fork
+
 
 @keras.saving.register_keras_serializable("keras_attn")
 class TokenEmbedding(keras.layers.ReversibleEmbedding):
@@ -67,7 +69,9 @@ class OutputBias(keras.layers.Layer):
 
     def build(self, inputs_shape):
         self.bias = self.add_weight(
-            name="bias", shape=(inputs_shape[-1],), initializer=self.bias_initializer
+            name="bias",
+            shape=(inputs_shape[-1],),
+            initializer=fork(self.bias_initializer),
         )
 
     def call(self, inputs):

@@ -9,7 +9,7 @@ from keras import ops
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.feed_forward import FeedForward
-from keras_attn.layers.initializers import nth
+from keras_attn.layers.initializers import fork
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.layer_scale import LayerScale
 from keras_attn.layers.multi_head_attention import MultiHeadAttention
@@ -66,7 +66,7 @@ class _Block(keras.layers.Layer):
             stochastic_depth, seed=seed, dtype=self.dtype_policy, name="drop_path"
         )
 
-    def _new_attention(self, name, width, first=0):
+    def _new_attention(self, name, width):
         key_dim = self.key_dim
         if key_dim is None:
             if width % self.num_heads:
@@ -81,18 +81,12 @@ class _Block(keras.layers.Layer):
             num_key_value_heads=self.num_key_value_heads,
             use_bias=self.use_bias,
             dropout=self.attention_dropout,
-            # Four kernels an attention, two a feed-forward network.
-            kernel_initializer=nth(self.kernel_initializer, first),
-            output_initializer=self._nth_output(first),
+            kernel_initializer=fork(self.kernel_initializer, name),
+            output_initializer=fork(self.output_initializer, name),
             seed=self.seed,
             dtype=self.dtype_policy,
             name=name,
         )
-
-    def _nth_output(self, index):
-        if self.output_initializer is None:
-            return None
-        return nth(self.output_initializer, index)
 
     def _build_around(self, name, shape):
         """What stands around a sub-layer: its norm, and a scale if there is one."""
@@ -117,8 +111,8 @@ class _Block(keras.layers.Layer):
             activation=self.activation,
             dropout=self.mlp_dropout,
             use_bias=self.use_bias,
-            kernel_initializer=nth(self.kernel_initializer, 8),
-            output_initializer=self._nth_output(8),
+            kernel_initializer=fork(self.kernel_initializer, "feed_forward"),
+            output_initializer=fork(self.output_initializer, "feed_forward"),
             seed=self.seed,
             dtype=self.dtype_policy,
             name="feed_forward",
@@ -302,7 +296,7 @@ class TransformerDecoderBlock(_Block):
         self.cross_attention = None
         if encoder_outputs_shape is not None:
             self.cross_attention = self._new_attention(
-                "cross_attention", inputs_shape[-1], first=4
+                "cross_attention", inputs_shape[-1]
             )
             self.cross_attention.build(inputs_shape, encoder_outputs_shape)
             self._build_around("cross_attention", inputs_shape)

@@ -13,7 +13,7 @@ from keras import ops
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers import recorder
 from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.initializers import nth
+from keras_attn.layers.initializers import fork
 from keras_attn.ops import MASKED, project, scaled_dot_product_attention
 from keras_attn.windows import (
     relative_positions,
@@ -111,7 +111,7 @@ class WindowAttention(keras.layers.Layer):
         self.output_kernel = self.add_weight(
             name="output_kernel",
             shape=(width, width),
-            initializer=nth(self.kernel_initializer, 3),
+            initializer=fork(self.kernel_initializer, "output"),
         )
         self.output_bias = self.add_weight(
             name="output_bias", shape=(width,), initializer="zeros"
@@ -126,8 +126,8 @@ class WindowAttention(keras.layers.Layer):
     def _draw_fused(self, shape, dtype):
         width = shape[0]
         drawn = [
-            nth(self.kernel_initializer, index)((width, width), dtype=dtype)
-            for index in range(3)
+            fork(self.kernel_initializer, part)((width, width), dtype=dtype)
+            for part in ("query", "key", "value")
         ]
         return ops.concatenate(drawn, axis=1)
 

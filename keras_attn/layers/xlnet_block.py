@@ -9,7 +9,7 @@ from keras import ops
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.feed_forward import FeedForward
-from keras_attn.layers.initializers import nth
+from keras_attn.layers.initializers import fork
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.relative_attention import RelativeMultiHeadAttention
 
@@ -62,7 +62,7 @@ class TargetEmbedding(keras.layers.Layer):
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(1, inputs_shape[-1]),
-            initializer=self.embeddings_initializer,
+            initializer=fork(self.embeddings_initializer),
         )
 
     def call(self, inputs, target_mapping=None):
@@ -210,8 +210,8 @@ class XLNetBlock(keras.layers.Layer):
             self.num_heads,
             key_dim,
             dropout=self.attention_dropout,
-            kernel_initializer=self.kernel_initializer,
-            bias_initializer=self.bias_initializer,
+            kernel_initializer=fork(self.kernel_initializer, "attention"),
+            bias_initializer=fork(self.bias_initializer, "attention"),
             name="attention",
             **shared,
         )
@@ -221,8 +221,7 @@ class XLNetBlock(keras.layers.Layer):
             self.mlp_dim,
             activation=self.activation,
             dropout=self.dropout,
-            # Behind the nine weights of the attention.
-            kernel_initializer=nth(self.kernel_initializer, 9),
+            kernel_initializer=fork(self.kernel_initializer, "feed_forward"),
             name="feed_forward",
             **shared,
         )

@@ -6,6 +6,7 @@ import json
 import keras
 import numpy as np
 import pytest
+from initial_weights import assert_independent, assert_seed_decides
 from keras import ops
 from layer_cases import ALL, CASES, NOT_INSTANTIATED
 from layer_contract import (
@@ -65,6 +66,24 @@ def test_config_says_all_and_makes_the_same_layer(case):
     assert type(layer).from_config(config).get_config() == config
     from_file = type(layer).from_config(json.loads(json.dumps(config)))
     assert from_file.get_config() == config
+
+
+@every_case
+def test_random_weights_are_independent_and_follow_the_seed(case):
+    def drawn(seed):
+        keras.utils.set_random_seed(seed)
+        layer = case.make()
+        layer(**tensors(case), **case.static)
+        return {
+            f"{index} {weight.name}": ops.convert_to_numpy(weight)
+            for index, weight in enumerate(layer.weights)
+        }
+
+    one, again, other = drawn(1), drawn(1), drawn(2)
+    assert_independent(one)
+    assert_seed_decides(one, other)
+    for name, values in one.items():
+        np.testing.assert_array_equal(values, again[name])
 
 
 # Keras 3.15 turns TensorFlow's variables into NumPy arrays in a way NumPy 2 dislikes.

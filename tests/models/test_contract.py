@@ -2,11 +2,16 @@
 
 import copy
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+from initial_weights import assert_independent, assert_seed_decides
 from model_cases import (
     CASES,
     DECODERS,
@@ -19,12 +24,15 @@ from model_cases import (
     S,
     V,
     create,
+    digest,
     given,
+    initial_weights,
     inputs_for,
     logits_of,
     numpy,
     outputs_of,
     randomize,
+    seeded,
     tiny,
 )
 
@@ -116,6 +124,34 @@ def test_inputs_have_documented_names_and_types(case):
 def test_a_weight_has_a_path_of_its_own(case):
     model = tiny(case)
     assert len({weight.path for weight in model.weights}) == len(model.weights)
+
+
+@every_case
+def test_random_weights_are_independent_and_follow_the_seed(case):
+    drawn = initial_weights(case)
+    # Positions of a masked autoencoder are sinusoids.
+    tables = {name for name in drawn if "mae" in case and "position_embedding" in name}
+    assert_independent({n: v for n, v in drawn.items() if n not in tables})
+    assert_seed_decides(drawn, seeded(case, 2)[1], tables)
+
+
+def test_one_seed_gives_the_same_weights_in_another_process():
+    script = (
+        "import json, model_cases as m; "
+        "print(json.dumps({c: m.digest(m.seeded(c, 1)[1]) for c in m.GRAPHS}))"
+    )
+    tests = Path(__file__).parent.parent
+    path = os.pathsep.join([str(tests), str(tests.parent)])
+    printed = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        check=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    ).stdout
+    # The order of a set of strings is another in each process: none may matter.
+    here = {case: digest(initial_weights(case)) for case in GRAPHS}
+    assert json.loads(printed.splitlines()[-1]) == here
 
 
 @every_case
