@@ -4,6 +4,7 @@ Only the ratio is worth keeping: times move with the machine and with what else 
 does, and what moves both alike leaves the ratio as it is.
 """
 
+import os
 import statistics
 import subprocess
 import sys
@@ -27,7 +28,7 @@ def serve(calls, warm_ups=3):
         print(1000 * (time.perf_counter() - began), flush=True)
 
 
-def measure(script, contestants, work, rounds):
+def measure(script, contestants, work, rounds, paths=None):
     """Median milliseconds of each contestant at each work, interleaved.
 
     Args:
@@ -35,6 +36,8 @@ def measure(script, contestants, work, rounds):
         contestants: Name to command-line arguments.
         work: Names of the calls.
         rounds: Calls of each contestant.
+        paths: Name to the checkout that a contestant's keras_attn is imported from.
+            None = all import the installed one.
 
     Returns:
         `{work: {contestant: milliseconds}}`.
@@ -46,6 +49,7 @@ def measure(script, contestants, work, rounds):
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            env={**os.environ, **({"PYTHONPATH": paths[name]} if paths else {})},
         )
         for name, arguments in contestants.items()
     }

@@ -1,0 +1,56 @@
+"""Two checkouts of keras_attn against each other, in turn: is the new one slower?
+
+    git worktree add ../before <commit>
+    python benchmarks/checkouts.py ../before . --rounds 9
+    python benchmarks/checkouts.py ../before . --row "gpt2 generation"
+
+The rows are those of `text.py` and `vision.py`. Each contestant is the same benchmark
+with keras_attn imported from its checkout; `interleaved.py` says how.
+"""
+
+import argparse
+from pathlib import Path
+
+import interleaved
+import text
+import vision
+
+SCRIPTS = {row: module for module in (text, vision) for row in module.ROWS}
+DEFAULT = ("bert forward", "vit training", "gpt2 generation")
+
+
+def main():
+    """Prints a line for each row: milliseconds, and the first's by the second's."""
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("before", type=Path, help="folder of the older checkout")
+    parser.add_argument("after", type=Path, help="folder of the newer checkout")
+    parser.add_argument("--row", choices=SCRIPTS, action="append", help="repeatable")
+    parser.add_argument("--rounds", type=int, default=9, help="calls of each")
+    arguments = parser.parse_args()
+    paths = {
+        name: str(getattr(arguments, name).resolve()) for name in ("before", "after")
+    }
+    for name, path in paths.items():
+        if not Path(path, "keras_attn", "__init__.py").exists():
+            parser.error(f"`{name}` must be a checkout of keras_attn. Received: {path}")
+    print("| work | before | after | before / after |\n|---|---|---|---|")
+    for row in arguments.row or DEFAULT:
+        script = SCRIPTS[row]
+        dtype = script.ROWS[row][0]
+        serve = ["--serve", "ours", row, dtype]
+        times = interleaved.measure(
+            script.__file__, dict.fromkeys(paths, serve), [row], arguments.rounds, paths
+        )[row]
+        before, after = times["before"], times["after"]
+        print(
+            f"| {row}, {dtype} | {before:.0f} ms | {after:.0f} ms "
+            f"| {before / after:.2f} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
