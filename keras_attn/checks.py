@@ -44,6 +44,40 @@ def check_matches(name: str, shape, expected, meaning: str) -> None:
         )
 
 
+def fits(shape, expected) -> bool:
+    """Whether a shape is the one expected, and of no empty tensor.
+
+    Args:
+        shape: None for an unknown axis, or instead of the shape where even the number
+            of axes is unknown.
+        expected: None where any size but 0 is taken.
+    """
+    if shape is None or len(shape) != len(expected):
+        return False
+    return all(
+        size is None or (size == want if want is not None else size != 0)
+        for size, want in zip(shape, expected, strict=True)
+    )
+
+
+def check_fits(name: str, shape, expected) -> None:
+    """Raises unless an input has the shape that is declared, and is not empty.
+
+    Args:
+        name: The input, for the message.
+        shape: As in `fits`.
+        expected: As in `fits`.
+
+    Raises:
+        ValueError: naming the input, its shape and the shape expected.
+    """
+    if not fits(shape, expected):
+        raise ValueError(
+            f"`{name}` must have the shape {tuple(expected)}, None being any size but "
+            f"0. Received: shape={shape if shape is None else tuple(shape)}"
+        )
+
+
 def check_positive(name: str, value: int) -> int:
     """Raises unless `value` is a whole number above zero; returns it."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -20,6 +20,7 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.models import heads
+from keras_attn.models.functional import Functional
 from keras_attn.models.heads import INITIALIZER, as_encoder
 from keras_attn.models.registry import ModelCard, register
 from keras_attn.models.variants import resolve
@@ -141,7 +142,7 @@ def build_bert(
     outputs = _encode(
         hidden, inputs["padding_mask"], numbers, activation, dropout, attention_dropout
     )
-    return keras.Model(inputs, outputs, name=name)
+    return Functional(inputs, outputs, name=name)
 
 
 def build_roberta(
@@ -217,7 +218,7 @@ def build_roberta(
         name="position_embedding",
     )(hidden, positions)
     outputs = _encode(hidden, mask, numbers, activation, dropout, attention_dropout)
-    return keras.Model(inputs, outputs, name=name)
+    return Functional(inputs, outputs, name=name)
 
 
 def _encode(hidden, padding_mask, numbers, activation, dropout, attention_dropout):
@@ -288,7 +289,7 @@ def build_bert_pretrainer(
     masked_lm = _masked_lm(encoder, masked_positions, name)
     follows = heads.next_sentence(encoder, name=name)
     outputs = {"masked_lm": masked_lm.output, "next_sentence": follows.output}
-    return keras.Model(masked_lm.input, outputs, name=name)
+    return Functional(masked_lm.input, outputs, name=name)
 
 
 def build_bert_next_sentence(encoder="base", *, name="bert_next_sentence"):
@@ -459,7 +460,7 @@ def _masked_lm(encoder, masked_positions, name):
         epsilon=block.layer_norm_epsilon,
         **positions,
     )
-    return keras.Model({**encoder.input, **positions}, logits, name=name)
+    return Functional({**encoder.input, **positions}, logits, name=name)
 
 
 def _segment_embedding(num_segments, width):

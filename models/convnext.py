@@ -8,7 +8,6 @@ Layers: `patch_embedding`, `embeddings_norm`; in front of each later stage
 `…_norm`, `…_feed_forward`, `…_scale`, `…_drop_path`; `final_norm`, `classifier`.
 """
 
-import keras
 from keras import ops
 from keras.layers import DepthwiseConv2D
 
@@ -16,6 +15,7 @@ from keras_attn.checks import check_pair, check_positive
 from keras_attn.layers import FeedForward, LayerScale, PatchEmbedding, StochasticDepth
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.stochastic_depth import rising_rates
+from keras_attn.models.functional import Functional
 from keras_attn.models.heads import INITIALIZER
 from keras_attn.models.images import (
     IMAGENET,
@@ -146,7 +146,7 @@ def build_convnext(
         outputs = classify(pooled, num_classes)
     else:
         outputs = {**maps, "pooled_output": pooled}
-    return keras.Model(images, outputs, name=name)
+    return Functional(images, outputs, name=name)
 
 
 def _shrink(name, width, factor):

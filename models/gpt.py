@@ -24,6 +24,7 @@ from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.layers.token_pooling import TokenPooling
 from keras_attn.models import heads, incremental
+from keras_attn.models.functional import Functional
 from keras_attn.models.registry import ModelCard, register
 from keras_attn.models.variants import resolve
 from keras_attn.ops import token_positions
@@ -224,7 +225,7 @@ def _read(part, token_ids, positions, padding_mask, caches=None):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class GPT(keras.Model):
+class GPT(Functional):
     """The functional model of `build_gpt`, which can decode."""
 
     @property
@@ -299,7 +300,7 @@ def build_gpt_encoder(model="gpt2_small", *, name="gpt_encoder"):
     hidden, _ = _read(part, inputs["token_ids"], positions, inputs["padding_mask"])
     pooled = TokenPooling("last", name="last_token")(hidden, inputs["padding_mask"])
     outputs = {"sequence_output": hidden, "pooled_output": pooled}
-    return keras.Model(inputs, outputs, name=name)
+    return Functional(inputs, outputs, name=name)
 
 
 def build_gpt_classifier(

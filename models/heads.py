@@ -17,6 +17,7 @@ from keras_attn.layers.initializers import truncated_normal
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import OutputBias
 from keras_attn.layers.token_pooling import TokenPooling
+from keras_attn.models.functional import Functional
 
 # The published fine-tuning start, for every model of the family.
 INITIALIZER = truncated_normal(0.02)
@@ -72,13 +73,13 @@ def classifier(
         )(features)
         features = Dropout(dropout, name="classifier_hidden_dropout")(features)
     logits = _logits(num_classes, "classifier", use_bias)(features)
-    return keras.Model(encoder.input, logits, name=name)
+    return Functional(encoder.input, logits, name=name)
 
 
 def next_sentence(encoder, *, name):
     """Logits (B, 2): the second sentence follows the first, or it does not."""
     logits = _logits(2, "next_sentence")(encoder.output["pooled_output"])
-    return keras.Model(encoder.input, logits, name=name)
+    return Functional(encoder.input, logits, name=name)
 
 
 def span(encoder, *, dropout, name):
@@ -87,7 +88,7 @@ def span(encoder, *, dropout, name):
     features = Dropout(dropout, name="span_dropout")(encoder.output["sequence_output"])
     logits = _logits(2, "span")(features)
     outputs = {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
-    return keras.Model(encoder.input, outputs, name=name)
+    return Functional(encoder.input, outputs, name=name)
 
 
 def sentence_encoder(encoder, *, pooling, normalize, name):
@@ -102,7 +103,7 @@ def sentence_encoder(encoder, *, pooling, normalize, name):
         embedding = keras.layers.UnitNormalization(
             dtype="float32", name="sentence_norm"
         )(embedding)
-    return keras.Model(inputs, embedding, name=name)
+    return Functional(inputs, embedding, name=name)
 
 
 def masked_lm_logits(encoder, *, transform, epsilon=None, masked_positions=None):

@@ -26,6 +26,7 @@ from keras_attn.layers import (
 )
 from keras_attn.layers.initializers import SinusoidGrid, normal
 from keras_attn.layers.layer_normalization import LayerNormalization
+from keras_attn.models.functional import Functional
 from keras_attn.models.images import IMAGENET, image_input
 from keras_attn.models.registry import ModelCard, register
 from keras_attn.models.variants import resolve
@@ -168,7 +169,7 @@ def build_mae(
         name="decoder_prediction",
     )(hidden[:, 1:])
     pixels = HiddenPatches(dtype="float32", name="reconstruction")([pixels, is_hidden])
-    return keras.Model(
+    return Functional(
         inputs, {"reconstruction": pixels, "hidden": is_hidden}, name=name
     )
 

@@ -30,6 +30,7 @@ from keras_attn.layers import (
     SelfAttention2D,
     SpectralNormalization,
 )
+from keras_attn.models.functional import Functional
 from keras_attn.models.images import (
     HALF,
     check_large_enough,
@@ -124,7 +125,7 @@ def build_sagan_generator(
             hidden = _attend(hidden)
     hidden = ops.relu(BatchNormalization(name="final_norm")(hidden))
     images = _conv(3, 3, "images")(hidden)
-    return keras.Model(inputs, ops.tanh(ops.cast(images, "float32")), name=name)
+    return Functional(inputs, ops.tanh(ops.cast(images, "float32")), name=name)
 
 
 def build_sagan_discriminator(
@@ -183,7 +184,7 @@ def build_sagan_discriminator(
     )
     fit = ops.sum(ops.multiply(features, prototype), axis=1, keepdims=True)
     scores = ops.cast(ops.add(realness, fit), "float32")
-    return keras.Model(inputs, scores, name=name)
+    return Functional(inputs, scores, name=name)
 
 
 def build_cnn_self_attention(
@@ -245,7 +246,7 @@ def build_cnn_self_attention(
         if stage == place:
             hidden = SelfAttention2D(name="self_attention")(hidden)
     logits = classify(ops.mean(hidden, axis=(1, 2)), num_classes)
-    return keras.Model(images, logits, name=name)
+    return Functional(images, logits, name=name)
 
 
 _LINEAR = {

@@ -27,6 +27,7 @@ from keras_attn.layers import (
 )
 from keras_attn.layers.dot_product_attention import SCORES
 from keras_attn.layers.dropout import Dropout
+from keras_attn.models.functional import Functional
 from keras_attn.models.registry import ModelCard, register
 from keras_attn.models.variants import resolve
 
@@ -149,7 +150,7 @@ def _write(part, decoder_token_ids, states):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class SutskeverSeq2Seq(keras.Model):
+class SutskeverSeq2Seq(Functional):
     """The functional model of `build_seq2seq_sutskever`, which can decode."""
 
     def incremental(self, max_length=None) -> IncrementalPair:
@@ -322,7 +323,7 @@ def build_rnnsearch(
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class ContextSeq2Seq(keras.Model):
+class ContextSeq2Seq(Functional):
     """The functional model of `build_seq2seq_context`, which can decode."""
 
     readout_state = "states"
@@ -345,7 +346,7 @@ class ContextSeq2Seq(keras.Model):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class RNNSearch(keras.Model):
+class RNNSearch(Functional):
     """The functional model of `build_rnnsearch`, which can decode."""
 
     readout_state = "previous_states"

@@ -7,7 +7,6 @@ Layers: `patch_embedding`, `embeddings_norm`, `embeddings_dropout`, then for eac
 `stage_0_block_0`, … and, between stages, `stage_0_merging`; `final_norm`, `classifier`.
 """
 
-import keras
 from keras import ops
 
 from keras_attn.checks import check_positive
@@ -15,6 +14,7 @@ from keras_attn.layers import PatchEmbedding, PatchMerging, SwinBlock
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.stochastic_depth import rising_rates
+from keras_attn.models.functional import Functional
 from keras_attn.models.heads import INITIALIZER
 from keras_attn.models.images import IMAGENET, classify, image_card, image_input
 from keras_attn.models.registry import register
@@ -160,7 +160,7 @@ def build_swin(
         outputs = classify(pooled, num_classes)
     else:
         outputs = {**maps, "sequence_output": sequence, "pooled_output": pooled}
-    return keras.Model(images, outputs, name=name)
+    return Functional(images, outputs, name=name)
 
 
 for _variant, _count, _notes in (

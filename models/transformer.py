@@ -27,6 +27,7 @@ from keras_attn.layers.initializers import normal
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.models import incremental
+from keras_attn.models.functional import Functional
 from keras_attn.models.registry import ModelCard, register
 from keras_attn.models.variants import resolve
 from keras_attn.ops import token_positions
@@ -191,7 +192,7 @@ def _decode(part, decoder_token_ids, *, positions=None, caches=None, **attended)
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class Transformer(keras.Model):
+class Transformer(Functional):
     """The functional model of `build_transformer`, which can decode."""
 
     # A sinusoid has no end; where nobody says how long an answer may be, this long.

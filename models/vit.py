@@ -10,7 +10,6 @@ Layers: `patch_embedding`, `class_token`, `position_embedding`, `embeddings_drop
 `stage_0_block_0_conv_0`, `…_norm_0`, …, `…_shortcut`, `…_shortcut_norm`.
 """
 
-import keras
 from keras import ops
 
 from keras_attn.checks import check_choice, check_pair
@@ -23,6 +22,7 @@ from keras_attn.layers import (
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.stochastic_depth import rising_rates
+from keras_attn.models.functional import Functional
 from keras_attn.models.heads import INITIALIZER
 from keras_attn.models.images import HALF, IMAGENET, classify, image_card, image_input
 from keras_attn.models.registry import register
@@ -176,7 +176,7 @@ def build_vit(
         if distillation == "head":
             second = classify(sequence[:, 1], num_classes, "distillation_classifier")
             outputs = ops.multiply(ops.add(outputs, second), 0.5)
-    return keras.Model(images, outputs, name=name)
+    return Functional(images, outputs, name=name)
 
 
 def build_vit_hybrid(
@@ -262,7 +262,7 @@ def build_vit_hybrid(
     outputs = _pool(hidden, pooling, 1, layer_norm_epsilon)
     if include_top:
         outputs = classify(outputs["pooled_output"], num_classes)
-    return keras.Model(images, outputs, name=name)
+    return Functional(images, outputs, name=name)
 
 
 def build_deit3(
@@ -336,7 +336,7 @@ def build_deit3(
     outputs = _pool(hidden, pooling, 1, layer_norm_epsilon)
     if include_top:
         outputs = classify(outputs["pooled_output"], num_classes)
-    return keras.Model(images, outputs, name=name)
+    return Functional(images, outputs, name=name)
 
 
 def _patches(numbers, stem_dims=None):

@@ -22,6 +22,7 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.models import heads
+from keras_attn.models.functional import Functional
 from keras_attn.models.heads import INITIALIZER, as_encoder
 from keras_attn.models.registry import ModelCard, register
 from keras_attn.models.variants import resolve
@@ -142,7 +143,7 @@ def build_xlm(
         )(hidden, padding_mask=inputs["padding_mask"])
     first = TokenPooling("first", name="first_token")(hidden, inputs["padding_mask"])
     outputs = {"sequence_output": hidden, "pooled_output": first}
-    return keras.Model(inputs, outputs, name=name)
+    return Functional(inputs, outputs, name=name)
 
 
 def build_xlm_masked_lm(
@@ -165,7 +166,7 @@ def build_xlm_masked_lm(
     encoder = as_encoder(encoder, build_xlm)
     positions = heads.masked_positions_input(masked_positions)
     logits = heads.masked_lm_logits(encoder, transform=None, **positions)
-    return keras.Model({**encoder.input, **positions}, logits, name=name)
+    return Functional({**encoder.input, **positions}, logits, name=name)
 
 
 def build_xlm_next_sentence(encoder="mlm_tlm_xnli15", *, name="xlm_next_sentence"):

@@ -29,6 +29,7 @@ from keras_attn.layers.token_embedding import OutputBias, TokenEmbedding
 from keras_attn.layers.token_pooling import TokenPooling
 from keras_attn.layers.xlnet_block import SegmentMemory, TargetEmbedding, XLNetBlock
 from keras_attn.models import heads
+from keras_attn.models.functional import Functional
 from keras_attn.models.heads import INITIALIZER, as_encoder
 from keras_attn.models.registry import ModelCard, register
 from keras_attn.models.variants import resolve
@@ -157,7 +158,7 @@ def build_xlnet(
         remember = SegmentMemory(memory_length, name="segment_memory")
         for memory, states in zip(_memories(len(read)), read, strict=True):
             outputs[memory] = remember(states, inputs[memory])
-    return keras.Model(inputs, outputs, name=name)
+    return Functional(inputs, outputs, name=name)
 
 
 def _read(part, num_layers, inputs, permutation_mask=None, target_mapping=None):
@@ -240,7 +241,7 @@ def build_xlnet_permutation_lm(
     encoder = as_encoder(encoder, build_xlnet)
     if not two_stream:
         logits = heads.masked_lm_logits(encoder, transform=None)
-        return keras.Model(encoder.input, logits, name=name)
+        return Functional(encoder.input, logits, name=name)
     inputs = {
         key: keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=key)
         for key, tensor in encoder.input.items()
@@ -257,7 +258,7 @@ def build_xlnet_permutation_lm(
     )
     logits = part("token_embedding")(targets, reverse=True)
     logits = OutputBias(name="masked_lm_logits")(logits)
-    return keras.Model(inputs, logits, name=name)
+    return Functional(inputs, logits, name=name)
 
 
 def build_xlnet_next_sentence(encoder="base", *, name="xlnet_next_sentence"):

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_positive
+from keras_attn.indices import check_indices
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -25,6 +26,9 @@ class ConditionalBatchNormalization(keras.layers.Layer):
 
     Returns:
         (B, ..., C).
+
+    Raises:
+        ValueError: for a label that is no class, in an eager call.
 
     Reference:
         Dumoulin et al. 2017, "A Learned Representation for Artistic Style", section 2.2
@@ -51,7 +55,13 @@ class ConditionalBatchNormalization(keras.layers.Layer):
         self.gamma = self.add_weight(name="gamma", shape=shape, initializer="ones")
         self.beta = self.add_weight(name="beta", shape=shape, initializer="zeros")
 
+    @property
+    def index_ranges(self):
+        """The classes there are, as `(least, first too large)`."""
+        return {"labels": (0, self.num_classes)}
+
     def call(self, inputs, labels, training=None):
+        check_indices("labels", labels, self.index_ranges["labels"])
         normed = self.norm(inputs, training=training)
         ones = (1,) * (len(inputs.shape) - 2)
         shape = (-1, *ones, inputs.shape[-1])

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_choice, check_positive, check_rank
+from keras_attn.indices import check_indices
 from keras_attn.layers.initializers import fork
 from keras_attn.ops import sinusoids, sinusoids_2d
 
@@ -106,7 +107,8 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         (B, T, D), or (B, T, D + P) with `"concatenate"`.
 
     Raises:
-        ValueError: for another rank, or a sequence longer than there are positions.
+        ValueError: for another rank, a sequence longer than there are positions, or,
+            in an eager call, a position that there is no vector for.
 
     Reference:
         Gehring et al. 2017 (arXiv:1705.03122); Vaswani et al. 2017, table 3 row E.
@@ -141,6 +143,11 @@ class LearnedPositionEmbedding(keras.layers.Layer):
             initializer=fork(self.embeddings_initializer),
         )
 
+    @property
+    def index_ranges(self):
+        """The positions there are, as `(least, first too large)`."""
+        return {"positions": (-self.first_row, self.max_sequence_length)}
+
     def call(self, inputs, positions=None):
         check_rank("inputs", inputs, 3, "(batch, length, width)")
         length = inputs.shape[1]
@@ -154,6 +161,7 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         if positions is None:
             table = self.embeddings[first : first + ops.shape(inputs)[1]]
         else:
+            check_indices("positions", positions, self.index_ranges["positions"])
             rows = ops.add(positions, first) if first else positions
             table = ops.take(self.embeddings, rows, axis=0)
         return _merge(inputs, table, self.merge)

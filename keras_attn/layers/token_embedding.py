@@ -6,6 +6,7 @@ Legend: B batch, T length, D width, V vocabulary.
 import keras
 from keras import ops
 
+from keras_attn.indices import check_indices
 from keras_attn.layers.initializers import fork
 
 
@@ -28,6 +29,10 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
     Returns:
         (B, T, D), or with `reverse` logits (..., V) in float32.
 
+    Raises:
+        ValueError: for a token id outside [0, V), in an eager call; a compiled graph
+            does not look.
+
     Reference:
         Press and Wolf 2017, "Using the Output Embedding to Improve Language Models"
         (arXiv:1608.05859).
@@ -35,6 +40,7 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
 
     def call(self, inputs, reverse=False):
         if not reverse:
+            check_indices("inputs", inputs, (0, self.input_dim))
             return super().call(inputs)
         # Flat, because a batched product with one shared matrix is slower.
         flat = ops.reshape(inputs, (-1, inputs.shape[-1]))

@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,7 @@ from model_cases import (
 )
 
 from keras_attn import models
+from keras_attn.indices import index_ranges
 from keras_attn.viz import capture_attention
 
 BACKEND = keras.backend.backend()
@@ -184,6 +186,48 @@ def test_symbolic_shapes_are_those_of_the_values(case):
         assert symbol.shape[0] is None
         # What is wide as the model or its vocabulary is known.
         assert symbol.shape[-1] is not None or values[name].shape[-1] == S
+
+
+def damaged(inputs):
+    """The name of an input, and inputs in which it has another shape or no rows."""
+    for name, value in inputs.items():
+        yield name, {**inputs, name: value[0]}
+        yield name, {**inputs, name: value[..., None, None]}
+        if value.ndim > 1:
+            yield name, {**inputs, name: value[:, :0]}
+    yield next(iter(inputs)), {name: value[:0] for name, value in inputs.items()}
+
+
+@every_case
+def test_an_input_of_another_shape_or_without_rows_is_named(case):
+    model = tiny(case)
+    inputs = inputs_for(model)
+    for name, wrong in damaged(inputs):
+        shape = re.escape(str(wrong[name].shape))
+        match = f"`{name}` must have the shape .*Received: shape={shape}"
+        for call in (model, model.predict, model.predict_on_batch):
+            with pytest.raises(ValueError, match=match):
+                call(given(model, wrong))
+
+
+@every_case
+def test_an_index_that_the_model_has_no_row_for_is_named(case):
+    model = tiny(case)
+    inputs = inputs_for(model)
+    ranges = index_ranges(model)
+    indices = {name for name, value in inputs.items() if value.dtype == "int32"}
+    # XLNet compares segments with one another; where to predict has the length of the
+    # text for a limit.
+    free = {"segment_ids", "masked_positions"}
+    assert indices - set(ranges) <= free
+    for name, (low, high) in ranges.items():
+        for wrong in (low - 1, high):
+            changed = inputs[name].copy()
+            changed.flat[-1] = wrong
+            match = rf"`{name}` must be in \[{low}, {high}\), .*Received: {wrong} at"
+            for call in (model, model.predict, model.predict_on_batch):
+                with pytest.raises(ValueError, match=match):
+                    call(given(model, {**inputs, name: changed}))
 
 
 def is_idle(weight):
