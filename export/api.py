@@ -12,7 +12,14 @@ import keras
 import tensorflow as tf
 
 from keras_attn.decoding.halves import MASKS
-from keras_attn.export import ladder, litert, onnx, samples, saved_model
+from keras_attn.export import (
+    ladder,
+    litert,
+    metadata,
+    onnx,
+    samples,
+    saved_model,
+)
 from keras_attn.export.comparison import (
     TOLERANCES,
     Measured,
@@ -139,6 +146,7 @@ def export(
             if quantization == "int8" and sample is not None:
                 feed = samples.calibration(signatures, specs, sample)
             litert.write(functions, models, place, quantization, feed)
+        metadata.write(format, place, signatures)
         if not verify:
             return None
         cases = samples.cases(signatures, specs, sample)
@@ -318,7 +326,13 @@ def _operators(format: str, path: Path) -> dict[str, int]:
         "litert": litert.operators,
         "onnx": onnx.operators,
     }
-    return counters[format](path)
+    try:
+        return counters[format](path)
+    # What three parsers say to a damaged file has no base class but this.
+    except Exception as error:
+        raise ExportError(
+            f"{path} cannot be read, so it is damaged: {error!r}"
+        ) from error
 
 
 def _artefact_specs(signature: Signature, runner: Runner) -> Specs:

@@ -1,7 +1,7 @@
 """Call an artefact of any format the same way: a dictionary in, a dictionary out."""
 
 import importlib
-import json
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
@@ -10,9 +10,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from keras_attn.export.errors import RefusedError, missing_extra
+from keras_attn.checks import check_fits
+from keras_attn.export import metadata
+from keras_attn.export.errors import ExportError, RefusedError, missing_extra
 from keras_attn.export.files import ONNX_OUTPUT_NAMES, format_at
+from keras_attn.export.metadata import IndexRanges
 from keras_attn.export.signatures import PREFILL, SERVE, STEP
+from keras_attn.indices import IndexRange, check_indices
 from keras_attn.quiet import quiet
 
 
@@ -42,18 +46,34 @@ class SignatureInfo:
 
 
 class Engine(Protocol):
-    """One stock runtime, with a file loaded."""
+    """One stock runtime, with a file loaded.
+
+    Attributes:
+        format: As of `Runner`.
+        signatures: As of `Runner`.
+        index_ranges: As of `Runner`; None where the artefact does not say.
+    """
 
     format: str
     signatures: dict[str, SignatureInfo]
+    index_ranges: IndexRanges | None
 
     def call(self, signature: str, inputs: dict[str, np.ndarray]) -> dict:
-        """Runs one signature on checked inputs."""
+        """Runs one signature on checked inputs; several threads may call it at once.
+
+        Returns:
+            Arrays by output name, which no later call writes to.
+        """
         ...
 
 
 class Runner:
-    """An exported artefact, ready to call.
+    """An exported artefact, ready to call, from several threads if need be.
+
+    A SavedModel and an ONNX graph run as many calls at once as there are threads; a
+    LiteRT interpreter has one set of buffers, so its calls wait for one another. To
+    run several at once load a runner for each thread, which share the pages of the
+    file.
 
     Attributes:
         format: `"saved_model"`, `"litert"` or `"onnx"`.
@@ -61,6 +81,10 @@ class Runner:
         max_length: Of a generative artefact: the most tokens that prompt and
             continuation may have together; None where it has no limit, as a
             recurrent one.
+        index_ranges: By signature and name, of an input that indexes a table (token
+            ids, positions): the least index and the first that is too large. Empty
+            for an artefact of another exporter: then inputs named `…_ids` must not
+            be negative, and what is too large is up to the runtime.
 
     Example:
         runner = load_runner("model.tflite")
@@ -74,6 +98,7 @@ class Runner:
         self._engine = engine
         self.format = engine.format
         self.signatures = engine.signatures
+        self.index_ranges = engine.index_ranges or _least_ranges(engine.signatures)
         step = self.signatures.get(STEP)
         # Of a decoder with caches the step says which of their places are taken.
         visible = step.inputs.get("visible") if step else None
@@ -86,17 +111,20 @@ class Runner:
 
         Args:
             inputs: Arrays by input name. A dtype is converted where no kind of number
-                is lost (int64 to int32, float64 to float32).
+                is lost (int64 to int32 if the numbers fit, float64 to float32).
             signature: Its name; None for the only one, or `serve`.
 
         Returns:
             NumPy arrays by output name.
 
         Raises:
-            ValueError: Another signature, name, dtype or shape than the artefact's.
+            ValueError: Another signature, name, dtype or shape than the artefact's, an
+                empty input, or an index (a token id, a position) out of range.
+            ExportError: The runtime cannot run it.
         """
         name = self._choose(signature)
-        return self._engine.call(name, _checked(inputs, self.signatures[name].inputs))
+        expected, ranges = self.signatures[name].inputs, self.index_ranges.get(name, {})
+        return self._engine.call(name, _checked(inputs, expected, ranges))
 
     def prefill(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Runs the prompt of a generative artefact."""
@@ -131,8 +159,13 @@ def load_runner(path: str | PathLike) -> Runner:
 
     Raises:
         ValueError: Nothing is there, or it is none of these.
-        ExportError: It is one, but its runtime refuses to load it.
+        ExportError: It is one, but cannot be read, is damaged, or its runtime refuses
+            to load it.
         ImportError: The runtime is not installed.
+
+    A damaged file is refused where the runtime's own parser sees the damage. A weight
+    or an operator's setting that was changed into another valid one nobody sees:
+    `verify` compares with Keras.
     """
     path = Path(path)
     if not path.exists():
@@ -142,7 +175,17 @@ def load_runner(path: str | PathLike) -> Runner:
         "litert": _LiteRTEngine,
         "onnx": _OnnxEngine,
     }
-    format = format_at(path)
+    try:
+        format = format_at(path)
+        special = [file for file in path.rglob("*") if not _is_ordinary(file)]
+    except OSError as error:
+        raise ExportError(f"{path} cannot be read: {error.strerror}") from error
+    if special:
+        # A runtime that opens a FIFO waits for ever.
+        raise ValueError(
+            "`path` must hold ordinary files and folders alone. "
+            f"Received: {str(special[0])!r}"
+        )
     if format is None:
         raise ValueError(
             "`path` must be a SavedModel folder, a `.tflite` flatbuffer, an `.onnx` "
@@ -151,8 +194,22 @@ def load_runner(path: str | PathLike) -> Runner:
     return Runner(engines[format](path))
 
 
+def _is_ordinary(path: Path) -> bool:
+    return path.is_file() or path.is_dir()
+
+
+def _least_ranges(signatures: Mapping[str, SignatureInfo]) -> IndexRanges:
+    """What holds of ids whatever the model: none is negative."""
+    return {
+        signature: {name: (0, None) for name in info.inputs if name.endswith("_ids")}
+        for signature, info in signatures.items()
+    }
+
+
 def _checked(
-    inputs: Mapping[str, Any], expected: dict[str, TensorInfo]
+    inputs: Mapping[str, Any],
+    expected: Mapping[str, TensorInfo],
+    ranges: Mapping[str, IndexRange],
 ) -> dict[str, np.ndarray]:
     if not isinstance(inputs, Mapping):
         raise ValueError(
@@ -167,27 +224,39 @@ def _checked(
             f"(missing: {missing}, unknown: {unknown}). "
             f"Received: keys {sorted(inputs)}"
         )
-    return {name: _cast(name, inputs[name], info) for name, info in expected.items()}
+    return {
+        name: _cast(f"inputs[{name!r}]", inputs[name], info, ranges.get(name))
+        for name, info in expected.items()
+    }
 
 
-def _cast(name: str, value: Any, info: TensorInfo) -> np.ndarray:
-    array = _texts(name, value) if info.dtype == "string" else np.asarray(value)
-    if array.dtype != object and array.dtype != info.dtype:
+def _cast(
+    name: str, value: Any, info: TensorInfo, allowed: IndexRange | None
+) -> np.ndarray:
+    array = _texts(name, value) if info.dtype == "string" else _array(name, value)
+    check_fits(name, array.shape, info.shape)
+    if allowed is not None:
+        check_indices(name, array, allowed)
+    if info.dtype != "string" and array.dtype != info.dtype:
         if not np.can_cast(array.dtype, np.dtype(info.dtype), casting="same_kind"):
             raise ValueError(
-                f"`inputs[{name!r}]` must be {info.dtype}. "
-                f"Received: dtype={array.dtype}"
+                f"`{name}` must be {info.dtype}. Received: dtype={array.dtype}"
             )
+        if np.issubdtype(info.dtype, np.integer):
+            limits = np.iinfo(info.dtype)
+            check_indices(name, array, (limits.min, limits.max + 1))
         array = array.astype(info.dtype)
-    fits = len(array.shape) == len(info.shape) and all(
-        want in (None, have) for want, have in zip(info.shape, array.shape, strict=True)
-    )
-    if not fits:
-        raise ValueError(
-            f"`inputs[{name!r}]` must have the shape {info.shape}, None being any "
-            f"size. Received: shape={array.shape}"
-        )
     return array
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise ValueError(
+            f"`{name}` must be an array, all of its rows equally long. "
+            f"Received: {error}"
+        ) from error
 
 
 def _texts(name: str, value: Any) -> np.ndarray:
@@ -202,7 +271,7 @@ def _texts(name: str, value: Any) -> np.ndarray:
             flat[-1].decode()
         except (TypeError, UnicodeError) as error:
             raise ValueError(
-                f"`inputs[{name!r}]` must be strings, or bytes in UTF-8. "
+                f"`{name}` must be strings, or bytes in UTF-8. "
                 f"Received: number {index} is {text!r}"
             ) from error
     result = np.empty(len(flat), object)
@@ -220,21 +289,25 @@ class _SavedModelEngine:
         try:
             # Held: the functions keep only weak references to its variables.
             self._loaded = self._load(path)
-        except (tf.errors.OpError, OSError, ValueError) as error:
+            functions = dict(self._loaded.signatures)
+            if SERVE in functions:
+                functions.pop("serving_default", None)
+            self._functions = functions
+            self.signatures = {
+                name: SignatureInfo(
+                    infos(function.structured_input_signature[1]),
+                    infos(function.structured_outputs),
+                )
+                for name, function in functions.items()
+            }
+            self.index_ranges = metadata.read_saved_model(path)
+        except ImportError:
+            raise
+        # A damaged file gives errors of every kind, down to a KeyError.
+        except Exception as error:
             raise RefusedError(
                 f"TensorFlow cannot load {path.name}: {error}"
             ) from error
-        functions = dict(self._loaded.signatures)
-        if SERVE in functions:
-            functions.pop("serving_default", None)
-        self._functions = functions
-        self.signatures = {
-            name: SignatureInfo(
-                infos(function.structured_input_signature[1]),
-                infos(function.structured_outputs),
-            )
-            for name, function in functions.items()
-        }
 
     def _load(self, path: Path):
         with quiet():
@@ -252,8 +325,14 @@ class _SavedModelEngine:
 
     def call(self, signature: str, inputs: dict[str, np.ndarray]) -> dict:
         tensors = {k: self._tf.constant(v) for k, v in inputs.items()}
-        outputs = self._functions[signature](**tensors)
-        return {name: tensor.numpy() for name, tensor in outputs.items()}
+        try:
+            outputs = self._functions[signature](**tensors)
+            return {name: tensor.numpy() for name, tensor in outputs.items()}
+        except Exception as error:  # Also of every kind, as those of the others.
+            raise RefusedError(
+                f"TensorFlow cannot run `{signature}`: {error}",
+                signatures=(signature,),
+            ) from error
 
 
 def infos(specs: Mapping[str, Any]) -> dict[str, TensorInfo]:
@@ -279,20 +358,24 @@ class _LiteRTEngine:
                 self._functions = {
                     name: self._interpreter.get_signature_runner(name) for name in names
                 }
-        except (ValueError, RuntimeError) as error:
+            self.signatures = {
+                name: SignatureInfo(
+                    _details(function.get_input_details()),
+                    _details(function.get_output_details()),
+                )
+                for name, function in self._functions.items()
+            }
+            self.index_ranges = metadata.read_litert(path)
+        except Exception as error:
             raise RefusedError(f"LiteRT cannot load {path.name}: {error}") from error
-        self.signatures = {
-            name: SignatureInfo(
-                _details(function.get_input_details()),
-                _details(function.get_output_details()),
-            )
-            for name, function in self._functions.items()
-        }
+        # The signatures of an interpreter share its buffers, inputs and outputs too.
+        self._lock = threading.Lock()
 
     def call(self, signature: str, inputs: dict[str, np.ndarray]) -> dict:
         try:
-            return self._functions[signature](**inputs)
-        except (ValueError, RuntimeError) as error:
+            with self._lock:
+                return self._functions[signature](**inputs)
+        except Exception as error:
             shapes = {name: value.shape for name, value in inputs.items()}
             raise RefusedError(
                 f"LiteRT cannot run `{signature}` at {shapes}: {error}",
@@ -324,31 +407,34 @@ class _OnnxEngine:
             {f.stem: f for f in path.glob("*.onnx")} if path.is_dir() else {SERVE: path}
         )
         self._sessions, self._names, self.signatures = {}, {}, {}
+        self.index_ranges = None
         for name, file in sorted(files.items()):
             try:
                 session = onnxruntime.InferenceSession(
                     file, options, providers=["CPUExecutionProvider"]
                 )
+                self._add(name, session)
             except Exception as error:  # Its errors share no base class but this.
                 raise RefusedError(
                     f"ONNX Runtime cannot load {file.name}: {error}"
                 ) from error
-            self._sessions[name] = session
-            metadata = session.get_modelmeta().custom_metadata_map
-            names = json.loads(metadata.get(ONNX_OUTPUT_NAMES, "{}"))
-            self._names[name] = [
-                names.get(o.name, o.name) for o in session.get_outputs()
-            ]
-            self.signatures[name] = SignatureInfo(
-                {value.name: _onnx_info(value) for value in session.get_inputs()},
-                dict(
-                    zip(
-                        self._names[name],
-                        map(_onnx_info, session.get_outputs()),
-                        strict=True,
-                    )
-                ),
-            )
+
+    def _add(self, name: str, session) -> None:
+        """Takes one graph in, with what its metadata say."""
+        self._sessions[name] = session
+        inputs, outputs = session.get_inputs(), session.get_outputs()
+        properties = session.get_modelmeta().custom_metadata_map
+        names = metadata.parse_json(properties.get(ONNX_OUTPUT_NAMES, "{}"))
+        if not isinstance(names, dict):
+            raise ValueError(f"its `{ONNX_OUTPUT_NAMES}` are no JSON object")
+        self._names[name] = [names.get(value.name, value.name) for value in outputs]
+        self.signatures[name] = SignatureInfo(
+            {value.name: _onnx_info(value) for value in inputs},
+            dict(zip(self._names[name], map(_onnx_info, outputs), strict=True)),
+        )
+        ranges = metadata.read_onnx(properties)
+        if ranges is not None:
+            self.index_ranges = ranges
 
     def call(self, signature: str, inputs: dict[str, np.ndarray]) -> dict:
         try:

@@ -5,13 +5,14 @@ Shapes: axis 0 of every input is the batch; None is an unknown size.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_attn.decoding.pair import IncrementalPair
+from keras_attn.indices import IndexRange, index_range
 
 SERVE, PREFILL, STEP = "serve", "prefill", "step"
 _HALVES = (tf.float16, tf.bfloat16)
@@ -30,6 +31,8 @@ class Signature:
         notes: What was changed on the way (names, for instance).
         prompt: Of an encoder-decoder's `prefill`: the input with the target's first
             tokens, beside the source.
+        index_ranges: By name, of an input that indexes a table (token ids, positions):
+            the least index and the first that is too large.
     """
 
     name: str
@@ -39,6 +42,7 @@ class Signature:
     name_outputs: Callable[[Any], dict]
     notes: tuple[str, ...] = ()
     prompt: str | None = None
+    index_ranges: dict[str, IndexRange] = field(default_factory=dict)
 
     def __call__(self, tensors: Mapping[str, Any]) -> dict:
         """Calls the model in inference mode; half-precision outputs become float32."""
@@ -112,7 +116,20 @@ def _declared(name: str, model: keras.Model) -> Signature:
         key: _spec(key, tensor.shape, tensor.dtype)
         for key, tensor in zip(names, tensors, strict=True)
     }
-    return Signature(name, model, specs, arrange, _output_namer(model), tuple(notes))
+    ranges = {
+        key: found
+        for key, tensor in zip(names, tensors, strict=True)
+        if (found := index_range(model, tensor)) is not None
+    }
+    return Signature(
+        name,
+        model,
+        specs,
+        arrange,
+        _output_namer(model),
+        tuple(notes),
+        index_ranges=ranges,
+    )
 
 
 def _observed(name: str, model: keras.Model, sample_inputs: Any) -> Signature:

@@ -103,7 +103,7 @@ def _reading(serve, name, inputs, tokenizer, max_length, pads) -> Signature:
         return serve.arrange({key: packed[key] for key in serve.inputs})
 
     specs = {key: tf.TensorSpec([None], tf.string, name=key) for key in inputs}
-    return replace(serve, name=name, inputs=specs, arrange=arrange)
+    return replace(serve, name=name, inputs=specs, arrange=arrange, index_ranges={})
 
 
 def _check_room(tokenizer, num_texts, max_length) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_attn.export import ExportError, export, load_runner
-from keras_attn.export.runner import SignatureInfo, TensorInfo
+from keras_attn.export.runner import Runner, SignatureInfo, TensorInfo
 
 SUFFIXES = ["", ".tflite", ".onnx"]
 
@@ -56,6 +56,14 @@ def test_wider_dtypes_are_converted(runner, inputs):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
+        ({"zeta": [[1, 2, 3], [4, 5]]}, r"`inputs\['zeta'\]` must be an array, all"),
+        ({"zeta": np.full((2, 3), None)}, r"must be int32. .*dtype=object"),
+        ({"zeta": [[1, 2, 3], [4, -1, 6]]}, r"zeta'\]` must be in \[0, 7\),.* -1 at"),
+        ({"zeta": [[1, 2, 7], [4, 5, 6]]}, r"in \[0, 7\), .*: 7 at index \(0, 2\)"),
+        ({"zeta": np.array([[2**32 + 1] * 3] * 2)}, r"in \[0, 7\),.*: 4294967297 at"),
+        ({"zeta": np.ones((0, 3), int)}, r"None being any .* shape=\(0, 3\)"),
+        ({"zeta": np.ones((2, 0), int)}, r"None being any .* shape=\(2, 0\)"),
+        ({"alpha": np.ones((0, 5))}, r"alpha'\]` must have .* shape=\(0, 5\)"),
         ({"zeta": np.ones((2, 3))}, r"`inputs\['zeta'\]` must be int32. .*=float64"),
         ({"zeta": np.ones((2, 4), int)}, r"shape \(None, 3\), None being .*\(2, 4\)"),
         ({"alpha": np.ones(5)}, r"must have the shape \(None, 5\).* shape=\(5,\)"),
@@ -114,16 +122,44 @@ def test_damaged_artefact(build, tmp_path, suffix):
         load_runner(path)
 
 
-@pytest.mark.parametrize(
-    ("suffix", "runtime"), [(".tflite", "LiteRT"), (".onnx", "ONNX")]
-)
-def test_runtime_that_fails_says_so(build, tmp_path, suffix, runtime):
-    """An identifier beyond the embedding is refused by the runtime, not by us."""
-    path = tmp_path / f"m{suffix}"
-    export(build("dictionaries"), path)
-    bad = {"zeta": np.full((1, 3), 1000, np.int32), "alpha": np.ones((1, 5), "float32")}
-    with pytest.raises(ExportError, match=f"{runtime}.* cannot run `serve`"):
-        load_runner(path)(bad)
+def test_index_ranges_are_written_into_the_artefact(runner):
+    assert runner.index_ranges == {"serve": {"zeta": (0, 7)}}
+
+
+class Fixed:
+    """A runtime that gives back what it is given."""
+
+    format = "onnx"
+    index_ranges = None
+    signatures = {
+        "serve": SignatureInfo(
+            {
+                "token_ids": TensorInfo((None,), "int32"),
+                "count": TensorInfo((None,), "int32"),
+            },
+            {},
+        )
+    }
+
+    def call(self, signature, inputs):
+        return inputs
+
+
+def test_without_metadata_no_id_is_negative():
+    runner = Runner(Fixed())
+    good = {"token_ids": [10**6], "count": [-5]}
+    assert runner(good)["token_ids"].dtype == "int32"
+    match = r"token_ids'\]` must be at least 0, .*Received: -1 at index \(1,\)"
+    with pytest.raises(ValueError, match=match):
+        runner({**good, "token_ids": [3, -1]})
+
+
+@pytest.mark.parametrize("count", [2**31, -(2**31) - 1])
+def test_numbers_that_do_not_fit_are_named(count):
+    runner = Runner(Fixed())
+    match = rf"count'\]` must be in \[-2147483648, 2147483648\), .*{count} at"
+    with pytest.raises(ValueError, match=match):
+        runner({"token_ids": [3], "count": [count]})
 
 
 def test_tensor_info_prints_as_a_shape():

@@ -18,6 +18,7 @@ def compare(found, want, tolerance=1e-4, quantization=None):
 
     class Fixed:
         format = "onnx"
+        index_ranges = None
         signatures = {"serve": SignatureInfo({"x": TensorInfo((1,), "float32")}, {})}
 
         def call(self, signature, inputs):
