@@ -234,8 +234,11 @@ def verify(
         sample = samples.named(signatures[0], sample_inputs)
     with inference_mode(models):
         cases = samples.cases(signatures, specs, sample)
-        measured = compare(runner, signatures, cases, tolerance, quantization)
-        measured = _with_agreement(measured, runner, signatures, specs, sample)
+        try:
+            measured = compare(runner, signatures, cases, tolerance, quantization)
+            measured = _with_agreement(measured, runner, signatures, specs, sample)
+        except ExportError as error:
+            raise ExportError(f"{path.name}: {error}") from error
     return ExportReport(
         path=str(path),
         format=runner.format,

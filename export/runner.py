@@ -406,6 +406,9 @@ class _OnnxEngine:
         files = (
             {f.stem: f for f in path.glob("*.onnx")} if path.is_dir() else {SERVE: path}
         )
+        if len({PREFILL, STEP} & set(files)) == 1:
+            lost = ({PREFILL, STEP} - set(files)).pop()
+            raise RefusedError(f"{path.name} lacks {lost}.onnx, half of the pair")
         self._sessions, self._names, self.signatures = {}, {}, {}
         self.index_ranges = None
         for name, file in sorted(files.items()):
@@ -425,8 +428,10 @@ class _OnnxEngine:
         inputs, outputs = session.get_inputs(), session.get_outputs()
         properties = session.get_modelmeta().custom_metadata_map
         names = metadata.parse_json(properties.get(ONNX_OUTPUT_NAMES, "{}"))
-        if not isinstance(names, dict):
-            raise ValueError(f"its `{ONNX_OUTPUT_NAMES}` are no JSON object")
+        if not isinstance(names, dict) or not all(
+            isinstance(value, str) for value in names.values()
+        ):
+            raise ValueError(f"its `{ONNX_OUTPUT_NAMES}` are no JSON object of names")
         self._names[name] = [names.get(value.name, value.name) for value in outputs]
         self.signatures[name] = SignatureInfo(
             {value.name: _onnx_info(value) for value in inputs},

@@ -21,11 +21,13 @@ from layer_contract import (
     flat,
     functional,
     gradients,
+    is_ids,
     randomize,
     tensors,
 )
 
 from keras_attn import layers
+from keras_attn.indices import index_ranges
 
 every_case = pytest.mark.parametrize(
     "case", [case for _, case in ALL], ids=[name for name, _ in ALL]
@@ -118,6 +120,27 @@ def test_symbolic_outputs_are_as_the_eager_ones(case, known):
                 assert not known and size in LENGTHS
             else:
                 assert promise == size
+
+
+INDICES = {
+    f"{label}-{name}": (case, name)
+    for label, case in ALL
+    for name in case.inputs
+    # Sines have no table, and places are in a sequence of any length.
+    if is_ids(case, name) and name != "places" and "Sinusoidal" not in label
+}
+
+
+@pytest.mark.parametrize("case, name", INDICES.values(), ids=INDICES)
+def test_an_index_out_of_range_is_named(case, name):
+    layer, inputs = built(case), tensors(case)
+    low, high = index_ranges(functional(case, layer))[name]
+    for wrong in (low - 1, high):
+        changed = inputs[name].copy()
+        changed.flat[-1] = wrong
+        match = rf"`{name}` must be in \[{low}, {high}\), .*Received: {wrong} at index"
+        with pytest.raises(ValueError, match=match):
+            layer(**{**inputs, name: changed}, **case.static)
 
 
 # TensorFlow has no gradient through what writes into a cache; nobody trains with one.
