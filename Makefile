@@ -9,7 +9,8 @@ WORKERS ?= --numprocesses 2 --dist loadfile
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export MPLBACKEND ?= Agg
 
-.PHONY: help demo test test-export test-runs test-jax test-parity test-wheel lint format bench clean
+.PHONY: help demo test test-export test-runs test-jax test-parity test-wheel fuzz lint \
+	format bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -35,6 +36,13 @@ test-parity: $(VENV)/.parity  ## rebuild the references live (PyTorch) and compa
 
 test-wheel: $(VENV)/.test  ## build the wheel, look inside, use it from elsewhere
 	$(BIN)/python tests/check_wheel.py
+
+# How many times the cases of the ordinary suite: `make fuzz ROUNDS=200` takes ten times
+# as long.
+ROUNDS ?= 20
+
+fuzz: $(VENV)/.test  ## damaged files, ROUNDS=20 times as many as in `make test`
+	KERAS_ATTN_FUZZ_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest $(WORKERS) tests/fuzz
 
 lint: $(VENV)/.dev  ## format, lint and types
 	$(BIN)/ruff format --check
