@@ -210,6 +210,16 @@ def test_an_input_of_another_shape_or_without_rows_is_named(case):
                 call(given(model, wrong))
 
 
+def test_images_without_a_batch_are_named_by_a_compiled_predict():
+    """TensorFlow then knows no shape at all, because it traced another rank before."""
+    model = tiny("vit_base_patch16")
+    images = inputs_for(model)["images"]
+    model.predict(images, verbose=0)
+    for call in (model, model.predict, model.predict_on_batch):
+        with pytest.raises(ValueError, match="`images` must have the shape"):
+            call(images[0])
+
+
 @every_case
 def test_an_index_that_the_model_has_no_row_for_is_named(case):
     model = tiny(case)
