@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_attn.export import ExportError, export, load_runner
+from keras_attn.export.metadata import IndexRanges
 from keras_attn.export.runner import Runner, SignatureInfo, TensorInfo
 
 SUFFIXES = ["", ".tflite", ".onnx"]
@@ -130,7 +131,7 @@ class Fixed:
     """A runtime that gives back what it is given."""
 
     format = "onnx"
-    index_ranges = None
+    index_ranges: IndexRanges | None = None
     signatures = {
         "serve": SignatureInfo(
             {

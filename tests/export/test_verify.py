@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras import layers
 
 from keras_attn.export import ExportError, comparison, export, samples, verify
+from keras_attn.export.metadata import IndexRanges
 from keras_attn.export.runner import Runner, SignatureInfo, TensorInfo
 from keras_attn.export.signatures import Signature, signatures_of
 
@@ -18,7 +19,7 @@ def compare(found, want, tolerance=1e-4, quantization=None):
 
     class Fixed:
         format = "onnx"
-        index_ranges = None
+        index_ranges: IndexRanges | None = None
         signatures = {"serve": SignatureInfo({"x": TensorInfo((1,), "float32")}, {})}
 
         def call(self, signature, inputs):
