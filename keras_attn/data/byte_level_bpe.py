@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from keras_attn.checks import check_choice, check_positive
 from keras_attn.data.files import write_atomically
@@ -17,15 +16,21 @@ from keras_attn.data.text_tokenizer import (
     training_corpus,
 )
 from keras_attn.data.tokenizer_files import (
+    check_num_pieces,
     find_file,
     missing_files,
     named_tokens,
     pieces_in_order,
-    read_json,
     read_settings,
-    read_text,
     write_json,
     write_settings,
+)
+from keras_attn.file_reading import (
+    get_flag,
+    get_object,
+    read_text,
+    read_vocabulary_json,
+    shown,
 )
 
 CONVENTIONS = {
@@ -132,8 +137,8 @@ class ByteLevelBPETokenizer(TextTokenizer):
                 if piece not in ids:
                     raise ValueError(
                         "`merges` must join pieces of the vocabulary; are the two "
-                        f"files of one model? Received: merge {number + 1}, {pair}, "
-                        f"and no piece {piece!r}"
+                        "files of one model? Received: merge "
+                        f"{number + 1}, {shown(pair)}, and no piece {shown(piece)}"
                     )
         library = tokenizers_library()
         self._model = library.Tokenizer(library.models.BPE(ids, list(self.merges)))
@@ -212,7 +217,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
             for name in ("vocab.json", "merges.txt", "tokenizer.json")
         )
         if listed is not None and merged is not None:
-            pieces = pieces_in_order(read_json(listed), listed)
+            pieces = pieces_in_order(read_vocabulary_json(listed), listed)
             merges = _read_merges(merged)
         elif packed is not None:
             pieces, merges, prefix = _read_packed(packed)
@@ -220,7 +225,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
         else:
             raise missing_files(folder, *_FILES)
         if convention is None:
-            kind = str(settings.get("tokenizer_class", "")).removesuffix("Fast")
+            kind = (settings.get("tokenizer_class") or "").removesuffix("Fast")
             of_class = {known: name for name, known in _HUGGING_FACE.items()}
             guess = "roberta" if {"<s>", "</s>"} <= set(pieces) else "gpt2"
             convention = of_class.get(kind, guess)
@@ -292,9 +297,10 @@ def _bytes_of(piece: str) -> bytes:
 
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
-    merges = []
+    text, merges = read_text(path), []
+    check_num_pieces(text.count("\n"), path)
     # Not `splitlines`: a letter of a byte may be a separator of lines in Unicode.
-    for number, line in enumerate(read_text(path).split("\n"), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         line = line.removesuffix("\r")
         if not line or line.startswith("#version"):
             continue
@@ -302,7 +308,7 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
         if len(pair) != 2:
             raise ValueError(
                 f"{path.name} must have two pieces and one blank in a line. Received: "
-                f"{str(path)!r}, line {number}: {line!r}"
+                f"{str(path)!r}, line {number}: {shown(line)}"
             )
         merges.append((pair[0], pair[1]))
     return merges
@@ -310,9 +316,9 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
 
 def _read_packed(path: Path) -> tuple[list[str], list[tuple[str, str]], bool]:
     """The pieces, the merges and `add_prefix_space` of a `tokenizer.json`."""
-    content = read_json(path)
-    model: dict[str, Any] = content.get("model") or {}
-    splitter: dict[str, Any] = content.get("pre_tokenizer") or {}
+    content = read_vocabulary_json(path)
+    model = get_object(content, "model", path)
+    splitter = get_object(content, "pre_tokenizer", path)
     odd = {
         "model.type": (model.get("type", "BPE"), "BPE"),
         "pre_tokenizer.type": (splitter.get("type"), "ByteLevel"),
@@ -332,17 +338,21 @@ def _read_packed(path: Path) -> tuple[list[str], list[tuple[str, str]], bool]:
             raise ValueError(
                 "tokenizer.json must be a byte-level BPE as that of GPT-2 or RoBERTa, "
                 f"in which {name} is {wanted!r}. Received: {str(path)!r}, "
-                f"{name}={is_!r}"
+                f"{name}={shown(is_)}"
             )
     try:
-        ids = dict(model["vocab"])
-        ids |= {each["content"]: each["id"] for each in content["added_tokens"]}
+        added = {each["content"]: each["id"] for each in content["added_tokens"]}
+        ids = get_object(model, "vocab", path) | added
         # Older files join the two pieces by a blank.
         pairs = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
         merges = [(first, second) for first, second in pairs]
+        texts = (*added, *(piece for pair in merges for piece in pair))
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError("a piece that is no text")
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             "tokenizer.json must hold a vocabulary, merges and added tokens. Received: "
             f"{str(path)!r}; {type(error).__name__}: {error}"
         ) from error
-    return pieces_in_order(ids, path), merges, bool(splitter.get("add_prefix_space"))
+    prefix = get_flag(splitter, "add_prefix_space", None, path, allow_none=True)
+    return pieces_in_order(ids, path), merges, bool(prefix)

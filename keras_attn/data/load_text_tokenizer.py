@@ -8,10 +8,16 @@ from keras_attn.data.text_tokenizer import TextTokenizer
 from keras_attn.data.tokenizer_files import (
     find_file,
     missing_files,
-    read_json,
     read_settings,
 )
 from keras_attn.data.wordpiece import WordPieceTokenizer
+from keras_attn.file_reading import (
+    get_object,
+    get_text,
+    read_json,
+    read_vocabulary_json,
+    shown,
+)
 
 # By what `tokenizer_class` and `model_type` say: the kind, and its convention.
 _BY_NAME = {
@@ -49,7 +55,7 @@ def load_text_tokenizer(folder: str | os.PathLike) -> TextTokenizer:
             raise ValueError(
                 "`folder` must be of a tokenizer of one of these kinds: "
                 f"{', '.join(_BY_NAME)}. Received: folder={str(folder)!r}, of the kind "
-                f"{name!r}"
+                f"{shown(name)}"
             )
         kind, options = _BY_NAME[name]
         return kind.from_folder(folder, **options)
@@ -68,16 +74,18 @@ def load_text_tokenizer(folder: str | os.PathLike) -> TextTokenizer:
             "vocab.json with merges.txt",
             "tokenizer.json",
         )
-    if (read_json(packed).get("model") or {}).get("type") == "WordPiece":
+    model = get_object(read_vocabulary_json(packed), "model", packed)
+    if model.get("type") == "WordPiece":
         return WordPieceTokenizer.from_folder(folder)
     return ByteLevelBPETokenizer.from_folder(folder)
 
 
 def _name_in_settings(folder: str | os.PathLike) -> str | None:
-    kind = str(read_settings(folder).get("tokenizer_class") or "").removesuffix("Fast")
+    kind = (read_settings(folder).get("tokenizer_class") or "").removesuffix("Fast")
     kind = kind.removesuffix("Tokenizer").lower()
     if kind in _SAY_NOTHING or f"{kind}tokenizer" in _SAY_NOTHING:
         config = find_file(folder, "config.json")
-        kind = str(read_json(config).get("model_type") or "") if config else ""
+        kind = config and get_text(read_json(config), "model_type", config)
+        kind = kind or ""
         kind = kind.lower().replace("-", "").replace("_", "")
     return kind or None

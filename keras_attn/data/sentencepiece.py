@@ -24,6 +24,7 @@ from keras_attn.data.tokenizer_files import (
     read_settings,
     write_settings,
 )
+from keras_attn.file_reading import MAX_VOCABULARY_BYTES, read_bytes
 
 MODEL_FILES = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
 CONVENTIONS = {
@@ -234,13 +235,13 @@ class SentencePieceTokenizer(GraphTokenizer):
         if path is None:
             raise missing_files(folder, *MODEL_FILES)
         settings = read_settings(folder)
-        kind = str(settings.get("tokenizer_class", "")).removesuffix("Fast")
+        kind = (settings.get("tokenizer_class") or "").removesuffix("Fast")
         if convention is None:
             of_class = {known: name for name, (known, _) in _HUGGING_FACE.items()}
             convention = of_class.get(kind)
         if lower_case is None:
             lower_case = convention == "xlnet" and bool(settings.get("do_lower_case"))
-        model = path.read_bytes()
+        model = read_bytes(path, MAX_VOCABULARY_BYTES)
         try:
             if convention is None and "bpe" in path.name:
                 convention = "xlm_roberta"

@@ -1,6 +1,7 @@
 """Reading and writing a tokenizer's folder in the Hugging Face layout.
 
-Every file is text or JSON, or a SentencePiece model; nothing is unpickled.
+Every file is text or JSON, or a SentencePiece model; nothing is unpickled. What a file
+says is checked when it is read, so that an error can name the file.
 """
 
 import json
@@ -10,6 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from keras_attn.data.files import write_atomically
+from keras_attn.file_reading import (
+    MAX_PIECES,
+    check_file,
+    get_flag,
+    get_text,
+    read_json,
+)
 
 SETTINGS = "tokenizer_config.json"
 # The names of the roles of `text_tokenizer.ROLES` in Hugging Face's settings.
@@ -22,13 +30,19 @@ SETTING_OF_ROLE = {
     "separate": "sep_token",
     "mask": "mask_token",
 }
+_FLAGS = (
+    "add_prefix_space",
+    "do_lower_case",
+    "strip_accents",
+    "tokenize_chinese_chars",
+)
 
 
 def find_file(folder: str | os.PathLike, *names: str) -> Path | None:
     """The first file of these names in a folder, or None.
 
     Raises:
-        ValueError: If there is no such folder.
+        ValueError: If there is no such folder, or a folder or a pipe of such a name.
     """
     if not Path(folder).is_dir():
         raise ValueError(
@@ -36,7 +50,10 @@ def find_file(folder: str | os.PathLike, *names: str) -> Path | None:
             f"Received: folder={str(folder)!r}"
         )
     found = (Path(folder) / name for name in names)
-    return next((path for path in found if path.is_file()), None)
+    path = next((path for path in found if path.exists()), None)
+    if path is not None:
+        check_file(path)
+    return path
 
 
 def missing_files(folder: str | os.PathLike, *wanted: str) -> ValueError:
@@ -48,58 +65,31 @@ def missing_files(folder: str | os.PathLike, *wanted: str) -> ValueError:
     )
 
 
-def read_text(path: Path) -> str:
-    """Reads a file as UTF-8.
-
-    Raises:
-        ValueError: If it is not UTF-8, naming the file and the line.
-    """
-    content = path.read_bytes()
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"{path.name} must be UTF-8; line {line} is not. Received: "
-            f"{str(path)!r}, {error.reason} at byte {error.start}"
-        ) from error
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Reads a file that holds one JSON object.
-
-    Raises:
-        ValueError: If it holds anything else, naming the file and the place.
-    """
-    try:
-        content = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{path.name} must be JSON; is the file whole? Received: {str(path)!r}, "
-            f"{error.msg} at line {error.lineno}"
-        ) from error
-    if not isinstance(content, dict):
-        raise ValueError(
-            f"{path.name} must hold a JSON object. Received: {str(path)!r}, which "
-            f"holds a {type(content).__name__}"
-        )
-    return content
-
-
 def read_settings(folder: str | os.PathLike) -> dict[str, Any]:
     """What `tokenizer_config.json` says, special tokens as plain strings.
 
     Where the settings name no special tokens, older folders do so in
     `special_tokens_map.json`. A folder without either gives an empty dictionary.
+
+    Raises:
+        ValueError: If a value that is used is of another type than it should be.
     """
     settings: dict[str, Any] = {}
     for name in ("special_tokens_map.json", SETTINGS):
         path = find_file(folder, name)
         if path is not None:
-            settings |= read_json(path)
+            settings |= _checked_settings(read_json(path), path)
+    return settings
+
+
+def _checked_settings(settings, path):
     for name in SETTING_OF_ROLE.values():
         if isinstance(settings.get(name), dict):
             settings[name] = settings[name].get("content")
+        get_text(settings, name, path)
+    get_text(settings, "tokenizer_class", path)
+    for name in _FLAGS:
+        get_flag(settings, name, None, path, allow_none=True)
     return settings
 
 
@@ -130,12 +120,26 @@ def write_json(path: Path, content: Any, indent: int | None = 2) -> None:
     write_atomically(path, f"{text}\n".encode())
 
 
+def check_num_pieces(number: int, path: Path) -> None:
+    """Raises where a file has more pieces than any vocabulary.
+
+    Raises:
+        ValueError: naming the file.
+    """
+    if number > MAX_PIECES:
+        raise ValueError(
+            f"{path.name} must have at most {MAX_PIECES} pieces. "
+            f"Received: {str(path)!r}, with {number}"
+        )
+
+
 def pieces_in_order(ids: Mapping[str, Any], path: Path) -> list[str]:
     """The pieces of a vocabulary in the order of their ids.
 
     Raises:
         ValueError: If the ids are not 0, 1, 2, …, each once, naming the file.
     """
+    check_num_pieces(len(ids), path)
     whole = all(type(index) is int for index in ids.values())
     if not whole or sorted(ids.values()) != list(range(len(ids))):
         raise ValueError(

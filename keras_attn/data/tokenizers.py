@@ -18,6 +18,7 @@ from keras_attn.data.base_tokenizer import (
     Tokenizer,
 )
 from keras_attn.data.text_tokenizer import tokenizers_library, training_corpus
+from keras_attn.file_reading import read_vocabulary_json, shown
 
 
 class CharacterTokenizer(Tokenizer):
@@ -40,12 +41,12 @@ class CharacterTokenizer(Tokenizer):
             raise ValueError(
                 "`characters` must be a string of at least one character; "
                 "`CharacterTokenizer.train(texts)` finds those of a corpus. "
-                f"Received: characters={characters!r}"
+                f"Received: characters={shown(characters)}"
             )
         if len(set(characters)) != len(characters):
             raise ValueError(
                 "`characters` must not repeat a character. "
-                f"Received: characters={characters!r}"
+                f"Received: characters={shown(characters)}"
             )
         self.pieces = SPECIAL_PIECES + tuple(characters)
         # From the characters alone: "<pad>" in a text is five characters.
@@ -177,22 +178,20 @@ def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
             "`path` must be a file that `Tokenizer.save` wrote; there is none. "
             f"Received: path={str(path)!r}"
         )
-    parsed = _parse(Path(path).read_bytes())
-    if parsed is None:
+    kinds: dict[Any, Callable[[Any], Tokenizer]] = {
+        each.kind: each for each in (CharacterTokenizer, SubwordTokenizer)
+    }
+    try:
+        fields = read_vocabulary_json(Path(path))
+        if fields["format"] != FORMAT:
+            raise ValueError(f"format={shown(fields['format'])}")
+        kind, state = kinds[fields["kind"]], fields["state"]
+    except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             "`path` must be a file that `Tokenizer.save` wrote; this one is something "
-            f"else. Received: path={str(path)!r}"
-        )
-    kind, state = parsed
-    return kind(state)
-
-
-def _parse(content: bytes) -> tuple[Callable[[Any], Tokenizer], Any] | None:
-    """The class and its argument, or None for a file of something else."""
-    kinds = {each.kind: each for each in (CharacterTokenizer, SubwordTokenizer)}
+            f"else. Received: path={str(path)!r}; {type(error).__name__}: {error}"
+        ) from error
     try:
-        fields = json.loads(content)
-        known = fields["format"] == FORMAT
-        return (kinds[fields["kind"]], fields["state"]) if known else None
-    except (ValueError, KeyError, TypeError):
-        return None
+        return kind(state)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error

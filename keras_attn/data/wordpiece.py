@@ -21,14 +21,20 @@ from keras_attn.data.text_tokenizer import (
     training_corpus,
 )
 from keras_attn.data.tokenizer_files import (
+    check_num_pieces,
     find_file,
     missing_files,
     named_tokens,
     pieces_in_order,
-    read_json,
     read_settings,
-    read_text,
     write_settings,
+)
+from keras_attn.file_reading import (
+    get_flag,
+    get_object,
+    read_text,
+    read_vocabulary_json,
+    shown,
 )
 
 BERT_TOKENS = {
@@ -206,13 +212,17 @@ class WordPieceTokenizer(GraphTokenizer):
         )
         if listed is not None:
             # Not `splitlines`: a piece may be a separator of lines in Unicode.
-            pieces = read_text(listed).replace("\r\n", "\n").split("\n")
+            text = read_text(listed)
+            check_num_pieces(text.count("\n"), listed)
+            pieces = text.replace("\r\n", "\n").split("\n")
             pieces = pieces[:-1] if pieces[-1] == "" else pieces
         elif packed is not None:
             pieces, normalizer = _pieces_of(packed)
             settings = {
-                "do_lower_case": normalizer.get("lowercase", True),
-                "strip_accents": normalizer.get("strip_accents"),
+                "do_lower_case": get_flag(normalizer, "lowercase", True, packed),
+                "strip_accents": get_flag(
+                    normalizer, "strip_accents", None, packed, allow_none=True
+                ),
             } | settings
         else:
             raise missing_files(folder, "vocab.txt", "tokenizer.json")
@@ -266,12 +276,12 @@ def _rewriting(lower_case: bool, strip_accents: bool):
 
 
 def _pieces_of(path: Path) -> tuple[list[str], dict[str, Any]]:
-    content = read_json(path)
-    model = content.get("model") or {}
-    ids = model.get("vocab")
-    if model.get("type") != "WordPiece" or not isinstance(ids, dict):
+    content = read_vocabulary_json(path)
+    model = get_object(content, "model", path)
+    if model.get("type") != "WordPiece":
         raise ValueError(
             "tokenizer.json must hold a WordPiece model. Received: "
-            f"{str(path)!r}, a model of type {model.get('type')!r}"
+            f"{str(path)!r}, a model of type {shown(model.get('type'))}"
         )
-    return pieces_in_order(ids, path), content.get("normalizer") or {}
+    ids = get_object(model, "vocab", path)
+    return pieces_in_order(ids, path), get_object(content, "normalizer", path)

@@ -15,8 +15,10 @@ from keras_attn.models.checkpoints.mapping import (
     dense,
     fused,
     get_choice,
+    get_epsilon,
+    get_num_blocks,
     get_num_labels,
-    get_number,
+    get_probability,
     get_size,
     head_task,
     head_weights,
@@ -44,14 +46,16 @@ def _encoder_arguments(config):
     require(config, _SUPPORTED)
     return {
         "vocabulary_size": get_size(config, "vocab_size", 30_522),
-        "num_layers": get_size(config, "num_hidden_layers", 12),
+        "num_layers": get_num_blocks(config, "num_hidden_layers", 12),
         "hidden_dim": get_size(config, "hidden_size", 768),
         "num_heads": get_size(config, "num_attention_heads", 12),
         "mlp_dim": get_size(config, "intermediate_size", 3072),
         "activation": get_choice(config, "hidden_act", ACTIVATIONS, "gelu"),
-        "layer_norm_epsilon": get_number(config, "layer_norm_eps", 1e-12),
-        "dropout": get_number(config, "hidden_dropout_prob", 0.1),
-        "attention_dropout": get_number(config, "attention_probs_dropout_prob", 0.1),
+        "layer_norm_epsilon": get_epsilon(config, "layer_norm_eps", 1e-12),
+        "dropout": get_probability(config, "hidden_dropout_prob", 0.1),
+        "attention_dropout": get_probability(
+            config, "attention_probs_dropout_prob", 0.1
+        ),
     }
 
 
@@ -86,7 +90,7 @@ def _head_arguments(config, task):
         rate = "hidden_dropout_prob"
     return {
         "num_classes": get_num_labels(config),
-        "dropout": get_number(config, rate, 0.1),
+        "dropout": get_probability(config, rate, 0.1),
     }
 
 

@@ -10,8 +10,11 @@ from keras_attn.models.checkpoints.mapping import (
     convolution,
     dense,
     get_choice,
+    get_depths,
+    get_epsilon,
+    get_image_size,
     get_number,
-    get_pair,
+    get_probability,
     get_size,
     get_sizes,
     head_weights,
@@ -25,17 +28,17 @@ from keras_attn.models.convnext import build_convnext
 
 
 def _build(config, task, overrides):
-    scale = get_number(config, "layer_scale_init_value", 1e-6)
+    scale = get_number(config, "layer_scale_init_value", 1e-6, most=1e3)
     arguments = {
-        "image_size": get_pair(config, "image_size", 224),
+        "image_size": get_image_size(config, "image_size", 224),
         "patch_size": get_size(config, "patch_size", 4),
         "num_channels": get_size(config, "num_channels", 3),
         "hidden_dims": get_sizes(config, "hidden_sizes", [96, 192, 384, 768]),
-        "num_blocks": get_sizes(config, "depths", [3, 3, 9, 3]),
+        "num_blocks": get_depths(config, "depths", [3, 3, 9, 3]),
         "activation": get_choice(config, "hidden_act", ACTIVATIONS, "gelu"),
-        "layer_norm_epsilon": get_number(config, "layer_norm_eps", 1e-12),
+        "layer_norm_epsilon": get_epsilon(config, "layer_norm_eps", 1e-12),
         "layer_scale": scale or None,
-        "stochastic_depth": get_number(config, "drop_path_rate", 0.0),
+        "stochastic_depth": get_probability(config, "drop_path_rate", 0.0),
         **top_arguments(config, task),
     }
     return call_builders([build_convnext], [arguments], overrides)

@@ -1,5 +1,6 @@
 """Every model type that checkpoints are read and written for, and timm's naming."""
 
+from keras_attn.file_reading import shown
 from keras_attn.models.checkpoints.bert import BERT, ROBERTA
 from keras_attn.models.checkpoints.convnext import CONVNEXT
 from keras_attn.models.checkpoints.folder import CONFIG
@@ -32,6 +33,6 @@ def family_of(config: dict) -> Family:
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ValueError(
             f"`model_type` in {CONFIG} must be one of {', '.join(FAMILIES)}. "
-            f"Received: model_type={model_type!r}"
+            f"Received: model_type={shown(model_type)}"
         )
     return FAMILIES[model_type]

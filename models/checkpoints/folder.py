@@ -7,8 +7,9 @@ model-00001-of-00003.safetensors   … and
 model.safetensors.index.json       which file holds which key
 ```
 
-A folder is read as data of unknown origin: nothing is unpickled, no file outside of
-it is named by it, and everything is checked before the first weight is read.
+A folder is read as data of unknown origin: nothing is unpickled, only regular files of
+bounded size are opened, no file outside of it is named by it, and everything is checked
+before the first weight is read.
 """
 
 import json
@@ -19,6 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_attn.file_reading import read_json, shown
+from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.tensors import (
     Tensor,
     TensorFile,
@@ -30,6 +33,7 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+_LONGEST_NAME = 200
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 
 
@@ -40,7 +44,7 @@ class Folder:
         path: The folder.
 
     Attributes:
-        config: What `config.json` says.
+        config: What `config.json` says, bounded by what the files hold.
         shapes: Key to shape, of every tensor in every file.
         dtypes: Key to the format's name of its dtype.
 
@@ -57,7 +61,7 @@ class Folder:
                 "`folder` must be the folder of a checkpoint, with config.json and "
                 f"*.safetensors. Received: folder={str(path)!r}"
             )
-        self.config = read_json(self.path / CONFIG)
+        fields = read_json(self.path / CONFIG)
         self._files = {}
         for name, keys in self._weight_files().items():
             file = TensorFile(self.path / name)
@@ -70,6 +74,7 @@ class Folder:
             self._files.update(dict.fromkeys(file.shapes, file))
         self.shapes = {key: file.shapes[key] for key, file in self._files.items()}
         self.dtypes = {key: file.dtypes[key] for key, file in self._files.items()}
+        self.config = Config(fields, self.shapes)
 
     def read(self, key: str) -> np.ndarray:
         """The tensor of that key, read now and kept nowhere."""
@@ -108,7 +113,7 @@ class Folder:
         if not isinstance(weight_map, dict) or not weight_map:
             raise ValueError(
                 f"`{INDEX}` must have a `weight_map`, key to file name. "
-                f"Received: weight_map={weight_map!r}"
+                f"Received: weight_map={shown(weight_map)}"
             )
         files: dict[str, set[str] | None] = {}
         for key, name in weight_map.items():
@@ -118,9 +123,9 @@ class Folder:
             ):
                 raise ValueError(
                     f"`{INDEX}` must name *.safetensors files of its own folder, and "
-                    f"no path. Received: {key!r} in {name!r}"
+                    f"no path. Received: {shown(key)} in {shown(name)}"
                 )
-            if not (self.path / name).is_file():
+            if not (self.path / name).exists():
                 raise FileNotFoundError(
                     f"`{INDEX}` names a file that is missing. Received: {name!r}"
                 )
@@ -128,31 +133,6 @@ class Folder:
             if keys is not None:
                 keys.add(key)
         return files
-
-
-def read_json(path: Path) -> dict:
-    """The object in a JSON file.
-
-    Raises:
-        FileNotFoundError: where there is none.
-        ValueError: where it is not JSON, or no object.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"`folder` has no {path.name}. Received: folder={str(path.parent)!r}"
-        )
-    try:
-        content = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"`{path.name}` is not JSON: {error or 'nested too deeply'}. "
-            f"Received: {str(path)!r}"
-        ) from error
-    if not isinstance(content, dict):
-        raise ValueError(
-            f"`{path.name}` must hold an object. Received: {type(content).__name__}"
-        )
-    return content
 
 
 def write_folder(
@@ -238,4 +218,5 @@ def some(names, most=6):
     """The first few names, for a message."""
     names = sorted(names)
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    # In a file of unknown origin a name may be as long as the file.
+    return ", ".join(name[:_LONGEST_NAME] for name in names[:most]) + more

@@ -18,8 +18,10 @@ from keras_attn.models.checkpoints.mapping import (
     call_builders,
     conv1d,
     get_choice,
+    get_epsilon,
+    get_num_blocks,
     get_num_labels,
-    get_number,
+    get_probability,
     get_size,
     head_weights,
     label_fields,
@@ -44,8 +46,8 @@ _HEADS = {
 
 def _shared_arguments(config, overrides):
     require(config, {"tie_word_embeddings": (True,), "add_cross_attention": (False,)})
-    dropout = get_number(config, "resid_pdrop", 0.1)
-    of_embeddings = get_number(config, "embd_pdrop", 0.1)
+    dropout = get_probability(config, "resid_pdrop", 0.1)
+    of_embeddings = get_probability(config, "embd_pdrop", 0.1)
     if "dropout" not in overrides and of_embeddings != dropout:
         raise ValueError(
             "`embd_pdrop` and `resid_pdrop` in config.json must be equal, for ours is "
@@ -54,13 +56,13 @@ def _shared_arguments(config, overrides):
         )
     width = get_size(config, "n_embd", 768)
     return {
-        "num_layers": get_size(config, "n_layer", 12),
+        "num_layers": get_num_blocks(config, "n_layer", 12),
         "hidden_dim": width,
         "num_heads": get_size(config, "n_head", 12),
         "mlp_dim": 4 * width,
-        "layer_norm_epsilon": get_number(config, "layer_norm_epsilon", 1e-5),
+        "layer_norm_epsilon": get_epsilon(config, "layer_norm_epsilon", 1e-5),
         "dropout": dropout,
-        "attention_dropout": get_number(config, "attn_pdrop", 0.1),
+        "attention_dropout": get_probability(config, "attn_pdrop", 0.1),
     }
 
 
@@ -101,7 +103,7 @@ def _head_arguments(config, task):
         rate = "classifier_dropout"
         if config.get(rate) is None:
             rate = "hidden_dropout"
-        dropout = get_number(config, rate, 0.1)
+        dropout = get_probability(config, rate, 0.1)
         return {"num_classes": get_num_labels(config), "dropout": dropout}
     if task == "classifier":
         # Theirs drops nothing in front of it.

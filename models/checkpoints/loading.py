@@ -1,8 +1,9 @@
 """From a checkpoint folder to a model of ours.
 
-Everything is checked before the first weight is set: each key of the files is one that
-the model takes, a head's that it does not have, or known to hold nothing learned; and
-each weight of the model comes from a key of the right shape.
+Everything is checked before the first weight is allocated: no number of `config.json`
+is beyond what the files hold; each key of the files is one that the model takes, a
+head's that it does not have, or known to hold nothing learned; and each weight of the
+model comes from a key of the right shape.
 """
 
 import os
@@ -13,8 +14,14 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
+from keras_attn.file_reading import shown
 from keras_attn.models.checkpoints.families import family_of
 from keras_attn.models.checkpoints.folder import CONFIG, Folder, some
+from keras_attn.models.checkpoints.keras_state import (
+    allocate,
+    undone_on_error,
+    without_allocating,
+)
 from keras_attn.models.checkpoints.mapping import Weight, require
 from keras_attn.models.checkpoints.tensors import FLOATS
 
@@ -65,44 +72,54 @@ def load_checkpoint(
         ```
     """
     opened = Folder(folder)
+    with undone_on_error():
+        try:
+            model, fresh = _load(opened, task, overrides)
+        except (TypeError, ValueError) as error:
+            raise _naming_folder(error, folder, overrides) from error
+    if fresh:
+        warnings.warn(
+            f"The checkpoint has no weights for {some(fresh)}: freshly initialised, "
+            f"to be trained. Received: task={task!r}, folder={str(folder)!r}",
+            stacklevel=2,
+        )
+    return model
+
+
+def _load(opened, task, overrides) -> tuple[keras.Model, set[str]]:
+    """The model, and the names of its layers that the files have no weights for."""
     family = family_of(opened.config)
     chosen = _task_of(family, opened.config, task)
     keys = _full_keys(family, opened)
     _untie(family, chosen, keys, opened)
     require(opened.config, {"quantization_config": (None,)})
-    # Variables made in this scope get their first values when it ends. Until then
-    # nothing is allocated, or drawn only to be written over.
-    with keras.StatelessScope():
+    # Nothing is allocated, or drawn only to be written over, before all is checked.
+    with without_allocating():
         model = family.build(opened.config, chosen, overrides)
-        try:
-            weights = family.weights(model)
-            check_complete(model, weights)
-            fresh = _check_keys(family, keys, weights, may_be_fresh=task is not None)
-            if overrides.get("num_classes") is not None:
-                fresh |= _other_classes(family, keys, weights, opened)
-            read = [weight for weight in weights if weight.keys[0] not in fresh]
-            _check_tensors(family, read, keys, opened)
-        except ValueError:
-            for variable in model.variables:
-                variable._initializer = _nothing
-            raise
-        sources = [_Source(weight, keys, opened) for weight in read]
-        for source in sources:
-            source.weight.variable._initializer = source
+    weights = family.weights(model)
+    check_complete(model, weights)
+    fresh = _check_keys(family, keys, weights, may_be_fresh=task is not None)
+    if overrides.get("num_classes") is not None:
+        fresh |= _other_classes(family, keys, weights, opened)
+    read = [weight for weight in weights if weight.keys[0] not in fresh]
+    _check_tensors(family, read, keys, opened, may_resize="image_size" in overrides)
+    sources = [_Source(weight, keys, opened) for weight in read]
     for source in sources:
-        if source.error is not None:
-            raise source.error
+        source.weight.variable._initializer = source
+    allocate()
+    for source in sources:
         if not source.is_read:
             # The hook above is Keras' own: where it is not called, there is this way.
             source.weight.variable.assign(source.value())
-    if fresh:
-        layers = {_layer(weight) for weight in weights if weight.keys[0] in fresh}
-        warnings.warn(
-            f"The checkpoint has no weights for {some(layers)}: freshly initialised, "
-            f"to be trained. Received: task={task!r}, folder={str(folder)!r}",
-            stacklevel=2,
-        )
-    return model
+    return model, {_layer(weight) for weight in weights if weight.keys[0] in fresh}
+
+
+def _naming_folder(error, folder, overrides) -> Exception:
+    """The error, which also says which folder it was found in."""
+    # A builder that is given something of a wrong type has it from the file, or from
+    # the caller if there are overrides.
+    kind = TypeError if overrides and isinstance(error, TypeError) else ValueError
+    return kind(f"{error}, folder={str(folder)!r}")
 
 
 class _Source:
@@ -113,16 +130,9 @@ class _Source:
         self._keys = keys
         self._opened = opened
         self.is_read = False
-        self.error: Exception | None = None
 
     def __call__(self, shape, dtype=None):
-        try:
-            value = keras.ops.convert_to_tensor(self.value(), dtype=dtype)
-        except Exception as error:
-            # Raised where the scope ends, it would leave the variables that are still
-            # to come on Keras' list, for the next scope to stumble over.
-            self.error = error
-            return _nothing(shape, dtype)
+        value = keras.ops.convert_to_tensor(self.value(), dtype=dtype)
         self.is_read = True
         return value
 
@@ -130,11 +140,6 @@ class _Source:
         """The array, read now."""
         arrays = [self._opened.read(self._keys[key]) for key in self.weight.keys]
         return self.weight.read(*arrays)
-
-
-def _nothing(shape, dtype=None):
-    """The first value of a variable of a model that nobody gets."""
-    return keras.ops.zeros((), dtype=dtype)
 
 
 def check_complete(model: keras.Model, weights: Sequence[Weight]) -> None:
@@ -171,7 +176,7 @@ def _task_of(family, config, task) -> str:
         raise ValueError(
             f"`architectures` in {CONFIG} must name one of "
             f"{', '.join(family.architectures)}; or say by `task` what to build, one "
-            f"of {', '.join(family.tasks)}. Received: architectures={classes!r}"
+            f"of {', '.join(family.tasks)}. Received: architectures={shown(classes)}"
         )
     return family.architectures[classes[0]]
 
@@ -279,12 +284,16 @@ def _layer(weight) -> str:
     return weight.variable.path.split("/")[0]
 
 
-def _check_tensors(family, weights, keys, opened) -> None:
+def _check_tensors(family, weights, keys, opened, may_resize) -> None:
+    """Raises unless each tensor is of its weight's shape, and of floats.
+
+    Positions may be those of another image where the caller asked for this one's size.
+    """
     wrong = []
     for weight in weights:
         for key, expected in weight.shapes().items():
             found, dtype = opened.shapes[keys[key]], opened.dtypes[keys[key]]
-            if found != expected and not weight.accepts(found):
+            if found != expected and not (may_resize and weight.accepts(found)):
                 # Sizes of a head are classes alone.
                 config = opened.config
                 if family.is_head(key):

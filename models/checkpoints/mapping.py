@@ -28,8 +28,15 @@ from dataclasses import dataclass, field
 import keras
 import numpy as np
 
+from keras_attn.file_reading import shown
 from keras_attn.layers.activations import gelu_tanh
 from keras_attn.layers.token_embedding import OutputBias
+from keras_attn.models.checkpoints.config import Config
+
+# Bounds of the numbers in a `config.json` that no axis of a weight is bound by.
+MAX_SIZE = 2**31 - 1
+MAX_IMAGE_SIZE = 8192
+MAX_CLASSES = 100_000
 
 # What transformers calls them; of two names the first is written.
 ACTIVATIONS = {
@@ -229,22 +236,33 @@ class Family:
         return any(re.fullmatch(pattern, key) for pattern in self.buffers)
 
 
-def get_size(config: dict, name: str, default: int) -> int:
+def get_size(config: Config, name: str, default: int, most: int | None = None) -> int:
     """A whole number above zero of `config.json`; absent, transformers' default.
+
+    Args:
+        config: What it says.
+        name: The field.
+        default: What transformers takes where it is absent.
+        most: The largest that is sensible. Default: `config.max_size`.
 
     Raises:
         ValueError: for anything else.
     """
-    value = config.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(
-            f"`{name}` in config.json must be a whole number above zero. "
-            f"Received: {name}={value!r}"
-        )
-    return value
+    return _check_size(config, name, config.get(name, default), most)
 
 
-def get_sizes(config: dict, name: str, default: list[int]) -> tuple[int, ...]:
+def get_num_blocks(config: Config, name: str, default: int) -> int:
+    """A number of blocks of `config.json`: at most as many as the files have.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    number = _check_size(config, name, config.get(name, default), MAX_SIZE)
+    _check_blocks(config, name, number)
+    return number
+
+
+def get_sizes(config: Config, name: str, default: list[int]) -> tuple[int, ...]:
     """A list of whole numbers above zero, one a stage.
 
     Raises:
@@ -254,13 +272,33 @@ def get_sizes(config: dict, name: str, default: list[int]) -> tuple[int, ...]:
     if not isinstance(values, list) or not values:
         raise ValueError(
             f"`{name}` in config.json must be a list, a number a stage. "
-            f"Received: {name}={values!r}"
+            f"Received: {name}={shown(values)}"
         )
-    return tuple(get_size({name: value}, name, 1) for value in values)
+    _check_blocks(config, name, len(values))
+    return tuple(_check_size(config, name, value) for value in values)
 
 
-def get_pair(config: dict, name: str, default: int) -> tuple[int, int]:
+def get_depths(config: Config, name: str, default: list[int]) -> tuple[int, ...]:
+    """The number of blocks of each stage: together at most as many as the files have.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    numbers = get_sizes(config, name, default)
+    _check_blocks(config, name, sum(numbers))
+    return numbers
+
+
+def get_pair(
+    config: Config, name: str, default: int, most: int | None = None
+) -> tuple[int, int]:
     """A number of `config.json` for rows and columns, or one for each.
+
+    Args:
+        config: What it says.
+        name: The field.
+        default: What transformers takes where it is absent.
+        most: The largest that is sensible. Default: `config.max_size`.
 
     Raises:
         ValueError: for anything else.
@@ -270,9 +308,46 @@ def get_pair(config: dict, name: str, default: int) -> tuple[int, int]:
     if len(pair) != 2:
         raise ValueError(
             f"`{name}` in config.json must be a number, or one for the rows and one "
-            f"for the columns. Received: {name}={value!r}"
+            f"for the columns. Received: {name}={shown(value)}"
         )
-    return get_size({name: pair[0]}, name, 1), get_size({name: pair[1]}, name, 1)
+    rows, columns = (_check_size(config, name, each, most) for each in pair)
+    return rows, columns
+
+
+def get_image_size(config: Config, name: str, default: int) -> tuple[int, int]:
+    """Pixels of a `config.json`, rows and columns: no weight need have such an axis.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    return get_pair(config, name, default, MAX_IMAGE_SIZE)
+
+
+def _check_size(config, name, value, most=None) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(
+            f"`{name}` in config.json must be a whole number above zero. "
+            f"Received: {name}={shown(value)}"
+        )
+    if most is None and value > config.max_size:
+        raise ValueError(
+            f"`{name}` in config.json must be at most {config.max_size}, four times "
+            f"the largest axis of the weights. Received: {name}={shown(value)}"
+        )
+    if most is not None and value > most:
+        raise ValueError(
+            f"`{name}` in config.json must be at most {most}. "
+            f"Received: {name}={shown(value)}"
+        )
+    return value
+
+
+def _check_blocks(config, name, number):
+    if number > config.max_blocks:
+        raise ValueError(
+            f"`{name}` in config.json must be at most {config.max_blocks}, the number "
+            f"of blocks in the weight files. Received: {name} of {number}"
+        )
 
 
 def one_or_two(pair) -> int | list[int]:
@@ -280,21 +355,69 @@ def one_or_two(pair) -> int | list[int]:
     return pair[0] if pair[0] == pair[1] else list(pair)
 
 
-def get_number(config: dict, name: str, default: float) -> float:
+def get_number(
+    config: Config, name: str, default: float, most: float | None = None
+) -> float:
     """A number of at least zero of `config.json`; absent, transformers' default.
+
+    Args:
+        config: What it says.
+        name: The field.
+        default: What transformers takes where it is absent.
+        most: The largest that is sensible. Default: `config.max_size`.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    most = config.max_size if most is None else most
+    value = config.get(name, default)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # False for NaN too, which JSON as Python reads it may hold.
+    if not is_number or not 0 <= value <= most:
+        raise ValueError(
+            f"`{name}` in config.json must be a number of at least 0 and at most "
+            f"{most:g}. Received: {name}={shown(value)}"
+        )
+    return float(value)
+
+
+def get_epsilon(config: Config, name: str, default: float) -> float:
+    """What a normalisation adds to the variance: at most 1.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    return get_number(config, name, default, most=1.0)
+
+
+def get_probability(config: Config, name: str, default: float) -> float:
+    """A probability of dropping something: at least 0, and less than 1.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    value = get_number(config, name, default, most=1.0)
+    if value == 1.0:
+        raise ValueError(
+            f"`{name}` in config.json must be a probability in [0, 1). "
+            f"Received: {name}={value}"
+        )
+    return value
+
+
+def get_bool(config: Config, name: str, default: bool) -> bool:
+    """True or false in `config.json`; absent, transformers' default.
 
     Raises:
         ValueError: for anything else.
     """
     value = config.get(name, default)
-    # `not >=` also catches NaN, which JSON as Python reads it may hold.
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not value >= 0:
+    if not isinstance(value, bool):
         raise ValueError(
-            f"`{name}` in config.json must be a number of at least 0. "
-            f"Received: {name}={value!r}"
+            f"`{name}` in config.json must be true or false. "
+            f"Received: {name}={shown(value)}"
         )
-    return float(value)
+    return value
 
 
 def get_choice(config: dict, name: str, choices: Mapping, default):
@@ -307,7 +430,7 @@ def get_choice(config: dict, name: str, choices: Mapping, default):
     if not isinstance(value, str) or value not in choices:
         raise ValueError(
             f"`{name}` in config.json must be one of {', '.join(choices)}. "
-            f"Received: {name}={value!r}"
+            f"Received: {name}={shown(value)}"
         )
     return choices[value]
 
@@ -343,16 +466,22 @@ def require(config: dict, supported: Mapping[str, tuple]) -> None:
             listed = " or ".join(repr(each) for each in values)
             raise ValueError(
                 f"`{name}` in config.json is supported as {listed} alone. "
-                f"Received: {name}={value!r}"
+                f"Received: {name}={shown(value)}"
             )
 
 
-def get_num_labels(config: dict) -> int:
-    """Classes of a head: `id2label`, or `num_labels`, or 2."""
+def get_num_labels(config: Config) -> int:
+    """Classes of a head: `id2label`, or `num_labels`, or 2.
+
+    The files may lack the head, so no axis bounds them.
+
+    Raises:
+        ValueError: for more than `MAX_CLASSES`, or no number.
+    """
     labels = config.get("id2label")
     if isinstance(labels, dict) and labels:
-        return len(labels)
-    return get_size(config, "num_labels", 2)
+        return _check_size(config, "id2label", len(labels), MAX_CLASSES)
+    return get_size(config, "num_labels", 2, MAX_CLASSES)
 
 
 def label_fields(count: int) -> dict[str, dict]:

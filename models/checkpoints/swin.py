@@ -1,5 +1,7 @@
 """Swin checkpoints."""
 
+import math
+
 from keras_attn.models.checkpoints.mapping import (
     ACTIVATIONS,
     IMAGE_TASKS,
@@ -10,9 +12,13 @@ from keras_attn.models.checkpoints.mapping import (
     convolution,
     dense,
     fused,
+    get_bool,
     get_choice,
+    get_depths,
+    get_epsilon,
+    get_image_size,
     get_number,
-    get_pair,
+    get_probability,
     get_size,
     get_sizes,
     head_weights,
@@ -28,23 +34,30 @@ from keras_attn.models.checkpoints.mapping import (
 from keras_attn.models.swin import build_swin
 
 
+def _window_size(config):
+    # The files have a row for each of its (2 w - 1)² distances.
+    return get_size(config, "window_size", 7, (math.isqrt(config.max_size) + 1) // 2)
+
+
 def _build(config, task, overrides):
     require(config, {"use_absolute_embeddings": (False,)})
     arguments = {
-        "image_size": get_pair(config, "image_size", 224),
+        "image_size": get_image_size(config, "image_size", 224),
         "patch_size": get_size(config, "patch_size", 4),
-        "window_size": get_size(config, "window_size", 7),
+        "window_size": _window_size(config),
         "num_channels": get_size(config, "num_channels", 3),
         "hidden_dim": get_size(config, "embed_dim", 96),
-        "num_blocks": get_sizes(config, "depths", [2, 2, 6, 2]),
+        "num_blocks": get_depths(config, "depths", [2, 2, 6, 2]),
         "num_heads": get_sizes(config, "num_heads", [3, 6, 12, 24]),
         "mlp_ratio": get_number(config, "mlp_ratio", 4.0),
         "activation": get_choice(config, "hidden_act", ACTIVATIONS, "gelu"),
-        "layer_norm_epsilon": get_number(config, "layer_norm_eps", 1e-5),
-        "attention_bias": config.get("qkv_bias", True),
-        "dropout": get_number(config, "hidden_dropout_prob", 0.0),
-        "attention_dropout": get_number(config, "attention_probs_dropout_prob", 0.0),
-        "stochastic_depth": get_number(config, "drop_path_rate", 0.1),
+        "layer_norm_epsilon": get_epsilon(config, "layer_norm_eps", 1e-5),
+        "attention_bias": get_bool(config, "qkv_bias", True),
+        "dropout": get_probability(config, "hidden_dropout_prob", 0.0),
+        "attention_dropout": get_probability(
+            config, "attention_probs_dropout_prob", 0.0
+        ),
+        "stochastic_depth": get_probability(config, "drop_path_rate", 0.1),
         **top_arguments(config, task),
     }
     return call_builders([build_swin], [arguments], overrides)

@@ -1,8 +1,9 @@
 """One safetensors file: read tensor by tensor, written tensor by tensor.
 
 Reading is the `safetensors` library's, which checks the header against the length of
-the file before anything is believed. Its writer wants every tensor in memory at once;
-ours asks for them one after the other.
+the file before anything is believed. It is given regular files alone, whose header is
+of bounded size and names each tensor once. Its writer wants every tensor in memory at
+once; ours asks for them one after the other.
 """
 
 import json
@@ -15,6 +16,8 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
+
+from keras_attn.file_reading import MAX_JSON_BYTES, check_file, parse_json
 
 DTYPES = {
     "F64": np.dtype("<f8"),
@@ -44,20 +47,19 @@ class TensorFile:
         dtypes: Key to the format's name of its dtype, such as `"F32"`.
 
     Raises:
+        FileNotFoundError: where there is no such file.
         ValueError: where the file is truncated, corrupt or no safetensors file.
     """
 
     def __init__(self, path: str | os.PathLike):
         self.path = Path(path)
+        size = check_file(self.path)
+        _check_header(self.path, size)
         try:
             # Not mapped into memory: pages of a mapped file count as ours once read.
             self._file = safe_open(str(path), framework="np", backend="pread")
         except SafetensorError as error:
-            raise ValueError(
-                f"`{self.path.name}` is truncated, corrupt or no safetensors file: "
-                f"{error}. Fetch it again. Received: path={str(path)!r}, "
-                f"{self.path.stat().st_size} bytes"
-            ) from error
+            raise _corrupt(self.path, size, error) from error
         slices = {key: self._file.get_slice(key) for key in self._file.keys()}
         self.shapes = {key: tuple(each.get_shape()) for key, each in slices.items()}
         self.dtypes = {key: each.get_dtype() for key, each in slices.items()}
@@ -75,6 +77,36 @@ class TensorFile:
                 f"{', '.join(DTYPES)}. Received: dtype={dtype} in {self.path.name}"
             )
         return self._file.get_tensor(key)
+
+
+def _corrupt(path, size, what):
+    return ValueError(
+        f"`{path.name}` is truncated, corrupt or no safetensors file: {what}. Fetch it "
+        f"again. Received: path={str(path)!r}, {size} bytes"
+    )
+
+
+def _check_header(path, size):
+    """Raises unless the header lies in the file, and names each tensor once."""
+    with open(path, "rb") as file:
+        start = file.read(8)
+        if len(start) < 8:
+            raise _corrupt(path, size, "it has no header")
+        (length,) = struct.unpack("<Q", start)
+        if length > min(size - 8, MAX_JSON_BYTES):
+            raise _corrupt(
+                path,
+                size,
+                f"a header of {length} bytes is larger than the file or than "
+                f"{MAX_JSON_BYTES} bytes",
+            )
+        header = file.read(length)
+
+    try:
+        # Of two equal names the library would take one and say nothing.
+        parse_json(header, path, unique_keys=True)
+    except ValueError as error:
+        raise _corrupt(path, size, error) from error
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,20 @@ import math
 import re
 from typing import Any
 
+from keras_attn.file_reading import shown
 from keras_attn.models.checkpoints.mapping import (
     IMAGE_TASKS,
+    MAX_CLASSES,
     Family,
     Weight,
     call_builders,
     convolution,
     dense,
+    get_bool,
+    get_image_size,
+    get_num_blocks,
+    get_number,
+    get_pair,
     get_size,
     linear,
     norm,
@@ -26,19 +33,20 @@ from keras_attn.models.checkpoints.vit import positions
 from keras_attn.models.vit import VARIANTS, build_deit3, build_vit, build_vit_hybrid
 
 _ARCHITECTURE = re.compile(
-    r"(?P<vit>vit_(?P<size>tiny|small|base|large|huge)_patch(?P<patch>\d+))"
-    r"(_(?P<pixels>\d+))?"
-    r"|(?P<hybrid>vit_base_r50_s16)(_(?P<hybrid_pixels>\d+))?"
-    r"|deit3_(?P<deit3>small|medium|base|large|huge)_patch\d+(_(?P<deit3_pixels>\d+))?"
+    r"(?P<vit>vit_(?P<size>tiny|small|base|large|huge)_patch(?P<patch>\d{1,3}))"
+    r"(_(?P<pixels>\d{1,4}))?"
+    r"|(?P<hybrid>vit_base_r50_s16)(_(?P<hybrid_pixels>\d{1,4}))?"
+    r"|deit3_(?P<deit3>small|medium|base|large|huge)_patch\d{1,3}"
+    r"(_(?P<deit3_pixels>\d{1,4}))?"
 )
-# timm's argument to ours.
+# timm's argument to ours, and how it is read.
 _ARGUMENTS = {
-    "img_size": "image_size",
-    "patch_size": "patch_size",
-    "embed_dim": "hidden_dim",
-    "depth": "num_layers",
-    "num_heads": "num_heads",
-    "in_chans": "num_channels",
+    "img_size": ("image_size", get_image_size),
+    "patch_size": ("patch_size", get_pair),
+    "embed_dim": ("hidden_dim", get_size),
+    "depth": ("num_layers", get_num_blocks),
+    "num_heads": ("num_heads", get_size),
+    "in_chans": ("num_channels", get_size),
 }
 _POOLINGS = {"token": "token", "avg": "mean"}
 
@@ -54,7 +62,7 @@ def _build(config, task, overrides):
         raise ValueError(
             "`architecture` in config.json must be a plain ViT, vit_base_r50_s16 or "
             "DeiT III of timm, such as vit_base_patch16_224. "
-            f"Received: architecture={config['architecture']!r}"
+            f"Received: architecture={shown(config['architecture'])}"
         )
     found = matched.groupdict()
     arguments: dict[str, Any] = {"layer_norm_epsilon": 1e-6}
@@ -75,10 +83,10 @@ def _build(config, task, overrides):
     if pixels:
         arguments["image_size"] = int(pixels)
     pooling = config.get("global_pool", "token")
-    if pooling not in _POOLINGS:
+    if not isinstance(pooling, str) or pooling not in _POOLINGS:
         raise ValueError(
             f"`global_pool` in config.json must be one of {', '.join(_POOLINGS)}. "
-            f"Received: global_pool={pooling!r}"
+            f"Received: global_pool={shown(pooling)}"
         )
     arguments["pooling"] = _POOLINGS[pooling]
     arguments.update(_model_args(config, builder))
@@ -87,28 +95,39 @@ def _build(config, task, overrides):
 
 
 def _get_num_classes(config):
-    return get_size(config, "num_classes", 1000)
+    return get_size(config, "num_classes", 1000, MAX_CLASSES)
 
 
 def _model_args(config, builder) -> dict:
     """What `model_args` says, by our names."""
-    given = dict(config.get("model_args") or {})
-    arguments = {
-        ours: given.pop(theirs)
-        for theirs, ours in _ARGUMENTS.items()
+    given = config.get("model_args") or {}
+    if not isinstance(given, dict):
+        raise ValueError(
+            "`model_args` in config.json must be an object. "
+            f"Received: model_args={shown(given)}"
+        )
+    given = config.inner(given)
+    arguments: dict[str, Any] = {
+        ours: get(given, theirs, 1)
+        for theirs, (ours, get) in _ARGUMENTS.items()
         if theirs in given
     }
+    for name in _ARGUMENTS:
+        given.pop(name, None)
     if "mlp_ratio" in given and "hidden_dim" in arguments:
-        arguments["mlp_dim"] = int(given.pop("mlp_ratio") * arguments["hidden_dim"])
+        ratio = get_number(given, "mlp_ratio", 4.0)
+        arguments["mlp_dim"] = int(ratio * arguments["hidden_dim"])
+        del given["mlp_ratio"]
     elif "hidden_dim" in arguments:
         arguments["mlp_dim"] = 4 * arguments["hidden_dim"]
     if builder is build_vit and "class_token" in given:
-        arguments["class_token"] = given.pop("class_token")
+        arguments["class_token"] = get_bool(given, "class_token", True)
+        del given["class_token"]
     if given:
         raise ValueError(
             f"`model_args` in config.json are supported of {', '.join(_ARGUMENTS)}, "
             "mlp_ratio (with embed_dim) and class_token alone. "
-            f"Received: model_args={sorted(given)}"
+            f"Received: model_args={shown(sorted(given))}"
         )
     return arguments
 

@@ -20,8 +20,11 @@ from keras_attn.models.checkpoints.mapping import (
     dense,
     fused,
     get_choice,
-    get_number,
+    get_epsilon,
+    get_image_size,
+    get_num_blocks,
     get_pair,
+    get_probability,
     get_size,
     head_weights,
     label_fields,
@@ -40,23 +43,25 @@ from keras_attn.patches import resize_positions
 def _body_arguments(config):
     require(config, {"qkv_bias": (True,)})
     return {
-        "image_size": get_pair(config, "image_size", 224),
+        "image_size": get_image_size(config, "image_size", 224),
         "patch_size": get_pair(config, "patch_size", 16),
         "num_channels": get_size(config, "num_channels", 3),
-        "num_layers": get_size(config, "num_hidden_layers", 12),
+        "num_layers": get_num_blocks(config, "num_hidden_layers", 12),
         "hidden_dim": get_size(config, "hidden_size", 768),
         "num_heads": get_size(config, "num_attention_heads", 12),
         "mlp_dim": get_size(config, "intermediate_size", 3072),
         "activation": get_choice(config, "hidden_act", ACTIVATIONS, "gelu"),
-        "layer_norm_epsilon": get_number(config, "layer_norm_eps", 1e-12),
+        "layer_norm_epsilon": get_epsilon(config, "layer_norm_eps", 1e-12),
     }
 
 
 def _vit_arguments(config, task):
     return {
         **_body_arguments(config),
-        "dropout": get_number(config, "hidden_dropout_prob", 0.0),
-        "attention_dropout": get_number(config, "attention_probs_dropout_prob", 0.0),
+        "dropout": get_probability(config, "hidden_dropout_prob", 0.0),
+        "attention_dropout": get_probability(
+            config, "attention_probs_dropout_prob", 0.0
+        ),
         **top_arguments(config, task),
     }
 
@@ -82,8 +87,8 @@ def _build_mae(config, task, overrides):
         return _build_vit(config, task, overrides)
     arguments = {
         **_body_arguments(config),
-        "mask_ratio": get_number(config, "mask_ratio", 0.75),
-        "decoder_num_layers": get_size(config, "decoder_num_hidden_layers", 8),
+        "mask_ratio": get_probability(config, "mask_ratio", 0.75),
+        "decoder_num_layers": get_num_blocks(config, "decoder_num_hidden_layers", 8),
         "decoder_hidden_dim": get_size(config, "decoder_hidden_size", 512),
         "decoder_num_heads": get_size(config, "decoder_num_attention_heads", 16),
         "decoder_mlp_dim": get_size(config, "decoder_intermediate_size", 2048),

@@ -11,8 +11,11 @@ from keras_attn.models.checkpoints.mapping import (
     call_builders,
     dense,
     fused,
+    get_bool,
+    get_epsilon,
+    get_num_blocks,
     get_num_labels,
-    get_number,
+    get_probability,
     get_size,
     head_task,
     head_weights,
@@ -67,15 +70,15 @@ def _encoder_arguments(config):
     return {
         "vocabulary_size": get_size(config, size, 30_145),
         "num_languages": get_size(config, "n_langs", 1),
-        "num_layers": get_size(config, "n_layers", 12),
+        "num_layers": get_num_blocks(config, "n_layers", 12),
         "hidden_dim": width,
         "num_heads": get_size(config, "n_heads", 16),
         "mlp_dim": 4 * width,
         "max_sequence_length": get_size(config, "max_position_embeddings", 512),
-        "activation": "gelu" if config.get("gelu_activation", True) else "relu",
-        "layer_norm_epsilon": get_number(config, "layer_norm_eps", 1e-12),
-        "dropout": get_number(config, "dropout", 0.1),
-        "attention_dropout": get_number(config, "attention_dropout", 0.1),
+        "activation": "gelu" if get_bool(config, "gelu_activation", True) else "relu",
+        "layer_norm_epsilon": get_epsilon(config, "layer_norm_eps", 1e-12),
+        "dropout": get_probability(config, "dropout", 0.1),
+        "attention_dropout": get_probability(config, "attention_dropout", 0.1),
     }
 
 
@@ -83,14 +86,14 @@ def _head_arguments(config, task):
     if task == "token_classifier":
         return {
             "num_classes": get_num_labels(config),
-            "dropout": get_number(config, "dropout", 0.1),
+            "dropout": get_probability(config, "dropout", 0.1),
         }
     if task != "classifier":
         return {}
     require(config, _SUPPORTED_SUMMARY)
     return {
         "num_classes": get_num_labels(config),
-        "dropout": get_number(config, "summary_first_dropout", 0.1),
+        "dropout": get_probability(config, "summary_first_dropout", 0.1),
     }
 
 

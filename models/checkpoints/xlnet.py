@@ -16,8 +16,10 @@ from keras_attn.models.checkpoints.mapping import (
     call_builders,
     dense,
     get_choice,
+    get_epsilon,
+    get_num_blocks,
     get_num_labels,
-    get_number,
+    get_probability,
     get_size,
     head_task,
     head_weights,
@@ -34,6 +36,8 @@ _SUPPORTED = {
     "untie_r": (True,),
     "tie_word_embeddings": (True,),
 }
+# A distance is a difference of positions: tokens of the longest text.
+MAX_DISTANCE = 1_000_000
 _SUPPORTED_SUMMARY = {
     "summary_type": ("last",),
     "summary_use_proj": (True,),
@@ -62,16 +66,18 @@ def _encoder_arguments(config):
     width, num_heads = get_size(config, "d_model", 1024), get_size(config, "n_head", 16)
     require(config, {"d_head": (width // num_heads, None)})
     clamp = config.get("clamp_len", -1)
-    dropout = get_number(config, "dropout", 0.1)
+    dropout = get_probability(config, "dropout", 0.1)
     return {
         "vocabulary_size": get_size(config, "vocab_size", 32_000),
-        "num_layers": get_size(config, "n_layer", 24),
+        "num_layers": get_num_blocks(config, "n_layer", 24),
         "hidden_dim": width,
         "num_heads": num_heads,
         "mlp_dim": get_size(config, "d_inner", 4096),
-        "max_distance": None if clamp in (-1, 0) else get_size(config, "clamp_len", -1),
+        "max_distance": None
+        if clamp in (-1, 0)
+        else get_size(config, "clamp_len", -1, MAX_DISTANCE),
         "activation": get_choice(config, "ff_activation", ACTIVATIONS, "gelu"),
-        "layer_norm_epsilon": get_number(config, "layer_norm_eps", 1e-12),
+        "layer_norm_epsilon": get_epsilon(config, "layer_norm_eps", 1e-12),
         "dropout": dropout,
         "attention_dropout": dropout,
     }
@@ -87,7 +93,7 @@ def _head_arguments(config, task):
     require(config, _SUPPORTED_SUMMARY)
     return {
         "num_classes": get_num_labels(config),
-        "dropout": get_number(config, "summary_last_dropout", 0.1),
+        "dropout": get_probability(config, "summary_last_dropout", 0.1),
     }
 
 

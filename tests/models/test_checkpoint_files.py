@@ -74,12 +74,12 @@ def test_no_config(checkpoint):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("{", "`config.json` is not JSON: Expecting property name"),
-        ("", "`config.json` is not JSON: Expecting value"),
-        ("\xff", "`config.json` is not JSON: .*decode"),
-        ("[" * 100_000, "`config.json` is not JSON: "),
-        ("[]", "`config.json` must hold an object. Received: list"),
-        ("null", "`config.json` must hold an object. Received: NoneType"),
+        ("{", "config.json must be JSON; is the file whole.*Expecting property name"),
+        ("", "config.json must be JSON.*Expecting value"),
+        ("\xff", "config.json must be UTF-8; line 1 is not"),
+        ("[" * 100_000, "config.json must be JSON nested at most 64 deep"),
+        ("[]", "config.json must hold a JSON object.*holds a list"),
+        ("null", "config.json must hold a JSON object.*holds a NoneType"),
     ],
 )
 def test_a_config_that_is_no_object(checkpoint, text, message):
