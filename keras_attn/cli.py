@@ -22,6 +22,7 @@ from keras_attn.cli_options import (
     ModelFolder,
     Quantization,
     Samples,
+    Task,
     Tokenizer,
     Tolerance,
 )
@@ -201,6 +202,7 @@ def export(
             show_default=False,
         ),
     ],
+    task: Task = None,
     format: Annotated[
         Literal["saved_model", "litert", "onnx"] | None,
         typer.Option(help="Where the suffix does not say it.", show_default=False),
@@ -245,10 +247,13 @@ def export(
     Example: keras-attn export runs/en-de en-de.tflite --quantization float16
 
     Example: keras-attn export stars.keras stars --tokenizer bert-base-uncased
+
+    Example: keras-attn export all-MiniLM-L6-v2 minilm.onnx --task sentence_encoder
     """
     _load("cli_commands").export_model(
         model,
         artefact,
+        task=task,
         format=format,
         quantization=quantization,
         batch_size=batch_size,
@@ -269,6 +274,7 @@ def verify(
             help="What `keras-attn export` wrote.", exists=True, show_default=False
         ),
     ],
+    task: Task = None,
     quantization: Quantization = "none",
     samples: Samples = None,
     tokenizer: Tokenizer = None,
@@ -286,10 +292,13 @@ def verify(
     """Run an artefact beside its model; exit code 1 if they disagree.
 
     Example: keras-attn verify runs/en-de en-de.onnx
+
+    Example: keras-attn verify all-MiniLM-L6-v2 minilm.onnx --task sentence_encoder
     """
     _load("cli_commands").verify_model(
         model,
         artefact,
+        task=task,
         quantization=quantization,
         samples=samples,
         tokenizer=tokenizer,
@@ -302,7 +311,8 @@ def verify(
 def attention(
     model_folder: ModelFolder,
     text: Annotated[
-        str, typer.Argument(help="What to translate; quote it.", show_default=False)
+        str,
+        typer.Argument(help="What to read or translate; quote it.", show_default=False),
     ],
     translation: Annotated[
         str | None,
@@ -312,16 +322,30 @@ def attention(
             show_default=False,
         ),
     ] = None,
+    layer: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="The layer of a checkpoint's model, counted from 0. Default: the "
+            "last.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Path,
         typer.Option(help="The picture: .png, .pdf or .svg.", dir_okay=False),
     ] = Path("alignment.png"),
 ) -> None:
-    """Translate a text, and draw where the model looked.
+    """Draw where a model looks: while it translates a text, or reads it.
+
+    A translator is drawn as the alignment of the text and its translation, the model
+    of a checkpoint as the attention among the tokens of the text, a panel a head.
 
     Example: keras-attn attention runs/en-de "A dog runs." --output dog.png
+
+    Example: keras-attn attention bert-base-uncased "A dog runs." --layer 3
     """
-    _load("cli_commands").draw_attention(model_folder, text, translation, output)
+    _load("cli_commands").draw_attention(model_folder, text, translation, layer, output)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 """What the short commands do: list, describe, export, verify, attention."""
 
+import functools
+import warnings
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,12 @@ from keras_attn.cli_terminal import CheckFailedError, console, say, working
 from keras_attn.data import load_text_tokenizer
 from keras_attn.export.errors import RefusedError
 from keras_attn.translator import Translator
-from keras_attn.viz import plot_alignment, save_figure
+from keras_attn.viz import capture_attention, plot_alignment, save_figure
+
+_KINDS_OF_MODEL = (
+    "a `.keras` file that `model.save` wrote, the folder of a `keras-attn train` run, "
+    "or a checkpoint folder (config.json, *.safetensors)"
+)
 
 
 def list_models(pattern: str) -> None:
@@ -129,6 +137,7 @@ def export_model(
     path: Path,
     artefact: Path,
     *,
+    task: str | None,
     format: str | None,
     quantization: str,
     batch_size: int | None,
@@ -139,9 +148,9 @@ def export_model(
     report: Path | None,
 ) -> None:
     """Exports a model and prints the report."""
-    model, translator = _load_model(path)
+    model, texts = _load_model(path, task)
     cutter = load_text_tokenizer(tokenizer) if tokenizer else None
-    sample_inputs = _read_samples(samples, translator, sequence_length, cutter)
+    sample_inputs = _read_samples(samples, texts, sequence_length, cutter)
     if report is not None:
         # Found out now, not when all is done.
         report.parent.mkdir(parents=True, exist_ok=True)
@@ -166,6 +175,7 @@ def verify_model(
     path: Path,
     artefact: Path,
     *,
+    task: str | None,
     quantization: str,
     samples: Path | None,
     tokenizer: Path | None,
@@ -175,12 +185,9 @@ def verify_model(
     """Compares an artefact with its model and prints the report."""
     # Before the model, which takes longer: what is no artefact is told at once.
     runner = export.load_runner(artefact)
-    model, translator = _load_model(path)
-    length = None
-    if translator is not None and "prefill" in runner.signatures:
-        length = runner.signatures["prefill"].inputs["token_ids"].shape[1]
+    model, texts = _load_model(path, task)
     cutter = load_text_tokenizer(tokenizer) if tokenizer else None
-    sample_inputs = _read_samples(samples, translator, length, cutter)
+    sample_inputs = _read_samples(samples, texts, _fixed_length(runner), cutter)
     try:
         with working(f"Comparing {artefact} with Keras"):
             done = export.verify(
@@ -201,9 +208,22 @@ def verify_model(
 
 
 def draw_attention(
-    folder: Path, text: str, translation: str | None, output: Path
+    folder: Path, text: str, translation: str | None, layer: int | None, output: Path
 ) -> None:
-    """Translates a text, draws the alignment and prints the translation."""
+    """Draws where the model of a folder looks, in a text or while it translates it."""
+    if _is_checkpoint(folder):
+        if translation is not None:
+            raise ValueError(
+                "--translation is for the folder of a `keras-attn train` run. "
+                f"Received: {str(folder)!r}, a checkpoint"
+            )
+        _draw_self_attention(folder, text, layer, output)
+        return
+    if layer is not None:
+        raise ValueError(
+            "--layer is for a checkpoint folder; a translator has one alignment. "
+            f"Received: --layer {layer}"
+        )
     translator = Translator.load(folder)
     if translation is None:
         (translation,) = translator.translate([text])
@@ -213,23 +233,79 @@ def draw_attention(
     say(f"Alignment: {output}", "dim")
 
 
-def _load_model(path: Path) -> tuple[keras.Model, Translator | None]:
-    """The model, and the translator it is part of where `path` is a run folder."""
-    if path.is_dir():
-        translator = Translator.load(path)
-        return translator.model, translator
-    if path.suffix != ".keras" or not zipfile.is_zipfile(path):
+def _draw_self_attention(folder: Path, text: str, layer: int | None, output: Path):
+    """A panel a head, of one layer of a checkpoint's model."""
+    # Before the model, which takes longer.
+    tokenizer = load_text_tokenizer(folder)
+    with working("Loading the model"):
+        model = models.load_checkpoint(folder, task="encoder")
+    inputs = _text_inputs(tokenizer, model, [text], None)
+    scores = list(capture_attention(model, inputs).items())
+    if layer is not None and not 0 <= layer < len(scores):
         raise ValueError(
-            "MODEL must be a `.keras` file that `model.save` wrote, or the folder of "
-            f"a `keras-attn train` run. Received: {str(path)!r}"
+            f"--layer must be from 0 to {len(scores) - 1}, a layer of this model. "
+            f"Received: --layer {layer}"
         )
+    path, panels = scores[-1 if layer is None else layer]
+    tokens = [tokenizer.pieces[index] for index in inputs["token_ids"][0]]
+    save_figure(plot_alignment(panels[0], tokens, tokens, title=text), output)
+    say(f"Attention of {path}: {output}", "dim")
+
+
+def _is_checkpoint(path: Path) -> bool:
+    """Whether a folder is one of Hugging Face's, and not one of a training run."""
+    return (path / "config.json").exists() and not (path / "translator.json").exists()
+
+
+def _load_model(
+    path: Path, task: str | None
+) -> tuple[keras.Model, Callable[[list[str], int | None], dict] | None]:
+    """The model, and what makes inputs of texts, padded to a length, if it has such."""
+    if path.is_dir() and _is_checkpoint(path):
+        with working("Loading the model"), warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always", UserWarning)
+            model = models.load_checkpoint(path, task)
+        for each in said:
+            say(str(each.message), "yellow")
+        return model, lambda texts, length: _text_inputs(
+            load_text_tokenizer(path), model, texts, length
+        )
+    if task is not None:
+        raise ValueError(
+            "--task is for a checkpoint folder, with config.json and *.safetensors; a "
+            f"model that Keras saved is what it is. Received: {str(path)!r}"
+        )
+    if path.is_dir():
+        if not (path / "translator.json").exists():
+            raise ValueError(
+                f"MODEL must be {_KINDS_OF_MODEL}; this folder has neither config.json "
+                f"nor translator.json. Received: {str(path)!r}"
+            )
+        translator = Translator.load(path)
+        return translator.model, functools.partial(_translator_inputs, translator)
+    if path.suffix != ".keras" or not zipfile.is_zipfile(path):
+        raise ValueError(f"MODEL must be {_KINDS_OF_MODEL}. Received: {str(path)!r}")
     return keras.saving.load_model(path), None
 
 
+def _fixed_length(runner) -> int | None:
+    """The tokens of a row that an artefact takes; None where it takes any number."""
+    for signature in runner.signatures.values():
+        if "token_ids" in signature.inputs:
+            shape = signature.inputs["token_ids"].shape
+            # That of a step is one token a row.
+            if len(shape) == 2:
+                return shape[1] if isinstance(shape[1], int) else None
+    return None
+
+
 def _read_samples(
-    path: Path | None, translator: Translator | None, length: int | None, tokenizer: Any
+    path: Path | None,
+    texts: Callable[[list[str], int | None], dict] | None,
+    length: int | None,
+    tokenizer: Any,
 ) -> dict[str, Any] | None:
-    """Sample inputs by name; those of a translator as wide as `length` says."""
+    """Sample inputs by name; those made of texts are as wide as `length` says."""
     if path is None:
         return None
     if tokenizer is not None:
@@ -242,20 +318,36 @@ def _read_samples(
                 f"--samples must be a whole `.npz` of plain arrays ({error}). "
                 f"Received: {str(path)!r}"
             ) from error
-    if translator is None:
+    if texts is None:
         raise ValueError(
             "--samples must be an `.npz` with one array an input where MODEL is a "
             f"`.keras` file. Received: {str(path)!r}"
         )
     lines = path.read_text(encoding="utf-8").splitlines()
-    return _translator_inputs(translator, lines, length)
+    return texts([line for line in lines if line.strip()], length)
+
+
+def _text_inputs(
+    tokenizer, model: keras.Model, texts: list[str], length: int | None
+) -> dict[str, np.ndarray]:
+    """What a model of a checkpoint takes of texts; wide as `length` or the longest."""
+    names = set(model.input) if isinstance(model.input, dict) else set()
+    if "token_ids" not in names:
+        raise ValueError(
+            "MODEL must be a model of text where there is a text. "
+            f"Received: a model with the inputs {', '.join(sorted(names)) or 'images'}"
+        )
+    batch = tokenizer.encode_batch(
+        texts, max_length=length, pad_to_max_length=length is not None
+    )
+    return {name: array for name, array in batch.items() if name in names}
 
 
 def _translator_inputs(
     translator: Translator, lines: list[str], length: int | None
 ) -> dict[str, np.ndarray]:
     token_ids = translator.source_tokenizer.encode_batch(
-        [line for line in lines if line.strip()], length or translator.max_length
+        lines, length or translator.max_length
     )
     missing = (length or 0) - token_ids.shape[1]
     if missing > 0:

@@ -8,7 +8,8 @@ import typer
 Model = Annotated[
     Path,
     typer.Argument(
-        help="A `.keras` file, or the folder of a `keras-attn train` run.",
+        help="A `.keras` file, the folder of a `keras-attn train` run, or a Hugging "
+        "Face checkpoint (a folder of config.json and *.safetensors).",
         exists=True,
         show_default=False,
     ),
@@ -16,9 +17,20 @@ Model = Annotated[
 ModelFolder = Annotated[
     Path,
     typer.Argument(
-        help="The folder of a `keras-attn train` run.",
+        help="The folder of a `keras-attn train` run, or a Hugging Face checkpoint of "
+        "a text model with its tokenizer.",
         exists=True,
         file_okay=False,
+        show_default=False,
+    ),
+]
+Task = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TASK",
+        help="What to build of a checkpoint folder: encoder, classifier, "
+        "token_classifier, masked_lm, causal_lm, sentence_encoder, …, as its family "
+        "has it. Default: what its config.json says.",
         show_default=False,
     ),
 ]
@@ -33,8 +45,8 @@ Samples = Annotated[
     Path | None,
     typer.Option(
         help="Inputs to compare on, and to calibrate int8 with: an `.npz` with one "
-        "array an input, or, for a run folder, a text file with a source a line. "
-        "Default: made up.",
+        "array an input, or, for a folder with a tokenizer, a text file, a text a "
+        "line. Default: made up.",
         exists=True,
         dir_okay=False,
         show_default=False,

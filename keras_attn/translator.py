@@ -16,6 +16,7 @@ from keras_attn.data import load_tokenizer
 from keras_attn.data.base_tokenizer import check_texts
 from keras_attn.data.files import write_atomically
 from keras_attn.decoding import generate
+from keras_attn.file_reading import read_json
 from keras_attn.viz import capture_attention
 
 _FORMAT = "keras_attn translator 1"
@@ -85,7 +86,7 @@ class Translator:
         """
         folder = Path(folder)
         try:
-            about = json.loads((folder / "translator.json").read_bytes())
+            about = read_json(folder / "translator.json")
             known, max_length = about["format"] == _FORMAT, about["max_length"]
         except (OSError, ValueError, KeyError, TypeError):
             known, max_length = False, None

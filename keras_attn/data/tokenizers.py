@@ -18,7 +18,12 @@ from keras_attn.data.base_tokenizer import (
     Tokenizer,
 )
 from keras_attn.data.text_tokenizer import tokenizers_library, training_corpus
-from keras_attn.file_reading import read_vocabulary_json, shown
+from keras_attn.file_reading import (
+    MAX_PIECES,
+    MAX_VOCABULARY_BYTES,
+    read_json,
+    shown,
+)
 
 
 class CharacterTokenizer(Tokenizer):
@@ -104,6 +109,9 @@ class SubwordTokenizer(Tokenizer):
             ) from error
         # "<end>" in a text is five characters; this is no part of the JSON.
         self._model.encode_special_tokens = True
+        # A file may ask for both, at any length; they are `encode_batch`'s to do.
+        self._model.no_padding()
+        self._model.no_truncation()
         size = self._model.get_vocab_size()
         self.pieces = tuple(self._model.id_to_token(index) for index in range(size))
         if self.pieces[: len(SPECIAL_PIECES)] != SPECIAL_PIECES:
@@ -182,14 +190,15 @@ def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
         each.kind: each for each in (CharacterTokenizer, SubwordTokenizer)
     }
     try:
-        fields = read_vocabulary_json(Path(path))
+        fields = read_json(Path(path), MAX_VOCABULARY_BYTES, MAX_PIECES)
         if fields["format"] != FORMAT:
             raise ValueError(f"format={shown(fields['format'])}")
         kind, state = kinds[fields["kind"]], fields["state"]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             "`path` must be a file that `Tokenizer.save` wrote; this one is something "
-            f"else. Received: path={str(path)!r}; {type(error).__name__}: {error}"
+            f"else. Received: path={str(path)!r}; {type(error).__name__}: "
+            f"{str(error)[:300]}"
         ) from error
     try:
         return kind(state)

@@ -47,6 +47,9 @@ BERT_TOKENS = {
 _PREFIX = "##"
 # The reference gives a longer word up, unread.
 _MAX_CHARACTERS = 100
+# tensorflow-text takes some 270 bytes for each letter that pieces don't share. The
+# largest vocabulary published, of 501,153 pieces, has 5 million letters.
+_MAX_LETTERS = 8_000_000
 
 
 class WordPieceTokenizer(GraphTokenizer):
@@ -233,6 +236,12 @@ class WordPieceTokenizer(GraphTokenizer):
                 "`folder` must be of a tokenizer that cuts Chinese into characters, as "
                 f"all of BERT's do. Received: folder={str(folder)!r}, "
                 "tokenize_chinese_chars=false"
+            )
+        letters = sum(map(len, pieces))
+        if letters > _MAX_LETTERS:
+            raise ValueError(
+                f"`folder` must have pieces of at most {_MAX_LETTERS} letters "
+                f"together. Received: {str(listed or packed)!r}, with {letters}"
             )
         tokens = named_tokens(settings, BERT_TOKENS)
         try:

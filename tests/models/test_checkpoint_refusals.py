@@ -45,7 +45,12 @@ from keras_attn.models.checkpoints.folder import Folder
         ("bert_encoder", "hidden_size", 0, "whole number above zero.*=0"),
         ("bert_encoder", "hidden_size", True, "whole number above zero.*=True"),
         ("bert_encoder", "hidden_size", 12.0, "whole number above zero.*=12.0"),
-        ("bert_encoder", "layer_norm_eps", -1e-5, "number of at least 0 and at most 1.*=-1e-05"),
+        (
+            "bert_encoder",
+            "layer_norm_eps",
+            -1e-5,
+            "number of at least 0 and at most 1.*=-1e-05",
+        ),
         ("bert_encoder", "layer_norm_eps", "1e-5", "number of at least 0.*='1e-5'"),
         ("bert_encoder", "layer_norm_eps", float("nan"), "at least 0.*=nan"),
         ("roberta_encoder", "pad_token_id", 0, "is supported as 1 alone"),
@@ -229,7 +234,9 @@ def test_keys_in_doubt_are_named(case, config, tensors, message, tmp_path):
 def test_half_a_head_is_not_fresh_but_damaged(tmp_path):
     altered(tmp_path, "bert_classifier", tensors=without("classifier.bias"))
     for task in (None, "classifier"):
-        with pytest.raises(ValueError, match="lacks keys.*Received: classifier.bias, folder="):
+        with pytest.raises(
+            ValueError, match="lacks keys.*Received: classifier.bias, folder="
+        ):
             load_checkpoint(tmp_path, task)
 
 

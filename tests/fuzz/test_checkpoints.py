@@ -1,0 +1,255 @@
+"""Damaged checkpoint folders: refused by name, quickly, and without a trace."""
+
+import contextlib
+import json
+import os
+import resource
+import shutil
+import struct
+import warnings
+
+import keras
+import numpy as np
+import pytest
+from fuzz.json_mutations import json_mutations
+from fuzz.mutations import mutations, rounds
+from keras.src.backend.common import global_state
+from parity.folders import CHECKPOINTS
+
+from keras_attn import models
+from keras_attn.models import load_checkpoint
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+INDEX = "model.safetensors.index.json"
+# Cheap to build, and every family's own fields among them.
+FAMILIES = [
+    ("bert_encoder", None),
+    ("bert_encoder", "classifier"),
+    ("roberta_encoder", None),
+    ("gpt_body", None),
+    ("gpt2_causal_lm", None),
+    ("xlm_classifier", None),
+    ("xlnet_classifier", None),
+    ("vit_classifier", None),
+    ("deit_teacher", None),
+    ("mae_pretrainer", None),
+    ("swin_classifier", None),
+    ("convnext_classifier", None),
+    ("timm_vit", None),
+]
+SECONDS = 30
+# A checkpoint of 20 kB; a TensorFlow function that is traced keeps some.
+MAX_MIB = 64
+
+
+@contextlib.contextmanager
+def harmless(folder, time_limit):
+    """A load in it may fail with an error that names a file, and in no other way."""
+    before = _peak_mib()
+    names = dict(global_state.get_global_attribute("object_name_uids", {}))
+    with warnings.catch_warnings(), time_limit(SECONDS):
+        warnings.simplefilter("ignore", UserWarning)  # A fresh head.
+        try:
+            yield
+        except (ValueError, FileNotFoundError) as error:
+            text = str(error)
+            assert any(name in text for name in (str(folder), *os.listdir(folder)))
+            assert len(text) < 3000
+            assert names == global_state.get_global_attribute("object_name_uids", {})
+    assert not global_state.get_global_attribute("uninitialized_variables")
+    assert global_state.get_global_attribute("stateless_scope") is None
+    assert not global_state.get_global_attribute("name_scope_stack")
+    assert _peak_mib() - before < MAX_MIB
+
+
+def _peak_mib():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _make():
+    """The weights of a tiny model of seed 3."""
+    keras.utils.set_random_seed(3)
+    model = models.create(
+        "bert_tiny", vocabulary_size=13, num_layers=1, hidden_dim=6, mlp_dim=7
+    )
+    return [keras.ops.convert_to_numpy(weight) for weight in model.weights]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def models_are_made_as_before():
+    before = _make()
+    yield
+    for one, other in zip(_make(), before, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def _copy(case, tmp_path):
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(CHECKPOINTS / case, folder)
+    return folder
+
+
+@pytest.mark.parametrize("case, task", FAMILIES)
+def test_values_of_a_config(case, task, tmp_path, time_limit):
+    folder = _copy(case, tmp_path)
+    config = folder / CONFIG
+    text = config.read_text()
+    for damaged in json_mutations(text, seed=5, count=rounds(4)):
+        config.write_text(damaged)
+        with harmless(folder, time_limit):
+            load_checkpoint(folder, task)
+
+
+@pytest.mark.parametrize("case", ["swin_classifier"])
+def test_bytes_of_a_config(case, tmp_path, time_limit):
+    folder = _copy(case, tmp_path)
+    config = folder / CONFIG
+    for damaged in mutations(config.read_bytes(), seed=7, count=rounds(12)):
+        config.write_bytes(damaged)
+        with harmless(folder, time_limit):
+            load_checkpoint(folder)
+
+
+def test_bytes_of_weights(tmp_path, time_limit):
+    folder = _copy("swin_classifier", tmp_path)
+    file = folder / WEIGHTS
+    data = file.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    # Its values are any bytes at all; what is read of it is the header.
+    for damaged in mutations(data[: 8 + length], seed=11, count=rounds(40)):
+        file.write_bytes(damaged + data[8 + length :])
+        with harmless(folder, time_limit):
+            load_checkpoint(folder)
+    for damaged in mutations(data, seed=13, count=rounds(12)):
+        file.write_bytes(damaged)
+        with harmless(folder, time_limit):
+            load_checkpoint(folder)
+
+
+def test_values_of_a_header(tmp_path, time_limit):
+    folder = _copy("swin_classifier", tmp_path)
+    file = folder / WEIGHTS
+    data = file.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    text = data[8 : 8 + length].decode()
+    for damaged in json_mutations(text, seed=17, count=rounds(40)):
+        header = damaged.encode()
+        file.write_bytes(struct.pack("<Q", len(header)) + header + data[8 + length :])
+        with harmless(folder, time_limit):
+            load_checkpoint(folder)
+
+
+def test_values_and_bytes_of_an_index(tmp_path, time_limit):
+    folder = _copy("bert_encoder_sharded", tmp_path)
+    index = folder / INDEX
+    data = index.read_bytes()
+    damaged = [text.encode() for text in json_mutations(data.decode(), 19, rounds(20))]
+    for content in [*damaged, *mutations(data, seed=23, count=rounds(12))]:
+        index.write_bytes(content)
+        with harmless(folder, time_limit):
+            load_checkpoint(folder)
+
+
+# What no random change finds.
+
+
+@pytest.mark.parametrize(
+    "case, changes, field",
+    [
+        ("bert_encoder", {"hidden_size": 10**400}, "hidden_size"),
+        ("bert_encoder", {"hidden_size": 10**6}, "hidden_size"),
+        ("bert_encoder", {"num_hidden_layers": 10**9}, "num_hidden_layers"),
+        ("bert_encoder", {"vocab_size": 10**8}, "vocab_size"),
+        ("bert_encoder", {"max_position_embeddings": 10**8}, "max_position"),
+        ("bert_encoder", {"layer_norm_eps": 1e308}, "layer_norm_eps"),
+        ("bert_encoder", {"hidden_dropout_prob": 1.0}, "hidden_dropout_prob"),
+        ("bert_classifier", {"id2label": None, "num_labels": 10**9}, "num_labels"),
+        ("gpt2_body", {"n_layer": 10**9}, "n_layer"),
+        ("xlm_encoder", {"gelu_activation": "no"}, "gelu_activation"),
+        ("xlnet_encoder", {"clamp_len": 10**12}, "clamp_len"),
+        ("vit_encoder", {"image_size": 10**6}, "image_size"),
+        ("mae_pretrainer", {"decoder_num_hidden_layers": 10**6}, "decoder_num"),
+        ("swin_classifier", {"depths": [2, 10**9, 1]}, "depths"),
+        ("swin_classifier", {"window_size": 10**4}, "window_size"),
+        ("swin_classifier", {"qkv_bias": "no"}, "qkv_bias"),
+        ("swin_classifier", {"mlp_ratio": 1e308}, "mlp_ratio"),
+        ("convnext_classifier", {"hidden_sizes": [10**7] * 4}, "hidden_sizes"),
+        ("timm_vit", {"model_args": {"depth": 10**9}}, "depth"),
+        ("timm_vit", {"model_args": []}, "model_args"),
+        ("timm_vit", {"model_args": {"img_size": "large"}}, "img_size"),
+    ],
+)
+def test_a_number_beyond_the_weights(case, changes, field, tmp_path, time_limit):
+    folder = _copy(case, tmp_path)
+    fields = {**json.loads((folder / CONFIG).read_text()), **changes}
+    fields = {name: value for name, value in fields.items() if value is not None}
+    if changes.get("model_args") == []:
+        fields["model_args"] = [1]
+    (folder / CONFIG).write_text(json.dumps(fields))
+    with harmless(folder, time_limit):
+        with pytest.raises(
+            ValueError, match=f"`{field}.*Received: .*folder="
+        ) as raised:
+            load_checkpoint(folder)
+        raise raised.value
+
+
+@pytest.mark.parametrize("name", [CONFIG, WEIGHTS, INDEX])
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_what_is_no_regular_file(name, kind, tmp_path, time_limit):
+    folder = _copy("bert_encoder_sharded", tmp_path)
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).mkdir() if kind == "folder" else os.mkfifo(folder / name)
+    with time_limit(SECONDS), pytest.raises(ValueError, match=f"{name} must be a reg"):
+        load_checkpoint(folder)
+
+
+def test_files_that_are_too_large_are_not_parsed(tmp_path):
+    folder = _copy("bert_encoder_sharded", tmp_path)
+    before = _peak_mib()
+    for name in (CONFIG, INDEX):
+        kept = (folder / name).read_bytes()
+        (folder / name).write_bytes(b'{"a": [' + b"[]," * 600_000 + b"[]]}")
+        with pytest.raises(ValueError, match=f"{name} must have at most 500000 ent"):
+            load_checkpoint(folder)
+        with open(folder / name, "wb") as file:
+            file.truncate(2**34)  # Takes no space on the disk.
+        with pytest.raises(ValueError, match=f"{name} must have at most 16777216 by"):
+            load_checkpoint(folder)
+        (folder / name).write_bytes(kept)
+    assert _peak_mib() - before < MAX_MIB
+
+
+def test_a_tensor_named_twice(tmp_path):
+    folder = _copy("bert_encoder", tmp_path)
+    file = folder / WEIGHTS
+    data = file.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = data[8 : 8 + length].rstrip()
+    key = next(key for key in json.loads(header) if key != "__metadata__")
+    entry = json.dumps(json.loads(header)[key])
+    header = header[:-1] + f",{json.dumps(key)}:{entry}}}".encode()
+    file.write_bytes(struct.pack("<Q", len(header)) + header + data[8 + length :])
+    with pytest.raises(ValueError, match=f"{WEIGHTS}.*with the key '{key}' twice"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize("error", [OSError("the disk is gone"), KeyboardInterrupt()])
+def test_an_interruption_leaves_keras_as_it_was(error, monkeypatch):
+    from keras_attn.models.checkpoints.folder import Folder
+
+    read, seen = Folder.read, []
+
+    def fail(self, key):
+        seen.append(key)
+        if len(seen) == 3:
+            raise error
+        return read(self, key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "read", fail)
+        with pytest.raises(type(error)):
+            load_checkpoint(CHECKPOINTS / "bert_encoder")
+    assert not global_state.get_global_attribute("uninitialized_variables")
+    with keras.StatelessScope():
+        pass

@@ -1,0 +1,217 @@
+"""Damaged tokenizer files: refused by name, quickly, and in bounded memory."""
+
+import json
+import os
+import resource
+import shutil
+
+import pytest
+from data.tokenizer_cases import REFERENCES
+from fuzz.json_mutations import json_mutations
+from fuzz.mutations import mutations, rounds
+
+from keras_attn.data import (
+    ByteLevelBPETokenizer,
+    CharacterTokenizer,
+    SubwordTokenizer,
+    WordPieceTokenizer,
+    load_text_tokenizer,
+    load_tokenizer,
+)
+
+SECONDS = 30
+MAX_MIB = 64
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man", "##s", "é", "，"]
+CORPUS = ["a man sleeps", "two men sleep near a ladder", "the man is on the ladder"]
+
+
+def _peak_mib():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def check_harmless(path, load, time_limit):
+    """`load()` returns, or fails with an error that names the file."""
+    before = _peak_mib()
+    with time_limit(SECONDS):
+        try:
+            load()
+        except (ValueError, FileNotFoundError) as error:
+            text = str(error)
+            assert path.name in text or str(path.parent) in text
+            assert len(text) < 3000
+    assert _peak_mib() - before < MAX_MIB
+
+
+def _wordpiece(folder):
+    WordPieceTokenizer(PIECES).save(folder)
+
+
+def _packed_wordpiece(folder):
+    content = {
+        "added_tokens": [],
+        "normalizer": {"type": "BertNormalizer", "lowercase": True},
+        "model": {
+            "type": "WordPiece",
+            "vocab": {piece: index for index, piece in enumerate(PIECES)},
+        },
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+
+
+def _byte_level(folder):
+    ByteLevelBPETokenizer.from_folder(REFERENCES / "roberta").save(folder)
+
+
+def _packed_byte_level(folder):
+    model = ByteLevelBPETokenizer.from_folder(REFERENCES / "roberta")
+    pieces = model.pieces[:300]
+    content = {
+        "added_tokens": [{"id": 0, "content": "<s>"}],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+        "model": {
+            "type": "BPE",
+            "vocab": {piece: index for index, piece in enumerate(pieces)},
+            "merges": [pair for pair in model.merges if "".join(pair) in pieces],
+        },
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+
+
+def _sentencepiece(folder):
+    shutil.copy(REFERENCES / "spiece.model", folder)
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "XLNetTokenizer", "do_lower_case": False})
+    )
+
+
+# Who writes a folder, the file in it that is damaged, and how many copies of it.
+FOLDERS = {
+    "wordpiece_vocabulary": (_wordpiece, "vocab.txt", 12),
+    "wordpiece_settings": (_wordpiece, "tokenizer_config.json", 20),
+    "wordpiece_packed": (_packed_wordpiece, "tokenizer.json", 40),
+    "byte_level_vocabulary": (_byte_level, "vocab.json", 20),
+    "byte_level_merges": (_byte_level, "merges.txt", 20),
+    "byte_level_settings": (_byte_level, "tokenizer_config.json", 20),
+    "byte_level_packed": (_packed_byte_level, "tokenizer.json", 40),
+    "sentencepiece_model": (_sentencepiece, "spiece.model", 40),
+    "sentencepiece_settings": (_sentencepiece, "tokenizer_config.json", 8),
+}
+
+
+@pytest.mark.parametrize("case", FOLDERS)
+def test_folders(case, tmp_path, time_limit):
+    write, name, count = FOLDERS[case]
+    write(tmp_path)
+    load_text_tokenizer(tmp_path)
+    path = tmp_path / name
+    data = path.read_bytes()
+    if path.suffix == ".json":
+        texts = json_mutations(data.decode(), seed=3, count=rounds(count))
+        damaged = [text.encode() for text in texts]
+        damaged += mutations(data, seed=5, count=rounds(count // 4))
+    else:
+        damaged = mutations(data, seed=5, count=rounds(count))
+    for content in damaged:
+        path.write_bytes(content)
+        check_harmless(path, lambda: load_text_tokenizer(tmp_path), time_limit)
+
+
+@pytest.mark.parametrize("kind", [CharacterTokenizer, SubwordTokenizer])
+def test_files(kind, tmp_path, time_limit):
+    path = tmp_path / "tokenizer.json"
+    kind.train(CORPUS).save(path)
+    data = path.read_bytes()
+    damaged = [text.encode() for text in json_mutations(data.decode(), 7, rounds(60))]
+
+    def load_and_use():
+        tokenizer = load_tokenizer(path)
+        tokenizer.decode(tokenizer.encode(CORPUS[0]))
+
+    for content in [*damaged, *mutations(data, seed=11, count=rounds(20))]:
+        path.write_bytes(content)
+        check_harmless(path, load_and_use, time_limit)
+
+
+# What no random change finds.
+
+
+@pytest.mark.parametrize(
+    "case, content, message",
+    [
+        ("wordpiece_settings", '{"do_lower_case": "no"}', "`do_lower_case` .* true"),
+        ("wordpiece_settings", '{"strip_accents": 0}', "`strip_accents` .* true, f"),
+        ("wordpiece_settings", '{"pad_token": 3}', "`pad_token` .* must be a text"),
+        ("wordpiece_settings", '{"tokenizer_class": []}', "`tokenizer_class` .* text"),
+        ("wordpiece_settings", "[" * 200_000, "must be JSON nested at most 64 deep"),
+        ("wordpiece_packed", "[" * 200_000, "must be JSON nested at most 64 deep"),
+        ("wordpiece_packed", '{"model": []}', "`model` .* must be an object"),
+        (
+            "wordpiece_packed",
+            '{"model": {"type": "WordPiece", "vocab": [1]}}',
+            "`vocab` .* must be an object",
+        ),
+        (
+            "wordpiece_packed",
+            '{"model": {"type": "WordPiece", "vocab": {"\\ud800": 0}}}',
+            "half of a surrogate pair",
+        ),
+        (
+            "byte_level_packed",
+            '{"model": {"type": "BPE", "vocab": {}, "merges": [[1, 2]]}, '
+            '"added_tokens": [], "pre_tokenizer": {"type": "ByteLevel"}}',
+            "a piece that is no text",
+        ),
+        ("byte_level_packed", '{"model": "BPE"}', "`model` .* must be an object"),
+        ("byte_level_settings", '{"add_prefix_space": "no"}', "`add_prefix_space`"),
+    ],
+)
+def test_values_of_a_wrong_type(case, content, message, tmp_path):
+    write, name, _ = FOLDERS[case]
+    write(tmp_path)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=message) as raised:
+        load_text_tokenizer(tmp_path)
+    assert name in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+@pytest.mark.parametrize("case", [*FOLDERS, "model_type"])
+def test_what_is_no_regular_file(case, kind, tmp_path, time_limit):
+    write, name, _ = FOLDERS.get(case, (_packed_wordpiece, "config.json", 0))
+    write(tmp_path)
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).mkdir() if kind == "folder" else os.mkfifo(tmp_path / name)
+    with time_limit(SECONDS), pytest.raises(ValueError, match=f"{name} must be a reg"):
+        load_text_tokenizer(tmp_path)
+    with time_limit(SECONDS), pytest.raises(ValueError, match="`path` must be a file"):
+        load_tokenizer(tmp_path / name)
+
+
+def test_files_that_are_too_large_are_not_parsed(tmp_path):
+    entries = ",".join(f'"{index}":{index}' for index in range(1_000_001))
+    before = _peak_mib()
+    many = b'{"a": [' + b"[]," * 1_600_000 + b"[]]}"
+    (tmp_path / "merges.txt").write_text("")
+    for name in ("vocab.json", "tokenizer.json"):
+        (tmp_path / name).write_bytes(many)
+        with pytest.raises(ValueError, match=f"{name} must have at most 3000000 entri"):
+            ByteLevelBPETokenizer.from_folder(tmp_path)
+        (tmp_path / name).unlink()
+    with open(tmp_path / "tokenizer.json", "wb") as file:
+        file.truncate(2**34)  # Takes no space on the disk.
+    with pytest.raises(ValueError, match="tokenizer.json must have at most 67108864 "):
+        load_text_tokenizer(tmp_path)
+    with pytest.raises(ValueError, match="tokenizer.json must have at most 67108864 "):
+        load_tokenizer(tmp_path / "tokenizer.json")
+    assert _peak_mib() - before < MAX_MIB
+    (tmp_path / "vocab.txt").write_text("\n" * 1_000_001)
+    with pytest.raises(ValueError, match="vocab.txt must have at most 1000000 pieces"):
+        load_text_tokenizer(tmp_path)
+    (tmp_path / "vocab.txt").unlink()
+    (tmp_path / "vocab.json").write_text(f"{{{entries}}}")
+    with pytest.raises(ValueError, match="vocab.json must have at most 1000000 pieces"):
+        ByteLevelBPETokenizer.from_folder(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(["a" * 4_000_001] * 2))
+    with pytest.raises(ValueError, match="at most 8000000 letters .*vocab.txt"):
+        load_text_tokenizer(tmp_path)
