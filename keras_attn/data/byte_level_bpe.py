@@ -342,7 +342,7 @@ def _read_packed(path: Path) -> tuple[list[str], list[tuple[str, str]], bool]:
             )
     try:
         added = {each["content"]: each["id"] for each in content["added_tokens"]}
-        ids = get_object(model, "vocab", path) | added
+        ids = {**model["vocab"], **added}
         # Older files join the two pieces by a blank.
         pairs = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
         merges = [(first, second) for first, second in pairs]
