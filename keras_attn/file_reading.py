@@ -31,6 +31,12 @@ def shown(value: Any) -> str:
     return _SHORT.repr(value)
 
 
+def shortened(text: object, most: int = 2000) -> str:
+    """A message that may quote a file, which may have a text of any length."""
+    text = str(text)
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
+
+
 def check_file(path: Path, max_bytes: int | None = None) -> int:
     """The size of a regular file, in bytes.
 

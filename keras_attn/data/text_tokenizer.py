@@ -18,6 +18,7 @@ import numpy as np
 
 from keras_attn.checks import check_positive
 from keras_attn.data.base_tokenizer import check_texts
+from keras_attn.file_reading import shortened
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +63,8 @@ class Vocabulary:
         missing = sorted({t for t in convention.tokens.values() if t not in ids})
         if missing:
             raise ValueError(
-                f"The vocabulary must have the special tokens {', '.join(missing)}; "
+                f"The vocabulary must have the special tokens "
+                f"{shortened(', '.join(missing))}; "
                 "is it the vocabulary of another kind of tokenizer? Received: "
                 f"{len(ids)} pieces without them"
             )

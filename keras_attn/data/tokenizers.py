@@ -22,6 +22,7 @@ from keras_attn.file_reading import (
     MAX_PIECES,
     MAX_VOCABULARY_BYTES,
     read_json,
+    shortened,
     shown,
 )
 
@@ -105,7 +106,7 @@ class SubwordTokenizer(Tokenizer):
         except Exception as error:  # The library raises bare `Exception`.
             raise ValueError(
                 "`model` must be a tokenizer in the JSON of the `tokenizers` library. "
-                f"Received: {error}"
+                f"Received: {shortened(error)}"
             ) from error
         # "<end>" in a text is five characters; this is no part of the JSON.
         self._model.encode_special_tokens = True
@@ -198,7 +199,7 @@ def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
         raise ValueError(
             "`path` must be a file that `Tokenizer.save` wrote; this one is something "
             f"else. Received: path={str(path)!r}; {type(error).__name__}: "
-            f"{str(error)[:300]}"
+            f"{shortened(error, 300)}"
         ) from error
     try:
         return kind(state)

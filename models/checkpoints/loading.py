@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from keras_attn.file_reading import shown
+from keras_attn.file_reading import shortened, shown
 from keras_attn.models.checkpoints.families import family_of
 from keras_attn.models.checkpoints.folder import CONFIG, Folder, some
 from keras_attn.models.checkpoints.keras_state import (
@@ -119,7 +119,7 @@ def _naming_folder(error, folder, overrides) -> Exception:
     # A builder that is given something of a wrong type has it from the file, or from
     # the caller if there are overrides.
     kind = TypeError if overrides and isinstance(error, TypeError) else ValueError
-    return kind(f"{error}, folder={str(folder)!r}")
+    return kind(f"{shortened(error)}, folder={str(folder)!r}")
 
 
 class _Source:

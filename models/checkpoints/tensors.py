@@ -17,7 +17,12 @@ import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from keras_attn.file_reading import MAX_JSON_BYTES, check_file, parse_json
+from keras_attn.file_reading import (
+    MAX_JSON_BYTES,
+    check_file,
+    parse_json,
+    shortened,
+)
 
 DTYPES = {
     "F64": np.dtype("<f8"),
@@ -81,8 +86,8 @@ class TensorFile:
 
 def _corrupt(path, size, what):
     return ValueError(
-        f"`{path.name}` is truncated, corrupt or no safetensors file: {what}. Fetch it "
-        f"again. Received: path={str(path)!r}, {size} bytes"
+        f"`{path.name}` is truncated, corrupt or no safetensors file: "
+        f"{shortened(what)}. Fetch it again. Received: path={str(path)!r}, {size} bytes"
     )
 
 
