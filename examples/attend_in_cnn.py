@@ -26,6 +26,7 @@ from cifar10 import (
 from matplotlib.figure import Figure
 
 from keras_attn import models
+from keras_attn.training import BackupAndResume
 from keras_attn.viz import image_attention, plot_image_attention, save_figure
 from keras_attn.viz.callbacks import ImageAttentionMaps
 
@@ -71,19 +72,21 @@ def main():
     )
     run_dir = Path(arguments.run_dir)
     shown = some(validation[0], SHOWN)
+    backup = BackupAndResume(run_dir / "backup", delete_checkpoint=False)
     accuracy, seconds = fit_classifier(
         model,
-        batches(train, arguments, shuffle=True, augment=True),
+        batches(train, arguments, shuffle=True, augment=True, epoch=backup.epoch),
         batches(validation, arguments),
         arguments,
         validation_data=batches(validation, arguments),
         callbacks=[
             keras.callbacks.TensorBoard(run_dir / "logs", write_graph=False),
-            keras.callbacks.BackupAndRestore(run_dir / "backup"),
             ImageAttentionMaps(run_dir / "logs", shown[:2], every=5),
+            backup,
         ],
     )
     model.save(run_dir / "model.keras")
+    backup.delete()
     save_figure(draw(model, shown), run_dir / "attention.png")
     gamma = float(model.get_layer("self_attention").gamma.numpy())
     print(

@@ -11,7 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.training import AdamW, CosineWarmup
+from keras_attn.data import shuffled_dataset
+from keras_attn.training import AdamW, CosineWarmup, augment_batches
 
 IMAGE_SIZE = 32
 SHOWN = 5  # Images in a picture.
@@ -61,7 +62,7 @@ def some(array, count):
     return array[np.arange(count) * len(array) // max(count, 1)]
 
 
-def batches(pair, arguments, shuffle=False, augment=False):
+def batches(pair, arguments, shuffle=False, augment=False, epoch=None):
     """Batches of images and labels, in a new order each epoch where they are shuffled.
 
     Args:
@@ -69,19 +70,18 @@ def batches(pair, arguments, shuffle=False, augment=False):
         arguments: The command line's.
         shuffle: Whether in another order each epoch.
         augment: Whether each image is flipped or not and shifted by up to 4 pixels.
+        epoch: `BackupAndResume.epoch`, where training may be resumed.
     """
     dataset = tf.data.Dataset.from_tensor_slices(pair)
     if shuffle:
-        dataset = dataset.shuffle(len(pair[0]), seed=arguments.seed)
+        dataset = shuffled_dataset(pair, seed=arguments.seed, epoch=epoch)
     dataset = dataset.batch(arguments.batch_size)
     if augment:
-        change = keras.Sequential(
-            [
-                keras.layers.RandomFlip("horizontal", seed=arguments.seed),
-                keras.layers.RandomTranslation(0.125, 0.125, seed=arguments.seed),
-            ]
-        )
-        dataset = dataset.map(lambda x, y: (change(x, training=True), y))
+        layers = [
+            keras.layers.RandomFlip("horizontal"),
+            keras.layers.RandomTranslation(0.125, 0.125),
+        ]
+        dataset = augment_batches(dataset, layers, seed=arguments.seed, epoch=epoch)
     return dataset.prefetch(2)
 
 

@@ -21,6 +21,7 @@ import keras
 from cifar10 import IMAGE_SIZE, batches, fit_classifier, load_images, new_parser
 
 from keras_attn import models
+from keras_attn.training import BackupAndResume
 from keras_attn.viz import image_attention, plot_image_attention, save_figure
 from keras_attn.viz.callbacks import ImageAttentionMaps
 
@@ -74,10 +75,8 @@ def train_one(kind, train, validation, num_classes, arguments):
     cost = models.plan(name, **sizes)
     print(f"\n{kind}: {cost.parameters:,} parameters", flush=True)
     run_dir = Path(arguments.run_dir) / kind
-    callbacks = [
-        keras.callbacks.TensorBoard(run_dir / "logs", write_graph=False),
-        keras.callbacks.BackupAndRestore(run_dir / "backup"),
-    ]
+    backup = BackupAndResume(run_dir / "backup", delete_checkpoint=False)
+    callbacks = [keras.callbacks.TensorBoard(run_dir / "logs", write_graph=False)]
     looks = kind != "convnext"
     if looks:
         callbacks.append(
@@ -85,13 +84,14 @@ def train_one(kind, train, validation, num_classes, arguments):
         )
     accuracy, seconds = fit_classifier(
         model,
-        batches(train, arguments, shuffle=True, augment=True),
+        batches(train, arguments, shuffle=True, augment=True, epoch=backup.epoch),
         batches(validation, arguments),
         arguments,
-        callbacks=callbacks,
+        callbacks=[*callbacks, backup],
         validation_data=batches(validation, arguments),
     )
     model.save(run_dir / "model.keras")
+    backup.delete()
     if looks:
         for path, maps in image_attention(model, validation[0][:1]).items():
             figure = plot_image_attention(validation[0][0], maps[0], title=path)

@@ -33,8 +33,8 @@ from keras_attn.cli_terminal import (
     say,
     working,
 )
+from keras_attn.console import INTERRUPTED, Interruption, interruption
 
-_INTERRUPTED = 130
 _RESUMABLE = ("train", "demo")
 _EXIT_CODES = (
     "Exit codes: 0 done; 1 a check failed (an artefact disagrees, the demo did not "
@@ -59,23 +59,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 done, 1 a check failed, 2 wrong use, 130 interrupted.
     """
+    # SIGINT is the process's: not that of who runs a command line within another one.
+    is_process = arguments is None
+    interrupts = interruption if is_process else Interruption()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    error = None
     try:
-        code = app(arguments, prog_name="keras-attn", standalone_mode=False)
-    except CheckFailedError as error:
-        complain(str(error))
-        return 1
-    except Exception as error:
-        # What nobody foresaw is a bug, and a bug has a traceback.
-        if debugging() or not _is_mistake(error):
-            raise
-        complain(_text(error))
-        return 2
-    if code == _INTERRUPTED:
+        if is_process:
+            interrupts.listen()
+        code = app(arguments, prog_name="keras-attn", standalone_mode=False) or 0
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Exception as raised:
+        code, error = 2, raised
+    interrupts.finish()
+    if interrupts.happened or code == INTERRUPTED:
+        # Whatever a library made of the interruption.
         resumable = any(argument in _RESUMABLE for argument in arguments[:1])
         say()
         complain("interrupted" + "; run the same command to go on" * resumable)
-    return code or 0
+        return INTERRUPTED
+    if isinstance(error, CheckFailedError):
+        complain(str(error))
+        return 1
+    if error is not None:
+        # What nobody foresaw is a bug, and a bug has a traceback.
+        if debugging() or not _is_mistake(error):
+            raise error
+        complain(_text(error))
+    return code
 
 
 def _is_mistake(error: Exception) -> bool:

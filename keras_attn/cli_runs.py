@@ -1,8 +1,8 @@
 """A run folder: whose it is, and how far the run in it has come.
 
 Beside what `fit_translator` writes there is `settings.json`, what the run was started
-with, written first. `backup/` is there while a run goes on, from its first whole
-epoch to its last; `translator.json` from the first whole epoch for good.
+with, written first. A backup is there while a run goes on, from its first whole epoch
+to its last; `translator.json` from the first whole epoch for good.
 """
 
 import json
@@ -60,8 +60,10 @@ def claim(folder: Path, settings: dict[str, Any]) -> None:
 
 
 def is_interrupted(folder: Path) -> bool:
-    """Whether a run in the folder has whole epochs behind it, and more to go."""
-    return (folder / "backup").is_dir()
+    """Whether a run in the folder has finished some epochs, and has more to go."""
+    # A hidden file is a part of the first backup: of that epoch nothing is kept.
+    files = (folder / "backup").glob("*")
+    return any(not file.name.startswith(".") for file in files)
 
 
 def is_trained(folder: Path) -> bool:

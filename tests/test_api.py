@@ -10,7 +10,7 @@ PUBLIC = {
         "ByteLevelBPETokenizer CharacterTokenizer SentencePieceTokenizer "
         "StreamDecoder SubwordTokenizer TextTokenizer Tokenizer "
         "WordPieceTokenizer load_multi30k load_text_tokenizer load_tokenizer "
-        "make_dates parallel_dataset read_parallel split_dates"
+        "make_dates parallel_dataset read_parallel shuffled_dataset split_dates"
     ),
     "keras_attn.decoding": "Beam Generated Greedy IncrementalPair Sample generate",
     "keras_attn.export": (
@@ -49,12 +49,14 @@ PUBLIC = {
         "load_checkpoint plan save_checkpoint"
     ),
     "keras_attn.training": (
-        "AdamW AdversarialTrainer CosineWarmup InverseSquareRootSchedule "
+        "AdamW AdversarialTrainer BackupAndResume CosineWarmup "
+        "InverseSquareRootSchedule "
         "LinearWarmup MaskedLMMasking MaskedPatchLoss PermutationLMMasking "
-        "Perplexity SmoothedCrossEntropy TranslationScore bleu causal_lm_dataset "
-        "check_labels exact_match fit_translator hinge_discriminator_loss "
-        "hinge_generator_loss language_probabilities layerwise_rates mask_batches "
-        "next_sentence_dataset next_sentence_pairs pack_documents sample_languages "
+        "Perplexity SmoothedCrossEntropy TranslationScore augment_batches bleu "
+        "causal_lm_dataset check_labels exact_match fit_translator "
+        "hinge_discriminator_loss hinge_generator_loss language_probabilities "
+        "layerwise_rates mask_batches next_sentence_dataset next_sentence_pairs "
+        "pack_documents sample_languages "
         "three_augment_dataset translation_lm_dataset"
     ),
     "keras_attn.viz": (

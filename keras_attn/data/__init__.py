@@ -3,6 +3,7 @@
 from keras_attn.data.base_tokenizer import Tokenizer
 from keras_attn.data.byte_level_bpe import ByteLevelBPETokenizer, StreamDecoder
 from keras_attn.data.dates import make_dates, split_dates
+from keras_attn.data.epochs import shuffled_dataset
 from keras_attn.data.load_text_tokenizer import load_text_tokenizer
 from keras_attn.data.parallel import load_multi30k, parallel_dataset, read_parallel
 from keras_attn.data.sentencepiece import SentencePieceTokenizer
@@ -29,5 +30,6 @@ __all__ = [
     "make_dates",
     "parallel_dataset",
     "read_parallel",
+    "shuffled_dataset",
     "split_dates",
 ]

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from keras_attn.checks import check_positive
 from keras_attn.data.base_tokenizer import Tokenizer
+from keras_attn.data.epochs import Epoch, shuffled_indices
 from keras_attn.data.rows import ragged
 
 _WHERE_TO_GET_IT = (
@@ -122,6 +123,7 @@ def parallel_dataset(
     max_length: int,
     bucket_boundaries: Sequence[int] | None = None,
     shuffle_seed: int | None = None,
+    epoch: Epoch = None,
     drop_remainder: bool = False,
     pad_to_multiple_of: int = 8,
 ) -> tf.data.Dataset:
@@ -142,6 +144,8 @@ def parallel_dataset(
             so that little is padded. None batches pairs as they come.
         shuffle_seed: Shuffles, anew each epoch and alike in each run (given the same
             `keras.utils.set_random_seed`). None keeps the order.
+        epoch: Number of the epoch whose order is read, or a `tf.Variable` that holds
+            it, such as that of `BackupAndResume`. None counts the iterations.
         drop_remainder: Leaves out batches of less than `batch_size`.
         pad_to_multiple_of: Lengths are rounded up to a multiple of this (though not
             past `max_length`), so that few shapes are compiled.
@@ -190,7 +194,7 @@ def parallel_dataset(
     # whole set costs eight bytes a pair.
     dataset = tf.data.Dataset.range(len(sources))
     if shuffle_seed is not None:
-        dataset = dataset.shuffle(len(sources), seed=shuffle_seed)
+        dataset = shuffled_indices(len(sources), shuffle_seed, epoch)
     dataset = dataset.bucket_by_sequence_length(
         lambda index: tf.gather(lengths_tensor, index),
         bucket_boundaries=boundaries,

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from keras_attn.data.epochs import Epoch, shuffled_indices
+
 
 def ragged(rows: Sequence[Sequence[int]]) -> tf.RaggedTensor:
     """One int32 tensor of rows of many lengths.
@@ -28,7 +30,12 @@ def single(value: int, like: tf.RaggedTensor) -> tf.RaggedTensor:
 
 
 def indices(
-    count: int, *, batch_size: int, shuffle_seed: int | None, drop_remainder: bool
+    count: int,
+    *,
+    batch_size: int,
+    shuffle_seed: int | None,
+    epoch: Epoch,
+    drop_remainder: bool,
 ) -> tf.data.Dataset:
     """Batches of the numbers 0 … count-1, to look rows up by.
 
@@ -36,5 +43,5 @@ def indices(
     """
     dataset = tf.data.Dataset.range(count)
     if shuffle_seed is not None:
-        dataset = dataset.shuffle(count, seed=shuffle_seed)
+        dataset = shuffled_indices(count, shuffle_seed, epoch)
     return dataset.batch(batch_size, drop_remainder=drop_remainder)

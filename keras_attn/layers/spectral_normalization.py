@@ -1,12 +1,16 @@
 """Linear layers whose largest gain is one."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_attn.ops import project
 
 # What all convolutions are, under no public name.
 BaseConv = keras.layers.Conv2D.__base__
+
+# Of the numbers that float32 and bfloat16 hold in full precision.
+_SMALLEST = float(np.finfo("float32").tiny)
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -15,7 +19,7 @@ class SpectralNormalization(keras.layers.Layer):
 
     σ is found by power iteration, a step for each step of training, and its own
     gradient is followed, as in the paper. Keras' layer of that name overwrites the
-    kernel by the normed one instead.
+    kernel by the normed one instead. A kernel of zeros stays one, with σ = 1.
 
     Args:
         layer: A `Dense` or a convolution such as `Conv2D`, without bias and activation.
@@ -80,11 +84,13 @@ class SpectralNormalization(keras.layers.Layer):
         v = _unit(ops.matmul(fixed, u))
         if training:
             for _ in range(self.power_iterations):
-                u = _unit(ops.matmul(ops.transpose(fixed), v))
+                # A kernel of zeros has no direction: the old one is kept for later.
+                u = _unit(ops.matmul(ops.transpose(fixed), v), otherwise=u)
                 v = _unit(ops.matmul(fixed, u))
             self.direction.assign(u)
         u = _unit(u)
         sigma = ops.sum(ops.multiply(v, ops.matmul(matrix, ops.stop_gradient(u))))
+        sigma = ops.where(ops.greater(sigma, _SMALLEST), sigma, 1.0)
         normed = ops.cast(ops.divide(kernel, sigma), inputs.dtype)
         if isinstance(self.layer, keras.layers.Dense):
             outputs = project(inputs, normed)
@@ -116,6 +122,13 @@ class SpectralNormalization(keras.layers.Layer):
         return cls(layer, **config)
 
 
-def _unit(vector):
-    norm = ops.sqrt(ops.sum(ops.square(vector)))
-    return ops.stop_gradient(ops.divide(vector, ops.maximum(norm, 1e-12)))
+def _unit(vector, otherwise=None):
+    """The vector at length 1; zeros stay as they are, or become `otherwise`."""
+    largest = ops.max(ops.abs(vector))
+    is_zero = ops.less(largest, _SMALLEST)
+    # Squares of what is scaled first neither overflow nor vanish.
+    scaled = ops.divide(vector, ops.where(is_zero, 1.0, largest))
+    norm = ops.sqrt(ops.sum(ops.square(scaled)))
+    unit = ops.divide(scaled, ops.where(is_zero, 1.0, norm))
+    otherwise = ops.zeros_like(vector) if otherwise is None else otherwise
+    return ops.stop_gradient(ops.where(is_zero, otherwise, unit))

@@ -5,7 +5,8 @@ from keras_attn.training.adversarial import (
     hinge_discriminator_loss,
     hinge_generator_loss,
 )
-from keras_attn.training.augmentation import three_augment_dataset
+from keras_attn.training.augmentation import augment_batches, three_augment_dataset
+from keras_attn.training.backup import BackupAndResume
 from keras_attn.training.causal_lm import causal_lm_dataset, pack_documents
 from keras_attn.training.label_checks import check_labels
 from keras_attn.training.losses import SmoothedCrossEntropy
@@ -32,6 +33,7 @@ from keras_attn.training.translation_lm import (
 __all__ = [
     "AdamW",
     "AdversarialTrainer",
+    "BackupAndResume",
     "CosineWarmup",
     "InverseSquareRootSchedule",
     "LinearWarmup",
@@ -41,6 +43,7 @@ __all__ = [
     "Perplexity",
     "SmoothedCrossEntropy",
     "TranslationScore",
+    "augment_batches",
     "bleu",
     "causal_lm_dataset",
     "check_labels",

@@ -31,11 +31,14 @@ def hinge_generator_loss(fake):
     return -ops.mean(fake)
 
 
+@keras.saving.register_keras_serializable("keras_attn")
 class AdversarialTrainer(keras.Model):
     """Fits a generator and a discriminator to images, a step of each in turn.
 
     The discriminator learns four times as fast as the generator (a "two time-scale
-    update"), by Adam without momentum. On TensorFlow alone.
+    update"), by Adam without momentum. `evaluate` and `validation_data` give the same
+    two losses without a step, of noise that is the same each time. Where a network
+    computes in float16, its loss is scaled. On TensorFlow alone.
 
     Args:
         generator: From `noise` (B, latent) and `labels` (B,) to images.
@@ -53,6 +56,7 @@ class AdversarialTrainer(keras.Model):
         trainer = AdversarialTrainer(generator, discriminator)
         trainer.compile()
         trainer.fit(images, labels, batch_size=64, epochs=10)
+        trainer.save("trainer.keras")  # To train on.
         generator.save("generator.keras")
         ```
 
@@ -86,34 +90,102 @@ class AdversarialTrainer(keras.Model):
         self.discriminator_steps = check_positive(
             "discriminator_steps", discriminator_steps
         )
+        self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
+        # Its own, so that validation changes nothing of the training.
+        self.evaluation_seed_generator = keras.random.SeedGenerator(seed)
+        self._evaluation_start = keras.ops.convert_to_numpy(
+            self.evaluation_seed_generator.state
+        )
         self._losses_of = {
             name: keras.metrics.Mean(name=f"{name}_loss")
             for name in ("generator", "discriminator")
         }
+        self.built = True  # As both networks are.
 
-    def compile(self, generator_optimizer=None, discriminator_optimizer=None, **kwargs):
+    def compile(
+        self,
+        generator_optimizer=None,
+        discriminator_optimizer=None,
+        *,
+        auto_scale_loss=True,
+        **kwargs,
+    ):
         """Takes an optimizer for each.
 
         Args:
             generator_optimizer: Default: Adam at 0.0001, with β of 0 and 0.9.
             discriminator_optimizer: Default: the same at 0.0004.
+            auto_scale_loss: Whether the optimizer of a network that computes in
+                float16 is wrapped in a `LossScaleOptimizer`, as by Keras.
             **kwargs: As for `keras.Model.compile`, but for losses and optimizer.
         """
-        super().compile(**kwargs)
+        super().compile(optimizer=None, **kwargs)
         rates = {"generator": 1e-4, "discriminator": 4e-4}
-        self.generator_optimizer, self.discriminator_optimizer = (
-            given or keras.optimizers.Adam(rates[name], beta_1=0.0, beta_2=0.9)
-            for name, given in (
-                ("generator", generator_optimizer),
-                ("discriminator", discriminator_optimizer),
+        made = []
+        for name, network, given in (
+            ("generator", self.generator, generator_optimizer),
+            ("discriminator", self.discriminator, discriminator_optimizer),
+        ):
+            optimizer = keras.optimizers.get(
+                given or keras.optimizers.Adam(rates[name], beta_1=0.0, beta_2=0.9)
             )
-        )
+            scaling = keras.optimizers.LossScaleOptimizer
+            in_float16 = any(
+                layer.compute_dtype == "float16" for layer in network.layers
+            )
+            if auto_scale_loss and in_float16 and not isinstance(optimizer, scaling):
+                optimizer = scaling(optimizer)
+            if not optimizer.built:
+                optimizer.build(network.trainable_variables)
+            made.append(optimizer)
+        self.generator_optimizer, self.discriminator_optimizer = made
+
+    def get_compile_config(self):
+        """What `compile_from_config` takes."""
+        if not self.compiled:
+            return None
+        optimizers = (self.generator_optimizer, self.discriminator_optimizer)
+        return {"optimizers": [keras.optimizers.serialize(each) for each in optimizers]}
+
+    def compile_from_config(self, config):
+        """Compiles with optimizers like those of `get_compile_config`."""
+        self.compile(*map(keras.optimizers.deserialize, config["optimizers"]))
+
+    def get_config(self):
+        """What the constructor takes."""
+        networks = {"generator": self.generator, "discriminator": self.discriminator}
+        return {
+            **super().get_config(),
+            **{
+                name: keras.saving.serialize_keras_object(network)
+                for name, network in networks.items()
+            },
+            "discriminator_steps": self.discriminator_steps,
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """A trainer from what `get_config` gave."""
+        config = dict(config)
+        networks = [
+            keras.saving.deserialize_keras_object(
+                config.pop(name), custom_objects=custom_objects
+            )
+            for name in ("generator", "discriminator")
+        ]
+        return cls(*networks, **config)
 
     @property
     def metrics(self):
         """The mean losses of an epoch."""
         return list(self._losses_of.values())
+
+    def reset_metrics(self):
+        """Begins the losses and the noise of an evaluation anew."""
+        super().reset_metrics()
+        self.evaluation_seed_generator.state.assign(self._evaluation_start)
 
     def call(self, inputs, training=None):
         """What the generator draws."""
@@ -127,33 +199,58 @@ class AdversarialTrainer(keras.Model):
         self._generate(labels)
         return {metric.name: metric.result() for metric in self.metrics}
 
-    def _draw(self, labels):
+    def test_step(self, data):
+        """The losses of a batch as it is, without a step."""
+        images, labels = data
+        drawn = self._draw(labels, self.evaluation_seed_generator, training=False)
+        real, fake = (
+            self._score(given, labels, training=False) for given in (images, drawn)
+        )
+        self._log("discriminator", hinge_discriminator_loss(real, fake), labels)
+        self._log("generator", hinge_generator_loss(fake), labels)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+    def _log(self, name, loss, labels):
+        # By its images: the last batch may have less.
+        self._losses_of[name].update_state(loss, sample_weight=ops.shape(labels)[0])
+
+    def _draw(self, labels, seed_generator, training=True):
         (shape,) = (x.shape for x in self.generator.inputs if x.name == "noise")
         size = (ops.shape(labels)[0], shape[1])
-        noise = keras.random.normal(size, seed=self.seed_generator)
-        return self.generator({"noise": noise, "labels": labels}, training=True)
+        noise = keras.random.normal(size, dtype="float32", seed=seed_generator)
+        return self.generator({"noise": noise, "labels": labels}, training=training)
 
-    def _score(self, images, labels):
-        return self.discriminator({"images": images, "labels": labels}, training=True)
+    def _score(self, images, labels, training=True):
+        inputs = {"images": images, "labels": labels}
+        return ops.cast(self.discriminator(inputs, training=training), "float32")
 
     def _discriminate(self, images, labels):
-        import tensorflow as tf
+        drawn = ops.stop_gradient(self._draw(labels, self.seed_generator))
 
-        drawn = ops.stop_gradient(self._draw(labels))
-        with tf.GradientTape() as tape:
+        def loss():
             real, fake = self._score(images, labels), self._score(drawn, labels)
-            loss = hinge_discriminator_loss(real, fake)
-        weights = self.discriminator.trainable_weights
-        gradients = tape.gradient(loss, [weight.value for weight in weights])
-        self.discriminator_optimizer.apply(gradients, weights)
-        self._losses_of["discriminator"].update_state(loss)
+            return hinge_discriminator_loss(real, fake)
+
+        value = _step(self.discriminator, self.discriminator_optimizer, loss)
+        self._log("discriminator", value, labels)
 
     def _generate(self, labels):
-        import tensorflow as tf
+        def loss():
+            drawn = self._draw(labels, self.seed_generator)
+            return hinge_generator_loss(self._score(drawn, labels))
 
-        with tf.GradientTape() as tape:
-            loss = hinge_generator_loss(self._score(self._draw(labels), labels))
-        weights = self.generator.trainable_weights
-        gradients = tape.gradient(loss, [weight.value for weight in weights])
-        self.generator_optimizer.apply(gradients, weights)
-        self._losses_of["generator"].update_state(loss)
+        value = _step(self.generator, self.generator_optimizer, loss)
+        self._log("generator", value, labels)
+
+
+def _step(network, optimizer, loss):
+    """One step of a network down a loss, a function; returns the loss."""
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        value = loss()
+        scaled = optimizer.scale_loss(value)
+    weights = network.trainable_weights
+    gradients = tape.gradient(scaled, [weight.value for weight in weights])
+    optimizer.apply(gradients, weights)
+    return value

@@ -3,13 +3,77 @@
 Legend: B batch, H and W pixels, C classes.
 """
 
+import random
+from collections.abc import Callable, Sequence
+
 import keras
 import tensorflow as tf
 
 from keras_attn.checks import check_fraction, check_pair
+from keras_attn.data.epochs import Epoch, batch_seeds
 from keras_attn.training.label_checks import check_labels
+from keras_attn.training.random_masking import StatelessNumbers
 
 _PADDING = 4  # Pixels on each side, so that a crop can shift.
+
+
+def augment_batches(
+    dataset: tf.data.Dataset,
+    layers: Sequence[keras.layers.Layer],
+    *,
+    seed: int,
+    epoch: Epoch = None,
+) -> tf.data.Dataset:
+    """Batches whose images are changed at random by Keras' preprocessing layers.
+
+    The random numbers of a batch follow from `seed`, the epoch and the position of the
+    batch, whatever the layers' own seeds, so a run that resumes draws what an unbroken
+    one does. Batches are made one after the other.
+
+    Args:
+        dataset: Batches of images, or tuples of images and what else there is.
+        layers: Such as `RandomFlip`, applied in this order.
+        seed: Of it all, a whole number.
+        epoch: Number of the epoch whose numbers are drawn, or a `tf.Variable` that
+            holds it, such as that of `BackupAndResume`. None counts the iterations.
+
+    Returns:
+        As many batches of the same structure.
+
+    Example:
+        ```python
+        layers = [keras.layers.RandomFlip(), keras.layers.RandomRotation(0.1)]
+        train = augment_batches(train, layers, seed=0, epoch=backup.epoch)
+        ```
+    """
+    reseed = _reseeding(layers)
+
+    def augment(batch_seed, batch):
+        reseed(batch_seed)
+        images, *rest = batch if isinstance(batch, tuple) else (batch,)
+        for layer in layers:
+            images = layer(images, training=True)
+        return (images, *rest) if isinstance(batch, tuple) else images
+
+    return tf.data.Dataset.zip(batch_seeds(seed, epoch), dataset).map(augment)
+
+
+def _reseeding(layers: Sequence[keras.layers.Layer]) -> Callable[[tf.Tensor], None]:
+    """A function that sets the random state of layers by a seed (2,)."""
+    states = [
+        variable
+        for layer in layers
+        for variable in layer.variables
+        if variable.path.endswith("seed_generator_state")
+    ]
+
+    def reseed(seed):
+        shape = [len(states), 2]
+        values = tf.random.stateless_uniform(shape, seed, 0, 2**31 - 1, tf.int32)
+        for state, value in zip(states, tf.unstack(values), strict=True):
+            state.assign(tf.cast(value, state.dtype))
+
+    return reseed
 
 
 def three_augment_dataset(
@@ -23,6 +87,7 @@ def three_augment_dataset(
     binary_targets: bool = True,
     value_range: tuple[float, float] = (0, 255),
     seed: int | None = None,
+    epoch: Epoch = None,
 ) -> tf.data.Dataset:
     """Batches of images, each changed at random, and what they show.
 
@@ -42,6 +107,8 @@ def three_augment_dataset(
             binary cross-entropy, or by its share.
         value_range: Of the pixels, before and after.
         seed: Seed of it all; with one, batches are made one after the other.
+        epoch: Number of the epoch whose numbers are drawn, or a `tf.Variable` that
+            holds it, such as that of `BackupAndResume`. None counts the iterations.
 
     Returns:
         Batches of float32 images and targets (B, C).
@@ -90,10 +157,7 @@ def three_augment_dataset(
         mixers.append(layers.MixUp(mixup, seed=seed))
     if cutmix:
         mixers.append(layers.CutMix(cutmix, seed=seed))
-    if seed is None:
-        chance = tf.random.Generator.from_non_deterministic_state()
-    else:
-        chance = tf.random.Generator.from_seed(seed)
+    reseed = _reseeding([*shift, gray, blur, jitter, *mixers])
     sides = [[0, 0], [_PADDING, _PADDING], [_PADDING, _PADDING], [0, 0]]
 
     def solarized(images):
@@ -102,11 +166,15 @@ def three_augment_dataset(
         total = value_range[0] + value_range[1]
         return tf.where(images < total / 2, images, total - images)
 
-    def augment(images, labels):
+    def augment(batch_seed, batch):
+        images, labels = batch
+        if seed is not None:
+            reseed(batch_seed)
+        numbers = StatelessNumbers(batch_seed)
         images = tf.pad(tf.cast(images, "float32"), sides, "REFLECT")
         for layer in shift:
             images = layer(images, training=True)
-        which = chance.uniform([tf.shape(images)[0], 1, 1, 1], 0, 3, tf.int32)
+        which = numbers.whole([tf.shape(images)[0], 1, 1, 1], 0, 3)
         one = tf.where(which == 0, gray(images, training=True), solarized(images))
         images = tf.where(which == 2, blur(images, training=True), one)
         if color_jitter:
@@ -115,7 +183,7 @@ def three_augment_dataset(
         if mixers:
             given = {"images": images, "labels": targets}
             made = [layer(given, training=True) for layer in mixers]
-            first = chance.uniform([]) < 0.5 if len(made) > 1 else True
+            first = numbers.uniform([]) < 0.5 if len(made) > 1 else True
             images, targets = (
                 tf.where(first, made[0][key], made[-1][key])
                 for key in ("images", "labels")
@@ -125,5 +193,6 @@ def three_augment_dataset(
         return images, targets
 
     calls = tf.data.AUTOTUNE if seed is None else None
-    checked = check_labels(dataset, num_classes)
+    seeds = batch_seeds(random.randrange(2**31) if seed is None else seed, epoch)
+    checked = tf.data.Dataset.zip(seeds, check_labels(dataset, num_classes))
     return checked.map(augment, num_parallel_calls=calls)

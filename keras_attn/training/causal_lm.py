@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.checks import check_positive
+from keras_attn.data.epochs import Epoch
 from keras_attn.data.rows import indices
 
 
@@ -53,6 +54,7 @@ def causal_lm_dataset(
     stride: int | None = None,
     keep_tail: bool = False,
     shuffle_seed: int | None = None,
+    epoch: Epoch = None,
     drop_remainder: bool = False,
 ) -> tf.data.Dataset:
     """Batches of blocks of a long text for `model.fit`, teacher forcing included.
@@ -78,6 +80,8 @@ def causal_lm_dataset(
             behind.
         shuffle_seed: Shuffles the blocks, anew each epoch and alike in each run (given
             the same `keras.utils.set_random_seed`). None keeps the order.
+        epoch: Number of the epoch whose order is read, or a `tf.Variable` that holds
+            it, such as that of `BackupAndResume`. None counts the iterations.
         drop_remainder: Leaves out a last batch of less than `batch_size`.
 
     Returns:
@@ -139,6 +143,7 @@ def causal_lm_dataset(
         num_blocks,
         batch_size=batch_size,
         shuffle_seed=shuffle_seed,
+        epoch=epoch,
         drop_remainder=drop_remainder,
     )
     dataset = dataset.map(batch_of, num_parallel_calls=tf.data.AUTOTUNE)

@@ -27,6 +27,8 @@ class MaskedPatchLoss(keras.losses.Loss):
     Call arguments:
         y_true: Images, (B, H, W, C).
         y_pred: (B, T, P).
+        sample_weight: (B,), one weight per image, or (B, T), one per patch. They
+            multiply the errors; the sum is divided by the number of hidden patches.
 
     Example:
         ```python
@@ -52,6 +54,16 @@ class MaskedPatchLoss(keras.losses.Loss):
         self.patch_size = check_pair("patch_size", patch_size)
         self.normalize = normalize
         self.epsilon = epsilon
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        """The loss, by the weights of images or patches; see the class."""
+        if sample_weight is not None:
+            # Keras takes a row of weights for one weight per patch.
+            sample_weight = ops.convert_to_tensor(sample_weight)
+            if len(sample_weight.shape) == 1:
+                sample_weight = ops.expand_dims(sample_weight, -1)
+            sample_weight = ops.broadcast_to(sample_weight, ops.shape(y_pred)[:2])
+        return super().__call__(y_true, y_pred, sample_weight)
 
     def call(self, y_true, y_pred):
         """The error of each patch, (B, T)."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from keras_attn.checks import check_fraction, check_positive
+from keras_attn.data.epochs import Epoch
 from keras_attn.data.rows import indices, ragged, repeated, single
 
 IS_NEXT, IS_RANDOM = 0, 1
@@ -103,6 +104,7 @@ def next_sentence_dataset(
     random_rate: float = 0.5,
     short_rate: float = 0.1,
     shuffle: bool = True,
+    epoch: Epoch = None,
     drop_remainder: bool = False,
 ) -> tf.data.Dataset:
     """Batches of pairs for `model.fit`: `[CLS] first [SEP] second [SEP]`.
@@ -120,6 +122,8 @@ def next_sentence_dataset(
         random_rate: See `next_sentence_pairs`.
         short_rate: See `next_sentence_pairs`.
         shuffle: Whether the order is random, anew each epoch.
+        epoch: Number of the epoch whose order is read, or a `tf.Variable` that holds
+            it, such as that of `BackupAndResume`. None counts the iterations.
         drop_remainder: Leaves out a last batch of less than `batch_size`.
 
     Returns:
@@ -160,6 +164,7 @@ def next_sentence_dataset(
         int(firsts.nrows()),
         batch_size=batch_size,
         shuffle_seed=seed if shuffle else None,
+        epoch=epoch,
         drop_remainder=drop_remainder,
     )
     dataset = dataset.map(batch_of, num_parallel_calls=tf.data.AUTOTUNE)

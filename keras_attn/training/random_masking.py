@@ -12,6 +12,8 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_attn.data.epochs import Epoch, batch_seeds, fold_in
+
 # Behind every position there is, where positions are sorted.
 _NOWHERE = np.iinfo("int32").max
 
@@ -50,7 +52,7 @@ class StatelessNumbers:
 
     def _next(self):
         self.num_draws += 1
-        return tf.random.experimental.stateless_fold_in(self.seed, self.num_draws)
+        return fold_in(self.seed, self.num_draws)
 
     def uniform(self, shape):
         """Numbers in [0, 1), in float32."""
@@ -66,13 +68,14 @@ def mask_batches(
     masking,
     *,
     seed,
+    epoch: Epoch = None,
     same_each_epoch=False,
     label_names=("masked_lm", "next_sentence"),
 ):
     """Masks every batch of a dataset for `model.fit`, anew each epoch.
 
-    Each batch gets a number of its own, from `seed`, its place in the dataset and the
-    epoch, and the rest follows from that number: the same masks in each run (given the
+    Each batch gets a seed of its own, from `seed`, its position in the dataset and the
+    epoch, and the rest follows from that seed: the same masks in each run (given the
     same `keras.utils.set_random_seed`), whatever is done in parallel.
 
     Args:
@@ -83,6 +86,8 @@ def mask_batches(
         masking: A `MaskedLMMasking` or `PermutationLMMasking`; its own seed counts
             nothing here.
         seed: Of the masks, a whole number.
+        epoch: Number of the epoch whose masks are drawn, or a `tf.Variable` that holds
+            it, such as that of `BackupAndResume`. None counts the iterations.
         same_each_epoch: Whether masks are the same each epoch: for validation.
         label_names: What the two labels are called if there are those of another task.
 
@@ -103,9 +108,9 @@ def mask_batches(
             f"Received: backend={keras.config.backend()!r}"
         )
 
-    def step(number, inputs, other_labels=None):
+    def step(batch_seed, inputs, other_labels=None):
         inputs = dict(inputs)
-        numbers = StatelessNumbers(tf.stack([tf.cast(seed, tf.int64), number]))
+        numbers = StatelessNumbers(batch_seed)
         known = {
             name: inputs.get(name)
             for name in ("token_ids", "padding_mask", *masking.optional_inputs)
@@ -122,14 +127,11 @@ def mask_batches(
             weights = {own: weights, other: ones}
         return {**inputs, **masked}, labels, weights
 
-    batch_numbers = tf.data.Dataset.random(
-        seed=seed, rerandomize_each_iteration=not same_each_epoch
-    )
+    def split(batch_seed, batch):
+        return step(batch_seed, *(batch if isinstance(batch, tuple) else (batch,)))
 
-    def split(number, batch):
-        return step(number, *(batch if isinstance(batch, tuple) else (batch,)))
-
-    dataset = tf.data.Dataset.zip(batch_numbers, dataset)
+    seeds = batch_seeds(seed, 0 if same_each_epoch else epoch)
+    dataset = tf.data.Dataset.zip(seeds, dataset)
     dataset = dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE)
     return dataset.prefetch(tf.data.AUTOTUNE)
 

@@ -4,7 +4,6 @@ import csv
 import functools
 import io
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,7 +13,8 @@ import tensorflow as tf
 from keras_attn.data import parallel_dataset
 from keras_attn.data.files import write_atomically
 from keras_attn.layers.recorder import record_attention_scores
-from keras_attn.training.losses import SmoothedCrossEntropy
+from keras_attn.training.backup import BackupAndResume
+from keras_attn.training.losses import SmoothedCrossEntropy, smoothed_cross_entropy
 from keras_attn.training.schedules import CosineWarmup
 from keras_attn.training.scores import exact_match
 from keras_attn.translator import Translator
@@ -94,11 +94,13 @@ def fit_translator(
 ) -> keras.callbacks.History:
     """Fits a translator by teacher forcing, in a folder that tells how it went.
 
-    Adam with gradients clipped to norm 1 on the mean cross-entropy a target token.
-    The run folder gets, besides the translator itself after every epoch:
-    `history.csv`, a line an epoch; `logs/`, for TensorBoard, with curves, scores,
-    translations and alignment pictures; and, until the run is complete, `backup/`: a
-    run that was killed goes on from its last whole epoch when started again.
+    Adam with gradients clipped to norm 1 on the mean cross-entropy of the target tokens
+    of a batch, padding left out. The `loss` and `val_loss` of an epoch are means over
+    all its target tokens, in nats a token. The run folder gets, besides the translator
+    itself after every epoch: `history.csv`, a line an epoch; `logs/`, for TensorBoard,
+    with curves, scores, translations and alignment pictures; and, until the run is
+    complete, `backup/`: a run that was killed and is started again resumes after its
+    last whole epoch, and ends with the losses of one that was never stopped.
 
     Args:
         translator: Its model is fitted.
@@ -118,7 +120,10 @@ def fit_translator(
         verbose: Of `model.fit`: a progress bar by default.
 
     Returns:
-        The Keras `History` of the epochs fitted now.
+        The Keras `History` of all epochs, those before a kill among them.
+
+    Raises:
+        ValueError: for a `backup/` that is damaged or of another model.
     """
     run_dir = Path(run_dir)
     run_dir.mkdir(parents=True, exist_ok=True)
@@ -133,7 +138,8 @@ def fit_translator(
         # Texts of like length together: what is padded is computed for nothing.
         bucket_boundaries=[n for n in (9, 17, 25, 33, 49, 65) if n < max_length],
     )
-    train_batches = batches(*train, shuffle_seed=seed)
+    backup = BackupAndResume(run_dir / "backup", delete_checkpoint=False)
+    train_batches = batches(*train, shuffle_seed=seed, epoch=backup.epoch)
     model = translator.model
     steps = epochs * int(train_batches.cardinality())
     model.compile(
@@ -141,15 +147,14 @@ def fit_translator(
             CosineWarmup(learning_rate, warmup_steps, steps),
             global_clipnorm=1.0,
         ),
-        SmoothedCrossEntropy(label_smoothing, reduction="sum_over_batch_size"),
-        weighted_metrics=["accuracy"],
+        SmoothedCrossEntropy(label_smoothing),
+        weighted_metrics=[_loss_per_token(label_smoothing), "accuracy"],
         # Each new shape of a batch would be compiled anew. On a busy 2-core CPU a step
         # took 115 ms either way at 128 units, and 0.58 s against 0.80 s at 384, after
         # some 25 s of compiling: not worth it for the many shapes of short runs.
         jit_compile=bool(tf.config.list_logical_devices("GPU")),
     )
     sources, references = validation
-    backup = run_dir / "backup"
     callbacks = [
         TranslationScore(
             translator,
@@ -168,11 +173,8 @@ def fit_translator(
                 run_dir / "history.csv", epoch, logs
             )
         ),
-        # Behind whatever else an epoch leaves, so that a kill loses none of it; and
-        # kept twice, in case the kill falls into the writing.
-        keras.callbacks.BackupAndRestore(
-            backup, double_checkpoint=True, delete_checkpoint=False
-        ),
+        # After whatever else an epoch leaves, so that a kill loses none of it.
+        backup,
         keras.callbacks.LambdaCallback(
             on_epoch_end=lambda epoch, logs: translator.save(run_dir)
         ),
@@ -187,8 +189,22 @@ def fit_translator(
     )
     # A run killed between its last backup and its last save has no epoch to go.
     translator.save(run_dir)
-    shutil.rmtree(backup, ignore_errors=True)
+    backup.delete()
     return history
+
+
+def _loss_per_token(label_smoothing):
+    """The cross-entropy of an epoch, in which each target token counts once.
+
+    Keras' own mean of the loss counts each batch by its rows, however many tokens they
+    have. This metric is logged instead, since it has the same name.
+    """
+    return keras.metrics.MeanMetricWrapper(
+        smoothed_cross_entropy,
+        name="loss",
+        dtype="float32",
+        label_smoothing=label_smoothing,
+    )
 
 
 def _log_epoch(path, epoch, logs):

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.checks import check_positive
+from keras_attn.data.epochs import Epoch, batch_seeds
 from keras_attn.data.rows import indices, ragged, single
 
 # What is packed with the two sentences: a token on either side of each.
@@ -29,6 +30,7 @@ def translation_lm_dataset(
     max_length: int,
     batch_size: int,
     shuffle_seed: int | None = None,
+    epoch: Epoch = None,
     drop_remainder: bool = False,
     pad_to_multiple_of: int = 8,
 ) -> tf.data.Dataset:
@@ -50,6 +52,8 @@ def translation_lm_dataset(
         batch_size: Pairs a batch.
         shuffle_seed: Shuffles, anew each epoch and alike in each run (given the same
             `keras.utils.set_random_seed`). None keeps the order.
+        epoch: Number of the epoch whose order is read, or a `tf.Variable` that holds
+            it, such as that of `BackupAndResume`. None counts the iterations.
         drop_remainder: Leaves out a last batch of less than `batch_size`.
         pad_to_multiple_of: Lengths are rounded up to a multiple of this (though not
             past `max_length`), so that few shapes are compiled.
@@ -114,6 +118,7 @@ def translation_lm_dataset(
         len(kept),
         batch_size=batch_size,
         shuffle_seed=shuffle_seed,
+        epoch=epoch,
         drop_remainder=drop_remainder,
     )
     dataset = dataset.map(batch_of, num_parallel_calls=tf.data.AUTOTUNE)
@@ -156,17 +161,21 @@ def sample_languages(
     *,
     exponent: float = 0.7,
     seed: int,
+    epoch: Epoch = None,
 ) -> tf.data.Dataset:
     """Batches from many datasets, each batch from one, drawn anew; without end.
 
-    Datasets are read again and again: tell `model.fit` the `steps_per_epoch`. All must
-    have the same structure.
+    Datasets are read again and again: tell `model.fit` the `steps_per_epoch`, or, with
+    an `epoch`, end each epoch by `.take(steps)`. All must have the same structure.
 
     Args:
         datasets: One a language, or a pair of languages.
         sizes: See `language_probabilities`.
         exponent: See `language_probabilities`.
         seed: Of the draws.
+        epoch: Number of the epoch whose draws are made, or a `tf.Variable` that holds
+            it, such as that of `BackupAndResume`; give it to the datasets too. None
+            counts the iterations.
 
     Returns:
         A dataset of infinite cardinality.
@@ -179,9 +188,14 @@ def sample_languages(
             "`datasets` and `sizes` must be equally many. "
             f"Received: {len(datasets)} datasets, {len(sizes)} sizes"
         )
-    return tf.data.Dataset.sample_from_datasets(
+    shares = language_probabilities(sizes, exponent)
+    logits = tf.math.log(tf.constant(shares[np.newaxis], tf.float32))
+
+    def draw(batch_seed):
+        return tf.random.stateless_categorical(logits, 1, batch_seed)[0, 0]
+
+    return tf.data.Dataset.choose_from_datasets(
         [dataset.repeat() for dataset in datasets],
-        weights=language_probabilities(sizes, exponent).tolist(),
-        seed=seed,
-        rerandomize_each_iteration=True,
+        batch_seeds(seed, epoch).map(draw),
+        stop_on_empty_dataset=False,
     )

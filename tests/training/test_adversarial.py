@@ -94,3 +94,100 @@ def test_models_with_other_inputs_are_refused():
         AdversarialTrainer(generator, tiny("vit_base_patch16"))
     with pytest.raises(ValueError, match="`discriminator_steps` must be a whole"):
         AdversarialTrainer(generator, discriminator, discriminator_steps=0)
+
+
+def weights_of(model):
+    return [numpy(weight) for weight in model.weights]
+
+
+def test_it_evaluates_without_a_step():
+    trainer = make()
+    trainer.compile(run_eagerly=True)
+    images, labels = data(7)
+    before = weights_of(trainer)
+    found = trainer.evaluate(images, labels, batch_size=4, verbose=0, return_dict=True)
+    again = trainer.evaluate(images, labels, batch_size=4, verbose=0, return_dict=True)
+    assert found == again
+    for ours, theirs in zip(weights_of(trainer), before, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    seeds = keras.random.SeedGenerator(2)
+    discriminator = generator = 0.0
+    for rows in (slice(0, 4), slice(4, 7)):
+        count = len(labels[rows])
+        noise = keras.random.normal((count, 13), seed=seeds)
+        drawn = trainer({"noise": noise, "labels": labels[rows]}, training=False)
+        real, fake = (
+            trainer.discriminator({"images": x, "labels": labels[rows]}, training=False)
+            for x in (images[rows], drawn)
+        )
+        discriminator += count * float(hinge_discriminator_loss(real, fake)) / 7
+        generator += count * float(hinge_generator_loss(fake)) / 7
+    assert found["discriminator_loss"] == pytest.approx(discriminator, rel=1e-5)
+    assert found["generator_loss"] == pytest.approx(generator, rel=1e-5, abs=1e-6)
+
+
+def test_validation_changes_nothing_of_the_training():
+    histories = []
+    for validation in (None, data(5)):
+        trainer = make()
+        trainer.compile(run_eagerly=True)
+        histories.append(
+            trainer.fit(
+                *data(8),
+                batch_size=4,
+                epochs=2,
+                shuffle=False,
+                validation_data=validation,
+                verbose=0,
+            ).history
+        )
+    plain, validated = histories
+    assert np.isfinite(validated.pop("val_generator_loss")).all()
+    assert np.isfinite(validated.pop("val_discriminator_loss")).all()
+    assert plain == validated
+
+
+def test_it_is_saved_and_trains_on(tmp_path):
+    trainer = make(discriminator_steps=2)
+    fast = keras.optimizers.Adam(1e-3, beta_1=0.5)
+    trainer.compile(discriminator_optimizer=fast, run_eagerly=True)
+    trainer.fit(*data(8), batch_size=4, shuffle=False, verbose=0)
+    trainer.save(tmp_path / "trainer.keras")
+    loaded = keras.saving.load_model(tmp_path / "trainer.keras")
+    assert loaded.discriminator_steps == 2 and loaded.seed == 2
+    for name in ("generator_optimizer", "discriminator_optimizer"):
+        ours, theirs = getattr(loaded, name), getattr(trainer, name)
+        assert ours.get_config() == theirs.get_config()
+        for one, other in zip(ours.variables, theirs.variables, strict=True):
+            np.testing.assert_array_equal(numpy(one), numpy(other))
+    for ours, theirs in zip(weights_of(loaded), weights_of(trainer), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    found = loaded.evaluate(*data(5), verbose=0)
+    assert found == pytest.approx(trainer.evaluate(*data(5), verbose=0), rel=1e-5)
+    uncompiled = make()
+    uncompiled.save(tmp_path / "uncompiled.keras")
+    keras.saving.load_model(tmp_path / "uncompiled.keras")
+
+
+def test_losses_are_scaled_in_float16():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        trainer = make()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    slow = keras.optimizers.SGD(0.0)
+    trainer.compile(slow, run_eagerly=True)
+    scaled = keras.optimizers.LossScaleOptimizer
+    optimizers = (trainer.generator_optimizer, trainer.discriminator_optimizer)
+    assert all(isinstance(optimizer, scaled) for optimizer in optimizers)
+    seen = []
+    apply = slow.apply
+    slow.apply = lambda grads, *rest: (seen.extend(grads), apply(grads, *rest))
+    history = trainer.fit(*data(4), batch_size=4, verbose=0).history
+    # Of the losses as they are: scaled by 32,768 they would not be logged.
+    assert np.abs(list(history.values())).max() < 1e3
+    # Given unscaled to the optimizer inside, and finite.
+    largest = max(float(keras.ops.max(keras.ops.abs(grad))) for grad in seen)
+    assert 0 < largest < 1e3
+    trainer.compile(auto_scale_loss=False)
+    assert not isinstance(trainer.generator_optimizer, scaled)

@@ -1,0 +1,152 @@
+"""Ctrl-C ends every command with 130, whatever it interrupts, and a second one too."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+START = """
+import signal, sys, time
+from keras_attn.console import interruption, main
+interruption.listen()
+
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
+"""
+
+
+def start(code, *arguments, **options):
+    """A process of the command, after some code of the test."""
+    code = START + textwrap.dedent(code) + "\nsys.exit(main())"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        **options,
+    )
+
+
+def assert_interrupted(process, resumable=False):
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, (process.returncode, out, err)
+    assert "Traceback" not in out + err
+    hint = "; run the same command to go on" if resumable else ""
+    assert err == f"error: interrupted{hint}\n"
+    return out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "interrupt()",
+        # As an exporter or `tf.py_function` makes another exception of it.
+        """
+        try:
+            interrupt()
+        except KeyboardInterrupt:
+            raise ValueError("conversion failed")
+        """,
+        "try: interrupt()\nexcept BaseException: pass",
+        "try: interrupt()\nfinally: 1 / 0",
+        # A second one at once: what is cleaned up is finished.
+        """
+        try:
+            interrupt()
+        finally:
+            interrupt()
+            print("cleaned up")
+        """,
+    ],
+    ids=["plain", "converted", "swallowed", "failing", "twice"],
+)
+def test_an_interruption_of_a_command(command):
+    body = textwrap.indent(textwrap.dedent(command).strip(), "    ")
+    patch = f"\ndef load(name):\n{body}\n    return None"
+    process = start(f"from keras_attn import cli{patch}\ncli._load = load", "list")
+    # `None.list_models` after the swallowed one fails, and is not told.
+    out = assert_interrupted(process)
+    assert ("cleaned up" in out) == ("cleaned up" in command)
+
+
+def test_a_second_interruption_ends_what_takes_long():
+    process = start(
+        """
+        from keras_attn import cli
+        def load(name):
+            try:
+                interrupt()
+            finally:
+                time.sleep(1.1)
+                interrupt()
+                time.sleep(100)
+        cli._load = load
+        """,
+        "list",
+    )
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "")
+
+
+def test_an_interruption_while_the_command_is_imported():
+    process = start(
+        """
+        class Finder:
+            def find_spec(self, name, *rest):
+                if name == "typer":
+                    try:
+                        interrupt()
+                    except KeyboardInterrupt:
+                        raise ImportError("a part of it is missing") from None
+        sys.meta_path.insert(0, Finder())
+        """,
+        "list",
+    )
+    assert assert_interrupted(process) == ""
+
+
+@pytest.mark.parametrize("arguments, code", [(["--version"], 0), (["none"], 2)])
+def test_an_interruption_after_the_end_changes_nothing(arguments, code):
+    process = start("import atexit\natexit.register(interrupt)", *arguments)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "Traceback" not in err and "KeyboardInterrupt" not in err
+
+
+def test_a_process_that_ignores_interruptions_goes_on_doing_so():
+    code = f"import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n{START}"
+    code += "interrupt(); sys.argv[1:] = ['--version']; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("signals", [1, 2])
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 1.0, 2.5, 5.0, 9.0, 14.0])
+@pytest.mark.parametrize("command", ["train", "demo", "describe"])
+def test_a_command_is_interrupted_at_any_time(
+    corpus, tmp_path, command, seconds, signals
+):
+    tiny = "--tokenizer character --hidden-dim 6 --embedding-dim 5 --epochs 500".split()
+    arguments = {
+        "train": ["train", *corpus, *tiny, "--run-dir", tmp_path],
+        "demo": ["demo", "--run-dir", tmp_path],
+        "describe": ["describe", "gpt3_175b"],
+    }[command]
+    process = start("print('listening')", *arguments)
+    assert process.stdout.readline() == "listening\n"
+    time.sleep(seconds)
+    for number in range(signals):
+        time.sleep(0.2 * number)
+        process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    if command == "describe" and process.returncode == 0:
+        return  # It was done by then.
+    assert process.returncode == 130, (out, err)
+    assert "Traceback" not in out + err and "Exception ignored" not in err
+    assert err.startswith("error: interrupted")

@@ -1,0 +1,367 @@
+"""Training that is cut short and resumed is the same training, to the last digit."""
+
+import itertools
+import json
+import os
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from keras_attn.data import CharacterTokenizer, parallel_dataset, shuffled_dataset
+from keras_attn.layers import Dropout
+from keras_attn.training import (
+    BackupAndResume,
+    MaskedLMMasking,
+    PermutationLMMasking,
+    augment_batches,
+    causal_lm_dataset,
+    mask_batches,
+    next_sentence_dataset,
+    sample_languages,
+    three_augment_dataset,
+    translation_lm_dataset,
+)
+from keras_attn.training.backup import BACKUP_FILE
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("tf.data feeds TensorFlow", allow_module_level=True)
+
+EPOCHS = 4
+ROWS, WIDTH = 13, 3
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(ROWS, WIDTH)).astype("float32")
+Y = (X @ np.array([1.0, -2.0, 0.5], "float32") > 0).astype("float32")
+
+
+class KilledError(BaseException):
+    """As Ctrl-C: nothing in Keras catches it."""
+
+
+class Kill(keras.callbacks.Callback):
+    """Ends training at a batch, or at the end of an epoch, before what comes next."""
+
+    def __init__(self, epoch, batch):
+        super().__init__()
+        self.at = (epoch, batch)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.now = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if (self.now, batch) == self.at:
+            raise KilledError
+
+    def on_epoch_end(self, epoch, logs=None):
+        if (epoch, "end") == self.at:
+            raise KilledError
+
+
+def build(seed, policy="float32", optimizer="adam"):
+    """A model with both kinds of dropout; its seeds are those of no other process."""
+    keras.utils.set_random_seed(seed)
+    with_dropout = [
+        keras.Input((WIDTH,)),
+        layers.Dense(7, activation="relu", dtype=policy),
+        Dropout(0.3, dtype=policy),
+        layers.Dropout(0.2, dtype=policy),
+        layers.BatchNormalization(dtype=policy),
+        layers.Dense(1, activation="sigmoid", dtype=policy),
+    ]
+    model = keras.Sequential(with_dropout)
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.01, 3, 0.9)
+    rate = 0.01 if optimizer == "sgd" else schedule
+    made = keras.optimizers.get(
+        {
+            "class_name": optimizer,
+            "config": {"learning_rate": rate, "use_ema": optimizer == "adamw"},
+        }
+    )
+    # Without compiling, which takes longer than all epochs, but for one case.
+    eager = (policy, optimizer) != ("float32", "adam")
+    model.compile(
+        made,
+        "binary_crossentropy",
+        metrics=["accuracy"],
+        run_eagerly=eager,
+        jit_compile=False,
+    )
+    return model
+
+
+def fit(folder, seed, *, kill=None, optimizer="adam", policy="float32", **options):
+    """One process's share of a training: its history."""
+    model = build(seed, policy, optimizer)
+    others = [
+        keras.callbacks.EarlyStopping(
+            monitor="loss", patience=4, restore_best_weights=True
+        ),
+        keras.callbacks.ModelCheckpoint(
+            folder.parent / f"{folder.name}.best.keras", "loss", save_best_only=True
+        ),
+    ]
+    if optimizer == "sgd":
+        others.append(keras.callbacks.ReduceLROnPlateau("loss", patience=1, cooldown=1))
+    backup = BackupAndResume(folder, callbacks=others, **options)
+    data = shuffled_dataset((X, Y), seed=3, epoch=backup.epoch).batch(5)
+    killers = [] if kill is None else [Kill(*kill)]
+    before = killers if kill and kill[1] != "end" else []
+    after = [killer for killer in killers if killer not in before]
+    callbacks = [*others, *before, backup, *after]
+    history = model.fit(
+        data,
+        validation_data=(X, Y),
+        epochs=EPOCHS,
+        shuffle=False,
+        callbacks=callbacks,
+        verbose=0,
+    )
+    return history, model, others
+
+
+def attributes(callbacks):
+    """What callbacks remember, as text that tells every digit."""
+    known = [
+        {k: v for k, v in vars(c).items() if isinstance(v, float | int | str)}
+        for c in callbacks
+    ]
+    for state in known:
+        state.pop("filepath", None)
+    return repr(known)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"optimizer": "sgd"},
+        {"optimizer": "adamw", "policy": "mixed_bfloat16"},
+        {"policy": "mixed_float16"},
+    ],
+    ids=["adam", "sgd", "ema", "float16"],
+)
+def test_a_training_that_is_cut_short_is_the_unbroken_one(tmp_path, options):
+    unbroken, expected, kept = fit(tmp_path / "a", 1, **options)
+    assert unbroken.epoch == list(range(EPOCHS))
+    folder = tmp_path / "b"
+    # The first process begins with the same weights; none of the others does.
+    for seed, kill in ((1, (0, 1)), (1, (1, "end")), (8, (2, 2))):
+        with pytest.raises(KilledError):
+            fit(folder, seed, kill=kill, **options)
+    history, model, others = fit(folder, 10, **options)
+    assert history.epoch == unbroken.epoch
+    assert json.dumps(history.history) == json.dumps(unbroken.history)
+    assert attributes(others) == attributes(kept)
+    for ours, theirs in zip(model.variables, expected.variables, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+    assert not folder.exists()
+    assert model._initial_epoch is None
+
+
+def test_a_training_that_was_stopped_early_stays_stopped(tmp_path):
+    def run(seed):
+        model = build(seed)
+        stopping = keras.callbacks.EarlyStopping("loss", patience=0, mode="max")
+        backup = BackupAndResume(
+            tmp_path, callbacks=[stopping], delete_checkpoint=False
+        )
+        data = shuffled_dataset((X, Y), seed=3, epoch=backup.epoch).batch(5)
+        return model.fit(
+            data,
+            epochs=20,
+            shuffle=False,
+            callbacks=[stopping, backup],
+            verbose=0,
+        ), model
+
+    stopped, model = run(1)
+    assert 1 < len(stopped.epoch) < 20
+    again, loaded = run(2)
+    assert again.history == stopped.history
+    np.testing.assert_array_equal(loaded.get_weights()[0], model.get_weights()[0])
+
+
+def test_a_backup_is_kept_until_it_is_deleted(tmp_path):
+    first, model, _ = fit(tmp_path / "a", 1, delete_checkpoint=False)
+    assert [path.name for path in (tmp_path / "a").iterdir()] == [BACKUP_FILE]
+    again, loaded, _ = fit(tmp_path / "a", 2, delete_checkpoint=False)
+    assert again.history == first.history
+    np.testing.assert_array_equal(loaded.get_weights()[0], model.get_weights()[0])
+    BackupAndResume(tmp_path / "a").delete()
+    assert not (tmp_path / "a").exists()
+    BackupAndResume(tmp_path / "a").delete()
+
+
+def test_a_kill_while_a_backup_is_written_keeps_the_one_before(tmp_path, monkeypatch):
+    unbroken, _, _ = fit(tmp_path / "a", 1)
+    folder = tmp_path / "b"
+    with pytest.raises(KilledError):
+        fit(folder, 1, kill=(1, "end"))
+    # What a killed process leaves of the next one.
+    whole = (folder / BACKUP_FILE).read_bytes()
+    (folder / f".{BACKUP_FILE}.123.partial").write_bytes(whole[: len(whole) // 2])
+    history, _, _ = fit(folder, 2)
+    assert history.history == unbroken.history
+    assert not folder.exists()
+
+
+@pytest.fixture(scope="module")
+def backup(tmp_path_factory):
+    """The bytes of a backup after one epoch."""
+    folder = tmp_path_factory.mktemp("backup")
+    with pytest.raises(KilledError):
+        fit(folder, 1, kill=(0, "end"))
+    return (folder / BACKUP_FILE).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[:20],
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:-1],
+        lambda data: data + b"\0",
+        lambda data: b"PK" + data[2:],
+        lambda data: data[:-50] + b"\xff" + data[-49:],
+    ],
+    ids=["empty", "begun", "half", "end", "more", "other", "changed"],
+)
+def test_a_damaged_backup_is_told(tmp_path, backup, damage):
+    path = tmp_path / BACKUP_FILE
+    path.write_bytes(damage(backup))
+    message = r"is damaged .*Delete it, and training starts .*training\.backup'"
+    with pytest.raises(ValueError, match=message):
+        fit(tmp_path, 2)
+    assert path.exists()
+
+
+def test_a_backup_of_something_else_is_told(tmp_path, backup):
+    (tmp_path / BACKUP_FILE).write_bytes(backup)
+    with pytest.raises(ValueError, match="another model or optimizer: it has"):
+        fit(tmp_path, 2, optimizer="adamw")
+    model = keras.Sequential([keras.Input((WIDTH,)), layers.Dense(2)])
+    model.compile("adam", "mse")
+    with pytest.raises(ValueError, match=r"callbacks \['EarlyStopping', .* has \[\]"):
+        model.fit(X, X[:, :2], callbacks=[BackupAndResume(tmp_path)], verbose=0)
+    os.rename(tmp_path / BACKUP_FILE, tmp_path / "latest.weights.h5")
+    with pytest.raises(ValueError, match="no backup that `BackupAndResume` wrote"):
+        fit(tmp_path, 2)
+    (tmp_path / "latest.weights.h5").unlink()
+    (tmp_path / BACKUP_FILE).mkdir()
+    with pytest.raises(ValueError, match="no backup that `BackupAndResume` wrote"):
+        fit(tmp_path, 2)
+
+
+TEXTS = [f"{'ab' * (n % 5 + 1)}c{n % 3}" for n in range(23)]
+IDS = [[1 + (i * n) % 7 for i in range(n % 5 + 2)] for n in range(23)]
+IMAGES = RNG.uniform(0, 255, (23, 12, 8, 3)).astype("float32")
+
+
+def pairs(epoch):
+    tokenizer = CharacterTokenizer.train(TEXTS)
+    return parallel_dataset(
+        TEXTS,
+        TEXTS,
+        tokenizer,
+        tokenizer,
+        batch_size=4,
+        max_length=12,
+        bucket_boundaries=[6, 9],
+        shuffle_seed=2,
+        epoch=epoch,
+    )
+
+
+def translation_pairs(epoch):
+    return translation_lm_dataset(
+        IDS,
+        IDS,
+        source_language=0,
+        target_language=1,
+        end_token_id=9,
+        max_length=20,
+        batch_size=4,
+        shuffle_seed=2,
+        epoch=epoch,
+    )
+
+
+def masked(masking):
+    def make(epoch):
+        return mask_batches(translation_pairs(epoch), masking, seed=5, epoch=epoch)
+
+    return make
+
+
+def images(epoch):
+    rows = (IMAGES, np.arange(23) % 5)
+    return shuffled_dataset(rows, seed=4, epoch=epoch).batch(6)
+
+
+DATASETS = {
+    "shuffled": images,
+    "pairs": pairs,
+    "causal": lambda epoch: causal_lm_dataset(
+        np.arange(91), block_length=7, batch_size=3, shuffle_seed=2, epoch=epoch
+    ),
+    "sentences": lambda epoch: next_sentence_dataset(
+        [IDS[:9], IDS[9:15], IDS[15:]],
+        cls_token_id=8,
+        separator_token_id=9,
+        max_length=16,
+        batch_size=4,
+        seed=2,
+        epoch=epoch,
+    ),
+    "translations": translation_pairs,
+    "masked": masked(MaskedLMMasking(11, 10, special_token_ids=[0, 9], seed=1)),
+    "permuted": masked(PermutationLMMasking(special_token_ids=[0, 9], seed=1)),
+    "languages": lambda epoch: sample_languages(
+        [translation_pairs(epoch), translation_pairs(epoch)],
+        [3, 1],
+        seed=7,
+        epoch=epoch,
+    ).take(6),
+    "augmented": lambda epoch: augment_batches(
+        images(epoch),
+        [layers.RandomFlip("horizontal"), layers.RandomTranslation(0.2, 0.2)],
+        seed=3,
+        epoch=epoch,
+    ),
+    "three_augment": lambda epoch: three_augment_dataset(
+        images(epoch), image_size=(12, 8), num_classes=5, seed=3, epoch=epoch
+    ),
+}
+
+
+def values(dataset):
+    """All that a dataset yields, as bytes."""
+    return [
+        [np.asarray(part).tobytes() for part in tf.nest.flatten(batch)]
+        for batch in dataset.as_numpy_iterator()
+    ]
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_what_an_epoch_reads_follows_from_its_number(name):
+    epoch = tf.Variable(tf.zeros((), tf.int64))
+    dataset = DATASETS[name](epoch)
+    unbroken = []
+    for number in range(3):
+        epoch.assign(number)
+        unbroken.append(values(dataset))
+    for one, other in itertools.combinations(unbroken, 2):
+        assert one != other
+    # Another process, which begins with the last epoch and reads it twice.
+    epoch.assign(2)
+    keras.utils.set_random_seed(4)
+    again = DATASETS[name](epoch)
+    next(iter(again))
+    assert values(again) == unbroken[2]
+    assert values(DATASETS[name](1)) == unbroken[1]
+    counted = DATASETS[name](None)
+    assert counted.cardinality() == dataset.cardinality()
+    assert values(counted) != values(counted)
