@@ -9,6 +9,7 @@ from keras import ops
 from keras_attn.checks import check_fraction
 
 
+@keras.saving.register_keras_serializable("keras_attn")
 def smoothed_cross_entropy(
     labels, predictions, *, label_smoothing=0.0, pad_token_id=None, from_logits=True
 ):

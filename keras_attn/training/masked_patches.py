@@ -58,11 +58,11 @@ class MaskedPatchLoss(keras.losses.Loss):
     def __call__(self, y_true, y_pred, sample_weight=None):
         """The loss, by the weights of images or patches; see the class."""
         if sample_weight is not None:
-            # Keras takes a row of weights for one weight per patch.
-            sample_weight = ops.convert_to_tensor(sample_weight)
-            if len(sample_weight.shape) == 1:
-                sample_weight = ops.expand_dims(sample_weight, -1)
-            sample_weight = ops.broadcast_to(sample_weight, ops.shape(y_pred)[:2])
+            # Keras takes a row of weights for one weight per patch. Its compiled
+            # functions may not know the rank, so nothing here asks for it.
+            shape = ops.shape(y_pred)[:2]
+            sample_weight = ops.reshape(sample_weight, (shape[0], -1))
+            sample_weight = ops.broadcast_to(sample_weight, shape)
         return super().__call__(y_true, y_pred, sample_weight)
 
     def call(self, y_true, y_pred):

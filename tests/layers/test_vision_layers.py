@@ -410,3 +410,36 @@ def test_each_class_has_its_scale_and_shift():
     np.testing.assert_allclose(
         layer(image, labels, training=True), expected, rtol=0, atol=1e-4
     )
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e30])
+def test_a_spectral_norm_of_any_kernel_is_finite(scale):
+    layer = layers.SpectralNormalization(keras.layers.Dense(3, use_bias=False))
+    inputs = np.ones((2, 5), "float32")
+    layer(inputs)
+    kernel = np.random.default_rng(0).normal(size=(5, 3)).astype("float32")
+    layer.layer.kernel.assign(scale * kernel)
+    for _ in range(40):
+        outputs = numpy(layer(inputs, training=True))
+    expected = np.zeros((2, 3))
+    if scale:
+        expected = inputs @ kernel / np.linalg.svd(kernel, compute_uv=False)[0]
+    np.testing.assert_allclose(outputs, expected, rtol=1e-3, atol=1e-6)
+    # It recovers: the direction was kept while there was nothing to follow.
+    layer.layer.kernel.assign(kernel)
+    for _ in range(40):
+        outputs = numpy(layer(inputs, training=True))
+    expected = inputs @ kernel / np.linalg.svd(kernel, compute_uv=False)[0]
+    np.testing.assert_allclose(outputs, expected, rtol=1e-3)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="fits")
+def test_a_kernel_of_zeros_learns():
+    inner = keras.layers.Dense(3, use_bias=False, kernel_initializer="zeros")
+    model = keras.Sequential(
+        [keras.Input((5,)), layers.SpectralNormalization(inner, use_bias=False)]
+    )
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    history = model.fit(np.ones((4, 5)), np.ones((4, 3)), epochs=3, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+    assert history["loss"][-1] < history["loss"][0]

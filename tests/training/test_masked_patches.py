@@ -68,3 +68,29 @@ def test_it_is_serialised():
     again = keras.losses.deserialize(keras.losses.serialize(loss))
     assert type(again) is MaskedPatchLoss
     assert again.get_config() == loss.get_config()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_weights_of_images_and_of_patches(compiled):
+    model = create("mae_vit_base")
+    inputs = inputs_for(model)
+    images, outputs = inputs["images"], numpy(model(inputs))
+    loss = MaskedPatchLoss(7)
+    error = numpy(
+        keras.ops.mean((outputs["reconstruction"] - loss.targets(images)) ** 2, -1)
+    )
+    count = outputs["hidden"].sum()
+    per_image = np.linspace(0.5, 2.0, len(images)).astype("float32")
+    per_patch = RNG.uniform(size=error.shape).astype("float32")
+    model.compile(loss={"reconstruction": loss}, run_eagerly=not compiled)
+    for weights, shaped in ((per_image, per_image[:, None]), (per_patch, per_patch)):
+        found = model.evaluate(
+            inputs,
+            {"reconstruction": images},
+            sample_weight={"reconstruction": weights},
+            verbose=0,
+        )
+        expected = (error * shaped * outputs["hidden"]).sum() / count
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        alone = loss(images, outputs["reconstruction"], weights)
+        np.testing.assert_allclose(alone, (error * shaped).mean(), rtol=1e-5)
