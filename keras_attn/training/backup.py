@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import inspect
 import json
+import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,6 +30,17 @@ _LENGTH_BYTES = 8
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _CHUNK_BYTES = 1 << 20
 _KERAS_FILE = "latest.weights.h5"
+# What reading a header of the wrong types or sizes may end in.
+_MALFORMED = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RuntimeError,
+    SyntaxError,
+    StopIteration,
+)
 
 
 class BackupAndResume(keras.callbacks.Callback):
@@ -264,13 +276,9 @@ class BackupAndResume(keras.callbacks.Callback):
             yield
         except _BackupError:
             raise
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        except _MALFORMED as error:
             raise self._error(
                 self.path, f"is damaged ({type(error).__name__}: {error})"
-            ) from error
-        except (StopIteration, OverflowError, RecursionError, MemoryError) as error:
-            raise self._error(
-                self.path, f"is damaged ({type(error).__name__})"
             ) from error
 
     def _error(self, path: Path, problem: str) -> "_BackupError":
@@ -354,7 +362,10 @@ def _read_header(file: BinaryIO) -> dict:
 
 def _arrays(file: BinaryIO, specs) -> Iterator[np.ndarray]:
     """Reads one array after the other."""
+    size = os.fstat(file.fileno()).st_size - _DIGEST_BYTES
     for _, kind, shape in specs:
-        count = int(np.prod(shape, dtype=object))
-        data = file.read(count * kind.itemsize)
+        length = math.prod(shape) * kind.itemsize
+        if not 0 <= length <= size - file.tell():
+            raise ValueError("its arrays are larger than the file")
+        data = file.read(length)
         yield np.frombuffer(data, np.uint8).view(kind).reshape(shape)

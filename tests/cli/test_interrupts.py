@@ -139,7 +139,7 @@ def test_a_command_is_interrupted_at_any_time(
         "describe": ["describe", "gpt3_175b"],
     }[command]
     process = start("print('listening')", *arguments)
-    assert process.stdout.readline() == "listening\n"
+    assert process.stdout is not None and process.stdout.readline() == "listening\n"
     time.sleep(seconds)
     for number in range(signals):
         time.sleep(0.2 * number)

@@ -8,8 +8,8 @@ import sys
 import time
 
 import pytest
-from conftest import TINY
 
+TINY = "--tokenizer character --hidden-dim 6 --embedding-dim 5 --batch-size 9".split()
 EPOCHS = 3
 PARTIAL = ".training.backup."
 MODELS = ["rnnsearch_50", "seq2seq_context", "seq2seq_sutskever"]
@@ -112,7 +112,7 @@ def test_an_interrupted_run_is_the_unbroken_run(corpus, tmp_path):
     unbroken, folder = tmp_path / "unbroken", tmp_path / "interrupted"
     finish(start(corpus, unbroken, "rnnsearch_50"))
     process = start(corpus, folder, "rnnsearch_50")
-    for line in process.stdout:
+    for line in process.stdout or ():
         if line.startswith("Epoch 2/"):
             break
     process.send_signal(signal.SIGINT)
