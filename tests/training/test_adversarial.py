@@ -183,7 +183,12 @@ def test_losses_are_scaled_in_float16():
     assert all(isinstance(optimizer, scaled) for optimizer in optimizers)
     seen = []
     apply = slow.apply
-    slow.apply = lambda grads, *rest: (seen.extend(grads), apply(grads, *rest))
+
+    def note(grads, *rest):
+        seen.extend(grads)
+        return apply(grads, *rest)
+
+    slow.apply = note
     # The first steps overflow, are left out, and halve the scale.
     history = trainer.fit(*data(4), batch_size=4, epochs=4, verbose=0).history
     # Of the losses as they are: scaled by 32,768 they would not be logged.

@@ -136,8 +136,10 @@ def attributes(callbacks):
     "options",
     [
         {},
-        {"optimizer": "sgd"},
-        {"optimizer": "adamw", "policy": "mixed_bfloat16"},
+        pytest.param({"optimizer": "sgd"}, marks=pytest.mark.runs),
+        pytest.param(
+            {"optimizer": "adamw", "policy": "mixed_bfloat16"}, marks=pytest.mark.runs
+        ),
         {"policy": "mixed_float16"},
     ],
     ids=["adam", "sgd", "ema", "float16"],
