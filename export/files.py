@@ -1,11 +1,19 @@
 """What an artefact looks like on disk, and how one is put there all at once."""
 
 import contextlib
+import ctypes
 import os
+import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows.
+    fcntl = None
 
 from keras_attn.export.errors import ExportError
 
@@ -25,6 +33,10 @@ _SAVED_MODEL_ENTRIES = {
     "assets",
     "assets.extra",
 }
+# A work folder is called `.<target>-<random>.partial`.
+_PARTIAL = ".partial"
+# Of Linux' `renameat2`.
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 def format_for(path: Path, format: str | None) -> str:
@@ -92,10 +104,18 @@ def size_of(path: Path) -> int:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a place beside `path`; on success what is there becomes `path`.
+    """Yields a path to write to; on success what is there becomes `path`.
 
-    The move is a rename within one folder: a reader sees the old artefact or the
-    new one, never a half. On failure the place vanishes and `path` is untouched.
+    Both lie in one folder, so the move is a rename. A file is replaced at once: a
+    reader sees the old or the new one. So is a folder on Linux, where the file system
+    can exchange two names (ext4, XFS, Btrfs, tmpfs, overlayfs). Elsewhere the old
+    folder is renamed first and then the new one: for a moment nothing is at `path`,
+    and a process that is killed in that moment leaves the old folder in its work
+    folder, from which the next export to `path` restores it.
+
+    On failure the work folder is removed and `path` is untouched. What a killed
+    process left is removed by the next export to `path`; the work folder of a living
+    process is locked, and left alone. (Without file locks, as on Windows, all are.)
 
     Args:
         path: The target, a file or a folder.
@@ -107,30 +127,117 @@ def replacing(path: Path) -> Iterator[Path]:
         ExportError: The disk refused (permissions, space).
     """
     try:
-        work = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+        _remove_leftovers(path)
+        work, lock = _work_folder(path)
     except OSError as error:
         raise _unwritable(path, error) from error
     try:
         yield work / path.name
-        _move(work / path.name, path, aside=work / "replaced")
+        _move(work / path.name, path, aside=_aside(work, path))
     except OSError as error:
         raise _unwritable(path, error) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _aside(work: Path, path: Path) -> Path:
+    """Where in a work folder the old artefact is put."""
+    return work / f"{path.name}.replaced"
+
+
+def _work_folder(path: Path) -> tuple[Path, int | None]:
+    """Makes a work folder and locks it; see `_lock`."""
+    while True:
+        work = Path(
+            tempfile.mkdtemp(prefix=f".{path.name}-", suffix=_PARTIAL, dir=path.parent)
+        )
+        # Before it is locked another export may take it for a leftover.
+        try:
+            lock = _lock(work)
+        except (BlockingIOError, FileNotFoundError):
+            continue
+        if work.is_dir():
+            return work, lock
+        if lock is not None:
+            os.close(lock)
+
+
+def _lock(folder: Path) -> int | None:
+    """Locks a folder for as long as this process lives and does not close the lock.
+
+    Returns:
+        A file descriptor; None where the system has no such locks.
+
+    Raises:
+        BlockingIOError: Another process holds it.
+        FileNotFoundError: The folder is gone.
+    """
+    if fcntl is None:
+        return None
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            raise
+        return None
+    return descriptor
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Removes the work folders of exports to `path` that were killed.
+
+    One that was killed between its two renames has the old artefact: it is put back.
+    """
+    name = re.compile(rf"\.{re.escape(path.name)}-\w{{8}}{re.escape(_PARTIAL)}")
+    for work in list(path.parent.iterdir()):
+        if not name.fullmatch(work.name) or work.is_symlink() or not work.is_dir():
+            continue
+        try:
+            lock = _lock(work)
+        except OSError:
+            continue
+        if lock is None:
+            continue
+        try:
+            aside = _aside(work, path)
+            if os.path.lexists(aside) and not os.path.lexists(path):
+                os.rename(aside, path)
+            shutil.rmtree(work, ignore_errors=True)
+        finally:
+            os.close(lock)
 
 
 def _move(source: Path, target: Path, aside: Path) -> None:
-    """Renames `source` to `target`; a folder that stands there steps aside first."""
-    if not target.is_dir():
+    """Renames `source` to `target`; see `replacing`."""
+    if not (target.is_dir() or source.is_dir()) or not os.path.lexists(target):
         os.replace(source, target)
         return
     # No system renames over a folder that has files in it.
+    if _exchange(source, target):
+        return
     os.rename(target, aside)
     try:
         os.rename(source, target)
     except OSError:
         os.rename(aside, target)
         raise
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchanges two names at once; False if that cannot be done here."""
+    if sys.platform != "linux":
+        return False
+    # Not in Python's `os`; and not in every C library.
+    function = getattr(ctypes.CDLL(None), "renameat2", None)
+    if function is None:
+        return False
+    names = [os.fsencode(os.path.abspath(path)) for path in (one, other)]
+    failed = function(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE)
+    return failed == 0
 
 
 def _unwritable(path: Path, error: OSError) -> ExportError:

@@ -2,11 +2,13 @@
 
 import errno
 import os
+import signal
+import sys
 from pathlib import Path
 
 import pytest
 
-from keras_attn.export import ExportError, export, files, saved_model
+from keras_attn.export import ExportError, export, files, litert, saved_model
 
 
 @pytest.mark.parametrize(
@@ -102,6 +104,7 @@ def test_folder_is_put_back_when_the_last_rename_fails(tmp_path, monkeypatch):
         rename(source, destination)
 
     monkeypatch.setattr(os, "rename", fail_once)
+    monkeypatch.setattr(files, "_exchange", lambda one, other: False)
     with pytest.raises(ExportError, match="Permission denied"):
         with files.replacing(target) as place:
             place.mkdir()
@@ -115,6 +118,124 @@ def test_interruption_leaves_nothing(tmp_path):
             place.mkdir()
             raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("swallowed", [False, True])
+def test_ctrl_c_in_a_converter_is_ctrl_c(build, tmp_path, monkeypatch, swallowed):
+    """C++ hands it on as an error of the converter, or not at all."""
+    convert = litert.tf.lite.TFLiteConverter.from_saved_model
+
+    def interrupted(*args, **kwargs):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            if not swallowed:
+                raise RuntimeError("a Python callback failed") from None
+        return convert(*args, **kwargs)
+
+    handler = signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patch:
+        patch.setattr(litert.tf.lite.TFLiteConverter, "from_saved_model", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            export(build("mlp"), tmp_path / "m.tflite")
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def killed(target, rename=None):
+    """Replaces `target` in a process that is killed: at `rename`, or before it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            with files.replacing(target) as place:
+                place.mkdir()
+                (place / "half").touch()
+                if rename is None:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                os.rename = rename
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+needs_locks = pytest.mark.skipif(
+    files.fcntl is None, reason="no file locks: leftovers are not removed"
+)
+
+
+@needs_locks
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path):
+    target = tmp_path / "m"
+    others = [tmp_path / name for name in (".m-notes", ".m-12345678", ".m-x.partial")]
+    for other in others:
+        other.mkdir()
+    killed(target)
+    assert len(list(tmp_path.iterdir())) == len(others) + 1
+    with files.replacing(target) as living:
+        living.mkdir()
+        # One that is still at work keeps what it has.
+        with files.replacing(target) as place:
+            place.mkdir()
+        assert living.is_dir()
+        target.rmdir()
+    assert set(tmp_path.iterdir()) == {target, *others}
+
+
+@needs_locks
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_what_was_put_aside_when_killed_is_restored(tmp_path, monkeypatch):
+    """Where two names cannot be exchanged a folder is replaced by two renames."""
+    target = tmp_path / "m"
+    target.mkdir()
+    (target / "old").touch()
+    rename, renamed = os.rename, []
+
+    def die_at_second(source, destination):
+        if renamed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        renamed.append(destination)
+        rename(source, destination)
+
+    monkeypatch.setattr(files, "_exchange", lambda one, other: False)
+    killed(target, die_at_second)
+    assert not target.exists()
+    with pytest.raises(KeyboardInterrupt), files.replacing(target):
+        raise KeyboardInterrupt
+    assert [entry.name for entry in target.iterdir()] == ["old"]
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux exchanges two names")
+def test_a_folder_is_replaced_without_a_gap(tmp_path, monkeypatch):
+    target = tmp_path / "m"
+    target.mkdir()
+    (target / "old").touch()
+    if not files._exchange(target, target):
+        pytest.skip("this file system does not exchange names")
+
+    def gap(source, destination):
+        raise AssertionError("the old folder was moved before the new one was there")
+
+    monkeypatch.setattr(os, "rename", gap)
+    with files.replacing(target) as place:
+        place.mkdir()
+        (place / "new").touch()
+    assert [entry.name for entry in target.iterdir()] == ["new"]
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_folder_replaces_a_file_and_a_file_a_folder(tmp_path):
+    target = tmp_path / "m.onnx"
+    target.write_bytes(b"old")
+    with files.replacing(target) as place:
+        place.mkdir()
+    assert target.is_dir()
+    with files.replacing(target) as place:
+        place.write_bytes(b"new")
+    assert target.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_size_counts_all_files(tmp_path):
