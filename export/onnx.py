@@ -14,17 +14,21 @@ from keras_attn.export.files import ONNX_OUTPUT_NAMES, ONNX_WEIGHTS
 from keras_attn.export.signatures import Signature
 from keras_attn.quiet import quiet
 
-# The protobuf limit is 2 GiB; the graph itself needs some of that.
-_LARGEST_MESSAGE = 1_900_000_000
+# Protobuf's limit of a message, and so of an ONNX file.
+_LARGEST_MESSAGE = 2**31 - 1
 _XLA, _UNMARKED = "_XlaMustCompile", "__unmarked"
 
 
 def write(signatures: list[Signature], functions: dict, path: Path) -> tuple[str, ...]:
     """Converts traced signatures to ONNX.
 
-    One signature of ordinary size becomes one file. Several, or more weights than a
-    protobuf holds, become a folder: one graph a signature, and `weights.data` with
-    every large tensor once, however many graphs use it.
+    Large weights are inputs of what tf2onnx converts, and become initializers when the
+    graph is written, one after the other: see `onnx_weights`.
+
+    One signature becomes one file if it has less than 2 GiB, which is what protobuf
+    allows. A larger one, or several signatures, become a folder: one graph per
+    signature, and `weights.data` with every large tensor once, however many graphs
+    use it.
 
     Args:
         signatures: What was traced.
@@ -39,23 +43,25 @@ def write(signatures: list[Signature], functions: dict, path: Path) -> tuple[str
         ExportError: tf2onnx failed, or the checker refused what it made.
     """
     _, onnx = _packages()
-    large = any(_weight_bytes(f) > _LARGEST_MESSAGE for f in functions.values())
     notes: list[str] = []
-    if len(functions) == 1 and not large:
-        [(name, function)] = functions.items()
-        model = _convert(name, function, _inlined(function), {}, notes)
-        path.write_bytes(model.SerializeToString())
-        _check(onnx, path)
-        return tuple(notes)
+    # Without their large weights the graphs are small: all fit in memory.
+    graphs = []
+    for signature in signatures:
+        function = functions[signature.name]
+        lifted = onnx_weights.liftable(signature, function)
+        model = _convert(signature, function, lifted, notes)
+        graphs.append((signature.name, model, lifted))
+    if len(graphs) == 1:
+        [(_, model, lifted)] = graphs
+        if onnx_weights.file_size(model, lifted) <= _LARGEST_MESSAGE:
+            onnx_weights.write_file(model, lifted, path)
+            _check(onnx, path)
+            return tuple(notes)
     path.mkdir()
     with onnx_weights.WeightFile(path / ONNX_WEIGHTS) as weights:
-        for signature in signatures:
-            function = functions[signature.name]
-            lifted = onnx_weights.liftable(signature) if large else {}
-            call = onnx_weights.lift(signature, lifted) if large else _inlined(function)
-            model = _convert(signature.name, function, call, lifted, notes)
+        for name, model, lifted in graphs:
             weights.take_from(model, lifted)
-            (path / f"{signature.name}.onnx").write_bytes(model.SerializeToString())
+            (path / f"{name}.onnx").write_bytes(model.SerializeToString())
     for name in functions:
         _check(onnx, path / f"{name}.onnx")
     return tuple(notes)
@@ -81,30 +87,26 @@ def _packages():
     return tf2onnx, onnx
 
 
-def _weight_bytes(function) -> int:
-    return sum(v.shape.num_elements() * v.dtype.size for v in function.graph.variables)
-
-
 def _convert(
-    name: str,
+    signature: Signature,
     function,
-    call: Callable[[dict], dict],
     lifted: Mapping[str, keras.Variable],
     notes: list[str],
 ):
     """Converts one signature to an `onnx.ModelProto`.
 
     Args:
-        name: Of the signature.
-        function: The concrete function, for its inputs and outputs.
-        call: What to convert: tensors by name, inputs and lifted weights, to tensors.
-        lifted: Weights that come in as inputs.
+        signature: What to convert.
+        function: Its concrete function, for inputs and outputs.
+        lifted: Weights that come in as inputs, by name.
         notes: Where to add what was renamed.
     """
+    name = signature.name
     tf2onnx, onnx = _packages()
     specs = dict(function.structured_input_signature[1])
     for key, variable in lifted.items():
-        specs[key] = tf.TensorSpec(variable.shape, variable.dtype, name=key)
+        specs[key] = onnx_weights.spec(key, variable)
+    call = _inlined(_traced(signature, specs, lifted) if lifted else function)
     # One ONNX graph has one name space for what goes in and what comes out.
     names = {
         key: f"{key}_out" if key in specs else key
@@ -117,14 +119,23 @@ def _convert(
         return {names[key]: tf.identity(value) for key, value in outputs.items()}
 
     wrapper = tf.function(renamed, autograph=False)
-    try:
+
+    def converted():
         with quiet(), onnx_rewrites.reshapes_kept():
-            model, _ = tf2onnx.convert.from_function(
+            return tf2onnx.convert.from_function(
                 wrapper,
                 input_signature=list(specs.values()),
                 custom_op_handlers=dict(onnx_rewrites.HANDLERS),
             )
-    except Exception as error:  # tf2onnx raises bare `Exception`s of every kind.
+
+    try:
+        try:
+            with onnx_rewrites.optimized_in_place():
+                model, _ = converted()
+        except Exception:  # tf2onnx raises bare `Exception`s of every kind.
+            # With copies a pass that fails is left out.
+            model, _ = converted()
+    except Exception as error:
         raise ExportError(f"tf2onnx could not convert `{name}`: {error}") from error
     _refuse_unknown(onnx, model)
     _keep_constants(onnx, model, wrapper.get_concrete_function(*specs.values()))
@@ -140,6 +151,15 @@ def _convert(
         if old != new
     ]
     return model
+
+
+def _traced(signature: Signature, specs: dict, lifted: Mapping[str, keras.Variable]):
+    """Traces a signature with some of its weights as inputs beside its own."""
+
+    def run(**tensors):
+        return onnx_weights.call_with(signature, lifted, tensors)
+
+    return tf.function(run, autograph=False).get_concrete_function(**specs)
 
 
 def _inlined(function) -> Callable[[dict], dict]:

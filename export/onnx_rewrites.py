@@ -25,6 +25,25 @@ def reshapes_kept() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def optimized_in_place() -> Iterator[None]:
+    """While it lasts tf2onnx's optimizers work on the graph itself.
+
+    Otherwise each of a few dozen passes begins with a copy of the whole graph, to go
+    back to if the pass fails: more than half of the time of a conversion. In place a
+    pass that fails raises, and the graph is spoilt.
+    """
+    from tf2onnx import optimizer
+
+    original = optimizer.optimize_graph
+
+    def optimize_graph(graph, catch_errors=True, optimizers=None):
+        return original(graph, catch_errors=False, optimizers=optimizers)
+
+    with mock.patch.object(optimizer, "optimize_graph", optimize_graph):
+        yield
+
+
 def _replace(graph, node) -> dict:
     """Removes a node; returns what the node that takes its place must be made with."""
     output = node.output[0]

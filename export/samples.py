@@ -82,15 +82,18 @@ def named(signature: Signature, sample_inputs: Any) -> Inputs:
 
 def cases(
     signatures: list[Signature], specs: dict[str, Specs], sample: Inputs | None
-) -> list[Case]:
+) -> Iterator[Case]:
     """What to compare an artefact with Keras on.
+
+    Made one by one, as they are asked for: a state with the caches of a language model
+    is large.
 
     Args:
         signatures: `[serve]`, with others of its kind, or `[prefill, step]`.
         specs: The artefact's inputs, by signature and name.
         sample: The caller's inputs of the first signature; None makes some up.
 
-    Returns:
+    Yields:
         `(signature name, inputs)`: one sample, a second of another size where the
         artefact is dynamic, and two steps after each prompt.
     """
@@ -102,20 +105,21 @@ def cases(
             drawn.append({name: value[:1] for name, value in drawn[0].items()})
     else:
         drawn = _made_up(first, given)
-    result = [(first.name, inputs) for inputs in drawn]
+    row: Inputs = {}
+    for inputs in drawn:
+        yield first.name, inputs
+        if first.name == PREFILL:
+            for step in _steps(signatures, inputs, count=2):
+                yield STEP, step
+                row = {name: value[:1] for name, value in step.items()}
     if first.name == PREFILL:
-        for inputs in drawn:
-            result += [(STEP, s) for s in _steps(signatures, inputs, count=2)]
         if open_batch(specs[STEP]):
-            # As beam search will: several rows for each row of the prompt.
-            _, widest = result[-1]
-            doubled = {k: np.repeat(v, 2, axis=0) for k, v in widest.items()}
-            result.append((STEP, doubled))
-        return result
+            # As beam search will: several rows for one row of the prompt.
+            yield STEP, {k: np.repeat(v, 2, axis=0) for k, v in row.items()}
+        return
     for other in signatures[1:]:
-        made = _made_up(other, specs[other.name])
-        result += [(other.name, inputs) for inputs in made]
-    return result
+        for inputs in _made_up(other, specs[other.name]):
+            yield other.name, inputs
 
 
 def calibration(
@@ -162,25 +166,22 @@ def _rows(sample: Inputs, specs: Specs, most: int) -> Inputs:
     return result
 
 
-def _steps(signatures: list[Signature], prompt: Inputs, count: int) -> list[Inputs]:
+def _steps(signatures: list[Signature], prompt: Inputs, count: int) -> Iterator[Inputs]:
     """The inputs of the steps that greedily continue a prompt, from Keras."""
-    prefill, step = signatures
+    called, step = signatures
     # What `step` takes and `prefill` does not return is an input of `prefill`.
-    state = {**prompt, **reference(prefill, prompt)}
-    result = []
+    state, inputs = dict(prompt), prompt
     for _ in range(count):
-        tokens = state["logits"].argmax(axis=-1).astype(np.int32)  # (B,)
-        state = {**state, "token_ids": tokens}
+        state |= reference(called, inputs)
+        state["token_ids"] = state["logits"].argmax(axis=-1).astype(np.int32)  # (B,)
         missing = sorted(set(step.inputs) - set(state))
         if missing:
             raise ValueError(
                 "`prefill` of an `IncrementalPair` must take or return every state "
                 f"that `step` takes. Received: none named {missing}"
             )
-        inputs = {name: state[name] for name in step.inputs}
-        result.append(inputs)
-        state = {**state, **reference(step, inputs)}
-    return result
+        called, inputs = step, {name: state[name] for name in step.inputs}
+        yield inputs
 
 
 def _made_up(signature: Signature, specs: Specs) -> list[Inputs]:
