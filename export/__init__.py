@@ -7,6 +7,9 @@ if __name__ != "keras_attn.export":
         "class twice."
     )
 
+# For what they register with Keras: `keras.models.load_model` then reads any model
+# that is made of parts of this package.
+from keras_attn import layers, models, training  # noqa: F401
 from keras_attn.export.api import export, verify
 from keras_attn.export.errors import ExportError
 from keras_attn.export.frozen import freeze

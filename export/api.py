@@ -33,6 +33,7 @@ from keras_attn.export.inference import (
     inference_mode,
     unique_layers,
 )
+from keras_attn.export.interrupts import interrupts_kept
 from keras_attn.export.report import ExportReport
 from keras_attn.export.runner import Runner, TensorInfo, infos, load_runner
 from keras_attn.export.shapes import Specs, check_sizes
@@ -108,6 +109,8 @@ def export(
         ExportError: The model cannot be shipped so, the artefact disagrees with Keras,
             or the disk refused. Whatever stood at `path` still stands.
         ImportError: `keras-attn[export]` is not installed.
+        KeyboardInterrupt: Ctrl-C, even where a converter swallows it. Whatever stood
+            at `path` still stands.
     """
     _require_tensorflow()
     path = Path(path)
@@ -154,7 +157,7 @@ def export(
         measured = compare(runner, signatures, cases, tolerance, quantization)
         return _with_agreement(measured, runner, signatures, specs, sample)
 
-    with inference_mode(models), replacing(path) as place:
+    with inference_mode(models), replacing(path) as place, interrupts_kept():
         try:
             climbed = ladder.climb(
                 signatures,
