@@ -32,6 +32,8 @@ _LENGTH_DELIMITED = 2
 def liftable(signature: Signature, function) -> dict[str, keras.Variable]:
     """The variables that a graph uses and is better converted without.
 
+    Not those in bfloat16, which tf2onnx takes for float16.
+
     Args:
         signature: Has the model whose variables they are.
         function: The signature's concrete function.
@@ -43,7 +45,9 @@ def liftable(signature: Signature, function) -> dict[str, keras.Variable]:
     return {
         f"weight_{i}": variable
         for i, variable in enumerate(signature.model.variables)
-        if id(variable.value) in used and _size(variable) >= _SMALLEST_LIFTED
+        if id(variable.value) in used
+        and variable.value.dtype != tf.bfloat16
+        and _size(variable) >= _SMALLEST_LIFTED
     }
 
 

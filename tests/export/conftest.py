@@ -88,6 +88,11 @@ def pure_bfloat16():
     return keras.Model(features, layers.Dense(3, dtype="bfloat16")(features))
 
 
+def pure_float16():
+    features = layers.Input((7,), name="features")
+    return keras.Model(features, layers.Dense(3, dtype="float16")(features))
+
+
 def nested():
     inner = exact_gelu()
     outer = layers.Input((7,), name="outer")
@@ -230,6 +235,7 @@ BUILDERS = {
         rolled,
         mixed_float16,
         pure_bfloat16,
+        pure_float16,
         nested,
         dictionaries,
         strange,

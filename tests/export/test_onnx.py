@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers, ops
 
 from keras_attn.export import ExportError, export, load_runner, onnx, onnx_weights
@@ -65,7 +66,9 @@ def test_slice_update_is_clamped_as_in_xla(build, tmp_path_factory, normal, posi
     np.testing.assert_array_equal(found, want)
 
 
-def test_recurrent_layers_with_padding_take_any_size(build, tmp_path):
+def test_recurrent_layers_with_padding_take_any_size(build, tmp_path, monkeypatch):
+    # Weights that a loop reads are lifted as others are.
+    monkeypatch.setattr(onnx_weights, "_SMALLEST_LIFTED", 1)
     path = tmp_path / "m.onnx"
     report = export(build("masked_rnn"), path)
     assert report.inputs == {"serve": {"token_ids": "int32 (?, ?)"}}
@@ -89,6 +92,102 @@ def test_operator_that_onnx_lacks_is_refused(build, tmp_path):
     with pytest.raises(ExportError, match=match):
         export(build("strange"), tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+class Tied(layers.Layer):
+    """An embedding that is used a second time, transposed, as a language model's."""
+
+    def build(self, shape):
+        self.table = self.add_weight(shape=(601, 59), name="table")
+
+    def call(self, ids):
+        return ops.matmul(ops.take(self.table, ids, axis=0), ops.transpose(self.table))
+
+
+def tied():
+    ids = layers.Input((None,), dtype="int32", name="token_ids")
+    return keras.Model(ids, Tied(name="tied")(ids))
+
+
+def test_large_weights_are_no_constants_of_what_tf2onnx_converts(tmp_path, monkeypatch):
+    """It copies each dozens of times: BERT-base took 20 GB of memory."""
+    convert = pytest.importorskip("tf2onnx.convert")
+    package = pytest.importorskip("onnx")
+    common, sizes = convert._convert_common, []
+
+    def spy(frozen_graph, *args, **kwargs):
+        sizes.append(frozen_graph.ByteSize())
+        return common(frozen_graph, *args, **kwargs)
+
+    monkeypatch.setattr(convert, "_convert_common", spy)
+    model = tied()
+    report = export(model, tmp_path / "m.onnx")
+    weights = 4 * model.count_params()
+    assert sizes and max(sizes) < weights / 4
+    # One file, and in it no transposed copy.
+    assert (tmp_path / "m.onnx").is_file() and report.bytes < 1.1 * weights
+    [tensor] = [
+        tensor
+        for tensor in package.load(tmp_path / "m.onnx").graph.initializer
+        if list(tensor.dims) == [601, 59]
+    ]
+    np.testing.assert_array_equal(
+        package.numpy_helper.to_array(tensor), model.weights[0].numpy()
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "conv_net",
+        "grouped_conv",
+        "causal_attention",
+        "pure_float16",
+        "pure_bfloat16",
+        "nested",
+        "dictionaries",
+        "held",
+    ],
+)
+def test_every_kind_of_weight_can_be_lifted(build, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(onnx_weights, "_SMALLEST_LIFTED", 1)
+    report = export(build(name), tmp_path / "m.onnx")
+    assert report.max_abs_diff is not None
+
+
+class Compiled(layers.Layer):
+    """Computes in a `tf.function` of its own, which remembers what it has traced."""
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1], 3), name="kernel")
+
+    @tf.function(autograph=False)
+    def product(self, x):
+        return ops.matmul(x, self.kernel)
+
+    def call(self, x):
+        return self.product(x)
+
+
+def test_a_layer_with_a_function_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx_weights, "_SMALLEST_LIFTED", 1)
+    x = layers.Input((7,), name="x")
+    model = keras.Model(x, Compiled(name="compiled")(x))
+    export(model, tmp_path / "m.onnx")
+    # No symbol of the converted graph stays in it.
+    assert model(np.ones((5, 7), "float32")).shape == (5, 3)
+    assert load_runner(tmp_path / "m.onnx")({"x": np.ones((5, 7))})
+
+
+def test_an_optimizer_pass_of_tf2onnx_may_fail(build, tmp_path, monkeypatch):
+    optimizer = pytest.importorskip("tf2onnx.optimizer.identity_optimizer")
+
+    def fail(self, graph):
+        raise KeyError("no such tensor")
+
+    monkeypatch.setattr(optimizer.IdentityOptimizer, "_optimize", fail)
+    report = export(build("mlp"), tmp_path / "m.onnx")
+    assert report.max_abs_diff is not None and report.operators["Identity"]
 
 
 def test_large_model_becomes_a_folder(build, tmp_path, monkeypatch):

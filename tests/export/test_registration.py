@@ -1,0 +1,38 @@
+"""What `keras_attn.export` alone makes loadable, in a process that imports no more."""
+
+import subprocess
+import sys
+
+from model_cases import tiny
+
+SCRIPT = """
+import sys
+from keras_attn import export
+import keras
+
+def ours():
+    return {name for name in keras.saving.get_custom_objects() if "keras_attn" in name}
+
+registered = ours()
+print(keras.models.load_model(sys.argv[1]).name)
+
+import importlib, pkgutil
+import keras_attn
+for module in pkgutil.walk_packages(keras_attn.__path__, "keras_attn."):
+    if "int8_worker" not in module.name:
+        importlib.import_module(module.name)
+print("not registered:", sorted(ours() - registered))
+"""
+
+
+def test_export_registers_every_class(tmp_path):
+    model = tiny("gpt2_small")
+    model.save(tmp_path / "model.keras")
+    finished = subprocess.run(
+        [sys.executable, "-c", SCRIPT, tmp_path / "model.keras"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.splitlines() == [model.name, "not registered: []"]
