@@ -188,6 +188,9 @@ def _made_up(signature: Signature, specs: Specs) -> list[Inputs]:
     """Draws a sample, and a second one of another size where sizes are open."""
     failure: Exception | None = None
     for (batch, length), (other_batch, other_length) in _SIZES:
+        if signature.name == PREFILL:
+            # Each row has caches for as many tokens as the model has positions.
+            batch, other_batch = 1, 2
         limits = dict.fromkeys(specs, 2)
         try:
             reference(signature, _draw(specs, batch, length, limits))
