@@ -75,6 +75,7 @@ def build_mae(
     num_channels=3,
     activation="gelu",
     layer_norm_epsilon=1e-6,
+    qkv_bias=True,
     name="mae",
 ):
     """A ViT over the visible patches, and a small one over all of them.
@@ -98,6 +99,7 @@ def build_mae(
         num_channels: Of the images.
         activation: Of the feed-forward networks.
         layer_norm_epsilon: Added to the variance.
+        qkv_bias: Whether queries, keys and values have biases.
         name: Of the model.
 
     Returns:
@@ -137,7 +139,11 @@ def build_mae(
         given = {"noise": keras.Input((grid[0] * grid[1],), name="noise")}
         inputs = {"images": images, **given}
     hidden, is_hidden, places = masking(hidden, **given)
-    shared = {"activation": activation, "layer_norm_epsilon": layer_norm_epsilon}
+    shared = {
+        "activation": activation,
+        "layer_norm_epsilon": layer_norm_epsilon,
+        "qkv_bias": qkv_bias,
+    }
     for index in range(numbers["num_layers"]):
         hidden = TransformerEncoderBlock(
             numbers["num_heads"],

@@ -94,6 +94,7 @@ def build_vit(
     num_channels=3,
     activation="gelu",
     layer_norm_epsilon=1e-6,
+    qkv_bias=True,
     dropout=0.0,
     attention_dropout=0.0,
     stochastic_depth=0.0,
@@ -121,6 +122,7 @@ def build_vit(
         num_channels: Of the images.
         activation: Of the feed-forward networks.
         layer_norm_epsilon: Added to the variance.
+        qkv_bias: Whether queries, keys and values have biases.
         dropout: Probability of dropping a unit of an embedding or a sub-layer.
         attention_dropout: Probability of dropping an attention probability.
         stochastic_depth: Probability of leaving out the last block's sub-layers; it
@@ -165,6 +167,7 @@ def build_vit(
         rising_rates(stochastic_depth, numbers["num_layers"]),
         activation=activation,
         layer_norm_epsilon=layer_norm_epsilon,
+        qkv_bias=qkv_bias,
         dropout=dropout,
         mlp_dropout=dropout,
         attention_dropout=attention_dropout,
@@ -195,6 +198,7 @@ def build_vit_hybrid(
     num_channels=3,
     activation="gelu",
     layer_norm_epsilon=1e-6,
+    qkv_bias=True,
     dropout=0.0,
     attention_dropout=0.0,
     stochastic_depth=0.0,
@@ -221,6 +225,7 @@ def build_vit_hybrid(
         num_channels: Of the images.
         activation: Of the feed-forward networks.
         layer_norm_epsilon: Added to the variance.
+        qkv_bias: Whether queries, keys and values have biases.
         dropout: Probability of dropping a unit of an embedding or a sub-layer.
         attention_dropout: Probability of dropping an attention probability.
         stochastic_depth: Probability of leaving out the last block's sub-layers.
@@ -255,6 +260,7 @@ def build_vit_hybrid(
         rising_rates(stochastic_depth, numbers["num_layers"]),
         activation=activation,
         layer_norm_epsilon=layer_norm_epsilon,
+        qkv_bias=qkv_bias,
         dropout=dropout,
         mlp_dropout=dropout,
         attention_dropout=attention_dropout,
@@ -280,6 +286,7 @@ def build_deit3(
     num_channels=3,
     activation="gelu",
     layer_norm_epsilon=1e-6,
+    qkv_bias=True,
     layer_scale=1e-6,
     stochastic_depth=0.0,
     name="deit3",
@@ -300,6 +307,7 @@ def build_deit3(
         num_channels: Of the images.
         activation: Of the feed-forward networks.
         layer_norm_epsilon: Added to the variance.
+        qkv_bias: Whether queries, keys and values have biases.
         layer_scale: First value of the factors of each sub-layer. None = there are
             none.
         stochastic_depth: Probability of leaving a sub-layer out, the same in every
@@ -331,6 +339,7 @@ def build_deit3(
         [stochastic_depth] * numbers["num_layers"],
         activation=activation,
         layer_norm_epsilon=layer_norm_epsilon,
+        qkv_bias=qkv_bias,
         layer_scale=layer_scale,
     )
     outputs = _pool(hidden, pooling, 1, layer_norm_epsilon)

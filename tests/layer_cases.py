@@ -161,6 +161,12 @@ CASES = {
             {"query": QUERY},
             SCORES,
         ),
+        "qkv_bias": Case(
+            _mha(qkv_bias=False, bias_initializer="ones"), {"query": QUERY}
+        ),
+        "cross_qkv_bias": Case(
+            _mha(use_bias=False, qkv_bias=True), {"query": QUERY, "value": VALUE}
+        ),
         "returns_cache": Case(
             _mha(), {"query": QUERY}, {"return_cache": True, "use_causal_mask": True}
         ),
@@ -195,7 +201,7 @@ CASES = {
             padding={"padding_mask": ("inputs",)},
         ),
         "grouped_mask_and_bias": Case(
-            _encoder_block(num_key_value_heads=1),
+            _encoder_block(num_key_value_heads=1, qkv_bias=False),
             {
                 "inputs": QUERY,
                 "attention_mask": (B, T, T),

@@ -191,6 +191,7 @@ CASES = {
         "vit_base_patch16",
         {"stem_dims": (5, 11), "patch_size": 4, "image_size": (8, 12)},
     ),
+    "vit_base_patch16-no_qkv_bias": Case("vit_base_patch16", {"qkv_bias": False}),
     "swin_tiny-features": Case("swin_tiny", {"include_top": False}),
     "convnext_tiny-features": Case("convnext_tiny", {"include_top": False}),
     **_heads("bert_base", "bert", _BERT_HEADS),

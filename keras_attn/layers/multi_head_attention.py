@@ -45,6 +45,8 @@ class MultiHeadAttention(keras.layers.Layer):
             multi-query attention. Default: `num_heads`.
         output_dim: Width of the output. Default: the width of the query.
         use_bias: Whether the projections have biases.
+        qkv_bias: Whether those of queries, keys and values have, where that differs
+            from the output's.
         dropout: Probability in [0, 1) of dropping an attention probability.
         kernel_initializer: For the projection kernels, each on its own.
         output_initializer: For the output's kernel, where it differs.
@@ -105,6 +107,7 @@ class MultiHeadAttention(keras.layers.Layer):
         num_key_value_heads=None,
         output_dim=None,
         use_bias=True,
+        qkv_bias=None,
         dropout=0.0,
         kernel_initializer="glorot_uniform",
         output_initializer=None,
@@ -132,6 +135,7 @@ class MultiHeadAttention(keras.layers.Layer):
             check_positive("output_dim", output_dim)
         self.output_dim = output_dim
         self.use_bias = use_bias
+        self.qkv_bias = qkv_bias
         self.dropout = check_fraction("dropout", dropout)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
@@ -191,8 +195,11 @@ class MultiHeadAttention(keras.layers.Layer):
             name=f"{name}_kernel", shape=(input_dim, sum(blocks)), initializer=draw
         )
         setattr(self, f"{name}_kernel", kernel)
+        use_bias = self.use_bias
+        if name != "output" and self.qkv_bias is not None:
+            use_bias = self.qkv_bias
         bias = None
-        if self.use_bias:
+        if use_bias:
             bias = self.add_weight(
                 name=f"{name}_bias",
                 shape=(sum(blocks),),
@@ -343,6 +350,7 @@ class MultiHeadAttention(keras.layers.Layer):
             "num_key_value_heads": self.num_key_value_heads,
             "output_dim": self.output_dim,
             "use_bias": self.use_bias,
+            "qkv_bias": self.qkv_bias,
             "dropout": self.dropout,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "output_initializer": keras.initializers.serialize(self.output_initializer),

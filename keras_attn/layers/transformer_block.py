@@ -36,6 +36,7 @@ class _Block(keras.layers.Layer):
         stochastic_depth=0.0,
         layer_scale=None,
         use_bias=True,
+        qkv_bias=None,
         kernel_initializer="glorot_uniform",
         output_initializer=None,
         seed=None,
@@ -56,6 +57,7 @@ class _Block(keras.layers.Layer):
         self.stochastic_depth = check_fraction("stochastic_depth", stochastic_depth)
         self.layer_scale = layer_scale
         self.use_bias = use_bias
+        self.qkv_bias = qkv_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
         self.seed = seed
@@ -80,6 +82,7 @@ class _Block(keras.layers.Layer):
             key_dim,
             num_key_value_heads=self.num_key_value_heads,
             use_bias=self.use_bias,
+            qkv_bias=self.qkv_bias,
             dropout=self.attention_dropout,
             kernel_initializer=fork(self.kernel_initializer, name),
             output_initializer=fork(self.output_initializer, name),
@@ -159,6 +162,7 @@ class _Block(keras.layers.Layer):
             "stochastic_depth": self.stochastic_depth,
             "layer_scale": self.layer_scale,
             "use_bias": self.use_bias,
+            "qkv_bias": self.qkv_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "output_initializer": keras.initializers.serialize(self.output_initializer),
             "seed": self.seed,
@@ -187,6 +191,8 @@ class TransformerEncoderBlock(_Block):
         layer_scale: First value of a learned factor a channel, for the output of each
             sub-layer. None = there is none.
         use_bias: Whether the projections have biases.
+        qkv_bias: Whether those of queries, keys and values have, where that differs
+            from all others.
         kernel_initializer: For every kernel.
         output_initializer: For the kernels in front of the residuals, where it
             differs.

@@ -420,6 +420,20 @@ def get_bool(config: Config, name: str, default: bool) -> bool:
     return value
 
 
+def get_bool(config: dict, name: str, default: bool) -> bool:
+    """True or false of `config.json`; absent, transformers' default.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    value = config.get(name, default)
+    if not isinstance(value, bool):
+        raise ValueError(
+            f"`{name}` in config.json must be true or false. Received: {name}={value!r}"
+        )
+    return value
+
+
 def get_choice(config: dict, name: str, choices: Mapping, default):
     """`choices` at what `config.json` says; absent, at transformers' default.
 

@@ -19,6 +19,7 @@ from keras_attn.models.checkpoints.mapping import (
     convolution,
     dense,
     fused,
+    get_bool,
     get_choice,
     get_epsilon,
     get_image_size,
@@ -31,7 +32,6 @@ from keras_attn.models.checkpoints.mapping import (
     linear,
     norm,
     one_or_two,
-    require,
     same,
     top_arguments,
 )
@@ -41,7 +41,6 @@ from keras_attn.patches import resize_positions
 
 
 def _body_arguments(config):
-    require(config, {"qkv_bias": (True,)})
     return {
         "image_size": get_image_size(config, "image_size", 224),
         "patch_size": get_pair(config, "patch_size", 16),
@@ -52,6 +51,7 @@ def _body_arguments(config):
         "mlp_dim": get_size(config, "intermediate_size", 3072),
         "activation": get_choice(config, "hidden_act", ACTIVATIONS, "gelu"),
         "layer_norm_epsilon": get_epsilon(config, "layer_norm_eps", 1e-12),
+        "qkv_bias": get_bool(config, "qkv_bias", True),
     }
 
 
@@ -151,6 +151,7 @@ def _body_config(model) -> dict:
         "intermediate_size": block.mlp_dim,
         "hidden_act": activation_name(block.activation),
         "layer_norm_eps": block.layer_norm_epsilon,
+        "qkv_bias": block.qkv_bias,
         "hidden_dropout_prob": block.dropout,
         "attention_probs_dropout_prob": block.attention_dropout,
     }

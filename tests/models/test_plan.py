@@ -183,6 +183,16 @@ def test_an_image_costs_what_the_paper_says(name, billions):
     assert found.forward_flops / 2e9 == pytest.approx(billions, rel=0.02)
 
 
+def test_biases_are_parameters():
+    sizes = TINY["vit_base_patch16"]
+    with_biases, without = (
+        plan("vit_base_patch16", **sizes, qkv_bias=each).parameters
+        for each in (True, False)
+    )
+    # 3 · 21 in each of two blocks; the output's stay.
+    assert with_biases - without == 2 * 3 * 21
+
+
 def test_lengths():
     assert plan("gpt2_small", **TINY["gpt2_small"]).sequence == 31
     assert plan("transformer_base", **TINY["transformer_base"]).sequence == 128

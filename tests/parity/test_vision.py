@@ -47,7 +47,7 @@ def outputs_of(model, inputs):
 
 
 def test_every_case_is_here():
-    assert len(CASES) == 16
+    assert len(CASES) == 18
     files = [file for case in CASES for file in (CHECKPOINTS / case).iterdir()]
     assert sum(file.stat().st_size for file in files) < 600_000
 
@@ -122,7 +122,12 @@ def test_positions_of_an_oblong_grid_are_not_resized():
 @pytest.mark.parametrize(
     "case, fields, message",
     [
-        ("vit_classifier", {"qkv_bias": False}, "`qkv_bias` in config.json .*False"),
+        (
+            "vit_classifier",
+            {"qkv_bias": "no"},
+            "`qkv_bias` in config.json .*true or .*'no'",
+        ),
+        ("vit_classifier", {"qkv_bias": False}, "keys that this model does not know"),
         ("vit_classifier", {"image_size": [7, 7, 7]}, "`image_size` in config.json"),
         ("vit_classifier", {"patch_size": 6}, "filled by patches"),
         ("swin_classifier", {"patch_size": 3}, r"weight is \(6, 3, 2, 2\), expected"),

@@ -59,6 +59,11 @@ CASES = {
         {**_SQUARE, **_LABELS, "num_channels": 1, "patch_size": [3, 4]},
         None,
     ),
+    "vit_no_qkv_bias": (
+        "ViTForImageClassification",
+        {**_BODY, **_LABELS, "qkv_bias": False},
+        None,
+    ),
     "deit_encoder": ("DeiTModel", _BODY, None),
     "deit_classifier": ("DeiTForImageClassification", {**_BODY, **_LABELS}, None),
     "deit_teacher": (
@@ -74,6 +79,11 @@ CASES = {
     "mae_half": (
         "ViTMAEForPreTraining",
         {**_SQUARE, **_DECODER, "norm_pix_loss": False, "mask_ratio": 0.5},
+        None,
+    ),
+    "mae_no_qkv_bias": (
+        "ViTMAEForPreTraining",
+        {**_SQUARE, **_DECODER, "norm_pix_loss": True, "qkv_bias": False},
         None,
     ),
     # Windows fill the map; then they don't, in the first stage and in the second.
