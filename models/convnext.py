@@ -5,7 +5,8 @@
 Legend: B batch, H and W pixels, C classes.
 Layers: `patch_embedding`, `embeddings_norm`; in front of each later stage
 `stage_1_norm`, `stage_1_downsampling`; of each block `stage_0_block_0_depthwise`,
-`…_norm`, `…_feed_forward`, `…_scale`, `…_drop_path`; `final_norm`, `classifier`.
+`…_norm`, `…_feed_forward`, `…_scale`, `…_drop_path`; `final_norm`, `classifier`;
+where `image_size` is None, `minimum_image_size` in front of all.
 """
 
 from keras import ops
@@ -19,10 +20,9 @@ from keras_attn.models.functional import Functional
 from keras_attn.models.heads import INITIALIZER
 from keras_attn.models.images import (
     IMAGENET,
-    check_large_enough,
+    any_image_input,
     classify,
     image_card,
-    image_input,
 )
 from keras_attn.models.registry import register
 from keras_attn.models.variants import resolve
@@ -32,7 +32,6 @@ _EPSILON = 1e-6
 
 def _sizes(hidden_dims, num_blocks):
     return {
-        "image_size": 224,
         "patch_size": 4,
         "hidden_dims": hidden_dims,
         "num_blocks": num_blocks,
@@ -52,7 +51,7 @@ VARIANTS = {
 def build_convnext(
     variant="tiny",
     *,
-    image_size=None,
+    image_size=224,
     patch_size=None,
     num_classes=1000,
     include_top=True,
@@ -72,7 +71,8 @@ def build_convnext(
 
     Args:
         variant: A row of `VARIANTS`; what is None below is as it says.
-        image_size: Pixels, one number or two, rows first.
+        image_size: Pixels, one number or two, rows first. None: images of any size,
+            each batch its own; None of two: any number of rows, or of columns.
         patch_size: Pixels of a patch.
         num_classes: C.
         include_top: Whether the model ends in logits, or in features.
@@ -92,7 +92,8 @@ def build_convnext(
         A model from `images` (B, H, W, channels) to logits (B, C), or without the top
         to a dictionary: `stage_0`, … maps (B, rows, columns, width), of which
         `stage_0` is `patch_size` times smaller than the image and each next one half
-        as large; and `pooled_output`, the mean of the last, normed.
+        as large; and `pooled_output`, the mean of the last, normed. Where
+        `image_size` is None, H, W, rows and columns are unknown until the call.
 
     Raises:
         ValueError: for an image of which the last stage would have nothing left.
@@ -103,7 +104,6 @@ def build_convnext(
     numbers = resolve(
         VARIANTS,
         variant,
-        image_size=image_size,
         patch_size=patch_size,
         hidden_dims=hidden_dims,
         num_blocks=num_blocks,
@@ -114,16 +114,11 @@ def build_convnext(
             "`hidden_dims` and `num_blocks` must have a number for each stage. "
             f"Received: hidden_dims={dims}, num_blocks={blocks}"
         )
-    check_large_enough(
-        numbers["image_size"],
-        [
-            side * 2 ** (len(dims) - 1)
-            for side in check_pair("patch_size", numbers["patch_size"])
-        ],
-    )
+    patch = check_pair("patch_size", numbers["patch_size"])
+    shrinks_by = [side * 2 ** (len(dims) - 1) for side in patch]
     rates = rising_rates(stochastic_depth, sum(blocks))
-    images = image_input(numbers["image_size"], num_channels)
-    hidden = _shrink("patch_embedding", dims[0], numbers["patch_size"])(images)
+    images, hidden = any_image_input(image_size, num_channels, shrinks_by)
+    hidden = _shrink("patch_embedding", dims[0], patch)(hidden)
     hidden = LayerNormalization(epsilon=_EPSILON, name="embeddings_norm")(hidden)
     maps = {}
     for stage, (width, count) in enumerate(zip(dims, blocks, strict=True)):

@@ -223,6 +223,11 @@ def _policy(dtype):
 
 def _length(model, sequence):
     """Tokens of a row; one for a model of images, whose size is its own."""
+    if any(x.name == "images" and None in x.shape[1:] for x in model.inputs):
+        raise ValueError(
+            "A model of images of any size is planned for one: override its "
+            "`image_size` with the pixels of an image. Received: image_size=None"
+        )
     if any(None in tensor.shape[1:] for tensor in model.inputs):
         return sequence or _positions(model) or _DEFAULT_LENGTH
     if sequence is not None:

@@ -30,6 +30,9 @@ CASES = {
             {"inputs": (B, 8, 16, 3)},
         ),
     },
+    "MinimumImageSize": {
+        "oblong": Case(lambda: layers.MinimumImageSize((6, 5)), {"inputs": IMAGE}),
+    },
     "ClassToken": {
         "one": Case(lambda: layers.ClassToken(initializer="ones"), {"inputs": QUERY}),
         "two": Case(lambda: layers.ClassToken(2), {"inputs": (B, 9, D)}),

@@ -194,6 +194,10 @@ CASES = {
     "vit_base_patch16-no_qkv_bias": Case("vit_base_patch16", {"qkv_bias": False}),
     "swin_tiny-features": Case("swin_tiny", {"include_top": False}),
     "convnext_tiny-features": Case("convnext_tiny", {"include_top": False}),
+    "convnext_tiny-any_size": Case("convnext_tiny", {"image_size": None}),
+    "convnext_tiny-any_size_features": Case(
+        "convnext_tiny", {"image_size": (None, None), "include_top": False}
+    ),
     **_heads("bert_base", "bert", _BERT_HEADS),
     **_heads("roberta_base", "roberta", _OWN_HEADS),
     **_heads("xlnet_base", "xlnet", _XLNET_HEADS),
@@ -305,6 +309,11 @@ def make_inputs(batch=B, source=S, target=T, seed=1, padded=True):
     }
 
 
+def known(shape):
+    """Sizes of an image; where any is taken, odd ones, which patches don't fill."""
+    return [size or (19, 27)[axis] for axis, size in enumerate(shape)]
+
+
 def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
     """Inputs of any model, by name; but for the first row, some padding at the end."""
     rng = np.random.default_rng(seed)
@@ -312,7 +321,7 @@ def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
         return {
             tensor.name: rng.integers(0, C, batch).astype("int32")
             if tensor.name == "labels"
-            else rng.normal(size=(batch, *tensor.shape[1:])).astype("float32")
+            else rng.normal(size=(batch, *known(tensor.shape[1:]))).astype("float32")
             for tensor in model.inputs
         }
     places = np.tile(np.arange(length, dtype="int32"), (batch, 1))

@@ -12,6 +12,7 @@ from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.layer_scale import LayerScale
 from keras_attn.layers.maxout import Maxout
+from keras_attn.layers.minimum_image_size import MinimumImageSize
 from keras_attn.layers.multi_head_attention import MultiHeadAttention
 from keras_attn.layers.patch_embedding import ClassToken, PatchEmbedding
 from keras_attn.layers.patch_merging import PatchMerging
@@ -57,6 +58,7 @@ __all__ = [
     "LayerScale",
     "LearnedPositionEmbedding",
     "Maxout",
+    "MinimumImageSize",
     "MultiHeadAttention",
     "OutputBias",
     "PatchEmbedding",

@@ -68,7 +68,6 @@ def _config(model) -> dict:
     patches, scale = part("patch_embedding"), f"{stages[0][0]}_scale"
     _, height, width, channels = patches.input.shape
     config = {
-        "image_size": one_or_two((height, width)),
         "patch_size": patches.patch_size[0],
         "num_channels": channels,
         "num_stages": len(stages),
@@ -81,6 +80,9 @@ def _config(model) -> dict:
         "layer_scale_init_value": part(scale).initial_value if scale in names else 0.0,
         "drop_path_rate": part(f"{stages[-1][-1]}_drop_path").rate,
     }
+    # The format has no word for any size; transformers takes any in any case.
+    if None not in (height, width):
+        config["image_size"] = one_or_two((height, width))
     if _task_of(model) == "classifier":
         config.update(label_fields(part("classifier").units))
     return config

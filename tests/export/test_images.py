@@ -29,6 +29,25 @@ def test_a_batch_of_any_size(name, suffix, tmp_path):
         np.testing.assert_allclose(logits, numpy(model(images)), rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize("suffix", ["", ".tflite", ".onnx"])
+def test_images_of_any_size(suffix, tmp_path):
+    model = tiny("convnext_tiny-any_size")
+    report = export(model, tmp_path / f"model{suffix}")
+    assert report.inputs["serve"] == {"images": "float32 (?, ?, ?, 3)"}
+    runner = load_runner(tmp_path / f"model{suffix}")
+    for size in ((18, 26), (19, 27), (4, 37)):
+        images = np.random.default_rng(0).normal(size=(2, *size, 3)).astype("float32")
+        (logits,) = runner({"images": images}).values()
+        np.testing.assert_allclose(logits, numpy(model(images)), rtol=0, atol=2e-5)
+
+
+def test_one_size_of_any(tmp_path):
+    model = tiny("convnext_tiny-any_size")
+    path = tmp_path / "model.tflite"
+    report = export(model, path, batch_size=1, sequence_length=24)
+    assert report.inputs["serve"] == {"images": "float32 (1, 24, 24, 3)"}
+
+
 @pytest.mark.parametrize(
     "name, quantization",
     [

@@ -193,6 +193,13 @@ def test_biases_are_parameters():
     assert with_biases - without == 2 * 3 * 21
 
 
+def test_an_image_of_any_size_has_no_cost():
+    sizes = TINY["convnext_tiny"]
+    with pytest.raises(ValueError, match="`image_size`.*image_size=None"):
+        plan("convnext_tiny", **{**sizes, "image_size": None})
+    assert plan("convnext_tiny", **sizes).sequence == 1
+
+
 def test_lengths():
     assert plan("gpt2_small", **TINY["gpt2_small"]).sequence == 31
     assert plan("transformer_base", **TINY["transformer_base"]).sequence == 128

@@ -43,6 +43,9 @@ def create(name, **options):
         ("swin_tiny", {"window_size": 0}, "`window_size` must be a whole"),
         ("convnext_tiny", {"hidden_dims": (5,)}, r"each stage.*hidden_dims=\(5,\)"),
         ("convnext_tiny", {"image_size": (3, 8)}, r"least \(4, 4\).*ize=\(3, 8\)"),
+        ("convnext_tiny", {"image_size": (3, None)}, r"\(4, 4\).*size=\(3, None\)"),
+        ("convnext_tiny", {"image_size": (None, 0)}, "`image_size` must be a whole"),
+        ("swin_tiny", {"image_size": (None, 26)}, "`image_size` must be a whole"),
         ("sagan_generator_128", {"image_size": 24}, "4 doubled.*image_size=24"),
         ("sagan_discriminator_128", {"image_size": 4}, "4 doubled.*image_size=4"),
         ("sagan_generator_128", {"attention_size": 16}, r"of \[8\].*size=16"),
@@ -91,6 +94,47 @@ def test_maps_of_each_stage(name):
     if name == "swin_tiny":
         assert widths[1] == 2 * widths[0]
         assert maps["sequence_output"].shape == (2, 35, widths[1])
+
+
+def test_a_model_of_any_image_size_is_that_of_each_size():
+    """Outputs, compiled outputs and a step of training."""
+    options = {"include_top": False, "layer_scale": None}
+    model = create("convnext_tiny", image_size=None, **options)
+    assert model.input.shape == (None, None, None, 3)
+    assert {output.shape[1:-1] for output in model.output.values()} == {
+        (),
+        (None, None),
+    }
+    weights = model.get_weights()
+    for size in ((18, 26), (19, 27), (37, 5)):
+        fixed = create("convnext_tiny", image_size=size, **options)
+        images, labels = draw(2, *size, 3), draw(2, 13)
+        results = []
+        for each in (model, fixed):
+            each.set_weights(weights)
+            outputs = numpy(each(images))
+            each.compile(
+                keras.optimizers.SGD(0.1),
+                loss={"pooled_output": "mse"},
+                jit_compile=size == (19, 27),
+            )
+            results.append([outputs, each.predict(images, verbose=0)])
+            each.fit(images, {"pooled_output": labels}, verbose=0)
+            results[-1].append(dict(enumerate(each.get_weights())))
+        for found, expected in zip(*results, strict=True):
+            assert set(found) == set(expected)
+            for name, value in expected.items():
+                np.testing.assert_allclose(found[name], value, rtol=0, atol=2e-5)
+
+
+def test_too_small_an_image_is_named():
+    model = create("convnext_tiny", image_size=(None, 26))
+    assert model.input.shape == (None, None, 26, 3)
+    assert model(draw(1, 4, 26, 3)).shape == (1, C)
+    message = r"images must have at least \(4, 4\) pixels.*shape=\(2, 3, 26, 3\)"
+    for call in (model, lambda images: model.predict(images, verbose=0)):
+        with pytest.raises(ValueError, match=message):
+            call(draw(2, 3, 26, 3))
 
 
 def test_an_image_smaller_than_a_patch_is_padded_in_swin():

@@ -71,6 +71,23 @@ def test_agrees_with_transformers(case):
         np.testing.assert_allclose(got, loss, rtol=1e-5)
 
 
+@pytest.mark.parametrize("case", [name for name in CASES if "convnext" in name])
+def test_a_model_of_any_image_size_agrees_with_transformers(case, tmp_path):
+    """At 8 by 12 pixels and at 11 by 14."""
+    model = load_checkpoint(CHECKPOINTS / case, image_size=None)
+    assert model.input.shape == (None, None, None, 3)
+    inputs, expected = arrays_of(CHECKPOINTS / case)
+    found = outputs_of(model, inputs)
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=TOLERANCE)
+    # Any size has no word in `config.json`.
+    save_checkpoint(model, tmp_path)
+    assert "image_size" not in config_of(tmp_path)
+    again = load_checkpoint(tmp_path, image_size=None)
+    assert again.input.shape == model.input.shape
+    same_weights(again, model)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_is_written_as_transformers_does(case, tmp_path):
     model = load_checkpoint(CHECKPOINTS / case)
