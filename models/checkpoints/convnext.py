@@ -9,6 +9,7 @@ from keras_attn.models.checkpoints.mapping import (
     call_builders,
     convolution,
     dense,
+    depthwise_convolution,
     get_choice,
     get_depths,
     get_epsilon,
@@ -51,7 +52,7 @@ def _task_of(model):
     return "classifier" if "classifier" in names else "encoder"
 
 
-def _blocks(model) -> list[list[str]]:
+def blocks_of(model) -> list[list[str]]:
     """The names of the blocks of each stage."""
     names, stages = {layer.name for layer in model.layers}, []
     while f"stage_{len(stages)}_block_0_depthwise" in names:
@@ -63,7 +64,7 @@ def _blocks(model) -> list[list[str]]:
 
 
 def _config(model) -> dict:
-    part, stages = model.get_layer, _blocks(model)
+    part, stages = model.get_layer, blocks_of(model)
     names = {layer.name for layer in model.layers}
     patches, scale = part("patch_embedding"), f"{stages[0][0]}_scale"
     _, height, width, channels = patches.input.shape
@@ -92,13 +93,7 @@ def _block_weights(model, name, key) -> list[Weight]:
     part = model.get_layer
     depthwise, feed_forward = part(f"{name}_depthwise"), part(f"{name}_feed_forward")
     weights = [
-        Weight(
-            (f"{key}.dwconv.weight",),
-            depthwise.kernel,
-            lambda array: array.transpose(2, 3, 0, 1),
-            lambda array: (array.transpose(2, 3, 0, 1),),
-        ),
-        same(f"{key}.dwconv.bias", depthwise.bias),
+        *depthwise_convolution(f"{key}.dwconv", depthwise),
         *norm(f"{key}.layernorm", part(f"{name}_norm")),
         *dense(f"{key}.pwconv1", feed_forward.expand),
         *dense(f"{key}.pwconv2", feed_forward.contract),
@@ -117,7 +112,7 @@ def _weights(model) -> list[Weight]:
         ),
         *norm("convnext.embeddings.layernorm", part("embeddings_norm")),
     ]
-    for index, blocks in enumerate(_blocks(model)):
+    for index, blocks in enumerate(blocks_of(model)):
         stage = f"convnext.encoder.stages.{index}"
         if index:
             down = f"{stage}.downsampling_layer"

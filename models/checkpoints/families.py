@@ -7,7 +7,17 @@ from keras_attn.models.checkpoints.folder import CONFIG
 from keras_attn.models.checkpoints.gpt import GPT2, OPENAI_GPT
 from keras_attn.models.checkpoints.mapping import Family
 from keras_attn.models.checkpoints.swin import SWIN
-from keras_attn.models.checkpoints.timm import TIMM, is_timm
+from keras_attn.models.checkpoints.timm import (
+    TIMM_VIT,
+    VIT_ARCHITECTURE,
+    is_timm,
+    match_architecture,
+)
+from keras_attn.models.checkpoints.timm_convnext import (
+    CONVNEXT_ARCHITECTURE,
+    TIMM_CONVNEXT,
+)
+from keras_attn.models.checkpoints.timm_swin import SWIN_ARCHITECTURE, TIMM_SWIN
 from keras_attn.models.checkpoints.vit import DEIT, VIT, VIT_MAE
 from keras_attn.models.checkpoints.xlm import XLM
 from keras_attn.models.checkpoints.xlnet import XLNET
@@ -20,15 +30,29 @@ FAMILIES: dict[str, Family] = {
     )
 }
 
+TIMM_FAMILIES = (
+    (VIT_ARCHITECTURE, TIMM_VIT),
+    (SWIN_ARCHITECTURE, TIMM_SWIN),
+    (CONVNEXT_ARCHITECTURE, TIMM_CONVNEXT),
+)
+
 
 def family_of(config: dict) -> Family:
     """The family that a `config.json` is of.
 
     Raises:
-        ValueError: for a `model_type` that is none of ours.
+        ValueError: for a `model_type` or an `architecture` that is none of ours.
     """
     if is_timm(config):
-        return TIMM
+        for pattern, family in TIMM_FAMILIES:
+            if match_architecture(pattern, config):
+                return family
+        raise ValueError(
+            f"`architecture` in {CONFIG} must be a plain ViT, vit_base_r50_s16, DeiT, "
+            "DeiT III, Swin or ConvNeXt of timm, such as vit_base_patch16_224, "
+            "deit_tiny_distilled_patch16_224, swin_tiny_patch4_window7_224 or "
+            f"convnext_tiny. Received: architecture={config['architecture']!r}"
+        )
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ValueError(

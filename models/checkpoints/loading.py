@@ -31,8 +31,8 @@ def load_checkpoint(
 ) -> keras.Model:
     """Reads a checkpoint in the Hugging Face layout into a model of ours.
 
-    ViT, its hybrid and DeiT III may also be in timm's naming, with an `architecture` in
-    `config.json`.
+    ViT, its hybrid, DeiT, DeiT III, Swin and ConvNeXt may also be in timm's naming,
+    with an `architecture` in `config.json`.
 
     `config.json` says what is built, `*.safetensors`, in one file or several, what its
     weights are. Files that can hold code (`pytorch_model.bin`, …) are never opened.
@@ -88,7 +88,7 @@ def load_checkpoint(
 
 def _load(opened, task, overrides) -> tuple[keras.Model, set[str]]:
     """The model, and the names of its layers that the files have no weights for."""
-    family = family_of(opened.config)
+    family = family_of(opened.config).reading(opened.shapes)
     chosen = _task_of(family, opened.config, task)
     keys = _full_keys(family, opened)
     _untie(family, chosen, keys, opened)

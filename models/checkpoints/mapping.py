@@ -22,8 +22,8 @@ array of no memory.
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import keras
 import numpy as np
@@ -48,6 +48,9 @@ ACTIVATIONS = {
     "swish": keras.activations.silu,
     "tanh": keras.activations.tanh,
 }
+
+# A pattern, and what takes its place.
+Rename = tuple[str, str | Callable[[re.Match[str]], str]]
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,17 @@ def convolution(name: str, layer) -> list[Weight]:
         lambda array: (array.transpose(3, 2, 0, 1),),
     )
     return [kernel] + ([] if layer.bias is None else [same(f"{name}.bias", layer.bias)])
+
+
+def depthwise_convolution(name: str, layer) -> list[Weight]:
+    """PyTorch's `Conv2d` with a group for each channel."""
+    kernel = Weight(
+        (f"{name}.weight",),
+        layer.kernel,
+        lambda array: array.transpose(2, 3, 0, 1),
+        lambda array: (array.transpose(2, 3, 0, 1),),
+    )
+    return [kernel, same(f"{name}.bias", layer.bias)]
 
 
 def norm(name: str, layer) -> list[Weight]:
@@ -198,7 +212,10 @@ class Family:
         weights: Every weight of a model.
         buffers: Patterns of whole keys that hold nothing learned.
         tied: Task to the tensors that repeat another: `{copy: original}`.
-        renames: Patterns in the keys of old files, and what they became.
+        renames: Patterns in the keys of old files, and what they became, a text or a
+            function of the match.
+        renames_for: All keys of a file to such pairs, where the old keys of some files
+            are new keys of others.
         default_task: The task that a `config.json` without `architectures` means. None
             where there are `architectures`.
     """
@@ -216,8 +233,15 @@ class Family:
     weights: Callable[[keras.Model], list[Weight]]
     buffers: tuple[str, ...] = ()
     tied: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    renames: tuple[tuple[str, str], ...] = ()
+    renames: tuple[Rename, ...] = ()
+    renames_for: Callable[[Collection[str]], tuple[Rename, ...]] | None = None
     default_task: Callable[[dict], str] | None = None
+
+    def reading(self, keys: Collection[str]) -> "Family":
+        """The same family, with the renames that a file of these keys needs."""
+        if self.renames_for is None:
+            return self
+        return replace(self, renames=self.renames + self.renames_for(keys))
 
     def is_head(self, key: str) -> bool:
         """Whether a full key belongs to a head."""
@@ -416,20 +440,6 @@ def get_bool(config: Config, name: str, default: bool) -> bool:
         raise ValueError(
             f"`{name}` in config.json must be true or false. "
             f"Received: {name}={shown(value)}"
-        )
-    return value
-
-
-def get_bool(config: dict, name: str, default: bool) -> bool:
-    """True or false of `config.json`; absent, transformers' default.
-
-    Raises:
-        ValueError: for anything else.
-    """
-    value = config.get(name, default)
-    if not isinstance(value, bool):
-        raise ValueError(
-            f"`{name}` in config.json must be true or false. Received: {name}={value!r}"
         )
     return value
 

@@ -70,7 +70,7 @@ def _task_of(model):
     return "classifier" if "classifier" in names else "encoder"
 
 
-def _stages(model) -> list[list]:
+def stages_of(model) -> list[list]:
     """The blocks of each stage."""
     layers, stages = {layer.name: layer for layer in model.layers}, []
     while f"stage_{len(stages)}_block_0" in layers:
@@ -82,7 +82,7 @@ def _stages(model) -> list[list]:
 
 
 def _config(model) -> dict:
-    part, stages = model.get_layer, _stages(model)
+    part, stages = model.get_layer, stages_of(model)
     first, patches = stages[0][0], part("patch_embedding")
     _, height, width, channels = patches.input.shape
     config = {
@@ -130,7 +130,7 @@ def _block_weights(name, block) -> list[Weight]:
 
 
 def _weights(model) -> list[Weight]:
-    part, stages = model.get_layer, _stages(model)
+    part, stages = model.get_layer, stages_of(model)
     weights = [
         *convolution(
             "swin.embeddings.patch_embeddings.projection",

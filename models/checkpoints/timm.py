@@ -1,14 +1,19 @@
-"""ViT, hybrid and DeiT III checkpoints in timm's naming; they are read, not written.
+"""ViT, hybrid, DeiT and DeiT III checkpoints in timm's naming: read, not written.
 
 Their `config.json` names an `architecture`, such as `vit_base_patch16_224`, which says
-all sizes but those that `model_args` has beside it.
+all sizes but those that `model_args` has beside it. What other families in timm's
+naming share is here, too.
 """
 
 import math
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from keras_attn.file_reading import shown
+from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.mapping import (
     IMAGE_TASKS,
     MAX_CLASSES,
@@ -18,35 +23,53 @@ from keras_attn.models.checkpoints.mapping import (
     convolution,
     dense,
     get_bool,
+    get_depths,
     get_image_size,
     get_num_blocks,
     get_number,
     get_pair,
+    get_probability,
     get_size,
+    get_sizes,
     linear,
     norm,
     same,
     top_arguments,
-    transposed,
 )
 from keras_attn.models.checkpoints.vit import positions
 from keras_attn.models.vit import VARIANTS, build_deit3, build_vit, build_vit_hybrid
 
-_ARCHITECTURE = re.compile(
+VIT_ARCHITECTURE = re.compile(
     r"(?P<vit>vit_(?P<size>tiny|small|base|large|huge)_patch(?P<patch>\d{1,3}))"
     r"(_(?P<pixels>\d{1,4}))?"
     r"|(?P<hybrid>vit_base_r50_s16)(_(?P<hybrid_pixels>\d{1,4}))?"
     r"|deit3_(?P<deit3>small|medium|base|large|huge)_patch\d{1,3}"
     r"(_(?P<deit3_pixels>\d{1,4}))?"
+    r"|deit_(?P<deit>tiny|small|base)(?P<distilled>_distilled)?_patch16"
+    r"(_(?P<deit_pixels>\d{1,4}))?"
 )
-# timm's argument to ours, and how it is read.
+# timm's argument to ours.
 _ARGUMENTS = {
-    "img_size": ("image_size", get_image_size),
-    "patch_size": ("patch_size", get_pair),
-    "embed_dim": ("hidden_dim", get_size),
-    "depth": ("num_layers", get_num_blocks),
-    "num_heads": ("num_heads", get_size),
-    "in_chans": ("num_channels", get_size),
+    "img_size": "image_size",
+    "patch_size": "patch_size",
+    "embed_dim": "hidden_dim",
+    "depth": "num_layers",
+    "num_heads": "num_heads",
+    "in_chans": "num_channels",
+    "qkv_bias": "qkv_bias",
+}
+# How an argument of any family is read; the others are sizes.
+_GETTERS: dict[str, Callable[..., Any]] = {
+    "img_size": get_image_size,
+    "patch_size": get_pair,
+    "depth": get_num_blocks,
+    "depths": get_depths,
+    "dims": get_sizes,
+    "qkv_bias": get_bool,
+    "class_token": get_bool,
+    "mlp_ratio": get_number,
+    "ls_init_value": get_number,
+    "drop_path_rate": get_probability,
 }
 _POOLINGS = {"token": "token", "avg": "mean"}
 
@@ -56,15 +79,17 @@ def is_timm(config: dict) -> bool:
     return "model_type" not in config and isinstance(config.get("architecture"), str)
 
 
+def match_architecture(pattern: re.Pattern, config: dict) -> dict[str, Any]:
+    """What the name of an architecture says; empty for one of another family.
+
+    A tag, as in `convnext_tiny.fb_in1k`, says what it was trained on, and no sizes.
+    """
+    matched = pattern.fullmatch(config["architecture"].partition(".")[0])
+    return matched.groupdict() if matched else {}
+
+
 def _build(config, task, overrides):
-    matched = _ARCHITECTURE.fullmatch(config["architecture"])
-    if matched is None:
-        raise ValueError(
-            "`architecture` in config.json must be a plain ViT, vit_base_r50_s16 or "
-            "DeiT III of timm, such as vit_base_patch16_224. "
-            f"Received: architecture={shown(config['architecture'])}"
-        )
-    found = matched.groupdict()
+    found = match_architecture(VIT_ARCHITECTURE, config)
     arguments: dict[str, Any] = {"layer_norm_epsilon": 1e-6}
     if found["vit"]:
         builder, pixels = build_vit, found["pixels"]
@@ -77,58 +102,98 @@ def _build(config, task, overrides):
                 arguments["variant"] = "huge_patch14"
     elif found["hybrid"]:
         builder, pixels = build_vit_hybrid, found["hybrid_pixels"]
-    else:
+    elif found["deit3"]:
         builder, pixels = build_deit3, found["deit3_pixels"]
         arguments["variant"] = found["deit3"]
+    else:
+        builder, pixels = build_vit, found["deit_pixels"]
+        arguments["variant"] = f"{found['deit']}_patch16"
+    poolings = _POOLINGS
+    if found["distilled"]:
+        # Without its top it has the second token, and no head to read it.
+        arguments["distillation"] = "token" if task == "encoder" else "head"
+        poolings = {"token": "token"}
     if pixels:
         arguments["image_size"] = int(pixels)
-    pooling = config.get("global_pool", "token")
-    if not isinstance(pooling, str) or pooling not in _POOLINGS:
-        raise ValueError(
-            f"`global_pool` in config.json must be one of {', '.join(_POOLINGS)}. "
-            f"Received: global_pool={shown(pooling)}"
-        )
-    arguments["pooling"] = _POOLINGS[pooling]
-    arguments.update(_model_args(config, builder))
-    arguments.update(top_arguments(config, task, _get_num_classes))
+    arguments["pooling"] = poolings[check_pooling(config, poolings, "token")]
+    arguments.update(_vit_model_args(config, builder))
+    arguments.update(top_arguments(config, task, get_num_classes))
     return call_builders([builder], [arguments], overrides)
 
 
-def _get_num_classes(config):
+def get_num_classes(config: Config) -> int:
+    """Classes of the head."""
     return get_size(config, "num_classes", 1000, MAX_CLASSES)
 
 
-def _model_args(config, builder) -> dict:
-    """What `model_args` says, by our names."""
-    given = config.get("model_args") or {}
-    if not isinstance(given, dict):
+def default_task(config: dict) -> str:
+    """The task of a `config.json`: without classes there is no head."""
+    return "classifier" if config.get("num_classes", 1000) else "encoder"
+
+
+def check_pooling(config: dict, known: Mapping, default: str) -> str:
+    """What the head reads, in timm's word.
+
+    Raises:
+        ValueError: unless it is one of `known`.
+    """
+    pooling = config.get("global_pool", default)
+    if not isinstance(pooling, str) or pooling not in known:
         raise ValueError(
-            "`model_args` in config.json must be an object. "
-            f"Received: model_args={shown(given)}"
+            f"`global_pool` in config.json must be one of {', '.join(known)}. "
+            f"Received: global_pool={shown(pooling)}"
+        )
+    return pooling
+
+
+def get_model_args(config: Config, names: Mapping[str, str]) -> dict[str, Any]:
+    """What `model_args` in `config.json` says.
+
+    Args:
+        config: What it says.
+        names: timm's arguments to ours, of all that we compute.
+
+    Returns:
+        Values by our names.
+
+    Raises:
+        ValueError: for an argument that is not among them.
+    """
+    given = config.get("model_args") or {}
+    if not isinstance(given, dict) or not set(given) <= set(names):
+        unknown = sorted(set(given) - set(names)) if isinstance(given, dict) else given
+        raise ValueError(
+            f"`model_args` in config.json are supported of {', '.join(names)} alone. "
+            f"Received: model_args={shown(unknown)}"
         )
     given = config.inner(given)
-    arguments: dict[str, Any] = {
-        ours: get(given, theirs, 1)
-        for theirs, (ours, get) in _ARGUMENTS.items()
-        if theirs in given
+    return {
+        names[name]: _read_argument(given, name)
+        for name, value in given.items()
+        # What is null is as the architecture says.
+        if value is not None
     }
-    for name in _ARGUMENTS:
-        given.pop(name, None)
-    if "mlp_ratio" in given and "hidden_dim" in arguments:
-        ratio = get_number(given, "mlp_ratio", 4.0)
+
+
+def _read_argument(given, name):
+    """One of `model_args`, checked."""
+    # Swin's has a number of heads for each stage.
+    is_list = name == "num_heads" and isinstance(given[name], list)
+    get: Any = get_sizes if is_list else _GETTERS.get(name, get_size)
+    return get(given, name, None)
+
+
+def _vit_model_args(config, builder) -> dict:
+    names = dict(_ARGUMENTS)
+    given = config.get("model_args")
+    if isinstance(given, dict) and "embed_dim" in given:
+        names["mlp_ratio"] = "mlp_ratio"
+    if builder is build_vit:
+        names["class_token"] = "class_token"
+    arguments = get_model_args(config, names)
+    if "hidden_dim" in arguments:
+        ratio = arguments.pop("mlp_ratio", 4)
         arguments["mlp_dim"] = int(ratio * arguments["hidden_dim"])
-        del given["mlp_ratio"]
-    elif "hidden_dim" in arguments:
-        arguments["mlp_dim"] = 4 * arguments["hidden_dim"]
-    if builder is build_vit and "class_token" in given:
-        arguments["class_token"] = get_bool(given, "class_token", True)
-        del given["class_token"]
-    if given:
-        raise ValueError(
-            f"`model_args` in config.json are supported of {', '.join(_ARGUMENTS)}, "
-            "mlp_ratio (with embed_dim) and class_token alone. "
-            f"Received: model_args={shown(sorted(given))}"
-        )
     return arguments
 
 
@@ -137,7 +202,7 @@ def _weights(model) -> list[Weight]:
     tokens = layers["class_token"].num_tokens if "class_token" in layers else 0
     weights = []
     if tokens:
-        weights.append(same("cls_token", layers["class_token"].tokens))
+        weights.append(_tokens(layers["class_token"]))
     places = layers["position_embedding"].embeddings.shape[0]
     grid = math.prod(
         size // side
@@ -159,9 +224,20 @@ def _weights(model) -> list[Weight]:
     # Where the mean is taken, the norm behind it has another name.
     pooled = len(layers["final_norm"].output.shape) == 2
     weights += norm("fc_norm" if pooled else "norm", layers["final_norm"])
-    if "classifier" in layers:
-        weights += dense("head", layers["classifier"])
+    for name, key in (("classifier", "head"), ("distillation_classifier", "head_dist")):
+        if name in layers:
+            weights += dense(key, layers[name])
     return weights
+
+
+def _tokens(layer) -> Weight:
+    """The class token, and perhaps the second one of a distilled DeiT."""
+    return Weight(
+        ("cls_token", "dist_token")[: layer.num_tokens],
+        layer.tokens,
+        lambda *arrays: np.concatenate(arrays, axis=1),
+        lambda array: np.split(array, layer.num_tokens, axis=1),
+    )
 
 
 def _block(name, block) -> list[Weight]:
@@ -169,8 +245,11 @@ def _block(name, block) -> list[Weight]:
     weights = [
         *norm(f"{name}.norm1", block.attention_norm),
         # Queries, keys and values are one kernel there, too.
-        transposed(f"{name}.attn.qkv.weight", attention.query_key_value_kernel),
-        same(f"{name}.attn.qkv.bias", attention.query_key_value_bias),
+        *linear(
+            f"{name}.attn.qkv",
+            attention.query_key_value_kernel,
+            attention.query_key_value_bias,
+        ),
         *linear(f"{name}.attn.proj", attention.output_kernel, attention.output_bias),
         *norm(f"{name}.norm2", block.feed_forward_norm),
         *dense(f"{name}.mlp.fc1", feed_forward.expand),
@@ -201,19 +280,17 @@ def _resnet(layers) -> list[Weight]:
     return weights
 
 
-TIMM = Family(
+TIMM_VIT = Family(
     model_type="timm",
     architectures={},
     saved_as={},
     tasks=IMAGE_TASKS,
     bare="",
     prefix="",
-    heads=("head.",),
+    heads=("head.", "head_dist."),
     build=_build,
     task_of=lambda model: None,
     config=lambda model: {},
     weights=_weights,
-    default_task=lambda config: (
-        "classifier" if config.get("num_classes", 1000) else "encoder"
-    ),
+    default_task=default_task,
 )

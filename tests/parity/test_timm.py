@@ -1,4 +1,4 @@
-"""ViT, its hybrid, DeiT III and Swin against timm, from tiny checkpoints.
+"""ViT, its hybrid, DeiT, DeiT III, Swin and ConvNeXt against timm, tiny checkpoints.
 
 The folders are written by `timm_references.py`.
 """
@@ -14,11 +14,15 @@ from parity.folders import (
     altered,
     arrays_of,
     compare_with_committed,
+    config_of,
     make_cases,
+    same_weights,
     tensors_of,
 )
 
 from keras_attn.models import load_checkpoint, save_checkpoint
+from keras_attn.models.checkpoints import timm_swin
+from keras_attn.models.checkpoints.families import family_of
 from keras_attn.patches import resize_positions
 
 CASES = sorted(folder.name for folder in CHECKPOINTS.glob("timm_*"))
@@ -34,8 +38,17 @@ def read(case, **options):
 
 
 def test_every_case_is_here():
-    kinds = ("deit3", "hybrid", "swin", "vit", "vit_mean")
-    assert CASES == [f"timm_{kind}" for kind in kinds]
+    assert [case.removeprefix("timm_") for case in CASES] == [
+        "convnext",
+        "deit",
+        "deit3",
+        "deit_distilled",
+        "hybrid",
+        "swin",
+        "swin_oblong",
+        "vit",
+        "vit_mean",
+    ]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -50,6 +63,8 @@ def test_all_that_the_files_hold_is_read():
     for case in CASES:
         model, _, _ = read(case)
         held = sum(array.size for array in tensors_of(CHECKPOINTS / case).values())
+        # timm has no rows for the distances that a window cut to the map lacks.
+        held += {"timm_swin": 3 * (9**2 - 5**2)}.get(case, 0)
         assert model.count_params() == held
 
 
@@ -81,6 +96,155 @@ def test_positions_of_another_image_size(tmp_path):
     # The class token has no place among them.
     expected = resize_positions(theirs, (2, 2), (3, 4), num_prefix_tokens=0)
     np.testing.assert_array_equal(ours, expected)
+
+
+def test_a_distilled_encoder_keeps_its_token():
+    model, images, _ = read("timm_deit_distilled", task="encoder")
+    assert model.get_layer("class_token").num_tokens == 2
+    assert model(images)["sequence_output"].shape == (2, 2 + 6, 12)
+    model, _, _ = read("timm_deit_distilled")
+    names = {layer.name for layer in model.layers}
+    assert {"classifier", "distillation_classifier"} <= names
+
+
+def test_other_classes_have_fresh_heads():
+    for case, heads in (
+        ("timm_deit_distilled", "classifier, distillation_classifier"),
+        ("timm_swin", "classifier"),
+        ("timm_convnext", "classifier"),
+    ):
+        with pytest.warns(UserWarning, match=f"no weights for {heads}:"):
+            model, images, _ = read(case, num_classes=7)
+        assert model(images).shape == (2, 7)
+
+
+def test_a_convnext_takes_any_image_size():
+    model, images, expected = read("timm_convnext", image_size=None)
+    assert model.input.shape == (None, None, None, 3)
+    np.testing.assert_allclose(model(images), expected, rtol=1e-4, atol=TOLERANCE)
+
+
+def test_the_older_layout_of_swin_is_read(tmp_path):
+    """Patches are merged at the end of a stage, the head is flat, buffers are held."""
+
+    def older(arrays):
+        renamed = {}
+        for key, array in arrays.items():
+            for stage in (1, 2):
+                key = key.replace(f"{stage}.downsample", f"{stage - 1}.downsample")
+            renamed[key.replace("head.fc.", "head.")] = array
+        index = np.zeros((25, 25), "int64")
+        renamed["layers.0.blocks.0.attn.relative_position_index"] = index
+        renamed["layers.0.blocks.1.attn_mask"] = np.zeros((4, 25, 25), "float32")
+        return renamed
+
+    folder = altered(tmp_path, "timm_swin", tensors=older)
+    new, images, expected = read("timm_swin")
+    old: Any = load_checkpoint(folder)
+    same_weights(old, new)
+    np.testing.assert_allclose(old(images), expected, rtol=1e-4, atol=TOLERANCE)
+
+
+def test_a_table_of_a_whole_window_is_read_at_any_map(tmp_path):
+    """That of timm's smaller window lies in the middle of it."""
+
+    def whole(arrays):
+        key = "layers.2.blocks.0.attn.relative_position_bias_table"
+        square = arrays[key].reshape(5, 5, 3)
+        padded = np.pad(square, ((2, 2), (2, 2), (0, 0)), constant_values=7)
+        return {**arrays, key: padded.reshape(81, 3)}
+
+    folder = altered(tmp_path, "timm_swin", tensors=whole)
+    model: Any = load_checkpoint(folder)
+    _, images, expected = read("timm_swin")
+    np.testing.assert_allclose(model(images), expected, rtol=1e-4, atol=TOLERANCE)
+    # On a larger map it is needed whole, and timm's is not.
+    assert load_checkpoint(folder, image_size=40).input.shape[1:3] == (40, 40)
+    with pytest.raises(
+        ValueError, match=r"bias_table is \(25, 3\), expected \(81, 3\)"
+    ):
+        load_checkpoint(CHECKPOINTS / "timm_swin", image_size=40)
+
+
+NAMES = {
+    "vit_small_patch8_224": {"variant": "small_patch16", "patch_size": 8},
+    "vit_base_patch16_384.augreg_in21k_ft_in1k": {"image_size": 384},
+    "deit_base_patch16_384": {"variant": "base_patch16", "image_size": 384},
+    "deit_tiny_distilled_patch16_224": {
+        "variant": "tiny_patch16",
+        "image_size": 224,
+        "distillation": "head",
+        "pooling": "token",
+    },
+    "swin_tiny_patch4_window7_224": {
+        "variant": "tiny",
+        "image_size": 224,
+        "patch_size": 4,
+        "window_size": 7,
+    },
+    "swin_large_patch4_window12_384_in22k": {
+        "variant": "large",
+        "image_size": 384,
+        "window_size": 12,
+    },
+    "convnext_tiny": {"variant": "tiny", "image_size": (288, 288)},
+    "convnext_xlarge_384_in22ft1k": {"variant": "xlarge", "image_size": 384},
+    "convnext_base.fb_in22k": {"variant": "base", "layer_norm_epsilon": 1e-6},
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_says_the_sizes(name, monkeypatch):
+    config = {"architecture": name, "num_classes": 7}
+    config["pretrained_cfg"] = {"input_size": [3, 288, 288]}
+    family = family_of(config)
+
+    def told(builders, arguments, overrides):
+        return arguments[0]
+
+    monkeypatch.setattr(f"{family.build.__module__}.call_builders", told)
+    # No model is built whose windows could be checked.
+    monkeypatch.setattr(timm_swin, "_check_windows", lambda model: None)
+    arguments = family.build(config, "classifier", {})
+    assert arguments == {**arguments, **NAMES[name], "num_classes": 7}
+
+
+@pytest.mark.parametrize(
+    "case, fields, message",
+    [
+        ("convnext", {"architecture": "convnext_tiny_hnf"}, "`architecture` in conf"),
+        ("convnext", {"architecture": "convnextv2_tiny"}, "`architecture` in conf"),
+        ("convnext", {"model_args": {"conv_mlp": True}}, r"`model_args`.*conv_mlp'\]"),
+        ("convnext", {"model_args": [1]}, r"`model_args` .*\[1\]"),
+        ("convnext", {"global_pool": "max"}, "`global_pool` .*one of avg.*'max'"),
+        ("convnext", {"global_pool": ["avg"]}, r"`global_pool` .*\['avg'\]"),
+        ("convnext", {"pretrained_cfg": {"input_size": [3, 0, 7]}}, "`input_size`"),
+        ("convnext", {"pretrained_cfg": {"input_size": "big"}}, "`input_size`"),
+        ("deit_distilled", {"global_pool": "avg"}, "`global_pool` .*one of token"),
+        ("deit", {"model_args": {"qkv_bias": "no"}}, "`qkv_bias` .*true or false"),
+        ("convnext", {"model_args": {"depths": 3}}, "`depths` .* a list, .*depths=3"),
+        ("swin", {"model_args": {"num_heads": [0]}}, "`num_heads` .*above zero"),
+        ("swin", {"model_args": {"mlp_ratio": "big"}}, "`mlp_ratio` .*a number"),
+        ("swin", {"model_args": {"window_size": [5, 4]}}, "`window_size` .*above zero"),
+        ("swin", {"architecture": "swin_s3_tiny_224"}, "`architecture` in config"),
+        ("swin", {"global_pool": "token"}, "`global_pool` .*one of avg.*'token'"),
+        ("swin", {"model_args": {"head_dim": 7}}, r"`model_args` .*\['head_dim'\]"),
+        # Windows, of 5, that shift and don't fill the map; that are cut on one side.
+        (
+            "swin",
+            {"model_args": {"img_size": 22}},
+            r"windows fill.*\(11, 11\) in stage 0",
+        ),
+        ("swin", {"model_args": {"img_size": [20, 30]}}, r"\(3, 4\) in stage 2"),
+    ],
+)
+def test_another_kind_is_refused(case, fields, message, tmp_path):
+    case = f"timm_{case}"
+    if case == "timm_swin" and "model_args" in fields:
+        sizes = config_of(CHECKPOINTS / case)["model_args"]
+        fields = {"model_args": {**sizes, **fields["model_args"]}}
+    with pytest.raises(ValueError, match=message):
+        load_checkpoint(altered(tmp_path, case, fields))
 
 
 @pytest.mark.parametrize(

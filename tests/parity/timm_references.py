@@ -3,18 +3,17 @@
 `python tests/parity/timm_references.py` writes a folder a case to `checkpoints/`; a few
 seconds. In `expected.npz` are our inputs, `input_*`, and their outputs, `output_*`.
 
-Needs `pip install timm==1.0.31 torchvision==0.28.0`, in an environment of its own:
-beside a torchvision whose binary wants CUDA transformers no longer imports.
+Needs `pip install timm==1.0.31 torchvision==0.28.0 safetensors`, in an environment of
+its own: beside a torchvision whose binary wants CUDA transformers no longer imports.
 """
 
 import functools
 import json
-import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
-from hugging_face import CHECKPOINTS, SPREAD
 
 # torchvision's binary may want CUDA. timm imports it and needs none of its operators.
 try:
@@ -33,7 +32,9 @@ from timm.layers import (  # noqa: E402  # pyright: ignore[reportMissingImports]
 )
 from timm.models import resnetv2  # noqa: E402  # pyright: ignore[reportMissingImports]
 
+CHECKPOINTS = Path(__file__).parent / "checkpoints"
 B, CLASSES = 2, 5
+SPREAD = 0.3  # Of the weights, as in `hugging_face.py`.
 _SIZES = {"img_size": [14, 21], "patch_size": 7, "embed_dim": 12, "depth": 2}
 _SIZES = {**_SIZES, "num_heads": 3}
 # Case to timm's name, its arguments, and what else its configuration says.
@@ -50,32 +51,43 @@ CASES = {
         {"img_size": [16, 24], "embed_dim": 12, "depth": 1, "num_heads": 3},
         {},
     ),
-}
-# Maps of 10, 5 and 3 patches a side: two windows, one, and one that is larger than the
-# map, for which transformers (5.23) fails. The layout of the files is transformers'.
-SWIN = {
-    "image_size": 20,
-    "patch_size": 2,
-    "window_size": 5,
-    "embed_dim": 6,
-    "depths": [2, 1, 1],
-    "num_heads": [2, 1, 3],
-    "mlp_ratio": 2.0,
-}
-# timm's names of Swin's tensors to those of transformers.
-SWIN_NAMES = {
-    r"^patch_embed\.proj\.": "swin.embeddings.patch_embeddings.projection.",
-    r"^patch_embed\.norm\.": "swin.embeddings.norm.",
-    r"^layers\.": "swin.encoder.layers.",
-    r"\.norm1\.": ".layernorm_before.",
-    r"\.norm2\.": ".layernorm_after.",
-    r"\.attn\.proj\.": ".attention.output.dense.",
-    r"\.attn\.relative": ".attention.self.relative",
-    r"\.attn\.qkv\.": ".attention.self.{}.",
-    r"\.mlp\.fc1\.": ".intermediate.dense.",
-    r"\.mlp\.fc2\.": ".output.dense.",
-    r"^norm\.": "swin.layernorm.",
-    r"^head\.fc\.": "classifier.",
+    "timm_deit": ("deit_small_patch16_224", {**_SIZES, "qkv_bias": False}, {}),
+    "timm_deit_distilled": ("deit_tiny_distilled_patch16_224", _SIZES, {}),
+    # Maps of 10, 5 and 3 patches a side: four windows, one, and one that is larger than
+    # the map.
+    "timm_swin": (
+        "swin_tiny_patch4_window7_224",
+        {
+            "img_size": 20,
+            "patch_size": 2,
+            "window_size": 5,
+            "embed_dim": 6,
+            "depths": [2, 1, 1],
+            "num_heads": [2, 1, 3],
+            "mlp_ratio": 2.0,
+        },
+        {"global_pool": "avg"},
+    ),
+    # Maps of 8 by 16 patches and of 4 by 8.
+    "timm_swin_oblong": (
+        "swin_small_patch4_window7_224",
+        {
+            "img_size": [16, 32],
+            "patch_size": 2,
+            "window_size": 4,
+            "embed_dim": 6,
+            "depths": [2, 1],
+            "num_heads": [2, 3],
+            "qkv_bias": False,
+        },
+        {"global_pool": "avg"},
+    ),
+    # Patches of 4, then maps of 8 by 17, 4 by 8, 2 by 4 and 1 by 2.
+    "timm_convnext": (
+        "convnext_tiny",
+        {"dims": [5, 7, 6, 8], "depths": [1, 2, 1, 1], "ls_init_value": 0.1},
+        {"global_pool": "avg", "pretrained_cfg": {"input_size": [3, 35, 70]}},
+    ),
 }
 # Of the ResNet: two stages of one block, where the published one has 3, 4 and 9.
 RESNET = {"layers": (1, 1), "channels": (128, 256), "stem_chs": 32}
@@ -83,12 +95,18 @@ RESNET = {"layers": (1, 1), "channels": (128, 256), "stem_chs": 32}
 
 def make_cases():
     """Name of every case to its tensors, its configuration and its arrays."""
-    cases = {name: _case(*case) for name, case in CASES.items()}
-    return {**cases, "timm_swin": _swin_case()}
+    return {name: _case(*case) for name, case in CASES.items()}
 
 
 def _case(architecture, arguments, config):
-    options = {**arguments, **config, "num_classes": CLASSES}
+    options = {**arguments, "num_classes": CLASSES}
+    if "global_pool" in config:
+        options["global_pool"] = config["global_pool"]
+    if "img_size" in arguments:
+        size = arguments["img_size"]
+    else:
+        size = config["pretrained_cfg"]["input_size"][1:]
+    size = [size, size] if isinstance(size, int) else size
     if "r50" in architecture:
         backbone = resnetv2.ResNetV2(
             num_classes=0,
@@ -102,14 +120,14 @@ def _case(architecture, arguments, config):
         embed = functools.partial(hybrid_embed.HybridEmbed, backbone=backbone)
         del options["img_size"]
         model = timm.models.VisionTransformer(
-            img_size=tuple(arguments["img_size"]),
+            img_size=tuple(size),
             patch_size=1,
             embed_layer=embed,
             **options,
         )
     else:
         model = timm.create_model(architecture, **options)
-    arrays = _drawn(model, arguments["img_size"])
+    arrays = _drawn(model, size)
     tensors = {
         key: x.numpy().astype("float16") for key, x in model.state_dict().items()
     }
@@ -121,51 +139,6 @@ def _case(architecture, arguments, config):
         "model_args": arguments,
     }
     return tensors, said, arrays
-
-
-def _swin_case():
-    model = timm.models.SwinTransformer(
-        img_size=SWIN["image_size"],
-        num_classes=CLASSES,
-        **{key: value for key, value in SWIN.items() if key != "image_size"},
-    )
-    arrays = _drawn(model, (SWIN["image_size"], SWIN["image_size"]))
-    tensors = {}
-    for key, tensor in model.state_dict().items():
-        # timm merges patches before a stage, transformers behind the one before.
-        key = re.sub(
-            r"^layers\.(\d)\.downsample",
-            lambda match: f"layers.{int(match[1]) - 1}.downsample",
-            key,
-        )
-        for pattern, name in SWIN_NAMES.items():
-            key = re.sub(pattern, name, key)
-        array = tensor.numpy().astype("float16")
-        if "bias_table" in key:
-            array = _centered(array, 2 * SWIN["window_size"] - 1)
-        if "{}" not in key:
-            tensors[key] = array
-            continue
-        parts = np.split(array, 3)
-        for name, part in zip(("query", "key", "value"), parts, strict=True):
-            tensors[key.format(name)] = np.ascontiguousarray(part)
-    said = {
-        **SWIN,
-        "architectures": ["SwinForImageClassification"],
-        "id2label": {str(label): f"LABEL_{label}" for label in range(CLASSES)},
-        "model_type": "swin",
-        "num_channels": 3,
-    }
-    return tensors, said, arrays
-
-
-def _centered(table, side):
-    """timm's table for a window cut to the map, in the middle of a whole window's."""
-    own = round(len(table) ** 0.5)
-    margin = (side - own) // 2
-    square = table.reshape(own, own, -1)
-    whole = np.pad(square, ((margin, margin), (margin, margin), (0, 0)))
-    return whole.reshape(side**2, -1)
 
 
 def _drawn(model, size):
