@@ -79,6 +79,27 @@ def tensors(case, seed=0) -> dict[str, Any]:
     return {name: draw(name, shape) for name, shape in case.inputs.items()}
 
 
+def far_from_zero(case, inputs, deviation=0.01):
+    """The inputs with features whose mean is a thousand times their deviation.
+
+    Args:
+        case: Says which inputs are ids.
+        inputs: From `tensors`.
+        deviation: What the features are multiplied by before 10 is added. With 0 every
+            row is constant.
+    """
+
+    def move(name, value):
+        if isinstance(value, list):
+            return [move(name, part) for part in value]
+        is_order = name in ("noise", "target_mapping")
+        if is_order or is_ids(case, name) or value.dtype != np.float32:
+            return value
+        return (10 + deviation * value).astype("float32")
+
+    return {name: move(name, value) for name, value in inputs.items()}
+
+
 def is_ids(case, name):
     """Whether an input of a case holds whole numbers."""
     return name in ("positions", "places", "labels") or (

@@ -9,6 +9,8 @@ from keras import ops
 from keras_attn.layers.one_pass import (
     has_fixed_shape,
     in_one_pass,
+    is_in_a_graph,
+    is_in_xla,
     runs_on_cpu_alone,
 )
 
@@ -21,11 +23,17 @@ class LayerNormalization(keras.layers.LayerNormalization):
     has one for it, of oneDNN, that it puts in where a norm is written as a batch norm
     of one image whose channels are the positions: a forward pass of BERT takes a fifth
     less in bfloat16, a twentieth less in float32 (TensorFlow 2.21). So it is called at
-    inference on an x86 CPU whose oneDNN is not turned off; but not for one position,
-    whose norm takes less than setting the operation up: a token of GPT-2 takes a
-    twentieth less. In the graph of a training step, on any CPU, the norm and its
-    gradient are written out and take one pass each, where the shape is known but for
-    the batch. Accelerators, the other backends and other axes get Keras' own.
+    inference in a graph on an x86 CPU whose oneDNN is not turned off; but not for one
+    position, whose norm takes less than setting the operation up: a token of GPT-2
+    takes a twentieth less. In the graph of a training step, on any CPU, the norm and
+    its gradient are written out and take one pass each, where the shape is known but
+    for the batch. Accelerators, the other backends, other axes and eager calls get
+    Keras' own.
+
+    Inside a function that XLA compiles the batch norm is never called: XLA computes its
+    variance as `E[x²] - E[x]²`, which loses every digit where the mean is a thousand
+    times the deviation. TensorFlow does not trace a `tf.function` anew for that: set
+    `use_fused` to False before you trace one that a compiled function will call.
 
     Args:
         **kwargs: As for `keras.layers.LayerNormalization`.
@@ -53,7 +61,9 @@ class LayerNormalization(keras.layers.LayerNormalization):
             return super().call(inputs)
         is_one_position = inputs.shape[-2] == 1
         if not training and self.use_fused and not is_one_position:
-            return _fused(inputs, self.gamma, self.beta, self.epsilon)
+            # Run eagerly the batch norm sums one number after the other in float32.
+            if is_in_a_graph() and not is_in_xla():
+                return _fused(inputs, self.gamma, self.beta, self.epsilon)
         if training and runs_on_cpu_alone() and has_fixed_shape(inputs):
             return _trained(inputs, self.gamma, self.beta, self.epsilon)
         return super().call(inputs)

@@ -23,7 +23,7 @@ def in_one_pass(function):
 
     @functools.wraps(function)
     def call(*tensors):
-        if not (runs_on_cpu_alone() and _is_in_a_graph()):
+        if not (runs_on_cpu_alone() and is_in_a_graph()):
             return function(*tensors)
         specifications = tuple((tuple(x.shape), x.dtype) for x in tensors)
         return _compiled(function, specifications)(*tensors)
@@ -48,10 +48,25 @@ def runs_on_cpu_alone() -> bool:
     return all(x.device_type == "CPU" for x in tf.config.get_visible_devices())
 
 
-def _is_in_a_graph():
+def is_in_a_graph() -> bool:
+    """Whether TensorFlow is tracing a function."""
     import tensorflow as tf
 
     return tf.inside_function()
+
+
+def is_in_xla() -> bool:
+    """Whether the function that TensorFlow is tracing is one that XLA compiles.
+
+    That is so inside `tf.function(jit_compile=True)`, at any depth, and therefore in
+    the steps of a Keras model with `jit_compile=True`.
+    """
+    import tensorflow as tf
+    from tensorflow.python.ops import control_flow_util
+
+    return control_flow_util.GraphOrParentsInXlaContext(
+        tf.compat.v1.get_default_graph()
+    )
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from layer_contract import (
     T,
     assert_close,
     built,
+    far_from_zero,
     flat,
     functional,
     gradients,
@@ -166,9 +167,14 @@ def test_compiled_it_gives_the_same(case):
     layer = case.make()
     model = functional(case, layer)
     randomize(layer)
-    model.compile(jit_compile=True)
     inputs = tensors(case)
-    assert_close(model.predict(inputs, verbose=0), model(inputs), atol=2e-5)
+    cases = [(inputs, 2e-5), (far_from_zero(case, inputs), 1e-3)]
+    cases.append((far_from_zero(case, inputs, deviation=0.0), 1e-3))
+    for jit_compile in (False, True):
+        model.compile(jit_compile=jit_compile)
+        for given, tolerance in cases:
+            found = model.predict(given, verbose=0)
+            assert_close(found, model(given), atol=tolerance)
 
 
 @every_case

@@ -54,6 +54,32 @@ def test_half_precision_is_rounded_after_a_few_steps_at_most(training):
         assert error.max() < 4 * rounding
 
 
+# Rows whose mean is up to 3,000 times their deviation, and constant ones, (6, 5, D).
+FAR_ROWS = np.array([100, 1000, -3000, 12.3, -1e3, 0])[:, None, None] + np.array(
+    [1, 1, 1, 0, 0, 0]
+)[:, None, None] * np.random.default_rng(2).normal(size=(6, 5, D))
+
+
+def assert_normed(found, inputs, epsilon):
+    """Compares with the formula in float64, at the rounding of the means in float32."""
+    exact = expected(as_numpy(inputs), epsilon)
+    mean = np.abs(as_numpy(inputs)).mean(-1, keepdims=True)
+    deviation = np.sqrt(as_numpy(inputs).astype("float64").var(-1, keepdims=True))
+    rounding = 8 * mean * 2.0**-24 / np.sqrt(deviation**2 + epsilon)
+    tolerance = np.abs(GAMMA) * (rounding + 1e-6) + 1e-6
+    if keras.backend.standardize_dtype(found.dtype) == "bfloat16":
+        tolerance = tolerance + 2.0**-6 * np.abs(exact).max()
+    assert (np.abs(as_numpy(found) - exact) <= tolerance).all()
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_mean_of_many_deviations_costs_no_more_than_its_rounding(policy, training):
+    layer = made(dtype=policy, epsilon=1e-5)
+    inputs = ops.cast(FAR_ROWS, layer.compute_dtype)
+    assert_normed(layer(inputs, training=training), inputs, 1e-5)
+
+
 def test_rows_with_nothing_in_common_do_not_mix():
     inputs = normal(3, 5)
     other = inputs.copy()
@@ -108,6 +134,43 @@ class TestInAGraph:
             map(as_numpy, found[1:]), map(as_numpy, plain), strict=True
         ):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+    @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+    @pytest.mark.parametrize("training", [False, True])
+    @pytest.mark.parametrize("jit_compile", [False, True])
+    def test_a_mean_of_many_deviations(self, jit_compile, training, policy):
+        import tensorflow as tf
+
+        layer = made(dtype=policy, epsilon=1e-5)
+        inputs = tf.cast(FAR_ROWS, layer.compute_dtype)
+        call = tf.function(
+            lambda inputs: layer(inputs, training=training), jit_compile=jit_compile
+        )
+        assert_normed(call(inputs), inputs, 1e-5)
+
+    def test_inside_xla_there_is_no_batch_norm(self):
+        import tensorflow as tf
+
+        seen = []
+
+        def call(inputs):
+            outputs = layer(inputs)
+            graph = tf.compat.v1.get_default_graph()
+            seen.append({operation.type for operation in graph.get_operations()})
+            return outputs
+
+        layer, inputs = made(), tf.constant(normal(3, 5))
+        tf.function(call)(inputs)
+        tf.function(call, jit_compile=True)(inputs)
+        tf.function(
+            lambda inputs: tf.map_fn(tf.function(call), inputs), jit_compile=True
+        )(inputs)
+        assert ["FusedBatchNormV3" in kinds for kinds in seen] == [True, False, False]
+        model = keras.Sequential([keras.Input((None, D)), layer])
+        for jit_compile in (False, True):
+            model.compile(jit_compile=jit_compile)
+            found = model.predict(inputs, verbose=0)
+            np.testing.assert_allclose(found, expected(normal(3, 5)), atol=2e-5)
 
     @pytest.mark.parametrize("training", [False, True])
     def test_no_rows(self, training):
