@@ -211,6 +211,25 @@ def token_positions(padding_mask):
     return ops.maximum(ops.subtract(count, 1), 0)
 
 
+def row_positions(padding_mask):
+    """Numbers the positions of each row 0, 1, 2, … from its first real token on.
+
+    So padding on the left moves no token. All that follows has a number of its own,
+    padding too: a row padded on the right is numbered 0 … T-1.
+
+    Args:
+        padding_mask: (B, T), True = a real token.
+
+    Returns:
+        int32 (B, T). Padding before the first real token has 0.
+    """
+    real = ops.cast(padding_mask, "int32")
+    first = ops.cast(ops.argmax(real, axis=1, keepdims=True), "int32")
+    # Not `arange`: the length of a symbolic tensor may be unknown.
+    number = ops.cumsum(ops.ones_like(real), axis=1)
+    return ops.maximum(ops.subtract(number, ops.add(first, 1)), 0)
+
+
 def banded_mask(query_positions, key_positions, window):
     """What a query sees that looks back no further than `window` tokens.
 

@@ -8,7 +8,7 @@ variant builds a fresh one.
 
 Legend: B batch, T length, P positions asked for, D width, V vocabulary, C classes.
 Layers: `token_embedding`, `segment_embedding`, `position_embedding`,
-`embeddings_norm`, `embeddings_dropout`, `block_0`, …, `pooler`.
+`embeddings_norm`, `embeddings_dropout`, `block_0`, …, `first_token`, `pooler`.
 """
 
 import keras
@@ -19,12 +19,13 @@ from keras_attn.layers import LearnedPositionEmbedding, TransformerEncoderBlock
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import TokenEmbedding
+from keras_attn.layers.token_pooling import TokenPooling
 from keras_attn.models import heads
 from keras_attn.models.functional import Functional
 from keras_attn.models.heads import INITIALIZER, as_encoder
 from keras_attn.models.registry import ModelCard, register
 from keras_attn.models.variants import resolve
-from keras_attn.ops import token_positions
+from keras_attn.ops import row_positions, token_positions
 
 
 def _sizes(num_layers, hidden_dim, num_heads):
@@ -86,6 +87,9 @@ def build_bert(
 ):
     """Token, segment and position embeddings, then N post-norm encoder blocks.
 
+    Positions count from a row's first real token, so padding on the left moves nothing;
+    the published code counts from the row's start, and pads on the right.
+
     Args:
         variant: A row of `VARIANTS["bert"]`; what is None below is as it says.
         vocabulary_size: V.
@@ -104,7 +108,7 @@ def build_bert(
     Returns:
         A model from `token_ids`, `padding_mask` and `segment_ids`, each (B, T), to a
         dictionary of `sequence_output` (B, T, D) and `pooled_output` (B, D), a tanh
-        layer over the first token.
+        layer over the first real token.
 
     Reference:
         Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers for
@@ -138,7 +142,7 @@ def build_bert(
         numbers["max_sequence_length"],
         embeddings_initializer=INITIALIZER,
         name="position_embedding",
-    )(hidden)
+    )(hidden, row_positions(inputs["padding_mask"]))
     outputs = _encode(
         hidden, inputs["padding_mask"], numbers, activation, dropout, attention_dropout
     )
@@ -237,12 +241,13 @@ def _encode(hidden, padding_mask, numbers, activation, dropout, attention_dropou
             kernel_initializer=INITIALIZER,
             name=f"block_{index}",
         )(hidden, padding_mask=padding_mask)
+    first = TokenPooling("first", name="first_token")(hidden, padding_mask)
     pooled = Dense(
         numbers["hidden_dim"],
         activation="tanh",
         kernel_initializer=INITIALIZER,
         name="pooler",
-    )(hidden[:, 0])
+    )(first)
     return {"sequence_output": hidden, "pooled_output": pooled}
 
 
@@ -419,7 +424,9 @@ def build_roberta_classifier(
     output, which RoBERTa never trained, plays no part.
     """
     encoder = as_encoder(encoder, build_roberta)
-    first = encoder.output["sequence_output"][:, 0]
+    first = TokenPooling("first", name="first_token")(
+        encoder.output["sequence_output"], encoder.input["padding_mask"]
+    )
     return heads.classifier(
         encoder, first, num_classes, dropout=dropout, hidden="tanh", name=name
     )
@@ -499,7 +506,7 @@ def _card(family, variant, paper, year, parameters, notes, **inputs):
         },
         outputs={
             "sequence_output": "(B, T, D), a vector a token",
-            "pooled_output": "(B, D), a tanh layer over the first token",
+            "pooled_output": "(B, D), a tanh layer over the first real token",
         },
         notes=notes,
     )

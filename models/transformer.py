@@ -30,7 +30,7 @@ from keras_attn.models import incremental
 from keras_attn.models.functional import Functional
 from keras_attn.models.registry import ModelCard, register
 from keras_attn.models.variants import resolve
-from keras_attn.ops import token_positions
+from keras_attn.ops import row_positions, token_positions
 
 # Vaswani et al. 2017, table 3; the vocabulary is that of English-German.
 VARIANTS = {
@@ -72,7 +72,8 @@ def build_transformer(
     """Encoder and decoder blocks on one embedding, which is also the output matrix.
 
     Embeddings are multiplied by √D (section 3.4), positions are sinusoids, norms
-    follow the residuals. There is no limit to the length of a sentence.
+    follow the residuals. There is no limit to the length of a sentence. Those of the
+    source count from its first real token, so padding on the left moves nothing.
 
     Args:
         variant: A row of `VARIANTS`; what is None below is as it says.
@@ -161,7 +162,8 @@ def _embed(part, side, token_ids, positions=None):
 
 def _encode(part, inputs):
     """What the decoder attends to, (B, S, D)."""
-    hidden = _embed(part, "encoder", inputs["token_ids"])
+    positions = row_positions(inputs["padding_mask"])
+    hidden = _embed(part, "encoder", inputs["token_ids"], positions)
     for block in incremental.blocks(part, "encoder_block"):
         hidden = block(hidden, padding_mask=inputs["padding_mask"])
     return part["encoder_norm"](hidden) if "encoder_norm" in part else hidden

@@ -26,6 +26,7 @@ from keras_attn.models.functional import Functional
 from keras_attn.models.heads import INITIALIZER, as_encoder
 from keras_attn.models.registry import ModelCard, register
 from keras_attn.models.variants import resolve
+from keras_attn.ops import row_positions
 
 # Lample and Conneau 2019, section 5.1, for the 15 languages of XNLI.
 VARIANTS = {
@@ -75,7 +76,8 @@ def build_xlm(
         max_sequence_length: Positions there are.
         position_ids: Whether there is an input of that name, int32 (B, T), the number
             of each token. `translation_lm_dataset` gives it: a translation begins
-            anew at 0. Without it they are 0 … T-1. The weights are the same.
+            anew at 0. Without it they count from a row's first real token, so padding
+            on the left moves nothing. The weights are the same.
         activation: Of the feed-forward networks.
         layer_norm_epsilon: Added to the variance.
         dropout: Probability of dropping a unit of an embedding or a sub-layer.
@@ -114,11 +116,14 @@ def build_xlm(
         embeddings_initializer=_EMBEDDINGS,
         name="token_embedding",
     )(inputs["token_ids"])
+    positions = inputs.get("position_ids")
+    if positions is None:
+        positions = row_positions(inputs["padding_mask"])
     hidden = LearnedPositionEmbedding(
         numbers["max_sequence_length"],
         embeddings_initializer=_EMBEDDINGS,
         name="position_embedding",
-    )(hidden, inputs.get("position_ids"))
+    )(hidden, positions)
     languages = Embedding(
         numbers["num_languages"],
         width,

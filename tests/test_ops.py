@@ -284,6 +284,18 @@ def test_token_positions_count_real_tokens_alone():
         ]
 
 
+def test_row_positions_count_from_the_first_real_token():
+    for mask in (MASK, MASK.astype(bool)):
+        positions = ops.convert_to_numpy(attn.row_positions(mask))
+        assert positions.dtype == "int32"
+        assert positions.tolist() == [
+            [0, 1, 2, 3, 4],
+            [0, 0, 0, 1, 2],
+            [0, 1, 2, 3, 4],
+            [0, 1, 2, 3, 4],
+        ]
+
+
 @pytest.mark.parametrize("window", [1, 3, 9])
 def test_a_band_hides_what_is_too_far_behind(window):
     queries, keys = np.array([[4, 5], [0, 9]]), np.arange(10)[None].repeat(2, 0)

@@ -29,6 +29,7 @@ LAYERS = {
     "embeddings_dropout",
     "block_0",
     "block_1",
+    "first_token",
     "pooler",
 }
 HEAD_LAYERS = {
@@ -107,15 +108,15 @@ def test_segments_count():
 
 
 def test_robertas_positions_count_real_tokens():
-    """Padding on the left moves nothing; BERT's positions are places."""
-    left = np.array([[False, False, True, True, True]])
-    right = left[:, ::-1]
+    """BERT's positions count the padding between tokens, as in the published code."""
+    between = np.array([[True, False, True, False, True]])
+    right = np.array([[True, True, True, False, False]])
     token_ids = np.array([[5, 7, 11]], "int32")
     found = {}
     for case in ("roberta_base", "bert_base"):
         model = tiny(case)
         rows = []
-        for mask in (left, right):
+        for mask in (between, right):
             inputs = {**inputs_for(model, batch=1), "padding_mask": mask}
             inputs["token_ids"] = np.ones((1, S), "int32")
             inputs["token_ids"][mask] = token_ids[0]

@@ -412,18 +412,21 @@ def test_half_precision_fits(case, dtype_policy):
     assert np.isfinite(train(create(case)))
 
 
-def wider(inputs, length=S, by=6):
-    """Inputs with more padding behind them."""
-    return {
+def wider(inputs, length=S, left=0, right=6):
+    """Inputs with more padding, before and after their tokens."""
+    more = {
         name: np.pad(
             value,
             [
-                (0, by if axis and size == length else 0)
+                (left, right) if axis and size == length else (0, 0)
                 for axis, size in enumerate(value.shape)
             ],
         )
         for name, value in inputs.items()
     }
+    if "masked_positions" in more:
+        more["masked_positions"] = more["masked_positions"] + np.int32(left)
+    return more
 
 
 def real(outputs, mask):
@@ -455,6 +458,19 @@ def test_padding_changes_nothing(case):
     alone = {name: value[:1] for name, value in inputs.items()}
     first = {name: value[:1] for name, value in outputs_of(model, inputs).items()}
     close(outputs_of(model, alone), first, 2e-5)
+
+
+@every_text_case
+def test_padding_on_the_left_changes_nothing(case):
+    model = tiny(case)
+    inputs = inputs_for(model)
+    if "memory_0" in inputs:
+        # A memory ends right before position 0, so no padding may lie in between.
+        inputs = {**inputs, **{x: inputs[x][:, :0] for x in ("memory_0", "memory_1")}}
+    expected = real(outputs_of(model, inputs), inputs["padding_mask"])
+    for right in (0, 3):
+        more = wider(inputs, left=2, right=right)
+        close(real(outputs_of(model, more), more["padding_mask"]), expected, 2e-5)
 
 
 @pytest.mark.parametrize("case", [case for case in TEXT if not case.startswith("gpt")])
