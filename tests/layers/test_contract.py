@@ -201,6 +201,29 @@ def test_in_half_precision(case, policy):
     assert_close(outputs, full(**tensors(case), **case.static), atol=0.15)
 
 
+@pytest.mark.parametrize(
+    "case",
+    [case for _, case in ALL if "cache" not in case.inputs],
+    ids=[name for name, case in ALL if "cache" not in case.inputs],
+)
+def test_computed_again_in_the_backward_pass_its_gradients_are_the_same(case):
+    """`keras.RematScope`: with the dropout, masks and state of the first pass."""
+    with keras.RematScope("full"):
+        again = built(case)
+        functional(case, again)
+    layer = built(case)
+    for one, other in zip(
+        layer.non_trainable_variables, again.non_trainable_variables, strict=True
+    ):
+        one.assign(other)
+    call = {**tensors(case), **case.static, "training": True}
+    found, expected = gradients(again, **call), gradients(layer, **call)
+    for gradient, wanted in zip(found.values(), expected.values(), strict=True):
+        np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-4)
+    # What a call changes, such as a seed, is changed once.
+    assert_close(again.non_trainable_variables, layer.non_trainable_variables)
+
+
 @padded_cases
 def test_what_is_behind_the_mask_changes_nothing(case):
     layer = built(case)

@@ -1,0 +1,107 @@
+"""What `keras.RematScope` does to layers, and what it must not."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from model_cases import numpy
+
+from keras_attn import layers
+
+IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
+X = np.random.default_rng(0).normal(size=(3, 5, 6)).astype("float32")
+MASK = np.arange(5) < np.array([[5], [3], [4]])
+MODES = {
+    "full": {},
+    "activations": {},
+    "larger_than": {"output_size_threshold": 8},
+    "list_of_layers": {"layer_names": ["block", "feed_forward"]},
+}
+
+
+def small_model(dropout=0.0):
+    inputs = keras.Input((None, 6), name="inputs")
+    mask = keras.Input((None,), dtype="bool", name="mask")
+    hidden = layers.TransformerEncoderBlock(
+        2, 7, activation="gelu", dropout=dropout, seed=3, name="block"
+    )(inputs, padding_mask=mask)
+    hidden = ops.multiply(keras.layers.BatchNormalization(name="norm")(hidden), 2)
+    outputs = keras.layers.Dense(4, activation="tanh", name="dense")(hidden[:, 1:])
+    return keras.Model([inputs, mask], outputs)
+
+
+def fit(model, start, **options):
+    model.set_weights(start)
+    model.compile("sgd", "mse", **options)
+    history = model.fit([X, MASK], np.ones((3, 4, 4)), epochs=2, verbose=0)
+    return history.history["loss"], model.get_weights()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "options", [{"run_eagerly": True}, {"jit_compile": False}, {"jit_compile": True}]
+)
+def test_a_fit_with_dropout_and_moving_averages_is_the_same(mode, options):
+    plain = small_model(dropout=0.3)
+    start = plain.get_weights()
+    expected = fit(plain, start, **options)
+    with keras.RematScope(mode, **MODES[mode]):
+        again = small_model(dropout=0.3)
+    found = fit(again, start, **options)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
+    for one, other in zip(found[1], expected[1], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_in_half_precision_the_second_pass_computes_in_half_precision():
+    gradients = []
+    for mode in (None, "full"):
+        with keras.RematScope(mode):
+            layer = layers.FeedForward(7, dtype="mixed_bfloat16")
+            layer.build(X.shape)
+        rng = np.random.default_rng(1)
+        for weight in layer.weights:
+            weight.assign(rng.normal(size=weight.shape))
+        gradients.append(numpy_gradients(layer))
+    for one, other in zip(*gradients, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def numpy_gradients(layer):
+    if IS_TENSORFLOW:
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            total = ops.sum(ops.cast(layer(X), "float32") ** 2)
+        return [
+            numpy(x) for x in tape.gradient(total, [w.value for w in layer.weights])
+        ]
+    import jax
+
+    found = jax.grad(
+        lambda weights: ops.sum(
+            ops.cast(layer.stateless_call(weights, [], X)[0], "float32") ** 2
+        )
+    )([w.value for w in layer.weights])
+    return [numpy(x) for x in found]
+
+
+@pytest.mark.skipif(not IS_TENSORFLOW, reason="reads the operations of a tf.function")
+def test_what_lies_between_two_layers_is_computed_twice():
+    import tensorflow as tf
+
+    def exponentials(mode):
+        with keras.RematScope(mode):
+            layer = layers.MultiHeadAttention(2, 3)
+            layer.build(X.shape)
+
+        @tf.function
+        def gradients(inputs):
+            with tf.GradientTape() as tape:
+                total = tf.reduce_sum(layer(inputs))
+            return tape.gradient(total, [w.value for w in layer.weights])
+
+        graph = gradients.get_concrete_function(tf.TensorSpec(X.shape)).graph
+        return sum(node.type == "Softmax" for node in graph.get_operations())
+
+    assert (exponentials(None), exponentials("full")) == (1, 2)
