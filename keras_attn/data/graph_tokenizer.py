@@ -56,8 +56,8 @@ class GraphTokenizer(TextTokenizer, tf.Module, metaclass=_GraphMeta):
             pad_to_max_length: As in `encode_batch`; True gives a static length.
 
         Returns:
-            A dictionary of `token_ids` int32 (B, T), `padding_mask` bool (B, T) and
-            `segment_ids` int32 (B, T).
+            A dictionary of `token_ids` int32 (B, T), `padding_mask` int32 (B, T), 1 =
+            a real token, and `segment_ids` int32 (B, T).
         """
         is_pair = second_texts is not None
         room = self._room(is_pair, max_length, pad_to_max_length)
@@ -86,7 +86,7 @@ class GraphTokenizer(TextTokenizer, tf.Module, metaclass=_GraphMeta):
 
         return {
             "token_ids": dense(ids, self.pad_token_id),
-            "padding_mask": dense(tf.ones_like(ids, tf.bool), False),
+            "padding_mask": dense(tf.ones_like(ids, tf.int32), 0),
             "segment_ids": dense(segments, self.convention.pad_segment),
         }
 

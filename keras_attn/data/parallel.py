@@ -152,7 +152,7 @@ def parallel_dataset(
 
     Returns:
         A dataset of known cardinality of `(inputs, labels, sample_weight)`: inputs
-        are `token_ids` int32 (B, S), `padding_mask` bool (B, S), True = real token,
+        are `token_ids` int32 (B, S), `padding_mask` int32 (B, S), 1 = real token,
         and `decoder_token_ids` int32 (B, U), the start token and the target; labels
         are int32 (B, U), the target and the end token; sample weights are float32
         (B, U), 1 on real labels and 0 on padding.
@@ -181,9 +181,10 @@ def parallel_dataset(
         token_ids = _pad(tf.gather(source_ragged, indices), max_length, multiple)
         rows = tf.gather(target_ragged, indices)
         labels = _pad(rows[:, 1:], max_length, multiple)
+        is_real = tf.not_equal(token_ids, source_tokenizer.pad_token_id)
         inputs = {
             "token_ids": token_ids,
-            "padding_mask": tf.not_equal(token_ids, source_tokenizer.pad_token_id),
+            "padding_mask": tf.cast(is_real, tf.int32),
             "decoder_token_ids": _pad(rows[:, :-1], max_length, multiple),
         }
         real = tf.not_equal(labels, target_tokenizer.pad_token_id)

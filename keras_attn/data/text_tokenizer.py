@@ -197,7 +197,7 @@ class TextTokenizer(abc.ABC):
             parse_special_tokens: As in `encode`.
 
         Returns:
-            A dictionary of `token_ids` int32 (B, T), `padding_mask` bool (B, T), True
+            A dictionary of `token_ids` int32 (B, T), `padding_mask` int32 (B, T), 1
             for a token of the row, and `segment_ids` int32 (B, T).
         """
         firsts = self._encode_texts("texts", texts, parse_special_tokens)
@@ -231,13 +231,13 @@ class TextTokenizer(abc.ABC):
             width = max_length
         token_ids = np.full((len(ids), width), self.pad_token_id, np.int32)
         segment_ids = np.full_like(token_ids, self.convention.pad_segment)
-        mask = np.zeros((len(ids), width), bool)
+        mask = np.zeros_like(token_ids)
         for row, (index, segment) in enumerate(zip(ids, segments, strict=True)):
             start = width - len(index) if self.convention.pad_left else 0
             place = slice(start, start + len(index))
             token_ids[row, place] = index
             segment_ids[row, place] = segment
-            mask[row, place] = True
+            mask[row, place] = 1
         return {
             "token_ids": token_ids,
             "padding_mask": mask,

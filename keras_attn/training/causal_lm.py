@@ -86,7 +86,7 @@ def causal_lm_dataset(
 
     Returns:
         A dataset of known cardinality of `(inputs, labels, sample_weight)`, each of
-        the shape (B, T): inputs are `token_ids` int32 and `padding_mask` bool, True =
+        the shape (B, T): inputs are `token_ids` and `padding_mask` int32, 1 =
         real token; labels are int32; sample weights are float32, 1 on labels that
         count.
 
@@ -130,10 +130,10 @@ def causal_lm_dataset(
         ]
         weights = (real[:, 1:] & new).astype(np.float32)
         # What has no label is padding as well: nothing comes of reading it.
-        return tokens[:, :-1], real[:, 1:], tokens[:, 1:], weights
+        return tokens[:, :-1], real[:, 1:].astype(np.int32), tokens[:, 1:], weights
 
     def batch_of(blocks):
-        types = (tf.int32, tf.bool, tf.int32, tf.float32)
+        types = (tf.int32, tf.int32, tf.int32, tf.float32)
         parts = tf.numpy_function(read, [blocks], types, stateful=False)
         parts = [tf.ensure_shape(part, [None, block_length]) for part in parts]
         tokens, real, labels, weights = parts

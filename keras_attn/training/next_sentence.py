@@ -128,7 +128,7 @@ def next_sentence_dataset(
 
     Returns:
         A dataset of known cardinality of `(inputs, labels)`: inputs are `token_ids`
-        int32, `padding_mask` bool, True = real token, and `segment_ids` int32, 0 up to
+        int32, `padding_mask` int32, 1 = real token, and `segment_ids` int32, 0 up to
         the first `[SEP]` and on padding, 1 from there, each (B, T); labels are int32
         (B,), 0 = the second text follows.
     """
@@ -155,7 +155,9 @@ def next_sentence_dataset(
         shape = [None, max_length]
         inputs = {
             "token_ids": token_ids.to_tensor(pad_token_id, shape=shape),
-            "padding_mask": tf.sequence_mask(token_ids.row_lengths(), max_length),
+            "padding_mask": tf.sequence_mask(
+                token_ids.row_lengths(), max_length, tf.int32
+            ),
             "segment_ids": segment_ids.to_tensor(0, shape=shape),
         }
         return inputs, tf.gather(labels, rows)

@@ -80,7 +80,7 @@ def mask_batches(
 
     Args:
         dataset: Of batches: a dictionary with `token_ids` int32 (B, T), perhaps
-            `padding_mask` bool (B, T) and, for `MaskedLMMasking`, `word_starts` bool
+            `padding_mask` (B, T) and, for `MaskedLMMasking`, `word_starts` bool
             (B, T), and whatever else the model takes; or a tuple of such inputs and of
             the labels (B,) of another task, as from `next_sentence_dataset`.
         masking: A `MaskedLMMasking` or `PermutationLMMasking`; its own seed counts
@@ -93,9 +93,9 @@ def mask_batches(
 
     Returns:
         A dataset of as many batches `(inputs, labels, sample_weight)`: the inputs with
-        what the masking changed or added, its labels and their weights; where the
-        batches had labels, labels and weights are dictionaries, the other task's
-        weights all 1.
+        what the masking changed or added, masks as int32, its labels and their
+        weights; where the batches had labels, labels and weights are dictionaries, the
+        other task's weights all 1.
 
     Raises:
         RuntimeError: on another backend of Keras than TensorFlow, whose operations
@@ -125,7 +125,12 @@ def mask_batches(
             labels = {own: labels, other: other_labels}
             ones = tf.ones(tf.shape(other_labels), tf.float32)
             weights = {own: weights, other: ones}
-        return {**inputs, **masked}, labels, weights
+        # `tf.distribute` of Keras 3.15 adds up what it takes, and no booleans.
+        inputs = {
+            name: tf.cast(value, tf.int32) if value.dtype == tf.bool else value
+            for name, value in {**inputs, **masked}.items()
+        }
+        return inputs, labels, weights
 
     def split(batch_seed, batch):
         return step(batch_seed, *(batch if isinstance(batch, tuple) else (batch,)))

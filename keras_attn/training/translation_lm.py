@@ -60,7 +60,7 @@ def translation_lm_dataset(
 
     Returns:
         A dataset of known cardinality of dictionaries of `token_ids` int32,
-        `padding_mask` bool, True = real token, `language_ids` int32 and `position_ids`
+        `padding_mask` int32, 1 = real token, `language_ids` int32 and `position_ids`
         int32, each (B, T); on padding positions are 0 and languages the target's.
 
     Raises:
@@ -109,7 +109,7 @@ def translation_lm_dataset(
         shape = tf.stack([-1, width])  # As many rows as there are.
         return {
             "token_ids": token_ids.to_tensor(pad_token_id, shape=shape),
-            "padding_mask": real,
+            "padding_mask": tf.cast(real, tf.int32),
             "language_ids": tf.where(in_source, source_language, target_language),
             "position_ids": tf.where(real, positions, 0),
         }

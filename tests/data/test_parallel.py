@@ -60,7 +60,7 @@ def test_a_batch_in_full():
     assert set(inputs) == {"token_ids", "padding_mask", "decoder_token_ids"}
     assert inputs["token_ids"].dtype == "int32"
     assert inputs["decoder_token_ids"].dtype == "int32"
-    assert inputs["padding_mask"].dtype == "bool"
+    assert inputs["padding_mask"].dtype == "int32"
     assert labels.dtype == "int32"
     assert weights.dtype == "float32"
 

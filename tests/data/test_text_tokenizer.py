@@ -54,7 +54,7 @@ def test_a_batch_is_one_row_a_text(tokenizer):
     lengths = [len(tokenizer.encode(text)) + added for text in texts]
     assert batch["padding_mask"].sum(axis=1).tolist() == lengths
     assert batch["token_ids"].shape == (3, max(lengths))
-    pads = batch["token_ids"][~batch["padding_mask"]]
+    pads = batch["token_ids"][batch["padding_mask"] == 0]
     assert set(pads.tolist()) == {tokenizer.pad_token_id}
     empty = tokenizer.encode_batch([])
     assert all(value.shape == (0, 0) for value in empty.values())

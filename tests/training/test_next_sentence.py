@@ -132,7 +132,7 @@ def test_batches_hold_the_pairs():
     ((inputs, labels),) = batches.take(1)
     dtypes = {name: tensor.dtype.name for name, tensor in inputs.items()}
     assert dtypes["token_ids"] == dtypes["segment_ids"] == labels.dtype.name == "int32"
-    assert dtypes["padding_mask"] == "bool"
+    assert dtypes["padding_mask"] == "int32"
 
 
 def test_batches_are_shuffled_anew_each_epoch_and_alike_in_each_run():
