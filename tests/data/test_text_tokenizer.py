@@ -47,7 +47,7 @@ def test_a_batch_is_one_row_a_text(tokenizer):
     batch = tokenizer.encode_batch(iter(texts))
     assert {key: value.dtype for key, value in batch.items()} == {
         "token_ids": np.int32,
-        "padding_mask": bool,
+        "padding_mask": np.int32,
         "segment_ids": np.int32,
     }
     added = len(tokenizer.convention.single) - 1

@@ -29,7 +29,7 @@ def losses(cases):
     return json.loads(process.stdout.splitlines()[-1])
 
 
-# One of each kind: a recurrent and an attentive translator, an encoder, a decoder, images.
+# One of each kind: two translators, an encoder, a decoder, and images.
 FEW = (
     "rnnsearch_50",
     "transformer_base",
