@@ -33,7 +33,9 @@ def small_model(dropout=0.0):
 def fit(model, start, **options):
     model.set_weights(start)
     model.compile("sgd", "mse", **options)
-    history = model.fit([X, MASK], np.ones((3, 4, 4)), epochs=2, verbose=0)
+    history = model.fit(
+        [X, MASK], np.ones((3, 4, 4)), epochs=2, shuffle=False, verbose=0
+    )
     return history.history["loss"], model.get_weights()
 
 
