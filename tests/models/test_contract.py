@@ -482,13 +482,11 @@ def test_padding_changes_nothing(case):
     close(outputs_of(model, alone), first, 2e-5)
 
 
-@every_text_case
+# A memory ends right before position 0, so no padding may lie in between.
+@pytest.mark.parametrize("case", sorted(set(TEXT) - {"xlnet_base-memory"}))
 def test_padding_on_the_left_changes_nothing(case):
     model = tiny(case)
     inputs = inputs_for(model)
-    if "memory_0" in inputs:
-        # A memory ends right before position 0, so no padding may lie in between.
-        inputs = {**inputs, **{x: inputs[x][:, :0] for x in ("memory_0", "memory_1")}}
     expected = real(outputs_of(model, inputs), inputs["padding_mask"])
     for right in (0, 3):
         more = wider(inputs, left=2, right=right)
