@@ -11,6 +11,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_attn.checks import check_positive
+from keras_attn.decoding import IncrementalPair
 from keras_attn.decoding.halves import MASKS
 from keras_attn.export import (
     ladder,
@@ -37,7 +39,7 @@ from keras_attn.export.interrupts import interrupts_kept
 from keras_attn.export.report import ExportReport
 from keras_attn.export.runner import Runner, TensorInfo, infos, load_runner
 from keras_attn.export.shapes import Specs, check_sizes
-from keras_attn.export.signatures import Signature, signatures_of
+from keras_attn.export.signatures import STEP, Signature, signatures_of
 from keras_attn.export.text import with_tokenizer
 
 # Of a batch, where artefact and Keras are asked which class they choose.
@@ -52,6 +54,8 @@ def export(
     quantization: str | None = None,
     batch_size: int | None = None,
     sequence_length: int | Mapping[str, int] | None = None,
+    max_length: int | None = None,
+    num_beams: int | None = None,
     sample_inputs: Any = None,
     tokenizer: Any = None,
     tolerance: float | None = None,
@@ -78,12 +82,20 @@ def export(
             it goes; `"int8"` computes in 8 bits throughout, where LiteRT can, and
             needs `sample_inputs` to calibrate on.
         batch_size: Fixes axis 0 of every input. None leaves it open. The batch of
-            `step` stays open where the format allows it: beam search needs several
-            rows for each row of the prompt.
+            `step` stays open where the format allows it, unless `num_beams` fixes it:
+            beam search needs several rows for each row of the prompt.
         sequence_length: Fixes every other unknown axis, of all inputs or by input
             name. None leaves them open. A number leaves the target of an
             encoder-decoder one token, its start, to decode from. The state of `step`
             follows from `prefill`.
+        max_length: Of a generative model: the most tokens that prompt and continuation
+            have together, which is the length of its key/value caches. A step reads
+            all of them, so a short one is faster. None is that of the model's
+            `incremental()`: all its positions, or 256 where they have no end.
+        num_beams: Of a generative model: fixes the batch of `step` at `batch_size` ×
+            `num_beams`, for runtimes that need static shapes. `generate` then takes
+            strategies with as many beams alone: `Beam(num_beams)`, or for 1 `Greedy()`
+            and `Sample()`. None leaves it open.
         sample_inputs: Inputs to verify (and calibrate) with: a dictionary by input
             name, or what the model is called with. None makes some up, seeded. A
             model that is not functional needs them to say what its inputs are.
@@ -117,13 +129,15 @@ def export(
     format = format_for(path, format)
     _check_quantization(format, quantization, sample_inputs)
     check_sizes(batch_size, sequence_length)
+    _check_beams(num_beams, batch_size)
     tolerance = TOLERANCES[quantization] if tolerance is None else tolerance
     check_target(path, format)
     if tokenizer is None:
-        signatures = signatures_of(model, sample_inputs)
+        signatures = signatures_of(model, sample_inputs, max_length)
     else:
         signatures = with_tokenizer(model, tokenizer, format, sequence_length)
         sequence_length = None
+    _check_generative(signatures, max_length=max_length, num_beams=num_beams)
     models = [signature.model for signature in signatures]
     prompt = signatures[0].prompt
     has_source = prompt not in (None, "token_ids")
@@ -167,6 +181,7 @@ def export(
                 sample,
                 may_fix=format == "litert",
                 unroll=quantization == "int8",
+                num_beams=num_beams,
             )
         except RefusedError as error:
             raise _explained(error, models) from error
@@ -227,7 +242,9 @@ def verify(
     _check_quantization(runner.format, quantization, sample_inputs)
     tolerance = TOLERANCES[quantization] if tolerance is None else tolerance
     if tokenizer is None:
-        signatures = signatures_of(model, sample_inputs)
+        is_pair = isinstance(model, IncrementalPair)
+        max_length = None if is_pair else runner.max_length
+        signatures = signatures_of(model, sample_inputs, max_length)
     else:
         signatures = with_tokenizer(model, tokenizer, runner.format, sequence_length)
     models = [signature.model for signature in signatures]
@@ -297,6 +314,28 @@ def _check_quantization(
             '`sample_inputs` must be given for `quantization="int8"`, to calibrate on. '
             "Received: sample_inputs=None"
         )
+
+
+def _check_beams(num_beams: int | None, batch_size: int | None) -> None:
+    if num_beams is None:
+        return
+    check_positive("num_beams", num_beams)
+    if batch_size is None:
+        raise ValueError(
+            "`num_beams` fixes the batch of `step` at `batch_size` × `num_beams`, so "
+            f"give `batch_size` too. Received: num_beams={num_beams}, batch_size=None"
+        )
+
+
+def _check_generative(signatures: list[Signature], **arguments: int | None) -> None:
+    if len(signatures) == 2 and signatures[1].name == STEP:
+        return
+    for name, value in arguments.items():
+        if value is not None:
+            raise ValueError(
+                f"`{name}` is for generative models, which have `prefill` and `step`; "
+                f"leave it out for this one. Received: {name}={value}"
+            )
 
 
 def _explained(error: RefusedError, models: Iterable[keras.Model]) -> ExportError:

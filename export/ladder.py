@@ -52,6 +52,7 @@ def climb(
     sample: Inputs | None,
     may_fix: bool,
     unroll: bool = False,
+    num_beams: int | None = None,
 ) -> Climbed:
     """Traces, attempts, and fixes what was refused until an attempt succeeds.
 
@@ -64,6 +65,7 @@ def climb(
         sample: The caller's inputs, whose lengths are used when one must be known.
         may_fix: Whether to fix anything that was not asked for.
         unroll: Whether to unroll recurrent layers where all lengths are known.
+        num_beams: As asked for, see `export`.
 
     Returns:
         The functions of the attempt that succeeded.
@@ -76,7 +78,7 @@ def climb(
     notes: list[str] = []
     while True:
         functions, specs = _trace_all(
-            signatures, rungs, batch_size, sequence_length, shapes, unroll
+            signatures, rungs, batch_size, sequence_length, shapes, unroll, num_beams
         )
         try:
             result = attempt(functions, specs)
@@ -101,6 +103,7 @@ def _trace_all(
     sequence_length: int | Mapping[str, int] | None,
     shapes: dict[str, tuple],
     unroll: bool,
+    num_beams: int | None,
 ) -> tuple[dict, dict[str, Specs]]:
     functions, specs = {}, {}
     for signature in signatures:
@@ -112,7 +115,9 @@ def _trace_all(
             wanted = fixed_like(
                 signature.inputs, {key: value.shape for key, value in state.items()}
             )
-            batch = (batch_of(specs[PREFILL]) or 1) if rung >= _BATCH else None
+            rows = batch_of(specs[PREFILL]) or 1
+            batch = rows if rung >= _BATCH else None
+            batch = rows * num_beams if num_beams else batch
         else:
             wanted = fixed(signature.inputs, None, sequence_length)
             batch = batch_size or (1 if rung >= _BATCH else None)

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_attn.decoding import next_state
 from keras_attn.export.inference import reference
 from keras_attn.export.shapes import Specs, batch_of, open_batch, open_lengths
 from keras_attn.export.signatures import PREFILL, STEP, Signature
@@ -109,7 +110,7 @@ def cases(
     for inputs in drawn:
         yield first.name, inputs
         if first.name == PREFILL:
-            for step in _steps(signatures, inputs, count=2):
+            for step in _steps(signatures, specs, inputs, count=2):
                 yield STEP, step
                 row = {name: value[:1] for name, value in step.items()}
     if first.name == PREFILL:
@@ -147,7 +148,7 @@ def calibration(
         inputs = _rows(chunk, specs[first.name], size)
         yield first.name, inputs
         if first.name == PREFILL:
-            for step in _steps(signatures, inputs, _CALIBRATION_STEPS):
+            for step in _steps(signatures, specs, inputs, _CALIBRATION_STEPS):
                 yield STEP, step
 
 
@@ -166,13 +167,19 @@ def _rows(sample: Inputs, specs: Specs, most: int) -> Inputs:
     return result
 
 
-def _steps(signatures: list[Signature], prompt: Inputs, count: int) -> Iterator[Inputs]:
+def _steps(
+    signatures: list[Signature], specs: dict[str, Specs], prompt: Inputs, count: int
+) -> Iterator[Inputs]:
     """The inputs of the steps that greedily continue a prompt, from Keras."""
-    called, step = signatures
+    prefill, step = signatures
     # What `step` takes and `prefill` does not return is an input of `prefill`.
-    state, inputs = dict(prompt), prompt
-    for _ in range(count):
-        state |= reference(called, inputs)
+    state = {**prompt, **reference(prefill, prompt)}
+    rows = len(state["logits"])
+    # Of an artefact with a fixed number of beams, each row as many times.
+    beams = (batch_of(specs[STEP]) or rows) // rows
+    if beams > 1:
+        state = {name: np.repeat(array, beams, axis=0) for name, array in state.items()}
+    for number in range(count):
         state["token_ids"] = state["logits"].argmax(axis=-1).astype(np.int32)  # (B,)
         missing = sorted(set(step.inputs) - set(state))
         if missing:
@@ -180,8 +187,10 @@ def _steps(signatures: list[Signature], prompt: Inputs, count: int) -> Iterator[
                 "`prefill` of an `IncrementalPair` must take or return every state "
                 f"that `step` takes. Received: none named {missing}"
             )
-        called, inputs = step, {name: state[name] for name in step.inputs}
+        inputs = {name: state[name] for name in step.inputs}
         yield inputs
+        if number < count - 1:
+            state = next_state(state, reference(step, inputs))
 
 
 def _made_up(signature: Signature, specs: Specs) -> list[Inputs]:

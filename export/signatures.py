@@ -3,6 +3,7 @@
 Shapes: axis 0 of every input is the batch; None is an unknown size.
 """
 
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -51,20 +52,34 @@ class Signature:
         return {name: _full_precision(tensor) for name, tensor in outputs.items()}
 
 
-def signatures_of(model: Any, sample_inputs: Any = None) -> list[Signature]:
+def signatures_of(
+    model: Any, sample_inputs: Any = None, max_length: int | None = None
+) -> list[Signature]:
     """Reads the signatures of a model.
 
     Args:
         model: A Keras model, a generative one (it has `incremental()`), or an
             `IncrementalPair`.
         sample_inputs: What to learn the inputs from where the model does not say.
+        max_length: Of a generative model: the length of its caches. None is the
+            model's own.
 
     Returns:
         `[serve]`, or `[prefill, step]`.
+
+    Raises:
+        TypeError: for no Keras model.
+        ValueError: for a pair of another `max_length`.
     """
     if not isinstance(model, IncrementalPair) and hasattr(model, "incremental"):
-        model = model.incremental()
+        model = _pair_of(model, max_length)
     if isinstance(model, IncrementalPair):
+        if max_length not in (None, model.max_length):
+            raise ValueError(
+                "`max_length` is fixed when a pair is made: export the model, or make "
+                "the pair by `incremental(max_length=...)`. Received: "
+                f"max_length={max_length}, of the pair max_length={model.max_length}"
+            )
         prefill = _declared(PREFILL, model.prefill)
         if model.prompt != "token_ids":
             prefill = replace(prefill, prompt=model.prompt)
@@ -79,6 +94,18 @@ def signatures_of(model: Any, sample_inputs: Any = None) -> list[Signature]:
     if is_declared(model):
         return [_declared(SERVE, model)]
     return [_observed(SERVE, model, sample_inputs)]
+
+
+def _pair_of(model: Any, max_length: int | None) -> IncrementalPair:
+    """The pair of a generative model, with caches of a length where it has caches."""
+    if max_length is None:
+        return model.incremental()
+    if "max_length" not in inspect.signature(model.incremental).parameters:
+        raise ValueError(
+            "`max_length` needs a model whose `incremental()` takes one; leave it out. "
+            f"Received: max_length={max_length}"
+        )
+    return model.incremental(max_length=max_length)
 
 
 def is_declared(model: keras.Model) -> bool:

@@ -239,6 +239,26 @@ def export(
             show_default=False,
         ),
     ] = None,
+    max_length: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Of a generative model: most tokens of prompt and continuation "
+            "together, the length of its caches. Default: all that the model has.",
+            show_default=False,
+        ),
+    ] = None,
+    num_beams: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Of a generative model, with --batch-size: fixes the beams for each "
+            "row. Default: any number, where the format can.",
+            show_default=False,
+        ),
+    ] = None,
     samples: Samples = None,
     tokenizer: Tokenizer = None,
     tolerance: Tolerance = None,
@@ -270,6 +290,8 @@ def export(
         quantization=quantization,
         batch_size=batch_size,
         sequence_length=sequence_length,
+        max_length=max_length,
+        num_beams=num_beams,
         samples=samples,
         tokenizer=tokenizer,
         tolerance=tolerance,

@@ -123,18 +123,30 @@ def attention_weights(scores, mask=None, bias=None):
 
 
 def scaled_dot_product_attention(
-    query, key, value, *, mask=None, bias=None, scale=None, dropout=None
+    query,
+    key,
+    value,
+    *,
+    cache=None,
+    mask=None,
+    bias=None,
+    scale=None,
+    dropout=None,
 ):
     """`softmax(q kᵀ / √H) v`, in heads (Vaswani et al. 2017, 3.2).
 
     With fewer key/value heads than query heads, consecutive query heads share one
     (grouped-query attention, Ainslie et al. 2023, arXiv:2305.13245); the keys are
-    never repeated in memory.
+    never repeated in memory. Nor are those of a cache joined with the new ones, which
+    would copy them: each is multiplied by itself, and the scores are joined.
 
     Args:
         query: (B, N, T, H).
         key: (B, G, S, H), N a multiple of G.
         value: (B, G, S, V).
+        cache: Keys (B, G, C, H) and values (B, G, C, V) of earlier positions. They
+            come before `key` and `value` in the masks, the bias and the
+            probabilities, where S then stands for C + S. None = there are none.
         mask: Boolean, broadcastable to (B, N, T, S); True = attend.
         bias: Added to the scores, broadcastable to (B, N, T, S).
         scale: Factor of the scores. None = 1/√H.
@@ -148,22 +160,32 @@ def scaled_dot_product_attention(
     groups = key.shape[1]
     if scale is None:
         scale = 1.0 / math.sqrt(query.shape[-1])
-    if groups == heads:
-        scores = dot_scores(query, key, scale)
-    else:
+    if groups != heads:
         # The queries of one group lie side by side: (B, G, N/G·T, H).
-        grouped = ops.reshape(query, (batch, groups, -1, size))
-        scores = dot_scores(grouped, key, scale)
+        query = ops.reshape(query, (batch, groups, -1, size))
+    scores = dot_scores(query, key, scale)
+    if cache is not None:
+        earlier = dot_scores(query, cache[0], scale)
+        scores = ops.concatenate([earlier, scores], axis=-1)
+    if groups != heads:
         scores = ops.reshape(scores, (batch, heads, length, -1))
     weights = attention_weights(scores, mask, bias)
     mixed = ops.cast(weights, value.dtype)
     if dropout is not None:
         mixed = dropout(mixed)
-    if groups == heads:
-        return ops.matmul(mixed, value), weights
-    mixed = ops.reshape(mixed, (batch, groups, -1, ops.shape(key)[2]))
-    attended = ops.matmul(mixed, value)  # (B, G, N/G·T, V)
-    return ops.reshape(attended, (batch, heads, length, value.shape[-1])), weights
+    if groups != heads:
+        mixed = ops.reshape(mixed, (batch, groups, -1, ops.shape(mixed)[-1]))
+    if cache is None:
+        attended = ops.matmul(mixed, value)
+    else:
+        own = ops.shape(value)[2]
+        attended = ops.add(
+            ops.matmul(mixed[..., :-own], cache[1]),
+            ops.matmul(mixed[..., -own:], value),
+        )
+    if groups != heads:  # (B, G, N/G·T, V) -> (B, N, T, V)
+        attended = ops.reshape(attended, (batch, heads, length, value.shape[-1]))
+    return attended, weights
 
 
 def split_heads(inputs, num_heads):

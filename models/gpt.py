@@ -198,27 +198,27 @@ def build_gpt(
 
 
 def _read(part, token_ids, positions, padding_mask, caches=None):
-    """Features (B, T, D) and every block's keys and values, (B, 2, N, T or L, H).
+    """Features (B, T, D) and every block's keys and values, a pair of (B, N, T, H).
 
     Args:
         part: Layers by name.
         token_ids: (B, T).
         positions: (B, T).
-        padding_mask: (B, T), or with caches (B, L), what they hold real tokens of.
-        caches: The cache arguments of every block, for a step.
+        padding_mask: (B, T), or with caches (B, L + T).
+        caches: Earlier keys and values of every block, for a step.
     """
     hidden = part["token_embedding"](token_ids)
     hidden = part["position_embedding"](hidden, positions)
     hidden = part["embeddings_dropout"](hidden)
     after = []
     for index, block in enumerate(incremental.blocks(part, "block")):
-        before = {} if caches is None else caches[index]
+        cache = None if caches is None else caches[index]
         # Asked for even where nobody takes it, and then never computed: Keras can't
         # join graphs in which a layer returns now one tensor, now two.
-        hidden, cache = block(
-            hidden, padding_mask=padding_mask, return_cache=True, **before
+        hidden, added = block(
+            hidden, padding_mask=padding_mask, cache=cache, return_cache=True
         )
-        after.append(cache)
+        after.append(added)
     if "final_norm" in part:
         hidden = part["final_norm"](hidden)
     return hidden, after
@@ -269,10 +269,12 @@ def _step(part, length):
     attentions = [b.self_attention for b in incremental.blocks(part, "block")]
     inputs = incremental.step_inputs(attentions, length)
     now = incremental.Moment(inputs)
-    hidden, caches = _read(part, now.token_ids, now.positions, now.visible, now.caches)
+    hidden, added = _read(
+        part, now.token_ids, now.positions, now.padding_mask, now.caches
+    )
     outputs = {
         "logits": part["token_embedding"](hidden[:, 0], reverse=True),
-        **now.state_after(caches),
+        **now.state_after(added),
     }
     return keras.Model(inputs, outputs, name="step")
 

@@ -1,12 +1,16 @@
 """What decoders with key/value caches share: their state between two tokens.
 
-    cache_0, …    (B, 2, N, L, H), keys and values of each block
-    visible       (B, L) bool, which places of the caches hold a real token
-    position      (B,) int32, the number of the next token among the real ones
-    cache_index   (B,) int32, its place in the caches, the same in all rows
+    key_0, …      (B, N, L, H), the keys of each block
+    value_0, …    (B, N, L, H), its values
+    visible       (B, L) bool, which slots of the caches hold a real token
+    position      (B,) int32, the position of the next token among the real ones
+    cache_index   (B,) int32, the slot of the next token, the same in all rows
 
-Places and numbers differ where a prompt is padded: the padding has a place, which
-nobody sees, but no number. So prompts of unequal length share a batch.
+Slot and position differ where a prompt is padded: padding has a slot, which nobody
+sees, but no position. So prompts of unequal length share a batch.
+
+A step does not return its caches, only what it adds to them: `new_key_0`, …,
+`new_value_0`, … (B, N, 1, H), for the slot `cache_index` (`decoding.next_state`).
 
 Legend: B batch, T length, P prompt length, L length of a cache, N heads, H head size,
 D width, V vocabulary.
@@ -59,25 +63,55 @@ def state_behind(padding_mask, caches, length):
 
     Args:
         padding_mask: (B, P), True = a real token of the prompt.
-        caches: Of each block its keys and values, (B, 2, N, P, H).
+        caches: Of each block its keys and its values, (B, N, P, H).
         length: L.
     """
     real = ops.cast(padding_mask, "int32")
-    room = CacheRoom(length, name="cache_room")
-    # The mask is lengthened as the caches are, so it needs as many axes.
-    as_cache = ops.expand_dims(real, (1, 2, 4))
+    pad = CacheRoom(length, name="cache_room")
+    # The mask is padded as the caches are, so it needs as many axes.
+    as_cache = ops.expand_dims(real, (1, 3))
     visible = CacheRoom(length, dtype="int32", name="visible_room")(as_cache)
+    padded = [(pad(keys), pad(values)) for keys, values in caches]
     return {
         "visible": ops.cast(ops.reshape(visible, (-1, length)), "bool"),
         "position": ops.sum(real, axis=1),
         "cache_index": ops.sum(ops.ones_like(real), axis=1),
-        **{f"cache_{index}": room(cache) for index, cache in enumerate(caches)},
+        **named(padded),
     }
 
 
-def cache_shape(attention, length):
-    """The shape of a layer's cache, without its batch."""
-    return 2, attention.num_key_value_heads, length, attention.key_dim
+def named(caches, prefix=""):
+    """Names `<prefix>key_0`, `<prefix>value_0`, … for the pairs of every block."""
+    return {
+        f"{prefix}{part}_{index}": tensor
+        for index, pair in enumerate(caches)
+        for part, tensor in zip(("key", "value"), pair, strict=True)
+    }
+
+
+def cache_inputs(attentions, length, prefix=""):
+    """Inputs for the keys and values of every attention, by name as in `named`."""
+    pairs = [
+        [
+            (attention.num_key_value_heads, length, size)
+            for size in (attention.key_dim, attention.value_dim)
+        ]
+        for attention in attentions
+    ]
+    dtype = attentions[0].compute_dtype
+    return {
+        name: keras.Input(shape, dtype=dtype, name=name)
+        for name, shape in named(pairs, prefix).items()
+    }
+
+
+def pairs_of(inputs, prefix=""):
+    """Keys and values of every block, from tensors by name as in `named`."""
+    count = sum(name.startswith(f"{prefix}key_") for name in inputs)
+    return [
+        (inputs[f"{prefix}key_{index}"], inputs[f"{prefix}value_{index}"])
+        for index in range(count)
+    ]
 
 
 def step_inputs(attentions, length):
@@ -87,18 +121,13 @@ def step_inputs(attentions, length):
         attentions: The self-attention of every block.
         length: L.
     """
-    inputs = {
+    return {
         "token_ids": keras.Input((), dtype="int32", name="token_ids"),
         "visible": keras.Input((length,), dtype="bool", name="visible"),
         "position": keras.Input((), dtype="int32", name="position"),
         "cache_index": keras.Input((), dtype="int32", name="cache_index"),
+        **cache_inputs(attentions, length),
     }
-    for index, attention in enumerate(attentions):
-        name = f"cache_{index}"
-        inputs[name] = keras.Input(
-            cache_shape(attention, length), dtype=attention.compute_dtype, name=name
-        )
-    return inputs
 
 
 class Moment:
@@ -110,8 +139,8 @@ class Moment:
     Attributes:
         token_ids: (B, 1).
         positions: (B, 1).
-        visible: (B, L), the token's own place included.
-        caches: The cache arguments of every block.
+        padding_mask: (B, L + 1), what the token sees: the caches, then itself.
+        caches: Keys and values of every block, before the token.
     """
 
     def __init__(self, inputs):
@@ -119,22 +148,22 @@ class Moment:
         self._index = inputs["cache_index"]
         self.token_ids = ops.expand_dims(inputs["token_ids"], 1)
         self.positions = ops.expand_dims(self._position, 1)
-        length = inputs["visible"].shape[1]
-        places = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
-        own = ops.equal(places, ops.expand_dims(self._index, 1))
-        self.visible = ops.logical_or(inputs["visible"], own)
-        count = sum(name.startswith("cache_") for name in inputs) - 1
-        self.caches = [
-            # All rows are at the same place, so one number is enough.
-            {"cache": inputs[f"cache_{index}"], "cache_index": self._index[0]}
-            for index in range(count)
-        ]
+        self._visible = inputs["visible"]
+        itself = ops.ones_like(self._visible[:, :1])
+        self.padding_mask = ops.concatenate([self._visible, itself], axis=1)
+        self.caches = pairs_of(inputs)
 
-    def state_after(self, caches):
-        """The state behind the token; `caches` are what the blocks returned."""
+    def state_after(self, added):
+        """The state after the token.
+
+        Args:
+            added: The keys and values of the token, from every block.
+        """
+        slots = ops.expand_dims(ops.arange(self._visible.shape[1], dtype="int32"), 0)
+        own = ops.equal(slots, ops.expand_dims(self._index, 1))
         return {
-            "visible": self.visible,
+            "visible": ops.logical_or(self._visible, own),
             "position": ops.add(self._position, 1),
             "cache_index": ops.add(self._index, 1),
-            **{f"cache_{index}": cache for index, cache in enumerate(caches)},
+            **named(added, "new_"),
         }

@@ -176,7 +176,7 @@ def _decode(part, decoder_token_ids, *, positions=None, caches=None, **attended)
         part: Layers by name.
         decoder_token_ids: (B, T).
         positions: (B, T). Default: 0 … T-1.
-        caches: One dictionary of cache arguments a block, for a step.
+        caches: One dictionary of cache arguments per block, for a step.
         **attended: Further arguments of every block, such as `encoder_padding_mask`.
     """
     memory = attended.pop("memory", None)
@@ -204,8 +204,8 @@ class Transformer(Functional):
         """Its two halves for decoding; prompts may be padded on either side.
 
         The state is what `keras_attn.models.incremental` says, and of each block the
-        keys and values of the source, `source_cache_0`, … (B, 2, N, S, H), which do
-        not change.
+        keys and values of the source, `source_key_0`, `source_value_0`, …
+        (B, N, S, H), which do not change.
 
         Args:
             max_length: L, the most tokens that prompt and continuation have together.
@@ -238,7 +238,7 @@ def _prefill(part, length):
     outputs = {
         "logits": incremental.last_logits(part, hidden, prompt_mask),
         **incremental.state_behind(prompt_mask, own, length),
-        **{f"source_cache_{index}": cache for index, cache in enumerate(source)},
+        **incremental.named(source, "source_"),
     }
     return keras.Model(inputs, outputs, name="prefill")
 
@@ -249,20 +249,20 @@ def _step(part, length):
     attentions = [block.self_attention for block in blocks]
     inputs = incremental.step_inputs(attentions, length)
     inputs["padding_mask"] = keras.Input((None,), dtype="bool", name="padding_mask")
-    for index, block in enumerate(blocks):
-        name = f"source_cache_{index}"
-        shape = incremental.cache_shape(block.cross_attention, None)
-        inputs[name] = keras.Input(shape, dtype=block.compute_dtype, name=name)
+    attentions = [block.cross_attention for block in blocks]
+    inputs |= incremental.cache_inputs(attentions, None, "source_")
     now = incremental.Moment(inputs)
     hidden, caches = _decode(
         part,
         now.token_ids,
         positions=now.positions,
         caches=[
-            {**cache, "cross_cache": inputs[f"source_cache_{index}"]}
-            for index, cache in enumerate(now.caches)
+            {"cache": own, "cross_cache": source}
+            for own, source in zip(
+                now.caches, incremental.pairs_of(inputs, "source_"), strict=True
+            )
         ],
-        padding_mask=now.visible,
+        padding_mask=now.padding_mask,
         encoder_padding_mask=inputs["padding_mask"],
     )
     outputs = {

@@ -172,8 +172,15 @@ CASES = {
         ),
         "writes_cache": Case(
             _mha(),
-            {"query": QUERY, "cache": (B, 2, HEADS, CACHE, KEY_DIM)},
+            {"query": QUERY, "cache": [(B, HEADS, CACHE, KEY_DIM)] * 2},
             {"cache_index": 4, "use_causal_mask": True, **SCORES},
+        ),
+        "follows_cache": Case(
+            lambda: layers.MultiHeadAttention(
+                6, KEY_DIM, value_dim=VALUE_DIM, num_key_value_heads=3
+            ),
+            {"query": QUERY, "cache": [(B, 3, S, KEY_DIM), (B, 3, S, VALUE_DIM)]},
+            {"use_causal_mask": True, **SCORES},
         ),
     },
     "TransformerEncoderBlock": {
@@ -244,9 +251,13 @@ CASES = {
             {
                 "inputs": QUERY,
                 "encoder_outputs": VALUE,
-                "cache": (B, 2, HEADS, CACHE, KEY_DIM),
+                "cache": [(B, HEADS, CACHE, KEY_DIM)] * 2,
             },
             {"cache_index": 2},
+        ),
+        "follows_cache": Case(
+            _decoder_block(window=3),
+            {"inputs": QUERY, "cache": [(B, HEADS, S, KEY_DIM)] * 2},
         ),
     },
     "AttentionRNN": {
@@ -336,7 +347,7 @@ CASES = {
     },
     "CacheRoom": {
         "room": Case(
-            lambda: layers.CacheRoom(CACHE), {"inputs": (B, 2, HEADS, T, KEY_DIM)}
+            lambda: layers.CacheRoom(CACHE), {"inputs": (B, HEADS, T, KEY_DIM)}
         ),
     },
     "TokenEmbedding": {

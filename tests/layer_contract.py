@@ -116,8 +116,6 @@ def symbols(case, known):
         if isinstance(shape, list):
             return [symbol(f"{name}_{i}", part) for i, part in enumerate(shape)]
         axes = shape if known else [None if n in UNKNOWN else n for n in shape]
-        if len(shape) == 5:  # A cache: its second axis is two, and no batch.
-            axes = (axes[0], shape[1], *axes[2:])
         is_mask = name.endswith(("_mask", "same_segment", "hidden"))
         dtype = "bool" if is_mask else None
         dtype = "int32" if is_ids(case, name) else dtype

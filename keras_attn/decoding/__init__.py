@@ -2,6 +2,15 @@
 
 from keras_attn.decoding.generate import Generated, generate
 from keras_attn.decoding.pair import IncrementalPair
+from keras_attn.decoding.state import next_state
 from keras_attn.decoding.strategies import Beam, Greedy, Sample
 
-__all__ = ["Beam", "Generated", "Greedy", "IncrementalPair", "Sample", "generate"]
+__all__ = [
+    "Beam",
+    "Generated",
+    "Greedy",
+    "IncrementalPair",
+    "Sample",
+    "generate",
+    "next_state",
+]

@@ -8,11 +8,23 @@ import numpy as np
 from keras import ops
 
 from keras_attn.checks import check_positive
-from keras_attn.decoding.halves import Halves, compiled, halves_of, prompt_of
+from keras_attn.decoding.halves import (
+    Halves,
+    cache_length,
+    compiled,
+    halves_of,
+    prompt_of,
+)
 from keras_attn.decoding.inputs import as_arrays, check_room, check_token, prepare
-from keras_attn.decoding.loop import CompiledLoop, Settings, decode, host_while
+from keras_attn.decoding.loop import (
+    CompiledLoop,
+    Settings,
+    decode,
+    host_while,
+    loop_inputs,
+)
 from keras_attn.decoding.pair import IncrementalPair
-from keras_attn.decoding.strategies import Greedy
+from keras_attn.decoding.strategies import Greedy, program_of
 
 # What was compiled for a model lives as long as the model.
 _compiled = weakref.WeakKeyDictionary()
@@ -49,12 +61,17 @@ def generate(
     """Continues a prompt, one token at a time.
 
     Prompts of unequal length share a batch where the model takes a mask of them:
-    padding, at the left, at the right or in between, has a place but no position, and
+    padding, at the left, at the right or in between, has a slot but no position, and
     nobody sees it, so a row's text is the one it gets alone.
 
     A model with `incremental(max_length=…)` keeps caches as long as prompt and
-    continuation, rounded up by an eighth at the most. What is compiled for one such
-    length serves the next call with it.
+    continuation, rounded up to a multiple of 64 (above 512, of an eighth to a quarter
+    of the length), but no longer than the model has positions. The loop is compiled
+    once for such a length, a type of strategy, a number of beams, and up to 4 end
+    tokens (or 8, or 12, …). `max_new_tokens`, the tokens themselves, temperature,
+    `top_k`, `top_p`, seed and length penalty are its inputs. Batch sizes and lengths
+    of prompt and source compile once more when they first differ; under XLA, whose
+    shapes are fixed, each time.
 
     Args:
         model: A generative model (one with `incremental()`), its `IncrementalPair`,
@@ -118,16 +135,20 @@ def generate(
             if key not in kept:
                 kept[key] = compiled(halves, _resolve_jit(jit_compile))
             halves = kept[key]
-        results = decode(halves, inputs, uniform, settings, host_while, on_token)
+        results = decode(
+            halves, inputs, uniform, max_new_tokens, settings, host_while, on_token
+        )
         return Generated(*map(ops.convert_to_numpy, results))
-    key = (settings, halves.max_length, jit_compile)
+    length = halves.max_length or cache_length(max_new_tokens, None)
+    inputs = loop_inputs(inputs, uniform, length, settings)
+    num_ends = len(inputs["generate/end_token_ids"])
+    key = (program_of(strategy), halves.max_length, length, num_ends, jit_compile)
     if key not in kept:
-        kept[key] = CompiledLoop(halves, settings)
+        kept[key] = CompiledLoop(halves, strategy, length)
         kept[key].compile(jit_compile=_resolve_jit(jit_compile))
-    if uniform is not None:
-        inputs["uniform"] = uniform
     outputs = kept[key].predict_on_batch(inputs)
-    return Generated(outputs["token_ids"], outputs["scores"])
+    token_ids = outputs["token_ids"][:, :max_new_tokens]
+    return Generated(token_ids, outputs["scores"])
 
 
 def _check_strategy(strategy, on_token) -> None:

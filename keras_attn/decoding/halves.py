@@ -71,13 +71,16 @@ def halves_of(model, kept: dict, length: int) -> Halves:
 
 
 def cache_length(length: int, limit: int | None) -> int:
-    """`length`, rounded up so that few lengths are compiled: by an eighth, or by 7.
+    """`length`, rounded up so that few lengths are compiled.
+
+    Up to a multiple of 64, or above 512 of an eighth to a quarter of the length: 64,
+    128, …, 512, 640, 768, 896, 1024, 1280, …
 
     Args:
         length: Tokens that the caches must hold.
         limit: Tokens that they may hold; None where there is no limit.
     """
-    multiple = 1 << max(3, length.bit_length() - 4)
+    multiple = max(64, 1 << (length.bit_length() - 3))
     rounded = -(-length // multiple) * multiple
     return rounded if limit is None else min(rounded, limit)
 
@@ -141,7 +144,9 @@ def _of_runner(runner) -> Halves:
     vocabulary = {prompt: prefill.outputs["logits"].shape[-1]}
     return Halves(
         runner.prefill,
-        runner.step,
+        lambda inputs: runner.step(
+            {name: ops.convert_to_numpy(value) for name, value in inputs.items()}
+        ),
         tuple(prefill.inputs),
         tuple(step.inputs),
         tuple(step.outputs),

@@ -13,10 +13,12 @@ class IncrementalPair:
     model, with dictionaries in and out:
 
         prefill: {the model's inputs}           -> {"logits": (B, V), **state}
-        step:    {"token_ids": (B,), **state}   -> {"logits": (B, V), **changed state}
+        step:    {"token_ids": (B,), **state}   -> {"logits": (B, V), **changes}
 
     State tensors are batch first. What `step` takes and `prefill` doesn't return is
-    passed on from the inputs of `prefill`; what `step` does not return did not change.
+    passed on from the inputs of `prefill`. A change is the new value of the state of
+    that name, or `new_<name>`, what is written into the cache `<name>`; `next_state`
+    applies them. What `step` returns neither of did not change.
     A mask of the prompt, which the training model may lack, is `padding_mask` beside
     `token_ids` and `decoder_padding_mask` beside `decoder_token_ids`.
 

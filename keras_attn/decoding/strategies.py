@@ -5,18 +5,54 @@ A strategy is three pure functions over a dictionary of tensors, the *search*:
 The same code runs inside a compiled loop and on the host beside an exported model.
 
 A strategy's `num_beams` is the rows it needs for each row of the prompt; it `revises`
-where a later token may change the earlier ones.
+where a later token may change the earlier ones. `numbers` are its settings that a
+compiled loop takes as inputs; another value of any other setting is another program.
 
 Legend: B batch, K beams, V vocabulary, L new tokens at most.
 """
 
-from dataclasses import dataclass, field
+import copy
+from dataclasses import dataclass, field, fields, is_dataclass
 
 import numpy as np
 from keras import ops
 
 from keras_attn.checks import check_positive
 from keras_attn.ops import MASKED
+
+# Stand for a setting that is None: every token is among so many, or reaches so much.
+_ALL_TOKENS, _ALL_PROBABILITY = 2**31 - 1, 2.0
+# `top_k` up to here is found without ordering the whole vocabulary.
+_FEW = 128
+
+
+def numbers_of(strategy) -> dict:
+    """The settings of a strategy that a compiled loop takes as inputs, as arrays."""
+    getter = getattr(strategy, "numbers", dict)
+    return {name: np.asarray(number) for name, number in getter().items()}
+
+
+def with_numbers(strategy, numbers):
+    """The strategy with these settings, which may be tensors."""
+    if not numbers:
+        return strategy
+    other = copy.copy(strategy)
+    for name, number in numbers.items():
+        object.__setattr__(other, name, number)
+    return other
+
+
+def program_of(strategy):
+    """Equal for two strategies that one compiled loop serves."""
+    if not is_dataclass(strategy):
+        return strategy
+    taken = numbers_of(strategy)
+    fixed = [
+        (each.name, getattr(strategy, each.name))
+        for each in fields(strategy)
+        if each.compare and each.name not in taken
+    ]
+    return type(strategy), tuple(fixed)
 
 
 @dataclass(frozen=True)
@@ -88,6 +124,16 @@ class Sample:
                 f"`top_p` is a probability in (0, 1]. Received: top_p={self.top_p}"
             )
 
+    def numbers(self):
+        """The settings that a compiled loop takes as inputs."""
+        return {
+            "temperature": np.float32(self.temperature),
+            "top_k": np.int32(
+                _ALL_TOKENS if self.top_k is None else min(self.top_k, _ALL_TOKENS)
+            ),
+            "top_p": np.float32(_ALL_PROBABILITY if self.top_p is None else self.top_p),
+        }
+
     def draw(self, batch, length):
         """Uniform numbers in [0, 1), one a token: (B, L)."""
         return np.random.default_rng(self.seed).random((batch, length), "float32")
@@ -103,7 +149,7 @@ class Sample:
             search: From `start` or the last `advance`.
             logits: (B·K, V).
             index: Position of the token among the new ones, from 0.
-            end_token_id: Rows that chose it are done; a tuple of several, or one.
+            end_token_id: Rows that chose it are done; several, or one.
             pad_token_id: What a row that is done goes on with.
 
         Returns:
@@ -123,18 +169,19 @@ class Sample:
     def _keep(self, logits):
         """Probabilities, zero where `top_k` or `top_p` leaves no chance."""
         if self.top_k is not None:
-            k = min(self.top_k, logits.shape[-1])
-            least = ops.top_k(logits, k)[0][:, -1:]
-            logits = ops.where(ops.less(logits, least), MASKED, logits)
+            logits = ops.cond(
+                self.top_k < logits.shape[-1],
+                lambda: _only_top_k(logits, self.top_k),
+                lambda: logits,
+            )
         probabilities = ops.softmax(logits, axis=-1)
         if self.top_p is None:
             return probabilities
-        ordered = ops.flip(ops.sort(probabilities, axis=-1), axis=-1)
-        before = ops.cumsum(ordered, axis=-1) - ordered
-        # The rarest token that is needed to reach `top_p`; the first always is.
-        needed = ops.where(ops.less(before, self.top_p), ordered, 2.0)
-        least = ops.min(needed, axis=-1, keepdims=True)
-        return ops.where(ops.less(probabilities, least), 0.0, probabilities)
+        return ops.cond(
+            self.top_p <= 1,
+            lambda: _only_top_p(probabilities, self.top_p),
+            lambda: probabilities,
+        )
 
     def finish(self, search, length):
         """The tokens, (B, L), and the sum of their log-probabilities, (B,)."""
@@ -171,6 +218,10 @@ class Beam:
     def __post_init__(self):
         check_positive("num_beams", self.num_beams)
 
+    def numbers(self):
+        """The settings that a compiled loop takes as inputs."""
+        return {"length_penalty": np.float32(self.length_penalty)}
+
     def draw(self, batch, length):
         """No chance in it."""
         return None
@@ -198,7 +249,7 @@ class Beam:
         )
         # With one end token, twice as many as beams: at most half of them can be end
         # tokens, each beam having but one, so K live ones always remain.
-        count = min(1 + np.size(end_token_id), vocabulary) * beams
+        count = min(1 + _ends(end_token_id).shape[0], vocabulary) * beams
         scores, flat = ops.top_k(ops.reshape(totals, (-1, beams * vocabulary)), count)
         parent, token = flat // vocabulary, ops.cast(flat % vocabulary, "int32")
         ids = _take_rows(search["live_ids"], parent)  # (B, 2K or more, L)
@@ -254,6 +305,29 @@ class Beam:
         return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, self.length_penalty)
 
 
+def _only_top_k(logits, k):
+    """Logits, MASKED below the k-th largest of their row; `k` may be a tensor."""
+    size = logits.shape[-1]
+    few = min(_FEW, size)
+    index = ops.reshape(ops.cast(k, "int32"), (1,)) - 1
+    least = ops.cond(
+        k <= few,
+        lambda: ops.take(ops.top_k(logits, few)[0], index, axis=-1),
+        lambda: ops.take(ops.sort(logits, axis=-1), size - 1 - index, axis=-1),
+    )
+    return ops.where(ops.less(logits, least), MASKED, logits)
+
+
+def _only_top_p(probabilities, p):
+    """Probabilities, 0 for what is not needed to reach `p`, which may be a tensor."""
+    ordered = ops.flip(ops.sort(probabilities, axis=-1), axis=-1)
+    before = ops.cumsum(ordered, axis=-1) - ordered
+    # The rarest token that is needed; the first always is.
+    needed = ops.where(ops.less(before, p), ordered, 2.0)
+    least = ops.min(needed, axis=-1, keepdims=True)
+    return ops.where(ops.less(probabilities, least), 0.0, probabilities)
+
+
 def _start_rows(batch, length, pad_token_id):
     return {
         "token_ids": ops.full((batch, length), pad_token_id, dtype="int32"),
@@ -280,8 +354,15 @@ def _advance_rows(search, logits, token, index, end_token_id, pad_token_id):
 
 def _is_end(token, end_token_id):
     """Which tokens, (...), are one of those that end a row."""
-    ends = ops.convert_to_tensor(np.atleast_1d(end_token_id).astype("int32"))
+    ends = _ends(end_token_id)
     return ops.any(ops.equal(ops.expand_dims(token, -1), ends), axis=-1)
+
+
+def _ends(end_token_id):
+    """One id, or several, as int32 (E,)."""
+    if isinstance(end_token_id, int | tuple | list):
+        end_token_id = np.array(end_token_id, "int32")
+    return ops.reshape(ops.convert_to_tensor(end_token_id, "int32"), (-1,))
 
 
 def _write(ids, token, index):

@@ -62,21 +62,24 @@ class MultiHeadAttention(keras.layers.Layer):
         attention_mask: (T, S), (B, T, S) or (B, N, T, S), True = attend.
         attention_bias: Added to the scores, (B, N, T, S) or 1 along any axis.
         use_causal_mask: Whether query t sees the keys 0 … t alone.
-        cache: Keys and values of earlier calls, (B, 2, G, S, H), where V = H.
+        cache: Keys and values of earlier calls, a pair of (B, G, C, H) and
+            (B, G, C, V). Self-attention attends to them and to this call's own, which
+            come after them in the masks and the probabilities: S is C + T there.
+            Cross-attention takes a cache instead of a `value`: what an encoder's
+            output was projected to once.
         cache_index: Position, a scalar integer, at which this call's keys and values
-            are written into `cache` before it attends to all of it. With
-            `use_causal_mask` nothing behind the query's own position is seen, so the
-            unwritten rest of the cache may hold anything finite. None with a `cache`
-            reads the cache as it is, and needs no `value`: cross-attention over an
-            encoder's output that was cached once. Caches are for decoding: TensorFlow
-            has no gradient through the write.
-        return_cache: Whether to return the keys and values as a cache.
+            are written into a copy of `cache` before it attends to that alone, S = C.
+            With `use_causal_mask` nothing after the query's own position is seen, so
+            the unwritten rest of the cache may hold anything finite. TensorFlow has
+            no gradient through the write.
+        return_cache: Whether to return the keys and values.
         return_attention_scores: Whether to return the probabilities.
 
     Returns:
         The output, (B, T, output_dim), followed by the probabilities, (B, N, T, S),
-        if asked for, and by the cache, (B, 2, G, S, H), if one was given or asked
-        for.
+        if asked for, and, if a cache was given or asked for, by a pair of keys and
+        values: this call's own, the copy with them written in where there is a
+        `cache_index`, or, in cross-attention, all that it attended to.
 
     Raises:
         ValueError: for an input that is not of rank 3, a mask of another shape, heads
@@ -226,32 +229,27 @@ class MultiHeadAttention(keras.layers.Layer):
         query_mask=None,
         value_mask=None,
     ):
-        self._check_call(query, value, key, cache, cache_index, return_cache)
-        implied_mask = None  # What is in a cache has no mask of this call's.
-        if cache is not None and cache_index is None:
-            queries = split_heads(self._project("query", query), self.num_heads)
-            keys, values = self._read(cache)
-        else:
-            queries, keys, values = self._project_all(query, value, key)
-            if cache is not None:
-                written = ops.stack([keys, values], axis=1)
-                start = (0, 0, 0, cache_index, 0)
-                cache = ops.slice_update(cache, start, ops.cast(written, cache.dtype))
-                keys, values = self._read(cache)
-            else:
-                # Keras calls the mask of a lone tensor `mask`, of one among several
-                # `query_mask`.
-                own_mask = query_mask if mask is None else mask
-                implied_mask = own_mask if value is None else value_mask
-                if return_cache:
-                    cache = ops.stack([keys, values], axis=1)
-        shape = (query.shape[0], self.num_heads, query.shape[1], keys.shape[2])
+        self._check_call(query, value, key, cache, cache_index)
+        queries, keys, values = self._project_all(query, value, key)
+        earlier, keys, values, cached = self._apply_cache(
+            keys, values, cache, cache_index
+        )
+        attended = [keys] if earlier is None else [earlier[0], keys]
+        known = [part.shape[2] for part in attended]
+        key_length = None if None in known else sum(known)
+        shape = (query.shape[0], self.num_heads, query.shape[1], key_length)
         _check_masks(shape, padding_mask, attention_mask, attention_bias)
-        padding_mask = both_masks(padding_mask, implied_mask)
+        if cache is None:  # What is in a cache has no mask of this call's.
+            # Keras calls the mask of a lone tensor `mask`, of one among several
+            # `query_mask`.
+            own_mask = query_mask if mask is None else mask
+            implied_mask = own_mask if value is None else value_mask
+            padding_mask = both_masks(padding_mask, implied_mask)
         causal = None
         if use_causal_mask:
-            offset = 0 if cache_index is None else cache_index
-            causal = causal_mask(ops.shape(query)[1], ops.shape(keys)[2], offset)
+            *before, own = (ops.shape(part)[2] for part in attended)
+            offset = sum(before) if cache_index is None else cache_index
+            causal = causal_mask(ops.shape(query)[1], sum(before) + own, offset)
         dropout = None
         if self._dropout is not None and training:
             dropout = functools.partial(self._dropout, training=True)
@@ -259,6 +257,7 @@ class MultiHeadAttention(keras.layers.Layer):
             queries,
             keys,
             values,
+            cache=earlier,
             mask=merge_masks(
                 padding_mask=padding_mask, attention_mask=attention_mask, causal=causal
             ),
@@ -270,21 +269,46 @@ class MultiHeadAttention(keras.layers.Layer):
         results = [self._project("output", merge_heads(heads))]
         if return_attention_scores:
             results.append(weights)
-        if cache is not None:
-            results.append(cache)
+        if return_cache or cache is not None:
+            results.append(cached)
         return tuple(results) if len(results) > 1 else results[0]
 
-    def _read(self, cache):
-        """Keys and values, each (B, G, S, H), in the precision of the layer."""
-        cache = ops.cast(cache, self.compute_dtype)
-        return cache[:, 0], cache[:, 1]
+    def _apply_cache(self, keys, values, cache, cache_index):
+        """What is attended to, and what is returned as the cache.
+
+        Args:
+            keys: (B, G, S, H); None where they are in the cache.
+            values: (B, G, S, V); None where they are in the cache.
+            cache: As in `call`.
+            cache_index: As in `call`.
+
+        Returns:
+            A pair of earlier keys and values, or None; keys; values; and the pair of
+            keys and values to return.
+        """
+        if cache is None:
+            return None, keys, values, (keys, values)
+        if cache_index is not None:
+            start = (0, 0, cache_index, 0)
+            cache = tuple(
+                ops.slice_update(old, start, ops.cast(new, old.dtype))
+                for old, new in zip(cache, (keys, values), strict=True)
+            )
+        # A cache may be kept in another precision than the layer's.
+        stored = tuple(ops.cast(part, self.compute_dtype) for part in cache)
+        if keys is None or cache_index is not None:
+            return None, *stored, tuple(cache)
+        return stored, keys, values, (keys, values)
 
     def _project(self, name, inputs):
         kernel = getattr(self, f"{name}_kernel")
         return project(inputs, kernel, getattr(self, f"{name}_bias"))
 
     def _project_all(self, query, value, key):
-        """Queries (B, N, T, H), keys (B, G, S, H), values (B, G, S, V)."""
+        """Queries (B, N, T, H), keys (B, G, S, H), values (B, G, S, V).
+
+        Cross-attention without a `value`, over a cache, has queries alone.
+        """
         groups = self.num_key_value_heads
         heads = (self.num_heads, groups, groups)
         if self.is_fused:
@@ -298,6 +322,9 @@ class MultiHeadAttention(keras.layers.Layer):
                 return ops.unstack(ops.transpose(parts, (2, 0, 3, 1, 4)), 3, axis=0)
             q_dim, k_dim, _ = self.projection_dims
             parts = ops.split(fused, [q_dim, q_dim + k_dim], axis=-1)
+        elif value is None:
+            queries = self._project("query", query)
+            return split_heads(queries, self.num_heads), None, None
         else:
             parts = (
                 self._project("query", query),
@@ -306,15 +333,15 @@ class MultiHeadAttention(keras.layers.Layer):
             )
         return tuple(split_heads(part, n) for part, n in zip(parts, heads, strict=True))
 
-    def _check_call(self, query, value, key, cache, cache_index, return_cache):
+    def _check_call(self, query, value, key, cache, cache_index):
         check_rank("query", query, 3, "(batch, query length, width)")
         for name, tensor in (("value", value), ("key", key)):
             if tensor is not None:
                 check_rank(name, tensor, 3, "(batch, key length, width)")
         if key is not None and value is None:
             raise ValueError("`key` needs a `value` beside it. Received: value=None")
-        reads_cache = cache is not None and cache_index is None
-        if self.is_fused == (value is not None or reads_cache):
+        replaces_value = not self.is_fused and cache is not None and cache_index is None
+        if self.is_fused == (value is not None or replaces_value):
             built = "self-attention" if self.is_fused else "cross-attention"
             raise ValueError(
                 f"This layer was built for {built}: its first call had "
@@ -322,24 +349,27 @@ class MultiHeadAttention(keras.layers.Layer):
                 "way again, or make a second layer. Received: "
                 f"value={'None' if value is None else tuple(value.shape)}"
             )
-        if reads_cache and value is not None:
+        if replaces_value and value is not None:
             raise ValueError(
                 "A `cache` without a `cache_index` takes the place of `value`; leave "
                 f"one of them out. Received: value={tuple(value.shape)}"
             )
         if cache_index is not None and cache is None:
             raise ValueError("`cache_index` needs a `cache`. Received: cache=None")
-        if (cache is not None or return_cache) and self.value_dim != self.key_dim:
+        if cache is None:
+            return
+        meaning = "(batch, key/value heads, length, size of a head)"
+        if not isinstance(cache, tuple | list) or len(cache) != 2:
+            found = tuple(getattr(cache, "shape", ())) or type(cache).__name__
             raise ValueError(
-                "A `cache` keeps keys and values in one tensor, so they must be "
-                f"equally wide. Received: key_dim={self.key_dim}, "
-                f"value_dim={self.value_dim}"
+                f"`cache` must be a pair, keys and values, each {meaning}. "
+                f"Received: cache={found}"
             )
-        if cache is not None:
-            meaning = "(batch, 2, key/value heads, length, key_dim)"
-            check_rank("cache", cache, 5, meaning)
-            expected = (query.shape[0], 2, self.num_key_value_heads, None, self.key_dim)
-            check_matches("cache", cache.shape, expected, meaning)
+        for index, size in enumerate((self.key_dim, self.value_dim)):
+            name, part = f"cache[{index}]", cache[index]
+            check_rank(name, part, 4, meaning)
+            expected = (query.shape[0], self.num_key_value_heads, None, size)
+            check_matches(name, part.shape, expected, meaning)
 
     def get_config(self):
         return {

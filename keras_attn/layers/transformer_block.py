@@ -267,20 +267,25 @@ class TransformerDecoderBlock(_Block):
     Call arguments:
         inputs: (B, T, D).
         encoder_outputs: (B, S, E).
-        padding_mask: (B, T), True = a real token; with a cache (B, length of cache).
-        attention_mask: (T, T), (B, T, T) or (B, N, T, T), on top of the causal mask.
+        padding_mask: (B, T), True = a real token; with a cache (B, C + T), with a
+            `cache_index` (B, C).
+        attention_mask: (T, T), (B, T, T) or (B, N, T, T), on top of the causal mask;
+            with a cache its last axis is that of `padding_mask`.
         encoder_padding_mask: (B, S), True = a real token.
-        cache: Keys and values of the positions before, (B, 2, G, L, H).
-        cache_index: Position of the first of `inputs`, a scalar integer.
-        cross_cache: Keys and values of the encoder, (B, 2, G, S, H), from an earlier
-            call; takes the place of `encoder_outputs`.
-        return_cache: Whether to return the keys and values of this call as a cache.
+        cache: Keys and values of earlier positions, a pair of (B, G, C, H), which the
+            self-attention attends to before its own.
+        cache_index: Where in a copy of the cache the keys and values of `inputs` are
+            written, a scalar integer. None leaves the cache alone.
+        cross_cache: Keys and values of the encoder, a pair of (B, G, S, H), from an
+            earlier call, instead of `encoder_outputs`.
+        return_cache: Whether to return keys and values, as `MultiHeadAttention` does.
         return_attention_scores: Whether to return the probabilities as well.
 
     Returns:
         The outputs, (B, T, D), followed, if asked for, by the probabilities of the
         self-attention (and of the cross-attention), and, if a cache was given or asked
-        for, by the cache (and the cross-attention's).
+        for, by the keys and values of the self-attention, a pair (and by those of the
+        cross-attention).
 
     Raises:
         ValueError: where D is no multiple of N and no `key_dim` is given, or what the
@@ -373,12 +378,16 @@ class TransformerDecoderBlock(_Block):
         if padding_mask is not None:
             keys = token_positions(padding_mask)
         else:
-            source = inputs if cache is None else cache[:, 0, 0]
-            keys = ops.expand_dims(ops.arange(ops.shape(source)[1], dtype="int32"), 0)
+            length = 0 if cache is None else ops.shape(cache[0])[2]
+            if cache_index is None:
+                length = length + ops.shape(inputs)[1]
+            keys = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
         queries = keys
-        if cache is not None:
-            places = ops.arange(ops.shape(inputs)[1], dtype="int32")
-            queries = ops.take(keys, ops.add(places, cache_index), axis=1)
+        if cache_index is not None:
+            offsets = ops.arange(ops.shape(inputs)[1], dtype="int32")
+            queries = ops.take(keys, ops.add(offsets, cache_index), axis=1)
+        elif cache is not None:
+            queries = keys[:, -ops.shape(inputs)[1] :]
         return banded_mask(queries, keys, self.window)
 
     def get_config(self):

@@ -14,11 +14,11 @@ VOCABULARY, WIDTH, HEADS, MLP, POSITIONS, BLOCKS = 13, 6, 2, 11, 7, 2
 
 
 class EmptyCache(keras.layers.Layer):
-    """(B, P) tokens to a cache of zeros, (B, 2, N, positions, H)."""
+    """(B, P) tokens to a cache of zeros, (B, N, positions, H)."""
 
     def call(self, token_ids):
         batch = ops.shape(token_ids)[0]
-        return ops.zeros((batch, 2, HEADS, POSITIONS, WIDTH // HEADS))
+        return ops.zeros((batch, HEADS, POSITIONS, WIDTH // HEADS))
 
 
 class WithCache(keras.layers.Layer):
@@ -37,17 +37,22 @@ class WithCache(keras.layers.Layer):
 
     def compute_output_spec(self, inputs, cache, *, index):
         # JAX cannot tell that a prompt of unknown length fits into the cache.
-        return tuple(keras.KerasTensor(x.shape, x.dtype) for x in (inputs, cache))
+        return keras.tree.map_structure(
+            lambda x: keras.KerasTensor(x.shape, x.dtype), (inputs, tuple(cache))
+        )
 
 
 class ToyLanguageModel(keras.Model):
-    """A decoder-only Transformer whose state is a key/value cache a block."""
+    """A decoder-only Transformer whose state is a key and a value cache a block.
+
+    Its steps return whole caches, where those of our models return what they add.
+    """
 
     def incremental(self):
         """The state: `cache_<i>`, and `position` of the next token, (B,)."""
         part = self.get_layer
         prompt = keras.Input((None,), dtype="int32", name="token_ids")
-        caches = [EmptyCache()(prompt) for _ in range(BLOCKS)]
+        caches = [EmptyCache()(prompt) for _ in range(2 * BLOCKS)]
         hidden, caches = _cached(part, prompt, caches, 0)
         # A row at a time, as beam search moves it: how many tokens have been read.
         position = ops.sum(ops.ones_like(prompt), axis=1)
@@ -80,9 +85,10 @@ def _cached(part, token_ids, caches, index):
     positions = ops.cumsum(ops.ones_like(token_ids), axis=1) - 1 + index
     hidden = part("positions")(part("embedding")(token_ids), positions=positions)
     written = []
-    for i, cache in enumerate(caches):
-        hidden, cache = WithCache(part(f"block_{i}"))(hidden, cache, index=index)
-        written.append(cache)
+    for i in range(BLOCKS):
+        block, cache = WithCache(part(f"block_{i}")), caches[2 * i : 2 * i + 2]
+        hidden, cache = block(hidden, cache, index=index)
+        written.extend(cache)
     return hidden, written
 
 

@@ -195,7 +195,7 @@ def test_masks_of_what_is_written_into_a_cache_do_not_hide_the_cache():
     embedding = keras.layers.Embedding(7, WIDTH, mask_zero=True)
     layer = mha()
     layer(np.zeros((2, 5, WIDTH)))
-    cache = np.zeros((2, 2, HEADS, 13, 7), "float32")
+    cache = [np.zeros((2, HEADS, 13, 7), "float32")] * 2
     _, scores, _ = layer(
         embedding(IDS),
         cache=cache,

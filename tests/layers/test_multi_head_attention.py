@@ -260,13 +260,20 @@ def test_agrees_with_keras_in_outputs_scores_and_gradients(kind, masked):
         np.testing.assert_allclose(one, other, atol=1e-3, rtol=1e-4)
 
 
+def rubbish(groups, value_dim=KEY_DIM):
+    """Caches that were never written."""
+    return [
+        1e3 * normal(B, groups, S, size, seed=size) for size in (KEY_DIM, value_dim)
+    ]
+
+
 @pytest.mark.parametrize("groups", [HEADS, 3, 1])
 def test_step_by_step_is_the_same_as_at_once(groups):
     inputs = normal(B, T, D)
     layer = made(MultiHeadAttention(HEADS, KEY_DIM, num_key_value_heads=groups), inputs)
     expected = layer(inputs, use_causal_mask=True, return_attention_scores=True)
     # What was never written holds rubbish.
-    cache = 1e3 * normal(B, 2, groups, S, KEY_DIM, seed=1)
+    cache = rubbish(groups)
     outputs, scores = [], []
     for index in range(T):
         output, score, cache = layer(
@@ -278,12 +285,12 @@ def test_step_by_step_is_the_same_as_at_once(groups):
         )
         outputs.append(output)
         scores.append(score)
-        assert tuple(cache.shape) == (B, 2, groups, S, KEY_DIM)
+        assert [tuple(part.shape) for part in cache] == [(B, groups, S, KEY_DIM)] * 2
     found = ops.concatenate(outputs, 1), ops.concatenate(scores, 2)[..., :T]
     assert_close(found, expected)
     assert not flat(ops.concatenate(scores, 2)[..., T:])[0].any()
     # A prompt at once, then a piece at once.
-    cache = 1e3 * normal(B, 2, groups, S, KEY_DIM, seed=1)
+    cache = rubbish(groups)
     first, cache = layer(
         inputs[:, :3], use_causal_mask=True, cache=cache, cache_index=0
     )
@@ -296,10 +303,43 @@ def test_a_cache_holds_keys_and_values_as_they_are():
     layer = made(MultiHeadAttention(HEADS, KEY_DIM, num_key_value_heads=3), inputs)
     _, _, wk, bk, wv, bv, _, _ = reference.multi_head_weights(layer)
     _, cache = layer(inputs, return_cache=True)
-    assert tuple(cache.shape) == (B, 2, 3, T, KEY_DIM)
-    for place, (kernel, bias) in enumerate(((wk, bk), (wv, bv))):
+    for part, kernel, bias in zip(cache, (wk, wv), (bk, bv), strict=True):
         projected = (inputs @ kernel + bias).reshape((B, T, 3, KEY_DIM))
-        assert_close(cache[:, place], projected.transpose((0, 2, 1, 3)))
+        assert_close(part, projected.transpose((0, 2, 1, 3)))
+
+
+@pytest.mark.parametrize("value_dim", [KEY_DIM, VALUE_DIM])
+@pytest.mark.parametrize("groups", [HEADS, 3, 1])
+def test_what_follows_a_cache_is_the_same_as_at_once(groups, value_dim):
+    inputs, padding = normal(B, T, D), np.ones((B, T), bool)
+    padding[0, 1] = False
+    layer = MultiHeadAttention(
+        HEADS, KEY_DIM, value_dim=value_dim, num_key_value_heads=groups
+    )
+    made(layer, inputs)
+    options = {"use_causal_mask": True, "return_attention_scores": True}
+    expected = layer(inputs, padding_mask=padding, **options)
+    # A prompt, then two pieces; what a piece adds is all that it returns.
+    end = 2
+    *first, cache = layer(
+        inputs[:, :end], padding_mask=padding[:, :end], return_cache=True, **options
+    )
+    assert_close(first[0], expected[0][:, :end])
+    for length in (T - 1 - end, 1):
+        piece = slice(end, end + length)
+        output, scores, added = layer(
+            inputs[:, piece],
+            cache=cache,
+            padding_mask=padding[:, : end + length],
+            **options,
+        )
+        assert_close(output, expected[0][:, piece])
+        assert_close(scores, expected[1][:, :, piece, : end + length])
+        assert [tuple(part.shape) for part in added] == [
+            (B, groups, length, size) for size in (KEY_DIM, value_dim)
+        ]
+        cache = [ops.concatenate(both, 2) for both in zip(cache, added, strict=True)]
+        end += length
 
 
 @pytest.mark.parametrize("groups", [HEADS, 3])
@@ -322,7 +362,7 @@ def test_half_precision_caches_are_kept_as_they_come():
     inputs = normal(B, T, D)
     layer = MultiHeadAttention(HEADS, KEY_DIM)
     layer(inputs)
-    cache = ops.zeros((B, 2, HEADS, S, KEY_DIM), "float16")
+    cache = [ops.zeros((B, HEADS, S, KEY_DIM), "float16")] * 2
     outputs, cache = layer(inputs, cache=cache, cache_index=0, use_causal_mask=True)
     expected = layer(inputs, use_causal_mask=True)
     assert_close(outputs, expected, atol=1e-2)
@@ -414,7 +454,7 @@ def test_wrong_arguments_are_refused(options, message):
 
 
 QUERY, VALUE = normal(B, T, D), normal(B, S, E)
-CACHE = normal(B, 2, HEADS, S, KEY_DIM)
+CACHE = normal(2, B, HEADS, S, KEY_DIM)
 SCORES_SHAPE = "(batch, heads, query length, key length)"
 
 
@@ -438,7 +478,6 @@ SCORES_SHAPE = "(batch, heads, query length, key length)"
             "This layer was built for cross-attention: its first call had a `value`. "
             "Call it the same way again, or make a second layer. Received: value=None",
         ),
-        ("self", {"cache": CACHE}, "This layer was built for self-attention"),
         (
             "cross",
             {"cache": CACHE},
@@ -448,15 +487,21 @@ SCORES_SHAPE = "(batch, heads, query length, key length)"
         ("self", {"cache_index": 0}, "`cache_index` needs a `cache`. Received: cache="),
         (
             "self",
-            {"cache": CACHE[0], "cache_index": 0},
-            "`cache` must have 5 axes, (batch, 2, key/value heads, length, key_dim). "
-            "Received: cache.shape=(2, 6, 7, 3)",
+            {"cache": CACHE[0]},
+            "`cache` must be a pair, keys and values, each (batch, key/value heads, "
+            "length, size of a head). Received: cache=(2, 6, 7, 3)",
         ),
         (
             "self",
-            {"cache": CACHE[:, :, :3], "cache_index": 0},
-            "`cache` must have the shape (batch, 2, key/value heads, length, key_dim) "
-            "= (2, 2, 6, None, 3). Received: cache.shape=(2, 2, 3, 7, 3)",
+            {"cache": [CACHE[0], CACHE[1][0]], "cache_index": 0},
+            "`cache[1]` must have 4 axes, (batch, key/value heads, length, size of a "
+            "head). Received: cache[1].shape=(6, 7, 3)",
+        ),
+        (
+            "self",
+            {"cache": [CACHE[0][:, :3], CACHE[1]], "cache_index": 0},
+            "`cache[0]` must have the shape (batch, key/value heads, length, size of a "
+            "head) = (2, 6, None, 3). Received: cache[0].shape=(2, 3, 7, 3)",
         ),
         (
             "cross",
@@ -514,20 +559,3 @@ def test_wrong_calls_are_refused(first, call, message):
     layer(**usual)
     with pytest.raises(ValueError, match=re.escape(message)):
         layer(**{**usual, **call})
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        {"return_cache": True},
-        {"cache": normal(B, 2, HEADS, S, KEY_DIM), "cache_index": 0},
-    ],
-)
-def test_no_cache_where_values_are_wider_than_keys(call):
-    layer = MultiHeadAttention(HEADS, KEY_DIM, value_dim=VALUE_DIM)
-    message = (
-        "A `cache` keeps keys and values in one tensor, so they must be equally wide. "
-        "Received: key_dim=3, value_dim=19"
-    )
-    with pytest.raises(ValueError, match=message):
-        layer(QUERY, **call)

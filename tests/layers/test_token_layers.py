@@ -67,11 +67,11 @@ def test_pooling_takes_the_mask_that_keras_sends_along():
 
 
 def test_room_is_made_behind_what_is_there():
-    cache = np.random.default_rng(1).normal(size=(B, 2, 3, T, D)).astype("float32")
+    cache = np.random.default_rng(1).normal(size=(B, 3, T, D)).astype("float32")
     found = numpy(CacheRoom(T + 4)(cache))
-    np.testing.assert_array_equal(found[:, :, :, :T], cache)
-    assert found.shape == (B, 2, 3, T + 4, D)
-    assert not found[:, :, :, T:].any()
+    np.testing.assert_array_equal(found[:, :, :T], cache)
+    assert found.shape == (B, 3, T + 4, D)
+    assert not found[:, :, T:].any()
     np.testing.assert_array_equal(numpy(CacheRoom(T)(cache)), cache)
 
 
@@ -84,8 +84,8 @@ def test_says_what_is_wrong():
         TokenPooling()(FEATURES, MASK[0])
     with pytest.raises(ValueError, match="`length` must be .*length=0"):
         CacheRoom(0)
-    with pytest.raises(ValueError, match="`inputs` must have 5 axes"):
+    with pytest.raises(ValueError, match="`inputs` must have 4 axes"):
         CacheRoom(T)(FEATURES)
-    cache = np.zeros((B, 2, 3, T, D), "float32")
+    cache = np.zeros((B, 3, T, D), "float32")
     with pytest.raises(ValueError, match="longer than the cache.*length=5, length=4"):
         CacheRoom(4)(cache)

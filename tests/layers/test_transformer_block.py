@@ -216,13 +216,14 @@ def test_decoder_step_by_step_is_the_same_as_at_once(groups, norm_first):
     padding = np.arange(S) < np.array([[3], [S]])
     options = {"encoder_padding_mask": padding, "return_attention_scores": True}
     outputs, self_scores, cross_scores = block(inputs, encoded, **options)
-    rubbish = 1e3 * normal(B, 2, groups or HEADS, S, KEY_DIM, seed=2)
+    rubbish = list(1e3 * normal(2, B, groups or HEADS, S, KEY_DIM, seed=2))
     # The prompt with the encoder's outputs; the rest with what was cached of them.
     first, _, _, cache, cross_cache = block(
         inputs[:, :2], encoded, cache=rubbish, cache_index=0, **options
     )
     assert_close(first, outputs[:, :2])
-    assert tuple(cross_cache.shape) == (B, 2, groups or HEADS, S, KEY_DIM)
+    for part in cross_cache:
+        assert tuple(part.shape) == (B, groups or HEADS, S, KEY_DIM)
     for index in range(2, T):
         step, own, cross, cache, same = block(
             inputs[:, index : index + 1],
@@ -245,7 +246,7 @@ def test_decoder_only_step_by_step_with_a_padded_prompt():
     padding = np.ones((B, S), bool)
     padding[0, 2:3] = False
     expected = block(inputs, padding_mask=padding[:, :T])
-    cache = 1e3 * normal(B, 2, HEADS, S, KEY_DIM, seed=2)
+    cache = list(1e3 * normal(2, B, HEADS, S, KEY_DIM, seed=2))
     outputs, cache = block(
         inputs[:, :3], padding_mask=padding, cache=cache, cache_index=0
     )
@@ -318,7 +319,7 @@ def test_a_window_is_so_many_real_tokens_and_the_own_one(padded):
         sees = [index <= query < index + window for query in range(len(tokens))]
         assert changed.tolist() == sees
     # A step of incremental decoding sees the same.
-    cache = np.zeros((1, 2, HEADS, length, KEY_DIM), "float32")
+    cache = list(np.zeros((2, 1, HEADS, length, KEY_DIM), "float32"))
     for place in range(length):
         so_far = real & (np.arange(length) <= place)
         output, cache = block(
