@@ -103,8 +103,8 @@ def generate(
             or an `on_token` that can't be called.
         ValueError: for missing, unknown or empty inputs; tokens that the vocabulary
             does not have; a mask of another shape, or with a row of padding alone; a
-            prompt or more tokens than the model has positions for; or `on_token` with
-            a beam.
+            prompt or more tokens than the model has positions for; another number of
+            beams than an artefact was exported for; or `on_token` with a beam.
 
     Example:
         ```python
@@ -121,6 +121,7 @@ def generate(
     kept = _compiled.setdefault(model, {}) if is_keras else {}
     inputs = as_arrays(inputs)
     halves = _halves(model, kept, inputs, max_new_tokens)
+    _check_beams(halves, strategy)
     inputs = prepare(halves, inputs, start_token_id, pad_token_id)
     batch, length = inputs[halves.prompt].shape
     check_room(halves.max_length, halves.prompt, length, max_new_tokens)
@@ -170,6 +171,16 @@ def _check_strategy(strategy, on_token) -> None:
             "`on_token` needs a strategy whose tokens are final at once, `Greedy()` or "
             f"`Sample(...)`. Received: strategy={strategy!r}"
         )
+
+
+def _check_beams(halves, strategy) -> None:
+    if halves.num_beams in (None, strategy.num_beams):
+        return
+    raise ValueError(
+        f"`strategy` must have {halves.num_beams} beams for each row: the artefact was "
+        "exported with that `num_beams`, or with a fixed batch. Received: "
+        f"strategy={strategy!r}, num_beams={strategy.num_beams}"
+    )
 
 
 def _halves(model, kept, inputs, max_new_tokens) -> Halves:

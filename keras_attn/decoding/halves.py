@@ -28,6 +28,8 @@ class Halves:
         max_length: As in `IncrementalPair`.
         vocabulary: Tokens there are, by the name of the input, where it is known.
         fixed_lengths: Tokens that an input must have, where an artefact fixes them.
+        num_beams: Rows of `step` for each row of `prefill`, where an artefact fixes
+            both; None where it does not.
         traceable: Whether the halves can be compiled into one loop.
     """
 
@@ -40,6 +42,7 @@ class Halves:
     max_length: int | None
     vocabulary: Mapping[str, int]
     fixed_lengths: Mapping[str, int]
+    num_beams: int | None
     traceable: bool
 
 
@@ -80,7 +83,7 @@ def cache_length(length: int, limit: int | None) -> int:
         length: Tokens that the caches must hold.
         limit: Tokens that they may hold; None where there is no limit.
     """
-    multiple = max(64, 1 << (length.bit_length() - 3))
+    multiple = 1 << max(6, length.bit_length() - 3)
     rounded = -(-length // multiple) * multiple
     return rounded if limit is None else min(rounded, limit)
 
@@ -123,6 +126,7 @@ def _of_pair(pair) -> Any:
         pair.max_length,
         {name: size for name, size in vocabulary.items() if size is not None},
         {},
+        num_beams=None,
         traceable=True,
     )
 
@@ -154,8 +158,14 @@ def _of_runner(runner) -> Halves:
         getattr(runner, "max_length", None),
         {name: size for name, size in vocabulary.items() if size is not None},
         {name: size for name, size in lengths.items() if size is not None},
+        num_beams=_fixed_beams(prefill.inputs[prompt], step.inputs["token_ids"]),
         traceable=False,
     )
+
+
+def _fixed_beams(prompt, token_ids) -> int | None:
+    rows, step_rows = prompt.shape[0], token_ids.shape[0]
+    return None if None in (rows, step_rows) else step_rows // rows
 
 
 def _compiled(model, jit_compile: bool) -> Callable[[dict], dict]:

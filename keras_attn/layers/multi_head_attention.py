@@ -5,6 +5,7 @@ H key size of a head, V value size of a head, D width.
 """
 
 import functools
+from typing import Any
 
 import keras
 from keras import ops
@@ -273,7 +274,9 @@ class MultiHeadAttention(keras.layers.Layer):
             results.append(cached)
         return tuple(results) if len(results) > 1 else results[0]
 
-    def _apply_cache(self, keys, values, cache, cache_index):
+    def _apply_cache(
+        self, keys, values, cache, cache_index
+    ) -> tuple[Any, Any, Any, tuple[Any, Any]]:
         """What is attended to, and what is returned as the cache.
 
         Args:

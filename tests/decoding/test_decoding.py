@@ -395,9 +395,62 @@ def test_a_second_call_compiles_nothing():
     traced = len(Counting.calls)
     generate_now(pair, other, 3, strategy=Counting(), end_token_id=END)
     assert len(Counting.calls) == traced
-    # Other settings are another program.
-    generate_now(model, inputs, 4, strategy=Counting(), end_token_id=END)
+    # How many tokens, which end a row and what fills it are inputs.
+    generate_now(pair, inputs, 9, strategy=Counting(), end_token_id=(3, 4))
+    generate_now(pair, inputs, 2, strategy=Counting(), pad_token_id=5)
+    assert len(Counting.calls) == traced
+    # More end tokens than four are another shape.
+    generate_now(pair, inputs, 2, strategy=Counting(), end_token_id=(3, 4, 5, 6, 7))
     assert len(Counting.calls) > traced
+
+
+class Spy:
+    """Counts how often Python passes through a strategy's `start`: once a trace."""
+
+    calls = []
+
+    def start(self, batch, length, pad_token_id, uniform):
+        self.calls.append(None)
+        return super().start(batch, length, pad_token_id, uniform)
+
+
+class SpiedSample(Spy, Sample):
+    """A sample that counts."""
+
+
+class SpiedBeam(Spy, Beam):
+    """A beam that counts."""
+
+
+def test_one_program_serves_every_setting():
+    # By hand, because what a compiled loop says is compared with the host's loop.
+    model = randomize(create("gpt2_small"), seed=1, scale=0.3)
+    inputs = {"token_ids": np.array([[5, 11, 2], [7, 3, 13]])}
+    runner = HostRunner(model.incremental())
+    samples = [
+        ({}, 4),
+        ({"temperature": 0.5}, 9),
+        ({"top_k": 3}, 4),
+        ({"top_k": 1000}, 4),
+        ({"top_p": 0.7}, 11),
+        ({"top_k": 5, "top_p": 1.0, "temperature": 1.7}, 2),
+    ]
+    beams = [({}, 4), ({"length_penalty": 0.0}, 9), ({"length_penalty": 2.0}, 3)]
+    for strategy, settings in ((SpiedSample, samples), (SpiedBeam, beams)):
+        traced = []
+        for number, (options, length) in enumerate(settings):
+            if strategy is SpiedSample:
+                options["seed"] = number
+            ends = [None, 4, (4, 9), (4, 9, 11)][number % 4]
+            call = {"strategy": strategy(**options), "end_token_id": ends}
+            Spy.calls.clear()
+            answer = generate(model, inputs, length, pad_token_id=number, **call)
+            traced.append(len(Spy.calls))
+            host = generate(runner, inputs, length, pad_token_id=number, **call)
+            np.testing.assert_array_equal(answer.token_ids, host.token_ids)
+            np.testing.assert_allclose(answer.scores, host.scores, rtol=0, atol=1e-4)
+        assert traced[0] >= 1
+        assert traced[1:] == [0] * (len(settings) - 1)
 
 
 class CountingSample(Sample):

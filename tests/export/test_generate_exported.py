@@ -5,7 +5,7 @@ import pytest
 from model_cases import create, randomize
 
 from keras_attn.decoding import Beam, Greedy, Sample, generate
-from keras_attn.export import export, load_runner
+from keras_attn.export import export, load_runner, verify
 
 pytestmark = pytest.mark.shipped
 CASES = ["gpt2_small", "gpt3_small", "transformer_base"]
@@ -103,6 +103,36 @@ def test_of_a_recurrent_one_a_text_has_no_end(tmp_path):
     answer = generate(runner, {"token_ids": [[5, 3]]}, 40, start_token_id=1)
     expected = generate(model, {"token_ids": [[5, 3]]}, 40, start_token_id=1)
     np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
+
+
+def test_every_shape_may_be_fixed(tmp_path):
+    """Prompt, caches and beams: what a runtime without dynamic shapes needs."""
+    model, path = wordy("gpt2_small"), tmp_path / "pair.tflite"
+    report = export(
+        model,
+        path,
+        batch_size=1,
+        sequence_length=4,
+        max_length=LENGTH,
+        num_beams=3,
+    )
+    shapes = [*report.inputs["prefill"].values(), *report.inputs["step"].values()]
+    assert not [shape for shape in shapes if "?" in shape]
+    assert report.inputs["prefill"]["token_ids"] == "int32 (1, 4)"
+    assert report.inputs["step"]["token_ids"] == "int32 (3)"
+    assert report.inputs["step"]["key_0"] == f"float32 (3, 3, {LENGTH}, 7)"
+    assert report.outputs["step"]["new_key_0"] == "float32 (3, 3, 1, 7)"
+    runner, inputs = load_runner(path), {"token_ids": [[5, 11, 2]]}
+    assert runner.max_length == LENGTH
+    for strategy in (Beam(3), Beam(3, length_penalty=0.0)):
+        expected = generate(model, inputs, 8, strategy=strategy, end_token_id=4)
+        answer = generate(runner, inputs, 8, strategy=strategy, end_token_id=4)
+        np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
+    message = r"`strategy` must have 3 beams .* `num_beams`.* Received: .*num_beams=1"
+    with pytest.raises(ValueError, match=message):
+        generate(runner, inputs, 8)
+    # What stands in the file says how long the caches are.
+    assert verify(model, path).max_abs_diff < 1e-4
 
 
 @pytest.mark.parametrize("case", ["gpt3_small", "transformer_base"])

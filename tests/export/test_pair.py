@@ -154,3 +154,45 @@ def test_a_length_is_that_of_the_source(tmp_path):
     assert report.inputs["prefill"]["token_ids"] == "int32 (?, 7)"
     # What is decoded begins with one token, the start.
     assert report.inputs["prefill"]["decoder_token_ids"] == "int32 (?, 1)"
+
+
+def test_lengths_and_beams_are_those_of_generative_models(build, tmp_path):
+    path = tmp_path / "m"
+    for options, message in [
+        ({"max_length": 7}, "`max_length` is for generative models.*: max_length=7"),
+        (
+            {"num_beams": 2, "batch_size": 1},
+            "`num_beams` is for generative models.*Received: num_beams=2",
+        ),
+        ({"num_beams": 2}, "give `batch_size` too. Received: num_beams=2, batch_size="),
+        ({"num_beams": 0}, "`num_beams` must be a whole number.*num_beams=0"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            export(build("mlp"), path, **options)
+    with pytest.raises(ValueError, match="made: .* max_length=7, of the pair max_leng"):
+        export(build("pair"), path, max_length=7)
+
+    class Generative(keras.Model):
+        def incremental(self):
+            return build("pair")
+
+    model = Generative(layers.Input((3,)), layers.Input((3,)))
+    with pytest.raises(ValueError, match="`incremental.*` takes one.*max_length=7"):
+        export(model, path, max_length=7)
+    with pytest.raises(ValueError, match="`max_length` must be at most 5, the posit"):
+        export(tiny_gpt(), path, max_length=7)
+    with pytest.raises(ValueError, match="`max_length` must be a whole.*max_length=0"):
+        export(tiny_gpt(), path, max_length=0)
+    assert not list(tmp_path.iterdir())
+
+
+def tiny_gpt():
+    return models.create(
+        "gpt2_small",
+        vocabulary_size=11,
+        num_layers=1,
+        hidden_dim=6,
+        num_heads=2,
+        mlp_dim=7,
+        max_sequence_length=5,
+    )
