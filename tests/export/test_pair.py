@@ -1,5 +1,7 @@
 """A generative model: `prefill` and `step`, in every format, weights stored once."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
@@ -158,6 +160,7 @@ def test_a_length_is_that_of_the_source(tmp_path):
 
 def test_lengths_and_beams_are_those_of_generative_models(build, tmp_path):
     path = tmp_path / "m"
+    options: dict[str, Any]
     for options, message in [
         ({"max_length": 7}, "`max_length` is for generative models.*: max_length=7"),
         (

@@ -1,8 +1,11 @@
 """What is special about the GPTs and the Transformer: their shape, bands and caches."""
 
+import math
+
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from model_cases import C, D, V, create, inputs_for, logits_of, numpy, tiny
 
 from keras_attn import models
@@ -118,6 +121,24 @@ def test_step_by_step_logits_are_those_of_the_whole(case, side):
             state = {name: outputs.get(name, state.get(name)) for name in names}
             added = numpy(pair.step({**state, "token_ids": chosen[index]}))
             outputs = next_state(state, added)
+
+
+@pytest.mark.parametrize("case", [*CASES, *TRANSFORMERS])
+def test_a_step_copies_no_cache(case):
+    """Nothing that a step computes is as large as a cache, so room costs little."""
+    length, step = 29, tiny(case).incremental(29).step
+    specs = {x.name: tf.TensorSpec((1, *x.shape[1:]), x.dtype) for x in step.inputs}
+    graph = tf.function(step, autograph=False).get_concrete_function(specs).graph
+    cache = math.prod(specs["key_0"].shape)
+    computed = [
+        tensor
+        for operation in graph.get_operations()
+        for tensor in operation.outputs
+        # Runtimes fold the transposition of the keys into the product.
+        if operation.type not in ("Placeholder", "ReadVariableOp", "Transpose")
+    ]
+    large = [x for x in computed if (x.shape.num_elements() or 0) >= cache]
+    assert not [x for x in large if length in tuple(x.shape)]
 
 
 def test_caches_are_no_longer_than_asked_for():
