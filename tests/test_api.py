@@ -12,7 +12,9 @@ PUBLIC = {
         "WordPieceTokenizer load_multi30k load_text_tokenizer load_tokenizer "
         "make_dates parallel_dataset read_parallel shuffled_dataset split_dates"
     ),
-    "keras_attn.decoding": "Beam Generated Greedy IncrementalPair Sample generate",
+    "keras_attn.decoding": (
+        "Beam Generated Greedy IncrementalPair Sample generate next_state"
+    ),
     "keras_attn.export": (
         "ExportError ExportReport Runner SignatureInfo TensorInfo export freeze "
         "load_runner verify"

@@ -179,7 +179,8 @@ def test_lengths_and_beams_are_those_of_generative_models(build, tmp_path):
         def incremental(self):
             return build("pair")
 
-    model = Generative(layers.Input((3,)), layers.Input((3,)))
+    features = layers.Input((7,))
+    model = Generative(features, layers.Dense(3)(features))
     with pytest.raises(ValueError, match="`incremental.*` takes one.*max_length=7"):
         export(model, path, max_length=7)
     with pytest.raises(ValueError, match="`max_length` must be at most 5, the posit"):
