@@ -29,7 +29,8 @@ test-runs: $(VENV)/.test  ## whole runs: README, examples, demo, what was killed
 
 test-jax: $(VENV)/.dev  ## the contract suites of layers and models, on JAX
 	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) \
-		tests/layers/test_contract.py tests/models/test_contract.py
+		tests/layers/test_contract.py tests/models/test_contract.py \
+		tests/models/test_contract_numbers.py
 
 test-parity: $(VENV)/.parity  ## rebuild the references live (PyTorch) and compare
 	$(BIN)/python -m pytest -m parity

@@ -171,6 +171,7 @@ def load_rows(path):
 
 def save_rows(path, rows):
     """Writes all rows; who stops the run here keeps the file as it was."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(json.dumps(list(rows.values()), indent=1) + "\n")
     partial.replace(path)
@@ -190,7 +191,7 @@ def main():
     parser.add_argument(
         "--rows",
         type=Path,
-        default=Path(__file__).with_name("shipping.json"),
+        default=Path("runs/shipping.json"),
         help="where finished rows are kept; remove it to begin anew",
     )
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)

@@ -55,12 +55,14 @@ def test_what_is_in_the_folder_already(command, tmp_path, monkeypatch):
     steps_of(monkeypatch, 1.0, [])
     demo.run(tmp_path, quick=False)
     (tmp_path / "history.csv").write_text("of the earlier run")
-    (tmp_path / "backup").mkdir()
+    backup = tmp_path / "backup" / "training.backup"
+    backup.parent.mkdir()
+    backup.touch()
     command("demo", "--run-dir", tmp_path)
     assert "Going on with the interrupted demo" in command.out
     assert (tmp_path / "history.csv").exists()
 
-    (tmp_path / "backup").rmdir()
+    backup.unlink()
     (tmp_path / "notes.txt").write_text("somebody's")
     command("demo", "--run-dir", tmp_path)
     assert "Replacing the earlier demo" in command.out

@@ -189,14 +189,15 @@ def adding(**more):
             "bert_encoder",
             {"num_hidden_layers": 3},
             None,
-            "`num_hidden_layers` in config.json must be at most 2, the number of blocks in "
-            "the weight files. Received: num_hidden_layers of 3, folder=",
+            "`num_hidden_layers` in config.json must be at most 2, the number of "
+            "blocks in the weight files. Received: num_hidden_layers of 3, folder=",
         ),
         (
             "bert_encoder",
             {},
             without("embeddings.LayerNorm.bias"),
-            "lacks keys of this model. Received: bert.embeddings.LayerNorm.bias, folder=",
+            "lacks keys of this model. Received: bert.embeddings.LayerNorm.bias, "
+            "folder=",
         ),
         (
             "bert_encoder",

@@ -1,0 +1,294 @@
+"""What every model and every head promises, each at a tiny size: what it computes."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from model_cases import (
+    CASES,
+    DECODERS,
+    GRAPHS,
+    TEXT,
+    B,
+    S,
+    V,
+    create,
+    given,
+    inputs_for,
+    logits_of,
+    numpy,
+    outputs_of,
+    randomize,
+    tiny,
+)
+from model_contract import close, every_case, is_idle, labels_for, train
+
+from keras_attn.viz import capture_attention
+
+BACKEND = keras.backend.backend()
+every_text_case = pytest.mark.parametrize("case", TEXT)
+
+
+@pytest.mark.parametrize("case", GRAPHS)
+def test_fit_goes_alike_with_xla_and_without(case):
+    model = still(case)
+    losses, weights = [], []
+    for jit_compile in (False, True):
+        randomize(model)  # From the same start.
+        before = [numpy(weight) for weight in model.trainable_variables]
+        losses.append(train(model, jit_compile))
+        weights.append([numpy(weight) for weight in model.trainable_variables])
+        for weight, old, new in zip(
+            model.trainable_variables, before, weights[-1], strict=True
+        ):
+            assert np.any(old != new) or is_idle(weight), weight.path
+    inputs = inputs_for(model)
+    flat = {
+        # A row or an image of one value, which has no deviation that a norm divides by.
+        name: np.full_like(value, 10) if value.dtype == np.float32 else value
+        for name, value in inputs.items()
+    }
+    for fed, tolerance in ((inputs, 1e-5), (flat, 1e-3)):
+        compiled = model.predict(given(model, fed), verbose=0)
+        compiled = compiled if isinstance(compiled, dict) else {"logits": compiled}
+        close(compiled, outputs_of(model, fed), tolerance, rtol=tolerance)
+    assert np.isfinite(losses).all()
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+    for eager, compiled in zip(*weights, strict=True):
+        np.testing.assert_allclose(eager, compiled, rtol=1e-5, atol=1e-5)
+    # The loss is that of the outputs before the step.
+    outputs = outputs_of(randomize(model), inputs, training=True)
+    labels = labels_for(outputs)
+    # What an autoencoder saw counts nothing.
+    counted = outputs.get("hidden", slice(None))
+    expected = sum(
+        np.mean((outputs[name] - labels[name])[counted] ** 2) for name in labels
+    )
+    np.testing.assert_allclose(losses[0], expected, rtol=1e-4)
+
+
+def still(case):
+    """A new model of a case that drops nothing, so that two runs can be compared."""
+    model = create(case)
+    for layer in model._flatten_layers(include_self=False):
+        if isinstance(layer, keras.layers.Dropout):
+            layer.rate = 0.0
+    return model
+
+
+@pytest.mark.parametrize("case", GRAPHS)
+def test_fit_goes_alike_inside_a_remat_scope(case):
+    with keras.RematScope("full"):
+        again = still(case)
+    model, inputs = still(case), inputs_for(again)
+    # Compiled it is traced three times over: three kinds of layers stand for all.
+    run_eagerly = case not in ("bert_base", "rnnsearch_50", "swin_tiny")
+    losses = [train(x, run_eagerly=run_eagerly) for x in (model, again)]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+    for weight, other in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_allclose(
+            numpy(weight), numpy(other), 1e-5, 1e-5, err_msg=weight.path
+        )
+    close(outputs_of(again, inputs), outputs_of(model, inputs), 1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("case", sorted(set(CASES) - set(GRAPHS)))
+def test_every_option_and_head_fits(case):
+    # Compiled fits are tested with the models that they are of.
+    assert np.isfinite(train(create(case), run_eagerly=True))
+
+
+def gradients(model, inputs):
+    """The gradient of the loss by every trainable weight."""
+    labels = labels_for(outputs_of(model, inputs))
+
+    def loss_of(outputs) -> Any:
+        outputs = outputs if isinstance(outputs, dict) else {"logits": outputs}
+        return sum(
+            keras.ops.mean(keras.ops.square(outputs[name] - label))
+            for name, label in labels.items()
+        )
+
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            loss = loss_of(model(given(model, inputs)))
+        return tape.gradient(loss, [w.value for w in model.trainable_weights])
+    import jax
+
+    fixed = [w.value for w in model.non_trainable_variables]
+    return jax.grad(
+        lambda trainable: loss_of(
+            model.stateless_call(trainable, fixed, given(model, inputs))[0]
+        )
+    )([w.value for w in model.trainable_variables])
+
+
+@every_case
+def test_every_weight_gets_a_finite_gradient(case):
+    model = tiny(case)
+    for weight, gradient in zip(
+        model.trainable_weights, gradients(model, inputs_for(model)), strict=True
+    ):
+        assert gradient is not None, weight.path
+        # The rows of an embedding may come apart, each with its index.
+        values = numpy(getattr(gradient, "values", gradient))
+        assert np.isfinite(values).all(), weight.path
+        assert np.abs(values).max() > 1e-7 or is_idle(weight), weight.path
+
+
+@pytest.mark.parametrize(
+    "dtype_policy", ["mixed_bfloat16", "mixed_float16"], indirect=True
+)
+@every_case
+def test_half_precision_computes_the_same_but_for_rounding(case, dtype_policy):
+    model = create(case)
+    inputs = inputs_for(model)
+    outputs = outputs_of(model, inputs, training=False)
+    expected = outputs_of(tiny(case), inputs, training=False)
+    half = dtype_policy.removeprefix("mixed_")
+    tolerance = {"bfloat16": 0.3, "float16": 0.05}[half]
+    for name, value in outputs.items():
+        if value.dtype == bool:
+            np.testing.assert_array_equal(value, expected[name])
+            continue
+        # A softmax or a distance follows a head; more layers an encoder.
+        is_inner = name.endswith(("_output", "_0", "_1"))
+        assert value.dtype.name == (half if is_inner else "float32"), name
+        value = value.astype("float32")
+        assert np.isfinite(value).all()
+        difference = np.abs(value - expected[name]).max()
+        # Of a sum of many residuals the last digit counts more.
+        assert 0 < difference < tolerance * max(1, expected[name].std()), name
+
+
+@pytest.mark.parametrize(
+    "case, dtype_policy",
+    [
+        ("seq2seq_sutskever", "mixed_float16"),
+        ("seq2seq_context", "mixed_bfloat16"),
+        ("rnnsearch_50", "mixed_float16"),
+        ("transformer_base", "mixed_bfloat16"),
+        ("bert_pretrainer", "mixed_float16"),
+        ("gpt2_small", "mixed_bfloat16"),
+        ("xlnet_permutation_lm", "mixed_float16"),
+    ],
+    indirect=["dtype_policy"],
+)
+def test_half_precision_fits(case, dtype_policy):
+    assert np.isfinite(train(create(case)))
+
+
+def wider(inputs, length=S, left=0, right=6):
+    """Inputs with more padding, before and after their tokens."""
+    more = {
+        name: np.pad(
+            value,
+            [
+                (left, right) if axis and size == length else (0, 0)
+                for axis, size in enumerate(value.shape)
+            ],
+        )
+        for name, value in inputs.items()
+    }
+    if "masked_positions" in more:
+        more["masked_positions"] = more["masked_positions"] + np.int32(left)
+    return more
+
+
+def real(outputs, mask):
+    """Outputs, those that have one for each token without the padding's."""
+    return {
+        name: value[mask] if value.shape[1:2] == mask.shape[1:] else value
+        for name, value in outputs.items()
+        # Their length is that of the inputs.
+        if not name.startswith(("memory_", "attention_scores"))
+    }
+
+
+@every_text_case
+def test_padding_changes_nothing(case):
+    model = tiny(case)
+    inputs = inputs_for(model)
+    mask = inputs["padding_mask"]
+    expected = real(outputs_of(model, inputs), mask)
+    more = wider(inputs)
+    mask = more["padding_mask"]
+    close(real(outputs_of(model, more), mask), expected, 2e-5)
+    # Nor does what stands there.
+    garbage = {**more, "token_ids": np.where(mask, more["token_ids"], 13)}
+    garbage["token_ids"] = garbage["token_ids"].astype("int32")
+    close(real(outputs_of(model, garbage), mask), expected, 2e-5)
+    # A mask of 0 and 1 is a mask, and each row is on its own.
+    numbers = {**inputs, "padding_mask": inputs["padding_mask"].astype("int32")}
+    close(outputs_of(model, numbers), outputs_of(model, inputs), 0)
+    alone = {name: value[:1] for name, value in inputs.items()}
+    first = {name: value[:1] for name, value in outputs_of(model, inputs).items()}
+    close(outputs_of(model, alone), first, 2e-5)
+
+
+# A memory ends right before position 0, so no padding may lie in between.
+@pytest.mark.parametrize("case", sorted(set(TEXT) - {"xlnet_base-memory"}))
+def test_padding_on_the_left_changes_nothing(case):
+    model = tiny(case)
+    inputs = inputs_for(model)
+    expected = real(outputs_of(model, inputs), inputs["padding_mask"])
+    for right in (0, 3):
+        more = wider(inputs, left=2, right=right)
+        close(real(outputs_of(model, more), more["padding_mask"]), expected, 2e-5)
+
+
+@pytest.mark.parametrize("case", [case for case in TEXT if not case.startswith("gpt")])
+def test_without_a_mask_padding_would_count(case):
+    model = tiny(case)
+    inputs = inputs_for(model)
+    everything = {**inputs, "padding_mask": np.ones_like(inputs["padding_mask"])}
+    outputs, expected = outputs_of(model, everything), outputs_of(model, inputs)
+    assert max(np.abs(outputs[name] - expected[name]).max() for name in outputs) > 1e-3
+
+
+@every_text_case
+def test_a_row_of_nothing_but_padding_is_finite(case):
+    model = tiny(case)
+    inputs = inputs_for(model)
+    inputs["padding_mask"][1] = False
+    for value in outputs_of(model, inputs).values():
+        assert np.isfinite(value).all()
+
+
+@pytest.mark.parametrize("case", DECODERS)
+def test_a_decoder_does_not_look_ahead(case):
+    model = tiny(case)
+    inputs = inputs_for(model, target=S, padded=False)
+    prompt = model.incremental().prompt
+    expected = logits_of(model, inputs)
+    for position in range(S):
+        changed = inputs[prompt].copy()
+        changed[:, position] = changed[:, position] % (V - 1) + 1
+        got = logits_of(model, {**inputs, prompt: changed})
+        np.testing.assert_array_equal(got[:, :position], expected[:, :position])
+        differences = np.abs(got - expected)[:, position:].max((0, 2))
+        assert (differences > 1e-5).all()
+
+
+@pytest.mark.parametrize(
+    "case", sorted(set(GRAPHS) - {"seq2seq_sutskever", "convnext_tiny"})
+)
+def test_attention_can_be_seen(case):
+    model = tiny(case)
+    inputs = inputs_for(model)
+    captured = capture_attention(model, given(model, inputs))
+    assert captured
+    is_padding = ~inputs.get("padding_mask", np.ones((B, S), bool))
+    for path, scores in captured.items():
+        assert scores.ndim == 4
+        assert len(scores) == B
+        np.testing.assert_allclose(scores.sum(-1), 1, rtol=0, atol=1e-5)
+        assert (scores >= 0).all()
+        # Nobody looks at padding.
+        if case in TEXT and scores.shape[-1] == S:
+            hidden = np.broadcast_to(is_padding[:, None, None], scores.shape)
+            assert hidden.any()
+            assert not scores[hidden].any(), path
