@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from keras_attn.checks import check_fits
+from keras_attn.checks import check_fits, empty_axes_of
 from keras_attn.export import metadata
 from keras_attn.export.errors import ExportError, RefusedError, missing_extra
 from keras_attn.export.files import ONNX_OUTPUT_NAMES, format_at
@@ -164,8 +164,8 @@ def load_runner(path: str | PathLike) -> Runner:
         ImportError: The runtime is not installed.
 
     A damaged file is refused where the runtime's own parser sees the damage. A weight
-    or an operator's setting that was changed into another valid one nobody sees:
-    `verify` compares with Keras.
+    or an operator's setting changed into another valid one is noticed by `verify`
+    alone, which compares with Keras.
     """
     path = Path(path)
     if not path.exists():
@@ -225,7 +225,7 @@ def _checked(
             f"Received: keys {sorted(inputs)}"
         )
     return {
-        name: _cast(f"inputs[{name!r}]", inputs[name], info, ranges.get(name))
+        name: _cast(name, inputs[name], info, ranges.get(name))
         for name, info in expected.items()
     }
 
@@ -233,8 +233,10 @@ def _checked(
 def _cast(
     name: str, value: Any, info: TensorInfo, allowed: IndexRange | None
 ) -> np.ndarray:
+    empty_axes = empty_axes_of(name)
+    name = f"inputs[{name!r}]"
     array = _texts(name, value) if info.dtype == "string" else _array(name, value)
-    check_fits(name, array.shape, info.shape)
+    check_fits(name, array.shape, info.shape, empty_axes)
     if allowed is not None:
         check_indices(name, array, allowed)
     if info.dtype != "string" and array.dtype != info.dtype:

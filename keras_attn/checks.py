@@ -44,38 +44,46 @@ def check_matches(name: str, shape, expected, meaning: str) -> None:
         )
 
 
-def fits(shape, expected) -> bool:
+def fits(shape, expected, empty_axes=()) -> bool:
     """Whether a shape is the one expected, and of no empty tensor.
 
     Args:
         shape: None for an unknown axis, or instead of the shape where even the number
             of axes is unknown.
         expected: None where any size but 0 is taken.
+        empty_axes: Axes that may have the size 0, where any is taken.
     """
     if shape is None or len(shape) != len(expected):
         return False
     return all(
-        size is None or (size == want if want is not None else size != 0)
-        for size, want in zip(shape, expected, strict=True)
+        size is None
+        or (size == want if want is not None else size != 0 or axis in empty_axes)
+        for axis, (size, want) in enumerate(zip(shape, expected, strict=True))
     )
 
 
-def check_fits(name: str, shape, expected) -> None:
+def check_fits(name: str, shape, expected, empty_axes=()) -> None:
     """Raises unless an input has the shape that is declared, and is not empty.
 
     Args:
         name: The input, for the message.
         shape: As in `fits`.
         expected: As in `fits`.
+        empty_axes: As in `fits`.
 
     Raises:
         ValueError: naming the input, its shape and the shape expected.
     """
-    if not fits(shape, expected):
+    if not fits(shape, expected, empty_axes):
         raise ValueError(
             f"`{name}` must have the shape {tuple(expected)}, None being any size but "
             f"0. Received: shape={shape if shape is None else tuple(shape)}"
         )
+
+
+def empty_axes_of(name: str) -> tuple[int, ...]:
+    """Axes of an input that may be empty: a first segment has no memory."""
+    return (1,) if name.startswith("memory_") else ()
 
 
 def check_positive(name: str, value: int) -> int:

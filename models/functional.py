@@ -10,7 +10,7 @@ import functools
 
 import keras
 
-from keras_attn.checks import check_fits, fits
+from keras_attn.checks import check_fits, empty_axes_of, fits
 from keras_attn.indices import IndexRange, check_indices, index_ranges
 
 
@@ -53,8 +53,9 @@ class Functional(keras.Model):
             if not hasattr(value, "shape"):
                 continue
             shape, declared = _shape(value), tuple(tensor.shape)
-            if not fits(_squeezed(shape, declared), declared):
-                check_fits(name, shape, declared)
+            empty_axes = empty_axes_of(name)
+            if not fits(_squeezed(shape, declared), declared, empty_axes):
+                check_fits(name, shape, declared, empty_axes)
             if name in self._ranges:
                 check_indices(name, value, self._ranges[name])
 

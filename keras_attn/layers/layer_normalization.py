@@ -27,13 +27,16 @@ class LayerNormalization(keras.layers.LayerNormalization):
     position, whose norm takes less than setting the operation up: a token of GPT-2
     takes a twentieth less. In the graph of a training step, on any CPU, the norm and
     its gradient are written out and take one pass each, where the shape is known but
-    for the batch. Accelerators, the other backends, other axes and eager calls get
-    Keras' own.
+    for the batch. Other graphs that XLA does not compile, and other axes, get Keras'
+    own.
 
     Inside a function that XLA compiles the batch norm is never called: XLA computes its
     variance as `E[x²] - E[x]²`, which loses every digit where the mean is a thousand
     times the deviation. TensorFlow does not trace a `tf.function` anew for that: set
-    `use_fused` to False before you trace one that a compiled function will call.
+    `use_fused` to False before you trace one that a compiled function will call. There,
+    in eager calls and on the other backends the mean is subtracted before anything is
+    multiplied: Keras' `x / deviation - mean / deviation` is noise for a row of equal
+    numbers, whose deviation is √ε.
 
     Args:
         **kwargs: As for `keras.layers.LayerNormalization`.
@@ -59,13 +62,15 @@ class LayerNormalization(keras.layers.LayerNormalization):
     def call(self, inputs, training=None):
         if not self._fits(inputs):
             return super().call(inputs)
+        weights = self.gamma, self.beta, self.epsilon
+        if training and runs_on_cpu_alone() and has_fixed_shape(inputs):
+            return _trained(inputs, *weights)
+        is_tensorflow = keras.config.backend() == "tensorflow"
+        if not is_tensorflow or not is_in_a_graph() or is_in_xla():
+            return _affine(inputs, *weights)
         is_one_position = inputs.shape[-2] == 1
         if not training and self.use_fused and not is_one_position:
-            # Run eagerly the batch norm sums one number after the other in float32.
-            if is_in_a_graph() and not is_in_xla():
-                return _fused(inputs, self.gamma, self.beta, self.epsilon)
-        if training and runs_on_cpu_alone() and has_fixed_shape(inputs):
-            return _trained(inputs, self.gamma, self.beta, self.epsilon)
+            return _fused(inputs, *weights)
         return super().call(inputs)
 
     def _fits(self, inputs):
@@ -107,12 +112,14 @@ def _trained(inputs, gamma, beta, epsilon):
     return call(*map(tf.convert_to_tensor, (inputs, gamma, beta, epsilon)))
 
 
-@in_one_pass
-def _norm(inputs, gamma, beta, epsilon):
+def _affine(inputs, gamma, beta, epsilon):
     """(..., D)."""
     normed, _ = _normed(inputs, epsilon)
     gamma, beta = (ops.cast(weight, "float32") for weight in (gamma, beta))
     return ops.cast(normed * gamma + beta, inputs.dtype)
+
+
+_norm = in_one_pass(_affine)
 
 
 @in_one_pass

@@ -63,6 +63,8 @@ class Weight:
         read: The tensors, in the order of `keys`, to the variable's array.
         write: The variable's array to the tensors.
         accepts: Other shapes of a lone tensor that `read` can make the variable of.
+        resizes: Further such shapes, which change what is read and so are accepted
+            only where the caller asks for another image size.
     """
 
     keys: tuple[str, ...]
@@ -72,6 +74,7 @@ class Weight:
         default=lambda array: (array,)
     )
     accepts: Callable[[tuple[int, ...]], bool] = field(default=lambda shape: False)
+    resizes: Callable[[tuple[int, ...]], bool] = field(default=lambda shape: False)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Key to the shape that its tensor must have."""

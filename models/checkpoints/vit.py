@@ -207,13 +207,19 @@ def positions(key: str, layer, model, num_prefix_tokens) -> Weight:
         table = table.astype("float32")
         return resize_positions(table, (side, side), grid, num_prefix_tokens)
 
-    def accepts(shape):
+    def resizes(shape):
         if len(shape) != 3 or (shape[0], shape[2]) != (1, width):
             return False
         places = shape[1] - num_prefix_tokens
         return places > 0 and math.isqrt(places) ** 2 == places
 
-    return Weight((key,), layer.embeddings, read, lambda array: (array[None],), accepts)
+    return Weight(
+        (key,),
+        layer.embeddings,
+        read,
+        lambda array: (array[None],),
+        resizes=resizes,
+    )
 
 
 def _blocks(model, start, first) -> list[Weight]:

@@ -126,9 +126,17 @@ def test_a_process_that_ignores_interruptions_goes_on_doing_so():
 
 
 @pytest.mark.runs
-@pytest.mark.parametrize("signals", [1, 2])
-@pytest.mark.parametrize("seconds", [0.0, 0.3, 1.0, 2.5, 5.0, 9.0, 14.0])
-@pytest.mark.parametrize("command", ["train", "demo", "describe"])
+@pytest.mark.parametrize(
+    "command, seconds, signals",
+    [
+        ("train", 0.0, 1),
+        ("train", 2.5, 2),
+        ("train", 14.0, 2),
+        ("demo", 1.0, 1),
+        ("demo", 9.0, 2),
+        ("describe", 5.0, 1),
+    ],
+)
 def test_a_command_is_interrupted_at_any_time(
     corpus, tmp_path, command, seconds, signals
 ):

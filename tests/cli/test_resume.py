@@ -88,10 +88,10 @@ def test_a_killed_run_is_the_unbroken_run(corpus, tmp_path, model):
     expected = lines(unbroken)
     assert len(expected) == EPOCHS
     folder = tmp_path / "killed"
-    kills = 0
-    for reached in moments(folder):
-        kills += kill_when(start(corpus, folder, model), reached)
-    assert kills >= 3
+    # One model is killed at every moment, the others once: each start takes a while.
+    at = moments(folder) if model == "rnnsearch_50" else moments(folder)[2:3]
+    kills = sum(kill_when(start(corpus, folder, model), reached) for reached in at)
+    assert kills >= min(3, len(at))
     again = finish(start(corpus, folder, model))
     assert lines(folder) == expected
     assert not (folder / "backup").exists()

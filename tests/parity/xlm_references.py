@@ -6,7 +6,7 @@ seconds. In `expected.npz` are our inputs, `input_*`, and theirs outputs, `outpu
 
 import numpy as np
 import transformers  # pyright: ignore[reportMissingImports]  The extra `parity`.
-from hugging_face import PADDING, B, T, make_model, run, write
+from hugging_face import PADDING, B, T, make_model, run_from_first_token, write
 
 V, LANGUAGES, CLASSES = 29, 5, 7
 SIZES = {
@@ -48,10 +48,13 @@ def _case(case):
         positions = np.tile(np.r_[np.arange(6), np.arange(T - 6)], (B, 1))
         inputs["position_ids"] = positions.astype("int32")
         theirs["position_ids"] = positions
-    found = run(model, PADDING, **theirs)
+    found = run_from_first_token(model, PADDING, **theirs)
     if name == "Model":
-        sequence = found["last_hidden_state"]
-        found = {"sequence_output": sequence, "pooled_output": sequence[:, 0]}
+        sequence, first = found["last_hidden_state"], PADDING.argmax(1)
+        found = {
+            "sequence_output": sequence,
+            "pooled_output": sequence[np.arange(B), first],
+        }
     arrays = {f"input_{key}": array for key, array in inputs.items()}
     arrays["input_padding_mask"] = PADDING
     return model, {**arrays, **{f"output_{key}": x for key, x in found.items()}}

@@ -37,7 +37,10 @@ class Runner:
                 outputs=dict(pair.prefill.output),
             ),
             "step": SimpleNamespace(
-                inputs={tensor.name: None for tensor in pair.step.inputs},
+                inputs={
+                    tensor.name: SimpleNamespace(shape=tuple(tensor.shape))
+                    for tensor in pair.step.inputs
+                },
                 outputs=dict(pair.step.output),
             ),
         }
