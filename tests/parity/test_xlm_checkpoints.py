@@ -81,11 +81,12 @@ def test_languages_and_positions_count():
         assert np.abs(difference[real]).max() > 0.1
 
 
-def test_positions_are_places_where_nobody_says():
+def test_positions_count_from_the_first_token_where_nobody_says():
     inputs, expected = arrays_of(CHECKPOINTS / "xlm_encoder")
     model = load_checkpoint(CHECKPOINTS / "xlm_encoder", position_ids=True)
-    places = np.tile(np.arange(11, dtype="int32"), (len(inputs["token_ids"]), 1))
-    found = outputs_of(model, {**inputs, "position_ids": places})
+    first = inputs["padding_mask"].argmax(1)[:, None]
+    positions = np.maximum(np.arange(11) - first, 0).astype("int32")
+    found = outputs_of(model, {**inputs, "position_ids": positions})
     del expected["pooled_output"], found["pooled_output"]
     compare(found, expected, inputs["padding_mask"])
 
