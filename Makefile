@@ -27,10 +27,9 @@ test-export: $(VENV)/.test  ## every kind of model in every format, in its runti
 test-runs: $(VENV)/.test  ## whole runs: README, examples, demo, what was killed goes on
 	$(BIN)/python -m pytest $(WORKERS) -m "runs and not parity"
 
-test-jax: $(VENV)/.dev  ## the contract suites of layers and models, on JAX
+test-jax: $(VENV)/.dev  ## what layers and models compute, on JAX
 	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) \
-		tests/layers/test_contract.py tests/models/test_contract.py \
-		tests/models/test_contract_numbers.py
+		tests/layers/test_contract.py tests/models/test_contract_numbers.py
 
 test-parity: $(VENV)/.parity  ## rebuild the references live (PyTorch) and compare
 	$(BIN)/python -m pytest -m parity
