@@ -13,6 +13,8 @@ On 2 CPU cores, no GPU, in 41 minutes, for some of which it was stopped; 15 epoc
 
 Two points either way are chance with 2,000 images, so at equal operations and after as
 many epochs convolution is not told apart from a ViT with half its parameters.
+Figures of an earlier version, whose random weights did not start independent of each
+other; to be run again.
 """
 
 from pathlib import Path

@@ -16,6 +16,8 @@ Figures of 2 CPU cores, no GPU, light other work beside it; 872 held-out reviews
 
 So fifteen minutes of masked words from `pretrain_bert.py`, most of them of captions,
 teach a tiny BERT nothing about praise; what was pre-trained on far more text knows it.
+The figures of runs/bert and --from-scratch are of an earlier version, whose
+random weights did not start independent of each other; to be run again.
 """
 
 import argparse

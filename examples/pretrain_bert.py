@@ -10,6 +10,9 @@ With --epochs 10 on the reviews of SST-2 and the English captions of Multi30k, 3
 sentences, 2 CPU cores, no GPU, light other work beside it: 1,453,952 parameters, 871 s
 (131 to 149 ms a step); held-out perplexity 34.1 of the masked words, 41.0 % of them
 right.
+
+Figures of an earlier version, whose random weights did not start independent of each
+other; to be run again.
 """
 
 import argparse

@@ -16,6 +16,9 @@ On 2 CPU cores, no GPU, in 38 minutes, for some of which it was stopped: 60 epoc
 
 The former is also more than the 50.1% of a ViT of that size that `classify_images.py`
 trains for 15 epochs with all 10,000 labels.
+
+Figures of an earlier version, whose random weights did not start independent of each
+other; to be run again.
 """
 
 from pathlib import Path

@@ -20,6 +20,9 @@ the text 1.629 nats a character:
     AUTOLYCUS:
     There I has shall the till net oper
     It must on true
+
+Figures of an earlier version, whose random weights did not start independent of each
+other; to be run again.
 """
 
 import argparse
