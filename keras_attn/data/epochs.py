@@ -72,7 +72,7 @@ def shuffled_dataset(tensors, *, seed: int, epoch: Epoch = None) -> tf.data.Data
 
     Args:
         tensors: Arrays of as many rows, alone or in tuples or dictionaries, such as
-            `(images, labels)`.
+            `(images, labels)`; or a list of rows.
         seed: Of all orders; alike in each run (given the same
             `keras.utils.set_random_seed`).
         epoch: Number of the epoch whose order is read, or a `tf.Variable` that holds
@@ -82,6 +82,8 @@ def shuffled_dataset(tensors, *, seed: int, epoch: Epoch = None) -> tf.data.Data
         A dataset of one row after the other, of known cardinality, for `.batch(…)` and
         `model.fit(…, shuffle=False)`.
     """
+    if isinstance(tensors, list):  # One array, as for `from_tensor_slices`.
+        tensors = tf.convert_to_tensor(tensors)
     tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)
     count = int(tf.nest.flatten(tensors)[0].shape[0])
 

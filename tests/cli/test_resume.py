@@ -45,12 +45,12 @@ def lines(folder):
 
 def kill_when(process, reached):
     """Kills a process as soon as something is so; whether it was."""
-    while process.poll() is None:
-        if reached():
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            return True
-        time.sleep(0.0005)
+    with process:
+        while process.poll() is None:
+            if reached():
+                process.send_signal(signal.SIGKILL)
+                return True
+            time.sleep(0.0005)
     return False
 
 

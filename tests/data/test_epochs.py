@@ -1,0 +1,20 @@
+"""Orders that follow from the seed and the epoch."""
+
+import keras
+import pytest
+
+from keras_attn.data import shuffled_dataset
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("tf.data feeds TensorFlow", allow_module_level=True)
+
+
+def test_a_list_of_texts_is_read_in_an_order_of_each_epoch():
+    texts = [f"text {number}" for number in range(11)]
+
+    def order(epoch):
+        rows = shuffled_dataset(texts, seed=3, epoch=epoch).as_numpy_iterator()
+        return [row.decode() for row in rows]
+
+    assert sorted(order(0)) == sorted(texts)
+    assert order(0) == order(0) != order(1)
