@@ -201,6 +201,10 @@ def test_in_half_precision(case, policy):
     assert_close(outputs, full(**tensors(case), **case.static), atol=0.15)
 
 
+@pytest.mark.skipif(
+    keras.config.backend() == "jax",
+    reason="on JAX recurrent layers still fail inside RematScope",
+)
 @pytest.mark.parametrize(
     "case",
     [case for _, case in ALL if "cache" not in case.inputs],
