@@ -3,7 +3,7 @@
 It is JSON, by signature and input name the least index and the first too large one:
 
     SavedModel   assets.extra/keras_attn.json
-    LiteRT       keras_attn.json in a ZIP archive behind the flatbuffer, where LiteRT's
+    LiteRT       keras_attn.json in a ZIP archive after the flatbuffer, where LiteRT's
                  own metadata keeps its files, too
     ONNX         `keras_attn.index_ranges` in the metadata of each graph
 
