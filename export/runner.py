@@ -111,7 +111,8 @@ class Runner:
 
         Args:
             inputs: Arrays by input name. A dtype is converted where no kind of number
-                is lost (int64 to int32 if the numbers fit, float64 to float32).
+                is lost (int64 to int32 if the numbers fit, float64 to float32, a mask
+                of the integers 0 and 1 to bool).
             signature: Its name; None for the only one, or `serve`.
 
         Returns:
@@ -240,7 +241,14 @@ def _cast(
     if allowed is not None:
         check_indices(name, array, allowed)
     if info.dtype != "string" and array.dtype != info.dtype:
-        if not np.can_cast(array.dtype, np.dtype(info.dtype), casting="same_kind"):
+        # The tokenizers give masks of integers.
+        is_mask = info.dtype == "bool" and array.dtype.kind in "iu"
+        if is_mask and not np.isin(array, (0, 1)).all():
+            raise ValueError(
+                f"`{name}` must be bool, or the integers 0 and 1. "
+                f"Received: values from {array.min()} to {array.max()}"
+            )
+        if not is_mask and not np.can_cast(array.dtype, info.dtype, "same_kind"):
             raise ValueError(
                 f"`{name}` must be {info.dtype}. Received: dtype={array.dtype}"
             )

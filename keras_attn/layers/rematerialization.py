@@ -128,25 +128,28 @@ def _on_jax(checkpoint, function, layer, args, kwargs):
     given = tree.flatten((args, kwargs))
     arrays = [index for index, value in enumerate(given) if keras.ops.is_tensor(value)]
     variables = [] if layer is None else layer.variables
-    outputs = None
+    outputs, changed = None, []
 
     def call(before, *tensors):
-        nonlocal outputs
+        nonlocal outputs, changed
         values = _replaced(given, arrays, tensors)
         call_args, call_kwargs = tree.pack_sequence_as((args, kwargs), values)
         state = zip(variables, before, strict=True)
-        # What is assigned inside would leave JAX's trace, so it is returned.
+        # What is assigned inside would leave JAX's trace, so it is returned; what is
+        # not assigned is not, because a scan around this could not hold it.
         scope = keras.StatelessScope(state, initialize_variables=False)
+        first = [scope.get_current_value(variable) for variable in variables]
         with scope if variables else contextlib.nullcontext():
             outputs = function(*call_args, **call_kwargs)
-            after = [_value(variable) for variable in variables]
-        return list(filter(keras.ops.is_tensor, tree.flatten(outputs))), after
+        last = [scope.get_current_value(variable) for variable in variables]
+        changed = [i for i, value in enumerate(last) if value is not first[i]]
+        found = list(filter(keras.ops.is_tensor, tree.flatten(outputs)))
+        return found, [last[i] for i in changed]
 
     before = [_value(variable) for variable in variables]
     found, after = checkpoint(call)(before, *(given[index] for index in arrays))
-    for variable, value in zip(variables, after, strict=True):
-        if not variable.trainable:
-            variable.assign(value)
+    for index, value in zip(changed, after, strict=True):
+        variables[index].assign(value)
     values = tree.flatten(outputs)
     arrays_out = [i for i, value in enumerate(values) if keras.ops.is_tensor(value)]
     for index, array in zip(arrays_out, found, strict=True):

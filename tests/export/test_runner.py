@@ -137,6 +137,7 @@ class Fixed:
             {
                 "token_ids": TensorInfo((None,), "int32"),
                 "count": TensorInfo((None,), "int32"),
+                "padding_mask": TensorInfo((None,), "bool"),
             },
             {},
         )
@@ -148,7 +149,7 @@ class Fixed:
 
 def test_without_metadata_no_id_is_negative():
     runner = Runner(Fixed())
-    good = {"token_ids": [10**6], "count": [-5]}
+    good = {"token_ids": [10**6], "count": [-5], "padding_mask": [True]}
     assert runner(good)["token_ids"].dtype == "int32"
     match = r"token_ids'\]` must be at least 0, .*Received: -1 at index \(1,\)"
     with pytest.raises(ValueError, match=match):
@@ -160,7 +161,19 @@ def test_numbers_that_do_not_fit_are_named(count):
     runner = Runner(Fixed())
     match = rf"count'\]` must be in \[-2147483648, 2147483648\), .*{count} at"
     with pytest.raises(ValueError, match=match):
-        runner({"token_ids": [3], "count": [count]})
+        runner({"token_ids": [3], "count": [count], "padding_mask": [True]})
+
+
+def test_a_mask_may_be_of_integers_as_the_tokenizers_give_it():
+    runner = Runner(Fixed())
+    inputs = {"token_ids": [3], "count": [1]}
+    found = runner({**inputs, "padding_mask": np.array([1, 0], "int32")})
+    assert found["padding_mask"].tolist() == [True, False]
+    match = r"padding_mask'\]` must be bool, or the integers 0 and 1. .*from 0 to 2"
+    with pytest.raises(ValueError, match=match):
+        runner({**inputs, "padding_mask": np.array([0, 2])})
+    with pytest.raises(ValueError, match=r"must be bool. Received: dtype=float64"):
+        runner({**inputs, "padding_mask": np.array([0.0, 1.0])})
 
 
 def test_tensor_info_prints_as_a_shape():

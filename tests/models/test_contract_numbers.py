@@ -77,9 +77,6 @@ def still(case):
     return model
 
 
-@pytest.mark.skipif(
-    BACKEND == "jax", reason="on JAX recurrent layers still fail inside RematScope"
-)
 @pytest.mark.parametrize("case", GRAPHS)
 def test_fit_goes_alike_inside_a_remat_scope(case):
     with keras.RematScope("full"):
