@@ -3,7 +3,7 @@
     python examples/attend_in_cnn.py
 
 Trains `cnn_self_attention` on CIFAR-10, says how far the attention was let in, and
-draws what four places of an image look at.
+draws what four positions of an image attend to.
 
 On 2 CPU cores of an Intel Xeon (AMX) that other work kept busy, no GPU, 10 epochs over
 10,000 images: 164,885 parameters told 62.4% of 2,000 others right, and gamma, which

@@ -56,7 +56,8 @@ class BackupAndResume(keras.callbacks.Callback):
     `epoch=backup.epoch`, as all datasets of `keras_attn.training` and
     `keras_attn.data` take it. Arrays that `model.fit` shuffles itself, and
     `Dataset.shuffle`, begin anew with the order of the first epoch instead; see
-    `shuffled_dataset`.
+    `shuffled_dataset`. So does a dataset that `steps_per_epoch` reads on from epoch to
+    epoch: let an epoch be one pass over it.
 
     Pass it as the last callback: what others do at the end of an epoch is then part of
     the backup.

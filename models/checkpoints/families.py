@@ -7,17 +7,13 @@ from keras_attn.models.checkpoints.folder import CONFIG
 from keras_attn.models.checkpoints.gpt import GPT2, OPENAI_GPT
 from keras_attn.models.checkpoints.mapping import Family
 from keras_attn.models.checkpoints.swin import SWIN
-from keras_attn.models.checkpoints.timm import (
-    TIMM_VIT,
-    VIT_ARCHITECTURE,
-    is_timm,
-    match_architecture,
-)
+from keras_attn.models.checkpoints.timm import is_timm, match_architecture
 from keras_attn.models.checkpoints.timm_convnext import (
     CONVNEXT_ARCHITECTURE,
     TIMM_CONVNEXT,
 )
 from keras_attn.models.checkpoints.timm_swin import SWIN_ARCHITECTURE, TIMM_SWIN
+from keras_attn.models.checkpoints.timm_vit import TIMM_VIT, VIT_ARCHITECTURE
 from keras_attn.models.checkpoints.vit import DEIT, VIT, VIT_MAE
 from keras_attn.models.checkpoints.xlm import XLM
 from keras_attn.models.checkpoints.xlnet import XLNET

@@ -1,16 +1,12 @@
-"""ViT, hybrid, DeiT and DeiT III checkpoints in timm's naming: read, not written.
+"""What the families of checkpoints in timm's naming share; they are read, not written.
 
 Their `config.json` names an `architecture`, such as `vit_base_patch16_224`, which says
-all sizes but those that `model_args` has beside it. What other families in timm's
-naming share is here, too.
+all sizes but those that `model_args` has beside it.
 """
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
-
-import numpy as np
 
 from keras_attn.file_reading import shown
 from keras_attn.models.checkpoints.config import Config
@@ -19,8 +15,6 @@ from keras_attn.models.checkpoints.mapping import (
     MAX_CLASSES,
     Family,
     Weight,
-    call_builders,
-    convolution,
     dense,
     get_bool,
     get_depths,
@@ -33,31 +27,8 @@ from keras_attn.models.checkpoints.mapping import (
     get_sizes,
     linear,
     norm,
-    same,
-    top_arguments,
 )
-from keras_attn.models.checkpoints.vit import positions
-from keras_attn.models.vit import VARIANTS, build_deit3, build_vit, build_vit_hybrid
 
-VIT_ARCHITECTURE = re.compile(
-    r"(?P<vit>vit_(?P<size>tiny|small|base|large|huge)_patch(?P<patch>\d{1,3}))"
-    r"(_(?P<pixels>\d{1,4}))?"
-    r"|(?P<hybrid>vit_base_r50_s16)(_(?P<hybrid_pixels>\d{1,4}))?"
-    r"|deit3_(?P<deit3>small|medium|base|large|huge)_patch\d{1,3}"
-    r"(_(?P<deit3_pixels>\d{1,4}))?"
-    r"|deit_(?P<deit>tiny|small|base)(?P<distilled>_distilled)?_patch16"
-    r"(_(?P<deit_pixels>\d{1,4}))?"
-)
-# timm's argument to ours.
-_ARGUMENTS = {
-    "img_size": "image_size",
-    "patch_size": "patch_size",
-    "embed_dim": "hidden_dim",
-    "depth": "num_layers",
-    "num_heads": "num_heads",
-    "in_chans": "num_channels",
-    "qkv_bias": "qkv_bias",
-}
 # How an argument of any family is read; the others are sizes.
 _GETTERS: dict[str, Callable[..., Any]] = {
     "img_size": get_image_size,
@@ -71,7 +42,6 @@ _GETTERS: dict[str, Callable[..., Any]] = {
     "ls_init_value": get_number,
     "drop_path_rate": get_probability,
 }
-_POOLINGS = {"token": "token", "avg": "mean"}
 
 
 def is_timm(config: dict) -> bool:
@@ -86,39 +56,6 @@ def match_architecture(pattern: re.Pattern, config: dict) -> dict[str, Any]:
     """
     matched = pattern.fullmatch(config["architecture"].partition(".")[0])
     return matched.groupdict() if matched else {}
-
-
-def _build(config, task, overrides):
-    found = match_architecture(VIT_ARCHITECTURE, config)
-    arguments: dict[str, Any] = {"layer_norm_epsilon": 1e-6}
-    if found["vit"]:
-        builder, pixels = build_vit, found["pixels"]
-        arguments["variant"] = found["vit"].removeprefix("vit_")
-        if arguments["variant"] not in VARIANTS["vit"]:
-            # A patch size that has no name of its own here.
-            arguments["variant"] = f"{found['size']}_patch16"
-            arguments["patch_size"] = int(found["patch"])
-            if found["size"] == "huge":
-                arguments["variant"] = "huge_patch14"
-    elif found["hybrid"]:
-        builder, pixels = build_vit_hybrid, found["hybrid_pixels"]
-    elif found["deit3"]:
-        builder, pixels = build_deit3, found["deit3_pixels"]
-        arguments["variant"] = found["deit3"]
-    else:
-        builder, pixels = build_vit, found["deit_pixels"]
-        arguments["variant"] = f"{found['deit']}_patch16"
-    poolings = _POOLINGS
-    if found["distilled"]:
-        # Without its top it has the second token, and no head to read it.
-        arguments["distillation"] = "token" if task == "encoder" else "head"
-        poolings = {"token": "token"}
-    if pixels:
-        arguments["image_size"] = int(pixels)
-    arguments["pooling"] = poolings[check_pooling(config, poolings, "token")]
-    arguments.update(_vit_model_args(config, builder))
-    arguments.update(top_arguments(config, task, get_num_classes))
-    return call_builders([builder], [arguments], overrides)
 
 
 def get_num_classes(config: Config) -> int:
@@ -183,66 +120,15 @@ def _read_argument(given, name):
     return get(given, name, None)
 
 
-def _vit_model_args(config, builder) -> dict:
-    names = dict(_ARGUMENTS)
-    given = config.get("model_args")
-    if isinstance(given, dict) and "embed_dim" in given:
-        names["mlp_ratio"] = "mlp_ratio"
-    if builder is build_vit:
-        names["class_token"] = "class_token"
-    arguments = get_model_args(config, names)
-    if "hidden_dim" in arguments:
-        ratio = arguments.pop("mlp_ratio", 4)
-        arguments["mlp_dim"] = int(ratio * arguments["hidden_dim"])
-    return arguments
+def transformer_block(name: str, block) -> list[Weight]:
+    """The weights of a block of ViT or Swin that both have.
 
-
-def _weights(model) -> list[Weight]:
-    layers = {layer.name: layer for layer in model.layers}
-    tokens = layers["class_token"].num_tokens if "class_token" in layers else 0
-    weights = []
-    if tokens:
-        weights.append(_tokens(layers["class_token"]))
-    places = layers["position_embedding"].embeddings.shape[0]
-    grid = math.prod(
-        size // side
-        for size, side in zip(
-            layers["patch_embedding"].input.shape[1:3],
-            layers["patch_embedding"].patch_size,
-            strict=True,
-        )
-    )
-    weights += [
-        positions("pos_embed", layers["position_embedding"], model, places - grid),
-        *convolution("patch_embed.proj", layers["patch_embedding"].projection),
-        *_resnet(layers),
-    ]
-    index = 0
-    while f"block_{index}" in layers:
-        weights += _block(f"blocks.{index}", layers[f"block_{index}"])
-        index += 1
-    # Where the mean is taken, the norm behind it has another name.
-    pooled = len(layers["final_norm"].output.shape) == 2
-    weights += norm("fc_norm" if pooled else "norm", layers["final_norm"])
-    for name, key in (("classifier", "head"), ("distillation_classifier", "head_dist")):
-        if name in layers:
-            weights += dense(key, layers[name])
-    return weights
-
-
-def _tokens(layer) -> Weight:
-    """The class token, and perhaps the second one of a distilled DeiT."""
-    return Weight(
-        ("cls_token", "dist_token")[: layer.num_tokens],
-        layer.tokens,
-        lambda *arrays: np.concatenate(arrays, axis=1),
-        lambda array: np.split(array, layer.num_tokens, axis=1),
-    )
-
-
-def _block(name, block) -> list[Weight]:
+    Args:
+        name: timm's, such as `blocks.0`.
+        block: A layer with attention and a feed-forward network, each after a norm.
+    """
     attention, feed_forward = block.attention, block.feed_forward
-    weights = [
+    return [
         *norm(f"{name}.norm1", block.attention_norm),
         # Queries, keys and values are one kernel there, too.
         *linear(
@@ -255,42 +141,31 @@ def _block(name, block) -> list[Weight]:
         *dense(f"{name}.mlp.fc1", feed_forward.expand),
         *dense(f"{name}.mlp.fc2", feed_forward.contract),
     ]
-    if block.layer_scale is not None:
-        weights += [
-            same(f"{name}.ls1.gamma", block.attention_scale.gamma),
-            same(f"{name}.ls2.gamma", block.feed_forward_scale.gamma),
-        ]
-    return weights
 
 
-def _resnet(layers) -> list[Weight]:
-    """Of a hybrid: its convolutions and norms."""
-    start, weights = "patch_embed.backbone", []
-    for name, layer in layers.items():
-        if not name.startswith(("stem_", "stage_")) or not layer.weights:
-            continue
-        key = re.sub(r"stage_(\d+)_block_(\d+)_", r"stages.\1.blocks.\2.", name)
-        key = key.replace("stem_", "stem.")
-        key = re.sub(r"shortcut$", "downsample.conv", key)
-        key = key.replace("shortcut_norm", "downsample.norm")
-        # Theirs are numbered from one.
-        key = re.sub(r"(conv|norm)_(\d)$", lambda m: f"{m[1]}{int(m[2]) + 1}", key)
-        is_norm = key.endswith("norm") or re.search(r"norm\d$", key)
-        weights += (norm if is_norm else convolution)(f"{start}.{key}", layer)
-    return weights
+def timm_family(
+    build: Callable, weights: Callable, heads: tuple[str, ...], **options
+) -> Family:
+    """A family that is read and never written.
 
-
-TIMM_VIT = Family(
-    model_type="timm",
-    architectures={},
-    saved_as={},
-    tasks=IMAGE_TASKS,
-    bare="",
-    prefix="",
-    heads=("head.", "head_dist."),
-    build=_build,
-    task_of=lambda model: None,
-    config=lambda model: {},
-    weights=_weights,
-    default_task=default_task,
-)
+    Args:
+        build: As of `Family`.
+        weights: As of `Family`.
+        heads: As of `Family`.
+        **options: Other fields of `Family`.
+    """
+    return Family(
+        model_type="timm",
+        architectures={},
+        saved_as={},
+        tasks=IMAGE_TASKS,
+        bare="",
+        prefix="",
+        heads=heads,
+        build=build,
+        task_of=lambda model: None,
+        config=lambda model: {},
+        weights=weights,
+        default_task=default_task,
+        **options,
+    )

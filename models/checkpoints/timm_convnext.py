@@ -1,12 +1,10 @@
-"""ConvNeXt checkpoints in timm's naming; they are read, not written."""
+"""ConvNeXt checkpoints in timm's naming."""
 
 import re
 from typing import Any
 
 from keras_attn.models.checkpoints.convnext import blocks_of
 from keras_attn.models.checkpoints.mapping import (
-    IMAGE_TASKS,
-    Family,
     Weight,
     call_builders,
     convolution,
@@ -19,10 +17,10 @@ from keras_attn.models.checkpoints.mapping import (
 )
 from keras_attn.models.checkpoints.timm import (
     check_pooling,
-    default_task,
     get_model_args,
     get_num_classes,
     match_architecture,
+    timm_family,
 )
 from keras_attn.models.convnext import build_convnext
 
@@ -95,17 +93,4 @@ def _weights(model) -> list[Weight]:
     return weights
 
 
-TIMM_CONVNEXT = Family(
-    model_type="timm",
-    architectures={},
-    saved_as={},
-    tasks=IMAGE_TASKS,
-    bare="",
-    prefix="",
-    heads=("head.fc.",),
-    build=_build,
-    task_of=lambda model: None,
-    config=lambda model: {},
-    weights=_weights,
-    default_task=default_task,
-)
+TIMM_CONVNEXT = timm_family(_build, _weights, heads=("head.fc.",))

@@ -1,4 +1,4 @@
-"""Swin checkpoints in timm's naming; they are read, not written."""
+"""Swin checkpoints in timm's naming."""
 
 import re
 from typing import Any
@@ -6,13 +6,10 @@ from typing import Any
 import numpy as np
 
 from keras_attn.models.checkpoints.mapping import (
-    IMAGE_TASKS,
-    Family,
     Weight,
     call_builders,
     convolution,
     dense,
-    linear,
     norm,
     top_arguments,
     transposed,
@@ -20,10 +17,11 @@ from keras_attn.models.checkpoints.mapping import (
 from keras_attn.models.checkpoints.swin import stages_of
 from keras_attn.models.checkpoints.timm import (
     check_pooling,
-    default_task,
     get_model_args,
     get_num_classes,
     match_architecture,
+    timm_family,
+    transformer_block,
 )
 from keras_attn.models.swin import build_swin
 
@@ -119,20 +117,9 @@ def _position_bias(key, block) -> Weight:
 
 
 def _block(name, block) -> list[Weight]:
-    attention, feed_forward = block.attention, block.feed_forward
     return [
-        *norm(f"{name}.norm1", block.attention_norm),
+        *transformer_block(name, block),
         _position_bias(f"{name}.attn.relative_position_bias_table", block),
-        # Queries, keys and values are one kernel there, too.
-        *linear(
-            f"{name}.attn.qkv",
-            attention.query_key_value_kernel,
-            attention.query_key_value_bias,
-        ),
-        *linear(f"{name}.attn.proj", attention.output_kernel, attention.output_bias),
-        *norm(f"{name}.norm2", block.feed_forward_norm),
-        *dense(f"{name}.mlp.fc1", feed_forward.expand),
-        *dense(f"{name}.mlp.fc2", feed_forward.contract),
     ]
 
 
@@ -173,20 +160,11 @@ def _renames_for(keys):
     )
 
 
-TIMM_SWIN = Family(
-    model_type="timm",
-    architectures={},
-    saved_as={},
-    tasks=IMAGE_TASKS,
-    bare="",
-    prefix="",
+TIMM_SWIN = timm_family(
+    _build,
+    _weights,
     heads=("head.fc.",),
-    build=_build,
-    task_of=lambda model: None,
-    config=lambda model: {},
-    weights=_weights,
     # They follow from the window, and old files hold them.
     buffers=(r"layers\..*\.(relative_position_index|attn_mask)",),
     renames_for=_renames_for,
-    default_task=default_task,
 )

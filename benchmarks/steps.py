@@ -1,0 +1,134 @@
+"""A decoder's step by room: Keras, LiteRT and ONNX Runtime, with short and long caches.
+
+    python benchmarks/steps.py
+    python benchmarks/steps.py --model gpt2_medium --lengths 128 512 --rounds 9
+
+One token of one row, published size, random weights, float32; half of the cache's
+positions are taken. Keras' step is a graph, as in `generate` on a CPU; the others are
+those of `export.load_runner`, whose state goes in and out as NumPy arrays, with the
+runtime's own number of threads. `interleaved.py` says how; what came out is in
+`RESULTS.md`.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import interleaved
+
+FILES = {"litert": "model.tflite", "onnx": "model.onnx"}
+LENGTHS = (128, 1024)
+
+
+def write(name, lengths, folder):
+    """Exports the model in both formats at every length, compared with Keras."""
+    from keras_attn import export, models
+
+    model = models.create(name)
+    for length in lengths:
+        for file in FILES.values():
+            path = folder / str(length) / file
+            path.parent.mkdir(exist_ok=True)
+            print(export.export(model, path, max_length=length), file=sys.stderr)
+
+
+def state_at(specs, length):
+    """Arrays for the inputs of a step whose cache is half full.
+
+    Args:
+        specs: Shape and dtype by name.
+        length: Positions of the cache.
+    """
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    state = {}
+    for name, (shape, dtype) in specs.items():
+        shape = tuple(1 if size is None else size for size in shape)
+        if name == "visible":
+            state[name] = np.arange(length)[None] < length // 2
+        elif name in ("position", "cache_index"):
+            state[name] = np.full(shape, length // 2, dtype)
+        elif name == "token_ids":
+            state[name] = np.full(shape, 7, dtype)
+        else:
+            state[name] = rng.normal(size=shape).astype(dtype)
+    return state
+
+
+def keras_step(name, length):
+    """A call of Keras' own step, compiled as `generate` does on a CPU."""
+    import tensorflow as tf
+
+    from keras_attn import models
+
+    pair = models.create(name).incremental(max_length=length)
+    specs = {x.name: (tuple(x.shape), x.dtype) for x in pair.step.inputs}
+    state = {k: tf.constant(v) for k, v in state_at(specs, length).items()}
+    step = tf.function(pair.step, autograph=False)
+    return lambda: step(state)["logits"].numpy()
+
+
+def artefact_step(path, length):
+    """A call of the step of an exported file."""
+    from keras_attn import export
+
+    runner = export.load_runner(path)
+    inputs = runner.signatures["step"].inputs
+    state = state_at({k: (v.shape, v.dtype) for k, v in inputs.items()}, length)
+    return lambda: runner.step(state)
+
+
+def main():
+    """Exports, then prints the medians and their ratios."""
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--model", default="gpt2_small", help="a decoder, as `keras-attn list` names it"
+    )
+    parser.add_argument(
+        "--lengths", type=int, nargs="+", default=LENGTHS, help="of the caches"
+    )
+    parser.add_argument("--rounds", type=int, default=15, help="steps of each")
+    parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if arguments.serve:
+        who, length, folder = arguments.serve
+        length = int(length)
+        if who == "keras":
+            call = keras_step(arguments.model, length)
+        else:
+            call = artefact_step(Path(folder, str(length), FILES[who]), length)
+        interleaved.serve({"step": call})
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        write(arguments.model, arguments.lengths, Path(folder))
+        contestants = {
+            f"{who} {length}": [
+                *("--model", arguments.model),
+                *("--serve", who, str(length), folder),
+            ]
+            for length in arguments.lengths
+            for who in ("keras", *FILES)
+        }
+        times = interleaved.measure(__file__, contestants, ["step"], arguments.rounds)
+    times, shortest = times["step"], arguments.lengths[0]
+    print(f"| runtime | positions | step | / Keras | / {shortest} positions |")
+    print("|---|---|---|---|---|")
+    for length in arguments.lengths:
+        for who in ("keras", *FILES):
+            mine = times[f"{who} {length}"]
+            print(
+                f"| {who} | {length} | {mine:.0f} ms "
+                f"| {mine / times[f'keras {length}']:.2f} "
+                f"| {mine / times[f'{who} {shortest}']:.2f} |"
+            )
+
+
+if __name__ == "__main__":
+    main()
