@@ -8,6 +8,8 @@ WORKERS ?= --numprocesses 2 --dist loadfile
 # Quiet TensorFlow's start-up notes; its errors still show.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export MPLBACKEND ?= Agg
+# What the tests compile runs once or twice: XLA need not make it fast.
+test test-export test-jax fuzz: export XLA_FLAGS ?= --xla_backend_optimization_level=0
 
 .PHONY: help demo test test-export test-runs test-jax test-parity test-wheel fuzz lint \
 	format bench clean

@@ -63,22 +63,32 @@ def keras_step(name, length):
     import tensorflow as tf
 
     from keras_attn import models
+    from keras_attn.decoding import next_state
 
     pair = models.create(name).incremental(max_length=length)
     specs = {x.name: (tuple(x.shape), x.dtype) for x in pair.step.inputs}
     state = {k: tf.constant(v) for k, v in state_at(specs, length).items()}
     step = tf.function(pair.step, autograph=False)
-    return lambda: step(state)["logits"].numpy()
+
+    def call():
+        return next_state(state, step(state))["logits"].numpy()
+
+    return call
 
 
 def artefact_step(path, length):
     """A call of the step of an exported file."""
     from keras_attn import export
+    from keras_attn.decoding import next_state
 
     runner = export.load_runner(path)
     inputs = runner.signatures["step"].inputs
     state = state_at({k: (v.shape, v.dtype) for k, v in inputs.items()}, length)
-    return lambda: runner.step(state)
+
+    def call():
+        return next_state(state, runner.step(state, in_place=True), in_place=True)
+
+    return call
 
 
 def main():

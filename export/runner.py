@@ -14,6 +14,7 @@ from keras_attn.checks import check_fits, empty_axes_of
 from keras_attn.export import metadata
 from keras_attn.export.errors import ExportError, RefusedError, missing_extra
 from keras_attn.export.files import ONNX_OUTPUT_NAMES, format_at
+from keras_attn.export.litert_step import LiteRTStep
 from keras_attn.export.metadata import IndexRanges
 from keras_attn.export.signatures import PREFILL, SERVE, STEP
 from keras_attn.indices import IndexRange, check_indices
@@ -58,8 +59,15 @@ class Engine(Protocol):
     signatures: dict[str, SignatureInfo]
     index_ranges: IndexRanges | None
 
-    def call(self, signature: str, inputs: dict[str, np.ndarray]) -> dict:
+    def call(
+        self, signature: str, inputs: dict[str, np.ndarray], in_place: bool
+    ) -> dict:
         """Runs one signature on checked inputs; several threads may call it at once.
+
+        Args:
+            signature: Its name.
+            inputs: Arrays by name.
+            in_place: As of `Runner.step`.
 
         Returns:
             Arrays by output name, which no later call writes to.
@@ -123,17 +131,32 @@ class Runner:
                 empty input, or an index (a token id, a position) out of range.
             ExportError: The runtime cannot run it.
         """
-        name = self._choose(signature)
-        expected, ranges = self.signatures[name].inputs, self.index_ranges.get(name, {})
-        return self._engine.call(name, _checked(inputs, expected, ranges))
+        return self._run(self._choose(signature), inputs)
 
     def prefill(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Runs the prompt of a generative artefact."""
         return self(inputs, PREFILL)
 
-    def step(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Runs one token of a generative artefact."""
-        return self(inputs, STEP)
+    def step(
+        self, inputs: Mapping[str, Any], *, in_place: bool = False
+    ) -> dict[str, np.ndarray]:
+        """Runs one token of a generative artefact.
+
+        Args:
+            inputs: Arrays by input name, as in a call.
+            in_place: Promises that an array that was given to the previous step, too,
+                has been changed by `decoding.next_state(..., in_place=True)` alone
+                since. LiteRT then copies what is new of the caches, and not all of
+                them at each token.
+
+        Returns:
+            As a call.
+        """
+        return self._run(self._choose(STEP), inputs, in_place)
+
+    def _run(self, name: str, inputs, in_place: bool = False) -> dict[str, np.ndarray]:
+        expected, ranges = self.signatures[name].inputs, self.index_ranges.get(name, {})
+        return self._engine.call(name, _checked(inputs, expected, ranges), in_place)
 
     def _choose(self, signature: str | None) -> str:
         names = list(self.signatures)
@@ -333,7 +356,9 @@ class _SavedModelEngine:
                 raise missing_extra("tensorflow_text", "text") from error
             return self._tf.saved_model.load(str(path))
 
-    def call(self, signature: str, inputs: dict[str, np.ndarray]) -> dict:
+    def call(
+        self, signature: str, inputs: dict[str, np.ndarray], in_place: bool
+    ) -> dict:
         tensors = {k: self._tf.constant(v) for k, v in inputs.items()}
         try:
             outputs = self._functions[signature](**tensors)
@@ -368,6 +393,7 @@ class _LiteRTEngine:
                 self._functions = {
                     name: self._interpreter.get_signature_runner(name) for name in names
                 }
+            self._step = LiteRTStep(self._functions.get(STEP))
             self.signatures = {
                 name: SignatureInfo(
                     _details(function.get_input_details()),
@@ -381,9 +407,13 @@ class _LiteRTEngine:
         # The signatures of an interpreter share its buffers, inputs and outputs too.
         self._lock = threading.Lock()
 
-    def call(self, signature: str, inputs: dict[str, np.ndarray]) -> dict:
+    def call(
+        self, signature: str, inputs: dict[str, np.ndarray], in_place: bool
+    ) -> dict:
         try:
             with self._lock:
+                if signature == STEP:
+                    return self._step(inputs, in_place)
                 return self._functions[signature](**inputs)
         except Exception as error:
             shapes = {name: value.shape for name, value in inputs.items()}
@@ -451,7 +481,9 @@ class _OnnxEngine:
         if ranges is not None:
             self.index_ranges = ranges
 
-    def call(self, signature: str, inputs: dict[str, np.ndarray]) -> dict:
+    def call(
+        self, signature: str, inputs: dict[str, np.ndarray], in_place: bool
+    ) -> dict:
         try:
             outputs = self._sessions[signature].run(None, inputs)
         except Exception as error:  # As above.

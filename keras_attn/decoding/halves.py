@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_attn.decoding.pair import IncrementalPair
@@ -149,7 +150,12 @@ def _of_runner(runner) -> Halves:
     return Halves(
         runner.prefill,
         lambda inputs: runner.step(
-            {name: ops.convert_to_numpy(value) for name, value in inputs.items()}
+            {
+                # What is an array stays the array that it is.
+                name: x if isinstance(x, np.ndarray) else ops.convert_to_numpy(x)
+                for name, x in inputs.items()
+            },
+            in_place=True,
         ),
         tuple(prefill.inputs),
         tuple(step.inputs),

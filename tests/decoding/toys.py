@@ -180,7 +180,7 @@ class HostRunner:
     def prefill(self, inputs):
         return self._call("prefill", inputs)
 
-    def step(self, inputs):
+    def step(self, inputs, *, in_place=False):
         self.steps += 1
         return self._call("step", inputs)
 

@@ -143,7 +143,7 @@ class Fixed:
         )
     }
 
-    def call(self, signature, inputs):
+    def call(self, signature, inputs, in_place):
         return inputs
 
 

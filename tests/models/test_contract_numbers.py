@@ -30,14 +30,19 @@ BACKEND = keras.backend.backend()
 every_text_case = pytest.mark.parametrize("case", TEXT)
 
 
+# Three kinds of layers stand for all where a graph without XLA is traced, too.
+TRACED = ("bert_base", "rnnsearch_50", "swin_tiny")
+
+
 @pytest.mark.parametrize("case", GRAPHS)
 def test_fit_goes_alike_with_xla_and_without(case):
     model = still(case)
     losses, weights = [], []
-    for jit_compile in (False, True):
+    without: Any = {"run_eagerly": case not in TRACED}
+    for how in (without, {"jit_compile": True}):
         randomize(model)  # From the same start.
         before = [numpy(weight) for weight in model.trainable_variables]
-        losses.append(train(model, jit_compile))
+        losses.append(train(model, **how))
         weights.append([numpy(weight) for weight in model.trainable_variables])
         for weight, old, new in zip(
             model.trainable_variables, before, weights[-1], strict=True
@@ -82,9 +87,7 @@ def test_fit_goes_alike_inside_a_remat_scope(case):
     with keras.RematScope("full"):
         again = still(case)
     model, inputs = still(case), inputs_for(again)
-    # Compiled it is traced three times over: three kinds of layers stand for all.
-    run_eagerly = case not in ("bert_base", "rnnsearch_50", "swin_tiny")
-    losses = [train(x, run_eagerly=run_eagerly) for x in (model, again)]
+    losses = [train(x, run_eagerly=case not in TRACED) for x in (model, again)]
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
     for weight, other in zip(model.weights, again.weights, strict=True):
         np.testing.assert_allclose(

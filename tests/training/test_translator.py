@@ -50,7 +50,7 @@ class Runner:
         outputs = self.pair.prefill(inputs)
         return {name: tensor.numpy() for name, tensor in outputs.items()}
 
-    def step(self, inputs):
+    def step(self, inputs, *, in_place=False):
         outputs = self.pair.step(inputs)
         return {name: tensor.numpy() for name, tensor in outputs.items()}
 
