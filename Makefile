@@ -29,8 +29,10 @@ test-export: $(VENV)/.test  ## every kind of model in every format, in its runti
 test-runs: $(VENV)/.test  ## whole runs: README, examples, demo, what was killed goes on
 	$(BIN)/python -m pytest $(WORKERS) -m "runs and not parity"
 
+# Masks, precisions and seeds are handled above the backend.
 test-jax: $(VENV)/.dev  ## what layers and models compute, on JAX
 	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) \
+		-k "not padding and not precision and not random" \
 		tests/layers/test_contract.py tests/models/test_contract_numbers.py
 
 test-parity: $(VENV)/.parity  ## rebuild the references live (PyTorch) and compare

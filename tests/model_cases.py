@@ -247,7 +247,13 @@ def create(case, **overrides):
 @functools.cache
 def _built(case):
     """The model of a case, and the weights that seed 1 gave it."""
-    model, weights = seeded(case, 1)
+    # Whatever the precision of the test that asks for it first.
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("float32")
+    try:
+        model, weights = seeded(case, 1)
+    finally:
+        keras.config.set_dtype_policy(policy)
     return randomize(model), weights
 
 
