@@ -22,7 +22,7 @@ def compare(found, want, tolerance=1e-4, quantization=None):
         index_ranges: IndexRanges | None = None
         signatures = {"serve": SignatureInfo({"x": TensorInfo((1,), "float32")}, {})}
 
-        def call(self, signature, inputs):
+        def call(self, signature, inputs, in_place):
             return found
 
     model = Signature(
