@@ -7,6 +7,13 @@ import numpy as np
 
 from keras_attn.decoding.state import CACHE_INDEX, NEW
 
+# Of a `SignatureRunner`, which in public writes all of its inputs or none; nor does an
+# interpreter show where it has the inputs of any signature but the first.
+_PRIVATE = (
+    *("_interpreter", "_interpreter_wrapper", "_subgraph_index"),
+    *("_inputs", "_outputs"),
+)
+
 
 class LiteRTStep:
     """Calls the signature `step`, and writes only what has changed into its inputs.
@@ -21,6 +28,7 @@ class LiteRTStep:
 
     def __init__(self, function):
         self._function = function
+        self._can_continue = all(hasattr(function, name) for name in _PRIVATE)
         # What the interpreter's inputs were written from, their shapes, and where the
         # caches have been written to since.
         self._arrays: dict[str, weakref.ref] = {}
@@ -41,7 +49,7 @@ class LiteRTStep:
         arrays, shapes = self._arrays, self._shapes
         # If this call fails, nothing is known of the interpreter's inputs.
         self._arrays, self._shapes = {}, {name: x.shape for name, x in inputs.items()}
-        is_next = in_place and shapes == self._shapes
+        is_next = in_place and self._can_continue and shapes == self._shapes
         kept = {
             name
             for name, array in inputs.items()
@@ -54,8 +62,7 @@ class LiteRTStep:
         return outputs
 
     def _continue(self, inputs, kept) -> dict:
-        # What `SignatureRunner.__call__` does, which can write whole inputs alone; not
-        # public, as is the view of an input of any subgraph but the first.
+        """Runs the step as `SignatureRunner` does, but leaves what is `kept`."""
         function = self._function
         interpreter, graph = function._interpreter_wrapper, function._subgraph_index
         outputs = dict(function._outputs)

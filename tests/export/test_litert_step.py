@@ -143,3 +143,11 @@ def test_texts_are_generated_from_several_threads(path):
     expected = [answer(prompt) for prompt in prompts]
     with ThreadPoolExecutor(4) as pool:
         np.testing.assert_array_equal(list(pool.map(answer, prompts)), expected)
+
+
+def test_with_another_interpreter_caches_are_written_whole(path, kept, monkeypatch):
+    monkeypatch.setattr("keras_attn.export.litert_step._PRIVATE", ("_of_old",))
+    text = Text(load_runner(path), seed=1)
+    found = [text.step(index, in_place=True) for index in range(STEPS)]
+    np.testing.assert_array_equal(found, expected_of(path, 1))
+    assert not kept
