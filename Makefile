@@ -8,8 +8,6 @@ WORKERS ?= --numprocesses 2 --dist loadfile
 # Quiet TensorFlow's start-up notes; its errors still show.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export MPLBACKEND ?= Agg
-# What the tests compile runs once or twice: XLA need not make it fast.
-test test-export test-jax fuzz: export XLA_FLAGS ?= --xla_backend_optimization_level=0
 
 .PHONY: help demo test test-export test-runs test-jax test-parity test-wheel fuzz lint \
 	format bench clean
@@ -29,7 +27,9 @@ test-export: $(VENV)/.test  ## every kind of model in every format, in its runti
 test-runs: $(VENV)/.test  ## whole runs: README, examples, demo, what was killed goes on
 	$(BIN)/python -m pytest $(WORKERS) -m "runs and not parity"
 
-# Masks, precisions and seeds are handled above the backend.
+# Masks, precisions and seeds are handled above the backend. What is compiled runs once
+# or twice, so XLA need not make it fast.
+test-jax: export XLA_FLAGS ?= --xla_backend_optimization_level=0
 test-jax: $(VENV)/.dev  ## what layers and models compute, on JAX
 	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) \
 		-k "not padding and not precision and not random" \
