@@ -20,6 +20,8 @@ from keras_attn.export.signatures import PREFILL, SERVE, STEP
 from keras_attn.indices import IndexRange, check_indices
 from keras_attn.quiet import quiet
 
+Arrays = dict[str, np.ndarray]
+
 
 @dataclass(frozen=True)
 class TensorInfo:
@@ -59,9 +61,7 @@ class Engine(Protocol):
     signatures: dict[str, SignatureInfo]
     index_ranges: IndexRanges | None
 
-    def call(
-        self, signature: str, inputs: dict[str, np.ndarray], in_place: bool
-    ) -> dict:
+    def call(self, signature: str, inputs: Arrays, in_place: bool) -> dict:
         """Runs one signature on checked inputs; several threads may call it at once.
 
         Args:
@@ -356,9 +356,7 @@ class _SavedModelEngine:
                 raise missing_extra("tensorflow_text", "text") from error
             return self._tf.saved_model.load(str(path))
 
-    def call(
-        self, signature: str, inputs: dict[str, np.ndarray], in_place: bool
-    ) -> dict:
+    def call(self, signature: str, inputs: Arrays, in_place: bool) -> dict:
         tensors = {k: self._tf.constant(v) for k, v in inputs.items()}
         try:
             outputs = self._functions[signature](**tensors)
@@ -407,9 +405,7 @@ class _LiteRTEngine:
         # The signatures of an interpreter share its buffers, inputs and outputs too.
         self._lock = threading.Lock()
 
-    def call(
-        self, signature: str, inputs: dict[str, np.ndarray], in_place: bool
-    ) -> dict:
+    def call(self, signature: str, inputs: Arrays, in_place: bool) -> dict:
         try:
             with self._lock:
                 if signature == STEP:
@@ -481,9 +477,7 @@ class _OnnxEngine:
         if ranges is not None:
             self.index_ranges = ranges
 
-    def call(
-        self, signature: str, inputs: dict[str, np.ndarray], in_place: bool
-    ) -> dict:
+    def call(self, signature: str, inputs: Arrays, in_place: bool) -> dict:
         try:
             outputs = self._sessions[signature].run(None, inputs)
         except Exception as error:  # As above.

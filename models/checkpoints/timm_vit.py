@@ -119,7 +119,7 @@ def _weights(model) -> list[Weight]:
     while f"block_{index}" in layers:
         weights += _block(f"blocks.{index}", layers[f"block_{index}"])
         index += 1
-    # Where the mean is taken, the norm behind it has another name.
+    # With mean pooling the final norm follows the pooling, under another name.
     pooled = len(layers["final_norm"].output.shape) == 2
     weights += norm("fc_norm" if pooled else "norm", layers["final_norm"])
     for name, key in (("classifier", "head"), ("distillation_classifier", "head_dist")):

@@ -45,7 +45,7 @@ causal_cases = pytest.mark.parametrize(
 )
 
 
-# Nobody trains with a cache. On JAX, where each costs seconds, one case a layer.
+# Caches are for inference. On JAX, where a case takes seconds, one case per layer.
 REMATERIALIZED = [(name, case) for name, case in ALL if "cache" not in case.inputs]
 if keras.config.backend() == "jax":
     first = {name.split("-")[0]: (name, case) for name, case in REMATERIALIZED[::-1]}
@@ -177,10 +177,11 @@ def test_compiled_it_gives_the_same(case):
     inputs = tensors(case)
     cases = [(inputs, 2e-5), (far_from_zero(case, inputs), 1e-3)]
     cases.append((far_from_zero(case, inputs, deviation=0.0), 1e-3))
-    model.compile(jit_compile=True)
-    for given, tolerance in cases:
-        found = model.predict(given, verbose=0)
-        assert_close(found, model(given), atol=tolerance)
+    for jit_compile in (False, True):
+        model.compile(jit_compile=jit_compile)
+        for given, tolerance in cases:
+            found = model.predict(given, verbose=0)
+            assert_close(found, model(given), atol=tolerance)
 
 
 @every_case

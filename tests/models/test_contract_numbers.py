@@ -30,7 +30,7 @@ BACKEND = keras.backend.backend()
 every_text_case = pytest.mark.parametrize("case", TEXT)
 
 
-# Three kinds of layers stand for all where a graph without XLA is traced, too.
+# Fitted in a graph without XLA, too, which the contract of layers asks of every layer.
 TRACED = ("bert_base", "rnnsearch_50", "swin_tiny")
 
 
@@ -82,7 +82,7 @@ def still(case):
     return model
 
 
-# On JAX every layer is seen inside one in the contract of layers.
+# On JAX the contract of layers tests every layer inside a scope.
 @pytest.mark.parametrize("case", GRAPHS if BACKEND == "tensorflow" else TRACED)
 def test_fit_goes_alike_inside_a_remat_scope(case):
     with keras.RematScope("full"):

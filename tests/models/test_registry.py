@@ -350,21 +350,10 @@ BLOCKS = {**COUNTS, **FORMULAS}
 # Of which the blocks are alike.
 LAYERS = {
     **{name: row["num_layers"] for name, row in gpt_family.VARIANTS.items()},
-    **dict.fromkeys(("roberta_base", "xlnet_base"), 12),
     **dict.fromkeys(("bert_large", "roberta_large", "xlnet_large", "deit3_large"), 24),
-    **dict.fromkeys((f"vit_{size}_patch16" for size in ("tiny", "small", "base")), 12),
-    **dict.fromkeys(("vit_small_patch32", "vit_base_patch32"), 12),
-    **dict.fromkeys((f"deit3_{size}" for size in ("small", "medium", "base")), 12),
     **dict.fromkeys(("vit_large_patch16", "vit_large_patch32"), 24),
     **dict.fromkeys(("vit_huge_patch14", "deit3_huge"), 32),
-    **dict.fromkeys(("mae_vit_base",), 12),
-    **dict.fromkeys(("mae_vit_large",), 24),
-    **dict.fromkeys(("mae_vit_huge",), 32),
-    **dict.fromkeys(("transformer_base", "transformer_big"), 6),
-    "xlm_mlm_tlm_xnli15": 12,
 }
-# That they have so many is seen where one of each family is counted whole.
-WHOLE = ("bert_base", "gpt2_small", "vit_base_patch16", "transformer_base")
 
 
 def test_the_formulas_of_blocks_are_those_of_the_counts():
@@ -387,7 +376,7 @@ def test_every_model_has_its_count_here():
 @pytest.mark.parametrize("name", BLOCKS)
 def test_a_published_size_has_the_parameters_of_its_paper(name):
     layers = LAYERS.get(name)
-    if layers is None or name in WHOLE:
+    if BLOCKS[name] < 2e8 or layers is None:
         counted = models.count_parameters(name)
     else:
         # One layer is as large as the next, and a hundred take ten seconds to count.
