@@ -2,12 +2,18 @@
 
 import gc
 import runpy
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+
+# A shell starts what runs in the background with Ctrl-C ignored, and the processes that
+# tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish():
