@@ -121,7 +121,8 @@ def _convert(
     wrapper = tf.function(renamed, autograph=False)
 
     def converted():
-        with quiet(), onnx_rewrites.reshapes_kept():
+        kept, once = onnx_rewrites.reshapes_kept(), onnx_rewrites.nodes_visited_once()
+        with quiet(), kept, once:
             return tf2onnx.convert.from_function(
                 wrapper,
                 input_signature=list(specs.values()),

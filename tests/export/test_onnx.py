@@ -6,7 +6,15 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
-from keras_attn.export import ExportError, export, load_runner, onnx, onnx_weights
+from keras_attn.export import (
+    ExportError,
+    export,
+    load_runner,
+    onnx,
+    onnx_rewrites,
+    onnx_weights,
+    runner,
+)
 
 
 def function_model(function, shape=(None, 5)):
@@ -179,6 +187,29 @@ def test_a_layer_with_a_function_of_its_own(tmp_path, monkeypatch):
     assert load_runner(tmp_path / "m.onnx")({"x": np.ones((5, 7))})
 
 
+@pytest.mark.parametrize("name", ["pair", "masked_rnn"])
+def test_needed_nodes_are_those_that_tf2onnx_finds(build, tmp_path, monkeypatch, name):
+    from tf2onnx.graph import Graph
+
+    original, ours, sizes = (
+        Graph.extract_sub_graph_nodes,
+        onnx_rewrites.needed_nodes,
+        [],
+    )
+
+    def both(graph, outputs_name, input_checker=None, remove_unused_inputs=True):
+        options = (outputs_name, input_checker, remove_unused_inputs)
+        found = ours(graph, *options)
+        assert len(found) == len(set(found))
+        assert set(found) == set(original(graph, *options))
+        sizes.append(len(found))
+        return found
+
+    monkeypatch.setattr(onnx_rewrites, "needed_nodes", both)
+    export(build(name), tmp_path / "m.onnx")
+    assert max(sizes) > 10
+
+
 def test_an_optimizer_pass_of_tf2onnx_may_fail(build, tmp_path, monkeypatch):
     optimizer = pytest.importorskip("tf2onnx.optimizer.identity_optimizer")
 
@@ -214,6 +245,26 @@ def test_large_pair_shares_its_weights(build, tmp_path, monkeypatch):
     weights = (tmp_path / "m.onnx" / "weights.data").stat().st_size
     # Each of the seven tensors begins a page, of which the last is not filled up.
     assert weights < 7 * 4096
+
+
+def test_sessions_of_a_large_pair_share_its_weights_in_memory(
+    build, tmp_path, monkeypatch
+):
+    """Packed, a copy a session, those of GPT-2 XL take 12 GB more."""
+    path = tmp_path / "m.onnx"
+    export(build("pair"), path)
+    packed = load_runner(path)
+    monkeypatch.setattr(runner, "_LARGEST_PACKED", 1)
+    shared = load_runner(path)
+    for session in shared._engine._sessions.values():
+        options = session.get_session_options()
+        assert options.get_session_config_entry("session.disable_prepacking") == "1"
+    inputs = {
+        name: np.ones([2 if size is None else size for size in info.shape], info.dtype)
+        for name, info in packed.signatures["prefill"].inputs.items()
+    }
+    for name, value in packed.prefill(inputs).items():
+        np.testing.assert_allclose(shared.prefill(inputs)[name], value, atol=1e-6)
 
 
 def test_checker_that_refuses_says_so(build, tmp_path, monkeypatch):
