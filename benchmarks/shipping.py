@@ -7,8 +7,9 @@ One row per model and format, each in a process of its own: random weights, expo
 with the defaults, run in the stock runtime and compared with Keras. Seconds are those
 of `export.export` with its comparison; the peak memory is that of the whole process,
 TensorFlow and the Keras model included, and with it each mapping of a file that a
-runtime reads from (two of one file count twice, though memory has it once). A call is that of the signature `serve`, or of
-`prefill` where there is a `step`, on the small sample that the comparison makes up.
+runtime reads from (two of one file count twice, though memory has it once). A call is
+that of the signature `serve`, or of `prefill` where there is a `step`, on the small
+sample that the comparison makes up.
 
 Finished rows are kept in `--rows`, so a run that was stopped goes on; those that failed
 are tried again. Needs up to 24 GB of memory (`megatron_1p2b`; 8 GB without it) and
