@@ -1,13 +1,16 @@
 """LiteRT (`.tflite`): built-in operators only, for phones and small computers."""
 
+import contextlib
 import re
 import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from unittest import mock
 
+import flatbuffers
 import keras
 import numpy as np
 import tensorflow as tf
@@ -107,17 +110,41 @@ def _convert(folder: Path, signatures: list[str], quantization: str | None) -> b
         str(folder), signature_keys=signatures
     )
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    # To add it the whole flatbuffer is read and written once more.
+    converter.exclude_conversion_metadata = True
     if quantization in ("float16", "int8_dynamic"):
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
     if quantization == "float16":
         converter.target_spec.supported_types = [tf.float16]
     try:
-        with quiet():
+        with quiet(), serialized_in_place():
             return converter.convert()
     except ConverterError as error:
         raise _refusal(error, signatures) from error
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         raise ExportError(f"LiteRT's converter failed: {error}") from error
+
+
+@contextlib.contextmanager
+def serialized_in_place() -> Iterator[None]:
+    """While it lasts TensorFlow's Python makes no copies of a flatbuffer that it wrote.
+
+    Otherwise it makes two, beside the one that it read, which is when an export takes
+    the most memory: 4.2 GB with RoBERTa-base, 3.6 without.
+    """
+    from tensorflow.lite.tools import flatbuffer_utils
+
+    def serialize(model, extra_buffer: bytes = b"") -> bytearray:
+        builder = flatbuffers.Builder()
+        builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
+        content = builder.Bytes
+        # It is filled from its end. What is cut off at its start moves nothing.
+        del content[: builder.Head()]
+        content += extra_buffer
+        return content
+
+    with mock.patch.object(flatbuffer_utils, "convert_object_to_bytearray", serialize):
+        yield
 
 
 def _calibrated(folder: Path, calibration: Iterable[tuple[str, dict]]) -> bytes:

@@ -196,3 +196,16 @@ def test_converter_that_fails_otherwise_says_so(build, tmp_path, monkeypatch):
     monkeypatch.setattr(tf.lite, "TFLiteConverter", Failing)
     with pytest.raises(ExportError, match="converter failed: no such flatbuffer"):
         export(build("mlp"), tmp_path / "m.tflite")
+
+
+def test_a_flatbuffer_is_serialized_as_by_tensorflow(build, tmp_path):
+    from tensorflow.lite.tools import flatbuffer_utils
+
+    path = tmp_path / "m.tflite"
+    export(build("causal_attention"), path)
+    model = flatbuffer_utils.read_model(str(path))
+    for extra in (b"", b"more"):
+        expected = flatbuffer_utils.convert_object_to_bytearray(model, extra)
+        with litert.serialized_in_place():
+            content = flatbuffer_utils.convert_object_to_bytearray(model, extra)
+        assert content == expected and content.endswith(extra)
