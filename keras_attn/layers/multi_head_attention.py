@@ -19,6 +19,7 @@ from keras_attn.checks import (
 from keras_attn.layers import recorder
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import fork
+from keras_attn.layers.output_specs import traced_once
 from keras_attn.ops import (
     both_masks,
     causal_mask,
@@ -31,6 +32,7 @@ from keras_attn.ops import (
 
 
 @keras.saving.register_keras_serializable("keras_attn")
+@traced_once
 class MultiHeadAttention(keras.layers.Layer):
     """`concat(head_1 … head_N) W^O`, `head_i = softmax(q_i k_iᵀ / √H) v_i`.
 

@@ -8,9 +8,11 @@ from keras import ops
 
 from keras_attn.checks import check_matches, check_rank
 from keras_attn.layers import recorder
+from keras_attn.layers.output_specs import traced_once
 from keras_attn.ops import attention_weights
 
 
+@traced_once
 class ScoredAttention(keras.layers.Layer):
     """Attention with one row of scores a query: `c_t = Σ_s softmax(e_t)_s v_s`.
 

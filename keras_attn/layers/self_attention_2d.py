@@ -9,11 +9,13 @@ from keras import ops
 from keras_attn.checks import check_positive, check_rank
 from keras_attn.layers import recorder
 from keras_attn.layers.initializers import fork
+from keras_attn.layers.output_specs import traced_once
 from keras_attn.layers.spectral_normalization import SpectralNormalization
 from keras_attn.ops import scaled_dot_product_attention
 
 
 @keras.saving.register_keras_serializable("keras_attn")
+@traced_once
 class SelfAttention2D(keras.layers.Layer):
     """`y = x + γ · v(softmax(g(x) f(x)ᵀ) h(x))`, from each place of a map to all.
 

@@ -13,10 +13,12 @@ from keras_attn.layers.initializers import fork
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.layer_scale import LayerScale
 from keras_attn.layers.multi_head_attention import MultiHeadAttention
+from keras_attn.layers.output_specs import traced_once
 from keras_attn.layers.stochastic_depth import StochasticDepth
 from keras_attn.ops import banded_mask, merge_masks, token_positions
 
 
+@traced_once
 class _Block(keras.layers.Layer):
     """What both blocks are made of: sub-layers, each with a residual and a norm."""
 
