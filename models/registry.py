@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import keras
 
+from keras_attn.models.keras_state import undone, without_allocating
+
 
 @dataclass(frozen=True)
 class ModelCard:
@@ -105,31 +107,11 @@ def count_parameters(name: str, /, **overrides) -> int:
     What is kept with them and not trained counts too: an MAE's positions, the running
     means of a batch norm.
 
-    The model is built, but where its weights are only placeholders: in a throw-away
-    graph on TensorFlow, in an abstract trace on JAX.
+    The model is built, but its weights are never given their first values.
     """
     entry = _entry(name)
-
-    def count():
+    with undone(), without_allocating():
         return entry.builder(entry.variant, **overrides).count_params()
-
-    return without_allocating(count)
-
-
-def without_allocating(function: Callable[[], int]) -> int:
-    """Calls `function()` where Keras variables have shapes but no memory."""
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        with tf.Graph().as_default():
-            return function()
-    if keras.backend.backend() == "jax":
-        import jax
-
-        results = []
-        jax.eval_shape(lambda: results.append(function()))
-        return results[0]
-    return function()
 
 
 def _entry(name: str) -> _Entry:

@@ -8,7 +8,6 @@
 | `mapping.py`     | how a family says what its weights are called           |
 | `bert.py`, …     | the names and numbers of one family                     |
 | `families.py`    | which families there are                                |
-| `keras_state.py` | building without allocating, and undoing what failed    |
 | `loading.py`     | `load_checkpoint`                                       |
 | `saving.py`      | `save_checkpoint`                                       |
 """

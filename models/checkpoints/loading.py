@@ -17,13 +17,13 @@ import numpy as np
 from keras_attn.file_reading import shortened, shown
 from keras_attn.models.checkpoints.families import family_of
 from keras_attn.models.checkpoints.folder import CONFIG, Folder, some
-from keras_attn.models.checkpoints.keras_state import (
-    allocate,
-    undone_on_error,
-    without_allocating,
-)
 from keras_attn.models.checkpoints.mapping import Weight, require
 from keras_attn.models.checkpoints.tensors import FLOATS
+from keras_attn.models.keras_state import (
+    allocate,
+    undone,
+    without_allocating,
+)
 
 
 def load_checkpoint(
@@ -72,7 +72,7 @@ def load_checkpoint(
         ```
     """
     opened = Folder(folder)
-    with undone_on_error():
+    with undone(only_on_error=True):
         try:
             model, fresh = _load(opened, task, overrides)
         except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Building a model without allocating it, and undoing a build that failed."""
+"""Building a model without allocating it, and undoing a build."""
 
 import collections
 import contextlib
@@ -9,21 +9,26 @@ from keras.src.backend.common import global_state
 
 
 @contextlib.contextmanager
-def undone_on_error() -> Iterator[None]:
-    """Puts Keras' global state back as it was where an exception passes through.
+def undone(only_on_error: bool = False) -> Iterator[None]:
+    """Puts Keras' global state back as it was at the end.
 
     Of this thread: its scopes, the names it has given, and the variables that are
     still to get their first values, which the end of any later scope would make.
+
+    Args:
+        only_on_error: Whether to do so only where an exception passes through.
     """
     state = vars(global_state.GLOBAL_STATE_TRACKER)
     before = {name: _copied(value) for name, value in state.items()}
+    succeeded = False
     try:
         yield
-    except BaseException:
-        state = vars(global_state.GLOBAL_STATE_TRACKER)
-        state.clear()
-        state.update(before)
-        raise
+        succeeded = True
+    finally:
+        if not (succeeded and only_on_error):
+            state = vars(global_state.GLOBAL_STATE_TRACKER)
+            state.clear()
+            state.update(before)
 
 
 def _copied(value):
