@@ -45,8 +45,9 @@ def traced_once(layer_class):
     @functools.wraps(trace)
     def compute_output_spec(self, *args, **kwargs):
         key = _key(self, args, kwargs)
-        if key in _remembered:
-            return tree.map_structure(_tensor_of, _remembered[key])
+        known = _remembered.get(key)
+        if known is not None:
+            return tree.map_structure(_tensor_of, known)
         outputs = trace(self, *args, **kwargs)
         if key is not None:
             if len(_remembered) >= _MAX_REMEMBERED:

@@ -6,6 +6,7 @@ That what is remembered equals what a call returns is asked in the contract of l
 import functools
 import gc
 import weakref
+from typing import Any
 
 import keras
 import numpy as np
@@ -74,7 +75,7 @@ def test_another_width_length_precision_or_option_is_traced(traced):
     block()(symbol(width=2 * D))
     block()(keras.Input((5, D)))
     assert block(dtype="mixed_bfloat16")(symbol()).dtype == "bfloat16"
-    block(dtype="float64")(symbol())
+    block(dtype="mixed_float16")(symbol())
     block(norm_first=True)(symbol())
     assert len(traced) == 6
 
@@ -83,7 +84,8 @@ def test_a_block_called_with_a_width_that_it_was_not_built_for_is_an_error(trace
     block()(symbol(width=2 * D))
     other = block()
     other(symbol())
-    with pytest.raises(ValueError, match="expected|compatible|shape"):
+    # An error of the backend.
+    with pytest.raises((ValueError, TypeError), match="expected|compatible|shape"):
         other(symbol(width=2 * D))
 
 
@@ -96,7 +98,8 @@ def test_a_subclass_is_traced_each_time(traced):
             self.length = length
 
         def call(self, inputs, **options):
-            return super().call(inputs, **options)[:, : self.length]
+            outputs: Any = super().call(inputs, **options)
+            return outputs[:, : self.length]
 
     shapes = [Shortened(n)(keras.Input((5, D))).shape for n in (2, 3)]
     assert shapes == [(None, 2, D), (None, 3, D)]
