@@ -68,17 +68,18 @@ def _key(layer, args, kwargs):
         part.built and not _has_foreign_code(part) for part in inner
     ):
         return None
-    try:
-        arguments = tree.map_structure(_spec_of, (args, kwargs))
-    except TypeError:
-        return None
     config = layer.get_config()
     for name in ("name", "seed", "trainable"):
         config.pop(name, None)
+    try:
+        arguments = tree.map_structure(_spec_of, (args, kwargs))
+        settings = json.dumps(config)
+    except TypeError:
+        return None
     scope = get_autocast_scope()
     return (
         type(layer),
-        json.dumps(config),
+        settings,
         repr(arguments),
         tuple((tuple(weight.shape), weight.dtype) for weight in layer.weights),
         None if scope is None else scope.dtype,
