@@ -52,6 +52,8 @@ MODELS = (
 )
 # 1.6 B parameters, 6.2 GB: more than a message of protobuf or a flatbuffer holds.
 BEYOND_A_FILE = ("gpt2_xl", "onnx")
+# Which patches are hidden is an input: drawn inside, no two calls would agree.
+OPTIONS = {"mae_vit_base": {"noise": True}}
 FORMATS = {"saved_model": "model", "litert": "model.tflite", "onnx": "model.onnx"}
 COLUMNS = (
     "model",
@@ -73,7 +75,7 @@ def serve(name, format):
     """Child process: exports one model and prints its figures as JSON."""
     from keras_attn import export, models
 
-    model = models.create(name)
+    model = models.create(name, **OPTIONS.get(name, {}))
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         report = export.export(model, Path(folder, FORMATS[format]), format=format)

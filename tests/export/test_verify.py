@@ -77,6 +77,21 @@ def test_indices_agree_or_not():
         compare({"y": found}, want, 0.05)
 
 
+def test_a_model_that_draws_random_numbers_is_named(tmp_path):
+    class Noisy(layers.Layer):
+        def build(self, inputs_shape):
+            self.seed_generator = keras.random.SeedGenerator(1)
+
+        def call(self, inputs):
+            return inputs + keras.random.normal((3, 5), seed=self.seed_generator)
+
+    x = layers.Input(batch_shape=(3, 5))
+    model = keras.Model(x, Noisy()(x))
+    with pytest.raises(ExportError, match="draws random numbers in inference"):
+        export(model, tmp_path / "m", format="saved_model")
+    assert not (tmp_path / "m").exists()
+
+
 def test_outputs_must_be_those_of_keras():
     want = np.zeros((2, 3), "float32")
     with pytest.raises(
