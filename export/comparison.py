@@ -86,8 +86,8 @@ def _check_repeats(
     except ExportError as error:
         raise ExportError(
             f"{where} is different at each call of the Keras model itself, which draws "
-            "random numbers in inference, so nothing can be compared with it. Make them "
-            "an input (a masked autoencoder takes `noise=True`), or export with "
+            "random numbers in inference, so nothing can be compared with it. Make "
+            "them an input (a masked autoencoder takes `noise=True`), or export with "
             "`verify=False`"
         ) from error
 
