@@ -123,6 +123,8 @@ def _load(name: str) -> ModuleType:
         module = importlib.import_module(f"keras_attn.{name}")
         # The devices too have their say when they are first looked for.
         importlib.import_module("tensorflow").config.list_logical_devices()
+    # Some modules go on without what they failed to import, for whatever reason.
+    interruption.check()
     return module
 
 

@@ -35,6 +35,11 @@ class Interruption:
             self._listening = True
             signal.signal(signal.SIGINT, self._handle)
 
+    def check(self) -> None:
+        """Raises the `KeyboardInterrupt` again if a library has swallowed it."""
+        if self.happened:
+            raise KeyboardInterrupt
+
     def finish(self) -> None:
         """Ignores SIGINT from now on: the exit code is decided."""
         if self._listening:

@@ -74,6 +74,29 @@ def test_an_interruption_of_a_command(command):
     assert ("cleaned up" in out) == ("cleaned up" in command)
 
 
+def test_an_interruption_that_an_import_swallows():
+    process = start(
+        """
+        from types import SimpleNamespace
+        from keras_attn import cli
+        original = cli.importlib.import_module
+        def import_module(name, package=None):
+            if name not in ("keras_attn.cli_commands", "tensorflow"):
+                return original(name, package)
+            try:
+                interrupt()
+            except KeyboardInterrupt:
+                pass
+            devices = SimpleNamespace(list_logical_devices=lambda: [])
+            goes_on = lambda pattern: print("went on")
+            return SimpleNamespace(config=devices, list_models=goes_on)
+        cli.importlib.import_module = import_module
+        """,
+        "list",
+    )
+    assert "went on" not in assert_interrupted(process)
+
+
 def test_a_second_interruption_ends_what_takes_long():
     process = start(
         """
@@ -152,7 +175,10 @@ def test_a_command_is_interrupted_at_any_time(
     for number in range(signals):
         time.sleep(0.2 * number)
         process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
+    try:
+        out, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
     if command == "describe" and process.returncode == 0:
         return  # It was done by then.
     assert process.returncode == 130, (out, err)
