@@ -12,8 +12,8 @@ that of the signature `serve`, or of `prefill` where there is a `step`, on the s
 sample that the comparison makes up.
 
 Finished rows are kept in `--rows`, so a run that was stopped goes on; those that failed
-are tried again. Needs up to 24 GB of memory (`megatron_1p2b`; 8 GB without it) and
-takes an hour or two. `gpt2_xl`, which is as ONNX alone, takes 6 minutes of it.
+are tried again. Needs 24 GB of memory for `megatron_1p2b` and `gpt2_xl` (which is
+exported to ONNX alone), 12 GB for the others, and takes an hour or two.
 """
 
 import argparse
@@ -50,7 +50,7 @@ MODELS = (
     "sagan_discriminator_128",
     "cnn_self_attention",
 )
-# 1.6 B parameters, 6.2 GB: more than a message of protobuf or a flatbuffer holds.
+# 1.6 B parameters, 6.2 GB: more than a message of protobuf, and so one file, holds.
 BEYOND_A_FILE = ("gpt2_xl", "onnx")
 # Which patches are hidden is an input: drawn inside, no two calls would agree.
 OPTIONS = {"mae_vit_base": {"noise": True}}

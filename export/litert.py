@@ -130,7 +130,7 @@ def serialized_in_place() -> Iterator[None]:
     """While it lasts TensorFlow's Python makes no copies of a flatbuffer that it wrote.
 
     Otherwise it makes two, beside the one that it read, which is when an export takes
-    the most memory: 4.2 GB with RoBERTa-base, 3.6 without.
+    the most memory: 4.3 GB with RoBERTa-base, 3.6 without.
     """
     from tensorflow.lite.tools import flatbuffer_utils
 
