@@ -60,6 +60,7 @@ def fitted(case):
     model = still(case)
     loss = train(model, run_eagerly=case not in TRACED)
     weights = {weight.path: numpy(weight) for weight in model.weights}
+    assert len(weights) == len(model.weights)
     return model, loss, weights, outputs_of(model, inputs_for(model))
 
 
