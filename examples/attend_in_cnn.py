@@ -5,11 +5,11 @@
 Trains `cnn_self_attention` on CIFAR-10, says how far the attention was let in, and
 draws what four positions of an image attend to.
 
-On 2 CPU cores of an Intel Xeon (AMX) that other work kept busy, no GPU, 10 epochs over
-10,000 images: 164,885 parameters told 62.4% of 2,000 others right, and gamma, which
-says how much of the attention is added to what convolution found, went from 0 to
--0.120. In the picture positions beside a deer look at its antlers, and positions of sky
-and sea at what stands beside the boat.
+On one core of an Intel Xeon (AMX), another training on the other core, 10 epochs over
+10,000 images in 6 minutes: 164,885 parameters classify 64.1% of 2,000 other images
+correctly, and gamma, the weight of the attention in what is added to the convolution,
+went from 0 to -0.149. In the picture positions around a deer attend to its head and
+antlers, and positions of sky and sea to the boat.
 """
 
 from pathlib import Path

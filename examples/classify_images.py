@@ -3,18 +3,16 @@
     python examples/classify_images.py            ViT, Swin, ConvNeXt in turn, one table
     python examples/classify_images.py --model swin
 
-On 2 CPU cores, no GPU, in 41 minutes, for some of which it was stopped; 15 epochs over
-10,000 images, accuracy on 2,000 others:
+One after the other on one core of an Intel Xeon (AMX), other work on the other core and
+for a while on this one too; 15 epochs over 10,000 images, accuracy on 2,000 others:
 
-    model      accuracy   parameters   seconds an epoch   MFLOPs an image
-    vit         50.1%      307,914          21.0               44.4
-    swin        48.0%      567,046          24.7               41.9
-    convnext    51.6%      598,442          35.7               44.3
+    model      accuracy   parameters   seconds per epoch   MFLOPs per image
+    vit         52.0%      307,914          40.6                44.4
+    swin        48.6%      567,046          43.0                41.9
+    convnext    51.6%      598,442          44.7                44.3
 
-Two points either way are chance with 2,000 images, so at equal operations and after as
-many epochs convolution is not told apart from a ViT with half its parameters.
-Figures of an earlier version, whose random weights did not start independent of each
-other; to be run again.
+With 2,000 images a difference of two points is within chance, so at equal operations
+and after as many epochs the ConvNeXt is no better than a ViT of half its parameters.
 """
 
 from pathlib import Path

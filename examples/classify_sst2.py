@@ -6,18 +6,18 @@
 The folder holds a checkpoint in the Hugging Face layout with its vocabulary: what
 `pretrain_bert.py` wrote, or a downloaded one. Needs `pip install ".[text]"`.
 
-Figures of 2 CPU cores, no GPU, light other work beside it; 872 held-out reviews:
+On 872 held-out reviews; the first row on 2 CPU cores with light other work beside it,
+the others on one core of an Intel Xeon (AMX), another training on the other core:
 
     all-MiniLM-L6-v2, --epochs 2                     87.8 %    365 s   22.7 M parameters
-    runs/bert, --epochs 4 --learning-rate 2e-4       77.2 %     80 s    1.5 M
-    the same --from-scratch                          78.4 %     69 s
-    --limit 500 --epochs 20 --learning-rate 2e-4     63.5, 64.1, 64.2 % (seeds 0, 1, 2)
-    the same --from-scratch                          63.9, 65.4, 65.7 %
+    runs/bert, --epochs 4 --learning-rate 2e-4       78.0 %    174 s    1.5 M
+    the same --from-scratch                          78.8 %    217 s
+    --limit 500 --epochs 20 --learning-rate 2e-4     62.4, 57.6, 60.4 % (seeds 0, 1, 2)
+    the same --from-scratch                          64.4, 66.1, 65.6 %
 
-So fifteen minutes of masked words from `pretrain_bert.py`, most of them of captions,
-teach a tiny BERT nothing about praise; what was pre-trained on far more text knows it.
-The figures of runs/bert and --from-scratch are of an earlier version, whose
-random weights did not start independent of each other; to be run again.
+So half an hour of masked words from `pretrain_bert.py`, most of them of captions, does
+not help a tiny BERT to tell praise from blame, and with 500 labels it harms; a model
+that was pre-trained on far more text is ten points better.
 """
 
 import argparse

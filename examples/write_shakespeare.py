@@ -5,24 +5,17 @@
 A run that is killed and started again resumes after its last whole epoch, and ends as
 if it had never been stopped.
 
-What came out, on 2 cores of a Xeon (AVX-512) that other work kept busy: 6 epochs in 15
-minutes, 1.8 million parameters (24,576 of them positions that no character was at, and
-that this script makes no more), with Keras' own AdamW and dropout; on the last tenth of
-the text 1.629 nats a character:
+The result, on one core of an Intel Xeon (AMX), another training on the other core: 6
+epochs in 31 minutes, 1,817,664 parameters; 1.633 nats per character on the last tenth
+of the text:
 
     epoch                       1     2     3     4     5     6
-    training perplexity      13.1   8.0   6.0   5.2   4.8   4.6
-    validation perplexity     9.7   7.0   6.1   5.4   5.2   5.1
+    training perplexity      13.0   7.7   5.9   5.2   4.8   4.6
+    validation perplexity     9.6   6.7   5.9   5.4   5.2   5.1
 
     ROMEO:
-    I have shall be breathee, my lord; stard!
-
-    AUTOLYCUS:
-    There I has shall the till net oper
-    It must on true
-
-Figures of an earlier version, whose random weights did not start independent of each
-other; to be run again.
+    So hand thou with this grace, and never a
+    capion they with the tends of our villains.
 """
 
 import argparse
