@@ -12,7 +12,7 @@ if __name__ != "keras_attn.export":
 from keras_attn import layers, models, training  # noqa: F401
 from keras_attn.export.api import export, verify
 from keras_attn.export.errors import ExportError
-from keras_attn.export.frozen import freeze
+from keras_attn.export.freezing import freeze
 from keras_attn.export.report import ExportReport
 from keras_attn.export.runner import Runner, SignatureInfo, TensorInfo, load_runner
 

@@ -14,14 +14,8 @@ import tensorflow as tf
 from keras_attn.checks import check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.decoding.halves import MASKS
-from keras_attn.export import (
-    ladder,
-    litert,
-    metadata,
-    onnx,
-    samples,
-    saved_model,
-)
+from keras_attn.export import metadata, samples
+from keras_attn.export import shape_fallback as ladder
 from keras_attn.export.comparison import (
     TOLERANCES,
     Measured,
@@ -30,6 +24,7 @@ from keras_attn.export.comparison import (
 )
 from keras_attn.export.errors import ExportError, RefusedError
 from keras_attn.export.files import check_target, format_for, replacing, size_of
+from keras_attn.export.formats import litert, onnx, saved_model
 from keras_attn.export.inference import (
     computes_in_half,
     inference_mode,

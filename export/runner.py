@@ -14,11 +14,11 @@ from keras_attn.checks import check_fits, empty_axes_of
 from keras_attn.export import metadata
 from keras_attn.export.errors import ExportError, RefusedError, missing_extra
 from keras_attn.export.files import ONNX_OUTPUT_NAMES, format_at, size_of
-from keras_attn.export.litert_step import LiteRTStep
+from keras_attn.export.formats.litert_step import LiteRTStep
 from keras_attn.export.metadata import IndexRanges
 from keras_attn.export.signatures import PREFILL, SERVE, STEP
 from keras_attn.indices import IndexRange, check_indices
-from keras_attn.quiet import quiet
+from keras_attn.silence import silence
 
 Arrays = dict[str, np.ndarray]
 
@@ -348,7 +348,7 @@ class _SavedModelEngine:
             ) from error
 
     def _load(self, path: Path):
-        with quiet():
+        with silence():
             try:
                 return self._tf.saved_model.load(str(path))
             except (self._tf.errors.OpError, OSError, RuntimeError) as error:
@@ -390,7 +390,7 @@ class _LiteRTEngine:
         except ImportError as error:
             raise missing_extra("ai_edge_litert") from error
         try:
-            with quiet():
+            with silence():
                 self._interpreter = Interpreter(model_path=str(path))
                 names = list(self._interpreter.get_signature_list())
                 self._functions = {

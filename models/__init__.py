@@ -36,8 +36,8 @@ from keras_attn.models.gpt import (  # noqa: E402
     build_gpt_token_classifier,
 )
 from keras_attn.models.mae import build_mae  # noqa: E402
-from keras_attn.models.planning import Plan, plan  # noqa: E402
-from keras_attn.models.registry import (  # noqa: E402
+from keras_attn.models.parts.planning import Plan, plan  # noqa: E402
+from keras_attn.models.parts.registry import (  # noqa: E402
     ModelCard,
     count_parameters,
     create,

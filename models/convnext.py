@@ -16,16 +16,16 @@ from keras_attn.checks import check_pair, check_positive
 from keras_attn.layers import FeedForward, LayerScale, PatchEmbedding, StochasticDepth
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.stochastic_depth import rising_rates
-from keras_attn.models.functional import Functional
-from keras_attn.models.heads import INITIALIZER
-from keras_attn.models.images import (
+from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.heads import INITIALIZER
+from keras_attn.models.parts.images import (
     IMAGENET,
     any_image_input,
     classify,
     image_card,
 )
-from keras_attn.models.registry import register
-from keras_attn.models.variants import resolve
+from keras_attn.models.parts.registry import register
+from keras_attn.models.parts.variants import resolve
 
 _EPSILON = 1e-6
 

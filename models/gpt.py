@@ -23,10 +23,10 @@ from keras_attn.layers.initializers import normal
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.layers.token_pooling import TokenPooling
-from keras_attn.models import heads, incremental
-from keras_attn.models.functional import Functional
-from keras_attn.models.registry import ModelCard, register
-from keras_attn.models.variants import resolve
+from keras_attn.models.parts import heads, incremental
+from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.registry import ModelCard, register
+from keras_attn.models.parts.variants import resolve
 from keras_attn.ops import token_positions
 
 
@@ -236,7 +236,7 @@ class GPT(Functional):
     def incremental(self, max_length=None) -> IncrementalPair:
         """Its two halves for decoding; prompts may be padded on either side.
 
-        The state is what `keras_attn.models.incremental` says.
+        The state is what `keras_attn.models.parts.incremental` says.
 
         Args:
             max_length: L, the most tokens that prompt and continuation have together.
@@ -268,7 +268,7 @@ def _step(part, length):
     """Reads one token a row."""
     attentions = [b.self_attention for b in incremental.blocks(part, "block")]
     inputs = incremental.step_inputs(attentions, length)
-    now = incremental.Moment(inputs)
+    now = incremental.DecodingStep(inputs)
     hidden, added = _read(
         part, now.token_ids, now.positions, now.padding_mask, now.caches
     )

@@ -26,10 +26,10 @@ from keras_attn.layers import (
 )
 from keras_attn.layers.initializers import SinusoidGrid, normal
 from keras_attn.layers.layer_normalization import LayerNormalization
-from keras_attn.models.functional import Functional
-from keras_attn.models.images import IMAGENET, image_input
-from keras_attn.models.registry import ModelCard, register
-from keras_attn.models.variants import resolve
+from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.images import IMAGENET, image_input
+from keras_attn.models.parts.registry import ModelCard, register
+from keras_attn.models.parts.variants import resolve
 
 _TOKEN = normal(0.02)
 

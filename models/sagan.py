@@ -30,16 +30,16 @@ from keras_attn.layers import (
     SelfAttention2D,
     SpectralNormalization,
 )
-from keras_attn.models.functional import Functional
-from keras_attn.models.images import (
+from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.images import (
     HALF,
     check_large_enough,
     classify,
     image_card,
     image_input,
 )
-from keras_attn.models.registry import ModelCard, register
-from keras_attn.models.variants import resolve
+from keras_attn.models.parts.registry import ModelCard, register
+from keras_attn.models.parts.variants import resolve
 
 _START = 4  # Rows and columns of a generator's first map.
 

@@ -27,9 +27,9 @@ from keras_attn.layers import (
 )
 from keras_attn.layers.dot_product_attention import SCORES
 from keras_attn.layers.dropout import Dropout
-from keras_attn.models.functional import Functional
-from keras_attn.models.registry import ModelCard, register
-from keras_attn.models.variants import resolve
+from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.registry import ModelCard, register
+from keras_attn.models.parts.variants import resolve
 
 VARIANTS = {
     # Sutskever et al. 2014, section 3.4.

@@ -14,11 +14,11 @@ from keras_attn.layers import PatchEmbedding, PatchMerging, SwinBlock
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.stochastic_depth import rising_rates
-from keras_attn.models.functional import Functional
-from keras_attn.models.heads import INITIALIZER
-from keras_attn.models.images import IMAGENET, classify, image_card, image_input
-from keras_attn.models.registry import register
-from keras_attn.models.variants import resolve
+from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.heads import INITIALIZER
+from keras_attn.models.parts.images import IMAGENET, classify, image_card, image_input
+from keras_attn.models.parts.registry import register
+from keras_attn.models.parts.variants import resolve
 
 
 def _sizes(hidden_dim, num_blocks, num_heads):

@@ -26,10 +26,10 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import TokenEmbedding
-from keras_attn.models import incremental
-from keras_attn.models.functional import Functional
-from keras_attn.models.registry import ModelCard, register
-from keras_attn.models.variants import resolve
+from keras_attn.models.parts import incremental
+from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.registry import ModelCard, register
+from keras_attn.models.parts.variants import resolve
 from keras_attn.ops import row_positions, token_positions
 
 # Vaswani et al. 2017, table 3; the vocabulary is that of English-German.
@@ -203,8 +203,8 @@ class Transformer(Functional):
     def incremental(self, max_length=None) -> IncrementalPair:
         """Its two halves for decoding; prompts may be padded on either side.
 
-        The state is what `keras_attn.models.incremental` says, and of each block the
-        keys and values of the source, `source_key_0`, `source_value_0`, …
+        The state is that of `keras_attn.models.parts.incremental` with, for each block,
+        the keys and values of the source, `source_key_0`, `source_value_0`, …
         (B, N, S, H), which do not change.
 
         Args:
@@ -251,7 +251,7 @@ def _step(part, length):
     inputs["padding_mask"] = keras.Input((None,), dtype="bool", name="padding_mask")
     attentions = [block.cross_attention for block in blocks]
     inputs |= incremental.cache_inputs(attentions, None, "source_")
-    now = incremental.Moment(inputs)
+    now = incremental.DecodingStep(inputs)
     hidden, caches = _decode(
         part,
         now.token_ids,

@@ -22,12 +22,18 @@ from keras_attn.layers import (
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.stochastic_depth import rising_rates
-from keras_attn.models.functional import Functional
-from keras_attn.models.heads import INITIALIZER
-from keras_attn.models.images import HALF, IMAGENET, classify, image_card, image_input
-from keras_attn.models.registry import register
-from keras_attn.models.resnet import standardized_resnet
-from keras_attn.models.variants import resolve
+from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.heads import INITIALIZER
+from keras_attn.models.parts.images import (
+    HALF,
+    IMAGENET,
+    classify,
+    image_card,
+    image_input,
+)
+from keras_attn.models.parts.registry import register
+from keras_attn.models.parts.resnet import standardized_resnet
+from keras_attn.models.parts.variants import resolve
 
 POOLINGS = ("token", "mean")
 

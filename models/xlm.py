@@ -21,11 +21,11 @@ from keras_attn.layers import (
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.layer_normalization import LayerNormalization
-from keras_attn.models import heads
-from keras_attn.models.functional import Functional
-from keras_attn.models.heads import INITIALIZER, as_encoder
-from keras_attn.models.registry import ModelCard, register
-from keras_attn.models.variants import resolve
+from keras_attn.models.parts import heads
+from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.heads import INITIALIZER, as_encoder
+from keras_attn.models.parts.registry import ModelCard, register
+from keras_attn.models.parts.variants import resolve
 from keras_attn.ops import row_positions
 
 # Lample and Conneau 2019, section 5.1, for the 15 languages of XNLI.

@@ -28,11 +28,11 @@ from keras_attn.layers.relative_attention import RelativePositionEncoding
 from keras_attn.layers.token_embedding import OutputBias, TokenEmbedding
 from keras_attn.layers.token_pooling import TokenPooling
 from keras_attn.layers.xlnet_block import SegmentMemory, TargetEmbedding, XLNetBlock
-from keras_attn.models import heads
-from keras_attn.models.functional import Functional
-from keras_attn.models.heads import INITIALIZER, as_encoder
-from keras_attn.models.registry import ModelCard, register
-from keras_attn.models.variants import resolve
+from keras_attn.models.parts import heads
+from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.heads import INITIALIZER, as_encoder
+from keras_attn.models.parts.registry import ModelCard, register
+from keras_attn.models.parts.variants import resolve
 
 VARIANTS = {
     # Yang et al. 2019, appendix A.4, table 8; the base model: of the published code.

@@ -345,9 +345,9 @@ CASES = {
             lambda: layers.SegmentMemory(S), {"inputs": QUERY, "memory": MEMORY}
         ),
     },
-    "CacheRoom": {
+    "PadCache": {
         "room": Case(
-            lambda: layers.CacheRoom(CACHE), {"inputs": (B, HEADS, T, KEY_DIM)}
+            lambda: layers.PadCache(CACHE), {"inputs": (B, HEADS, T, KEY_DIM)}
         ),
     },
     "TokenEmbedding": {

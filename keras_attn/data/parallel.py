@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras_attn.checks import check_positive
 from keras_attn.data.base_tokenizer import Tokenizer
 from keras_attn.data.epochs import Epoch, shuffled_indices
-from keras_attn.data.rows import ragged
+from keras_attn.data.ragged import ragged
 
 _WHERE_TO_GET_IT = (
     "Put the files of `data/task1/raw` of the GitHub repository multi30k/dataset "

@@ -2,7 +2,6 @@
 
 from keras_attn.layers.additive_attention import AdditiveAttention
 from keras_attn.layers.attention_rnn import AttentionRNN
-from keras_attn.layers.cache_room import CacheRoom
 from keras_attn.layers.conditional_batch_normalization import (
     ConditionalBatchNormalization,
 )
@@ -14,6 +13,7 @@ from keras_attn.layers.layer_scale import LayerScale
 from keras_attn.layers.maxout import Maxout
 from keras_attn.layers.minimum_image_size import MinimumImageSize
 from keras_attn.layers.multi_head_attention import MultiHeadAttention
+from keras_attn.layers.pad_cache import CacheRoom, PadCache
 from keras_attn.layers.patch_embedding import ClassToken, PatchEmbedding
 from keras_attn.layers.patch_merging import PatchMerging
 from keras_attn.layers.position_embedding import (
@@ -64,6 +64,7 @@ __all__ = [
     "MinimumImageSize",
     "MultiHeadAttention",
     "OutputBias",
+    "PadCache",
     "PatchEmbedding",
     "PatchMerging",
     "PatchUnmasking",

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attn.layers.one_pass import in_one_pass
+from keras_attn.kernels.xla import xla_fused
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -31,7 +31,7 @@ def in_training(activation, fixed=False) -> Any:
 
     Args:
         activation: A function.
-        fixed: Whether shapes differ in the batch alone: `in_one_pass` is for these.
+        fixed: Whether shapes differ in the batch alone: `xla_fused` is for these.
 
     Returns:
         A function; the same one for what is not GELU, and on other backends, where XLA
@@ -98,7 +98,7 @@ def _with_gradient(function, gradient):
 
 
 _WRITTEN_OUT = {
-    (activation, fixed): _with_gradient(*(in_one_pass(f) if fixed else f for f in pair))
+    (activation, fixed): _with_gradient(*(xla_fused(f) if fixed else f for f in pair))
     for activation, pair in {
         keras.activations.gelu: (_gelu, _gelu_gradient),
         gelu_tanh: (_gelu_tanh, _gelu_tanh_gradient),

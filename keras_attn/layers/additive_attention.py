@@ -72,11 +72,3 @@ class AdditiveAttention(ScoredAttention):
         """`vᵀ tanh(W q + U k)`, (B, T, S)."""
         projected_query = project(query, self.query_kernel)
         return additive_scores(projected_query, projected_key, self.score_vector)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }

@@ -9,12 +9,12 @@ from keras import ops
 
 from keras_attn.checks import check_rank
 from keras_attn.layers import recorder
-from keras_attn.layers.output_specs import traced_once
+from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.layers.scored_attention import ScoredAttention, merge_row_masks
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-@traced_once
+@caches_output_specs
 class AttentionRNN(keras.layers.Layer):
     """`c_t = attention(s_{t-1}, memory)`, `s_t = cell([x_t; c_t], s_{t-1})`.
 

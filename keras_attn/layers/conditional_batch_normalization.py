@@ -8,10 +8,11 @@ from keras import ops
 
 from keras_attn.checks import check_positive
 from keras_attn.indices import check_indices
+from keras_attn.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class ConditionalBatchNormalization(keras.layers.Layer):
+class ConditionalBatchNormalization(BaseLayer):
     """`γ_y · (x - mean) / √(variance + ε) + β_y`, for examples of class y.
 
     Args:
@@ -73,11 +74,3 @@ class ConditionalBatchNormalization(keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape, labels_shape):
         return inputs_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "momentum": self.momentum,
-            "epsilon": self.epsilon,
-        }

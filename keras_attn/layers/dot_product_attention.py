@@ -100,10 +100,3 @@ class DotProductAttention(ScoredAttention):
         scaled = self.score == "scaled_dot"
         scale = 1.0 / math.sqrt(query.shape[-1]) if scaled else 1.0
         return dot_scores(query, projected_key, scale)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "score": self.score,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }

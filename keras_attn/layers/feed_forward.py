@@ -4,15 +4,16 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_fraction, check_positive
+from keras_attn.kernels.xla import has_fixed_shape
 from keras_attn.layers.activations import in_training
+from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import fork
-from keras_attn.layers.one_pass import has_fixed_shape
 from keras_attn.layers.projection import Projection
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class FeedForward(keras.layers.Layer):
+class FeedForward(BaseLayer):
     """`FFN(x) = activation(x W1 + b1) W2 + b2`, the same at every position.
 
     Args:
@@ -93,15 +94,3 @@ class FeedForward(keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "mlp_dim": self.mlp_dim,
-            "activation": keras.activations.serialize(self.activation),
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "output_initializer": keras.initializers.serialize(self.output_initializer),
-            "seed": self.seed,
-        }

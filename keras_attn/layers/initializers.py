@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attn.patches import sinusoid_grid
+from keras_attn.ops.patches import sinusoid_grid
 
 
 def normal(stddev: float) -> Any:

@@ -6,12 +6,12 @@ import platform
 import keras
 from keras import ops
 
-from keras_attn.layers.one_pass import (
+from keras_attn.kernels.xla import (
     has_fixed_shape,
-    in_one_pass,
     is_in_a_graph,
     is_in_xla,
     runs_on_cpu_alone,
+    xla_fused,
 )
 
 
@@ -119,10 +119,10 @@ def _affine(inputs, gamma, beta, epsilon):
     return ops.cast(normed * gamma + beta, inputs.dtype)
 
 
-_norm = in_one_pass(_affine)
+_norm = xla_fused(_affine)
 
 
-@in_one_pass
+@xla_fused
 def _gradient(inputs, gamma, epsilon, upstream):
     """Of the inputs (..., D), of γ and of β (D)."""
     normed, scale = _normed(inputs, epsilon)

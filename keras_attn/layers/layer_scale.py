@@ -3,9 +3,11 @@
 import keras
 from keras import ops
 
+from keras_attn.layers.base import BaseLayer
+
 
 @keras.saving.register_keras_serializable("keras_attn")
-class LayerScale(keras.layers.Layer):
+class LayerScale(BaseLayer):
     """`γ · x`, with γ near zero at first: a deep model begins as its residuals alone.
 
     Args:
@@ -40,6 +42,3 @@ class LayerScale(keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
-
-    def get_config(self):
-        return {**super().get_config(), "initial_value": self.initial_value}

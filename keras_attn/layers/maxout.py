@@ -3,11 +3,12 @@
 import keras
 
 from keras_attn.checks import check_positive
+from keras_attn.layers.base import BaseLayer
 from keras_attn.ops import maxout
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class Maxout(keras.layers.Layer):
+class Maxout(BaseLayer):
     """The largest of each run of `pieces` neighbouring units.
 
     Args:
@@ -44,6 +45,3 @@ class Maxout(keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape):
         return (*inputs_shape[:-1], inputs_shape[-1] // self.pieces)
-
-    def get_config(self):
-        return {**super().get_config(), "pieces": self.pieces}

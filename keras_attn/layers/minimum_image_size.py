@@ -3,10 +3,11 @@
 import keras
 
 from keras_attn.checks import check_pair, check_rank
+from keras_attn.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class MinimumImageSize(keras.layers.Layer):
+class MinimumImageSize(BaseLayer):
     """Passes images on, and refuses those with fewer rows or columns.
 
     A model that takes images of any size has maps of any size, and of a small image the
@@ -55,6 +56,3 @@ class MinimumImageSize(keras.layers.Layer):
     def compute_output_shape(self, inputs_shape):
         self._check(inputs_shape)
         return inputs_shape
-
-    def get_config(self):
-        return {**super().get_config(), "minimum_size": self.minimum_size}

@@ -17,9 +17,10 @@ from keras_attn.checks import (
     check_rank,
 )
 from keras_attn.layers import recorder
+from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import fork
-from keras_attn.layers.output_specs import traced_once
+from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.ops import (
     both_masks,
     causal_mask,
@@ -32,8 +33,8 @@ from keras_attn.ops import (
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-@traced_once
-class MultiHeadAttention(keras.layers.Layer):
+@caches_output_specs
+class MultiHeadAttention(BaseLayer):
     """`concat(head_1 … head_N) W^O`, `head_i = softmax(q_i k_iᵀ / √H) v_i`.
 
     Called with a query alone the layer is self-attention, and keeps the three input
@@ -375,23 +376,6 @@ class MultiHeadAttention(keras.layers.Layer):
             check_rank(name, part, 4, meaning)
             expected = (query.shape[0], self.num_key_value_heads, None, size)
             check_matches(name, part.shape, expected, meaning)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "num_key_value_heads": self.num_key_value_heads,
-            "output_dim": self.output_dim,
-            "use_bias": self.use_bias,
-            "qkv_bias": self.qkv_bias,
-            "dropout": self.dropout,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "output_initializer": keras.initializers.serialize(self.output_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "seed": self.seed,
-        }
 
 
 def _check_masks(shape, padding_mask, attention_mask, attention_bias):

@@ -25,7 +25,7 @@ class _Spec:
     ragged: bool
 
 
-def traced_once(layer_class):
+def caches_output_specs(layer_class):
     """Decorates a layer class: layers of equal configuration are traced once.
 
     `compute_output_spec` traces `call` for the first of them, and remembers the shapes

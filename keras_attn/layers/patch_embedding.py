@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_choice, check_pair, check_positive, check_rank
+from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
 
 PADDINGS = (None, "same", "valid")
@@ -15,7 +16,7 @@ _AXES = "(batch, height, width, channels)"
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class PatchEmbedding(keras.layers.Layer):
+class PatchEmbedding(BaseLayer):
     """Cuts an image into patches and projects each: `z_rs = W · patch_rs + b`.
 
     Which is a convolution whose stride is its kernel. With `stem_dims` the image goes
@@ -202,21 +203,9 @@ class PatchEmbedding(keras.layers.Layer):
     def _count(self, size, patch):
         return size // patch if self.padding == "valid" else -(-size // patch)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "hidden_dim": self.hidden_dim,
-            "patch_size": self.patch_size,
-            "stem_dims": self.stem_dims,
-            "padding": self.padding,
-            "flatten": self.flatten,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }
-
 
 @keras.saving.register_keras_serializable("keras_attn")
-class ClassToken(keras.layers.Layer):
+class ClassToken(BaseLayer):
     """Puts learned vectors in front of a sequence, to gather what is said of all.
 
     Args:
@@ -255,10 +244,3 @@ class ClassToken(keras.layers.Layer):
     def compute_output_shape(self, inputs_shape):
         batch, length, width = inputs_shape
         return batch, None if length is None else self.num_tokens + length, width
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_tokens": self.num_tokens,
-            "initializer": keras.initializers.serialize(self.initializer),
-        }

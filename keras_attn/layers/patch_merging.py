@@ -7,12 +7,13 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_rank
+from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
 from keras_attn.layers.layer_normalization import LayerNormalization
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class PatchMerging(keras.layers.Layer):
+class PatchMerging(BaseLayer):
     """`W · norm(concat of each 2 × 2 neighbours)`.
 
     A map with an odd number of rows or columns gets one more, of zeros.
@@ -80,11 +81,3 @@ class PatchMerging(keras.layers.Layer):
     def compute_output_shape(self, inputs_shape):
         batch, rows, columns, width = inputs_shape
         return batch, -(-rows // 2), -(-columns // 2), self.output_dim or 2 * width
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "output_dim": self.output_dim,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }

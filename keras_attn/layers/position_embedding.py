@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_attn.checks import check_choice, check_positive, check_rank
 from keras_attn.indices import check_indices
+from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
 from keras_attn.ops import sinusoids, sinusoids_2d
 
@@ -16,7 +17,7 @@ MERGES = ("add", "concatenate")
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class SinusoidalPositionEmbedding(keras.layers.Layer):
+class SinusoidalPositionEmbedding(BaseLayer):
     """Adds or appends sines and cosines of the position; nothing is learned.
 
     `PE(p, 2i) = sin(p / w^(2i/P))`, `PE(p, 2i+1) = cos(p / w^(2i/P))`. A grid of rank
@@ -77,17 +78,9 @@ class SinusoidalPositionEmbedding(keras.layers.Layer):
     def compute_output_shape(self, inputs_shape, positions_shape=None):
         return _merged_shape(inputs_shape, self.merge, self.position_dim)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "merge": self.merge,
-            "position_dim": self.position_dim,
-            "max_wavelength": self.max_wavelength,
-        }
-
 
 @keras.saving.register_keras_serializable("keras_attn")
-class LearnedPositionEmbedding(keras.layers.Layer):
+class LearnedPositionEmbedding(BaseLayer):
     """Adds or appends a learned vector for each position.
 
     Args:
@@ -168,18 +161,6 @@ class LearnedPositionEmbedding(keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape, positions_shape=None):
         return _merged_shape(inputs_shape, self.merge, self.position_dim)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "max_sequence_length": self.max_sequence_length,
-            "merge": self.merge,
-            "position_dim": self.position_dim,
-            "first_row": self.first_row,
-            "embeddings_initializer": keras.initializers.serialize(
-                self.embeddings_initializer
-            ),
-        }
 
 
 def _check_first_row(first_row):

@@ -9,11 +9,12 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_rank
+from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class RandomPatchMasking(keras.layers.Layer):
+class RandomPatchMasking(BaseLayer):
     """Keeps the K patches whose noise is least; the rest an encoder never sees.
 
     Args:
@@ -91,17 +92,9 @@ class RandomPatchMasking(keras.layers.Layer):
             keras.KerasTensor((batch, count), dtype="int32"),
         )
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "mask_ratio": self.mask_ratio,
-            "num_prefix_tokens": self.num_prefix_tokens,
-            "seed": self.seed,
-        }
-
 
 @keras.saving.register_keras_serializable("keras_attn")
-class PatchUnmasking(keras.layers.Layer):
+class PatchUnmasking(BaseLayer):
     """Puts visible patches back where they were, and one learned vector for the rest.
 
     Args:
@@ -148,13 +141,6 @@ class PatchUnmasking(keras.layers.Layer):
     def compute_output_shape(self, inputs_shape, places_shape):
         batch, _, width = inputs_shape
         return batch, self.num_prefix_tokens + places_shape[1], width
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_prefix_tokens": self.num_prefix_tokens,
-            "initializer": keras.initializers.serialize(self.initializer),
-        }
 
 
 @keras.saving.register_keras_serializable("keras_attn")

@@ -1,6 +1,6 @@
 """Multi-head attention by content and by distance, for Transformer-XL and XLNet.
 
-The maths is in `keras_attn.relative`; here are the weights and what is checked.
+The maths is in `keras_attn.ops.relative`; here are the weights and what is checked.
 
 Legend: B batch, T tokens, M places of memory, S = M + T keys, R = T + S distances,
 P targets, N heads, H head size, D width.
@@ -18,6 +18,7 @@ from keras_attn.checks import (
     check_rank,
 )
 from keras_attn.layers import recorder
+from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import fork
 from keras_attn.ops import (
@@ -28,7 +29,7 @@ from keras_attn.ops import (
     project,
     split_heads,
 )
-from keras_attn.relative import (
+from keras_attn.ops.relative import (
     relative_distances,
     relative_scores,
     relative_sinusoids,
@@ -36,7 +37,7 @@ from keras_attn.relative import (
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class RelativePositionEncoding(keras.layers.Layer):
+class RelativePositionEncoding(BaseLayer):
     """Sines and cosines of every distance between a token and a key.
 
     Args:
@@ -84,16 +85,9 @@ class RelativePositionEncoding(keras.layers.Layer):
         distances = None if None in lengths else sum(lengths)
         return (1, distances, inputs_shape[-1])
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "max_distance": self.max_distance,
-            "max_wavelength": self.max_wavelength,
-        }
-
 
 @keras.saving.register_keras_serializable("keras_attn")
-class RelativeMultiHeadAttention(keras.layers.Layer):
+class RelativeMultiHeadAttention(BaseLayer):
     """Multi-head self-attention by content and distance, of either of two streams.
 
     The content stream is plain self-attention: a token sees what stands in its place.
@@ -371,17 +365,6 @@ class RelativeMultiHeadAttention(keras.layers.Layer):
             check_matches(
                 "attention_mask", attention_mask.shape, shape, "of the scores"
             )
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "key_dim": self.key_dim,
-            "dropout": self.dropout,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "seed": self.seed,
-        }
 
 
 def _and_itself(permutation_mask):

@@ -3,17 +3,17 @@
 Legend: B batch, T query length, S key length, D width.
 """
 
-import keras
 from keras import ops
 
 from keras_attn.checks import check_matches, check_rank
 from keras_attn.layers import recorder
-from keras_attn.layers.output_specs import traced_once
+from keras_attn.layers.base import BaseLayer
+from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.ops import attention_weights
 
 
-@traced_once
-class ScoredAttention(keras.layers.Layer):
+@caches_output_specs
+class ScoredAttention(BaseLayer):
     """Attention with one row of scores a query: `c_t = Σ_s softmax(e_t)_s v_s`.
 
     A subclass says how a score comes about, in `project_key` (what can be computed

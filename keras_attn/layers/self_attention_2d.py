@@ -8,15 +8,16 @@ from keras import ops
 
 from keras_attn.checks import check_positive, check_rank
 from keras_attn.layers import recorder
+from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
-from keras_attn.layers.output_specs import traced_once
+from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.layers.spectral_normalization import SpectralNormalization
 from keras_attn.ops import scaled_dot_product_attention
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-@traced_once
-class SelfAttention2D(keras.layers.Layer):
+@caches_output_specs
+class SelfAttention2D(BaseLayer):
     """`y = x + γ · v(softmax(g(x) f(x)ᵀ) h(x))`, from each place of a map to all.
 
     f, g, h and v are convolutions of 1 × 1. γ is one learned number that starts at 0:
@@ -113,12 +114,3 @@ class SelfAttention2D(keras.layers.Layer):
         if self.spectral_normalization:
             return layer(inputs, training=training)
         return layer(inputs)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "key_dim": self.key_dim,
-            "use_bias": self.use_bias,
-            "spectral_normalization": self.spectral_normalization,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }

@@ -4,10 +4,11 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_fraction
+from keras_attn.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class StochasticDepth(keras.layers.Layer):
+class StochasticDepth(BaseLayer):
     """Drops a whole branch for some of the examples while training ("drop path").
 
     What is kept is scaled up, so that the mean stays. It stands at the end of a
@@ -49,9 +50,6 @@ class StochasticDepth(keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
-
-    def get_config(self):
-        return {**super().get_config(), "rate": self.rate, "seed": self.seed}
 
 
 def rising_rates(last, count):

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_fraction, check_positive
+from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.initializers import fork
@@ -17,7 +18,7 @@ from keras_attn.layers.window_attention import WindowAttention
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class SwinBlock(keras.layers.Layer):
+class SwinBlock(BaseLayer):
     """`x = x + attention(norm(x))`, then `x = x + FFN(norm(x))`, on a map of tokens.
 
     Args:
@@ -128,20 +129,3 @@ class SwinBlock(keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "mlp_dim": self.mlp_dim,
-            "window_size": self.window_size,
-            "shifted": self.shifted,
-            "activation": keras.activations.serialize(self.activation),
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "attention_bias": self.attention_bias,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "stochastic_depth": self.stochastic_depth,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "seed": self.seed,
-        }

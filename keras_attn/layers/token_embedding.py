@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_attn.indices import check_indices
+from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
 
 
@@ -53,7 +54,7 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class OutputBias(keras.layers.Layer):
+class OutputBias(BaseLayer):
     """Adds a learned bias to logits, behind an embedding called in reverse.
 
     Args:
@@ -85,9 +86,3 @@ class OutputBias(keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-        }

@@ -7,12 +7,13 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_choice, check_rank
+from keras_attn.layers.base import BaseLayer
 
 POOLINGS = ("first", "last", "mean")
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class TokenPooling(keras.layers.Layer):
+class TokenPooling(BaseLayer):
     """The first real token's vector, the last one's, or the mean of them all.
 
     Args:
@@ -65,6 +66,3 @@ class TokenPooling(keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape, padding_mask_shape=None):
         return inputs_shape[0], inputs_shape[2]
-
-    def get_config(self):
-        return {**super().get_config(), "pooling": self.pooling}

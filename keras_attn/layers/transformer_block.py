@@ -7,19 +7,20 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_fraction, check_positive, check_rank
+from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.initializers import fork
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.layer_scale import LayerScale
 from keras_attn.layers.multi_head_attention import MultiHeadAttention
-from keras_attn.layers.output_specs import traced_once
+from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.layers.stochastic_depth import StochasticDepth
 from keras_attn.ops import banded_mask, merge_masks, token_positions
 
 
-@traced_once
-class _Block(keras.layers.Layer):
+@caches_output_specs
+class _Block(BaseLayer):
     """What both blocks are made of: sub-layers, each with a residual and a norm."""
 
     def __init__(
@@ -147,28 +148,6 @@ class _Block(keras.layers.Layer):
             self._before(inputs, "feed_forward"), training=training
         )
         return self._after(inputs, outputs, "feed_forward", training)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "mlp_dim": self.mlp_dim,
-            "key_dim": self.key_dim,
-            "num_key_value_heads": self.num_key_value_heads,
-            "activation": keras.activations.serialize(self.activation),
-            "norm_first": self.norm_first,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "mlp_dropout": self.mlp_dropout,
-            "stochastic_depth": self.stochastic_depth,
-            "layer_scale": self.layer_scale,
-            "use_bias": self.use_bias,
-            "qkv_bias": self.qkv_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "output_initializer": keras.initializers.serialize(self.output_initializer),
-            "seed": self.seed,
-        }
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -391,6 +370,3 @@ class TransformerDecoderBlock(_Block):
         elif cache is not None:
             queries = keys[:, -ops.shape(inputs)[1] :]
         return banded_mask(queries, keys, self.window)
-
-    def get_config(self):
-        return {**super().get_config(), "window": self.window}

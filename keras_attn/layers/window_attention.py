@@ -12,20 +12,21 @@ from keras import ops
 
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers import recorder
+from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import fork
 from keras_attn.ops import MASKED, project, scaled_dot_product_attention
-from keras_attn.windows import (
-    relative_positions,
-    roll,
-    visible_in_windows,
+from keras_attn.ops.windows import (
+    cyclic_shift,
+    relative_position_rows,
+    shifted_window_mask,
     window_merge,
     window_partition,
 )
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class WindowAttention(keras.layers.Layer):
+class WindowAttention(BaseLayer):
     """`softmax(q kᵀ / √H + b) v` within each window, b by the relative position.
 
     A shifted layer rolls the map by half a window first, so that its windows lie across
@@ -155,7 +156,7 @@ class WindowAttention(keras.layers.Layer):
         if padded != size:
             below, right = padded[0] - size[0], padded[1] - size[1]
             inputs = ops.pad(inputs, ((0, 0), (0, below), (0, right), (0, 0)))
-        windows = window_partition(roll(inputs, shift), window)  # (B·L, T, D)
+        windows = window_partition(cyclic_shift(inputs, shift), window)  # (B·L, T, D)
         count = padded[0] * padded[1] // window**2
         queries, keys, values = self._project(windows, count)
         dropout = None
@@ -171,7 +172,7 @@ class WindowAttention(keras.layers.Layer):
         if recorder.is_recording():
             recorder.record(self, weights)
         merged = self._merge(heads, count, width)
-        outputs = roll(window_merge(merged, window, padded), -shift)
+        outputs = cyclic_shift(window_merge(merged, window, padded), -shift)
         if padded != size:
             outputs = outputs[:, : size[0], : size[1]]
         return (outputs, weights) if return_attention_scores else outputs
@@ -198,13 +199,13 @@ class WindowAttention(keras.layers.Layer):
 
     def _bias(self, window, padded, shift, count):
         """What is added to the scores, (1, L·N, T, T)."""
-        rows = relative_positions(window, self.window_size)
+        rows = relative_position_rows(window, self.window_size)
         places, heads = len(rows), self.num_heads
         bias = ops.take(self.position_bias, rows.reshape(-1), axis=0)  # (T·T, N)
         bias = ops.reshape(ops.transpose(bias), (1, heads, places, places))
         bias = ops.cast(bias, "float32")
         if shift:
-            visible = visible_in_windows(padded, window, shift)[:, None]
+            visible = shifted_window_mask(padded, window, shift)[:, None]
             hidden = np.where(visible, np.float32(0), np.float32(MASKED))
             bias = ops.add(bias, hidden)  # (L, N, T, T)
         else:
@@ -213,15 +214,3 @@ class WindowAttention(keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "window_size": self.window_size,
-            "shifted": self.shifted,
-            "use_bias": self.use_bias,
-            "dropout": self.dropout,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "seed": self.seed,
-        }

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_fraction, check_positive, check_rank
+from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.initializers import fork
@@ -28,7 +29,7 @@ def permutation_mask(order):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class TargetEmbedding(keras.layers.Layer):
+class TargetEmbedding(BaseLayer):
     """The one vector that every target's query stream starts from: `g_i = w`.
 
     A target must not know its own token, so all it starts with is this vector; what
@@ -80,17 +81,9 @@ class TargetEmbedding(keras.layers.Layer):
             return inputs_shape
         return *target_mapping_shape[:2], inputs_shape[-1]
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "embeddings_initializer": keras.initializers.serialize(
-                self.embeddings_initializer
-            ),
-        }
-
 
 @keras.saving.register_keras_serializable("keras_attn")
-class SegmentMemory(keras.layers.Layer):
+class SegmentMemory(BaseLayer):
     """What a block read, for the same block to see again in the next segment.
 
     No gradient goes back into it.
@@ -123,12 +116,9 @@ class SegmentMemory(keras.layers.Layer):
         states = ops.concatenate([ops.cast(memory, inputs.dtype), inputs], axis=1)
         return ops.stop_gradient(states[:, -self.memory_length :])
 
-    def get_config(self):
-        return {**super().get_config(), "memory_length": self.memory_length}
-
 
 @keras.saving.register_keras_serializable("keras_attn")
-class XLNetBlock(keras.layers.Layer):
+class XLNetBlock(BaseLayer):
     """Relative attention, then a feed-forward network, for either of two streams.
 
     Each is followed by a residual and a norm, `x = norm(x + f(x))`; both streams go
@@ -276,18 +266,3 @@ class XLNetBlock(keras.layers.Layer):
 
     def compute_output_spec(self, inputs, targets=None, **attending):
         return self.attention.compute_output_spec(inputs, targets, **attending)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "mlp_dim": self.mlp_dim,
-            "key_dim": self.key_dim,
-            "activation": keras.activations.serialize(self.activation),
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "seed": self.seed,
-        }

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_attn.checks import check_positive
 from keras_attn.data.epochs import Epoch
-from keras_attn.data.rows import indices
+from keras_attn.data.ragged import indices
 
 
 def pack_documents(

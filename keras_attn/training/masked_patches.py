@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_pair
-from keras_attn.patches import image_to_patches
+from keras_attn.ops.patches import image_to_patches
 
 
 @keras.saving.register_keras_serializable("keras_attn")

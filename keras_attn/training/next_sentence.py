@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_attn.checks import check_fraction, check_positive
 from keras_attn.data.epochs import Epoch
-from keras_attn.data.rows import indices, ragged, repeated, single
+from keras_attn.data.ragged import indices, ragged, repeated, single
 
 IS_NEXT, IS_RANDOM = 0, 1
 

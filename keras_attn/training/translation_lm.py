@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from keras_attn.checks import check_positive
 from keras_attn.data.epochs import Epoch, batch_seeds
-from keras_attn.data.rows import indices, ragged, single
+from keras_attn.data.ragged import indices, ragged, single
 
 # What is packed with the two sentences: a token on either side of each.
 _NUM_SPECIAL = 4

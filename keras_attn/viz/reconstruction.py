@@ -8,7 +8,7 @@ from keras import ops
 from matplotlib.figure import Figure
 
 from keras_attn.checks import check_pair, check_rank
-from keras_attn.patches import image_to_patches, patches_to_image
+from keras_attn.ops.patches import image_to_patches, patches_to_image
 from keras_attn.viz.plots import DOTS_PER_INCH, TEXT_COLOR
 
 _PANEL_INCHES = 1.4

@@ -19,7 +19,7 @@ from keras_attn.models.checkpoints.families import family_of
 from keras_attn.models.checkpoints.folder import CONFIG, Folder, some
 from keras_attn.models.checkpoints.mapping import Weight, require
 from keras_attn.models.checkpoints.tensors import FLOATS
-from keras_attn.models.keras_state import (
+from keras_attn.models.parts.keras_state import (
     allocate,
     undone,
     without_allocating,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from keras_attn import demo
-from keras_attn.cli_terminal import CheckFailedError
+from keras_attn.cli import demo
+from keras_attn.cli.terminal import CheckFailedError
 from keras_attn.translator import Translator
 
 # Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_attn import models
-from keras_attn.cli_write import _StoppedError, _Text
+from keras_attn.cli.write import _StoppedError, _Text
 from keras_attn.data import (
     ByteLevelBPETokenizer,
     CharacterTokenizer,

@@ -81,7 +81,7 @@ def test_an_interruption_that_an_import_swallows():
         from keras_attn import cli
         original = cli.importlib.import_module
         def import_module(name, package=None):
-            if name not in ("keras_attn.cli_commands", "tensorflow"):
+            if name not in ("keras_attn.cli.commands", "tensorflow"):
                 return original(name, package)
             try:
                 interrupt()

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from keras_attn import cli_train
+from keras_attn.cli import train as cli_train
 from keras_attn.translator import Translator
 
 # Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.

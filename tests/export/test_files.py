@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from keras_attn.export import ExportError, export, files, litert, saved_model
+from keras_attn.export import ExportError, export, files
+from keras_attn.export.formats import litert, saved_model
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
-from keras_attn.export import ExportError, export, litert, load_runner, rewrites
+from keras_attn.export import ExportError, export, load_runner, rewrites
+from keras_attn.export.formats import litert
 
 
 def test_recurrent_layers_get_a_batch_of_one(build, tmp_path):

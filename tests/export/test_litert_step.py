@@ -8,7 +8,7 @@ from model_cases import V, tiny
 
 from keras_attn.decoding import Beam, generate, next_state
 from keras_attn.export import ExportError, export, load_runner
-from keras_attn.export.litert_step import LiteRTStep
+from keras_attn.export.formats.litert_step import LiteRTStep
 
 STEPS = 4
 
@@ -146,7 +146,7 @@ def test_texts_are_generated_from_several_threads(path):
 
 
 def test_with_another_interpreter_caches_are_written_whole(path, kept, monkeypatch):
-    monkeypatch.setattr("keras_attn.export.litert_step._PRIVATE", ("_of_old",))
+    monkeypatch.setattr("keras_attn.export.formats.litert_step._PRIVATE", ("_of_old",))
     text = Text(load_runner(path), seed=1)
     found = [text.step(index, in_place=True) for index in range(STEPS)]
     np.testing.assert_array_equal(found, expected_of(path, 1))

@@ -6,15 +6,8 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
-from keras_attn.export import (
-    ExportError,
-    export,
-    load_runner,
-    onnx,
-    onnx_rewrites,
-    onnx_weights,
-    runner,
-)
+from keras_attn.export import ExportError, export, load_runner, runner
+from keras_attn.export.formats import onnx, onnx_rewrites, onnx_weights
 
 
 def function_model(function, shape=(None, 5)):

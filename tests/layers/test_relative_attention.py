@@ -28,7 +28,7 @@ from keras_attn.layers.relative_attention import (
     RelativeMultiHeadAttention,
     RelativePositionEncoding,
 )
-from keras_attn.relative import (
+from keras_attn.ops.relative import (
     relative_distances,
     relative_shift,
     relative_sinusoids,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from model_cases import numpy
 
-from keras_attn.layers import CacheRoom, OutputBias, TokenEmbedding, TokenPooling
+from keras_attn.layers import OutputBias, PadCache, TokenEmbedding, TokenPooling
 
 B, T, D, V = 3, 5, 7, 11
 FEATURES = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
@@ -68,11 +68,11 @@ def test_pooling_takes_the_mask_that_keras_sends_along():
 
 def test_room_is_made_behind_what_is_there():
     cache = np.random.default_rng(1).normal(size=(B, 3, T, D)).astype("float32")
-    found = numpy(CacheRoom(T + 4)(cache))
+    found = numpy(PadCache(T + 4)(cache))
     np.testing.assert_array_equal(found[:, :, :T], cache)
     assert found.shape == (B, 3, T + 4, D)
     assert not found[:, :, T:].any()
-    np.testing.assert_array_equal(numpy(CacheRoom(T)(cache)), cache)
+    np.testing.assert_array_equal(numpy(PadCache(T)(cache)), cache)
 
 
 def test_says_what_is_wrong():
@@ -83,9 +83,9 @@ def test_says_what_is_wrong():
     with pytest.raises(ValueError, match="`padding_mask` must have 2 axes"):
         TokenPooling()(FEATURES, MASK[0])
     with pytest.raises(ValueError, match="`length` must be .*length=0"):
-        CacheRoom(0)
+        PadCache(0)
     with pytest.raises(ValueError, match="`inputs` must have 4 axes"):
-        CacheRoom(T)(FEATURES)
+        PadCache(T)(FEATURES)
     cache = np.zeros((B, 3, T, D), "float32")
     with pytest.raises(ValueError, match="longer than the cache.*length=5, length=4"):
-        CacheRoom(4)(cache)
+        PadCache(4)(cache)

@@ -153,7 +153,7 @@ def test_what_attention_keeps_grows_with_the_square_of_the_length():
 def test_what_would_hide_its_products_is_refused():
     import tensorflow as tf
 
-    from keras_attn.models.planning import _flops
+    from keras_attn.models.parts.planning import _flops
 
     matrix = tf.TensorSpec((3, 5, 7, 2), tf.float32)
 

@@ -25,7 +25,8 @@ from model_cases import (
 
 from keras_attn import models
 from keras_attn.models import gpt as gpt_family
-from keras_attn.models import registry, seq2seq
+from keras_attn.models import seq2seq
+from keras_attn.models.parts import registry
 
 RECURRENT = 64_032_000
 

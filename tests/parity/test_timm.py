@@ -21,10 +21,9 @@ from parity.folders import (
 )
 
 from keras_attn.models import load_checkpoint, save_checkpoint
-from keras_attn.models.checkpoints import timm_swin
 from keras_attn.models.checkpoints.config import Config
-from keras_attn.models.checkpoints.families import family_of
-from keras_attn.patches import resize_positions
+from keras_attn.models.checkpoints.families import family_of, timm_swin
+from keras_attn.ops.patches import resize_positions
 
 CASES = sorted(folder.name for folder in CHECKPOINTS.glob("timm_*"))
 

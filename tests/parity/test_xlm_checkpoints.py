@@ -21,7 +21,7 @@ from parity.folders import (
 
 from keras_attn import models
 from keras_attn.models import load_checkpoint, save_checkpoint
-from keras_attn.models.checkpoints.xlm import XLM
+from keras_attn.models.checkpoints.families.xlm import XLM
 
 CASES = sorted(folder.name for folder in CHECKPOINTS.glob("xlm_*"))
 TASKS = {

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from keras_attn.models import xlnet
 from keras_attn.models.checkpoints import load_checkpoint, save_checkpoint
-from keras_attn.models.checkpoints.xlnet import XLNET
+from keras_attn.models.checkpoints.families.xlnet import XLNET
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
 CASES = sorted(folder.name for folder in CHECKPOINTS.glob("xlnet_*"))

@@ -1,0 +1,308 @@
+"""The demo: RNNsearch learns to read dates, shows where it looks, and ships.
+
+    keras-attn demo --run-dir runs/demo
+
+Two cores, no accelerator, no data: under five minutes. Expect at least 98 % of 1,000
+unseen dates right to the letter, and every artefact to write what Keras writes.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import keras
+import numpy as np
+from rich.table import Table
+
+from keras_attn import export, models
+from keras_attn.cli.runs import claim, clear, is_interrupted, read_settings
+from keras_attn.cli.terminal import (
+    CheckFailedError,
+    console,
+    fit_verbosity,
+    in_parts,
+    say,
+    working,
+)
+from keras_attn.data import CharacterTokenizer, split_dates
+from keras_attn.decoding import Beam, Greedy
+from keras_attn.export import ExportReport
+from keras_attn.training import exact_match, fit_translator
+from keras_attn.translator import Translator
+from keras_attn.viz import plot_alignment, save_figure
+
+Pairs = list[tuple[str, str]]
+
+_SEED = 0
+_LEARNING_RATE = 4e-3
+_BATCH_SIZE = 64
+# Rows that an export compares and times; LiteRT, whose batch is fixed, takes as many
+# at a time, so that the times of the formats can be compared.
+_EXPORT_BATCH = 8
+_ARTEFACTS = {
+    "SavedModel": "saved_model",
+    "LiteRT": "dates.tflite",
+    "ONNX": "dates.onnx",
+}
+_STRATEGIES = {"Greedy": Greedy(), "Beam of 4": Beam(num_beams=4)}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much of everything.
+
+    Attributes:
+        train: Pairs to train on.
+        validation: Pairs to score on after each epoch.
+        test: Unseen dates to judge by.
+        compared: Of these, dates that each artefact translates too.
+        epochs: Passes over the training pairs.
+        embedding_dim: Width of a character's embedding.
+        hidden_dim: Units of each GRU and of the attention; the maxout has half.
+        required: Share of the test that must be right, in [0, 1].
+    """
+
+    train: int
+    validation: int
+    test: int
+    compared: int
+    epochs: int
+    embedding_dim: int
+    hidden_dim: int
+    required: float
+
+
+_FULL = Plan(20_000, 200, 1_000, 200, 3, 32, 128, required=0.98)
+_QUICK = Plan(320, 16, 32, 16, 1, 8, 16, required=0.0)
+
+
+def run(run_dir: Path, *, quick: bool) -> None:
+    """Runs the demo from data to artefacts.
+
+    Args:
+        run_dir: Folder for all it makes.
+        quick: Whether to run the smoke test, which asks for no accuracy.
+
+    Raises:
+        CheckFailedError: it did not learn, or an artefact differs from Keras.
+    """
+    began = time.perf_counter()
+    plan = _QUICK if quick else _FULL
+    train, test = split_dates(plan.train, plan.validation + plan.test, _SEED)
+    validation, test = test[: plan.validation], test[plan.validation :]
+    _take_over(run_dir, plan)
+
+    _heading("Data")
+    say(f"{len(train):,} dates as people write them, and in ISO 8601:")
+    for source, target in train[:3]:
+        say(f"  {source}  →  {target}")
+    if (run_dir / "translator.json").is_file():
+        translator = Translator.load(run_dir)
+    else:
+        translator = _translator(plan, train + validation + test)
+
+    _heading("Train")
+    say(f"RNNsearch, {translator.model.count_params():,} parameters")
+    if quick:
+        say("A smoke test: too few dates to learn from, so expect no right answers.")
+    _fit(translator, train, validation, run_dir, plan)
+
+    _heading("Ask")
+    accuracy = _evaluate(translator, test)
+
+    _heading("Look inside")
+    _draw(translator, test, run_dir)
+
+    _heading("Ship")
+    failures = _ship(translator, test[: plan.compared], run_dir)
+    if accuracy < plan.required:
+        failures.append(
+            f"{accuracy:.1%} of the dates are right, at least "
+            f"{plan.required:.0%} must be"
+        )
+    if failures:
+        raise CheckFailedError("; ".join(failures))
+    minutes, seconds = divmod(round(time.perf_counter() - began), 60)
+    say(f"\nAll as it must be, in {minutes} min {seconds} s.", "green")
+
+
+def _heading(text: str) -> None:
+    say(f"\n{text}", "bold cyan")
+
+
+def _take_over(run_dir: Path, plan: Plan) -> None:
+    """Goes on with an interrupted demo in the folder; removes any other demo."""
+    settings = {"command": "demo", **vars(plan)}
+    found = read_settings(run_dir)
+    if found is not None and found.get("command") == "demo":
+        if found == settings and is_interrupted(run_dir):
+            say(f"Going on with the interrupted demo in {run_dir}.")
+        else:
+            say(f"Replacing the earlier demo in {run_dir}.")
+            clear(run_dir, "alignment.png", "exported")
+    claim(run_dir, settings)
+
+
+def _translator(plan: Plan, pairs: Pairs) -> Translator:
+    keras.utils.set_random_seed(_SEED)
+    sides = list(zip(*pairs, strict=True))
+    # Of the longest text and its end token, in the eights that batches are padded to.
+    longest = max(len(text) for side in sides for text in side)
+    source_tokenizer, target_tokenizer = map(CharacterTokenizer.train, sides)
+    model = models.create(
+        "rnnsearch_50",
+        source_vocabulary_size=source_tokenizer.vocabulary_size,
+        target_vocabulary_size=target_tokenizer.vocabulary_size,
+        embedding_dim=plan.embedding_dim,
+        hidden_dim=plan.hidden_dim,
+        attention_dim=plan.hidden_dim,
+        maxout_dim=plan.hidden_dim // 2,
+    )
+    return Translator(
+        model,
+        source_tokenizer,
+        target_tokenizer,
+        max_length=(longest // 8 + 1) * 8,
+    )
+
+
+def _fit(
+    translator: Translator, train: Pairs, validation: Pairs, run_dir: Path, plan: Plan
+) -> None:
+    fit_translator(
+        translator,
+        _sides(train),
+        _sides(validation),
+        run_dir,
+        epochs=plan.epochs,
+        batch_size=_BATCH_SIZE,
+        learning_rate=_LEARNING_RATE,
+        num_scored=plan.validation,
+        seed=_SEED,
+        verbose=fit_verbosity(),
+    )
+    say(f"TensorBoard: tensorboard --logdir {run_dir / 'logs'}")
+
+
+def _evaluate(translator: Translator, test: Pairs) -> float:
+    """Translates the unseen dates; prints and returns the share that is right."""
+    sources, references = _sides(test)
+    translations = []
+    for part in in_parts(sources, 100, "Translating unseen dates"):
+        translations += translator.translate(part)
+    accuracy = exact_match(translations, references)
+    right = sum(map(str.__eq__, translations, references))
+    say(f"{right:,} of {len(test):,} dates right, of days it never saw: {accuracy:.1%}")
+    rows = zip(sources, references, translations, strict=True)
+    wrong = [row for row in rows if row[1] != row[2]]
+    for source, reference, translation in wrong[:3]:
+        say(f"  {source}  →  {translation}, not {reference}")
+    return accuracy
+
+
+def _draw(translator: Translator, test: Pairs, run_dir: Path) -> None:
+    """Draws the alignment of a date in words: there it has most to find."""
+    words = [text for text, _ in test if not any(map(str.isdigit, text))]
+    text = (words or [test[0][0]])[0]
+    figure = plot_alignment(*translator.align(text), title=text)
+    save_figure(figure, run_dir / "alignment.png")
+    say(f"Where it looked while it read “{text}”: {run_dir / 'alignment.png'}")
+
+
+def _ship(translator: Translator, pairs: Pairs, run_dir: Path) -> list[str]:
+    """Exports to every format, runs what came out, prints the table.
+
+    Returns:
+        What differs from Keras; nothing, where all is well.
+    """
+    folder = run_dir / "exported"
+    folder.mkdir(exist_ok=True)
+    sources, _ = _sides(pairs)
+    expected = {
+        name: translator.translate(sources, strategy=strategy)
+        for name, strategy in _STRATEGIES.items()
+    }
+    table = _table(len(sources))
+    failures = []
+    for format, file in _ARTEFACTS.items():
+        with working(f"{format}: exporting and comparing"):
+            report = _export(translator, sources, folder / file)
+            runner = export.load_runner(folder / file)
+            equal = {
+                name: _count_equal(
+                    translator.translate(
+                        sources,
+                        strategy=strategy,
+                        runner=runner,
+                        batch_size=_EXPORT_BATCH,
+                    ),
+                    expected[name],
+                )
+                for name, strategy in _STRATEGIES.items()
+            }
+        table.add_row(*_row(format, report, equal, len(sources)))
+        failures += [
+            f"{format}, {name.lower()}: {len(sources) - count} of {len(sources)} "
+            "dates differ from Keras"
+            for name, count in equal.items()
+            if count < len(sources)
+        ]
+    console.print(table)
+    say(f"In {folder}: {', '.join(_ARTEFACTS.values())}")
+    return failures
+
+
+def _export(translator: Translator, sources: list[str], path: Path) -> ExportReport:
+    """Exports the two halves that decode, LiteRT's at a fixed shape."""
+    length = translator.max_length
+    token_ids = np.zeros((_EXPORT_BATCH, length), "int32")
+    for row, text in zip(token_ids, sources, strict=False):
+        ids = translator.source_tokenizer.encode(text)
+        row[: len(ids)] = ids
+    sample = {
+        "token_ids": token_ids,
+        "padding_mask": token_ids != translator.source_tokenizer.pad_token_id,
+        "decoder_token_ids": np.full(
+            (_EXPORT_BATCH, 1), translator.target_tokenizer.start_token_id, "int32"
+        ),
+    }
+    fixed = {}
+    if path.suffix == ".tflite":
+        # Its recurrent layers take one batch size; `step` stays open, for beams.
+        fixed = {
+            "batch_size": _EXPORT_BATCH,
+            "sequence_length": {name: sample[name].shape[1] for name in sample},
+        }
+    return export.export(
+        translator.model.incremental(), path, sample_inputs=sample, **fixed
+    )
+
+
+def _count_equal(translations: list[str], expected: list[str]) -> int:
+    return sum(map(str.__eq__, translations, expected))
+
+
+def _table(compared: int) -> Table:
+    table = Table("Format", title=f"Each artefact beside Keras, on {compared} dates")
+    for label in ("Size", "Max diff", "Prefill", "Step", *_STRATEGIES):
+        table.add_column(label, justify="right")
+    table.caption_justify = "left"
+    table.caption = (
+        f"Prefill, Step: time of a call, {_EXPORT_BATCH} dates at once\n"
+        "Greedy, Beam: dates written as Keras writes them"
+    )
+    return table
+
+
+def _row(format: str, report: ExportReport, equal: dict[str, int], total: int):
+    return (
+        format,
+        f"{report.bytes / 1e6:.2f} MB",
+        f"{report.max_abs_diff:.1e}",
+        *(f"{report.latency_ms[name]:.2f} ms" for name in ("prefill", "step")),
+        *(f"{count} / {total}" for count in equal.values()),
+    )
+
+
+def _sides(pairs: Pairs) -> tuple[list[str], list[str]]:
+    return [source for source, _ in pairs], [target for _, target in pairs]

@@ -1,0 +1,52 @@
+"""Lengthens what a prompt left in a cache to the length of the cache.
+
+Legend: B batch, G key/value heads, P prompt length, L length of the cache, H head size.
+"""
+
+import keras
+from keras import ops
+
+from keras_attn.checks import check_positive, check_rank
+from keras_attn.layers.base import BaseLayer
+
+
+# Files saved before version 0.2 call it by this name.
+@keras.saving.register_keras_serializable("keras_attn", "CacheRoom")
+class PadCache(BaseLayer):
+    """Pads a cache of keys or values with zeros, so that steps can write into it.
+
+    Args:
+        length: L, the most tokens that prompt and continuation have together.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: Keys or values of the prompt, (B, G, P, H), P ≤ L.
+
+    Returns:
+        (B, G, L, H).
+
+    Raises:
+        ValueError: for another rank, or a prompt longer than the cache.
+    """
+
+    def __init__(self, length, **kwargs):
+        super().__init__(**kwargs)
+        self.length = check_positive("length", length)
+
+    def call(self, inputs):
+        check_rank("inputs", inputs, 4, "(batch, key/value heads, length, size)")
+        if inputs.shape[2] is not None and inputs.shape[2] > self.length:
+            raise ValueError(
+                "`inputs` are longer than the cache; shorten the prompt, or build with "
+                f"a larger `length`. Received: prompt length={inputs.shape[2]}, "
+                f"length={self.length}"
+            )
+        batch, groups, _, size = ops.shape(inputs)
+        empty = ops.zeros((batch, groups, self.length, size), inputs.dtype)
+        return ops.slice_update(empty, (0, 0, 0, 0), inputs)
+
+    def compute_output_shape(self, inputs_shape):
+        return (*inputs_shape[:2], self.length, inputs_shape[3])
+
+
+CacheRoom = PadCache  # The name before version 0.2.

@@ -1,0 +1,209 @@
+"""The maths of attention: scores, probabilities, heads and projections.
+
+Legend: B batch, T query length, S key length, N heads, G key/value heads,
+H head size, D width.
+
+Masks are boolean, True = attend. Probabilities are computed in float32 at least,
+whatever the precision of the inputs. A query with nothing to attend to gets
+probabilities of zero, not NaN.
+"""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_attn.kernels.bias import add_bias
+
+# Added to a masked score. Finite, so that no row turns into NaN, and so far below any
+# real score that its probability is exactly zero in float32.
+MASKED = -1e9
+
+
+def project(inputs, kernel, bias=None):
+    """A dense projection, as one product of two matrices.
+
+    Flattening the rest first is what makes it fast: a batched product with a matrix
+    that every batch shares is a sixth slower on a CPU (TensorFlow 2.21).
+
+    Args:
+        inputs: (..., D).
+        kernel: (D, E).
+        bias: (E,), or None.
+
+    Returns:
+        (..., E).
+    """
+    shape = ops.shape(inputs)
+    outputs = ops.matmul(ops.reshape(inputs, (-1, shape[-1])), kernel)
+    if bias is not None:
+        outputs = add_bias(outputs, bias)
+    return ops.reshape(outputs, (*shape[:-1], ops.shape(kernel)[-1]))
+
+
+def dot_scores(query, key, scale=1.0):
+    """`e_ts = scale · q_t · k_s`.
+
+    With independent components of variance 1 a dot product over D components has
+    variance D, and a softmax over such logits is nearly one-hot: hence the
+    `scale = 1/√D` of scaled dot-product attention (Vaswani et al. 2017, 3.2.1).
+
+    Args:
+        query: (..., T, D).
+        key: (..., S, D).
+        scale: Factor, applied to the query before the product so that half
+            precision does not overflow on the way.
+
+    Returns:
+        Scores, (..., T, S).
+    """
+    if scale != 1.0:
+        query = ops.multiply(query, ops.cast(scale, query.dtype))
+    return ops.matmul(query, ops.swapaxes(key, -1, -2))
+
+
+def additive_scores(query, key, weight):
+    """`e_ts = vᵀ tanh(q_t + k_s)` (Bahdanau et al. 2015, A.1.2).
+
+    Args:
+        query: Projected queries `W s`, (B, T, D).
+        key: Projected keys `U h`, (B, S, D).
+        weight: `v`, (D, 1).
+
+    Returns:
+        Scores, (B, T, S).
+    """
+    hidden = ops.tanh(ops.add(ops.expand_dims(query, 2), ops.expand_dims(key, 1)))
+    return ops.squeeze(project(hidden, weight), -1)
+
+
+def attention_weights(scores, mask=None, bias=None):
+    """Turns scores into probabilities over the keys.
+
+    Args:
+        scores: (..., T, S).
+        mask: Boolean, broadcastable to `scores`; True = attend.
+        bias: Added to the scores, broadcastable to them. Entries below -1e9, such
+            as -inf, count as -1e9. To hide a key for good, use `mask`.
+
+    Returns:
+        Probabilities in float32 at least, the shape of `scores`. A row whose mask is
+        False everywhere is zero everywhere.
+    """
+    scores = _at_least_float32(scores)
+    if bias is not None:
+        scores = ops.add(scores, ops.maximum(ops.cast(bias, scores.dtype), MASKED))
+    # Keras warns of a softmax over one place; here that is a memory of one row.
+    softmax = _certainty if scores.shape[-1] == 1 else ops.softmax
+    if mask is None:
+        return softmax(scores)
+    visible = ops.cast(ops.cast(mask, "bool"), scores.dtype)
+    weights = softmax(ops.add(scores, ops.multiply(ops.subtract(1, visible), MASKED)))
+    # Where a whole row is hidden, softmax sees equal scores and spreads itself evenly.
+    return ops.multiply(weights, visible)
+
+
+def scaled_dot_product_attention(
+    query,
+    key,
+    value,
+    *,
+    cache=None,
+    mask=None,
+    bias=None,
+    scale=None,
+    dropout=None,
+):
+    """`softmax(q kᵀ / √H) v`, in heads (Vaswani et al. 2017, 3.2).
+
+    With fewer key/value heads than query heads, consecutive query heads share one
+    (grouped-query attention, Ainslie et al. 2023, arXiv:2305.13245); the keys are
+    never repeated in memory. Nor are those of a cache joined with the new ones, which
+    would copy them: each is multiplied by itself, and the scores are joined.
+
+    Args:
+        query: (B, N, T, H).
+        key: (B, G, S, H), N a multiple of G.
+        value: (B, G, S, V).
+        cache: Keys (B, G, C, H) and values (B, G, C, V) of earlier positions. They
+            come before `key` and `value` in the masks, the bias and the
+            probabilities, where S then stands for C + S. None = there are none.
+        mask: Boolean, broadcastable to (B, N, T, S); True = attend.
+        bias: Added to the scores, broadcastable to (B, N, T, S).
+        scale: Factor of the scores. None = 1/√H.
+        dropout: A function applied to the probabilities, or None.
+
+    Returns:
+        The attended values, (B, N, T, V), and the probabilities before dropout,
+        (B, N, T, S).
+    """
+    batch, heads, length, size = ops.shape(query)
+    groups = key.shape[1]
+    if scale is None:
+        scale = 1.0 / math.sqrt(query.shape[-1])
+    if groups != heads:
+        # The queries of one group lie side by side: (B, G, N/G·T, H).
+        query = ops.reshape(query, (batch, groups, -1, size))
+    scores = dot_scores(query, key, scale)
+    if cache is not None:
+        earlier = dot_scores(query, cache[0], scale)
+        scores = ops.concatenate([earlier, scores], axis=-1)
+    if groups != heads:
+        scores = ops.reshape(scores, (batch, heads, length, -1))
+    weights = attention_weights(scores, mask, bias)
+    mixed = ops.cast(weights, value.dtype)
+    if dropout is not None:
+        mixed = dropout(mixed)
+    if groups != heads:
+        mixed = ops.reshape(mixed, (batch, groups, -1, ops.shape(mixed)[-1]))
+    if cache is None:
+        attended = ops.matmul(mixed, value)
+    else:
+        own = ops.shape(value)[2]
+        attended = ops.add(
+            ops.matmul(mixed[..., :-own], cache[1]),
+            ops.matmul(mixed[..., -own:], value),
+        )
+    if groups != heads:  # (B, G, N/G·T, V) -> (B, N, T, V)
+        attended = ops.reshape(attended, (batch, heads, length, value.shape[-1]))
+    return attended, weights
+
+
+def split_heads(inputs, num_heads):
+    """(B, T, N·H) -> (B, N, T, H)."""
+    batch, length, width = ops.shape(inputs)
+    heads = ops.reshape(inputs, (batch, length, num_heads, width // num_heads))
+    return ops.transpose(heads, (0, 2, 1, 3))
+
+
+def merge_heads(inputs):
+    """(B, N, T, H) -> (B, T, N·H)."""
+    batch, heads, length, size = ops.shape(inputs)
+    return ops.reshape(
+        ops.transpose(inputs, (0, 2, 1, 3)), (batch, length, heads * size)
+    )
+
+
+def maxout(inputs, pieces=2):
+    """The largest of each run of neighbours (Goodfellow et al. 2013).
+
+    Args:
+        inputs: (..., D·pieces).
+        pieces: Neighbours that compete for one output.
+
+    Returns:
+        (..., D).
+    """
+    shape = ops.shape(inputs)
+    split = ops.reshape(inputs, (*shape[:-1], shape[-1] // pieces, pieces))
+    return ops.max(split, axis=-1)
+
+
+def _certainty(scores):
+    """Ones, which still pass a gradient of zero on to the scores."""
+    return ops.exp(ops.subtract(scores, scores))
+
+
+def _at_least_float32(inputs):
+    dtype = keras.backend.standardize_dtype(inputs.dtype)
+    return ops.cast(inputs, "float32") if dtype in ("float16", "bfloat16") else inputs
