@@ -3,41 +3,48 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
-# A file of tests stays in one process, which builds its models once.
+# A file of tests stays in one process, which builds its models once. Two processes with
+# one thread each are quicker than two that share two cores, and what XLA compiles for a
+# test runs once or twice, so it need not be fast.
 WORKERS ?= --numprocesses 2 --dist loadfile
+ONE_THREAD := TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1
+XLA_LEVEL = XLA_FLAGS="$${XLA_FLAGS:---xla_backend_optimization_level=$(1)}"
+PYTEST := $(BIN)/python -m pytest $(WORKERS)
 # Quiet TensorFlow's start-up notes; its errors still show.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export MPLBACKEND ?= Agg
 
-.PHONY: help demo test test-export test-runs test-jax test-parity test-wheel fuzz lint \
+.PHONY: help install demo test test-export test-runs test-jax test-parity test-wheel fuzz lint \
 	format bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
 
+install: $(VENV)/.dev $(VENV)/.parity  ## all that a contributor needs, in .venv
+
 demo: $(VENV)/.demo  ## train on dates, draw the alignment, ship it three ways (5 min)
 	$(BIN)/keras-attn demo --run-dir runs/demo
 
 test: $(VENV)/.test  ## the test suite, on TensorFlow
-	$(BIN)/python -m pytest $(WORKERS) -m "not parity and not runs and not shipped"
+	$(ONE_THREAD) $(call XLA_LEVEL,1) $(PYTEST) -m "not parity and not runs and not shipped"
 
 test-export: $(VENV)/.test  ## every kind of model in every format, in its runtime
-	$(BIN)/python -m pytest $(WORKERS) -m "shipped and not parity"
+	$(ONE_THREAD) $(call XLA_LEVEL,1) $(PYTEST) -m "shipped and not parity"
 
 test-runs: $(VENV)/.test  ## whole runs: README, examples, demo, what was killed goes on
-	$(BIN)/python -m pytest $(WORKERS) -m "runs and not parity"
+	$(PYTEST) -m "runs and not parity"
 
-# Masks, precisions and seeds are handled above the backend. What is compiled runs once
-# or twice, so XLA need not make it fast.
-test-jax: export XLA_FLAGS ?= --xla_backend_optimization_level=0
+# Masks, precisions and seeds are handled above the backend.
+JAX_TESTS := not half_precision and not random_weights and not padding_changes \
+	and not padding_on_the_left and not padding_would and not but_padding
+
 test-jax: $(VENV)/.dev  ## what layers and models compute, on JAX
-	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) \
-		-k "not half_precision and not random_weights and not padding_changes \
-			and not padding_on_the_left and not padding_would and not but_padding" \
-		tests/layers/test_contract.py tests/models/test_contract_numbers.py
+	KERAS_BACKEND=jax $(ONE_THREAD) $(call XLA_LEVEL,0) $(PYTEST) -k "$(JAX_TESTS)" \
+		tests/layers/test_contract.py tests/models/test_contract_numbers.py \
+		tests/models/test_contract_fit_text.py tests/models/test_contract_fit_images.py
 
 test-parity: $(VENV)/.parity  ## rebuild the references live (PyTorch) and compare
-	$(BIN)/python -m pytest -m parity
+	$(ONE_THREAD) $(PYTEST) -m parity
 
 test-wheel: $(VENV)/.test  ## build the wheel, look inside, use it from elsewhere
 	$(BIN)/python tests/check_wheel.py

@@ -1,6 +1,8 @@
-"""What every model and every head promises, each at a tiny size: what it computes."""
+"""The contract of every model and head, at a tiny size: what it computes.
 
-import functools
+Fits are compared in `test_contract_fit_text.py` and `test_contract_fit_images.py`.
+"""
+
 from typing import Any
 
 import keras
@@ -20,7 +22,6 @@ from model_cases import (
     logits_of,
     numpy,
     outputs_of,
-    randomize,
     tiny,
 )
 from model_contract import close, every_case, is_idle, labels_for, train
@@ -29,89 +30,6 @@ from keras_attn.viz import capture_attention
 
 BACKEND = keras.backend.backend()
 every_text_case = pytest.mark.parametrize("case", TEXT)
-
-
-# Fitted in a graph without XLA, too, which the contract of layers asks of every layer.
-TRACED = ("bert_base", "rnnsearch_50", "swin_tiny")
-# Most of a compiled fit's time is compiling, and a block that is like the one before
-# compiles like it. The second layer of an LSTM reads something else than the first.
-ONE_OF_EACH_BLOCK = {
-    case: {"num_layers": 1}
-    for case, (_, sizes) in GRAPHS.items()
-    if "num_layers" in sizes and case not in (*TRACED, "seq2seq_sutskever")
-}
-
-
-def still(case):
-    """A new model of a case that drops nothing, so that two runs can be compared."""
-    model = create(case, **ONE_OF_EACH_BLOCK.get(case, {}))
-    for layer in model._flatten_layers(include_self=False):
-        if isinstance(layer, keras.layers.Dropout):
-            layer.rate = 0.0
-    return model
-
-
-@functools.cache
-def fitted(case):
-    """A model of a case, its first loss, and weights and outputs after that step.
-
-    Without XLA and without a scope: what other ways to fit are compared with.
-    """
-    model = still(case)
-    loss = train(model, run_eagerly=case not in TRACED)
-    weights = {weight.path: numpy(weight) for weight in model.weights}
-    assert len(weights) == len(model.weights)
-    return model, loss, weights, outputs_of(model, inputs_for(model))
-
-
-@pytest.mark.parametrize("case", GRAPHS)
-def test_fit_goes_alike_with_xla_and_without(case):
-    model, loss, weights, _ = fitted(case)
-    randomize(model)  # From the same start.
-    before = [numpy(weight) for weight in model.trainable_variables]
-    loss_with_xla = train(model, jit_compile=True)
-    assert np.isfinite(loss)
-    np.testing.assert_allclose(loss_with_xla, loss, rtol=1e-5)
-    for weight, old in zip(model.trainable_variables, before, strict=True):
-        new = weights[weight.path]
-        np.testing.assert_allclose(numpy(weight), new, rtol=1e-5, atol=1e-5)
-        assert np.any(old != new) or is_idle(weight), weight.path
-        assert np.any(old != numpy(weight)) or is_idle(weight), weight.path
-    inputs = inputs_for(model)
-    flat = {
-        # A row or an image of one value, which has no deviation that a norm divides by.
-        name: np.full_like(value, 10) if value.dtype == np.float32 else value
-        for name, value in inputs.items()
-    }
-    for fed, tolerance in ((inputs, 1e-5), (flat, 1e-3)):
-        compiled = model.predict_on_batch(given(model, fed))
-        compiled = compiled if isinstance(compiled, dict) else {"logits": compiled}
-        close(compiled, outputs_of(model, fed), tolerance, rtol=tolerance)
-    # The loss is that of the outputs before the step.
-    outputs = outputs_of(randomize(model), inputs, training=True)
-    labels = labels_for(outputs)
-    # What an autoencoder saw counts nothing.
-    counted = outputs.get("hidden", slice(None))
-    expected = sum(
-        np.mean((outputs[name] - labels[name])[counted] ** 2) for name in labels
-    )
-    np.testing.assert_allclose(loss, expected, rtol=1e-4)
-
-
-# On JAX the contract of layers tests every layer inside a scope.
-@pytest.mark.parametrize("case", GRAPHS if BACKEND == "tensorflow" else TRACED)
-def test_fit_goes_alike_inside_a_remat_scope(case):
-    _, loss, weights, outputs = fitted(case)
-    with keras.RematScope("full"):
-        again = still(case)
-    loss_in_scope = train(again, run_eagerly=case not in TRACED)
-    np.testing.assert_allclose(loss_in_scope, loss, rtol=1e-5)
-    assert {weight.path for weight in again.weights} == set(weights)
-    for weight in again.weights:
-        np.testing.assert_allclose(
-            numpy(weight), weights[weight.path], 1e-5, 1e-5, err_msg=weight.path
-        )
-    close(outputs_of(again, inputs_for(again)), outputs, 1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("case", sorted(set(CASES) - set(GRAPHS)))

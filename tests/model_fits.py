@@ -1,0 +1,120 @@
+"""One training step of a tiny model, in every way that Keras can run it.
+
+Two files of tests run these checks, one for texts and one for images, because a file of
+tests stays in one process.
+"""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+from model_cases import GRAPHS, create, given, inputs_for, numpy, outputs_of, randomize
+from model_contract import close, is_idle, labels_for, train
+
+# Also fitted in a graph without XLA. The contract of layers does so with every layer.
+TRACED = ("bert_base", "rnnsearch_50", "swin_tiny")
+# Most of the time of a compiled fit is compilation, and a second equal block compiles
+# as the first does. The second layer of an LSTM has other inputs.
+ONE_OF_EACH_BLOCK = {
+    case: {"num_layers": 1}
+    for case, (_, sizes) in GRAPHS.items()
+    if "num_layers" in sizes and case not in (*TRACED, "seq2seq_sutskever")
+} | {"vit_hybrid_r50_base_patch16": {"num_layers": 1, "num_blocks": (2, 1)}}
+
+
+def fits_of(cases):
+    """The two tests of fits, for these cases.
+
+    On JAX only a few models are fitted inside a scope: there the contract of layers
+    tests every layer inside one.
+
+    Args:
+        cases: Names from `GRAPHS`.
+    """
+    scoped = cases
+    if keras.backend.backend() != "tensorflow":
+        scoped = [case for case in cases if case in TRACED]
+
+    # New functions for each call: a mark changes the function that it is put on.
+    @pytest.mark.parametrize("case", cases)
+    def with_xla(case):
+        _check_fit_with_xla(case)
+
+    @pytest.mark.parametrize("case", scoped)
+    def in_scope(case):
+        _check_fit_in_scope(case)
+
+    return with_xla, in_scope
+
+
+def without_dropout(case):
+    """A new model of a case without dropout, so that two runs can be compared."""
+    model = create(case, **ONE_OF_EACH_BLOCK.get(case, {}))
+    for layer in model._flatten_layers(include_self=False):
+        if isinstance(layer, keras.layers.Dropout):
+            layer.rate = 0.0
+    return model
+
+
+@functools.cache
+def fitted(case):
+    """A model of a case after one step without XLA and without a scope.
+
+    Returns:
+        The model, its loss before the step, and its weights and outputs after it.
+    """
+    model = without_dropout(case)
+    loss = train(model, run_eagerly=case not in TRACED)
+    weights = {weight.path: numpy(weight) for weight in model.weights}
+    assert len(weights) == len(model.weights)
+    return model, loss, weights, outputs_of(model, inputs_for(model))
+
+
+def _check_fit_with_xla(case):
+    """The same loss, weights and outputs with XLA and without."""
+    model, loss, weights, _ = fitted(case)
+    randomize(model)
+    before = [numpy(weight) for weight in model.trainable_variables]
+    loss_with_xla = train(model, jit_compile=True)
+    assert np.isfinite(loss)
+    np.testing.assert_allclose(loss_with_xla, loss, rtol=1e-5)
+    for weight, old in zip(model.trainable_variables, before, strict=True):
+        new = weights[weight.path]
+        np.testing.assert_allclose(numpy(weight), new, rtol=1e-5, atol=1e-5)
+        assert np.any(old != new) or is_idle(weight), weight.path
+        assert np.any(old != numpy(weight)) or is_idle(weight), weight.path
+    inputs = inputs_for(model)
+    flat = {
+        # Rows and images of one value, whose deviation is zero.
+        name: np.full_like(value, 10) if value.dtype == np.float32 else value
+        for name, value in inputs.items()
+    }
+    for fed, tolerance in ((inputs, 1e-5), (flat, 1e-3)):
+        compiled = model.predict_on_batch(given(model, fed))
+        compiled = compiled if isinstance(compiled, dict) else {"logits": compiled}
+        close(compiled, outputs_of(model, fed), tolerance, rtol=tolerance)
+    # The loss is that of the outputs before the step.
+    outputs = outputs_of(randomize(model), inputs, training=True)
+    labels = labels_for(outputs)
+    # The loss of an autoencoder is that of the hidden patches.
+    counted = outputs.get("hidden", slice(None))
+    expected = sum(
+        np.mean((outputs[name] - labels[name])[counted] ** 2) for name in labels
+    )
+    np.testing.assert_allclose(loss, expected, rtol=1e-4)
+
+
+def _check_fit_in_scope(case):
+    """The same loss, weights and outputs inside `keras.RematScope`."""
+    _, loss, weights, outputs = fitted(case)
+    with keras.RematScope("full"):
+        again = without_dropout(case)
+    loss_in_scope = train(again, run_eagerly=case not in TRACED)
+    np.testing.assert_allclose(loss_in_scope, loss, rtol=1e-5)
+    assert {weight.path for weight in again.weights} == set(weights)
+    for weight in again.weights:
+        np.testing.assert_allclose(
+            numpy(weight), weights[weight.path], 1e-5, 1e-5, err_msg=weight.path
+        )
+    close(outputs_of(again, inputs_for(again)), outputs, 1e-5, rtol=1e-5)

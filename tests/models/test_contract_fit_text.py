@@ -1,0 +1,8 @@
+"""The contract of every model of text: a fit is the same however Keras runs it."""
+
+from model_cases import GRAPHS, TEXT
+from model_fits import fits_of
+
+test_a_fit_with_xla_is_the_same, test_a_fit_in_a_remat_scope_is_the_same = fits_of(
+    [case for case in GRAPHS if case in TEXT]
+)
