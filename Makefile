@@ -36,7 +36,7 @@ test-runs: $(VENV)/.test  ## whole runs: README, examples, demo, what was killed
 
 # Masks, precisions and seeds are handled above the backend.
 JAX_TESTS := not half_precision and not random_weights and not padding_changes \
-	and not padding_on_the_left and not padding_would and not but_padding
+	and not row_of_padding
 
 test-jax: $(VENV)/.dev  ## what layers and models compute, on JAX
 	KERAS_BACKEND=jax $(ONE_THREAD) $(call XLA_LEVEL,0) $(PYTEST) -k "$(JAX_TESTS)" \

@@ -35,18 +35,18 @@ print("1 passed, 0 failed")
 
 
 def main():
-    with tempfile.TemporaryDirectory() as place:
-        place = Path(place).resolve()
-        run(sys.executable, "-m", "build", "--wheel", "--outdir", place, ROOT)
-        (wheel,) = place.glob("*.whl")
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder).resolve()
+        run(sys.executable, "-m", "build", "--wheel", "--outdir", folder, ROOT)
+        (wheel,) = folder.glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             names = archive.namelist()
         tops = {name.split("/")[0] for name in names}
         assert {top for top in tops if not top.endswith(".dist-info")} == {"keras_attn"}
-        for needed in ("models/seq2seq.py", "export/runner.py", "py.typed"):
+        for needed in ("models/rnnsearch.py", "export/runner.py", "py.typed"):
             assert f"keras_attn/{needed}" in names, f"{needed} is not in the wheel"
 
-        site, elsewhere = place / "site", place / "elsewhere"
+        site, elsewhere = folder / "site", folder / "elsewhere"
         elsewhere.mkdir()
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         run(*pip, "--target", site, wheel)

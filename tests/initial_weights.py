@@ -1,20 +1,24 @@
-"""What is asked of the weights that a new layer or model starts from."""
+"""Checks of the initial weights of a layer or a model."""
 
 import numpy as np
 
-PREFIX = 4  # Values that two independent draws do not share, not even up to a factor.
+# Two independent draws do not share this many values, not even up to a factor.
+PREFIX = 4
 
 
 def is_random(values):
-    """Whether an initializer drew these: constants hold one value, LSTM biases two."""
+    """Whether an initializer sampled the values.
+
+    Constants hold one value, LSTM biases two.
+    """
     return len(np.unique(values)) > 2
 
 
 def assert_independent(weights):
     """No two weights, and no two rows or columns of one, start with the same values.
 
-    The same random numbers may come with another standard deviation, so what is
-    compared is their direction.
+    The same random numbers may be scaled to another standard deviation, so directions
+    are compared.
 
     Args:
         weights: Name to array.

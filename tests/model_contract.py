@@ -1,4 +1,4 @@
-"""What the contract suites of models share."""
+"""Helpers of the model contract."""
 
 from typing import Any
 
@@ -18,9 +18,9 @@ def close(actual, expected, atol, rtol=0.0):
 
 
 def labels_for(outputs):
-    """A number for each output; the loss is the mean squared difference.
+    """Random targets for every output but the mask of hidden patches.
 
-    Which patches are hidden is no number.
+    The loss is the mean squared error.
     """
     rng = np.random.default_rng(3)
     return {
@@ -31,7 +31,7 @@ def labels_for(outputs):
 
 
 def train(model, jit_compile=False, run_eagerly=False):
-    """The loss of one step, the first of a fit."""
+    """Fits one step and returns its loss."""
     inputs = inputs_for(model)
     labels: Any = labels_for(outputs_of(model, inputs))
     losses: Any = dict.fromkeys(labels, "mse")
@@ -48,5 +48,5 @@ def train(model, jit_compile=False, run_eagerly=False):
 
 
 def is_idle(weight):
-    """A bias of the keys moves all scores of a query alike: softmax cancels it."""
+    """Whether a weight is a key bias, which the softmax cancels."""
     return weight.path.endswith(("key_bias", "/key/bias"))

@@ -1,6 +1,6 @@
-"""What every model and every head promises, each at a tiny size: its structure.
+"""The contract of every model and head, at a tiny size: its structure.
 
-What it computes is in `test_contract_numbers.py`.
+`test_contract_numbers.py` tests what it computes.
 """
 
 import copy
@@ -56,14 +56,14 @@ INPUTS = {
 
 
 @pytest.mark.parametrize("name", sorted(set(TINY) - set(GRAPHS)))
-def test_names_that_differ_in_size_alone_are_one_graph(name):
-    one, other = tiny(GRAPH_OF[name]), models.create(name, **TINY[name])
-    assert [x.name for x in other.inputs] == [x.name for x in one.inputs]
-    for layer, same in zip(other.layers, one.layers, strict=True):
+def test_variants_that_differ_only_in_size_have_the_same_graph(name):
+    expected, model = tiny(GRAPH_OF[name]), models.create(name, **TINY[name])
+    assert [x.name for x in model.inputs] == [x.name for x in expected.inputs]
+    for layer, same in zip(model.layers, expected.layers, strict=True):
         assert type(layer) is type(same)
         assert layer.get_config() == same.get_config()
-    operations = [[type(x) for x in model.operations] for model in (one, other)]
-    assert operations[0] == operations[1]
+    operations = [type(x) for x in model.operations]
+    assert operations == [type(x) for x in expected.operations]
 
 
 @every_case
@@ -73,13 +73,13 @@ def test_inputs_have_documented_names_and_types(case):
         assert set(model.input) == {tensor.name for tensor in model.inputs}
     for tensor in model.inputs:
         assert tensor.dtype == INPUTS[tensor.name]
-        # Batch and length are open.
+        # The batch size and the length are unknown.
         assert tensor.shape[0] is None
         assert case in IMAGES or tensor.shape[1] is None
 
 
 @every_case
-def test_a_weight_has_a_path_of_its_own(case):
+def test_weight_paths_are_unique(case):
     model = tiny(case)
     assert len({weight.path for weight in model.weights}) == len(model.weights)
 
@@ -87,7 +87,7 @@ def test_a_weight_has_a_path_of_its_own(case):
 @every_case
 def test_random_weights_are_independent_and_follow_the_seed(case):
     drawn = initial_weights(case)
-    # Positions of a masked autoencoder are sinusoids.
+    # The position tables of a masked autoencoder are sinusoids.
     tables = {name for name in drawn if "mae" in case and "position_embedding" in name}
     assert_independent({n: v for n, v in drawn.items() if n not in tables})
     assert_seed_decides(drawn, seeded(case, 2)[1], tables)
@@ -107,28 +107,28 @@ def test_one_seed_gives_the_same_weights_in_another_process():
         text=True,
         env={**os.environ, "PYTHONPATH": path},
     ).stdout
-    # The order of a set of strings is another in each process: none may matter.
+    # The order of a set of strings differs between processes and must not matter.
     here = {case: digest(initial_weights(case)) for case in GRAPHS}
     assert json.loads(printed.splitlines()[-1]) == here
 
 
 @every_case
-def test_a_model_takes_a_name(case):
+def test_a_model_has_the_given_name(case):
     made = CASES[case]
     if made.head is None:
         sizes = {**TINY[made.name], **made.options}
         model = models.create(made.name, **sizes, name="mine")
     else:
-        below = create(made.name)
-        model = made.head(below, **made.head_options, name="mine")
-        # A head shares the weights of what it is put on.
-        shared = {id(weight) for weight in below.weights}
+        encoder = create(made.name)
+        model = made.head(encoder, **made.head_options, name="mine")
+        # A head shares the weights of its encoder.
+        shared = {id(weight) for weight in encoder.weights}
         assert sum(id(weight) in shared for weight in model.weights) > 0.7 * len(shared)
     assert model.name == "mine"
 
 
 @every_case
-def test_symbolic_shapes_are_those_of_the_values(case):
+def test_symbolic_shapes_match_the_values(case):
     model = tiny(case)
     symbolic = model.output
     if not isinstance(symbolic, dict):
@@ -137,28 +137,28 @@ def test_symbolic_shapes_are_those_of_the_values(case):
     assert set(symbolic) == set(values)
     for name, symbol in symbolic.items():
         assert len(symbol.shape) == values[name].ndim
-        for promised, size in zip(symbol.shape, values[name].shape, strict=True):
-            assert promised in (None, size)
+        for expected, size in zip(symbol.shape, values[name].shape, strict=True):
+            assert expected in (None, size)
         assert symbol.shape[0] is None
-        # What is wide as the model or its vocabulary is known.
+        # Widths are known; lengths need not be.
         assert symbol.shape[-1] is not None or values[name].shape[-1] == S
 
 
-def damaged(inputs):
-    """The name of an input, and inputs in which it has another shape or no rows."""
+def misshapen(inputs):
+    """Yields an input's name, and inputs in which it has a wrong shape or no rows."""
     for name, value in inputs.items():
         yield name, {**inputs, name: value[0]}
         yield name, {**inputs, name: value[..., None, None]}
-        if value.ndim > 1 and not name.startswith("memory_"):  # It may be empty.
+        if value.ndim > 1 and not name.startswith("memory_"):  # A memory may be empty.
             yield name, {**inputs, name: value[:, :0]}
     yield next(iter(inputs)), {name: value[:0] for name, value in inputs.items()}
 
 
 @every_case
-def test_an_input_of_another_shape_or_without_rows_is_named(case):
+def test_an_error_names_the_input_with_a_wrong_shape_or_no_rows(case):
     model = tiny(case)
     inputs = inputs_for(model)
-    for name, wrong in damaged(inputs):
+    for name, wrong in misshapen(inputs):
         shape = re.escape(str(wrong[name].shape))
         match = f"`{name}` must have the shape .*Received: shape={shape}"
         for call in (model, model.predict, model.predict_on_batch):
@@ -166,8 +166,8 @@ def test_an_input_of_another_shape_or_without_rows_is_named(case):
                 call(given(model, wrong))
 
 
-def test_images_without_a_batch_are_named_by_a_compiled_predict():
-    """TensorFlow then knows no shape at all, because it traced another rank before."""
+def test_a_compiled_predict_refuses_images_without_a_batch_axis():
+    """After tracing two ranks TensorFlow knows no shape at all."""
     model = tiny("vit_base_patch16")
     images = inputs_for(model)["images"]
     model.predict(images, verbose=0)
@@ -177,15 +177,15 @@ def test_images_without_a_batch_are_named_by_a_compiled_predict():
 
 
 @every_case
-def test_an_index_that_the_model_has_no_row_for_is_named(case):
+def test_an_error_names_the_input_with_an_index_out_of_range(case):
     model = tiny(case)
     inputs = inputs_for(model)
     ranges = index_ranges(model)
     indices = {name for name, value in inputs.items() if value.dtype == "int32"}
-    # XLNet compares segments with one another; where to predict has the length of the
-    # text for a limit.
-    free = {"segment_ids", "masked_positions"}
-    assert indices - set(ranges) <= free
+    # XLNet only compares segments with each other, and the limit of a position to
+    # predict is the length of the text.
+    unlimited = {"segment_ids", "masked_positions"}
+    assert indices - set(ranges) <= unlimited
     for name, (low, high) in ranges.items():
         for wrong in (low - 1, high):
             changed = inputs[name].copy()
@@ -197,12 +197,12 @@ def test_an_index_that_the_model_has_no_row_for_is_named(case):
 
 
 def plain(config):
-    """A configuration as a file holds it, where a tuple is a list."""
+    """A configuration as JSON holds it: a tuple becomes a list."""
     return json.loads(json.dumps(config))
 
 
 @every_case
-def test_a_saved_model_comes_back_whole(case, tmp_path):
+def test_a_saved_model_loads_with_the_same_outputs(case, tmp_path):
     model = tiny(case)
     inputs = inputs_for(model)
     model.save(tmp_path / "model.keras")
@@ -212,7 +212,7 @@ def test_a_saved_model_comes_back_whole(case, tmp_path):
     close(outputs_of(loaded, inputs), outputs_of(model, inputs), 0)
     if case not in DECODERS:
         return
-    # Its layers are found by name, so it decodes as before.
+    # The decoder finds its layers by name, so it must decode as before.
     ours, theirs = model.incremental(), loaded.incremental()
     assert ours.prompt == theirs.prompt
     inputs = inputs_for(ours.prefill)
@@ -220,7 +220,7 @@ def test_a_saved_model_comes_back_whole(case, tmp_path):
 
 
 @every_case
-def test_a_configuration_and_a_clone_make_the_same_model(case):
+def test_a_configuration_and_a_clone_give_the_same_model(case):
     model = tiny(case)
     inputs = inputs_for(model)
     config = copy.deepcopy(model.get_config())

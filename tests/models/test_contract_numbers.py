@@ -34,12 +34,12 @@ every_text_case = pytest.mark.parametrize("case", TEXT)
 
 @pytest.mark.parametrize("case", sorted(set(CASES) - set(GRAPHS)))
 def test_every_option_and_head_fits(case):
-    # Compiled fits are tested with the models that they are of.
+    # Compiled fits are tested with the models without options.
     assert np.isfinite(train(create(case), run_eagerly=True))
 
 
 def gradients(model, inputs):
-    """The gradient of the loss by every trainable weight."""
+    """The gradient of the loss with respect to every trainable weight."""
     labels = labels_for(outputs_of(model, inputs))
 
     def loss_of(outputs) -> Any:
@@ -66,13 +66,13 @@ def gradients(model, inputs):
 
 
 @pytest.mark.parametrize("case", CASES if BACKEND == "tensorflow" else GRAPHS)
-def test_every_weight_gets_a_finite_gradient(case):
+def test_every_weight_has_a_finite_gradient(case):
     model = tiny(case)
     for weight, gradient in zip(
         model.trainable_weights, gradients(model, inputs_for(model)), strict=True
     ):
         assert gradient is not None, weight.path
-        # The rows of an embedding may come apart, each with its index.
+        # The gradient of an embedding may be indexed rows.
         values = numpy(getattr(gradient, "values", gradient))
         assert np.isfinite(values).all(), weight.path
         assert np.abs(values).max() > 1e-7 or is_idle(weight), weight.path
@@ -82,7 +82,7 @@ def test_every_weight_gets_a_finite_gradient(case):
     "dtype_policy", ["mixed_bfloat16", "mixed_float16"], indirect=True
 )
 @every_case
-def test_half_precision_computes_the_same_but_for_rounding(case, dtype_policy):
+def test_half_precision_matches_float32_up_to_rounding(case, dtype_policy):
     model = create(case)
     inputs = inputs_for(model)
     outputs = outputs_of(model, inputs, training=False)
@@ -93,13 +93,13 @@ def test_half_precision_computes_the_same_but_for_rounding(case, dtype_policy):
         if value.dtype == bool:
             np.testing.assert_array_equal(value, expected[name])
             continue
-        # A softmax or a distance follows a head; more layers an encoder.
+        # Logits and embeddings are float32; features for more layers are not.
         is_inner = name.endswith(("_output", "_0", "_1"))
         assert value.dtype.name == (half if is_inner else "float32"), name
         value = value.astype("float32")
         assert np.isfinite(value).all()
         difference = np.abs(value - expected[name]).max()
-        # Of a sum of many residuals the last digit counts more.
+        # A sum of many residuals has a larger rounding error.
         assert 0 < difference < tolerance * max(1, expected[name].std()), name
 
 
@@ -138,17 +138,17 @@ def wider(inputs, length=S, left=0, right=6):
 
 
 def real(outputs, mask):
-    """Outputs, those that have one for each token without the padding's."""
+    """Outputs without those of padding, where there is one for each token."""
     return {
         name: value[mask] if value.shape[1:2] == mask.shape[1:] else value
         for name, value in outputs.items()
-        # Their length is that of the inputs.
+        # These have the length of the padded inputs.
         if not name.startswith(("memory_", "attention_scores"))
     }
 
 
 @every_text_case
-def test_padding_changes_nothing(case):
+def test_padding_changes_no_output(case):
     model = tiny(case)
     inputs = inputs_for(model)
     mask = inputs["padding_mask"]
@@ -156,11 +156,11 @@ def test_padding_changes_nothing(case):
     more = wider(inputs)
     mask = more["padding_mask"]
     close(real(outputs_of(model, more), mask), expected, 2e-5)
-    # Nor does what stands there.
+    # Nor do the token ids of padding.
     garbage = {**more, "token_ids": np.where(mask, more["token_ids"], 13)}
     garbage["token_ids"] = garbage["token_ids"].astype("int32")
     close(real(outputs_of(model, garbage), mask), expected, 2e-5)
-    # A mask of 0 and 1 is a mask, and each row is on its own.
+    # A mask may hold 0 and 1, and rows are independent of each other.
     numbers = {**inputs, "padding_mask": inputs["padding_mask"].astype("int32")}
     close(outputs_of(model, numbers), outputs_of(model, inputs), 0)
     alone = {name: value[:1] for name, value in inputs.items()}
@@ -168,9 +168,9 @@ def test_padding_changes_nothing(case):
     close(outputs_of(model, alone), first, 2e-5)
 
 
-# A memory ends right before position 0, so no padding may lie in between.
+# A memory ends right before position 0, so padding must not separate them.
 @pytest.mark.parametrize("case", sorted(set(TEXT) - {"xlnet_base-memory"}))
-def test_padding_on_the_left_changes_nothing(case):
+def test_left_padding_changes_no_output(case):
     model = tiny(case)
     inputs = inputs_for(model)
     expected = real(outputs_of(model, inputs), inputs["padding_mask"])
@@ -180,7 +180,7 @@ def test_padding_on_the_left_changes_nothing(case):
 
 
 @pytest.mark.parametrize("case", [case for case in TEXT if not case.startswith("gpt")])
-def test_without_a_mask_padding_would_count(case):
+def test_without_a_mask_padding_changes_the_output(case):
     model = tiny(case)
     inputs = inputs_for(model)
     everything = {**inputs, "padding_mask": np.ones_like(inputs["padding_mask"])}
@@ -189,7 +189,7 @@ def test_without_a_mask_padding_would_count(case):
 
 
 @every_text_case
-def test_a_row_of_nothing_but_padding_is_finite(case):
+def test_a_row_of_padding_alone_is_finite(case):
     model = tiny(case)
     inputs = inputs_for(model)
     inputs["padding_mask"][1] = False
@@ -198,7 +198,7 @@ def test_a_row_of_nothing_but_padding_is_finite(case):
 
 
 @pytest.mark.parametrize("case", DECODERS)
-def test_a_decoder_does_not_look_ahead(case):
+def test_a_decoder_does_not_attend_to_the_future(case):
     model = tiny(case)
     inputs = inputs_for(model, target=S, padded=False)
     prompt = model.incremental().prompt
@@ -215,7 +215,7 @@ def test_a_decoder_does_not_look_ahead(case):
 @pytest.mark.parametrize(
     "case", sorted(set(GRAPHS) - {"seq2seq_sutskever", "convnext_tiny"})
 )
-def test_attention_can_be_seen(case):
+def test_attention_scores_can_be_captured(case):
     model = tiny(case)
     inputs = inputs_for(model)
     captured = capture_attention(model, given(model, inputs))
@@ -226,7 +226,7 @@ def test_attention_can_be_seen(case):
         assert len(scores) == B
         np.testing.assert_allclose(scores.sum(-1), 1, rtol=0, atol=1e-5)
         assert (scores >= 0).all()
-        # Nobody looks at padding.
+        # Padding is never attended to.
         if case in TEXT and scores.shape[-1] == S:
             hidden = np.broadcast_to(is_padding[:, None, None], scores.shape)
             assert hidden.any()
