@@ -1,0 +1,51 @@
+"""Imports between the rooms run in the directions that docs/design.md draws."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "keras_attn"
+BASE = {"kernels", "ops", "layers"}
+# The other rooms that a room imports.
+ALLOWED = {
+    "kernels": set(),
+    "ops": {"kernels"},
+    "layers": {"kernels", "ops"},
+    "decoding": {"kernels", "ops"},
+    "models": {*BASE, "decoding"},
+    "data": {"ops"},
+    "viz": {*BASE, "data"},
+    "training": {*BASE, "data", "viz"},
+    "export": {*BASE, "data", "decoding", "models", "training"},
+    "cli": {*BASE, "data", "decoding", "export", "models", "training", "viz"},
+}
+
+
+def imported_rooms(room):
+    """The rooms that the files of a room import, each with one of these files."""
+    rooms = {}
+    for path in sorted((PACKAGE / room).resolve().rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            else:
+                continue
+            for name in names:
+                parts = name.split(".")
+                if parts[0] == "keras_attn" and len(parts) > 1:
+                    rooms[parts[1]] = path.name
+    return {name: file for name, file in rooms.items() if name in ALLOWED}
+
+
+@pytest.mark.parametrize("room", ALLOWED)
+def test_imports_run_in_the_documented_directions(room):
+    found = imported_rooms(room)
+    assert set(found) - {room} <= ALLOWED[room], found
+
+
+def test_every_folder_has_a_rule():
+    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir()}
+    assert {x for x in folders if not x.startswith("_")} == set(ALLOWED)
