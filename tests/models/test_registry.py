@@ -25,7 +25,6 @@ from model_cases import (
 
 from keras_attn import models
 from keras_attn.models import gpt as gpt_family
-from keras_attn.models import seq2seq
 from keras_attn.models.parts import registry
 
 RECURRENT = 64_032_000
@@ -49,7 +48,7 @@ def test_a_card_is_complete_and_says_what_the_model_takes(name):
     # OpenAI published the first two on its own pages.
     assert "arXiv:" in card.paper or name.startswith(("gpt_", "gpt2_"))
     assert str(card.year) in card.paper
-    root = Path(registry.__file__).parent
+    root = Path(models.__file__).parent
     assert (root / f"{card.family}.py").is_file()
     assert hash(card) == hash(models.describe(name))
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -81,7 +80,7 @@ def test_a_misspelt_override_is_a_type_error():
 
 def test_a_name_is_registered_once():
     with pytest.raises(ValueError, match="registered already. Received: name='rnns"):
-        registry.register(models.describe("rnnsearch_50"), seq2seq.build_rnnsearch, "")
+        registry.register(models.describe("rnnsearch_50"), models.build_rnnsearch, "")
 
 
 def test_an_unknown_variant_is_answered_with_those_there_are():
@@ -96,7 +95,7 @@ def test_an_unknown_variant_is_answered_with_those_there_are():
 
 
 def test_the_folder_is_imported_by_one_name_only():
-    code = Path(registry.__file__).with_name("__init__.py").read_text()
+    code = Path(models.__file__).read_text()
     with pytest.raises(ImportError, match="import it by that name.*here as `models`"):
         exec(code, {"__name__": "models"})
 
