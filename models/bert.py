@@ -214,8 +214,7 @@ def build_bert_classifier(
         Devlin et al. 2019, section 4.1 and figure 4 a, b (arXiv:1810.04805).
     """
     encoder = as_encoder(encoder, build_bert)
-    pooled = encoder.output["pooled_output"]
-    return heads.classifier(encoder, pooled, num_classes, dropout=dropout, name=name)
+    return heads.classifier(encoder, num_classes, dropout=dropout, name=name)
 
 
 def build_bert_token_classifier(
@@ -236,8 +235,7 @@ def build_bert_token_classifier(
         Devlin et al. 2019, section 5.3 and figure 4 d (arXiv:1810.04805).
     """
     encoder = as_encoder(encoder, build_bert)
-    tokens = encoder.output["sequence_output"]
-    return heads.classifier(encoder, tokens, num_classes, dropout=dropout, name=name)
+    return heads.token_classifier(encoder, num_classes, dropout=dropout, name=name)
 
 
 def build_bert_span_qa(encoder="base", *, dropout=0.0, name="bert_span_qa"):

@@ -312,31 +312,21 @@ def build_gpt_classifier(
         Radford et al. 2018, section 3.2.
     """
     encoder = _as_encoder(model)
-    last = encoder.output["pooled_output"]
     # One matrix, W_y, and no bias (equation 3).
     return heads.classifier(
-        encoder, last, num_classes, dropout=dropout, use_bias=False, name=name
+        encoder, num_classes, dropout=dropout, use_bias=False, name=name
     )
 
 
 def build_gpt_token_classifier(
     model="gpt2_small", *, num_classes, dropout=0.1, name="gpt_token_classifier"
 ):
-    """Classifies each token, given the tokens before it.
+    """Classifies each token, given the tokens before it: logits (B, T, C).
 
-    Args:
-        model: A model from `build_gpt` or `build_gpt_encoder`, or the name of a
-            variant.
-        num_classes: C.
-        dropout: Probability of dropping a unit of the features.
-        name: Name of the model.
-
-    Returns:
-        A model from `token_ids` and `padding_mask` to logits (B, T, C).
+    The arguments are those of `build_gpt_classifier`.
     """
     encoder = _as_encoder(model)
-    tokens = encoder.output["sequence_output"]
-    return heads.classifier(encoder, tokens, num_classes, dropout=dropout, name=name)
+    return heads.token_classifier(encoder, num_classes, dropout=dropout, name=name)
 
 
 def _as_encoder(model):
@@ -345,58 +335,57 @@ def _as_encoder(model):
     return build_gpt_encoder(model)
 
 
-_TITLES_AND_PAPERS = {
-    "gpt": (
+for _title, _paper, _year, _published in (
+    (
         "GPT, a causal decoder with post-norm blocks",
         "Radford et al. 2018, Generative Pre-Training",
         2018,
+        {"gpt_117m": (117_000_000, "SST-2 91.3; RACE 59.0")},
     ),
-    "gpt2": (
+    (
         "GPT-2, a causal decoder with pre-norm blocks",
         "Radford et al. 2019, Unsupervised Multitask Learners",
         2019,
+        {
+            "gpt2_small": (117_000_000, "WikiText-103 perplexity 37.50, zero-shot"),
+            "gpt2_medium": (345_000_000, "WikiText-103 perplexity 26.37, zero-shot"),
+            "gpt2_large": (762_000_000, "WikiText-103 perplexity 22.05, zero-shot"),
+            "gpt2_xl": (1_542_000_000, "WikiText-103 perplexity 17.48, zero-shot"),
+        },
     ),
-    "gpt3": (
+    (
         "GPT-3, dense and banded sparse blocks in turn",
         "Brown et al. 2020, arXiv:2005.14165",
         2020,
+        {
+            "gpt3_small": (125_000_000, "batches of 0.5 million tokens"),
+            "gpt3_medium": (350_000_000, "batches of 0.5 million tokens"),
+            "gpt3_large": (760_000_000, "batches of 0.5 million tokens"),
+            "gpt3_xl": (1_300_000_000, "batches of 1 million tokens"),
+            "gpt3_2p7b": (2_700_000_000, "batches of 1 million tokens"),
+            "gpt3_6p7b": (6_700_000_000, "batches of 2 million tokens"),
+            "gpt3_13b": (13_000_000_000, "batches of 2 million tokens"),
+            "gpt3_175b": (175_000_000_000, "batches of 3.2 million tokens"),
+        },
     ),
-    "megatron": (
+    (
         "Megatron-LM, GPT-2 at scale",
         "Shoeybi et al. 2019, arXiv:1909.08053",
         2019,
+        {
+            "megatron_1p2b": (1_200_000_000, "one model-parallel device"),
+            "megatron_2p5b": (2_500_000_000, "two model-parallel devices"),
+            "megatron_4p2b": (4_200_000_000, "four model-parallel devices"),
+            "megatron_8p3b": (
+                8_300_000_000,
+                "WikiText-103 perplexity 10.81, zero-shot",
+            ),
+        },
     ),
-}
-_PUBLISHED = {
-    "gpt": {"117m": (117_000_000, "SST-2 91.3; RACE 59.0")},
-    "gpt2": {
-        "small": (117_000_000, "WikiText-103 perplexity 37.50, zero-shot"),
-        "medium": (345_000_000, "WikiText-103 perplexity 26.37, zero-shot"),
-        "large": (762_000_000, "WikiText-103 perplexity 22.05, zero-shot"),
-        "xl": (1_542_000_000, "WikiText-103 perplexity 17.48, zero-shot"),
-    },
-    "gpt3": {
-        "small": (125_000_000, "batches of 0.5 million tokens"),
-        "medium": (350_000_000, "batches of 0.5 million tokens"),
-        "large": (760_000_000, "batches of 0.5 million tokens"),
-        "xl": (1_300_000_000, "batches of 1 million tokens"),
-        "2p7b": (2_700_000_000, "batches of 1 million tokens"),
-        "6p7b": (6_700_000_000, "batches of 2 million tokens"),
-        "13b": (13_000_000_000, "batches of 2 million tokens"),
-        "175b": (175_000_000_000, "batches of 3.2 million tokens"),
-    },
-    "megatron": {
-        "1p2b": (1_200_000_000, "one model-parallel device"),
-        "2p5b": (2_500_000_000, "two model-parallel devices"),
-        "4p2b": (4_200_000_000, "four model-parallel devices"),
-        "8p3b": (8_300_000_000, "WikiText-103 perplexity 10.81, zero-shot"),
-    },
-}
-for _family, _rows in _PUBLISHED.items():
-    _title, _paper, _year = _TITLES_AND_PAPERS[_family]
+):
     register_variants(
         build_gpt,
-        {f"{_family}_{_size}": _row for _size, _row in _rows.items()},
+        _published,
         name="{variant}",
         title=_title,
         paper=_paper,

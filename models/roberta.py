@@ -136,10 +136,16 @@ def build_roberta_classifier(
     which RoBERTa does not train, is not used.
     """
     encoder = as_encoder(encoder, build_roberta)
-    features = encoder.output["sequence_output"]
-    first = first_token(features, encoder.input["padding_mask"])
+    features = first_token(
+        encoder.output["sequence_output"], encoder.input["padding_mask"]
+    )
     return heads.classifier(
-        encoder, first, num_classes, dropout=dropout, hidden="tanh", name=name
+        encoder,
+        num_classes,
+        features=features,
+        dropout=dropout,
+        hidden="tanh",
+        name=name,
     )
 
 
@@ -148,8 +154,7 @@ def build_roberta_token_classifier(
 ):
     """Classifies each token; see `build_bert_token_classifier`."""
     encoder = as_encoder(encoder, build_roberta)
-    tokens = encoder.output["sequence_output"]
-    return heads.classifier(encoder, tokens, num_classes, dropout=dropout, name=name)
+    return heads.token_classifier(encoder, num_classes, dropout=dropout, name=name)
 
 
 def build_roberta_span_qa(encoder="base", *, dropout=0.0, name="roberta_span_qa"):

@@ -28,30 +28,31 @@ from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
-# Sutskever et al. 2014, section 3.4.
-SUTSKEVER = {
-    "base": {
-        "source_vocabulary_size": 160_000,
-        "target_vocabulary_size": 80_000,
-        "embedding_dim": 1000,
-        "hidden_dim": 1000,
-        "num_layers": 4,
+VARIANTS = {
+    # Sutskever et al. 2014, section 3.4.
+    "seq2seq_sutskever": {
+        "base": {
+            "source_vocabulary_size": 160_000,
+            "target_vocabulary_size": 80_000,
+            "embedding_dim": 1000,
+            "hidden_dim": 1000,
+            "num_layers": 4,
+        },
+    },
+    # Cho et al. 2014, sections 4.1 and A.
+    "seq2seq_context": {
+        "base": {
+            "source_vocabulary_size": 15_000,
+            "target_vocabulary_size": 15_000,
+            "embedding_dim": 100,
+            "hidden_dim": 1000,
+            "maxout_dim": 500,
+        },
     },
 }
-# Cho et al. 2014, sections 4.1 and A.
-CONTEXT = {
-    "base": {
-        "source_vocabulary_size": 15_000,
-        "target_vocabulary_size": 15_000,
-        "embedding_dim": 100,
-        "hidden_dim": 1000,
-        "maxout_dim": 500,
-    },
-}
-VARIANTS = {"seq2seq_sutskever": SUTSKEVER, "seq2seq_context": CONTEXT}
 
 
-@with_sizes(SUTSKEVER)
+@with_sizes(VARIANTS["seq2seq_sutskever"])
 def build_seq2seq_sutskever(
     variant="base",
     *,
@@ -169,7 +170,7 @@ def _state_names(states):
     }
 
 
-@with_sizes(CONTEXT)
+@with_sizes(VARIANTS["seq2seq_context"])
 def build_seq2seq_context(
     variant="base",
     *,

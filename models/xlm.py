@@ -163,8 +163,7 @@ def build_xlm_classifier(
         Lample and Conneau 2019, section 4.1 (arXiv:1901.07291).
     """
     encoder = as_encoder(encoder, build_xlm)
-    pooled = encoder.output["pooled_output"]
-    return heads.classifier(encoder, pooled, num_classes, dropout=dropout, name=name)
+    return heads.classifier(encoder, num_classes, dropout=dropout, name=name)
 
 
 def build_xlm_token_classifier(
@@ -172,8 +171,7 @@ def build_xlm_token_classifier(
 ):
     """Classifies each token; see `build_bert_token_classifier`."""
     encoder = as_encoder(encoder, build_xlm)
-    tokens = encoder.output["sequence_output"]
-    return heads.classifier(encoder, tokens, num_classes, dropout=dropout, name=name)
+    return heads.token_classifier(encoder, num_classes, dropout=dropout, name=name)
 
 
 def build_xlm_span_qa(encoder="mlm_tlm_xnli15", *, dropout=0.0, name="xlm_span_qa"):

@@ -263,9 +263,8 @@ def build_xlnet_classifier(
         Yang et al. 2019, section 3.4 (arXiv:1906.08237), and its published code.
     """
     encoder = as_encoder(encoder, build_xlnet)
-    pooled = encoder.output["pooled_output"]
     return heads.classifier(
-        encoder, pooled, num_classes, dropout=dropout, hidden="tanh", name=name
+        encoder, num_classes, dropout=dropout, hidden="tanh", name=name
     )
 
 
@@ -274,8 +273,7 @@ def build_xlnet_token_classifier(
 ):
     """Classifies each token; see `build_bert_token_classifier`."""
     encoder = as_encoder(encoder, build_xlnet)
-    tokens = encoder.output["sequence_output"]
-    return heads.classifier(encoder, tokens, num_classes, dropout=dropout, name=name)
+    return heads.token_classifier(encoder, num_classes, dropout=dropout, name=name)
 
 
 def build_xlnet_span_qa(encoder="base", *, dropout=0.0, name="xlnet_span_qa"):

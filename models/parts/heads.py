@@ -56,14 +56,21 @@ def as_encoder(encoder, build):
 
 
 def classifier(
-    encoder, features, num_classes, *, dropout, hidden=None, use_bias=True, name
+    encoder,
+    num_classes,
+    *,
+    features=None,
+    dropout,
+    hidden=None,
+    use_bias=True,
+    name,
 ):
     """Logits (B, C) from features (B, E), or (B, T, C) from (B, T, E).
 
     Args:
         encoder: The model whose inputs the classifier takes.
-        features: A tensor of the encoder's graph.
         num_classes: C.
+        features: A tensor of the encoder's graph. Default: its pooled output.
         dropout: Probability of dropping a feature before each layer.
         hidden: Activation of a hidden layer; None for no hidden layer.
         use_bias: Whether the last layer has a bias.
@@ -74,6 +81,8 @@ def classifier(
     """
     check_positive("num_classes", num_classes)
     check_fraction("dropout", dropout)
+    if features is None:
+        features = encoder.output["pooled_output"]
     features = Dropout(dropout, name="classifier_dropout")(features)
     if hidden is not None:
         features = Dense(
@@ -87,6 +96,14 @@ def classifier(
         num_classes, "classifier", use_bias=use_bias, kernel_initializer=INITIALIZER
     )(features)
     return Functional(encoder.input, logits, name=name)
+
+
+def token_classifier(encoder, num_classes, *, dropout, name):
+    """Logits (B, T, C) from the features of each token."""
+    features = encoder.output["sequence_output"]
+    return classifier(
+        encoder, num_classes, features=features, dropout=dropout, name=name
+    )
 
 
 def next_sentence(encoder, *, name):

@@ -21,6 +21,7 @@ Legend: B batch, T length.
 
 import contextlib
 import math
+import re
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,7 @@ DTYPES = ("float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16")
 OPTIMIZERS = ("adamw", "adam", "adafactor", "sgd", "lion", "rmsprop")
 # The length of a row if the number of positions is not limited.
 _DEFAULT_LENGTH = 128
+_CONVOLUTION = re.compile(r"(Conv[23]D|DepthwiseConv2dNative)(Backprop\w+)?")
 # Operations with products, or with graphs inside, that `_flops` may have no rule for.
 _UNCOUNTED = ("MatMul", "Conv2", "Conv3", "Einsum", "While", "PartitionedCall")
 # Operations whose output shares the memory of the input.
@@ -304,28 +306,24 @@ def _flops(operation) -> int:
         for term, tensor in zip(terms, operation.inputs, strict=True):
             sizes.update(zip(term, tensor.shape, strict=True))
         return 2 * math.prod(sizes.values())
-    if kind == "DepthwiseConv2dNative":
-        return (
-            2 * _size(operation.outputs[0]) * math.prod(operation.inputs[1].shape[:2])
-        )
-    if kind.startswith("DepthwiseConv2dNativeBackprop"):
-        by_input = "BackpropInput" in kind
-        kernel = operation.inputs[1].shape if by_input else operation.outputs[0].shape
-        return 2 * _size(operation.inputs[2]) * math.prod(kernel[:2])
-    if kind in ("Conv2D", "Conv3D"):
-        kernel = operation.inputs[1].shape
-        return 2 * _size(operation.outputs[0]) * math.prod(kernel[:-1])
-    if kind.startswith(("Conv2DBackprop", "Conv3DBackprop")):
-        # Each gradient has as many multiply-adds as the convolution itself.
-        by_input = "BackpropInput" in kind
-        kernel = operation.inputs[1].shape if by_input else operation.outputs[0].shape
-        return 2 * _size(operation.inputs[2]) * math.prod(kernel[:-1])
+    if _CONVOLUTION.fullmatch(kind):
+        return _convolution_flops(operation)
     if any(part in kind for part in _UNCOUNTED):
         raise ValueError(
             f"The model can't be planned: there is no rule to count the products of "
             f"its operation `{kind}`. Received: operation={operation.name!r}"
         )
     return 0
+
+
+def _convolution_flops(operation) -> int:
+    """FLOPs of a convolution, or of one of its gradients, which has as many."""
+    kind = operation.type
+    is_gradient, is_of_kernel = "Backprop" in kind, "BackpropFilter" in kind
+    kernel = operation.outputs[0].shape if is_of_kernel else operation.inputs[1].shape
+    convolved = operation.inputs[2] if is_gradient else operation.outputs[0]
+    axes = 2 if kind.startswith("Depthwise") else len(kernel) - 1
+    return 2 * _size(convolved) * math.prod(kernel[:axes])
 
 
 def _size(tensor) -> int:

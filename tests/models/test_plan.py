@@ -211,7 +211,7 @@ def test_error_messages(monkeypatch):
         with pytest.raises(error, match=message):
             plan(name, **{**TINY["bert_base"], **options})
 
-    refuses("`name` is no model.*did you mean bert_base", "bert_bas")
+    refuses("`name` must be a registered model: did you mean bert_base", "bert_bas")
     refuses("`dtype` must be one of float32, .*dtype='int8'", dtype="int8")
     refuses("`optimizer` must be one of adamw.*='adams'", optimizer="adams")
     refuses("`batch` must be .*batch=0", batch=0)

@@ -65,11 +65,11 @@ def test_misspelt_names_suggest_similar_ones():
     for function in (models.describe, models.create, models.count_parameters):
         with pytest.raises(
             ValueError,
-            match=r"`name` is no model.* did you mean rnnsearch_.*`list_models\(\)` "
-            r"names them all. Received: name='rnnsearch50'",
+            match=r"`name` must be a registered model: did you mean rnnsearch_.*"
+            r"`list_models\(\)` lists them. Received: name='rnnsearch50'",
         ):
             function("rnnsearch50")
-    with pytest.raises(ValueError, match=r"keras_attn: `list_models\(\)` names them"):
+    with pytest.raises(ValueError, match=r"model: `list_models\(\)` lists them"):
         models.describe("qqqqqq")
 
 
