@@ -254,7 +254,7 @@ def test_dropout_is_active_in_training_only():
     model = xlnet.build_xlnet(**TINY)
     inputs = make_inputs()
     inference = [flat(model(inputs))[0] for _ in range(2)]
-    np.testing.assert_array_equal(*inference)
+    np.testing.assert_array_equal(inference[0], inference[1])
     training = flat(model(inputs, training=True))[0]
     assert np.abs(training - inference[0]).max() > 0.1
     rates = {
