@@ -1,8 +1,8 @@
-"""Every model by its name: what there is, what it is, how large it is."""
+"""The registry of models: list, describe, create and count parameters by name."""
 
 import difflib
 import fnmatch
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import keras
@@ -16,15 +16,16 @@ class ModelCard:
 
     Attributes:
         name: Registry name, as in `create(name)`.
-        family: The file it lives in, `models/<family>.py`.
-        title: One line for a list.
-        paper: Authors, year, title and arXiv id.
-        year: Of publication.
-        task: What it is for.
-        parameters: Published count, as the paper rounds it; None where it gives none.
-        inputs: Input name to shape and meaning.
-        outputs: Output name to shape and meaning.
-        notes: What else the paper reports: training, scores.
+        family: Name of its file, `models/<family>.py`.
+        title: One-line description.
+        paper: Authors, year and arXiv id.
+        year: Year of publication.
+        task: What the model is for, such as `"translation"`.
+        parameters: Published number of parameters, rounded as in the paper; None if
+            the paper gives none.
+        inputs: Shape and meaning of each input, by name.
+        outputs: Shape and meaning of each output, by name.
+        notes: Other published figures: training, scores.
     """
 
     name: str
@@ -52,7 +53,7 @@ _REGISTRY: dict[str, _Entry] = {}
 def register(
     card: ModelCard, builder: Callable[..., keras.Model], variant: str
 ) -> None:
-    """Adds `builder(variant)` under `card.name`; called by each family's file.
+    """Registers `builder(variant)` as `card.name`.
 
     Raises:
         ValueError: if the name is taken.
@@ -64,8 +65,66 @@ def register(
     _REGISTRY[card.name] = _Entry(card, builder, variant)
 
 
+def register_variants(
+    builder: Callable[..., keras.Model],
+    published: Mapping[str, tuple[int | None, str]],
+    *,
+    name: str,
+    title: str,
+    paper: str,
+    year: int,
+    task: str,
+    inputs: dict[str, str],
+    outputs: dict[str, str],
+) -> None:
+    """Registers variants of one builder, whose cards differ in published figures only.
+
+    ```python
+    register_variants(
+        build_swin,
+        {
+            "tiny": (28_288_354, "ImageNet 81.3"),
+            "small": (49_606_258, "ImageNet 83.0"),
+        },
+        name="swin_{variant}",
+        title="Swin {variant}, attention within shifted windows",
+        ...
+    )
+    ```
+
+    Args:
+        builder: The builder, called as `builder(variant)`. Its module is the family.
+        published: Number of parameters and notes of each variant; see `ModelCard`.
+        name: Registry name; `{variant}` is replaced by the name of the variant.
+        title: One-line description; `{variant}` is replaced by the name of the
+            variant, with ", " in place of "_".
+        paper: As in `ModelCard`, like all that follow.
+        year: Year of publication.
+        task: What the models are for.
+        inputs: Shape and meaning of each input, by name.
+        outputs: Shape and meaning of each output, by name.
+
+    Raises:
+        ValueError: if a name is taken.
+    """
+    for variant, (parameters, notes) in published.items():
+        card = ModelCard(
+            name=name.format(variant=variant),
+            family=builder.__module__.rpartition(".")[2],
+            title=title.format(variant=variant.replace("_", ", ")),
+            paper=paper,
+            year=year,
+            task=task,
+            parameters=parameters,
+            inputs=inputs,
+            outputs=outputs,
+            notes=notes,
+        )
+        register(card, builder, variant)
+
+
 def list_models(pattern: str = "*") -> list[str]:
-    """Names of the models that match a shell pattern, such as `"rnnsearch_*"`."""
+    """The names that match a shell pattern, such as `"rnnsearch_*"`, in order."""
     return sorted(fnmatch.filter(_REGISTRY, pattern))
 
 
@@ -73,24 +132,25 @@ def describe(name: str) -> ModelCard:
     """The card of a model.
 
     Raises:
-        ValueError: for an unknown name, naming the nearest ones.
+        ValueError: for an unknown name; the message suggests similar names.
     """
     return _entry(name).card
 
 
 def create(name: str, /, **overrides) -> keras.Model:
-    """Builds a model at its published size, but for what `overrides` says.
+    """Builds a model at its published size.
 
     Args:
         name: A name from `list_models()`.
-        **overrides: Arguments of the model's builder.
+        **overrides: Arguments of the model's builder that differ from the published
+            ones.
 
     Returns:
-        A functional `keras.Model` with fresh weights.
+        A functional `keras.Model` with newly initialized weights.
 
     Raises:
         ValueError: for an unknown name.
-        TypeError: for an override that the builder does not have.
+        TypeError: for an override that is not an argument of the builder.
 
     Example:
         ```python
@@ -102,12 +162,10 @@ def create(name: str, /, **overrides) -> keras.Model:
 
 
 def count_parameters(name: str, /, **overrides) -> int:
-    """Parameters of `create(name, **overrides)`, allocating none of them.
+    """The number of parameters of `create(name, **overrides)`.
 
-    What is kept with them and not trained counts too: an MAE's positions, the running
-    means of a batch norm.
-
-    The model is built, but its weights are never given their first values.
+    The model is built without allocating its weights. Weights that are not trained
+    count as well: the positions of an MAE, the running means of a batch norm.
     """
     entry = _entry(name)
     with undone(), without_allocating():
@@ -119,7 +177,7 @@ def _entry(name: str) -> _Entry:
         near = difflib.get_close_matches(str(name), _REGISTRY, n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         raise ValueError(
-            f"`name` is no model of keras_attn: {hint}"
-            f"`list_models()` names them all. Received: name={name!r}"
+            f"`name` must be a registered model: {hint}"
+            f"`list_models()` lists them. Received: name={name!r}"
         )
     return _REGISTRY[name]

@@ -1,47 +1,62 @@
-"""The sizes of a named variant as the defaults of a builder's arguments."""
+"""Named variants: one table of sizes gives the defaults of a builder's arguments."""
 
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from keras_attn.checks import check_choice
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
+# The default of an argument that `with_sizes` fills in. It is None; typed as `Any`, so
+# that type checkers let the body of the builder use it as a number.
+FROM_VARIANT: Any = None
+
+
+def block_sizes(num_layers: int, hidden_dim: int, num_heads: int) -> dict[str, int]:
+    """The sizes of a stack of Transformer blocks; `mlp_dim` is four times the width."""
+    return {
+        "num_layers": num_layers,
+        "hidden_dim": hidden_dim,
+        "num_heads": num_heads,
+        "mlp_dim": 4 * hidden_dim,
+    }
+
 
 def with_sizes(
-    variants: Mapping[str, Mapping],
+    variants: Mapping[str, Mapping[str, Any]],
 ) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """Decorates a builder: a size that is None becomes that of the variant.
+    """Decorates a builder: an argument that is None takes the variant's value.
 
     ```python
     @with_sizes({"base": {"num_layers": 12}, "large": {"num_layers": 24}})
-    def build(variant="base", *, num_layers=None):
+    def build(variant="base", *, num_layers=FROM_VARIANT):
         ...  # `num_layers` is a number here.
     ```
 
     Args:
-        variants: Name of a variant to its sizes by argument. Every size must be a
-            keyword argument of the builder with the default None.
+        variants: Sizes by the name of the variant, then by the name of the argument.
+            Each size must be an argument of the builder with the default
+            `FROM_VARIANT`, which is None.
 
     Returns:
-        A decorator for a function whose first argument is `variant`; it keeps the
-        signature. The function raises a `ValueError` for a variant that is not in the
-        table, naming those that are.
+        A decorator for a function whose first argument is `variant`. The decorated
+        function has the same signature, and raises a `ValueError` that lists the
+        variants for a name that is not among them.
 
     Raises:
-        TypeError: where decorated, for a size that is no such argument.
+        TypeError: at decoration, if a size is not such an argument.
     """
 
-    def decorate(build):
+    def decorate(build) -> Any:
         parameters = inspect.signature(build).parameters
         for name in {name for sizes in variants.values() for name in sizes}:
             if name not in parameters or parameters[name].default is not None:
                 raise TypeError(
-                    f"`{build.__name__}` needs an argument `{name}=None`: the table "
-                    "of variants has a size of that name."
+                    f"`{build.__name__}` needs an argument `{name}=FROM_VARIANT`: the "
+                    "table of variants has a size of that name."
                 )
         default = parameters["variant"].default
 

@@ -5,7 +5,7 @@ two keys in a file, of which one is read.
 """
 
 from keras_attn.layers import TransformerEncoderBlock
-from keras_attn.models import bert as builders
+from keras_attn.models import bert, roberta
 from keras_attn.models.checkpoints.mapping import (
     ACTIVATIONS,
     Family,
@@ -240,21 +240,21 @@ def _roberta_weights(model):
 
 
 _BERT_HEADS = {
-    "masked_lm": builders.build_bert_masked_lm,
-    "pretrainer": builders.build_bert_pretrainer,
-    "next_sentence": builders.build_bert_next_sentence,
-    "classifier": builders.build_bert_classifier,
-    "token_classifier": builders.build_bert_token_classifier,
-    "span_qa": builders.build_bert_span_qa,
-    "sentence_encoder": builders.build_bert_sentence_encoder,
+    "masked_lm": bert.build_bert_masked_lm,
+    "pretrainer": bert.build_bert_pretrainer,
+    "next_sentence": bert.build_bert_next_sentence,
+    "classifier": bert.build_bert_classifier,
+    "token_classifier": bert.build_bert_token_classifier,
+    "span_qa": bert.build_bert_span_qa,
+    "sentence_encoder": bert.build_bert_sentence_encoder,
 }
 _ROBERTA_HEADS = {
-    "masked_lm": builders.build_roberta_masked_lm,
-    "next_sentence": builders.build_roberta_next_sentence,
-    "classifier": builders.build_roberta_classifier,
-    "token_classifier": builders.build_roberta_token_classifier,
-    "span_qa": builders.build_roberta_span_qa,
-    "sentence_encoder": builders.build_roberta_sentence_encoder,
+    "masked_lm": roberta.build_roberta_masked_lm,
+    "next_sentence": roberta.build_roberta_next_sentence,
+    "classifier": roberta.build_roberta_classifier,
+    "token_classifier": roberta.build_roberta_token_classifier,
+    "span_qa": roberta.build_roberta_span_qa,
+    "sentence_encoder": roberta.build_roberta_sentence_encoder,
 }
 _RENAMES = (
     (r"LayerNorm\.gamma$", "LayerNorm.weight"),
@@ -296,7 +296,7 @@ BERT = Family(
     bare="BertModel",
     prefix="bert.",
     heads=("bert.pooler.", "cls.", "classifier.", "qa_outputs."),
-    build=_builder(builders.build_bert, _bert_arguments, _BERT_HEADS),
+    build=_builder(bert.build_bert, _bert_arguments, _BERT_HEADS),
     task_of=_bert_task,
     config=_config,
     weights=_bert_weights,
@@ -321,7 +321,7 @@ ROBERTA = Family(
         "qa_outputs.",
         "seq_relationship.",
     ),
-    build=_builder(builders.build_roberta, _roberta_arguments, _ROBERTA_HEADS),
+    build=_builder(roberta.build_roberta, _roberta_arguments, _ROBERTA_HEADS),
     task_of=_roberta_task,
     config=_roberta_config,
     weights=_roberta_weights,
