@@ -249,7 +249,7 @@ class TransformerDecoderBlock(_Block):
         cache: Keys and values of earlier positions, a pair of (B, G, C, H), which the
             self-attention attends to as well as to its own.
         cache_index: Position, a scalar integer, at which the keys and values of
-            `inputs` are written into a copy of the cache. None = they are appended.
+            `inputs` are written into a copy of the cache. None = it is only read.
         cross_cache: Keys and values of the encoder's output from an earlier call, a
             pair of (B, G, S, H), in place of `encoder_outputs`.
         return_cache: Whether to return keys and values, as `MultiHeadAttention` does.
@@ -310,38 +310,41 @@ class TransformerDecoderBlock(_Block):
             band = self._window_mask(inputs, padding_mask, cache, cache_index)
             attention_mask = merge_masks(attention_mask=attention_mask, causal=band)
         return_cache = return_cache or cache is not None
-        options = {"return_cache": return_cache, "training": training}
         scores, caches = [], []
 
-        def branch(results, scale):
-            attended, probabilities, *cached = results
+        def attend(attention, scale, *args, **options):
+            attended, probabilities, *cached = attention(
+                *args,
+                return_cache=return_cache,
+                return_attention_scores=True,
+                training=training,
+                **options,
+            )
             scores.append(probabilities)
             caches.extend(cached)
             return self._branch(attended, scale, training)
 
         def self_attention(x):
-            results = self.self_attention(
+            return attend(
+                self.self_attention,
+                self.self_attention_scale,
                 x,
                 padding_mask=padding_mask,
                 attention_mask=attention_mask,
                 use_causal_mask=True,
                 cache=cache,
                 cache_index=cache_index,
-                return_attention_scores=True,
-                **options,
             )
-            return branch(results, self.self_attention_scale)
 
         def cross_attention(x):
-            results = self.cross_attention(
+            return attend(
+                self.cross_attention,
+                self.cross_attention_scale,
                 x,
                 encoder_outputs,
                 padding_mask=encoder_padding_mask,
                 cache=cross_cache,
-                return_attention_scores=True,
-                **options,
             )
-            return branch(results, self.cross_attention_scale)
 
         x = inputs
         if self.norm_first:
@@ -362,8 +365,8 @@ class TransformerDecoderBlock(_Block):
         source = cross_cache if encoder_outputs is None else encoder_outputs
         if (self.cross_attention is None) != (source is None):
             raise ValueError(
-                "A block attends to an encoder always or never, as in its first call. "
-                "Received: encoder_outputs="
+                "`encoder_outputs` must be given in every call or in none, as in the "
+                "first call. Received: encoder_outputs="
                 f"{None if source is None else tuple(source.shape)}"
             )
 

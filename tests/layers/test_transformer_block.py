@@ -287,8 +287,8 @@ def test_wrong_calls_are_refused():
         with pytest.raises(ValueError, match=message):
             block(normal(B, 12))
     message = (
-        "A block attends to an encoder always or never, as in its first call. "
-        "Received: encoder_outputs="
+        "`encoder_outputs` must be given in every call or in none, as in the first "
+        "call. Received: encoder_outputs="
     )
     block = TransformerDecoderBlock(HEADS, MLP, key_dim=KEY_DIM)
     block(normal(B, T, D), normal(B, S, E))
