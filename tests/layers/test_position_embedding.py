@@ -63,7 +63,7 @@ def test_the_first_rows_are_of_positions_below_zero():
     assert_close(layer(inputs), inputs + vectors[2:])
     positions = np.array([0, -1, -2, *range(1, T - 2)])
     assert_close(layer(inputs, positions), inputs + vectors[positions + 2])
-    with pytest.raises(ValueError, match="longer than there are positions"):
+    with pytest.raises(ValueError, match="longer than `max_sequence_length`"):
         layer(normal(B, T + 1, D))
     for wrong in (-1, -2):
         with pytest.raises(ValueError, match=f"`first_row` must.*first_row={wrong}"):
@@ -111,8 +111,8 @@ def test_wrong_arguments_are_refused(make):
     with pytest.raises(ValueError, match="`merge` must be one of 'add', .*merge='sum'"):
         make("sum")
     message = (
-        "`position_dim` goes with merge='concatenate': what is added is as wide as the "
-        "inputs. Received: position_dim=5, merge='add'"
+        "`position_dim` requires merge='concatenate': added positions are as wide as "
+        "the inputs. Received: position_dim=5, merge='add'"
     )
     with pytest.raises(ValueError, match=message):
         make(position_dim=5)
@@ -125,14 +125,14 @@ def test_wrong_arguments_are_refused(make):
 def test_wrong_grids_are_refused():
     layer = SinusoidalPositionEmbedding()
     message = (
-        "A grid needs an even number of position units, half for the row and half for "
-        "the column. Received: width=11"
+        "A grid needs positions of even width, half for the row and half for the "
+        "column. Received: width=11"
     )
     with pytest.raises(ValueError, match=message):
         layer(normal(B, T, S, D))
     message = (
-        "`positions` are those of a sequence; a grid numbers its rows and columns "
-        r"itself. Received: inputs.shape=\(2, 5, 7, 10\)"
+        "`positions` are for sequences; those of a grid are its rows and columns. "
+        r"Received: inputs.shape=\(2, 5, 7, 10\)"
     )
     with pytest.raises(ValueError, match=message):
         SinusoidalPositionEmbedding()(normal(B, T, S, 10), np.arange(T))
@@ -144,8 +144,8 @@ def test_sequences_longer_than_there_are_positions_are_refused():
     with pytest.raises(ValueError, match="`max_sequence_length` must be.*length=0"):
         LearnedPositionEmbedding(0)
     message = (
-        "`inputs` are longer than there are positions; shorten them, or build with a "
-        "larger `max_sequence_length`. Received: length=5, max_sequence_length=3"
+        "`inputs` are longer than `max_sequence_length`; shorten them, or build with "
+        "more positions. Received: length=5, max_sequence_length=3"
     )
     with pytest.raises(ValueError, match=message):
         LearnedPositionEmbedding(3)(normal(B, T, D))
