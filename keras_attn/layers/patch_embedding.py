@@ -176,21 +176,21 @@ class PatchEmbedding(BaseLayer):
                 "`keras.Input` both, or build the layer with padding='valid'. "
                 f"{received}"
             )
-        known = [
-            (size, patch)
-            for size, patch in zip(sizes, self.patch_size, strict=True)
-            if size is not None
-        ]
-        is_partial = self.padding is None and any(size % patch for size, patch in known)
-        is_small = self.padding == "valid" and any(
-            size < patch for size, patch in known
-        )
-        if is_partial or is_small:
+        if not self._fits(sizes):
+            required = "at least" if self.padding == "valid" else "a multiple of"
             raise ValueError(
-                f"The image must be filled by patches of {self.patch_size} pixels, "
-                "rows first. Resize or crop it, use another `patch_size`, or build the "
-                f"layer with padding='same'. {received}"
+                f"The image size must be {required} `patch_size`. Resize or crop the "
+                "images, use another `patch_size`, or build the layer with "
+                f"padding='same'. {received}, patch_size={self.patch_size}"
             )
+
+    def _fits(self, sizes):
+        """Whether an image, with known or unknown sizes, can be cut into patches."""
+        pairs = zip(sizes, self.patch_size, strict=True)
+        known = [(size, patch) for size, patch in pairs if size is not None]
+        if self.padding == "valid":
+            return all(size >= patch for size, patch in known)
+        return self.padding == "same" or all(size % patch == 0 for size, patch in known)
 
     def compute_output_shape(self, inputs_shape):
         self._check(inputs_shape)
