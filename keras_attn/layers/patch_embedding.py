@@ -29,7 +29,7 @@ class PatchEmbedding(BaseLayer):
         patch_size: Height and width of a patch in pixels of the image, one number or
             two.
         stem_dims: Channels of the stem's convolutions. `patch_size` must be a multiple
-            of the stem's stride, 2 for each of them.
+            of the stem's stride, `2 ** len(stem_dims)`.
         padding: How to treat an image whose size is not a multiple of `patch_size`.
             None: raise an error. `"same"`: pad with zeros at the bottom and on the
             right. `"valid"`: crop it there.
@@ -78,40 +78,38 @@ class PatchEmbedding(BaseLayer):
         stride = 2 ** len(self.stem_dims or ())
         if any(size % stride for size in self.patch_size):
             raise ValueError(
-                "`patch_size` must be a multiple of the stem's stride, 2 for each of "
-                f"`stem_dims`. Received: patch_size={patch_size}, stem_dims={stem_dims}"
+                "`patch_size` must be a multiple of the stem's stride, "
+                f"2 ** len(stem_dims) = {stride}. Received: patch_size={patch_size}, "
+                f"stem_dims={stem_dims}"
             )
         kernel = tuple(size // stride for size in self.patch_size)
-        self.projection = keras.layers.Conv2D(
-            hidden_dim,
-            kernel,
-            strides=kernel,
-            use_bias=use_bias,
-            kernel_initializer=fork(self.kernel_initializer, "projection"),
-            data_format="channels_last",
-            dtype=self.dtype_policy,
-            name="projection",
+        self.projection = self._new_convolution(
+            "projection", hidden_dim, kernel, strides=kernel, use_bias=use_bias
         )
         self._num_channels = None  # Set by `build`.
         self.stem = []
         for index, dim in enumerate(self.stem_dims or ()):
+            name = f"stem_{index}"
             self.stem += [
-                keras.layers.Conv2D(
-                    dim,
-                    3,
-                    strides=2,
-                    padding="same",
-                    use_bias=False,
-                    kernel_initializer=fork(self.kernel_initializer, f"stem_{index}"),
-                    data_format="channels_last",
-                    dtype=self.dtype_policy,
-                    name=f"stem_{index}",
+                self._new_convolution(
+                    name, dim, 3, strides=2, padding="same", use_bias=False
                 ),
                 keras.layers.BatchNormalization(
-                    dtype=self.dtype_policy, name=f"stem_{index}_norm"
+                    dtype=self.dtype_policy, name=f"{name}_norm"
                 ),
-                keras.layers.ReLU(dtype=self.dtype_policy, name=f"stem_{index}_relu"),
+                keras.layers.ReLU(dtype=self.dtype_policy, name=f"{name}_relu"),
             ]
+
+    def _new_convolution(self, name, filters, kernel_size, **options):
+        return keras.layers.Conv2D(
+            filters,
+            kernel_size,
+            kernel_initializer=fork(self.kernel_initializer, name),
+            data_format="channels_last",
+            dtype=self.dtype_policy,
+            name=name,
+            **options,
+        )
 
     def build(self, inputs_shape):
         self._check(inputs_shape)
@@ -210,10 +208,10 @@ class PatchEmbedding(BaseLayer):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class ClassToken(BaseLayer):
-    """Prepends learned vectors to a sequence, which collect what describes all of it.
+    """Prepends learned class tokens, which gather information on the whole sequence.
 
     Args:
-        num_tokens: N.
+        num_tokens: N, number of class tokens.
         initializer: Initializer of the vectors.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 

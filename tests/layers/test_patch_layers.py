@@ -102,7 +102,7 @@ def test_inputs_without_channels_are_rejected(shape, message):
         ({"padding": "full"}, "`padding` must be one of None, 'same', 'valid'"),
         (
             {"patch_size": 6, "stem_dims": [5, 5]},
-            "multiple of .* 2 for each of `stem_d",
+            r"multiple of .*2 \*\* len\(stem_dims\) = 4",
         ),
         ({"hidden_dim": 0}, "`hidden_dim` must be a whole number above zero"),
     ],
