@@ -1,4 +1,4 @@
-"""The layers of images, each in several configurations."""
+"""The layers of image models, each in several configurations."""
 
 import keras
 from layer_contract import HEADS, UNITS, B, Case, D, E, T
@@ -19,7 +19,7 @@ CASES = {
             lambda: layers.PatchEmbedding(UNITS, 4, padding="same", flatten=False),
             {"inputs": IMAGE},
         ),
-        "left_over": Case(
+        "cropped": Case(
             lambda: layers.PatchEmbedding(
                 UNITS, 4, padding="valid", kernel_initializer="he_normal"
             ),
@@ -31,7 +31,7 @@ CASES = {
         ),
     },
     "MinimumImageSize": {
-        "oblong": Case(lambda: layers.MinimumImageSize((6, 5)), {"inputs": IMAGE}),
+        "not_square": Case(lambda: layers.MinimumImageSize((6, 5)), {"inputs": IMAGE}),
     },
     "ClassToken": {
         "one": Case(lambda: layers.ClassToken(initializer="ones"), {"inputs": QUERY}),
@@ -68,7 +68,7 @@ CASES = {
         "mask": Case(lambda: layers.HiddenPatches(), {"inputs": [(B, 8, D), (B, 8)]}),
     },
     "WindowAttention": {
-        "whole": Case(
+        "no_padding": Case(
             lambda: layers.WindowAttention(HEADS, 4, dropout=0.25, seed=3),
             {"inputs": (B, 8, 4, 15)},
         ),

@@ -1,4 +1,4 @@
-"""Attention layers: one idea a file, on the pure functions of `keras_attn.ops`."""
+"""Attention layers, one idea per file, on the pure functions of `keras_attn.ops`."""
 
 from keras_attn.layers.additive_attention import AdditiveAttention
 from keras_attn.layers.attention_rnn import AttentionRNN
@@ -29,7 +29,7 @@ from keras_attn.layers.relative_attention import (
     RelativeMultiHeadAttention,
     RelativePositionEncoding,
 )
-from keras_attn.layers.rematerialization import install as _mend_remat_scope
+from keras_attn.layers.rematerialization import install as _fix_remat_scope
 from keras_attn.layers.scored_attention import ScoredAttention
 from keras_attn.layers.self_attention_2d import SelfAttention2D
 from keras_attn.layers.spectral_normalization import SpectralNormalization
@@ -45,7 +45,7 @@ from keras_attn.layers.transformer_block import (
 from keras_attn.layers.window_attention import WindowAttention
 from keras_attn.layers.xlnet_block import SegmentMemory, TargetEmbedding, XLNetBlock
 
-_mend_remat_scope()
+_fix_remat_scope()
 
 __all__ = [
     "AdditiveAttention",

@@ -1,4 +1,4 @@
-"""The base class of our layers, which writes their configuration."""
+"""Base class of the layers: writes `get_config` from the constructor."""
 
 import functools
 import inspect
@@ -11,20 +11,35 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 class BaseLayer(keras.layers.Layer):
     """A Keras layer whose constructor arguments are attributes of the same names.
 
-    So `get_config` needs no list of them. A subclass with an argument that is no
-    attribute writes a `get_config` of its own, with all of its own arguments.
+    So `get_config` needs no list of them. A subclass with an argument that is not an
+    attribute defines its own `get_config`, which adds all arguments of its own
+    constructor to those of `super().get_config()`.
     """
 
     def get_config(self):
-        """The arguments of the constructor, in a form that JSON can hold."""
-        names = _arguments(type(self))
-        own = {name: _serialized(getattr(self, name)) for name in names}
-        return {**super().get_config(), **own}
+        """The constructor arguments, serializable as JSON.
+
+        Raises:
+            NotImplementedError: if an argument is not an attribute.
+        """
+        config = super().get_config()
+        names = [name for name in _arguments(type(self)) if name not in config]
+        missing = [name for name in names if not hasattr(self, name)]
+        if missing:
+            raise NotImplementedError(
+                f"`{type(self).__name__}` must define `get_config`, or keep each "
+                "constructor argument in an attribute of the same name. "
+                f"Received: arguments without an attribute={missing}"
+            )
+        return config | {name: _serialized(getattr(self, name)) for name in names}
 
 
 @functools.cache
 def _arguments(layer_class) -> tuple[str, ...]:
-    """Names of the arguments of a class and of its bases up to `BaseLayer`."""
+    """Names of the arguments of a class and its bases, up to `BaseLayer`.
+
+    Classes that define `get_config` are left out: they list their own.
+    """
     names = {}
     for parent in layer_class.__mro__:
         if parent is BaseLayer:

@@ -1,4 +1,4 @@
-"""Batch norm with a scale and a shift for each class.
+"""Batch norm with a scale and a shift per class.
 
 Legend: B batch, C channels.
 """
@@ -16,20 +16,20 @@ class ConditionalBatchNormalization(BaseLayer):
     """`γ_y · (x - mean) / √(variance + ε) + β_y`, for examples of class y.
 
     Args:
-        num_classes: How many γ and β there are.
-        momentum: Of the running mean and variance.
+        num_classes: Number of classes, each with a γ and a β per channel.
+        momentum: Momentum of the moving mean and variance.
         epsilon: ε.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
         inputs: (B, ..., C).
-        labels: int32 (B,), classes from 0.
+        labels: int32 (B,), in [0, num_classes).
 
     Returns:
         (B, ..., C).
 
     Raises:
-        ValueError: for a label that is no class, in an eager call.
+        ValueError: for a label out of range, in an eager call.
 
     Reference:
         Dumoulin et al. 2017, "A Learned Representation for Artistic Style", section 2.2
@@ -58,7 +58,7 @@ class ConditionalBatchNormalization(BaseLayer):
 
     @property
     def index_ranges(self):
-        """The classes there are, as `(least, first too large)`."""
+        """Range of valid labels, `(start, stop)`, without `stop`."""
         return {"labels": (0, self.num_classes)}
 
     def call(self, inputs, labels, training=None):

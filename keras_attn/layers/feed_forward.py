@@ -18,12 +18,12 @@ class FeedForward(BaseLayer):
 
     Args:
         mlp_dim: Width of the hidden layer.
-        activation: Between the two projections.
+        activation: Activation of the hidden layer.
         dropout: Probability in [0, 1) of dropping a hidden unit.
         use_bias: Whether the projections have biases.
-        kernel_initializer: For both kernels.
-        output_initializer: For the second kernel, where it differs: deep pre-norm
-            models start with smaller kernels in front of each residual.
+        kernel_initializer: Initializer of both kernels.
+        output_initializer: Initializer of the second kernel, which deep pre-norm
+            models start smaller. Default: `kernel_initializer`.
         seed: Seed of the dropout.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
@@ -84,7 +84,7 @@ class FeedForward(BaseLayer):
         self.contract.build(hidden_shape)
 
     def call(self, inputs, training=None):
-        # Flat, because a batched product with one shared matrix is slower.
+        # Flattened: a batched product with one shared matrix is slower.
         flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
         activate = self.activation
         if training:

@@ -1,4 +1,4 @@
-"""A learned factor for each channel of a residual branch."""
+"""A learned factor per channel of a residual branch."""
 
 import keras
 from keras import ops
@@ -8,10 +8,10 @@ from keras_attn.layers.base import BaseLayer
 
 @keras.saving.register_keras_serializable("keras_attn")
 class LayerScale(BaseLayer):
-    """`γ · x`, with γ near zero at first: a deep model begins as its residuals alone.
+    """`γ · x`, with γ near zero at first: a deep model starts close to the identity.
 
     Args:
-        initial_value: Of every γ.
+        initial_value: Initial value of every γ.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:

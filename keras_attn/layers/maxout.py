@@ -1,4 +1,4 @@
-"""Maxout, the non-linearity of the early translators' readouts."""
+"""Maxout, the activation of RNNsearch's readout layer."""
 
 import keras
 
@@ -9,10 +9,10 @@ from keras_attn.ops import maxout
 
 @keras.saving.register_keras_serializable("keras_attn")
 class Maxout(BaseLayer):
-    """The largest of each run of `pieces` neighbouring units.
+    """The maximum of each group of `pieces` adjacent units.
 
     Args:
-        pieces: Units that compete for one output.
+        pieces: Number of units in a group.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -22,7 +22,7 @@ class Maxout(BaseLayer):
         (..., D).
 
     Raises:
-        ValueError: where the width is no multiple of `pieces`.
+        ValueError: if the width is not a multiple of `pieces`.
 
     Reference:
         Goodfellow et al. 2013, "Maxout Networks" (arXiv:1302.4389).

@@ -1,4 +1,4 @@
-"""The smallest image that a model of any image size takes."""
+"""The smallest image that a model with a variable image size accepts."""
 
 import keras
 
@@ -8,14 +8,14 @@ from keras_attn.layers.base import BaseLayer
 
 @keras.saving.register_keras_serializable("keras_attn")
 class MinimumImageSize(BaseLayer):
-    """Passes images on, and refuses those with fewer rows or columns.
+    """Returns images unchanged, and raises for those with fewer rows or columns.
 
-    A model that takes images of any size has maps of any size, and of a small image the
-    last of them would be empty. The error names the image, where that of a later layer
-    would name its map.
+    In a model with a variable image size the last feature map of too small an image
+    would be empty. The error raised here names the image; a later layer's would name a
+    feature map.
 
     Args:
-        minimum_size: Pixels, one number or two, rows first.
+        minimum_size: Minimum height and width in pixels, one number or two.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -25,9 +25,9 @@ class MinimumImageSize(BaseLayer):
         (B, H, W, C), the same tensor.
 
     Raises:
-        ValueError: for fewer pixels, wherever H and W are known: in every eager call,
-            and when a function is traced for one size. A function that is compiled for
-            any size does not check.
+        ValueError: for a smaller image, if H and W are known: in eager calls, and
+            when a function is traced for one size. A function that is traced for any
+            size does not check.
     """
 
     def __init__(self, minimum_size, **kwargs):
@@ -48,8 +48,8 @@ class MinimumImageSize(BaseLayer):
         if any(size is not None and size < least for size, least in sizes):
             raise ValueError(
                 f"The images must have at least {self.minimum_size} pixels, rows "
-                "first: of smaller ones the last map of the model would be empty. "
-                "Resize or pad them, or build the model with fewer stages. "
+                "first: the last feature map of smaller ones would be empty. Resize or "
+                "pad them, or build the model with fewer stages. "
                 f"Received: inputs.shape={tuple(inputs_shape)}"
             )
 

@@ -1,7 +1,7 @@
-"""From an image to tokens: patches, and a token that stands for all of them.
+"""From an image to tokens: patch embeddings and the class token.
 
 Legend: B batch, H rows and W columns of pixels, C channels, R rows and S columns of
-patches, T = R·S of them, D width.
+patches, T = R·S patches, N class tokens, D width.
 """
 
 import keras
@@ -19,34 +19,35 @@ _AXES = "(batch, height, width, channels)"
 class PatchEmbedding(BaseLayer):
     """Cuts an image into patches and projects each: `z_rs = W · patch_rs + b`.
 
-    Which is a convolution whose stride is its kernel. With `stem_dims` the image goes
-    through convolutions of 3 × 3 with stride 2 first, each with batch norm and ReLU,
-    and the patches are cut from what is left: a convolutional stem. On the feature map
-    of another network, with `patch_size=1`, it is the embedding of a hybrid.
+    This is a convolution whose stride equals its kernel size. With `stem_dims` a
+    convolutional stem comes first: 3 × 3 convolutions with stride 2, batch norm and
+    ReLU, whose output is cut into patches. With `patch_size=1` on the feature map of
+    another network it is the embedding of a hybrid.
 
     Args:
         hidden_dim: D.
-        patch_size: Pixels of the image that a patch is high and wide, one number or
+        patch_size: Height and width of a patch in pixels of the image, one number or
             two.
         stem_dims: Channels of the stem's convolutions. `patch_size` must be a multiple
-            of what they shrink the image by, 2 each.
-        padding: What becomes of an image that patches don't fill. None: it is an error.
-            `"same"`: zeros are added below and to the right. `"valid"`: what is left
-            over there is left out.
-        flatten: Whether the patches come as one sequence, or as a map.
-        use_bias: Whether there is b.
-        kernel_initializer: For W.
+            of the stem's stride, `2 ** len(stem_dims)`.
+        padding: How to treat an image whose size is not a multiple of `patch_size`.
+            None: raise an error. `"same"`: pad with zeros at the bottom and on the
+            right. `"valid"`: crop it there.
+        flatten: Whether to return the patches as a sequence or as a feature map.
+        use_bias: Whether to add b.
+        kernel_initializer: Initializer of W.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
-        inputs: (B, H, W, C), or any other map.
+        inputs: Images (B, H, W, C), or a feature map.
 
     Returns:
-        (B, T, D), row by row; or (B, R, S, D).
+        (B, T, D), row by row; without `flatten` (B, R, S, D).
 
     Raises:
-        ValueError: for an image that is smaller than a patch, or that patches don't
-            fill; for another rank; for other channels than the layer was built for.
+        ValueError: for an image smaller than a patch, or whose size is not a multiple
+            of `patch_size`; for another rank; for another number of channels than the
+            layer was built with.
 
     Reference:
         Dosovitskiy et al. 2021, section 3.1 (arXiv:2010.11929); stem: Xiao et al. 2021,
@@ -74,49 +75,47 @@ class PatchEmbedding(BaseLayer):
         self.flatten = flatten
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        shrinks_by = 2 ** len(self.stem_dims or ())
-        if any(size % shrinks_by for size in self.patch_size):
+        stride = 2 ** len(self.stem_dims or ())
+        if any(size % stride for size in self.patch_size):
             raise ValueError(
-                "`patch_size` must be a multiple of 2 for each of `stem_dims`. "
-                f"Received: patch_size={patch_size}, stem_dims={stem_dims}"
+                "`patch_size` must be a multiple of the stem's stride, "
+                f"2 ** len(stem_dims) = {stride}. Received: patch_size={patch_size}, "
+                f"stem_dims={stem_dims}"
             )
-        kernel = tuple(size // shrinks_by for size in self.patch_size)
-        self.projection = keras.layers.Conv2D(
-            hidden_dim,
-            kernel,
-            strides=kernel,
-            use_bias=use_bias,
-            kernel_initializer=fork(self.kernel_initializer, "projection"),
-            data_format="channels_last",
-            dtype=self.dtype_policy,
-            name="projection",
+        kernel = tuple(size // stride for size in self.patch_size)
+        self.projection = self._new_convolution(
+            "projection", hidden_dim, kernel, strides=kernel, use_bias=use_bias
         )
-        self._num_channels = None  # Known once it is built.
+        self._num_channels = None  # Set by `build`.
         self.stem = []
         for index, dim in enumerate(self.stem_dims or ()):
+            name = f"stem_{index}"
             self.stem += [
-                keras.layers.Conv2D(
-                    dim,
-                    3,
-                    strides=2,
-                    padding="same",
-                    use_bias=False,
-                    kernel_initializer=fork(self.kernel_initializer, f"stem_{index}"),
-                    data_format="channels_last",
-                    dtype=self.dtype_policy,
-                    name=f"stem_{index}",
+                self._new_convolution(
+                    name, dim, 3, strides=2, padding="same", use_bias=False
                 ),
                 keras.layers.BatchNormalization(
-                    dtype=self.dtype_policy, name=f"stem_{index}_norm"
+                    dtype=self.dtype_policy, name=f"{name}_norm"
                 ),
-                keras.layers.ReLU(dtype=self.dtype_policy, name=f"stem_{index}_relu"),
+                keras.layers.ReLU(dtype=self.dtype_policy, name=f"{name}_relu"),
             ]
+
+    def _new_convolution(self, name, filters, kernel_size, **options):
+        return keras.layers.Conv2D(
+            filters,
+            kernel_size,
+            kernel_initializer=fork(self.kernel_initializer, name),
+            data_format="channels_last",
+            dtype=self.dtype_policy,
+            name=name,
+            **options,
+        )
 
     def build(self, inputs_shape):
         self._check(inputs_shape)
         batch, *sizes, self._num_channels = inputs_shape
         if self.padding == "same":
-            sizes = map(sum, zip(sizes, self._missing(sizes), strict=True))
+            sizes = map(sum, zip(sizes, self._pad_widths(sizes), strict=True))
         shape = (batch, *sizes, self._num_channels)
         for layer in (*self.stem, self.projection):
             layer.build(shape)
@@ -124,7 +123,7 @@ class PatchEmbedding(BaseLayer):
 
     def call(self, inputs, training=None):
         self._check(inputs.shape)
-        hidden = self._padded(inputs)
+        hidden = self._pad(inputs)
         for layer in self.stem:
             is_norm = isinstance(layer, keras.layers.BatchNormalization)
             hidden = layer(hidden, training=training) if is_norm else layer(hidden)
@@ -134,26 +133,26 @@ class PatchEmbedding(BaseLayer):
         batch, rows, columns, _ = ops.shape(patches)
         return ops.reshape(patches, (batch, rows * columns, self.hidden_dim))
 
-    def _padded(self, inputs):
-        """The image with zeros added until patches fill it, if that is wanted."""
+    def _pad(self, inputs):
+        """Pads the image to a multiple of `patch_size` if `padding` is "same"."""
         if self.padding != "same":
             return inputs
-        rows, columns = self._missing(inputs.shape[1:3])
+        rows, columns = self._pad_widths(inputs.shape[1:3])
         if not rows and not columns:
             return inputs
         return ops.pad(inputs, ((0, 0), (0, rows), (0, columns), (0, 0)))
 
-    def _missing(self, sizes):
-        """Rows and columns of pixels until patches fill the image."""
+    def _pad_widths(self, sizes):
+        """Rows and columns of pixels to add up to a multiple of `patch_size`."""
         return [
             -size % patch for size, patch in zip(sizes, self.patch_size, strict=True)
         ]
 
     def _check(self, inputs_shape):
-        """Refuses an image that can't be cut into patches.
+        """Raises for an image that cannot be cut into patches.
 
-        Keras does not trace a layer that knows its output's shape, so what `call` would
-        refuse must be refused by `build` and `compute_output_shape` as well.
+        Keras does not trace `call` of a layer with a `compute_output_shape`, so that
+        method and `build` must raise as well.
         """
         check_rank("inputs", keras.KerasTensor(inputs_shape), 4, _AXES)
         received = f"Received: inputs.shape={tuple(inputs_shape)}"
@@ -166,27 +165,30 @@ class PatchEmbedding(BaseLayer):
         if self._num_channels not in (None, channels):
             raise ValueError(
                 f"`inputs` must have the {self._num_channels} channels that the layer "
-                "was built for. Convert the images (gray ones: repeat their channel), "
+                "was built with. Convert the images (grayscale: repeat the channel), "
                 f"or build the model with num_channels={channels}. {received}"
             )
         if None in sizes and self.padding != "valid":
             raise ValueError(
-                "Rows and columns of pixels must be known; give the `keras.Input` "
-                f"both, or build the layer with padding='valid'. {received}"
+                "The height and width of the images must be known; give the "
+                "`keras.Input` both, or build the layer with padding='valid'. "
+                f"{received}"
             )
-        known = [
-            (size, patch)
-            for size, patch in zip(sizes, self.patch_size, strict=True)
-            if size is not None
-        ]
-        is_cut = self.padding is None and any(size % patch for size, patch in known)
-        is_gone = self.padding == "valid" and any(size < patch for size, patch in known)
-        if is_cut or is_gone:
+        if not self._fits(sizes):
+            required = "at least" if self.padding == "valid" else "a multiple of"
             raise ValueError(
-                f"The image must be filled by patches of {self.patch_size} pixels, "
-                "rows first. Resize or crop it, take other patches, or build the "
-                f"layer with padding='same'. {received}"
+                f"The image size must be {required} `patch_size`. Resize or crop the "
+                "images, use another `patch_size`, or build the layer with "
+                f"padding='same'. {received}, patch_size={self.patch_size}"
             )
+
+    def _fits(self, sizes):
+        """Whether an image, with known or unknown sizes, can be cut into patches."""
+        pairs = zip(sizes, self.patch_size, strict=True)
+        known = [(size, patch) for size, patch in pairs if size is not None]
+        if self.padding == "valid":
+            return all(size >= patch for size, patch in known)
+        return self.padding == "same" or all(size % patch == 0 for size, patch in known)
 
     def compute_output_shape(self, inputs_shape):
         self._check(inputs_shape)
@@ -206,11 +208,11 @@ class PatchEmbedding(BaseLayer):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class ClassToken(BaseLayer):
-    """Puts learned vectors in front of a sequence, to gather what is said of all.
+    """Prepends learned class tokens, which gather information on the whole sequence.
 
     Args:
-        num_tokens: N, how many.
-        initializer: For the vectors.
+        num_tokens: N, number of class tokens.
+        initializer: Initializer of the vectors.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:

@@ -1,4 +1,4 @@
-"""Half the rows and columns of a map of tokens, twice the width.
+"""Patch merging: half the rows and columns of tokens, twice the width.
 
 Legend: B batch, R rows, S columns, D width.
 """
@@ -14,14 +14,14 @@ from keras_attn.layers.layer_normalization import LayerNormalization
 
 @keras.saving.register_keras_serializable("keras_attn")
 class PatchMerging(BaseLayer):
-    """`W · norm(concat of each 2 × 2 neighbours)`.
+    """`W · norm(concat(x))`, for the four tokens x of each 2 × 2 square.
 
-    A map with an odd number of rows or columns gets one more, of zeros.
+    An odd number of rows or columns is padded with one of zeros.
 
     Args:
         output_dim: Width of the output. Default: 2D.
         layer_norm_epsilon: Added to the variance.
-        kernel_initializer: For W.
+        kernel_initializer: Initializer of W.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -67,14 +67,14 @@ class PatchMerging(BaseLayer):
         check_rank("inputs", inputs, 4, "(batch, rows, columns, width)")
         _, rows, columns, width = inputs.shape
         if rows % 2 or columns % 2:
-            missing = ((0, 0), (0, rows % 2), (0, columns % 2), (0, 0))
-            inputs = ops.pad(inputs, missing)
+            padding = ((0, 0), (0, rows % 2), (0, columns % 2), (0, 0))
+            inputs = ops.pad(inputs, padding)
             rows, columns = rows + rows % 2, columns + columns % 2
-        cut = (-1, rows // 2, 2, columns // 2, 2, width)
-        # Column before row, as published weights have it.
-        merged = ops.transpose(ops.reshape(inputs, cut), (0, 1, 3, 4, 2, 5))
+        squares = ops.reshape(inputs, (-1, rows // 2, 2, columns // 2, 2, width))
+        # Column before row, the order of the published weights.
+        merged = ops.transpose(squares, (0, 1, 3, 4, 2, 5))
         merged = ops.reshape(merged, (-1, rows // 2, columns // 2, 4 * width))
-        # Flat, because a batched product with one shared matrix is slower.
+        # Flattened: a batched product with one shared matrix is slower.
         outputs = self.reduction(ops.reshape(self.norm(merged), (-1, 4 * width)))
         return ops.reshape(outputs, (-1, *merged.shape[1:3], outputs.shape[-1]))
 

@@ -1,4 +1,4 @@
-"""Where a token stands: sinusoidal and learned positions, added or concatenated.
+"""Sinusoidal and learned position embeddings, added or concatenated.
 
 Legend: B batch, T length, R rows, C columns, D width of the inputs, P width of the
 positions.
@@ -18,10 +18,10 @@ MERGES = ("add", "concatenate")
 
 @keras.saving.register_keras_serializable("keras_attn")
 class SinusoidalPositionEmbedding(BaseLayer):
-    """Adds or appends sines and cosines of the position; nothing is learned.
+    """Adds or concatenates sines and cosines of the position; it has no weights.
 
-    `PE(p, 2i) = sin(p / w^(2i/P))`, `PE(p, 2i+1) = cos(p / w^(2i/P))`. A grid of rank
-    4 gets its row in the first half of P and its column in the second.
+    `PE(p, 2i) = sin(p / w^(2i/P))`, `PE(p, 2i+1) = cos(p / w^(2i/P))`. On a grid the
+    first half of P encodes the row and the second half the column.
 
     Args:
         merge: `"add"` (then P = D) or `"concatenate"`.
@@ -31,13 +31,14 @@ class SinusoidalPositionEmbedding(BaseLayer):
 
     Call arguments:
         inputs: (B, T, D), or a grid (B, R, C, D).
-        positions: Whole numbers, (T,) or (B, T), of a sequence. Default: 0 … T-1.
+        positions: Integer positions of a sequence, (T,) or (B, T). Default: 0 … T-1.
 
     Returns:
         The shape of the inputs; with `"concatenate"` the last axis is D + P.
 
     Raises:
-        ValueError: for another rank, or a grid with an odd P or with `positions`.
+        ValueError: for inputs of another rank, or a grid with an odd P or with
+            `positions`.
 
     Reference:
         Vaswani et al. 2017, section 3.5 (arXiv:1706.03762).
@@ -58,13 +59,13 @@ class SinusoidalPositionEmbedding(BaseLayer):
         if len(inputs.shape) == 4:
             if positions is not None:
                 raise ValueError(
-                    "`positions` are those of a sequence; a grid numbers its rows and "
-                    f"columns itself. Received: inputs.shape={tuple(inputs.shape)}"
+                    "`positions` are for sequences; those of a grid are its rows and "
+                    f"columns. Received: inputs.shape={tuple(inputs.shape)}"
                 )
             if dim % 2:
                 raise ValueError(
-                    "A grid needs an even number of position units, half for the row "
-                    f"and half for the column. Received: width={dim}"
+                    "A grid needs positions of even width, half for the row and half "
+                    f"for the column. Received: width={dim}"
                 )
             rows, columns = ops.shape(inputs)[1:3]
             table = sinusoids_2d(rows, columns, dim, self.max_wavelength)
@@ -81,27 +82,28 @@ class SinusoidalPositionEmbedding(BaseLayer):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class LearnedPositionEmbedding(BaseLayer):
-    """Adds or appends a learned vector for each position.
+    """Adds or concatenates one learned vector per position.
 
     Args:
-        max_sequence_length: Positions there is a vector for.
+        max_sequence_length: Number of positions, from 0.
         merge: `"add"` (then P = D) or `"concatenate"`.
         position_dim: P, for `"concatenate"`. Default: D.
-        first_row: F, row of position 0; those before it are of positions below 0.
-        embeddings_initializer: For the vectors, (F + max_sequence_length, P).
+        first_row: F, row of position 0; the rows before it are negative positions.
+        embeddings_initializer: Initializer of the vectors, (F + max_sequence_length,
+            P).
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
-        inputs: (B, T, D). A grid is flattened to a sequence first.
-        positions: Whole numbers in [-F, max_sequence_length), (T,) or (B, T).
+        inputs: (B, T, D). Flatten a grid to a sequence first.
+        positions: Integers in [-F, max_sequence_length), (T,) or (B, T).
             Default: 0 … T-1.
 
     Returns:
         (B, T, D), or (B, T, D + P) with `"concatenate"`.
 
     Raises:
-        ValueError: for another rank, a sequence longer than there are positions, or,
-            in an eager call, a position that there is no vector for.
+        ValueError: for inputs of another rank, a sequence longer than
+            `max_sequence_length`, or, in an eager call, a position out of range.
 
     Reference:
         Gehring et al. 2017 (arXiv:1705.03122); Vaswani et al. 2017, table 3 row E.
@@ -138,7 +140,7 @@ class LearnedPositionEmbedding(BaseLayer):
 
     @property
     def index_ranges(self):
-        """The positions there are, as `(least, first too large)`."""
+        """Range of valid positions, `(start, stop)`, without `stop`."""
         return {"positions": (-self.first_row, self.max_sequence_length)}
 
     def call(self, inputs, positions=None):
@@ -146,8 +148,8 @@ class LearnedPositionEmbedding(BaseLayer):
         length = inputs.shape[1]
         if length is not None and length > self.max_sequence_length:
             raise ValueError(
-                "`inputs` are longer than there are positions; shorten them, or build "
-                "with a larger `max_sequence_length`. Received: "
+                "`inputs` are longer than `max_sequence_length`; shorten them, or "
+                "build with more positions. Received: "
                 f"length={length}, max_sequence_length={self.max_sequence_length}"
             )
         first = self.first_row
@@ -177,8 +179,8 @@ def _check_position_dim(merge, position_dim):
         return None
     if merge == "add":
         raise ValueError(
-            "`position_dim` goes with merge='concatenate': what is added is as wide as "
-            f"the inputs. Received: position_dim={position_dim}, merge='add'"
+            "`position_dim` requires merge='concatenate': added positions are as wide "
+            f"as the inputs. Received: position_dim={position_dim}, merge='add'"
         )
     return check_positive("position_dim", position_dim)
 

@@ -11,7 +11,7 @@ class Projection(keras.layers.Dense):
     """`activation(x W + b)`: Keras' `Dense`, with its bias added by `ops.add_bias`.
 
     Args:
-        units: E.
+        units: E, width of the outputs.
         **kwargs: As for `keras.layers.Dense`.
 
     Call arguments:

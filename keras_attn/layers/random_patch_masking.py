@@ -1,6 +1,7 @@
-"""Leaving most patches of an image out, at random.
+"""Random masking of image patches, as in masked autoencoders.
 
-Legend: B batch, P tokens in front, T patches, K = ⌊T · (1 - ratio)⌋ kept, D width.
+Legend: B batch, P prefix tokens, T patches, K = ⌊T · (1 - ratio)⌋ visible patches, D
+width, C values per patch.
 """
 
 import numbers
@@ -15,26 +16,26 @@ from keras_attn.layers.initializers import fork
 
 @keras.saving.register_keras_serializable("keras_attn")
 class RandomPatchMasking(BaseLayer):
-    """Keeps the K patches whose noise is least; the rest an encoder never sees.
+    """Keeps the K patches with the lowest noise and hides the others from an encoder.
 
     Args:
-        mask_ratio: Share of the patches that is hidden, in (0, 1).
-        num_prefix_tokens: P, tokens in front of the patches that are always kept.
+        mask_ratio: Fraction of the patches to hide, in (0, 1).
+        num_prefix_tokens: P, tokens before the patches, which are always kept.
         seed: Seed of the noise.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
         inputs: (B, P + T, D), with known T.
-        noise: (B, T), which decides. Default: uniform, drawn at each call.
+        noise: (B, T). Default: uniform, sampled at each call.
 
     Returns:
-        visible: (B, P + K, D), the patches in the order of their noise.
-        hidden: Boolean (B, T), True = left out.
-        places: int32 (B, T), the rank of each patch's noise: `PatchUnmasking` puts
-            patches back by it.
+        visible: (B, P + K, D), the kept patches in the order of their noise.
+        hidden: Boolean (B, T), True = hidden.
+        places: int32 (B, T), the rank of each patch's noise, from which
+            `PatchUnmasking` restores the order.
 
     Raises:
-        ValueError: where nothing would be kept or nothing hidden.
+        ValueError: if no patch would be kept, or none hidden.
 
     Reference:
         He et al. 2022, "Masked Autoencoders Are Scalable Vision Learners", section 3
@@ -45,8 +46,8 @@ class RandomPatchMasking(BaseLayer):
         super().__init__(**kwargs)
         if not (isinstance(mask_ratio, numbers.Real) and 0.0 < mask_ratio < 1.0):
             raise ValueError(
-                "`mask_ratio` is the share of patches that is hidden, above 0 and "
-                f"below 1. Received: mask_ratio={mask_ratio!r}"
+                "`mask_ratio` is the fraction of the patches to hide, in (0, 1). "
+                f"Received: mask_ratio={mask_ratio!r}"
             )
         self.mask_ratio = mask_ratio
         self.num_prefix_tokens = num_prefix_tokens
@@ -54,12 +55,12 @@ class RandomPatchMasking(BaseLayer):
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def num_visible(self, count):
-        """K of T patches."""
+        """K, for `count` = T."""
         visible = int(count * (1 - self.mask_ratio))
         if not 0 < visible < count:
             raise ValueError(
-                "Of the patches some must be kept and some hidden: take smaller "
-                "patches, a larger image or another `mask_ratio`. Received: "
+                "Some patches must be kept and some hidden: use smaller patches, a "
+                "larger image or another `mask_ratio`. Received: "
                 f"{count} patches, mask_ratio={self.mask_ratio}"
             )
         return visible
@@ -72,14 +73,14 @@ class RandomPatchMasking(BaseLayer):
         visible = self.num_visible(count)
         if noise is None:
             noise = keras.random.uniform((batch, count), seed=self.seed_generator)
-        order = ops.argsort(noise, axis=1)  # The patch at each rank.
-        places = ops.argsort(order, axis=1)  # The rank of each patch.
+        order = ops.argsort(noise, axis=1)  # The patch of each rank.
+        ranks = ops.argsort(order, axis=1)  # The rank of each patch.
         kept = ops.take_along_axis(
             patches, ops.expand_dims(order[:, :visible], -1), axis=1
         )
         if prefix:
             kept = ops.concatenate([inputs[:, :prefix], kept], axis=1)
-        return kept, ops.greater_equal(places, visible), ops.cast(places, "int32")
+        return kept, ops.greater_equal(ranks, visible), ops.cast(ranks, "int32")
 
     def compute_output_spec(self, inputs, noise=None):
         batch, length, width = inputs.shape
@@ -95,16 +96,16 @@ class RandomPatchMasking(BaseLayer):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class PatchUnmasking(BaseLayer):
-    """Puts visible patches back where they were, and one learned vector for the rest.
+    """Restores the order of the patches, with a learned mask token for the hidden ones.
 
     Args:
         num_prefix_tokens: P, as in `RandomPatchMasking`.
-        initializer: For the vector.
+        initializer: Initializer of the mask token.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
         inputs: (B, P + K, D).
-        places: (B, T), from `RandomPatchMasking`.
+        places: Ranks of the patches from `RandomPatchMasking`, (B, T).
 
     Returns:
         (B, P + T, D).
@@ -129,9 +130,9 @@ class PatchUnmasking(BaseLayer):
         prefix = self.num_prefix_tokens
         visible = inputs[:, prefix:]
         batch, width = ops.shape(inputs)[0], inputs.shape[-1]
-        missing = places.shape[1] - visible.shape[1]
+        num_hidden = places.shape[1] - visible.shape[1]
         token = ops.cast(self.token, inputs.dtype)
-        hidden = ops.broadcast_to(token, (batch, missing, width))
+        hidden = ops.broadcast_to(token, (batch, num_hidden, width))
         ranked = ops.concatenate([visible, hidden], axis=1)
         patches = ops.take_along_axis(ranked, ops.expand_dims(places, -1), axis=1)
         if not prefix:
@@ -145,14 +146,14 @@ class PatchUnmasking(BaseLayer):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class HiddenPatches(keras.layers.Layer):
-    """Says by a Keras mask which patches a loss is to count: those that were hidden.
+    """Sets the Keras mask with which a loss counts hidden patches only.
 
     Call arguments:
-        inputs: A list of a tensor (B, T, P) and the boolean `hidden` (B, T), True =
-            counts.
+        inputs: A list of a tensor (B, T, C) and the boolean `hidden` (B, T), True =
+            counted.
 
     Returns:
-        (B, T, P), as it came, with `hidden` as its mask.
+        The same tensor, (B, T, C), with `hidden` as its Keras mask.
     """
 
     def __init__(self, **kwargs):

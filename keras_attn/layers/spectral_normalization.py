@@ -1,4 +1,4 @@
-"""Linear layers whose largest gain is one."""
+"""Spectral normalization of dense layers and convolutions."""
 
 import keras
 import numpy as np
@@ -6,10 +6,10 @@ from keras import ops
 
 from keras_attn.ops import project
 
-# What all convolutions are, under no public name.
+# The base class of all convolutions, which has no public name.
 BaseConv = keras.layers.Conv2D.__base__
 
-# Of the numbers that float32 and bfloat16 hold in full precision.
+# Smallest positive normal number of float32 and of bfloat16.
 _SMALLEST = float(np.finfo("float32").tiny)
 
 
@@ -17,25 +17,25 @@ _SMALLEST = float(np.finfo("float32").tiny)
 class SpectralNormalization(keras.layers.Layer):
     """`y = (W / σ(W)) x + b`, σ the largest singular value of the kernel.
 
-    σ is found by power iteration, a step for each step of training, and its own
-    gradient is followed, as in the paper. Keras' layer of that name overwrites the
-    kernel by the normed one instead. A kernel of zeros stays one, with σ = 1.
+    σ is estimated by power iteration during training, and gradients flow through σ, as
+    in the paper; Keras' layer of that name overwrites the kernel with the normalized
+    one instead. For a kernel of zeros σ = 1.
 
     Args:
         layer: A `Dense` or a convolution such as `Conv2D`, without bias and activation.
-        use_bias: Whether there is b.
-        power_iterations: Steps of the iteration for each step of training.
+        use_bias: Whether to add b.
+        power_iterations: Number of iterations per training step.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
-        inputs: As the layer's.
+        inputs: As for `layer`.
 
     Returns:
-        As the layer's.
+        As for `layer`.
 
     Raises:
-        TypeError: for another layer.
-        ValueError: for a layer with a bias or an activation, which are not linear.
+        TypeError: for a layer of another type.
+        ValueError: for a layer that is not linear: with a bias or an activation.
 
     Reference:
         Miyato et al. 2018, "Spectral Normalization for Generative Adversarial
@@ -84,7 +84,7 @@ class SpectralNormalization(keras.layers.Layer):
         v = _unit(ops.matmul(fixed, u))
         if training:
             for _ in range(self.power_iterations):
-                # A kernel of zeros has no direction: the old one is kept for later.
+                # A kernel of zeros has no direction: keep the last one.
                 u = _unit(ops.matmul(ops.transpose(fixed), v), otherwise=u)
                 v = _unit(ops.matmul(fixed, u))
             self.direction.assign(u)
@@ -105,7 +105,7 @@ class SpectralNormalization(keras.layers.Layer):
 
     def get_config(self):
         layer = keras.saving.serialize_keras_object(self.layer)
-        # It is built with this layer, under its name.
+        # This layer builds it, in its own name scope.
         layer.pop("build_config", None)
         return {
             **super().get_config(),
@@ -116,17 +116,17 @@ class SpectralNormalization(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        """A layer from what `get_config` gave."""
+        """Creates a layer from the output of `get_config`."""
         config = dict(config)
         layer = keras.saving.deserialize_keras_object(config.pop("layer"))
         return cls(layer, **config)
 
 
 def _unit(vector, otherwise=None):
-    """The vector at length 1; zeros stay as they are, or become `otherwise`."""
+    """The vector divided by its norm; for zeros `otherwise`, by default zeros."""
     largest = ops.max(ops.abs(vector))
     is_zero = ops.less(largest, _SMALLEST)
-    # Squares of what is scaled first neither overflow nor vanish.
+    # Scaled first, so that the squares neither overflow nor underflow.
     scaled = ops.divide(vector, ops.where(is_zero, 1.0, largest))
     norm = ops.sqrt(ops.sum(ops.square(scaled)))
     unit = ops.divide(scaled, ops.where(is_zero, 1.0, norm))

@@ -1,4 +1,4 @@
-"""A convolution whose kernel is normed, for networks without batch norm."""
+"""Convolution with weight standardization, for networks without batch norm."""
 
 import keras
 from keras import ops
@@ -6,11 +6,13 @@ from keras import ops
 
 @keras.saving.register_keras_serializable("keras_attn")
 class StandardizedConv2D(keras.layers.Conv2D):
-    """A convolution by `(W - mean) / √(variance + ε)`, over the inputs of each channel.
+    """A convolution with the kernel `(W - mean) / √(variance + ε)`.
+
+    Mean and variance are over the weights of each output channel.
 
     Args:
-        filters: Channels of the output.
-        kernel_size: Rows and columns.
+        filters: Number of output channels.
+        kernel_size: Height and width of the kernel.
         epsilon: ε.
         **kwargs: As for `keras.layers.Conv2D`.
 
@@ -30,8 +32,8 @@ class StandardizedConv2D(keras.layers.Conv2D):
         self.epsilon = epsilon
 
     def convolution_op(self, inputs, kernel):
-        """The convolution, by the normed kernel."""
-        # In float32: a variance of halves is coarse.
+        """The convolution with the standardized kernel."""
+        # In float32: half precision is too coarse for the variance.
         kernel = ops.cast(kernel, "float32")
         mean, variance = ops.moments(kernel, axes=(0, 1, 2), keepdims=True)
         normed = (kernel - mean) * ops.rsqrt(variance + self.epsilon)

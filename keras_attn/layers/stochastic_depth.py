@@ -1,4 +1,4 @@
-"""Residual branches that are left out at random."""
+"""Stochastic depth: residual branches skipped at random."""
 
 import keras
 from keras import ops
@@ -9,14 +9,14 @@ from keras_attn.layers.base import BaseLayer
 
 @keras.saving.register_keras_serializable("keras_attn")
 class StochasticDepth(BaseLayer):
-    """Drops a whole branch for some of the examples while training ("drop path").
+    """Drops a residual branch for random examples during training ("drop path").
 
-    What is kept is scaled up, so that the mean stays. It stands at the end of a
-    branch, in front of the sum with the residual.
+    Kept branches are scaled by 1 / (1 - rate), which preserves the mean. It is the
+    last layer of a branch, before the sum with the residual.
 
     Args:
         rate: Probability in [0, 1) of dropping the branch of an example.
-        seed: Seed of the choice.
+        seed: Seed of the randomness.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -53,10 +53,14 @@ class StochasticDepth(BaseLayer):
 
 
 def rising_rates(last, count):
-    """Rates that rise evenly from 0 for the first block to `last` for the last one.
+    """Rates that rise linearly from 0 for the first block to `last` for the last one.
+
+    Args:
+        last: Rate of the last block, in [0, 1).
+        count: Number of blocks.
 
     Reference:
-        Huang et al. 2016, section 3, equation 4, but that the first is never dropped.
+        Huang et al. 2016, section 3, equation 4, with a rate of 0 for the first block.
     """
     check_fraction("stochastic_depth", last)
     return [last * (index / max(count - 1, 1)) for index in range(count)]

@@ -1,11 +1,9 @@
-"""The block of Swin: attention within windows, and a feed-forward network.
+"""The Swin block: window attention and a feed-forward network.
 
-Legend: B batch, R rows and S columns of tokens, N heads, w the side of a window, D
-width.
+Legend: B batch, R rows and S columns of tokens, N heads, w side of a window, D width.
 """
 
 import keras
-from keras import ops
 
 from keras_attn.checks import check_fraction, check_positive
 from keras_attn.layers.base import BaseLayer
@@ -19,21 +17,21 @@ from keras_attn.layers.window_attention import WindowAttention
 
 @keras.saving.register_keras_serializable("keras_attn")
 class SwinBlock(BaseLayer):
-    """`x = x + attention(norm(x))`, then `x = x + FFN(norm(x))`, on a map of tokens.
+    """`x = x + attention(norm(x))`, then `x = x + FFN(norm(x))`, on a grid of tokens.
 
     Args:
         num_heads: N.
         mlp_dim: Width of the feed-forward network's hidden layer.
         window_size: w.
-        shifted: Whether windows lie across the edges of a plain block's; see
+        shifted: Whether the windows are shifted by half a window; see
             `WindowAttention`.
-        activation: Of the feed-forward network.
+        activation: Activation of the feed-forward network's hidden layer.
         layer_norm_epsilon: Added to the variance.
-        attention_bias: Whether queries, keys and values have a bias.
+        attention_bias: Whether the query, key and value projections have biases.
         dropout: Probability of dropping a unit of a sub-layer's output.
         attention_dropout: Probability of dropping an attention probability.
-        stochastic_depth: Probability of leaving a sub-layer out, for an example.
-        kernel_initializer: For every kernel.
+        stochastic_depth: Probability of skipping a sub-layer, for each example.
+        kernel_initializer: Initializer of every kernel.
         seed: Seed of the dropouts.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
@@ -118,14 +116,16 @@ class SwinBlock(BaseLayer):
             layer.build(inputs_shape)
 
     def call(self, inputs, training=None):
-        attended = self.attention(self.attention_norm(inputs), training=training)
-        hidden = self._residual(inputs, attended, training)
-        fed = self.feed_forward(self.feed_forward_norm(hidden), training=training)
-        return self._residual(hidden, fed, training)
+        x = inputs
+        attended = self.attention(self.attention_norm(x), training=training)
+        x = x + self._branch(attended, training)
+        outputs = self.feed_forward(self.feed_forward_norm(x), training=training)
+        return x + self._branch(outputs, training)
 
-    def _residual(self, inputs, outputs, training):
+    def _branch(self, outputs, training):
+        """What a residual adds: `drop_path(dropout(outputs))`."""
         outputs = self.drop(outputs, training=training)
-        return ops.add(inputs, self.drop_path(outputs, training=training))
+        return self.drop_path(outputs, training=training)
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape

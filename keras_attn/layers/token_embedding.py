@@ -1,4 +1,4 @@
-"""Token embeddings that are also the output matrix.
+"""Token embeddings that are tied to the output layer.
 
 Legend: B batch, T length, D width, V vocabulary.
 """
@@ -13,10 +13,10 @@ from keras_attn.layers.initializers import fork
 
 @keras.saving.register_keras_serializable("keras_attn")
 class TokenEmbedding(keras.layers.ReversibleEmbedding):
-    """One vector a token; called with `reverse=True`, one logit a token.
+    """One vector per token id; with `reverse=True`, one logit per token id.
 
-    Keras' `ReversibleEmbedding`, whose reverse here is one product of two matrices
-    and gives logits in float32 whatever the precision of the layer.
+    Keras' `ReversibleEmbedding`, with a reverse that is one product of two matrices
+    and returns float32 logits under every dtype policy.
 
     Args:
         input_dim: V.
@@ -25,14 +25,14 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
 
     Call arguments:
         inputs: Token ids (B, T), or with `reverse` features (..., D).
-        reverse: Whether to go from features to logits.
+        reverse: Whether to compute logits from features.
 
     Returns:
         (B, T, D), or with `reverse` logits (..., V) in float32.
 
     Raises:
         ValueError: for a token id outside [0, V), in an eager call; a compiled graph
-            does not look.
+            does not check.
 
     Reference:
         Press and Wolf 2017, "Using the Output Embedding to Improve Language Models"
@@ -43,7 +43,7 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         if not reverse:
             check_indices("inputs", inputs, (0, self.input_dim))
             return super().call(inputs)
-        # Flat, because a batched product with one shared matrix is slower.
+        # Flattened: a batched product with one shared matrix is slower.
         flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
         logits = ops.cast(super().call(flat, reverse=True), "float32")
         return ops.reshape(logits, (*ops.shape(inputs)[:-1], self.input_dim))
@@ -55,10 +55,10 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class OutputBias(BaseLayer):
-    """Adds a learned bias to logits, behind an embedding called in reverse.
+    """Adds a learned bias to the logits of a `TokenEmbedding`.
 
     Args:
-        bias_initializer: For the bias, (V,).
+        bias_initializer: Initializer of the bias, (V,).
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:

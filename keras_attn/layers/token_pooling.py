@@ -1,4 +1,4 @@
-"""One vector for a sequence of tokens.
+"""Pooling of a sequence of tokens into one vector.
 
 Legend: B batch, T length, D width.
 """
@@ -14,7 +14,7 @@ POOLINGS = ("first", "last", "mean")
 
 @keras.saving.register_keras_serializable("keras_attn")
 class TokenPooling(BaseLayer):
-    """The first real token's vector, the last one's, or the mean of them all.
+    """The vector of the first or the last real token, or the mean of all real tokens.
 
     Args:
         pooling: `"first"`, `"last"` or `"mean"`.
@@ -22,15 +22,15 @@ class TokenPooling(BaseLayer):
 
     Call arguments:
         inputs: (B, T, D).
-        padding_mask: (B, T), True = a real token, wherever the others are. Default:
-            the Keras mask that arrives with the inputs, or else all are real.
+        padding_mask: (B, T), True = a real token; padding may be anywhere. Default:
+            the Keras mask of the inputs, or else all tokens are real.
 
     Returns:
-        (B, D). A row without a real token gives zeros for the mean, and its first
-        place otherwise.
+        (B, D). For a row without a real token, zeros with `"mean"`, else the vector at
+        its first position.
 
     Raises:
-        ValueError: for another pooling, or inputs of another rank.
+        ValueError: for an unknown `pooling`, or inputs of another rank.
     """
 
     def __init__(self, pooling="mean", **kwargs):
@@ -48,18 +48,18 @@ class TokenPooling(BaseLayer):
         check_rank("padding_mask", padding_mask, 2, "(batch, length)")
         if self.pooling == "mean":
             real = ops.expand_dims(ops.cast(padding_mask, "float32"), -1)
-            # In float32: a long sum of halves loses what is small.
+            # In float32: a long sum in half precision loses small terms.
             total = ops.sum(ops.multiply(ops.cast(inputs, "float32"), real), axis=1)
             mean = ops.divide(total, ops.maximum(ops.sum(real, axis=1), 1.0))
             return ops.cast(mean, inputs.dtype)
         real = ops.cast(padding_mask, "int32")
-        places = ops.arange(ops.shape(inputs)[1], dtype="int32")
+        positions = ops.arange(ops.shape(inputs)[1], dtype="int32")
         if self.pooling == "last":
-            place = ops.max(ops.multiply(real, places), axis=1)
+            position = ops.max(ops.multiply(real, positions), axis=1)
         else:
-            place = ops.argmax(real, axis=1)
-        place = ops.reshape(ops.cast(place, "int32"), (-1, 1, 1))
-        return ops.squeeze(ops.take_along_axis(inputs, place, axis=1), 1)
+            position = ops.argmax(real, axis=1)
+        position = ops.reshape(ops.cast(position, "int32"), (-1, 1, 1))
+        return ops.squeeze(ops.take_along_axis(inputs, position, axis=1), 1)
 
     def compute_mask(self, inputs, previous_mask=None):
         return None

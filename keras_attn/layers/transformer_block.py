@@ -1,6 +1,7 @@
-"""The encoder and the decoder block of the Transformer.
+"""The encoder block and the decoder block of the Transformer.
 
-Legend: B batch, T target length, S source length, N heads, H head size, D width.
+Legend: B batch, T target length, S source length, C length of the cache, N heads, G
+key/value heads, H head size, D width, E width of the encoder.
 """
 
 import keras
@@ -8,6 +9,7 @@ from keras import ops
 
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers.base import BaseLayer
+from keras_attn.layers.block_parts import built, head_size
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.initializers import fork
@@ -21,7 +23,7 @@ from keras_attn.ops import banded_mask, merge_masks, token_positions
 
 @caches_output_specs
 class _Block(BaseLayer):
-    """What both blocks are made of: sub-layers, each with a residual and a norm."""
+    """The arguments and sub-layers that the encoder and the decoder block share."""
 
     def __init__(
         self,
@@ -71,47 +73,36 @@ class _Block(BaseLayer):
             stochastic_depth, seed=seed, dtype=self.dtype_policy, name="drop_path"
         )
 
-    def _new_attention(self, name, width):
-        key_dim = self.key_dim
-        if key_dim is None:
-            if width % self.num_heads:
-                raise ValueError(
-                    "The width must be a multiple of `num_heads`, or `key_dim` given. "
-                    f"Received: width={width}, num_heads={self.num_heads}"
-                )
-            key_dim = width // self.num_heads
-        return MultiHeadAttention(
-            self.num_heads,
-            key_dim,
-            num_key_value_heads=self.num_key_value_heads,
-            use_bias=self.use_bias,
-            qkv_bias=self.qkv_bias,
-            dropout=self.attention_dropout,
-            kernel_initializer=fork(self.kernel_initializer, name),
-            output_initializer=fork(self.output_initializer, name),
-            seed=self.seed,
-            dtype=self.dtype_policy,
-            name=name,
+    def _new_attention(self, name, *shapes):
+        return built(
+            MultiHeadAttention(
+                self.num_heads,
+                head_size(shapes[0][-1], self.num_heads, self.key_dim),
+                num_key_value_heads=self.num_key_value_heads,
+                use_bias=self.use_bias,
+                qkv_bias=self.qkv_bias,
+                dropout=self.attention_dropout,
+                kernel_initializer=fork(self.kernel_initializer, name),
+                output_initializer=fork(self.output_initializer, name),
+                seed=self.seed,
+                dtype=self.dtype_policy,
+                name=name,
+            ),
+            *shapes,
         )
 
-    def _build_around(self, name, shape):
-        """What stands around a sub-layer: its norm, and a scale if there is one."""
-        norm = LayerNormalization(
-            epsilon=self.layer_norm_epsilon,
-            dtype=self.dtype_policy,
-            name=f"{name}_norm",
-        )
-        norm.build(shape)
-        setattr(self, f"{name}_norm", norm)
-        scale = None
-        if self.layer_scale is not None:
-            scale = LayerScale(
-                self.layer_scale, dtype=self.dtype_policy, name=f"{name}_scale"
-            )
-            scale.build(shape)
-        setattr(self, f"{name}_scale", scale)
+    def _new_norm(self, name, shape):
+        epsilon, dtype = self.layer_norm_epsilon, self.dtype_policy
+        return built(LayerNormalization(epsilon=epsilon, dtype=dtype, name=name), shape)
 
-    def _build_shared(self, inputs_shape):
+    def _new_scale(self, name, shape):
+        if self.layer_scale is None:
+            return None
+        scale = LayerScale(self.layer_scale, dtype=self.dtype_policy, name=name)
+        return built(scale, shape)
+
+    def _build_feed_forward(self, inputs_shape):
+        """Builds the last sub-layer, and the layers that end every branch."""
         self.feed_forward = FeedForward(
             self.mlp_dim,
             activation=self.activation,
@@ -124,59 +115,50 @@ class _Block(BaseLayer):
             name="feed_forward",
         )
         self.feed_forward.build(inputs_shape)
-        self._build_around("feed_forward", inputs_shape)
+        self.feed_forward_norm = self._new_norm("feed_forward_norm", inputs_shape)
+        self.feed_forward_scale = self._new_scale("feed_forward_scale", inputs_shape)
         self._residual_dropout.build(inputs_shape)
         self._drop_path.build(inputs_shape)
 
-    def _before(self, inputs, name):
-        """What a sub-layer reads."""
-        if not self.norm_first:
-            return inputs
-        return getattr(self, f"{name}_norm")(inputs)
+    def _feed_forward(self, x, training):
+        outputs = self.feed_forward(x, training=training)
+        return self._branch(outputs, self.feed_forward_scale, training)
 
-    def _after(self, inputs, outputs, name, training):
-        """The residual around a sub-layer, and the norm behind it if post-norm."""
+    def _branch(self, outputs, scale, training):
+        """What a residual adds: `drop_path(γ · dropout(outputs))`."""
         outputs = self._residual_dropout(outputs, training=training)
-        scale = getattr(self, f"{name}_scale")
         if scale is not None:
             outputs = scale(outputs)
-        summed = ops.add(inputs, self._drop_path(outputs, training=training))
-        return summed if self.norm_first else getattr(self, f"{name}_norm")(summed)
-
-    def _feed_forward(self, inputs, training):
-        outputs = self.feed_forward(
-            self._before(inputs, "feed_forward"), training=training
-        )
-        return self._after(inputs, outputs, "feed_forward", training)
+        return self._drop_path(outputs, training=training)
 
 
 @keras.saving.register_keras_serializable("keras_attn")
 class TransformerEncoderBlock(_Block):
     """Self-attention, then a feed-forward network, each with a residual and a norm.
 
-    Post-norm, as published: `x = norm(x + f(x))`. Pre-norm: `x = x + f(norm(x))`, and
-    the model ends in a norm of its own.
+    Post-norm, as published: `x = norm(x + f(x))`. Pre-norm: `x = x + f(norm(x))`, which
+    needs a final norm after the last block.
 
     Args:
         num_heads: N.
         mlp_dim: Width of the feed-forward network's hidden layer.
         key_dim: H. Default: D / N.
-        num_key_value_heads: Heads that keys and values have. Default: N.
-        activation: Of the feed-forward network.
-        norm_first: Pre-norm (True) or post-norm.
+        num_key_value_heads: Number of key and value heads. Default: N.
+        activation: Activation of the feed-forward network's hidden layer.
+        norm_first: Pre-norm (True) or post-norm (False).
         layer_norm_epsilon: Added to the variance.
         dropout: Probability of dropping a unit of a sub-layer's output.
         attention_dropout: Probability of dropping an attention probability.
         mlp_dropout: Probability of dropping a hidden unit.
-        stochastic_depth: Probability of leaving a sub-layer out, for an example.
-        layer_scale: First value of a learned factor a channel, for the output of each
-            sub-layer. None = there is none.
+        stochastic_depth: Probability of skipping a sub-layer, for each example.
+        layer_scale: Initial value of a learned factor per channel of each sub-layer's
+            output (`LayerScale`). None = no such factor.
         use_bias: Whether the projections have biases.
-        qkv_bias: Whether those of queries, keys and values have, where that differs
-            from all others.
-        kernel_initializer: For every kernel.
-        output_initializer: For the kernels in front of the residuals, where it
-            differs.
+        qkv_bias: Whether the query, key and value projections have biases. Default:
+            `use_bias`.
+        kernel_initializer: Initializer of every kernel.
+        output_initializer: Initializer of the last kernel before each residual.
+            Default: `kernel_initializer`.
         seed: Seed of the dropouts.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
@@ -185,13 +167,13 @@ class TransformerEncoderBlock(_Block):
         padding_mask: (B, T), True = a real token.
         attention_mask: (T, T), (B, T, T) or (B, N, T, T), True = attend.
         attention_bias: Added to the scores, broadcastable to (B, N, T, T).
-        return_attention_scores: Whether to return the probabilities as well.
+        return_attention_scores: Whether to also return the attention probabilities.
 
     Returns:
-        (B, T, D), and if asked for (B, N, T, T).
+        (B, T, D), and with `return_attention_scores` (B, N, T, T).
 
     Raises:
-        ValueError: where D is no multiple of N and no `key_dim` is given.
+        ValueError: if D is not a multiple of N and `key_dim` is None.
 
     Masking:
         As in `MultiHeadAttention`.
@@ -202,10 +184,10 @@ class TransformerEncoderBlock(_Block):
     """
 
     def build(self, inputs_shape):
-        self.attention = self._new_attention("attention", inputs_shape[-1])
-        self.attention.build(inputs_shape)
-        self._build_around("attention", inputs_shape)
-        self._build_shared(inputs_shape)
+        self.attention = self._new_attention("attention", inputs_shape)
+        self.attention_norm = self._new_norm("attention_norm", inputs_shape)
+        self.attention_scale = self._new_scale("attention_scale", inputs_shape)
+        self._build_feed_forward(inputs_shape)
 
     def call(
         self,
@@ -218,31 +200,42 @@ class TransformerEncoderBlock(_Block):
         training=None,
     ):
         check_rank("inputs", inputs, 3, "(batch, length, width)")
-        attended, scores = self.attention(
-            self._before(inputs, "attention"),
-            padding_mask=padding_mask,
-            attention_mask=attention_mask,
-            attention_bias=attention_bias,
-            return_attention_scores=True,
-            training=training,
-        )
-        hidden = self._after(inputs, attended, "attention", training)
-        outputs = self._feed_forward(hidden, training)
-        return (outputs, scores) if return_attention_scores else outputs
+        scores = []
+
+        def attention(x):
+            attended, probabilities = self.attention(
+                x,
+                padding_mask=padding_mask,
+                attention_mask=attention_mask,
+                attention_bias=attention_bias,
+                return_attention_scores=True,
+                training=training,
+            )
+            scores.append(probabilities)
+            return self._branch(attended, self.attention_scale, training)
+
+        x = inputs
+        if self.norm_first:
+            x = x + attention(self.attention_norm(x))
+            x = x + self._feed_forward(self.feed_forward_norm(x), training)
+        else:
+            x = self.attention_norm(x + attention(x))
+            x = self.feed_forward_norm(x + self._feed_forward(x, training))
+        return (x, *scores) if return_attention_scores else x
 
 
 @keras.saving.register_keras_serializable("keras_attn")
 class TransformerDecoderBlock(_Block):
-    """Causal self-attention, attention to an encoder, and a feed-forward network.
+    """Causal self-attention, cross-attention, and a feed-forward network.
 
-    A block that is never given `encoder_outputs` has no cross-attention: the block of
-    a decoder-only language model.
+    A block built without `encoder_outputs` has no cross-attention, as in a decoder-only
+    language model.
 
     Args:
         num_heads: N.
         mlp_dim: Width of the feed-forward network's hidden layer.
-        window: How many real tokens a query of the self-attention looks back on, its
-            own one included: a band of the causal mask. None = all.
+        window: Number of real tokens that a query of the self-attention attends to,
+            its own and those before it: a band of the causal mask. None = all.
         **kwargs: As for `TransformerEncoderBlock`.
 
     Call arguments:
@@ -250,27 +243,28 @@ class TransformerDecoderBlock(_Block):
         encoder_outputs: (B, S, E).
         padding_mask: (B, T), True = a real token; with a cache (B, C + T), with a
             `cache_index` (B, C).
-        attention_mask: (T, T), (B, T, T) or (B, N, T, T), on top of the causal mask;
-            with a cache its last axis is that of `padding_mask`.
+        attention_mask: (T, T), (B, T, T) or (B, N, T, T), combined with the causal
+            mask; with a cache its last axis is as long as that of `padding_mask`.
         encoder_padding_mask: (B, S), True = a real token.
         cache: Keys and values of earlier positions, a pair of (B, G, C, H), which the
-            self-attention attends to before its own.
-        cache_index: Where in a copy of the cache the keys and values of `inputs` are
-            written, a scalar integer. None leaves the cache alone.
-        cross_cache: Keys and values of the encoder, a pair of (B, G, S, H), from an
-            earlier call, instead of `encoder_outputs`.
+            self-attention attends to as well as to its own.
+        cache_index: Position, a scalar integer, at which the keys and values of
+            `inputs` are written into a copy of the cache. None = it is only read.
+        cross_cache: Keys and values of the encoder's output from an earlier call, a
+            pair of (B, G, S, H), in place of `encoder_outputs`.
         return_cache: Whether to return keys and values, as `MultiHeadAttention` does.
-        return_attention_scores: Whether to return the probabilities as well.
+        return_attention_scores: Whether to also return the attention probabilities.
 
     Returns:
-        The outputs, (B, T, D), followed, if asked for, by the probabilities of the
-        self-attention (and of the cross-attention), and, if a cache was given or asked
-        for, by the keys and values of the self-attention, a pair (and by those of the
-        cross-attention).
+        The outputs, (B, T, D). With `return_attention_scores`, then the probabilities
+        of the self-attention (and of the cross-attention). With `cache` or
+        `return_cache`, then the keys and values of the self-attention, a pair (and
+        those of the cross-attention).
 
     Raises:
-        ValueError: where D is no multiple of N and no `key_dim` is given, or what the
-            block was built to attend to is missing.
+        ValueError: if D is not a multiple of N and `key_dim` is None, or if
+            `encoder_outputs` are given to a block built without them, or missing in
+            one built with them.
 
     Reference:
         Vaswani et al. 2017, section 3.1 (arXiv:1706.03762); the window: Child et al.
@@ -282,17 +276,18 @@ class TransformerDecoderBlock(_Block):
         self.window = None if window is None else check_positive("window", window)
 
     def build(self, inputs_shape, encoder_outputs_shape=None):
-        self.self_attention = self._new_attention("self_attention", inputs_shape[-1])
-        self.self_attention.build(inputs_shape)
-        self._build_around("self_attention", inputs_shape)
+        shape = inputs_shape
+        self.self_attention = self._new_attention("self_attention", shape)
+        self.self_attention_norm = self._new_norm("self_attention_norm", shape)
+        self.self_attention_scale = self._new_scale("self_attention_scale", shape)
         self.cross_attention = None
         if encoder_outputs_shape is not None:
             self.cross_attention = self._new_attention(
-                "cross_attention", inputs_shape[-1]
+                "cross_attention", shape, encoder_outputs_shape
             )
-            self.cross_attention.build(inputs_shape, encoder_outputs_shape)
-            self._build_around("cross_attention", inputs_shape)
-        self._build_shared(inputs_shape)
+            self.cross_attention_norm = self._new_norm("cross_attention_norm", shape)
+            self.cross_attention_scale = self._new_scale("cross_attention_scale", shape)
+        self._build_feed_forward(shape)
 
     def call(
         self,
@@ -309,53 +304,74 @@ class TransformerDecoderBlock(_Block):
         return_attention_scores=False,
         training=None,
     ):
-        return_cache = return_cache or cache is not None
         check_rank("inputs", inputs, 3, "(batch, length, width)")
-        source = cross_cache if encoder_outputs is None else encoder_outputs
-        if (self.cross_attention is None) != (source is None):
-            raise ValueError(
-                "A block attends to an encoder always or never, as in its first call. "
-                "Received: encoder_outputs="
-                f"{None if source is None else tuple(source.shape)}"
-            )
+        self._check_source(encoder_outputs, cross_cache)
         if self.window is not None:
-            band = self._band(inputs, padding_mask, cache, cache_index)
+            band = self._window_mask(inputs, padding_mask, cache, cache_index)
             attention_mask = merge_masks(attention_mask=attention_mask, causal=band)
-        attended, self_scores, *cached = self.self_attention(
-            self._before(inputs, "self_attention"),
-            padding_mask=padding_mask,
-            attention_mask=attention_mask,
-            use_causal_mask=True,
-            cache=cache,
-            cache_index=cache_index,
-            return_cache=return_cache,
-            return_attention_scores=True,
-            training=training,
-        )
-        hidden = self._after(inputs, attended, "self_attention", training)
-        scores = [self_scores]
-        if self.cross_attention is not None:
-            attended, cross_scores, *cross_cached = self.cross_attention(
-                self._before(hidden, "cross_attention"),
-                encoder_outputs,
-                padding_mask=encoder_padding_mask,
-                cache=cross_cache,
+        return_cache = return_cache or cache is not None
+        scores, caches = [], []
+
+        def attend(attention, scale, *args, **options):
+            attended, probabilities, *cached = attention(
+                *args,
                 return_cache=return_cache,
                 return_attention_scores=True,
                 training=training,
+                **options,
             )
-            hidden = self._after(hidden, attended, "cross_attention", training)
-            scores.append(cross_scores)
-            cached.extend(cross_cached)
-        results = [self._feed_forward(hidden, training)]
-        if return_attention_scores:
-            results.extend(scores)
-        if return_cache:
-            results.extend(cached)
-        return tuple(results) if len(results) > 1 else results[0]
+            scores.append(probabilities)
+            caches.extend(cached)
+            return self._branch(attended, scale, training)
 
-    def _band(self, inputs, padding_mask, cache, cache_index):
-        """What lies within the window, (B, T, S), counted in real tokens."""
+        def self_attention(x):
+            return attend(
+                self.self_attention,
+                self.self_attention_scale,
+                x,
+                padding_mask=padding_mask,
+                attention_mask=attention_mask,
+                use_causal_mask=True,
+                cache=cache,
+                cache_index=cache_index,
+            )
+
+        def cross_attention(x):
+            return attend(
+                self.cross_attention,
+                self.cross_attention_scale,
+                x,
+                encoder_outputs,
+                padding_mask=encoder_padding_mask,
+                cache=cross_cache,
+            )
+
+        x = inputs
+        if self.norm_first:
+            x = x + self_attention(self.self_attention_norm(x))
+            if self.cross_attention is not None:
+                x = x + cross_attention(self.cross_attention_norm(x))
+            x = x + self._feed_forward(self.feed_forward_norm(x), training)
+        else:
+            x = self.self_attention_norm(x + self_attention(x))
+            if self.cross_attention is not None:
+                x = self.cross_attention_norm(x + cross_attention(x))
+            x = self.feed_forward_norm(x + self._feed_forward(x, training))
+        results = (x, *scores) if return_attention_scores else (x,)
+        results = (*results, *caches) if return_cache else results
+        return results if len(results) > 1 else x
+
+    def _check_source(self, encoder_outputs, cross_cache):
+        source = cross_cache if encoder_outputs is None else encoder_outputs
+        if (self.cross_attention is None) != (source is None):
+            raise ValueError(
+                "`encoder_outputs` must be given in every call or in none, as in the "
+                "first call. Received: encoder_outputs="
+                f"{None if source is None else tuple(source.shape)}"
+            )
+
+    def _window_mask(self, inputs, padding_mask, cache, cache_index):
+        """True for the keys in a query's window, (B, T, S), counted in real tokens."""
         if padding_mask is not None:
             keys = token_positions(padding_mask)
         else:

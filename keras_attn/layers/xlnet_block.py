@@ -1,6 +1,7 @@
-"""What XLNet is made of besides its attention: the block, and where targets start.
+"""The XLNet block, its memory, and the first layer of its query stream.
 
-Legend: B batch, T tokens, M places of memory, S = M + T keys, P targets, D width.
+Legend: B batch, T tokens, M memory length, S = M + T keys, P targets, N heads, H head
+size, D width.
 """
 
 import keras
@@ -8,6 +9,7 @@ from keras import ops
 
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers.base import BaseLayer
+from keras_attn.layers.block_parts import built, head_size
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.initializers import fork
@@ -16,39 +18,39 @@ from keras_attn.layers.relative_attention import RelativeMultiHeadAttention
 
 
 def permutation_mask(order):
-    """What each token may see when tokens are predicted in a given order.
+    """Mask of what each token attends to when tokens are predicted in a given order.
 
     Args:
-        order: The turn of each token, (B, T): the smallest number comes first. Tokens
-            of the same turn don't see one another.
+        order: Rank of each token in the order of prediction, (B, T), lowest first.
+            Tokens of equal rank do not attend to each other.
 
     Returns:
-        (B, T, T), True where token t comes later than token s, and so may see it.
+        (B, T, T), True where token t comes after token s, and so attends to it.
     """
     return ops.greater(ops.expand_dims(order, 2), ops.expand_dims(order, 1))
 
 
 @keras.saving.register_keras_serializable("keras_attn")
 class TargetEmbedding(BaseLayer):
-    """The one vector that every target's query stream starts from: `g_i = w`.
+    """First layer of the query stream: the same learned vector, `g_i = w`.
 
-    A target must not know its own token, so all it starts with is this vector; what
-    tells it from other targets is its place.
+    A target must not see its own token, so every target starts from the same vector;
+    only its position tells it from the others.
 
     Args:
-        embeddings_initializer: For the vector, (1, D).
+        embeddings_initializer: Initializer of the vector, (1, D).
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
-        inputs: Token embeddings, (B, T, D), which start the content stream.
+        inputs: Token embeddings, (B, T, D), the input of the content stream.
         target_mapping: (B, P, T), 1 where target p is token t; or None.
 
     Returns:
-        The start of a stream: the inputs, or with a `target_mapping` the vector once
+        The input of a stream: `inputs`, or with a `target_mapping` the vector repeated
         for each target, (B, P, D).
 
     Raises:
-        ValueError: for an argument that is not of rank 3.
+        ValueError: for an argument whose rank is not 3.
 
     Reference:
         Yang et al. 2019, "XLNet", section 2.3 (arXiv:1906.08237).
@@ -84,20 +86,20 @@ class TargetEmbedding(BaseLayer):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class SegmentMemory(BaseLayer):
-    """What a block read, for the same block to see again in the next segment.
+    """Keeps the last inputs of a block as its memory for the next segment.
 
-    No gradient goes back into it.
+    No gradient flows into the memory.
 
     Args:
-        memory_length: States to keep, the last ones.
+        memory_length: Maximum number of positions to keep.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
-        inputs: What the block read in the tokens' places, (B, T, D).
-        memory: What it had in front of that, (B, M, D).
+        inputs: The block's inputs for this segment, (B, T, D).
+        memory: Its memory of earlier segments, (B, M, D).
 
     Returns:
-        (B, M + T or `memory_length`, D), whichever is shorter.
+        The last positions of both, (B, min(M + T, `memory_length`), D).
 
     Reference:
         Dai et al. 2019, "Transformer-XL", section 3.2 (arXiv:1901.02860).
@@ -119,30 +121,31 @@ class SegmentMemory(BaseLayer):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class XLNetBlock(BaseLayer):
-    """Relative attention, then a feed-forward network, for either of two streams.
+    """Relative attention, then a feed-forward network, for one of two streams.
 
-    Each is followed by a residual and a norm, `x = norm(x + f(x))`; both streams go
-    through the same weights, a call each.
+    Post-norm: `x = norm(x + attention(x))`, then `x = norm(x + FFN(x))`. Each stream is
+    one call; both use the same weights.
 
     Args:
         num_heads: N.
         mlp_dim: Width of the feed-forward network's hidden layer.
         key_dim: H. Default: D / N.
-        activation: Of the feed-forward network.
+        activation: Activation of the feed-forward network's hidden layer.
         layer_norm_epsilon: Added to the variance.
         dropout: Probability of dropping a unit of a sub-layer's output or of the
             hidden layer.
         attention_dropout: Probability of dropping an attention probability.
-        kernel_initializer: For every kernel.
-        bias_initializer: For the biases and segment vectors of the attention.
+        kernel_initializer: Initializer of every kernel.
+        bias_initializer: Initializer of the biases and segment vectors of the
+            attention.
         seed: Seed of the dropouts.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
         inputs: The content stream, (B, T, D).
-        targets: The query stream, (B, P, D). With it the call is one of the query
-            stream.
-        return_attention_scores: Whether to return the probabilities as well.
+        targets: The query stream, (B, P, D). If given, the call computes the query
+            stream, else the content stream.
+        return_attention_scores: Whether to also return the attention probabilities.
         **attending: `target_mapping`, `positions`, `memory`, `same_segment`,
             `permutation_mask`, `padding_mask`, `attention_mask`, as for
             `RelativeMultiHeadAttention`.
@@ -151,7 +154,7 @@ class XLNetBlock(BaseLayer):
         As `RelativeMultiHeadAttention`.
 
     Raises:
-        ValueError: where D is no multiple of N and no `key_dim` is given.
+        ValueError: if D is not a multiple of N and `key_dim` is None.
 
     Reference:
         Yang et al. 2019, "XLNet", appendix A.2 (arXiv:1906.08237).
@@ -186,19 +189,10 @@ class XLNetBlock(BaseLayer):
         self.seed = seed
 
     def build(self, inputs_shape):
-        width = inputs_shape[-1]
-        key_dim = self.key_dim
-        if key_dim is None:
-            if width % self.num_heads:
-                raise ValueError(
-                    "The width must be a multiple of `num_heads`, or `key_dim` given. "
-                    f"Received: width={width}, num_heads={self.num_heads}"
-                )
-            key_dim = width // self.num_heads
         shared = {"dtype": self.dtype_policy, "seed": self.seed}
         self.attention = RelativeMultiHeadAttention(
             self.num_heads,
-            key_dim,
+            head_size(inputs_shape[-1], self.num_heads, self.key_dim),
             dropout=self.attention_dropout,
             kernel_initializer=fork(self.kernel_initializer, "attention"),
             bias_initializer=fork(self.bias_initializer, "attention"),
@@ -221,11 +215,8 @@ class XLNetBlock(BaseLayer):
         self._residual_dropout.build(inputs_shape)
 
     def _new_norm(self, name, shape):
-        norm = LayerNormalization(
-            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
-        )
-        norm.build(shape)
-        return norm
+        epsilon, dtype = self.layer_norm_epsilon, self.dtype_policy
+        return built(LayerNormalization(epsilon=epsilon, dtype=dtype, name=name), shape)
 
     def call(
         self,
@@ -256,13 +247,15 @@ class XLNetBlock(BaseLayer):
             training=training,
         )
         attended, *scores = outputs if return_attention_scores else (outputs,)
-        stream = inputs if targets is None else targets
-        attended = self._residual_dropout(attended, training=training)
-        hidden = self.attention_norm(ops.add(stream, attended))
-        outputs = self.feed_forward(hidden, training=training)
-        outputs = self._residual_dropout(outputs, training=training)
-        outputs = self.feed_forward_norm(ops.add(hidden, outputs))
-        return (outputs, *scores) if return_attention_scores else outputs
+        x = inputs if targets is None else targets
+        x = self.attention_norm(x + self._branch(attended, training))
+        outputs = self.feed_forward(x, training=training)
+        x = self.feed_forward_norm(x + self._branch(outputs, training))
+        return (x, *scores) if return_attention_scores else x
+
+    def _branch(self, outputs, training):
+        """What a residual adds: `dropout(outputs)`."""
+        return self._residual_dropout(outputs, training=training)
 
     def compute_output_spec(self, inputs, targets=None, **attending):
         return self.attention.compute_output_spec(inputs, targets, **attending)

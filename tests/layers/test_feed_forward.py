@@ -14,7 +14,7 @@ def normal(*shape, seed=0):
 
 @pytest.mark.parametrize("use_bias", [True, False])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_feed_forward_is_the_papers(activation, use_bias):
+def test_feed_forward_matches_the_equation(activation, use_bias):
     layer = FeedForward(29, activation=activation, use_bias=use_bias)
     inputs = normal(B, T, D)
     layer(inputs)
@@ -28,44 +28,44 @@ def test_feed_forward_is_the_papers(activation, use_bias):
     assert_close(layer(inputs[:, 2:3]), layer(inputs)[:, 2:3], atol=1e-6)
 
 
-def test_feed_forward_drops_in_training_alone():
+def test_feed_forward_dropout_is_active_only_in_training():
     layer = FeedForward(29, dropout=0.5, seed=3)
     inputs = normal(B, T, D)
     layer(inputs)
     randomize(layer)
-    still, again = flat([layer(inputs), layer(inputs, training=False)])
-    np.testing.assert_array_equal(still, again)
-    assert np.abs(flat(layer(inputs, training=True))[0] - still).max() > 0.01
+    expected, again = flat([layer(inputs), layer(inputs, training=False)])
+    np.testing.assert_array_equal(expected, again)
+    assert np.abs(flat(layer(inputs, training=True))[0] - expected).max() > 0.01
 
 
-def test_feed_forward_kernels_start_apart():
+def test_feed_forward_kernels_start_different():
     layer = FeedForward(D)
     layer(normal(B, T, D))
     expand, contract = array_of(layer.expand.kernel), array_of(layer.contract.kernel)
     assert np.abs(expand - contract).max() > 0.1
 
 
-def test_feed_forward_refuses_wrong_arguments():
+def test_feed_forward_rejects_wrong_arguments():
     with pytest.raises(ValueError, match="`mlp_dim` must be a whole.*mlp_dim=0"):
         FeedForward(0)
     with pytest.raises(ValueError, match="`dropout` is a probability.*dropout=1"):
         FeedForward(3, dropout=1)
 
 
-def test_maxout_takes_the_largest_of_its_neighbours():
+def test_maxout_is_the_maximum_of_adjacent_units():
     inputs = np.array([[[1.0, 5.0, 3.0, 2.0, -1.0, -7.0]]], "float32")
     assert_close(Maxout()(inputs), np.array([[[5.0, 3.0, -1.0]]]), atol=0)
     assert_close(Maxout(pieces=3)(inputs), np.array([[[5.0, 2.0]]]), atol=0)
     assert_close(Maxout(1)(inputs), inputs, atol=0)
 
 
-def test_two_pieces_of_maxout_hold_any_rectifier():
+def test_maxout_of_two_pieces_can_be_relu():
     inputs = normal(B, T, D)
     pairs = ops.reshape(ops.stack([inputs, 0 * inputs], axis=-1), (B, T, 2 * D))
     assert_close(Maxout()(pairs), reference.relu(inputs), atol=0)
 
 
-def test_maxout_refuses_wrong_arguments():
+def test_maxout_rejects_wrong_arguments():
     with pytest.raises(ValueError, match="`pieces` must be a whole.*pieces=0"):
         Maxout(0)
     message = "The width must be a multiple of `pieces`. Received: width=11, pieces=3"

@@ -18,11 +18,11 @@ def joined(merge, inputs, table):
     return np.concatenate([inputs, table], axis=-1)
 
 
-# Of the sequence, of every sentence its own, and the default.
+# The default, the same for all sequences, and one row per sequence.
 POSITIONS = {
     "default": None,
-    "one": np.array([3, 1, 4, 16, 5]),
-    "each": np.array([[0, 1, 2, 0, 1], [9, 8, 7, 6, 5]]),
+    "shared": np.array([3, 1, 4, 16, 5]),
+    "per_sequence": np.array([[0, 1, 2, 0, 1], [9, 8, 7, 6, 5]]),
 }
 every_position = pytest.mark.parametrize("name", POSITIONS)
 every_merge = pytest.mark.parametrize(
@@ -32,7 +32,7 @@ every_merge = pytest.mark.parametrize(
 
 @every_merge
 @every_position
-def test_sinusoids_are_the_papers(name, merge, dim):
+def test_sinusoids_match_the_equation(name, merge, dim):
     layer = SinusoidalPositionEmbedding(merge, position_dim=dim, max_wavelength=500)
     inputs, positions = normal(B, T, D), POSITIONS[name]
     rows = np.arange(T) if positions is None else positions
@@ -44,7 +44,7 @@ def test_sinusoids_are_the_papers(name, merge, dim):
 
 @every_merge
 @every_position
-def test_learned_vectors_are_looked_up(name, merge, dim):
+def test_learned_vectors_are_those_of_the_positions(name, merge, dim):
     layer = LearnedPositionEmbedding(17, merge, position_dim=dim)
     inputs, positions = normal(B, T, D), POSITIONS[name]
     layer(inputs)
@@ -54,7 +54,7 @@ def test_learned_vectors_are_looked_up(name, merge, dim):
     assert_close(layer(inputs, positions), joined(merge, inputs, vectors[rows]))
 
 
-def test_the_first_rows_are_of_positions_below_zero():
+def test_the_first_rows_are_negative_positions():
     layer = LearnedPositionEmbedding(T, first_row=2)
     inputs = normal(B, T, D)
     layer(inputs)
@@ -63,7 +63,7 @@ def test_the_first_rows_are_of_positions_below_zero():
     assert_close(layer(inputs), inputs + vectors[2:])
     positions = np.array([0, -1, -2, *range(1, T - 2)])
     assert_close(layer(inputs, positions), inputs + vectors[positions + 2])
-    with pytest.raises(ValueError, match="longer than there are positions"):
+    with pytest.raises(ValueError, match="longer than `max_sequence_length`"):
         layer(normal(B, T + 1, D))
     for wrong in (-1, -2):
         with pytest.raises(ValueError, match=f"`first_row` must.*first_row={wrong}"):
@@ -71,7 +71,7 @@ def test_the_first_rows_are_of_positions_below_zero():
 
 
 @pytest.mark.parametrize(("merge", "dim"), [("add", None), ("concatenate", 6)])
-def test_a_grid_has_rows_and_columns(merge, dim):
+def test_a_grid_is_encoded_by_row_and_column(merge, dim):
     inputs = normal(B, T, S, 10)
     half = (dim or 10) // 2
     table = np.zeros((T, S, 2 * half))
@@ -82,8 +82,8 @@ def test_a_grid_has_rows_and_columns(merge, dim):
     assert_close(layer(inputs), joined(merge, inputs, table))
 
 
-def test_far_positions_stay_exact_in_half_precision():
-    # 257 is no bfloat16: positions must not be rounded to the precision of the layer.
+def test_large_positions_are_exact_in_half_precision():
+    # bfloat16 cannot represent 257: positions must not be cast to the compute dtype.
     inputs = np.zeros((1, 2, 8), "float32")
     positions = np.array([256, 257])
     layer = SinusoidalPositionEmbedding(dtype="mixed_bfloat16")
@@ -91,7 +91,7 @@ def test_far_positions_stay_exact_in_half_precision():
     assert_close(layer(inputs, positions), expected, atol=0.01)
 
 
-def test_starting_vectors_differ_and_are_small():
+def test_initial_vectors_are_distinct_and_small():
     layer = LearnedPositionEmbedding(17)
     layer(normal(B, T, D))
     vectors = array_of(layer.embeddings)
@@ -107,12 +107,12 @@ def test_starting_vectors_differ_and_are_small():
     ],
     ids=["sinusoidal", "learned"],
 )
-def test_wrong_arguments_are_refused(make):
+def test_wrong_arguments_are_rejected(make):
     with pytest.raises(ValueError, match="`merge` must be one of 'add', .*merge='sum'"):
         make("sum")
     message = (
-        "`position_dim` goes with merge='concatenate': what is added is as wide as the "
-        "inputs. Received: position_dim=5, merge='add'"
+        "`position_dim` requires merge='concatenate': added positions are as wide as "
+        "the inputs. Received: position_dim=5, merge='add'"
     )
     with pytest.raises(ValueError, match=message):
         make(position_dim=5)
@@ -122,17 +122,17 @@ def test_wrong_arguments_are_refused(make):
         make()(normal(B, D))
 
 
-def test_wrong_grids_are_refused():
+def test_wrong_grids_are_rejected():
     layer = SinusoidalPositionEmbedding()
     message = (
-        "A grid needs an even number of position units, half for the row and half for "
-        "the column. Received: width=11"
+        "A grid needs positions of even width, half for the row and half for the "
+        "column. Received: width=11"
     )
     with pytest.raises(ValueError, match=message):
         layer(normal(B, T, S, D))
     message = (
-        "`positions` are those of a sequence; a grid numbers its rows and columns "
-        r"itself. Received: inputs.shape=\(2, 5, 7, 10\)"
+        "`positions` are for sequences; those of a grid are its rows and columns. "
+        r"Received: inputs.shape=\(2, 5, 7, 10\)"
     )
     with pytest.raises(ValueError, match=message):
         SinusoidalPositionEmbedding()(normal(B, T, S, 10), np.arange(T))
@@ -140,12 +140,12 @@ def test_wrong_grids_are_refused():
         LearnedPositionEmbedding(17)(normal(B, T, S, D))
 
 
-def test_sequences_longer_than_there_are_positions_are_refused():
+def test_sequences_that_are_too_long_are_rejected():
     with pytest.raises(ValueError, match="`max_sequence_length` must be.*length=0"):
         LearnedPositionEmbedding(0)
     message = (
-        "`inputs` are longer than there are positions; shorten them, or build with a "
-        "larger `max_sequence_length`. Received: length=5, max_sequence_length=3"
+        "`inputs` are longer than `max_sequence_length`; shorten them, or build with "
+        "more positions. Received: length=5, max_sequence_length=3"
     )
     with pytest.raises(ValueError, match=message):
         LearnedPositionEmbedding(3)(normal(B, T, D))

@@ -1,4 +1,4 @@
-"""From token ids to features and back, and what is done to rows of tokens."""
+"""Token embeddings, output biases, pooling and padding of caches."""
 
 import keras
 import numpy as np
@@ -12,19 +12,19 @@ FEATURES = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
 MASK = np.array([[1, 1, 1, 0, 0], [0, 1, 0, 1, 1], [0, 0, 0, 0, 0]], bool)
 
 
-def test_an_embedding_reversed_is_the_product_with_its_transpose():
+def test_a_reversed_embedding_multiplies_by_its_transpose():
     layer = TokenEmbedding(V, D)
     ids = np.array([[3, 0, 10], [5, 5, 1]])
-    looked_up = numpy(layer(ids))
+    embedded = numpy(layer(ids))
     table = numpy(layer.embeddings)
     assert len(layer.weights) == 1
-    np.testing.assert_array_equal(looked_up, table[ids])
+    np.testing.assert_array_equal(embedded, table[ids])
     for inputs in (FEATURES, FEATURES[:, 0]):
         logits = layer(inputs, reverse=True)
         np.testing.assert_allclose(numpy(logits), inputs @ table.T, atol=1e-5)
 
 
-def test_a_bias_is_added():
+def test_an_output_bias_is_added():
     layer = OutputBias()
     layer(FEATURES)
     bias = np.arange(D, dtype="float32")
@@ -40,13 +40,13 @@ def test_a_bias_is_added():
         ("mean", [FEATURES[0, :3].mean(0), FEATURES[1, [1, 3, 4]].mean(0), 0 * D]),
     ],
 )
-def test_pooling_is_of_real_tokens(pooling, expected):
+def test_pooling_uses_real_tokens_only(pooling, expected):
     found = numpy(TokenPooling(pooling)(FEATURES, MASK))
     for row, value in zip(found, expected, strict=True):
         np.testing.assert_allclose(row, np.broadcast_to(value, D), atol=1e-6)
 
 
-def test_pooling_without_a_mask_is_of_all():
+def test_pooling_without_a_mask_uses_all_tokens():
     for pooling, expected in (
         ("first", FEATURES[:, 0]),
         ("last", FEATURES[:, -1]),
@@ -56,7 +56,7 @@ def test_pooling_without_a_mask_is_of_all():
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_pooling_takes_the_mask_that_keras_sends_along():
+def test_pooling_uses_the_keras_mask():
     ids = np.array([[3, 5, 0, 0], [1, 2, 4, 6]])
     embedded = keras.layers.Embedding(V, D, mask_zero=True)(ids)
     pooled = TokenPooling("mean")(embedded)
@@ -66,7 +66,7 @@ def test_pooling_takes_the_mask_that_keras_sends_along():
     assert np.abs(numpy(pooled)[0] - numpy(embedded)[0].mean(0)).max() > 1e-3
 
 
-def test_room_is_made_behind_what_is_there():
+def test_a_cache_is_padded_with_zeros_at_the_end():
     cache = np.random.default_rng(1).normal(size=(B, 3, T, D)).astype("float32")
     found = numpy(PadCache(T + 4)(cache))
     np.testing.assert_array_equal(found[:, :, :T], cache)
@@ -75,7 +75,7 @@ def test_room_is_made_behind_what_is_there():
     np.testing.assert_array_equal(numpy(PadCache(T)(cache)), cache)
 
 
-def test_says_what_is_wrong():
+def test_wrong_arguments_are_rejected():
     with pytest.raises(ValueError, match="`pooling` must be one of 'first', 'last'"):
         TokenPooling("max")
     with pytest.raises(ValueError, match="`inputs` must have 3 axes"):

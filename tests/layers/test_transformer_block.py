@@ -24,7 +24,7 @@ def made(layer, *call):
 
 
 class Expected:
-    """A block by the paper's equations, with the weights of one of ours."""
+    """A block by the paper's equations, with the weights of a block of ours."""
 
     def __init__(self, block):
         self.block = block
@@ -62,14 +62,14 @@ class Expected:
         return hidden @ weights[f"{contract}/kernel"] + biases[1]
 
 
-def in_heads(mask):
+def per_head(mask):
     return np.broadcast_to(mask, (B, HEADS, *mask.shape[-2:]))
 
 
 @pytest.mark.parametrize("use_bias", [True, False])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("norm_first", [True, False])
-def test_encoder_is_the_papers(norm_first, activation, use_bias):
+def test_encoder_matches_the_equations(norm_first, activation, use_bias):
     block = TransformerEncoderBlock(
         HEADS,
         MLP,
@@ -84,7 +84,7 @@ def test_encoder_is_the_papers(norm_first, activation, use_bias):
     padding = np.arange(T) < np.array([[3], [T]])
     bias = normal(B, HEADS, T, T, seed=1)
     mask = np.random.default_rng(2).random((B, T, T)) < 0.8
-    both = in_heads((mask & padding[:, None])[:, None])
+    both = per_head((mask & padding[:, None])[:, None])
     expected = Expected(block)
 
     def attend(x):
@@ -104,7 +104,7 @@ def test_encoder_is_the_papers(norm_first, activation, use_bias):
 
 @pytest.mark.parametrize("has_encoder", [True, False])
 @pytest.mark.parametrize("norm_first", [True, False])
-def test_decoder_is_the_papers(norm_first, has_encoder):
+def test_decoder_matches_the_equations(norm_first, has_encoder):
     block = TransformerDecoderBlock(
         HEADS, MLP, key_dim=KEY_DIM, norm_first=norm_first, num_key_value_heads=1
     )
@@ -114,7 +114,7 @@ def test_decoder_is_the_papers(norm_first, has_encoder):
     padding = np.arange(T) < np.array([[T], [3]])
     encoder_padding = np.arange(S) < np.array([[3], [S]])
     mask = (np.random.default_rng(2).random((T, T)) < 0.8) | np.eye(T, dtype=bool)
-    seen = in_heads((padding[:, None] & mask & np.tri(T, dtype=bool))[:, None])
+    seen = per_head((padding[:, None] & mask & np.tri(T, dtype=bool))[:, None])
     expected = Expected(block)
     hidden = expected.residual(
         "self_attention_norm",
@@ -123,7 +123,7 @@ def test_decoder_is_the_papers(norm_first, has_encoder):
     )
     scores = [expected.scores]
     if has_encoder:
-        source = in_heads(np.repeat(encoder_padding[:, None, None], T, axis=2))
+        source = per_head(np.repeat(encoder_padding[:, None, None], T, axis=2))
         hidden = expected.residual(
             "cross_attention_norm",
             hidden,
@@ -142,7 +142,7 @@ def test_decoder_is_the_papers(norm_first, has_encoder):
     assert_close(found, (outputs, *scores))
 
 
-def test_heads_share_the_width_unless_told():
+def test_key_dim_defaults_to_the_width_per_head():
     block = made(TransformerEncoderBlock(3, MLP), normal(B, T, 21))
     assert block.attention.key_dim == 7
     message = (
@@ -154,7 +154,7 @@ def test_heads_share_the_width_unless_told():
             block(normal(B, T, D))
 
 
-def test_every_option_reaches_the_layers_inside():
+def test_every_option_reaches_the_sub_layers():
     block = TransformerDecoderBlock(
         6,
         MLP,
@@ -195,19 +195,19 @@ def test_every_option_reaches_the_layers_inside():
     [TransformerEncoderBlock, TransformerDecoderBlock],
     ids=["encoder", "decoder"],
 )
-def test_each_dropout_drops_in_training_alone(make, option):
+def test_each_dropout_is_active_only_in_training(make, option):
     inputs = normal(B, T, D)
     block = made(make(HEADS, MLP, key_dim=KEY_DIM, seed=3, **{option: 0.5}), inputs)
-    still, again = flat([block(inputs), block(inputs, training=False)])
-    np.testing.assert_array_equal(still, again)
-    moved, other = flat([block(inputs, training=True), block(inputs, training=True)])
-    assert np.abs(moved - still).max() > 0.01
-    assert np.abs(moved - other).max() > 0.01
+    expected, again = flat([block(inputs), block(inputs, training=False)])
+    np.testing.assert_array_equal(expected, again)
+    first, second = flat([block(inputs, training=True), block(inputs, training=True)])
+    assert np.abs(first - expected).max() > 0.01
+    assert np.abs(first - second).max() > 0.01
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
 @pytest.mark.parametrize("groups", [None, 1])
-def test_decoder_step_by_step_is_the_same_as_at_once(groups, norm_first):
+def test_incremental_decoding_matches_one_call(groups, norm_first):
     block = TransformerDecoderBlock(
         HEADS, MLP, key_dim=KEY_DIM, num_key_value_heads=groups, norm_first=norm_first
     )
@@ -216,10 +216,10 @@ def test_decoder_step_by_step_is_the_same_as_at_once(groups, norm_first):
     padding = np.arange(S) < np.array([[3], [S]])
     options = {"encoder_padding_mask": padding, "return_attention_scores": True}
     outputs, self_scores, cross_scores = block(inputs, encoded, **options)
-    rubbish = list(1e3 * normal(2, B, groups or HEADS, S, KEY_DIM, seed=2))
-    # The prompt with the encoder's outputs; the rest with what was cached of them.
+    garbage = list(1e3 * normal(2, B, groups or HEADS, S, KEY_DIM, seed=2))
+    # The prompt attends to the encoder's outputs, each later step to their cache.
     first, _, _, cache, cross_cache = block(
-        inputs[:, :2], encoded, cache=rubbish, cache_index=0, **options
+        inputs[:, :2], encoded, cache=garbage, cache_index=0, **options
     )
     assert_close(first, outputs[:, :2])
     for part in cross_cache:
@@ -239,10 +239,10 @@ def test_decoder_step_by_step_is_the_same_as_at_once(groups, norm_first):
         assert_close(same, cross_cache, atol=0)
 
 
-def test_decoder_only_step_by_step_with_a_padded_prompt():
+def test_incremental_decoding_of_a_padded_prompt():
     block = TransformerDecoderBlock(HEADS, MLP, key_dim=KEY_DIM)
     inputs = made(block, normal(B, T, D)) and normal(B, T, D)
-    # The prompt of the first row is shorter: its padding stays hidden.
+    # The prompt of the first row is shorter: its padding stays masked.
     padding = np.ones((B, S), bool)
     padding[0, 2:3] = False
     expected = block(inputs, padding_mask=padding[:, :T])
@@ -272,12 +272,12 @@ def test_decoder_only_step_by_step_with_a_padded_prompt():
         ({"mlp_dropout": 1.0}, "`mlp_dropout` is a probability.*mlp_dropout=1.0"),
     ],
 )
-def test_wrong_arguments_are_refused(make, options, message):
+def test_wrong_arguments_are_rejected(make, options, message):
     with pytest.raises(ValueError, match=message):
         make(**{"num_heads": HEADS, "mlp_dim": MLP, **options})
 
 
-def test_wrong_calls_are_refused():
+def test_wrong_calls_are_rejected():
     message = re.escape(
         "`inputs` must have 3 axes, (batch, length, width). "
         "Received: inputs.shape=(2, 12)"
@@ -287,8 +287,8 @@ def test_wrong_calls_are_refused():
         with pytest.raises(ValueError, match=message):
             block(normal(B, 12))
     message = (
-        "A block attends to an encoder always or never, as in its first call. "
-        "Received: encoder_outputs="
+        "`encoder_outputs` must be given in every call or in none, as in the first "
+        "call. Received: encoder_outputs="
     )
     block = TransformerDecoderBlock(HEADS, MLP, key_dim=KEY_DIM)
     block(normal(B, T, D), normal(B, S, E))
@@ -301,7 +301,7 @@ def test_wrong_calls_are_refused():
 
 
 @pytest.mark.parametrize("padded", ["nowhere", "left", "between"])
-def test_a_window_is_so_many_real_tokens_and_the_own_one(padded):
+def test_a_window_is_counted_in_real_tokens(padded):
     window, length = 3, 7
     real = np.ones((1, length), bool)
     real[0, {"nowhere": [], "left": [0, 1], "between": [2, 4]}[padded]] = False
@@ -311,24 +311,27 @@ def test_a_window_is_so_many_real_tokens_and_the_own_one(padded):
     made(block, inputs)
     expected = ops.convert_to_numpy(block(inputs, padding_mask=mask))[0]
     tokens = np.flatnonzero(real[0])
-    for index, place in enumerate(tokens):
+    for index, position in enumerate(tokens):
         other = inputs.copy()
-        other[:, place] = -other[:, place]
+        other[:, position] = -other[:, position]
         found = ops.convert_to_numpy(block(other, padding_mask=mask))[0]
         changed = np.abs(found - expected)[tokens].max(-1) > 1e-4
-        sees = [index <= query < index + window for query in range(len(tokens))]
-        assert changed.tolist() == sees
-    # A step of incremental decoding sees the same.
+        attends = [index <= query < index + window for query in range(len(tokens))]
+        assert changed.tolist() == attends
+    # Incremental decoding has the same window.
     cache = list(np.zeros((2, 1, HEADS, length, KEY_DIM), "float32"))
-    for place in range(length):
-        so_far = real & (np.arange(length) <= place)
+    for position in range(length):
+        so_far = real & (np.arange(length) <= position)
         output, cache = block(
-            inputs[:, place : place + 1],
+            inputs[:, position : position + 1],
             padding_mask=so_far if mask is not None else None,
             cache=cache,
-            cache_index=place,
+            cache_index=position,
         )
-        if real[0, place]:
+        if real[0, position]:
             np.testing.assert_allclose(
-                ops.convert_to_numpy(output)[0, 0], expected[place], rtol=0, atol=1e-5
+                ops.convert_to_numpy(output)[0, 0],
+                expected[position],
+                rtol=0,
+                atol=1e-5,
             )

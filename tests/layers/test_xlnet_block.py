@@ -1,6 +1,6 @@
-"""What XLNet is made of, and what is asked of every layer; the maths is checked beside.
+"""The layers of XLNet; the equations are checked in `test_relative_attention.py`.
 
-Its outputs are compared with transformers' in `parity/test_xlnet_checkpoints.py`.
+Outputs are compared with transformers' in `parity/test_xlnet_checkpoints.py`.
 """
 
 import inspect
@@ -28,13 +28,13 @@ from keras_attn.layers.xlnet_block import (
 MLP = 19
 
 
-def test_order_says_who_sees_whom():
+def test_permutation_mask_follows_the_order():
     got = permutation_mask(np.array([[2, 0, 1, 0]]))
     expected = [[[0, 1, 1, 1], [0, 0, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0]]]
     np.testing.assert_array_equal(ops.convert_to_numpy(got), np.array(expected, bool))
 
 
-def test_a_stream_starts_from_tokens_or_from_one_vector():
+def test_target_embedding_returns_tokens_or_one_vector():
     layer, inputs = TargetEmbedding("normal"), draw(B, T, D)
     assert_close(layer(inputs), inputs, atol=0)
     vector = np.asarray(layer.embeddings)
@@ -45,31 +45,31 @@ def test_a_stream_starts_from_tokens_or_from_one_vector():
     assert symbol.shape == (None, None, D)
 
 
-def test_memory_keeps_the_last_states_and_no_gradient():
+def test_memory_keeps_the_last_states_without_gradient():
     memory, inputs = draw(B, 4, D, seed=1), draw(B, T, D)
     states = np.concatenate([memory, inputs], 1)
     assert_close(SegmentMemory(3)(inputs, memory), inputs[:, -3:], atol=0)
     assert_close(SegmentMemory(7)(inputs, memory), states[:, -7:], atol=0)
     assert_close(SegmentMemory(50)(inputs, memory), states, atol=0)
-    none = SegmentMemory(50)(inputs, np.zeros((B, 0, D), "float32"))
-    assert_close(none, inputs, atol=0)
+    first = SegmentMemory(50)(inputs, np.zeros((B, 0, D), "float32"))
+    assert_close(first, inputs, atol=0)
 
-    class Remembering(keras.layers.Layer):
+    class ScaledMemory(keras.layers.Layer):
         def build(self, shape):
             self.scale = self.add_weight(shape=(), initializer="ones")
-            self.remember = SegmentMemory(3)
+            self.memory = SegmentMemory(3)
 
         def call(self, inputs):
             scaled = ops.multiply(inputs, self.scale)
-            return ops.sum(self.remember(scaled, scaled)) + 0.0 * self.scale
+            return ops.sum(self.memory(scaled, scaled)) + 0.0 * self.scale
 
-    layer = Remembering()
+    layer = ScaledMemory()
     layer(inputs)
     assert [float(g) for g in gradients(layer, inputs=inputs).values()] == [0.0]
 
 
 def layers():
-    """Every layer of the two files, in a way that no option is its default."""
+    """The layers of both files, with no option at its default."""
     return {
         "attention": RelativeMultiHeadAttention(
             N,
@@ -98,7 +98,7 @@ def layers():
 
 
 @pytest.mark.parametrize("name", list(layers()))
-def test_config_says_all_and_makes_the_same_layer(name):
+def test_a_config_creates_an_equal_layer(name):
     layer = layers()[name]
     config = json.loads(json.dumps(layer.get_config()))
     twin = type(layer).from_config(config)
@@ -107,7 +107,7 @@ def test_config_says_all_and_makes_the_same_layer(name):
         "self",
         "kwargs",
     } <= set(config)
-    # No option is at its default, so that none can be forgotten.
+    # No option is at its default, so an omitted one would be noticed.
     needed = {
         "attention": {"num_heads": 1, "key_dim": 1},
         "block": {"num_heads": 1, "mlp_dim": 1},
@@ -121,7 +121,7 @@ def test_config_says_all_and_makes_the_same_layer(name):
 
 
 def functional(known=False):
-    """Block 0 of an XLNet with a memory, in two streams."""
+    """A block with memory, called for both streams."""
     size = (lambda n: n) if known else (lambda n: None)
     inputs = {
         "inputs": keras.Input((size(T), D), name="inputs"),
@@ -154,7 +154,7 @@ def model_inputs():
 
 # Keras 3.15 turns TensorFlow's variables into NumPy arrays in a way NumPy 2 dislikes.
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-def test_saved_compiled_and_symbolic_it_gives_the_same(tmp_path):
+def test_outputs_are_the_same_saved_compiled_and_symbolic(tmp_path):
     model, inputs = functional(), model_inputs()
     outputs = model(inputs)
     shapes = keras.tree.map_structure(lambda x: tuple(x.shape), outputs)
@@ -162,8 +162,8 @@ def test_saved_compiled_and_symbolic_it_gives_the_same(tmp_path):
         "content": ((B, T, D), (B, N, T, S)),
         "targets": ((B, P, D), (B, N, P, S)),
     }
-    promised = keras.tree.map_structure(lambda x: x.shape, functional(True).output)
-    assert promised == {
+    symbolic = keras.tree.map_structure(lambda x: x.shape, functional(True).output)
+    assert symbolic == {
         "content": ((None, T, D), (None, N, T, S)),
         "targets": ((None, P, D), (None, N, P, S)),
     }
@@ -188,7 +188,7 @@ def test_in_half_precision(policy):
     for stream, scores in half.values():
         assert keras.backend.standardize_dtype(stream.dtype) == policy[6:]
         assert keras.backend.standardize_dtype(scores.dtype) == "float32"
-    # Outputs are norms of sums, and of order one.
+    # Outputs are layer norms, so of order one.
     assert_close(half, full, atol=0.15)
 
 
@@ -202,7 +202,7 @@ def test_both_streams_are_recorded():
     assert_close(queries, outputs["targets"][1], atol=0)
 
 
-def test_key_dim_of_a_block_follows_from_its_width():
+def test_key_dim_defaults_to_the_width_per_head():
     block = XLNetBlock(3, MLP)
     block.build((B, T, 21))
     assert block.attention.key_dim == 7
@@ -245,14 +245,14 @@ def test_key_dim_of_a_block_follows_from_its_width():
         ),
     ],
 )
-def test_says_what_is_wrong_with_an_option(wrong, message):
+def test_wrong_arguments_are_rejected(wrong, message):
     with pytest.raises(ValueError, match=message):
         wrong()
 
 
-def test_dropout_drops_in_training_alone():
+def test_dropout_is_active_only_in_training():
     inputs = draw(B, T, D)
     block = XLNetBlock(N, MLP, key_dim=H, dropout=0.5, seed=1)
-    calm, wild = block(inputs), block(inputs, training=True)
-    assert_close(block(inputs), calm, atol=0)
-    assert np.abs(flat(calm)[0] - flat(wild)[0]).max() > 0.1
+    expected, dropped = block(inputs), block(inputs, training=True)
+    assert_close(block(inputs), expected, atol=0)
+    assert np.abs(flat(expected)[0] - flat(dropped)[0]).max() > 0.1

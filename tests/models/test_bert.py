@@ -137,7 +137,7 @@ def test_sequences_may_be_as_long_as_the_position_table(name):
     inputs["padding_mask"][:] = True
     assert np.isfinite(outputs_of(model, inputs)["sequence_output"]).all()
     longer = {key: value[:, :1].repeat(7, 1) for key, value in inputs.items()}
-    with pytest.raises(ValueError, match="longer than there are positions"):
+    with pytest.raises(ValueError, match="longer than `max_sequence_length`"):
         outputs_of(model, longer)
 
 

@@ -21,8 +21,12 @@ def create(name, **options):
 @pytest.mark.parametrize(
     "name, options, message",
     [
-        ("vit_base_patch16", {"image_size": 5}, "filled by patches .*5, 5, 3"),
-        ("vit_base_patch16", {"image_size": (14, 20)}, "filled by patches .*14, 20"),
+        ("vit_base_patch16", {"image_size": 5}, "multiple of `patch_size`.*5, 5, 3"),
+        (
+            "vit_base_patch16",
+            {"image_size": (14, 20)},
+            "multiple of `patch_size`.*14, 20",
+        ),
         ("vit_base_patch16", {"image_size": "14"}, "`image_size` must be a whole"),
         ("vit_base_patch16", {"class_token": False}, "pooling='mean'.*class_token=F"),
         ("vit_base_patch16", {"pooling": "max"}, "`pooling` must be one of 'token'"),
@@ -36,7 +40,7 @@ def create(name, **options):
         ("vit_base_patch16", {"stochastic_depth": 1.0}, "`stochastic_depth` is a p"),
         ("mae_vit_base", {"mask_ratio": 1.5}, "`mask_ratio` .*mask_ratio=1.5"),
         ("mae_vit_base", {"image_size": 7}, "some hidden.*1 patches, mask_ratio=0.75"),
-        ("mae_vit_base", {"image_size": 5}, "filled by patches .*5, 5, 3"),
+        ("mae_vit_base", {"image_size": 5}, "multiple of `patch_size`.*5, 5, 3"),
         ("mae_vit_base", {"hidden_dim": 6, "num_heads": 2}, "multiple of 4.*dim=6"),
         ("swin_tiny", {"num_blocks": (2,)}, r"each stage.*num_blocks=\(2,\)"),
         ("swin_tiny", {"num_blocks": (2, 0)}, "`num_blocks` must be a whole"),
