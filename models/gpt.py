@@ -17,7 +17,6 @@ import keras
 from keras_attn.checks import check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import LearnedPositionEmbedding, TransformerDecoderBlock
-from keras_attn.layers.activations import gelu_tanh
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.layer_normalization import LayerNormalization
@@ -27,7 +26,7 @@ from keras_attn.models.parts import heads, incremental
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.registry import ModelCard, register
 from keras_attn.models.parts.variants import resolve
-from keras_attn.ops import token_positions
+from keras_attn.ops import gelu_tanh, token_positions
 
 
 def _sizes(num_layers, hidden_dim, num_heads, key_dim=None):

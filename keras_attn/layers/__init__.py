@@ -25,11 +25,9 @@ from keras_attn.layers.random_patch_masking import (
     PatchUnmasking,
     RandomPatchMasking,
 )
-from keras_attn.layers.relative_attention import (
-    RelativeMultiHeadAttention,
-    RelativePositionEncoding,
-)
-from keras_attn.layers.rematerialization import install as _mend_remat_scope
+from keras_attn.layers.relative_attention import RelativeMultiHeadAttention
+from keras_attn.layers.relative_position_encoding import RelativePositionEncoding
+from keras_attn.layers.rematerialization import install as _fix_remat_scope
 from keras_attn.layers.scored_attention import ScoredAttention
 from keras_attn.layers.self_attention_2d import SelfAttention2D
 from keras_attn.layers.spectral_normalization import SpectralNormalization
@@ -45,7 +43,7 @@ from keras_attn.layers.transformer_block import (
 from keras_attn.layers.window_attention import WindowAttention
 from keras_attn.layers.xlnet_block import SegmentMemory, TargetEmbedding, XLNetBlock
 
-_mend_remat_scope()
+_fix_remat_scope()
 
 __all__ = [
     "AdditiveAttention",

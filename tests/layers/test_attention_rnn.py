@@ -195,8 +195,8 @@ def test_other_attentions_are_refused():
 )
 def test_cells_with_dropout_are_refused(options, message):
     message = (
-        "`cell` must have no dropout of its own; put a `Dropout` layer in front of "
-        f"the inputs. Received: {message}"
+        "`cell` must not have dropout: apply a `Dropout` layer to the inputs. "
+        f"Received: {message}"
     )
     with pytest.raises(ValueError, match=message):
         AttentionRNN(keras.layers.GRUCell(3, **options), AdditiveAttention(3))

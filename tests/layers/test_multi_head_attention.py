@@ -464,25 +464,25 @@ SCORES_SHAPE = "(batch, heads, query length, key length)"
         ("self", {"query": normal(B, D)}, "`query` must have 3 axes, (batch, query"),
         ("cross", {"value": normal(B, E)}, "`value` must have 3 axes, (batch, key"),
         ("cross", {"key": normal(B, E)}, "`key` must have 3 axes, (batch, key length"),
-        ("self", {"key": VALUE}, "`key` needs a `value` beside it. Received: value="),
+        ("self", {"key": VALUE}, "`key` needs a `value`. Received: value=None"),
         (
             "self",
             {"value": VALUE},
             "This layer was built for self-attention: its first call had no `value`. "
-            "Call it the same way again, or make a second layer. Received: "
+            "Call it the same way again, or create a second layer. Received: "
             "value=(2, 7, 13)",
         ),
         (
             "cross",
             {"value": None},
             "This layer was built for cross-attention: its first call had a `value`. "
-            "Call it the same way again, or make a second layer. Received: value=None",
+            "Call it the same way again, or create a second layer. Received: value=None",
         ),
         (
             "cross",
             {"cache": CACHE},
-            "A `cache` without a `cache_index` takes the place of `value`; leave one "
-            "of them out. Received: value=(2, 7, 13)",
+            "A `cache` without a `cache_index` replaces `value`; pass one of them. "
+            "Received: value=(2, 7, 13)",
         ),
         ("self", {"cache_index": 0}, "`cache_index` needs a `cache`. Received: cache="),
         (
@@ -524,14 +524,14 @@ SCORES_SHAPE = "(batch, heads, query length, key length)"
         (
             "cross",
             {"attention_mask": np.ones((S, T))},
-            "`attention_mask` must have the shape of the scores = (5, 7). Received: "
-            "attention_mask.shape=(7, 5)",
+            "`attention_mask` must have the shape (query length, key length) = (5, 7). "
+            "Received: attention_mask.shape=(7, 5)",
         ),
         (
             "cross",
             {"attention_mask": np.ones((B, S, T))},
-            "`attention_mask` must have the shape of the scores = (2, 5, 7). Received: "
-            "attention_mask.shape=(2, 7, 5)",
+            "`attention_mask` must have the shape (batch, query length, key length) = "
+            "(2, 5, 7). Received: attention_mask.shape=(2, 7, 5)",
         ),
         (
             "cross",

@@ -24,10 +24,8 @@ from layers.relative_cases import (
     visible_mask,
 )
 
-from keras_attn.layers.relative_attention import (
-    RelativeMultiHeadAttention,
-    RelativePositionEncoding,
-)
+from keras_attn.layers.relative_attention import RelativeMultiHeadAttention
+from keras_attn.layers.relative_position_encoding import RelativePositionEncoding
 from keras_attn.ops.relative import (
     relative_distances,
     relative_shift,
@@ -241,8 +239,11 @@ def test_a_keras_mask_counts_as_padding():
     "call, message",
     [
         ({"inputs": draw(T, D)}, r"`inputs` must have 3 axes, .*shape=\(5, 17\)"),
-        ({"targets": draw(B, P, D)}, "belong together.*target_mapping=None"),
-        ({"target_mapping": MAPPING}, r"belong together.*target_mapping=\(2, 3, 5\)"),
+        ({"targets": draw(B, P, D)}, "must be given together.*target_mapping=None"),
+        (
+            {"target_mapping": MAPPING},
+            r"must be given together.*target_mapping=\(2, 3, 5\)",
+        ),
         (
             {"targets": draw(P, D), "target_mapping": MAPPING},
             "`targets` must have 3 axes",
@@ -262,18 +263,21 @@ def test_a_keras_mask_counts_as_padding():
             {"positions": draw(1, T, D)},
             r"`positions` must have the shape .*\(1, 10, 17\).*\(1, 5, 17\)",
         ),
-        ({"padding_mask": PADDING[0]}, r"`padding_mask` must have 2 axes, \(B, S\)"),
+        (
+            {"padding_mask": PADDING[0]},
+            r"`padding_mask` must have 2 axes, \(batch, key length\)",
+        ),
         (
             {"padding_mask": PADDING, "memory": draw(B, M, D)},
             r"`padding_mask` must have the shape .*\(2, 12\).*\(2, 5\)",
         ),
         (
             {"same_segment": np.ones((B, T, 3), bool)},
-            r"`same_segment` must have the shape \(B, T, S\) = \(2, 5, 5\)",
+            r"`same_segment` must have the shape \(batch, query.*\) = \(2, 5, 5\)",
         ),
         (
             {"permutation_mask": np.ones((T, T), bool)},
-            r"`permutation_mask` must have 3 axes, \(B, T, T\)",
+            r"`permutation_mask` must have 3 axes, \(batch, query length",
         ),
         ({"attention_mask": np.ones(T, bool)}, "`attention_mask` must have 4 axes"),
         (

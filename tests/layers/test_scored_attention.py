@@ -207,9 +207,8 @@ def test_half_precision_scores_of_ten_thousand():
 @pytest.mark.parametrize("score", ["dot", "scaled_dot"])
 def test_unequal_widths_are_refused(score):
     message = (
-        f"`score='{score}'` multiplies query and key as they are, so they must be "
-        "equally wide; project one of them, or use score='general'. Received: query "
-        "width=11, key width=13"
+        f"`score='{score}'` needs queries and keys of the same width: project one of "
+        "them, or use score='general'. Received: query width=11, key width=13"
     )
     with pytest.raises(ValueError, match=message):
         DotProductAttention(score)(normal(B, T, D), normal(B, S, E))

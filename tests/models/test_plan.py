@@ -220,4 +220,4 @@ def test_says_what_is_wrong(monkeypatch):
     refuses("longer than there are positions", sequence=32)
     refuses("hiden_dim", error=TypeError, hiden_dim=3)
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    refuses("`plan` reads TensorFlow's graphs.*backend='jax'", error=RuntimeError)
+    refuses("`plan` needs Keras' TensorFlow.*backend='jax'", error=RuntimeError)

@@ -17,7 +17,7 @@ def test_patches_are_cut_row_by_row_and_put_back():
 
 
 def test_patches_must_fill_the_image():
-    message = r"filled by patches: resize or crop.*\(1, 7, 6, 3\).*=3"
+    message = r"multiple of `patch_size`: resize or crop.*\(1, 7, 6, 3\).*=3"
     with pytest.raises(ValueError, match=message):
         patches.image_to_patches(np.zeros((1, 7, 6, 3), "float32"), 3)
 
@@ -57,5 +57,5 @@ def test_a_ramp_stays_a_ramp():
 
 
 def test_a_table_must_be_that_of_its_grid():
-    with pytest.raises(ValueError, match=r"`old_grid`.*6 places, old_grid=\(2, 2\)"):
+    with pytest.raises(ValueError, match=r"`old_grid`.*6 rows, old_grid=\(2, 2\)"):
         patches.resize_positions(np.zeros((7, 3)), (2, 2), (3, 3))
