@@ -2,7 +2,7 @@
 
 TensorFlow differentiates GELU operation by operation, each of which reads and writes
 all units, and its `erfc` takes five times as long in bfloat16 as in float32. Written
-out from the inputs alone and in float32, GELU and its gradient take two thirds of the
+out from the inputs only and in float32, GELU and its gradient take two thirds of the
 time, half of it in bfloat16; fused by XLA, two fifths of that (TensorFlow 2.21, CPU).
 """
 

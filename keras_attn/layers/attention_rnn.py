@@ -220,8 +220,8 @@ class _AttentionCell:
         """From x_t, (B, D), and the states to `[s_t; c_t]` and the next states."""
         context, _ = self.attend(ops.expand_dims(states[0], 1))
         context = ops.squeeze(context, 1)
-        joined = ops.concatenate([inputs, context], axis=-1)
-        output, states = self.cell(joined, states, training=self.training)
+        cell_inputs = ops.concatenate([inputs, context], axis=-1)
+        output, states = self.cell(cell_inputs, states, training=self.training)
         return ops.concatenate([output, context], axis=-1), _as_list(states)
 
     __call__ = call

@@ -1,5 +1,7 @@
 """Dropout with 16 random bits per unit."""
 
+import functools
+
 import keras
 
 from keras_attn.kernels.dropout import dropout
@@ -32,3 +34,18 @@ class Dropout(keras.layers.Dropout):
         if not is_random or self.noise_shape is not None or not is_tensorflow():
             return super().call(inputs, training=training)
         return dropout(inputs, self.rate, self.seed_generator.next())
+
+
+def dropout_function(layer, training):
+    """A dropout layer as a function of one tensor.
+
+    Args:
+        layer: A `Dropout`, or None.
+        training: Whether the call is in training.
+
+    Returns:
+        A function, or None if it would change nothing.
+    """
+    if layer is None or not layer.rate or not training:
+        return None
+    return functools.partial(layer, training=True)

@@ -4,8 +4,6 @@ Legend: B batch, T query length, S key length, N heads, G key/value heads,
 H key size of a head, V value size of a head, D width.
 """
 
-import functools
-
 import keras
 from keras import ops
 
@@ -17,7 +15,7 @@ from keras_attn.layers.attention_checks import (
     check_padding_mask,
 )
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.dropout import Dropout, dropout_function
 from keras_attn.layers.initializers import fork, fork_fused
 from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.ops import (
@@ -189,7 +187,7 @@ class MultiHeadAttention(BaseLayer):
         self._add_projection(name, shape, initializer, use_bias)
 
     def _add_projection(self, name, shape, initializer, use_bias):
-        """Adds `<name>_kernel`, and `<name>_bias` or None in its place."""
+        """Adds the weights `<name>_kernel` and, or else None, `<name>_bias`."""
         kernel = self.add_weight(
             name=f"{name}_kernel", shape=shape, initializer=initializer
         )
@@ -237,9 +235,6 @@ class MultiHeadAttention(BaseLayer):
         causal = None
         if use_causal_mask:
             causal = attended.causal_mask(ops.shape(query)[1])
-        dropout = None
-        if self._dropout is not None and training:
-            dropout = functools.partial(self._dropout, training=True)
         heads, weights = scaled_dot_product_attention(
             queries,
             attended.keys,
@@ -249,7 +244,7 @@ class MultiHeadAttention(BaseLayer):
                 padding_mask=padding_mask, attention_mask=attention_mask, causal=causal
             ),
             bias=attention_bias,
-            dropout=dropout,
+            dropout=dropout_function(self._dropout, training),
         )
         recorder.record(self, weights)
         results = [self._project("output", merge_heads(heads))]

@@ -20,7 +20,7 @@ from keras_attn.checks import (
 from keras_attn.layers import recorder
 from keras_attn.layers.attention_checks import check_attention_mask, check_padding_mask
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.dropout import Dropout, dropout_function
 from keras_attn.layers.initializers import fork
 from keras_attn.layers.relative_position_encoding import encode_distances
 from keras_attn.ops import (
@@ -159,8 +159,14 @@ class RelativeMultiHeadAttention(BaseLayer):
         inputs_mask=None,
     ):
         self._check_call(inputs, targets, target_mapping, positions, memory)
-        masks = (same_segment, permutation_mask, padding_mask, attention_mask)
-        self._check_masks(inputs, memory, *masks)
+        self._check_masks(
+            inputs,
+            memory,
+            same_segment=same_segment,
+            permutation_mask=permutation_mask,
+            padding_mask=padding_mask,
+            attention_mask=attention_mask,
+        )
         content = inputs
         if memory is not None:
             content = ops.concatenate([memory, inputs], axis=1)  # (B, S, D)
@@ -171,16 +177,9 @@ class RelativeMultiHeadAttention(BaseLayer):
             # several tensors `<argument>_mask`.
             keras_mask = inputs_mask if mask is None else mask
             padding_mask = both_masks(padding_mask, keras_mask)
-        mapping = None
+        queries, mapping = self._project_queries(inputs, targets, target_mapping)
         if targets is None:
-            queries = self._project(inputs, self.query_kernel)
             permutation_mask = _with_diagonal(permutation_mask)
-        else:
-            # Scattered to the positions of their tokens, where their distances to the
-            # keys are known: (B, N, P, H) -> (B, N, T, H).
-            mapping = ops.expand_dims(ops.cast(target_mapping, self.compute_dtype), 1)
-            queries = self._project(targets, self.query_kernel)
-            queries = ops.matmul(ops.swapaxes(mapping, 2, 3), queries)
         scores = relative_scores(
             queries,
             self._project(content, self.key_kernel),
@@ -198,8 +197,9 @@ class RelativeMultiHeadAttention(BaseLayer):
         )
         weights = attention_weights(scores, visible)
         dropped = ops.cast(weights, self.compute_dtype)
-        if self._dropout is not None and training:
-            dropped = self._dropout(dropped, training=True)
+        dropout = dropout_function(self._dropout, training)
+        if dropout is not None:
+            dropped = dropout(dropped)
         heads = ops.matmul(dropped, self._project(content, self.value_kernel))
         if mapping is not None:
             heads = ops.matmul(mapping, heads)  # (B, N, P, H)
@@ -219,18 +219,13 @@ class RelativeMultiHeadAttention(BaseLayer):
         target_mapping=None,
         positions=None,
         memory=None,
-        same_segment=None,
-        permutation_mask=None,
-        padding_mask=None,
-        attention_mask=None,
         return_attention_scores=False,
-        **_,
+        **options,
     ):
         # Written out because JAX, when it traces, takes all unknown lengths for equal;
         # here they are T, S and T + S.
         self._check_call(inputs, targets, target_mapping, positions, memory)
-        masks = (same_segment, permutation_mask, padding_mask, attention_mask)
-        self._check_masks(inputs, memory, *masks)
+        self._check_masks(inputs, memory, **options)
         stream = inputs if targets is None else targets
         outputs = keras.KerasTensor(stream.shape, self.compute_dtype)
         if not return_attention_scores:
@@ -241,8 +236,18 @@ class RelativeMultiHeadAttention(BaseLayer):
             at_least_float32_dtype(self.compute_dtype),
         )
 
+    def _project_queries(self, inputs, targets, target_mapping):
+        """Queries, (B, N, T, H), and the mapping from tokens to targets or None."""
+        if targets is None:
+            return self._project(inputs, self.query_kernel), None
+        queries = self._project(targets, self.query_kernel)  # (B, N, P, H)
+        mapping = ops.expand_dims(ops.cast(target_mapping, self.compute_dtype), 1)
+        # Moved to the positions of their tokens, where their distances to the keys are
+        # those of `relative_distances`.
+        return ops.matmul(ops.swapaxes(mapping, 2, 3), queries), mapping
+
     def _project(self, inputs, kernel):
-        """Projected and split into heads, (B, N, …, H)."""
+        """(B, T, D) -> (B, N, T, H)."""
         return split_heads(project(inputs, kernel), self.num_heads)
 
     def _check_call(self, inputs, targets, target_mapping, positions, memory):
@@ -285,10 +290,12 @@ class RelativeMultiHeadAttention(BaseLayer):
         self,
         inputs,
         memory,
-        same_segment,
-        permutation_mask,
-        padding_mask,
-        attention_mask,
+        *,
+        same_segment=None,
+        permutation_mask=None,
+        padding_mask=None,
+        attention_mask=None,
+        **_,
     ):
         batch, length, _ = inputs.shape
         keys = _sum_of_lengths(inputs, memory)

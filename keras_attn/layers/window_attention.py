@@ -4,8 +4,6 @@ Legend: B batch, R rows, S columns, w window size, T = w² tokens of a window, L
 of a feature map, N heads, H head size, D width.
 """
 
-import functools
-
 import keras
 import numpy as np
 from keras import ops
@@ -13,7 +11,7 @@ from keras import ops
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers import recorder
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.dropout import Dropout, dropout_function
 from keras_attn.layers.initializers import fork, fork_fused
 from keras_attn.ops import MASKED, project, scaled_dot_product_attention
 from keras_attn.ops.windows import (
@@ -23,6 +21,7 @@ from keras_attn.ops.windows import (
     window_merge,
     window_partition,
 )
+from keras_attn.precision import at_least_float32
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -163,15 +162,12 @@ class WindowAttention(BaseLayer):
         """Multi-head attention within windows: (B·L, T, D) and (B, L·N, T, T)."""
         num_windows = padded[0] * padded[1] // window**2
         queries, keys, values = self._project_inputs(windows, num_windows)
-        dropout = None
-        if self.dropout and training:
-            dropout = functools.partial(self._dropout, training=True)
         heads, weights = scaled_dot_product_attention(
             queries,
             keys,
             values,
             bias=self._relative_position_bias(window, padded, shift, num_windows),
-            dropout=dropout,
+            dropout=dropout_function(self._dropout, training),
         )
         merged = self._merge_heads(heads, num_windows)
         return project(merged, self.output_kernel, self.output_bias), weights
@@ -201,7 +197,7 @@ class WindowAttention(BaseLayer):
         length, heads = len(rows), self.num_heads
         bias = ops.take(self.position_bias, rows.reshape(-1), axis=0)  # (T·T, N)
         bias = ops.reshape(ops.transpose(bias), (1, heads, length, length))
-        bias = ops.cast(bias, "float32")
+        bias = at_least_float32(bias)
         if shift:
             visible = shifted_window_mask(padded, window, shift)[:, None]
             masked = np.where(visible, np.float32(0), np.float32(MASKED))

@@ -84,7 +84,7 @@ def attention_weights(scores, mask=None, bias=None):
         scores: (..., T, S).
         mask: Boolean, broadcastable to `scores`; True = attend.
         bias: Added to the scores, broadcastable to them. Entries below -1e9, such
-            as -inf, count as -1e9. To exclude a key from every row, use `mask`.
+            as -inf, count as -1e9, so a row of them is not empty: use `mask` for that.
 
     Returns:
         Probabilities in float32 at least, the shape of `scores`. A row whose mask is
