@@ -36,6 +36,7 @@ from keras_attn.export.runner import Runner, TensorInfo, infos, load_runner
 from keras_attn.export.shapes import Specs, check_sizes
 from keras_attn.export.signatures import STEP, Signature, signatures_of
 from keras_attn.export.text import with_tokenizer
+from keras_attn.kernels.runtime import require_tensorflow
 
 # Of a batch, where artefact and Keras are asked which class they choose.
 _AGREEMENT_ROWS = 32
@@ -119,7 +120,7 @@ def export(
         KeyboardInterrupt: Ctrl-C, even where a converter swallows it. Whatever stood
             at `path` still stands.
     """
-    _require_tensorflow()
+    require_tensorflow("Export")
     path = Path(path)
     format = format_for(path, format)
     _check_quantization(format, quantization, sample_inputs)
@@ -231,7 +232,7 @@ def verify(
         ExportError: The artefact disagrees with Keras, with the numbers.
         ImportError: `keras-attn[export]` is not installed.
     """
-    _require_tensorflow()
+    require_tensorflow("Export")
     path = Path(path)
     runner = load_runner(path)
     _check_quantization(runner.format, quantization, sample_inputs)
@@ -279,14 +280,6 @@ def _with_agreement(measured, runner, signatures, specs, sample) -> Measured:
     count = max(len(value) for value in sample.values())
     shares = top1_agreement(runner, signatures[0], batches, count)
     return replace(measured, top1_agreement=shares)
-
-
-def _require_tensorflow() -> None:
-    if keras.backend.backend() != "tensorflow":
-        raise RuntimeError(
-            "Export needs Keras on TensorFlow: set KERAS_BACKEND=tensorflow and load "
-            f"the model there. Received: backend={keras.backend.backend()!r}"
-        )
 
 
 def _check_quantization(

@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_attn.export.signatures import input_structure, is_declared
+from keras_attn.kernels.runtime import require_tensorflow
 
 # Of a graph, with its constants.
 _LARGEST = 2**31
@@ -42,11 +43,7 @@ def freeze(model: keras.Model) -> Callable[[Any], Any]:
         outputs = encode({"token_ids": ids, "padding_mask": mask, "segment_ids": types})
         ```
     """
-    if keras.backend.backend() != "tensorflow":
-        raise RuntimeError(
-            "Freezing is of TensorFlow's graphs: set KERAS_BACKEND=tensorflow. "
-            f"Received: backend={keras.backend.backend()!r}"
-        )
+    require_tensorflow("`freeze`")
     if not isinstance(model, keras.Model) or not is_declared(model):
         raise TypeError(
             "`model` must be a functional or sequential `keras.Model` that knows its "

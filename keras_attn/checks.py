@@ -1,14 +1,14 @@
-"""Checks at the door: what is wrong, what came, how to mend it."""
+"""Argument checks, with messages that say what is expected and what was received."""
 
 
 def check_rank(name: str, tensor, rank: int, meaning: str) -> None:
     """Raises unless `tensor` has `rank` axes.
 
     Args:
-        name: The argument, for the message.
+        name: Name of the argument, for the message.
         tensor: Anything with a static `shape`.
-        rank: The number of axes expected.
-        meaning: What the axes are, as in `"(batch, length, width)"`.
+        rank: The expected number of axes.
+        meaning: Names of the axes, as in `"(batch, length, width)"`.
 
     Raises:
         ValueError: naming the argument and its shape.
@@ -21,23 +21,23 @@ def check_rank(name: str, tensor, rank: int, meaning: str) -> None:
 
 
 def check_matches(name: str, shape, expected, meaning: str) -> None:
-    """Raises where a known axis of `shape` can't broadcast to `expected`.
+    """Raises unless `shape` can broadcast to `expected`, as far as both are known.
 
     Args:
-        name: The argument, for the message.
+        name: Name of the argument, for the message.
         shape: Its static shape; None for an unknown axis.
         expected: The static shape it must broadcast to; None for an unknown axis.
-        meaning: What the axes are.
+        meaning: Names of the axes.
 
     Raises:
-        ValueError: naming the argument, its shape and the shape expected.
+        ValueError: naming the argument, its shape and the expected one.
     """
     known = [
-        (axis, want)
-        for axis, want in zip(shape, expected, strict=True)
-        if axis is not None and want is not None
+        (size, expected_size)
+        for size, expected_size in zip(shape, expected, strict=True)
+        if size is not None and expected_size is not None
     ]
-    if any(axis not in (1, want) for axis, want in known):
+    if any(size not in (1, expected_size) for size, expected_size in known):
         raise ValueError(
             f"`{name}` must have the shape {meaning} = {tuple(expected)}. "
             f"Received: {name}.shape={tuple(shape)}"
@@ -45,49 +45,48 @@ def check_matches(name: str, shape, expected, meaning: str) -> None:
 
 
 def fits(shape, expected, empty_axes=()) -> bool:
-    """Whether a shape is the one expected, and of no empty tensor.
+    """Whether a shape matches the expected one, without empty axes.
 
     Args:
-        shape: None for an unknown axis, or instead of the shape where even the number
-            of axes is unknown.
-        expected: None where any size but 0 is taken.
-        empty_axes: Axes that may have the size 0, where any is taken.
+        shape: None for an unknown axis; None instead of a shape of unknown rank.
+        expected: None for an axis that may have any size but 0.
+        empty_axes: Indices of the axes that may have any size, 0 too.
     """
     if shape is None or len(shape) != len(expected):
         return False
     return all(
         size is None
-        or (size == want if want is not None else size != 0 or axis in empty_axes)
-        for axis, (size, want) in enumerate(zip(shape, expected, strict=True))
+        or (size == known if known is not None else size != 0 or axis in empty_axes)
+        for axis, (size, known) in enumerate(zip(shape, expected, strict=True))
     )
 
 
 def check_fits(name: str, shape, expected, empty_axes=()) -> None:
-    """Raises unless an input has the shape that is declared, and is not empty.
+    """Raises unless an input has its declared shape and is not empty.
 
     Args:
-        name: The input, for the message.
+        name: Name of the input, for the message.
         shape: As in `fits`.
         expected: As in `fits`.
         empty_axes: As in `fits`.
 
     Raises:
-        ValueError: naming the input, its shape and the shape expected.
+        ValueError: naming the input, its shape and the expected one.
     """
     if not fits(shape, expected, empty_axes):
         raise ValueError(
-            f"`{name}` must have the shape {tuple(expected)}, None being any size but "
-            f"0. Received: shape={shape if shape is None else tuple(shape)}"
+            f"`{name}` must have the shape {tuple(expected)}, where None is any size "
+            f"but 0. Received: shape={shape if shape is None else tuple(shape)}"
         )
 
 
 def empty_axes_of(name: str) -> tuple[int, ...]:
-    """Axes of an input that may be empty: a first segment has no memory."""
+    """Axes of an input that may be empty: the first segment has no memory."""
     return (1,) if name.startswith("memory_") else ()
 
 
 def check_positive(name: str, value: int) -> int:
-    """Raises unless `value` is a whole number above zero; returns it."""
+    """Returns `value`; raises a `ValueError` unless it is an integer above zero."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(
             f"`{name}` must be a whole number above zero. Received: {name}={value!r}"
@@ -96,7 +95,7 @@ def check_positive(name: str, value: int) -> int:
 
 
 def check_fraction(name: str, value: float) -> float:
-    """Raises unless 0 <= `value` < 1; returns it."""
+    """Returns `value`; raises a `ValueError` unless 0 <= `value` < 1."""
     if not 0.0 <= value < 1.0:
         raise ValueError(
             f"`{name}` is a probability in [0, 1). Received: {name}={value!r}"
@@ -105,7 +104,7 @@ def check_fraction(name: str, value: float) -> float:
 
 
 def check_choice(name: str, value, choices) -> None:
-    """Raises unless `value` is one of `choices`."""
+    """Raises a `ValueError` unless `value` is one of `choices`."""
     if value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
         raise ValueError(
@@ -114,10 +113,10 @@ def check_choice(name: str, value, choices) -> None:
 
 
 def check_pair(name: str, value) -> tuple[int, int]:
-    """A number for rows and columns, or one for both, as a pair.
+    """Returns a pair, for rows and columns; an integer stands for both.
 
     Raises:
-        ValueError: unless both are whole numbers above zero.
+        ValueError: unless both are integers above zero.
     """
     pair = (value, value) if isinstance(value, int) else value
     if not isinstance(pair, list | tuple) or len(pair) != 2:

@@ -1,8 +1,8 @@
-"""Indices into tables: token ids, positions, classes, and which of them a model takes.
+"""Range checks of indices into tables: token ids, positions, classes.
 
-A compiled graph does not check them: outside its table an index wraps around, is
-clamped or gives whatever the backend gives. So they are checked where their values
-are known, in eager calls and before an artefact's runtime is called.
+Compiled graphs do not check them: an index out of range wraps around, is clamped or
+returns garbage, depending on the backend. So they are checked where their values are
+known, in eager calls and before the runtime of an exported model is called.
 """
 
 import inspect
@@ -11,10 +11,10 @@ import keras
 import numpy as np
 from keras import ops
 
-# The least index, and the first that is too large; None = there is no limit.
+# The smallest index and the first that is too large; None = no limit.
 IndexRange = tuple[int, int | None]
-# Operations whose results are indices if their inputs are, by their class's name.
-_PASSING = {
+# Operations that pass indices through unchanged, by the name of their class.
+_PASS_THROUGH = {
     "Cast",
     "Concatenate",
     "ExpandDims",
@@ -27,15 +27,15 @@ _PASSING = {
 
 
 def check_indices(name: str, values, allowed: IndexRange) -> None:
-    """Raises where an index is out of range; symbols of a graph are not looked at.
+    """Raises if an index is out of range; symbolic tensors are not checked.
 
     Args:
-        name: The argument, for the message.
+        name: Name of the argument, for the message.
         values: A tensor or an array.
-        allowed: The least index and the first that is too large.
+        allowed: The smallest index and the first that is too large.
 
     Raises:
-        ValueError: naming the argument, the first wrong index and what is allowed.
+        ValueError: naming the argument, the first wrong index and the allowed range.
     """
     array = known_values(values)
     if array is None or array.dtype.kind not in "iu" or not array.size:
@@ -44,58 +44,60 @@ def check_indices(name: str, values, allowed: IndexRange) -> None:
     if array.min() >= low and (high is None or array.max() < high):
         return
     wrong = (array < low) if high is None else (array < low) | (array >= high)
-    where = tuple(int(axis) for axis in np.argwhere(wrong)[0])
+    first = tuple(int(axis) for axis in np.argwhere(wrong)[0])
     raise ValueError(
         f"`{name}` must be "
         + (f"at least {low}" if high is None else f"in [{low}, {high})")
-        + f", under a mask too. Received: {int(array[where])} at index {where}"
+        + f", also where it is masked. Received: {int(array[first])} at index {first}"
     )
 
 
 def known_values(tensor) -> np.ndarray | None:
-    """A tensor's values, or None for a symbol of a graph that is being traced."""
+    """The values of a tensor, or None for a symbolic tensor."""
     if isinstance(tensor, np.ndarray):
         return tensor
     if isinstance(tensor, keras.KerasTensor):
         return None
     try:
         return np.asarray(ops.convert_to_numpy(tensor))
-    # TensorFlow's and JAX' errors for a symbol, and for a tensor split over devices.
+    # TensorFlow's and JAX' errors for symbolic tensors and for sharded ones.
     except (NotImplementedError, TypeError, ValueError):
         return None
 
 
 def index_ranges(model: keras.Model) -> dict[str, IndexRange]:
-    """The range of each input that indexes a table, by the input's name.
+    """The range of each input that indexes a table, by the name of the input.
 
-    Read from the layers that take it, directly or reshaped: any `Embedding`, and a
-    layer with `index_ranges`, a dictionary by the arguments of its `call`.
+    It follows from the layers that consume the input, directly or reshaped: any
+    `Embedding`, and layers with an attribute `index_ranges`, a dictionary from the
+    arguments of `call` to ranges.
 
     Args:
-        model: A functional model; any other has no known ranges.
+        model: A functional model; the ranges of any other are unknown.
 
     Returns:
-        A range by input name; an input that indexes nothing is left out.
+        The ranges by input name, without the inputs that index no table.
     """
-    ranges = {x.name: index_range(model, x) for x in getattr(model, "inputs", ()) or ()}
-    return {name: found for name, found in ranges.items() if found is not None}
+    inputs = getattr(model, "inputs", ()) or ()
+    ranges = {tensor.name: index_range(model, tensor) for tensor in inputs}
+    return {name: allowed for name, allowed in ranges.items() if allowed is not None}
 
 
 def index_range(model: keras.Model, tensor) -> IndexRange | None:
     """The range of one symbolic tensor of a functional model, or None."""
-    found: IndexRange | None = None
+    allowed: IndexRange | None = None
     for operation, node in _consumers(model, tensor):
-        if type(operation).__name__ in _PASSING:
+        if type(operation).__name__ in _PASS_THROUGH:
             ranges = [index_range(model, output) for output in node.output_tensors]
         else:
             ranges = [_argument_range(operation, node, tensor)]
         for one in ranges:
-            found = _both(found, one)
-    return found
+            allowed = _intersection(allowed, one)
+    return allowed
 
 
 def _consumers(model, tensor):
-    # A sequential model is a functional one inside.
+    # A sequential model wraps a functional one.
     model = getattr(model, "_functional", None) or model
     for operation in getattr(model, "operations", ()):
         for node in operation._inbound_nodes:
@@ -104,14 +106,14 @@ def _consumers(model, tensor):
 
 
 def _argument_range(operation, node, tensor) -> IndexRange | None:
-    """The range that an operation allows for the argument that `tensor` is."""
+    """The range that an operation allows for its argument `tensor`."""
     if isinstance(operation, keras.Model):
         inner = (getattr(operation, "_functional", None) or operation).inputs
         outer = node.input_tensors
         if len(inner) != len(outer):
             return None
-        places = zip(inner, outer, strict=True)
-        return index_range(operation, next(a for a, b in places if b is tensor))
+        pairs = zip(inner, outer, strict=True)
+        return index_range(operation, next(a for a, b in pairs if b is tensor))
     if isinstance(operation, keras.layers.Embedding):
         return (0, operation.input_dim)
     declared = getattr(operation, "index_ranges", {})
@@ -120,15 +122,16 @@ def _argument_range(operation, node, tensor) -> IndexRange | None:
     arguments = inspect.signature(operation.call).bind(
         *node.arguments.args, **node.arguments.kwargs
     )
-    found = None
+    allowed = None
     for name, value in arguments.arguments.items():
         if value is tensor:
-            found = _both(found, declared.get(name))
-    return found
+            allowed = _intersection(allowed, declared.get(name))
+    return allowed
 
 
-def _both(one: IndexRange | None, other: IndexRange | None) -> IndexRange | None:
-    """What two ranges have in common."""
+def _intersection(
+    one: IndexRange | None, other: IndexRange | None
+) -> IndexRange | None:
     if one is None or other is None:
         return one or other
     highs = [high for high in (one[1], other[1]) if high is not None]

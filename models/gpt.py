@@ -22,7 +22,6 @@ import keras
 from keras_attn.checks import check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import LearnedPositionEmbedding, TransformerDecoderBlock
-from keras_attn.layers.activations import gelu_tanh
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.layer_normalization import LayerNormalization
@@ -37,7 +36,7 @@ from keras_attn.models.parts.functional import (
 )
 from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
-from keras_attn.ops import token_positions
+from keras_attn.ops import gelu_tanh, token_positions
 
 _GPT = {
     "vocabulary_size": 40_478,

@@ -24,7 +24,7 @@ import keras
 from keras import ops
 
 from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.relative_attention import RelativePositionEncoding
+from keras_attn.layers.relative_position_encoding import RelativePositionEncoding
 from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.layers.token_pooling import TokenPooling
 from keras_attn.layers.xlnet_block import SegmentMemory, TargetEmbedding, XLNetBlock

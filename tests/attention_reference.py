@@ -1,7 +1,7 @@
 """The papers' equations in NumPy, one query and one head at a time.
 
-Written for the tests alone, and from the papers alone: nothing here is taken from the
-library. Everything is float64.
+Written from the papers, for the tests only; no code is shared with the library.
+Everything is float64.
 """
 
 import math
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def softmax(scores):
-    """A row of scores to probabilities; -inf is never chosen."""
+    """Probabilities of a row of scores; those of -inf are zero."""
     scores = np.asarray(scores, "float64")
     if np.all(np.isneginf(scores)):
         return np.zeros_like(scores)
@@ -23,7 +23,7 @@ def attend(score, query, key, value, mask=None):
     """Single-headed attention; `score(q, k)` is the score of two vectors.
 
     Args:
-        score: From two vectors to a number.
+        score: A function from two vectors to a number.
         query: (B, T, Dq).
         key: (B, S, Dk).
         value: (B, S, Dv).
@@ -50,7 +50,7 @@ def multi_head(query, key, value, weights, heads, groups=None, mask=None, bias=N
         value: (B, S, Dv).
         weights: `wq, bq, wk, bk, wv, bv, wo, bo`; kernels (in, out).
         heads: N.
-        groups: Key/value heads; each serves N / groups consecutive heads.
+        groups: Key/value heads; each is shared by N / groups consecutive heads.
         mask: (B, N, T, S), True = attend.
         bias: (B, N, T, S), added to the scores.
 
@@ -129,7 +129,7 @@ def sinusoid(position, dim, wavelength=10_000):
 
 
 def array_of(variable):
-    """The value of a Keras variable, as NumPy has it without a warning."""
+    """The value of a Keras variable as an array, without NumPy's warning."""
     return np.asarray(variable.value)
 
 
@@ -139,9 +139,9 @@ def weights_of(layer) -> dict[str, Any]:
 
 
 def multi_head_weights(layer):
-    """`wq, bq, wk, bk, wv, bv, wo, bo` of one of our layers, by its own documentation.
+    """`wq, bq, wk, bk, wv, bv, wo, bo` of a `MultiHeadAttention`.
 
-    The fused kernel holds the queries' columns first, then the keys', the values'.
+    The columns of the fused kernel are those of queries, keys and values, in order.
     """
     by_name = weights_of(layer)
     size, groups = layer.key_dim, layer.num_key_value_heads

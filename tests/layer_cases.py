@@ -1,4 +1,4 @@
-"""Every exported layer in several configurations."""
+"""Test cases: every exported layer in several configurations."""
 
 import image_layer_cases
 import keras
@@ -22,7 +22,8 @@ from layer_contract import (
 from keras_attn import layers
 
 NOT_INSTANTIATED = {
-    "ScoredAttention": "abstract: its subclasses say how a score comes about",
+    "CacheRoom": "alias of `PadCache`",
+    "ScoredAttention": "abstract: its subclasses define the scores",
 }
 
 
@@ -56,7 +57,7 @@ def _rnn(cell, attention, **options):
 
 QUERY, VALUE, KEY = (B, T, D), (B, S, E), (B, S, F)
 MEMORY = (B, S, D)
-# The query stream of two, with all that it can be told.
+# The query stream, with all arguments.
 QUERY_STREAM = {
     "inputs": QUERY,
     "targets": (B, TARGETS, D),

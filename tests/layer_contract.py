@@ -1,7 +1,7 @@
-"""What a case of a layer is, and how a test asks something of it.
+"""Test cases of layers, and helpers for the tests that run them.
 
-Sizes are distinct primes, so that an axis is known by its size and swapped axes
-cannot pass.
+Sizes are distinct primes, so that each axis is identified by its size and swapped axes
+are noticed.
 """
 
 import dataclasses
@@ -16,12 +16,12 @@ B, T, S = 2, 5, 7  # Batch, and the lengths of queries and keys.
 D, E, F = 11, 13, 17  # Widths of queries, values and keys.
 HEADS, KEY_DIM, VALUE_DIM = 3, 19, 23
 UNITS = 29
-CACHE = 41  # Positions there is room for in a cache.
-REAL = 3  # Positions in front of the padding, of T or of S.
-TARGETS = 3  # Places that a query stream asks from.
+CACHE = 41  # Length of a cache.
+REAL = 3  # Positions before the padding, of T or of S.
+TARGETS = 3  # Targets of a query stream.
 KNOWN = S + T  # Memory and inputs.
-UNKNOWN = (B, T, S, KNOWN, 2 * T)  # Sizes that a model need not know of its inputs.
-LENGTHS = (*UNKNOWN, KNOWN + T, 1 + T)  # And of its outputs.
+UNKNOWN = (B, T, S, KNOWN, 2 * T)  # Input sizes that a model need not know.
+LENGTHS = (*UNKNOWN, KNOWN + T, 1 + T)  # The same of outputs.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,13 +29,14 @@ class Case:
     """A layer, and one way to call it.
 
     Args:
-        make: Makes the layer.
-        inputs: The tensors it is called with: argument to shape.
+        make: Creates the layer.
+        inputs: Shapes of the tensors that it is called with, by argument.
         static: The other arguments of the call.
-        padding: A mask among `inputs` to those of `inputs` that it hides.
-        causal_over: An argument whose later positions earlier outputs must not see.
-        ids_below: What `inputs` are below, where they are ids.
-        stays_float32: Whether outputs are float32 in half precision, too.
+        padding: Maps a mask among `inputs` to the inputs that it masks.
+        causal_over: An argument whose later positions must not influence earlier
+            outputs.
+        ids_below: Upper bound of `inputs` if they are ids.
+        stays_float32: Whether outputs are float32 in mixed precision too.
     """
 
     make: Callable[[], keras.layers.Layer]
@@ -57,7 +58,7 @@ def tensors(case, seed=0) -> dict[str, Any]:
         if name.endswith("padding_mask"):
             return np.broadcast_to(np.arange(shape[-1]) < REAL, shape).copy()
         if name == "attention_mask":
-            # Own position always seen, so that no row is empty.
+            # The diagonal is True, so that no row is empty.
             return rng.random(shape) < 0.5 + np.eye(*shape[-2:])
         if name == "same_segment":
             return rng.random(shape) < 0.5
@@ -83,10 +84,10 @@ def far_from_zero(case, inputs, deviation=0.01):
     """The inputs with features whose mean is a thousand times their deviation.
 
     Args:
-        case: Says which inputs are ids.
+        case: The case, for which inputs are ids.
         inputs: From `tensors`.
-        deviation: What the features are multiplied by before 10 is added. With 0 every
-            row is constant.
+        deviation: Factor of the features before 10 is added. With 0 every row is
+            constant.
     """
 
     def move(name, value):
@@ -101,16 +102,16 @@ def far_from_zero(case, inputs, deviation=0.01):
 
 
 def is_ids(case, name):
-    """Whether an input of a case holds whole numbers."""
+    """Whether an input of a case holds integers."""
     return name in ("positions", "places", "labels") or (
         name == "inputs" and case.ids_below is not None
     )
 
 
 def symbols(case, known):
-    """The inputs of a case as `keras.Input`s, batch and lengths known or not."""
+    """The inputs of a case as `keras.Input`s, with known or unknown lengths."""
     if "cache" in case.inputs and keras.config.backend() == "jax":
-        known = True  # JAX can't tell whether an unknown length fits into the cache.
+        known = True  # JAX can't check whether an unknown length fits into the cache.
 
     def symbol(name, shape):
         if isinstance(shape, list):
@@ -131,7 +132,7 @@ def functional(case, layer, known=False):
 
 
 def built(case, seed=1):
-    """The layer of a case, called once, all its weights drawn at random."""
+    """The layer of a case, called once, with random weights."""
     layer = case.make()
     layer(**tensors(case), **case.static)
     randomize(layer, seed)
@@ -139,7 +140,7 @@ def built(case, seed=1):
 
 
 def randomize(layer, seed=1):
-    """Draws every trainable weight, biases too, so that none can go unnoticed."""
+    """Assigns random values to every trainable weight, including biases."""
     rng = np.random.default_rng(seed)
     for weight in layer.trainable_variables:
         weight.assign(rng.uniform(-0.5, 0.5, weight.shape))

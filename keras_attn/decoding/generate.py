@@ -25,6 +25,7 @@ from keras_attn.decoding.loop import (
 )
 from keras_attn.decoding.pair import IncrementalPair
 from keras_attn.decoding.strategies import Greedy, program_of
+from keras_attn.kernels.runtime import is_tensorflow
 
 # What was compiled for a model lives as long as the model.
 _compiled = weakref.WeakKeyDictionary()
@@ -209,7 +210,7 @@ def _resolve_jit(jit_compile) -> bool:
     """XLA pays on an accelerator; on a CPU, TensorFlow's own kernels are faster."""
     if jit_compile != "auto":
         return bool(jit_compile)
-    if keras.backend.backend() != "tensorflow":
+    if not is_tensorflow():
         return True
     import tensorflow as tf
 

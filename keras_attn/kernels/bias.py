@@ -1,14 +1,17 @@
-"""Adding a bias so that TensorFlow fuses it with the product before it."""
+"""A bias added so that TensorFlow fuses it with the matrix product before it."""
 
 import keras
 from keras import ops
 
+from keras_attn.kernels.runtime import is_tensorflow
+
 
 def add_bias(inputs, bias):
-    """`inputs + bias`, by the operation that TensorFlow makes one with its neighbours.
+    """`inputs + bias`, as the operation that TensorFlow fuses with its neighbours.
 
-    On a CPU TensorFlow (2.21) runs a product, a bias and GELU as one operation if the
-    bias was added by its own `bias_add`; a sum it joins with the product alone.
+    On a CPU TensorFlow (2.21) fuses a matrix product, its bias and GELU into one
+    operation if the bias is added by `bias_add`; a plain sum is fused with the product
+    only.
 
     Args:
         inputs: (..., D).
@@ -17,8 +20,7 @@ def add_bias(inputs, bias):
     Returns:
         (..., D).
     """
-    is_tensorflow = keras.backend.backend() == "tensorflow"
-    if is_tensorflow and not isinstance(inputs, keras.KerasTensor):
+    if is_tensorflow() and not isinstance(inputs, keras.KerasTensor):
         import tensorflow as tf
 
         return tf.nn.bias_add(inputs, ops.cast(bias, inputs.dtype))

@@ -25,10 +25,8 @@ from keras_attn.layers.random_patch_masking import (
     PatchUnmasking,
     RandomPatchMasking,
 )
-from keras_attn.layers.relative_attention import (
-    RelativeMultiHeadAttention,
-    RelativePositionEncoding,
-)
+from keras_attn.layers.relative_attention import RelativeMultiHeadAttention
+from keras_attn.layers.relative_position_encoding import RelativePositionEncoding
 from keras_attn.layers.rematerialization import install as _fix_remat_scope
 from keras_attn.layers.scored_attention import ScoredAttention
 from keras_attn.layers.self_attention_2d import SelfAttention2D

@@ -13,18 +13,17 @@ from keras_attn.ops import additive_scores, project
 
 @keras.saving.register_keras_serializable("keras_attn")
 class AdditiveAttention(ScoredAttention):
-    """Scores by a small network: `e_ts = vᵀ tanh(W q_t + U k_s)`.
+    """Scores by a feed-forward network: `e_ts = vᵀ tanh(W q_t + U k_s)`.
 
-    `W`, `U` and `v` of the paper are `query_kernel`, `key_kernel` and `score_vector`;
-    like the paper's, the network has no bias unless asked. How it is called, what it
-    returns and how it masks is said in `ScoredAttention`.
+    `W`, `U` and `v` of the paper are `query_kernel`, `key_kernel` and `score_vector`.
+    Call arguments, outputs and masking: see `ScoredAttention`.
 
     Args:
         units: A, the width of the hidden layer (the paper's n', 1000).
-        use_bias: Whether to add a bias inside the tanh.
-        kernel_initializer: For the three weights. The paper starts `W`, `U` at
-            N(0, 0.001²) and `v` at zero; Glorot's default trains as well and does not
-            depend on the width.
+        use_bias: Whether to add a bias inside the tanh. The paper has none.
+        kernel_initializer: For the three weights. The paper draws `W` and `U` from
+            N(0, 0.001²) and starts `v` at zero; Glorot's default trains as well and
+            scales with the width.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Example:

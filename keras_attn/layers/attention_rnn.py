@@ -1,4 +1,4 @@
-"""A recurrent decoder that looks at a memory before every step.
+"""A recurrent decoder that attends to a memory before every step.
 
 Legend: B batch, T target length, S memory length, D width of the inputs, M width of
 the memory, U units of the cell.
@@ -9,8 +9,10 @@ from keras import ops
 
 from keras_attn.checks import check_rank
 from keras_attn.layers import recorder
+from keras_attn.layers.attention_checks import check_padding_mask
 from keras_attn.layers.output_specs import caches_output_specs
-from keras_attn.layers.scored_attention import ScoredAttention, merge_row_masks
+from keras_attn.layers.scored_attention import ScoredAttention
+from keras_attn.ops import both_masks, merge_masks
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -19,40 +21,39 @@ class AttentionRNN(keras.layers.Layer):
     """`c_t = attention(s_{t-1}, memory)`, `s_t = cell([x_t; c_t], s_{t-1})`.
 
     Args:
-        cell: A Keras cell, such as `keras.layers.GRUCell(U)`. The first of its states
-            is what looks at the memory. Dropout belongs around the layer, not in the
-            cell.
+        cell: A Keras cell, such as `keras.layers.GRUCell(U)`. Its first state is the
+            query. Dropout belongs before or after the layer, not in the cell.
         attention: An `AdditiveAttention` or `DotProductAttention`.
-        unroll: Whether the loop is unrolled, where T is known.
+        unroll: Whether to unroll the loop if T is known.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
-        inputs: (B, T, D), with teacher forcing the previous target tokens.
-        memory: (B, S, M), what is looked at: the encoder's annotations.
+        inputs: (B, T, D); with teacher forcing, the embedded previous target tokens.
+        memory: (B, S, M), the encoder's annotations.
         initial_state: s_0, (B, U), or a list of them for a cell with several states.
         memory_padding_mask: (B, S), True = a real position.
-        projected_memory: From an earlier call, to save computing it at every step.
+        projected_memory: From an earlier call, to avoid computing it at every step.
         return_attention_scores: Whether to return the probabilities.
 
     Returns:
         A dictionary of
 
         - `states`: s_1 … s_T, (B, T, U),
-        - `previous_states`: s_0 … s_{T-1}, (B, T, U), those that looked,
+        - `previous_states`: s_0 … s_{T-1}, (B, T, U), the queries,
         - `contexts`: c_1 … c_T, (B, T, M),
         - `final_state`: a list of the cell's states after step T,
         - `projected_memory`: for the next call,
-        - `attention_scores`: (B, 1, T, S), if asked for.
+        - `attention_scores`: (B, 1, T, S), with `return_attention_scores`.
 
     Raises:
-        TypeError: for a cell or an attention of another kind.
+        TypeError: for another kind of cell or attention.
         ValueError: for a cell with dropout, an input of another rank, or an
-            `initial_state` without all of the cell's states.
+            `initial_state` with fewer tensors than the cell has states.
 
     Masking:
-        A Keras mask that arrives with the memory counts as `memory_padding_mask`. One
-        that arrives with the inputs ends here: padding comes last, so that no real
-        step sees it, and the loss leaves it out.
+        The Keras mask of the memory is used as a `memory_padding_mask`. That of the
+        inputs is not needed and not passed on: padding comes after all real steps, and
+        the loss leaves it out.
 
     Example:
         ```python
@@ -80,8 +81,8 @@ class AttentionRNN(keras.layers.Layer):
             )
         if getattr(cell, "dropout", 0) or getattr(cell, "recurrent_dropout", 0):
             raise ValueError(
-                "`cell` must have no dropout of its own; put a `Dropout` layer in "
-                f"front of the inputs. Received: cell.dropout={cell.dropout}, "
+                "`cell` must not have dropout: apply a `Dropout` layer to the inputs. "
+                f"Received: cell.dropout={cell.dropout}, "
                 f"cell.recurrent_dropout={cell.recurrent_dropout}"
             )
         self.cell = cell
@@ -91,7 +92,7 @@ class AttentionRNN(keras.layers.Layer):
     def build(self, inputs_shape, memory_shape):
         batch, _, width = inputs_shape
         units = _as_list(self.cell.state_size)[0]
-        # A part that is shared may have been built elsewhere.
+        # A shared cell or attention may be built already.
         if not self.attention.built:
             self.attention.build((batch, None, units), memory_shape)
         if not self.cell.built:
@@ -109,65 +110,72 @@ class AttentionRNN(keras.layers.Layer):
         training=None,
         memory_mask=None,
     ):
-        check_rank("inputs", inputs, 3, "(batch, length, width)")
-        check_rank("memory", memory, 3, "(batch, memory length, width)")
-        first_state = [
-            ops.cast(state, inputs.dtype) for state in _as_list(initial_state)
-        ]
-        if len(first_state) != len(_as_list(self.cell.state_size)):
-            raise ValueError(
-                "`initial_state` must hold one tensor for each state of the cell. "
-                f"Received: {len(first_state)} of "
-                f"{len(_as_list(self.cell.state_size))} states"
-            )
-        mask = merge_row_masks(
-            (inputs.shape[0], None, memory.shape[1]),
-            {"memory_padding_mask": memory_padding_mask, "memory_mask": memory_mask},
+        first_state = self._check_call(inputs, memory, initial_state)
+        check_padding_mask(
+            "memory_padding_mask", memory_padding_mask, inputs.shape[0], memory.shape[1]
+        )
+        check_padding_mask("memory_mask", memory_mask, inputs.shape[0], memory.shape[1])
+        mask = merge_masks(
+            padding_mask=both_masks(memory_padding_mask, memory_mask), per_head=False
         )
         if projected_memory is None:
             projected_memory = self.attention.project_key(memory)
 
-        def look(queries):
+        def attend(queries):
             return self.attention.attend(queries, memory, projected_memory, mask)
 
-        loop_cell = _LookingCell(self.cell, look, memory.shape[-1], training)
-        if inputs.shape[1] == 1:
-            # One step of incremental decoding: no loop, so nothing that a device has
-            # to run as one.
-            outputs, final_state = loop_cell(ops.squeeze(inputs, 1), first_state)
-            outputs = ops.expand_dims(outputs, 1)
-        else:
-            loop = keras.layers.RNN(
-                loop_cell,
-                return_sequences=True,
-                return_state=True,
-                # While JAX traces, an unknown length is a symbol, and no None.
-                unroll=self.unroll and isinstance(inputs.shape[1], int),
-                dtype=self.dtype_policy,
-                name="loop",
-            )
-            outputs, *final_state = loop(inputs, initial_state=first_state)
+        cell = _AttentionCell(self.cell, attend, memory.shape[-1], training)
+        outputs, final_state = self._run(cell, inputs, first_state)
         units = _as_list(self.cell.state_size)[0]
         states, contexts = outputs[..., :units], outputs[..., units:]
-        looked = ops.expand_dims(first_state[0], 1)
+        queries = ops.expand_dims(first_state[0], 1)
         if inputs.shape[1] != 1:
-            looked = ops.concatenate([looked, states[:, :-1]], axis=1)
+            queries = ops.concatenate([queries, states[:, :-1]], axis=1)
         results = {
             "states": states,
-            "previous_states": looked,
+            "previous_states": queries,
             "contexts": contexts,
             "final_state": final_state,
             "projected_memory": projected_memory,
         }
         if return_attention_scores or recorder.is_recording():
-            # All steps look again here at once, so that the loop carries no scores
-            # that nobody asked for.
-            scores = ops.expand_dims(look(looked)[1], 1)
-            if recorder.is_recording():
-                recorder.record(self, scores)
+            # Computed again for all steps at once, so that the loop has no scores among
+            # its outputs when they are not needed.
+            scores = ops.expand_dims(attend(queries)[1], 1)
+            recorder.record(self, scores)
             if return_attention_scores:
                 results["attention_scores"] = scores
         return results
+
+    def _check_call(self, inputs, memory, initial_state):
+        """The initial states of the cell, as a list."""
+        check_rank("inputs", inputs, 3, "(batch, length, width)")
+        check_rank("memory", memory, 3, "(batch, memory length, width)")
+        states, expected = _as_list(initial_state), len(_as_list(self.cell.state_size))
+        if len(states) != expected:
+            raise ValueError(
+                "`initial_state` must hold one tensor for each state of the cell. "
+                f"Received: {len(states)} of {expected} states"
+            )
+        return [ops.cast(state, inputs.dtype) for state in states]
+
+    def _run(self, cell, inputs, first_state):
+        """`[s_t; c_t]` of every step, (B, T, U + M), and the states after step T."""
+        if inputs.shape[1] == 1:
+            # A step of incremental decoding needs no loop operation.
+            outputs, final_state = cell(ops.squeeze(inputs, 1), first_state)
+            return ops.expand_dims(outputs, 1), final_state
+        loop = keras.layers.RNN(
+            cell,
+            return_sequences=True,
+            return_state=True,
+            # While JAX traces, an unknown length is a symbol instead of None.
+            unroll=self.unroll and isinstance(inputs.shape[1], int),
+            dtype=self.dtype_policy,
+            name="loop",
+        )
+        outputs, *final_state = loop(inputs, initial_state=first_state)
+        return outputs, final_state
 
     def compute_mask(self, inputs, previous_mask=None):
         return None
@@ -184,36 +192,36 @@ class AttentionRNN(keras.layers.Layer):
     def from_config(cls, config):
         config, parts = dict(config), {}
         for name in ("cell", "attention"):
-            # Built with the whole, the weights get the paths that they had.
+            # Not built here but in `build`, so that the weights keep their paths.
             part = {**config.pop(name), "build_config": None}
             parts[name] = keras.saving.deserialize_keras_object(part)
         return cls(**parts, **config)
 
 
-class _LookingCell:
-    """`cell` with a look in front of it; what `keras.layers.RNN` needs, no more.
+class _AttentionCell:
+    """One step, attention and then the cell, as `keras.layers.RNN` needs it.
 
     Args:
         cell: The Keras cell.
-        look: From queries (B, 1, U) to contexts (B, 1, M) and probabilities.
+        attend: From queries (B, 1, U) to contexts (B, 1, M) and probabilities.
         context_dim: M.
         training: Passed on to the cell.
     """
 
-    def __init__(self, cell, look, context_dim, training):
+    def __init__(self, cell, attend, context_dim, training):
         self.cell = cell
-        self.look = look
+        self.attend = attend
         self.training = training
         self.state_size = _as_list(cell.state_size)
         self.output_size = self.state_size[0] + context_dim
         self.compute_dtype = cell.compute_dtype
 
     def call(self, inputs, states):
-        """(B, D) and the states to `[s_t; c_t]`, (B, U + M), and the new states."""
-        context, _ = self.look(ops.expand_dims(states[0], 1))
+        """From x_t, (B, D), and the states to `[s_t; c_t]` and the next states."""
+        context, _ = self.attend(ops.expand_dims(states[0], 1))
         context = ops.squeeze(context, 1)
-        joined = ops.concatenate([inputs, context], axis=-1)
-        output, states = self.cell(joined, states, training=self.training)
+        cell_inputs = ops.concatenate([inputs, context], axis=-1)
+        output, states = self.cell(cell_inputs, states, training=self.training)
         return ops.concatenate([output, context], axis=-1), _as_list(states)
 
     __call__ = call

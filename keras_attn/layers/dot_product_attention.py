@@ -1,4 +1,4 @@
-"""Single-headed attention by products: dot, scaled, general, linear.
+"""Single-head attention with scores from products: dot, scaled, general, linear.
 
 Legend: B batch, T query length, S key length, D width.
 """
@@ -18,19 +18,18 @@ SCORES = ("dot", "scaled_dot", "general", "linear")
 
 @keras.saving.register_keras_serializable("keras_attn")
 class DotProductAttention(ScoredAttention):
-    """Scores by a product, in one of four ways.
+    """Scores by a product, one of four.
 
-    | `score`      | `e_ts`             | weights | the widths of query and key |
-    |--------------|--------------------|---------|-----------------------------|
-    | `dot`        | `q_t · k_s`        | none    | equal                       |
-    | `scaled_dot` | `q_t · k_s / √D`   | none    | equal                       |
-    | `general`    | `q_tᵀ W k_s`       | `W`     | any                         |
-    | `linear`     | `wᵀ [q_t; k_s]`    | `w`     | any                         |
+    | `score`      | `e_ts`             | weights | widths of query and key |
+    |--------------|--------------------|---------|-------------------------|
+    | `dot`        | `q_t · k_s`        | none    | equal                   |
+    | `scaled_dot` | `q_t · k_s / √D`   | none    | equal                   |
+    | `general`    | `q_tᵀ W k_s`       | `W`     | any                     |
+    | `linear`     | `wᵀ [q_t; k_s]`    | `w`     | any                     |
 
-    The part of `linear` that depends on the query is the same for every key, so the
-    softmax cancels it: the scores tell keys apart, but all queries look alike. It is
-    here because courses start from it, and to be compared with. How the layer is
-    called, what it returns and how it masks is said in `ScoredAttention`.
+    In `linear` the term of the query is the same for every key, so the softmax cancels
+    it and all queries get the same probabilities. It is included for teaching and as a
+    baseline. Call arguments, outputs and masking: see `ScoredAttention`.
 
     Args:
         score: One of the four above.
@@ -60,22 +59,17 @@ class DotProductAttention(ScoredAttention):
         key_dim = (value_shape if key_shape is None else key_shape)[-1]
         if not self.projects_key and query_dim != key_dim:
             raise ValueError(
-                f"`score={self.score!r}` multiplies query and key as they are, so "
-                "they must be equally wide; project one of them, or use "
-                f"score='general'. Received: query width={query_dim}, "
+                f"`score={self.score!r}` needs queries and keys of the same width: "
+                "project one of them, or use score='general'. "
+                f"Received: query width={query_dim}, "
                 f"key width={key_dim}"
             )
-        if self.score == "general":
+        # The `w` of `linear` is initialized as one kernel over [q; k].
+        shapes = {"general": (query_dim, key_dim), "linear": (query_dim + key_dim, 1)}
+        if self.projects_key:
             self.kernel = self.add_weight(
                 name="kernel",
-                shape=(query_dim, key_dim),
-                initializer=fork(self.kernel_initializer),
-            )
-        elif self.score == "linear":
-            # One vector over [q; k], so that it starts out as one layer would.
-            self.kernel = self.add_weight(
-                name="kernel",
-                shape=(query_dim + key_dim, 1),
+                shape=shapes[self.score],
                 initializer=fork(self.kernel_initializer),
             )
 

@@ -4,8 +4,8 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_fraction, check_positive
-from keras_attn.kernels.xla import has_fixed_shape
-from keras_attn.layers.activations import in_training
+from keras_attn.kernels.gelu import with_fast_gradient
+from keras_attn.kernels.runtime import has_fixed_shape
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import fork
@@ -88,7 +88,7 @@ class FeedForward(BaseLayer):
         flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
         activate = self.activation
         if training:
-            activate = in_training(activate, fixed=has_fixed_shape(inputs))
+            activate = with_fast_gradient(activate, fixed_shape=has_fixed_shape(inputs))
         hidden = self.drop(activate(self.expand(flat)), training=training)
         return ops.reshape(self.contract(hidden), ops.shape(inputs))
 

@@ -1,6 +1,7 @@
-"""Several weights from one initializer, each with random values of its own."""
+"""Initializers for several weights: one configuration, independent random values."""
 
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -11,15 +12,15 @@ from keras_attn.ops.patches import sinusoid_grid
 
 
 def normal(stddev: float) -> Any:
-    """A normal initializer with a mean of 0, as a configuration.
+    """Configuration of a normal initializer with mean 0.
 
-    A model's file hands one initializer to many layers. An initializer object draws
-    its seed when it is made and returns the same values at every call, so all those
-    layers would start alike; from a configuration each layer makes an initializer of
-    its own, whose seed `keras.utils.set_random_seed` governs.
+    A model's file gives one initializer to many layers. An initializer object draws its
+    seed when it is created and returns the same values at every call, so all layers
+    would start with the same weights. From a configuration, each layer creates an
+    initializer of its own, with a seed that follows `keras.utils.set_random_seed`.
 
     Args:
-        stddev: Standard deviation of the values.
+        stddev: Standard deviation.
     """
     return {"class_name": "RandomNormal", "config": {"stddev": stddev}}
 
@@ -33,15 +34,15 @@ def fork(initializer, name: str = ""):
     """A copy of an initializer whose random values are independent of the original's.
 
     An initializer object returns the same values at every call, so each weight of a
-    layer needs a copy. Without a seed the copy draws a fresh one. With an integer seed
-    the copy's seed follows from it and `name`, so the values stay reproducible; without
-    a name it stays the same.
+    layer needs a copy. The copy of an initializer without a seed draws a new one. That
+    of an initializer with an integer seed derives its seed from it and from `name`, so
+    the values stay reproducible; without a name the seed stays the same.
 
     Args:
-        initializer: From `keras.initializers.get`. What has no seed to copy, such as a
-            function or an initializer that holds a `keras.random.SeedGenerator`, which
-            moves on with every call, is returned as it is.
-        name: Of the weight, or of the sublayer, that the copy is for.
+        initializer: From `keras.initializers.get`. Functions, and initializers that
+            hold a `keras.random.SeedGenerator`, which advances with every call, are
+            returned as they are.
+        name: Name of the weight or sublayer that the copy is for.
     """
     if not isinstance(initializer, keras.initializers.Initializer):
         return initializer
@@ -53,14 +54,39 @@ def fork(initializer, name: str = ""):
     return type(initializer).from_config(config)
 
 
-@keras.saving.register_keras_serializable("keras_attn")
-class SinusoidGrid(keras.initializers.Initializer):
-    """The first values of a table of positions: `patches.sinusoid_grid`.
+def fork_fused(initializer, widths: Mapping[str, int]):
+    """An initializer for several kernels that are stored as one, side by side.
+
+    Each kernel is initialized as if it were stored alone: the bounds of Glorot and He
+    follow from the shape of a kernel, and would be others for the fused one.
 
     Args:
-        rows: Of the grid.
-        columns: Of the grid.
-        num_prefix_tokens: Rows of zeros in front, for what has no place on it.
+        initializer: As for `fork`.
+        widths: The name of each kernel and its number of columns, in order.
+
+    Returns:
+        A function of the shape and dtype of the fused kernel.
+    """
+
+    def initialize(shape, dtype=None):
+        kernels = [
+            fork(initializer, name)((*shape[:-1], width), dtype=dtype)
+            for name, width in widths.items()
+        ]
+        return ops.concatenate(kernels, axis=-1) if len(kernels) > 1 else kernels[0]
+
+    return initialize
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class SinusoidGrid(keras.initializers.Initializer):
+    """Initializes a position table with the sinusoids of a grid: `ops.sinusoid_grid`.
+
+    Args:
+        rows: Number of rows of the grid.
+        columns: Number of columns of the grid.
+        num_prefix_tokens: Number of zero rows before the grid, for tokens that have no
+            position on it.
     """
 
     def __init__(self, rows, columns, num_prefix_tokens=0):
@@ -70,8 +96,8 @@ class SinusoidGrid(keras.initializers.Initializer):
 
     def __call__(self, shape, dtype=None):
         grid = sinusoid_grid(self.rows, self.columns, shape[-1])
-        front = np.zeros((self.num_prefix_tokens, shape[-1]), "float32")
-        return ops.convert_to_tensor(np.concatenate([front, grid]), dtype=dtype)
+        prefix = np.zeros((self.num_prefix_tokens, shape[-1]), "float32")
+        return ops.convert_to_tensor(np.concatenate([prefix, grid]), dtype=dtype)
 
     def get_config(self):
         return {

@@ -4,31 +4,28 @@ Legend: B batch, T query length, S key length, N heads, G key/value heads,
 H key size of a head, V value size of a head, D width.
 """
 
-import functools
-from typing import Any
-
 import keras
 from keras import ops
 
-from keras_attn.checks import (
-    check_fraction,
-    check_matches,
-    check_positive,
-    check_rank,
-)
+from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers import recorder
+from keras_attn.layers.attention_checks import (
+    check_attention_mask,
+    check_cache,
+    check_padding_mask,
+)
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.dropout import Dropout, dropout_function
+from keras_attn.layers.initializers import fork, fork_fused
 from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.ops import (
     both_masks,
-    causal_mask,
     merge_heads,
     merge_masks,
     project,
     scaled_dot_product_attention,
     split_heads,
+    with_cache,
 )
 
 
@@ -37,24 +34,25 @@ from keras_attn.ops import (
 class MultiHeadAttention(BaseLayer):
     """`concat(head_1 … head_N) W^O`, `head_i = softmax(q_i k_iᵀ / √H) v_i`.
 
-    Called with a query alone the layer is self-attention, and keeps the three input
-    projections as one kernel: one large product is faster than three. Called with a
-    value, from the first call on, it keeps them apart.
+    The first call decides what the layer is. With a query only it is self-attention,
+    and the three input projections are one fused kernel: one large product is faster
+    than three. With a value it is cross-attention, with separate kernels.
 
     Args:
         num_heads: N.
         key_dim: H, the size of each head's queries and keys.
         value_dim: V, the size of each head's values. Default: `key_dim`.
-        num_key_value_heads: G; each serves N/G consecutive query heads. 1 is
+        num_key_value_heads: G; each is shared by N/G consecutive query heads. 1 is
             multi-query attention. Default: `num_heads`.
         output_dim: Width of the output. Default: the width of the query.
         use_bias: Whether the projections have biases.
-        qkv_bias: Whether those of queries, keys and values have, where that differs
-            from the output's.
+        qkv_bias: Whether the projections of queries, keys and values have biases.
+            Default: `use_bias`.
         dropout: Probability in [0, 1) of dropping an attention probability.
-        kernel_initializer: For the projection kernels, each on its own.
-        output_initializer: For the output's kernel, where it differs.
-        bias_initializer: For their biases.
+        kernel_initializer: For each of the projection kernels.
+        output_initializer: For the kernel of the output projection. Default:
+            `kernel_initializer`.
+        bias_initializer: For the biases.
         seed: Seed of the dropout.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
@@ -65,34 +63,34 @@ class MultiHeadAttention(BaseLayer):
         padding_mask: (B, S), True = a real key.
         attention_mask: (T, S), (B, T, S) or (B, N, T, S), True = attend.
         attention_bias: Added to the scores, (B, N, T, S) or 1 along any axis.
-        use_causal_mask: Whether query t sees the keys 0 … t alone.
+        use_causal_mask: Whether query t attends to the keys 0 … t only.
         cache: Keys and values of earlier calls, a pair of (B, G, C, H) and
-            (B, G, C, V). Self-attention attends to them and to this call's own, which
-            come after them in the masks and the probabilities: S is C + T there.
-            Cross-attention takes a cache instead of a `value`: what an encoder's
-            output was projected to once.
-        cache_index: Position, a scalar integer, at which this call's keys and values
-            are written into a copy of `cache` before it attends to that alone, S = C.
-            With `use_causal_mask` nothing after the query's own position is seen, so
-            the unwritten rest of the cache may hold anything finite. TensorFlow has
+            (B, G, C, V). Self-attention attends to them and to the keys of this call,
+            which come after them in the masks and the probabilities: S = C + T.
+            Cross-attention takes a cache, the projected output of an encoder, instead
+            of a `value`.
+        cache_index: Position, a scalar integer, at which the keys and values of this
+            call are written into a copy of `cache`. The call attends to that copy
+            only, S = C. With `use_causal_mask` no query attends to later positions, so
+            the unwritten rest of the cache may have any finite values. TensorFlow has
             no gradient through the write.
         return_cache: Whether to return the keys and values.
         return_attention_scores: Whether to return the probabilities.
 
     Returns:
-        The output, (B, T, output_dim), followed by the probabilities, (B, N, T, S),
-        if asked for, and, if a cache was given or asked for, by a pair of keys and
-        values: this call's own, the copy with them written in where there is a
-        `cache_index`, or, in cross-attention, all that it attended to.
+        The output, (B, T, output_dim). With `return_attention_scores` also the
+        probabilities, (B, N, T, S). With `cache` or `return_cache` also a pair of keys
+        and values: those of this call, with `cache_index` the copy of the cache that
+        they were written into, or in cross-attention all that were attended to.
 
     Raises:
-        ValueError: for an input that is not of rank 3, a mask of another shape, heads
-            that don't divide, or a cache where it can't be used.
+        ValueError: for an input that is not of rank 3, a mask of another shape, a
+            `num_heads` that is no multiple of `num_key_value_heads`, or arguments that
+            exclude each other.
 
     Masking:
-        A Keras mask that arrives with the value (or, in self-attention, with the
-        query) counts as `padding_mask`. A query that sees nothing gets heads of
-        zeros.
+        The Keras mask of the value (in self-attention, of the query) is used as a
+        `padding_mask`. A query whose keys are all masked gets heads of zeros.
 
     Example:
         ```python
@@ -164,54 +162,43 @@ class MultiHeadAttention(BaseLayer):
         )
 
     def build(self, query_shape, value_shape=None, key_shape=None):
-        self.is_fused = value_shape is None
-        if value_shape is None:
-            self._add_projection(
-                "query_key_value", query_shape[-1], self.projection_dims
-            )
+        self.is_self_attention = value_shape is None
+        q_dim, k_dim, v_dim = self.projection_dims
+        if self.is_self_attention:
+            widths = {"query": q_dim, "key": k_dim, "value": v_dim}
+            self._add_input_projection("query_key_value", query_shape[-1], widths)
         else:
             key_shape = value_shape if key_shape is None else key_shape
-            widths = (query_shape[-1], key_shape[-1], value_shape[-1])
-            names = ("query", "key", "value")
-            for name, width, dim in zip(
-                names, widths, self.projection_dims, strict=True
-            ):
-                self._add_projection(name, width, (dim,))
-        merged = self.num_heads * self.value_dim
-        output_dim = self.output_dim or query_shape[-1]
-        self._add_projection("output", merged, (output_dim,))
-
-    def _add_projection(self, name, input_dim, blocks):
-        """Adds `<name>_kernel` and `<name>_bias`, each block drawn on its own.
-
-        Glorot's bounds follow from a kernel's own shape, so they are not those of the
-        fused one.
-        """
-        initializer = self.kernel_initializer
-        if name == "output" and self.output_initializer is not None:
-            initializer = self.output_initializer
-
-        def draw(shape, dtype):
-            kernels = [
-                fork(initializer, part)((shape[0], block), dtype=dtype)
-                for part, block in zip(name.split("_"), blocks, strict=True)
-            ]
-            return ops.concatenate(kernels, axis=1) if len(kernels) > 1 else kernels[0]
-
-        kernel = self.add_weight(
-            name=f"{name}_kernel", shape=(input_dim, sum(blocks)), initializer=draw
+            self._add_input_projection("query", query_shape[-1], {"query": q_dim})
+            self._add_input_projection("key", key_shape[-1], {"key": k_dim})
+            self._add_input_projection("value", value_shape[-1], {"value": v_dim})
+        initializer = self.output_initializer or self.kernel_initializer
+        self._add_projection(
+            "output",
+            (self.num_heads * self.value_dim, self.output_dim or query_shape[-1]),
+            fork(initializer, "output"),
+            self.use_bias,
         )
-        setattr(self, f"{name}_kernel", kernel)
-        use_bias = self.use_bias
-        if name != "output" and self.qkv_bias is not None:
-            use_bias = self.qkv_bias
+
+    def _add_input_projection(self, name, input_dim, widths):
+        initializer = fork_fused(self.kernel_initializer, widths)
+        use_bias = self.use_bias if self.qkv_bias is None else self.qkv_bias
+        shape = (input_dim, sum(widths.values()))
+        self._add_projection(name, shape, initializer, use_bias)
+
+    def _add_projection(self, name, shape, initializer, use_bias):
+        """Adds the weights `<name>_kernel` and, or else None, `<name>_bias`."""
+        kernel = self.add_weight(
+            name=f"{name}_kernel", shape=shape, initializer=initializer
+        )
         bias = None
         if use_bias:
             bias = self.add_weight(
                 name=f"{name}_bias",
-                shape=(sum(blocks),),
+                shape=shape[1:],
                 initializer=fork(self.bias_initializer, f"{name}_bias"),
             )
+        setattr(self, f"{name}_kernel", kernel)
         setattr(self, f"{name}_bias", bias)
 
     def call(
@@ -234,110 +221,74 @@ class MultiHeadAttention(BaseLayer):
         value_mask=None,
     ):
         self._check_call(query, value, key, cache, cache_index)
-        queries, keys, values = self._project_all(query, value, key)
-        earlier, keys, values, cached = self._apply_cache(
-            keys, values, cache, cache_index
+        queries, keys, values = self._project_inputs(query, value, key)
+        attended = with_cache(keys, values, cache, cache_index, self.compute_dtype)
+        self._check_masks(
+            query, attended.static_length, padding_mask, attention_mask, attention_bias
         )
-        attended = [keys] if earlier is None else [earlier[0], keys]
-        known = [part.shape[2] for part in attended]
-        key_length = None if None in known else sum(known)
-        shape = (query.shape[0], self.num_heads, query.shape[1], key_length)
-        _check_masks(shape, padding_mask, attention_mask, attention_bias)
-        if cache is None:  # What is in a cache has no mask of this call's.
-            # Keras calls the mask of a lone tensor `mask`, of one among several
-            # `query_mask`.
+        if cache is None:  # Keras masks do not cover cached keys.
+            # Keras names the mask of the only tensor of a call `mask`, that of one of
+            # several tensors `<argument>_mask`.
             own_mask = query_mask if mask is None else mask
-            implied_mask = own_mask if value is None else value_mask
-            padding_mask = both_masks(padding_mask, implied_mask)
+            keras_mask = own_mask if value is None else value_mask
+            padding_mask = both_masks(padding_mask, keras_mask)
         causal = None
         if use_causal_mask:
-            *before, own = (ops.shape(part)[2] for part in attended)
-            offset = sum(before) if cache_index is None else cache_index
-            causal = causal_mask(ops.shape(query)[1], sum(before) + own, offset)
-        dropout = None
-        if self._dropout is not None and training:
-            dropout = functools.partial(self._dropout, training=True)
+            causal = attended.causal_mask(ops.shape(query)[1])
         heads, weights = scaled_dot_product_attention(
             queries,
-            keys,
-            values,
-            cache=earlier,
+            attended.keys,
+            attended.values,
+            cache=attended.earlier,
             mask=merge_masks(
                 padding_mask=padding_mask, attention_mask=attention_mask, causal=causal
             ),
             bias=attention_bias,
-            dropout=dropout,
+            dropout=dropout_function(self._dropout, training),
         )
-        if recorder.is_recording():
-            recorder.record(self, weights)
+        recorder.record(self, weights)
         results = [self._project("output", merge_heads(heads))]
         if return_attention_scores:
             results.append(weights)
         if return_cache or cache is not None:
-            results.append(cached)
+            results.append(attended.updated)
         return tuple(results) if len(results) > 1 else results[0]
 
-    def _apply_cache(
-        self, keys, values, cache, cache_index
-    ) -> tuple[Any, Any, Any, tuple[Any, Any]]:
-        """What is attended to, and what is returned as the cache.
+    def _project_inputs(self, query, value, key):
+        """Queries (B, N, T, H), keys (B, G, S, H) and values (B, G, S, V).
 
-        Args:
-            keys: (B, G, S, H); None where they are in the cache.
-            values: (B, G, S, V); None where they are in the cache.
-            cache: As in `call`.
-            cache_index: As in `call`.
-
-        Returns:
-            A pair of earlier keys and values, or None; keys; values; and the pair of
-            keys and values to return.
+        Keys and values are None in cross-attention to a cache.
         """
-        if cache is None:
-            return None, keys, values, (keys, values)
-        if cache_index is not None:
-            start = (0, 0, cache_index, 0)
-            cache = tuple(
-                ops.slice_update(old, start, ops.cast(new, old.dtype))
-                for old, new in zip(cache, (keys, values), strict=True)
-            )
-        # A cache may be kept in another precision than the layer's.
-        stored = tuple(ops.cast(part, self.compute_dtype) for part in cache)
-        if keys is None or cache_index is not None:
-            return None, *stored, tuple(cache)
-        return stored, keys, values, (keys, values)
+        if self.is_self_attention:
+            return self._project_fused(query)
+        queries = split_heads(self._project("query", query), self.num_heads)
+        if value is None:
+            return queries, None, None
+        keys = self._project("key", value if key is None else key)
+        values = self._project("value", value)
+        groups = self.num_key_value_heads
+        return queries, split_heads(keys, groups), split_heads(values, groups)
+
+    def _project_fused(self, inputs):
+        """Queries, keys and values of self-attention, by one product."""
+        fused = self._project("query_key_value", inputs)
+        heads, groups = self.num_heads, self.num_key_value_heads
+        if groups == heads and self.value_dim == self.key_dim:
+            # Splitting along the first axis does not copy.
+            batch, length, _ = ops.shape(fused)
+            parts = ops.reshape(fused, (batch, length, 3, heads, self.key_dim))
+            return ops.unstack(ops.transpose(parts, (2, 0, 3, 1, 4)), 3, axis=0)
+        q_dim, k_dim, _ = self.projection_dims
+        queries, keys, values = ops.split(fused, [q_dim, q_dim + k_dim], axis=-1)
+        return (
+            split_heads(queries, heads),
+            split_heads(keys, groups),
+            split_heads(values, groups),
+        )
 
     def _project(self, name, inputs):
         kernel = getattr(self, f"{name}_kernel")
         return project(inputs, kernel, getattr(self, f"{name}_bias"))
-
-    def _project_all(self, query, value, key):
-        """Queries (B, N, T, H), keys (B, G, S, H), values (B, G, S, V).
-
-        Cross-attention without a `value`, over a cache, has queries alone.
-        """
-        groups = self.num_key_value_heads
-        heads = (self.num_heads, groups, groups)
-        if self.is_fused:
-            fused = self._project("query_key_value", query)
-            if self.value_dim == self.key_dim and groups == self.num_heads:
-                # What is split along the first axis is not copied.
-                batch, length, _ = ops.shape(fused)
-                parts = ops.reshape(
-                    fused, (batch, length, 3, self.num_heads, self.key_dim)
-                )
-                return ops.unstack(ops.transpose(parts, (2, 0, 3, 1, 4)), 3, axis=0)
-            q_dim, k_dim, _ = self.projection_dims
-            parts = ops.split(fused, [q_dim, q_dim + k_dim], axis=-1)
-        elif value is None:
-            queries = self._project("query", query)
-            return split_heads(queries, self.num_heads), None, None
-        else:
-            parts = (
-                self._project("query", query),
-                self._project("key", value if key is None else key),
-                self._project("value", value),
-            )
-        return tuple(split_heads(part, n) for part, n in zip(parts, heads, strict=True))
 
     def _check_call(self, query, value, key, cache, cache_index):
         check_rank("query", query, 3, "(batch, query length, width)")
@@ -345,61 +296,35 @@ class MultiHeadAttention(BaseLayer):
             if tensor is not None:
                 check_rank(name, tensor, 3, "(batch, key length, width)")
         if key is not None and value is None:
-            raise ValueError("`key` needs a `value` beside it. Received: value=None")
-        replaces_value = not self.is_fused and cache is not None and cache_index is None
-        if self.is_fused == (value is not None or replaces_value):
-            built = "self-attention" if self.is_fused else "cross-attention"
-            raise ValueError(
-                f"This layer was built for {built}: its first call had "
-                f"{'no `value`' if self.is_fused else 'a `value`'}. Call it the same "
-                "way again, or make a second layer. Received: "
-                f"value={'None' if value is None else tuple(value.shape)}"
-            )
-        if replaces_value and value is not None:
-            raise ValueError(
-                "A `cache` without a `cache_index` takes the place of `value`; leave "
-                f"one of them out. Received: value={tuple(value.shape)}"
-            )
+            raise ValueError("`key` needs a `value`. Received: value=None")
         if cache_index is not None and cache is None:
             raise ValueError("`cache_index` needs a `cache`. Received: cache=None")
-        if cache is None:
-            return
-        meaning = "(batch, key/value heads, length, size of a head)"
-        if not isinstance(cache, tuple | list) or len(cache) != 2:
-            found = tuple(getattr(cache, "shape", ())) or type(cache).__name__
+        is_cache_the_value = (
+            not self.is_self_attention and cache is not None and cache_index is None
+        )
+        if self.is_self_attention == (value is not None or is_cache_the_value):
+            kind, first_call = "cross-attention", "a `value`"
+            if self.is_self_attention:
+                kind, first_call = "self-attention", "no `value`"
             raise ValueError(
-                f"`cache` must be a pair, keys and values, each {meaning}. "
-                f"Received: cache={found}"
+                f"This layer was built for {kind}: its first call had {first_call}. "
+                "Call it the same way again, or create a second layer. Received: "
+                f"value={'None' if value is None else tuple(value.shape)}"
             )
-        for index, size in enumerate((self.key_dim, self.value_dim)):
-            name, part = f"cache[{index}]", cache[index]
-            check_rank(name, part, 4, meaning)
-            expected = (query.shape[0], self.num_key_value_heads, None, size)
-            check_matches(name, part.shape, expected, meaning)
+        if is_cache_the_value and value is not None:
+            raise ValueError(
+                "A `cache` without a `cache_index` replaces `value`; pass one of them. "
+                f"Received: value={tuple(value.shape)}"
+            )
+        if cache is not None:
+            sizes = (self.key_dim, self.value_dim)
+            check_cache(cache, query.shape[0], self.num_key_value_heads, sizes)
 
-
-def _check_masks(shape, padding_mask, attention_mask, attention_bias):
-    batch, heads, length, keys = shape
-    if padding_mask is not None:
-        check_rank("padding_mask", padding_mask, 2, "(batch, key length)")
-        check_matches(
-            "padding_mask", padding_mask.shape, (batch, keys), "(batch, key length)"
-        )
-    for name, mask in (
-        ("attention_mask", attention_mask),
-        ("attention_bias", attention_bias),
+    def _check_masks(
+        self, query, key_length, padding_mask, attention_mask, attention_bias
     ):
-        if mask is None:
-            continue
-        rank = len(mask.shape)
-        expected = {
-            2: (length, keys),
-            3: (batch, length, keys),
-            4: (batch, heads, length, keys),
-        }
-        if rank not in expected or (name == "attention_bias" and rank != 4):
-            check_rank(name, mask, 4, "(batch, heads, query length, key length)")
-        meaning = "(batch, heads, query length, key length)"
-        check_matches(
-            name, mask.shape, expected[rank], meaning if rank == 4 else "of the scores"
-        )
+        batch, query_length, _ = query.shape
+        scores_shape = (batch, self.num_heads, query_length, key_length)
+        check_padding_mask("padding_mask", padding_mask, batch, key_length)
+        check_attention_mask("attention_mask", attention_mask, scores_shape)
+        check_attention_mask("attention_bias", attention_bias, scores_shape, ranks=(4,))

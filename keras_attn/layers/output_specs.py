@@ -1,7 +1,7 @@
-"""Shapes and dtypes of a layer's outputs, traced once for layers that are alike.
+"""A cache of output shapes and dtypes, shared by layers of equal configuration.
 
-To know what a layer returns for a symbol Keras traces its `call`, which is half of the
-time that a model takes to create; and the blocks of a model are alike.
+To get the symbolic outputs of a layer Keras traces its `call`. That is half of the time
+it takes to create a model, although the blocks of a model are alike.
 """
 
 import dataclasses
@@ -11,13 +11,13 @@ import json
 import keras
 from keras import tree
 
-_MAX_REMEMBERED = 1024
-_remembered: dict = {}
+_MAX_CACHED = 1024
+_cached_specs: dict = {}
 
 
 @dataclasses.dataclass(frozen=True)
 class _Spec:
-    """What is known of a symbolic tensor, which itself would keep its model alive."""
+    """Properties of a symbolic tensor, which would itself keep its model alive."""
 
     shape: tuple
     dtype: str
@@ -26,13 +26,13 @@ class _Spec:
 
 
 def caches_output_specs(layer_class):
-    """Decorates a layer class: layers of equal configuration are traced once.
+    """Class decorator: layers of equal configuration are traced once.
 
-    `compute_output_spec` traces `call` for the first of them, and remembers the shapes
-    and dtypes for the others. They depend on the configuration but for name and seed,
-    on the shapes of the weights, and on the arguments. A layer is traced each time
-    where something in it may depend on more: on code that is neither Keras' nor
-    keras_attn's (a subclass, an activation), or on a layer that `call` builds.
+    `compute_output_spec` traces `call` for the first of them, and caches the shapes and
+    dtypes for the others. The key is the configuration without name and seed, the
+    shapes of the weights, and the arguments. A layer is not cached if its outputs may
+    depend on more: on code that is neither Keras' nor keras_attn's (a subclass, an
+    activation), or on a layer that is built in `call`.
 
     Args:
         layer_class: A subclass of `keras.layers.Layer`.
@@ -45,14 +45,14 @@ def caches_output_specs(layer_class):
     @functools.wraps(trace)
     def compute_output_spec(self, *args, **kwargs):
         key = _key(self, args, kwargs)
-        known = _remembered.get(key)
+        known = _cached_specs.get(key)
         if known is not None:
             return tree.map_structure(_tensor_of, known)
         outputs = trace(self, *args, **kwargs)
         if key is not None:
-            if len(_remembered) >= _MAX_REMEMBERED:
-                _remembered.clear()
-            _remembered[key] = tree.map_structure(_spec_of, outputs)
+            if len(_cached_specs) >= _MAX_CACHED:
+                _cached_specs.clear()
+            _cached_specs[key] = tree.map_structure(_spec_of, outputs)
         return outputs
 
     layer_class.compute_output_spec = compute_output_spec
@@ -60,7 +60,7 @@ def caches_output_specs(layer_class):
 
 
 def _key(layer, args, kwargs):
-    """All that the outputs' shapes and dtypes depend on; None where that is unknown."""
+    """Everything that the output specs depend on; None if that is unknown."""
     from keras.src.backend.common.variables import get_autocast_scope
 
     inner = layer._flatten_layers(include_self=False)
@@ -89,7 +89,7 @@ def _key(layer, args, kwargs):
 
 
 def _has_foreign_code(layer):
-    """Whether a configuration may say too little of a layer: of a user's own code."""
+    """Whether a layer runs user code, which its configuration does not describe."""
     return _is_foreign(layer) or any(
         callable(value) and _is_foreign(value) for value in vars(layer).values()
     )
@@ -101,12 +101,12 @@ def _is_foreign(value):
 
 
 def _spec_of(value):
-    """What is known of a tensor; a number or a string is known as it is."""
+    """The spec of a symbolic tensor; numbers and strings as they are."""
     if isinstance(value, keras.KerasTensor):
         return _Spec(tuple(value.shape), value.dtype, value.sparse, value.ragged)
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise TypeError(f"A symbolic call takes symbols and settings. Received: {value!r}")
+    raise TypeError(f"Not a symbolic tensor or a plain setting: {value!r}")
 
 
 def _tensor_of(spec):

@@ -1,4 +1,4 @@
-"""Lengthens what a prompt left in a cache to the length of the cache.
+"""Pads the keys or values of a prompt to the length of a cache.
 
 Legend: B batch, G key/value heads, P prompt length, L length of the cache, H head size.
 """
@@ -13,10 +13,10 @@ from keras_attn.layers.base import BaseLayer
 # Files saved before version 0.2 call it by this name.
 @keras.saving.register_keras_serializable("keras_attn", "CacheRoom")
 class PadCache(BaseLayer):
-    """Pads a cache of keys or values with zeros, so that steps can write into it.
+    """Pads keys or values with zeros, so that decoding steps can write into them.
 
     Args:
-        length: L, the most tokens that prompt and continuation have together.
+        length: L, the maximum length of prompt and continuation together.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -37,8 +37,8 @@ class PadCache(BaseLayer):
         check_rank("inputs", inputs, 4, "(batch, key/value heads, length, size)")
         if inputs.shape[2] is not None and inputs.shape[2] > self.length:
             raise ValueError(
-                "`inputs` are longer than the cache; shorten the prompt, or build with "
-                f"a larger `length`. Received: prompt length={inputs.shape[2]}, "
+                "`inputs` must not be longer than the cache: shorten the prompt, or "
+                f"use a larger `length`. Received: prompt length={inputs.shape[2]}, "
                 f"length={self.length}"
             )
         batch, groups, _, size = ops.shape(inputs)

@@ -1,8 +1,9 @@
-"""Where attention layers hand over their scores when somebody is looking.
+"""Records the scores of attention layers, without changing their outputs.
 
-A layer asks `is_recording()` and, if so, calls `record(layer, scores)`. Nobody
-looking costs one attribute look-up. The recorder is thread-local, so a data
-pipeline or another model in another thread is never recorded by accident.
+Every attention layer calls `record(layer, scores)`, which does nothing unless a
+`record_attention_scores` block is active; `is_recording()` is for layers that would
+have to compute the scores first. The recorder is thread-local, so a model that runs in
+another thread is not recorded.
 """
 
 import contextlib
@@ -17,13 +18,14 @@ _local = threading.local()
 
 @contextlib.contextmanager
 def record_attention_scores() -> Iterator[dict[str, Any]]:
-    """Collects the scores of every attention layer called in this thread.
+    """Collects the scores of every attention layer that is called in this thread.
 
-    Only eager calls are seen: inside a compiled function there is no value yet.
+    Only eager calls are recorded: a function that is being compiled has no values.
 
     Yields:
-        A dictionary that fills up as layers are called: the layer's `path` to its
-        scores, (B, heads, T, S). A layer called again gets `path:1`, `path:2`, …
+        A dictionary from a layer's `path` to its scores, (B, heads, T, S), which grows
+        as layers are called. Further calls of a layer have the keys `path:1`, `path:2`,
+        ….
 
     Example:
         ```python
@@ -45,13 +47,13 @@ def is_recording() -> bool:
 
 
 def record(layer, scores) -> None:
-    """Hands the scores of one call, (B, heads, T, S), to the active recorder.
+    """Adds the scores of one call to the active recorder, if there is one.
 
     Args:
-        layer: The layer that attends; its `path` becomes the key.
-        scores: A tensor. A symbol of a function being compiled is left out.
+        layer: The attention layer; its `path` is the key.
+        scores: (B, heads, T, S). Symbolic tensors are not recorded.
     """
-    if not _has_value(scores):
+    if not is_recording() or not _has_value(scores):
         return
     recorded = _local.scores
     key, repeat = layer.path, 0
@@ -64,6 +66,6 @@ def record(layer, scores) -> None:
 def _has_value(tensor) -> bool:
     try:
         bool(ops.any(tensor))
-    except TypeError:  # TensorFlow and JAX can't tell of a symbol.
+    except TypeError:  # TensorFlow's and JAX' error for a symbolic tensor.
         return False
     return True

@@ -1,8 +1,8 @@
-"""Multi-head attention by content and by distance, for Transformer-XL and XLNet.
+"""Multi-head attention with relative positions, for Transformer-XL and XLNet.
 
-The maths is in `keras_attn.ops.relative`; here are the weights and what is checked.
+The equations are in `keras_attn.ops.relative`.
 
-Legend: B batch, T tokens, M places of memory, S = M + T keys, R = T + S distances,
+Legend: B batch, T tokens, M memory length, S = M + T keys, R = T + S distances,
 P targets, N heads, H head size, D width.
 """
 
@@ -18,9 +18,11 @@ from keras_attn.checks import (
     check_rank,
 )
 from keras_attn.layers import recorder
+from keras_attn.layers.attention_checks import check_attention_mask, check_padding_mask
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.dropout import Dropout, dropout_function
 from keras_attn.layers.initializers import fork
+from keras_attn.layers.relative_position_encoding import encode_distances
 from keras_attn.ops import (
     attention_weights,
     both_masks,
@@ -29,114 +31,61 @@ from keras_attn.ops import (
     project,
     split_heads,
 )
-from keras_attn.ops.relative import (
-    relative_distances,
-    relative_scores,
-    relative_sinusoids,
-)
-
-
-@keras.saving.register_keras_serializable("keras_attn")
-class RelativePositionEncoding(BaseLayer):
-    """Sines and cosines of every distance between a token and a key.
-
-    Args:
-        max_distance: Tokens further apart count as this far apart. Default: no limit.
-        max_wavelength: w; wavelengths run from 2π to 2πw positions.
-        **kwargs: `name`, `dtype`, … of a Keras layer.
-
-    Call arguments:
-        inputs: (B, T, D).
-        memory: (B, M, D), what stands in front of the inputs.
-
-    Returns:
-        (1, R, D), for the distances S, S-1, …, 1-T.
-
-    Raises:
-        ValueError: for inputs or a memory that are not of rank 3.
-
-    Reference:
-        Dai et al. 2019, "Transformer-XL", section 3.3 (arXiv:1901.02860).
-    """
-
-    def __init__(self, max_distance=None, *, max_wavelength=10_000, **kwargs):
-        super().__init__(**kwargs)
-        if max_distance is not None:
-            check_positive("max_distance", max_distance)
-        self.max_distance = max_distance
-        self.max_wavelength = max_wavelength
-
-    def call(self, inputs, memory=None):
-        check_rank("inputs", inputs, 3, "(batch, length, width)")
-        length = keys = ops.shape(inputs)[1]
-        if memory is not None:
-            check_rank("memory", memory, 3, "(batch, memory length, width)")
-            keys = ops.shape(memory)[1] + length
-        distances = relative_distances(length, keys)
-        if self.max_distance is not None:
-            distances = ops.clip(distances, -self.max_distance, self.max_distance)
-        table = relative_sinusoids(distances, inputs.shape[-1], self.max_wavelength)
-        return ops.expand_dims(ops.cast(table, self.compute_dtype), 0)
-
-    def compute_output_shape(self, inputs_shape, memory_shape=None):
-        lengths = [inputs_shape[1], inputs_shape[1]]
-        if memory_shape is not None:
-            lengths.append(memory_shape[1])
-        distances = None if None in lengths else sum(lengths)
-        return (1, distances, inputs_shape[-1])
+from keras_attn.ops.relative import relative_scores
+from keras_attn.precision import at_least_float32_dtype
 
 
 @keras.saving.register_keras_serializable("keras_attn")
 class RelativeMultiHeadAttention(BaseLayer):
-    """Multi-head self-attention by content and distance, of either of two streams.
+    """Multi-head self-attention with relative positions, for one of two streams.
 
-    The content stream is plain self-attention: a token sees what stands in its place.
-    The query stream is for predicting tokens: a target asks from its place, without
-    the content of that place, and reads the content stream's keys and values. Both
-    streams use the same weights, a call each. The projections have no biases.
+    The content stream is standard self-attention. The query stream predicts tokens: the
+    query of a target has its position but not its content, and attends to the keys and
+    values of the content stream. Each call computes one stream; both use the same
+    weights. The projections have no biases.
 
     Args:
         num_heads: N.
         key_dim: H.
         dropout: Probability in [0, 1) of dropping an attention probability.
-        kernel_initializer: For the projection kernels, each on its own.
-        bias_initializer: For u, v, w and the segment vectors.
+        kernel_initializer: For each of the projection kernels.
+        bias_initializer: For u, v, w and the segment embeddings.
         seed: Seed of the dropout.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
         inputs: The content stream, (B, T, D).
-        targets: The query stream, (B, P, D). With it the call is one of the query
-            stream, and needs `target_mapping`.
-        target_mapping: (B, P, T), 1 where target p is token t: one 1 a row, and no
-            token is two targets.
+        targets: The query stream, (B, P, D), which the call computes if it is given.
+        target_mapping: (B, P, T), required with `targets`: 1 where target p is token t.
+            One-hot rows; no token is the target of two.
         positions: Encoded distances, (1, R, D). Default: those of
             `RelativePositionEncoding()`.
-        memory: States in front of the inputs that are attended to as well, (B, M, D).
-        same_segment: (B, T, S), True where token and key are of one segment. Default:
-            all of them are.
-        permutation_mask: (B, T, T), True where token t comes behind token s in the
-            order of prediction, and so may see it. In the content stream a token sees
-            itself as well. The memory is seen by all.
+        memory: States before the inputs to attend to as well, (B, M, D).
+        same_segment: (B, T, S), True where token and key are in the same segment.
+            Default: all are. The segment term is then the same for every key of a query
+            and is left out.
+        permutation_mask: (B, T, T), True where token t comes after token s in the
+            factorization order and therefore attends to it. In the content stream a
+            token also attends to itself. All tokens attend to the memory.
         padding_mask: (B, S), True = a real key.
         attention_mask: (T, S), (B, T, S) or (B, N, T, S), True = attend.
         return_attention_scores: Whether to return the probabilities.
 
     Returns:
-        The content stream, (B, T, D), or with `targets` the query stream, (B, P, D);
-        followed by the probabilities, (B, N, T, S) or (B, N, P, S), if asked for.
+        The content stream, (B, T, D), or with `targets` the query stream, (B, P, D).
+        With `return_attention_scores` also the probabilities, (B, N, T, S) or
+        (B, N, P, S).
 
     Raises:
         ValueError: for an input of another rank, a mask of another shape, or one of
             `targets` and `target_mapping` without the other.
 
     Masking:
-        A Keras mask that arrives with the inputs counts as `padding_mask` where there
-        is no memory. A query that sees nothing gets heads of zeros.
+        Without a memory, the Keras mask of the inputs is used as a `padding_mask`. A
+        query whose keys are all masked gets heads of zeros.
 
-    Seeing:
-        The recorder gets the query stream's probabilities under the layer's path and
-        `/query_stream`.
+    Recording:
+        The probabilities of the query stream are recorded as `<path>/query_stream`.
 
     Reference:
         Dai et al. 2019, "Transformer-XL", section 3.3 (arXiv:1901.02860); two streams
@@ -210,58 +159,55 @@ class RelativeMultiHeadAttention(BaseLayer):
         inputs_mask=None,
     ):
         self._check_call(inputs, targets, target_mapping, positions, memory)
-        known = inputs if memory is None else ops.concatenate([memory, inputs], axis=1)
-        if positions is None:
-            length, keys = ops.shape(inputs)[1], ops.shape(known)[1]
-            table = relative_sinusoids(
-                relative_distances(length, keys), inputs.shape[-1]
-            )
-            positions = ops.expand_dims(ops.cast(table, self.compute_dtype), 0)
-        # Keras calls the mask of a lone tensor `mask`, of one among several
-        # `inputs_mask`. What stands in a memory has no mask of this call's.
-        implied_mask = inputs_mask if mask is None else mask
-        if memory is None:
-            padding_mask = both_masks(padding_mask, implied_mask)
-        masks = (same_segment, permutation_mask, padding_mask, attention_mask)
-        self._check_masks(inputs, memory, *masks)
-        if targets is None:
-            places = None
-            queries = self._heads(inputs, self.query_kernel)
-            permutation_mask = _and_itself(permutation_mask)
-        else:
-            # Back to their places, where the distances to the keys are known.
-            places = ops.expand_dims(ops.cast(target_mapping, self.compute_dtype), 1)
-            queries = self._heads(targets, self.query_kernel)
-            queries = ops.matmul(ops.swapaxes(places, 2, 3), queries)  # (B, N, T, H)
-        visible = merge_masks(
+        self._check_masks(
+            inputs,
+            memory,
+            same_segment=same_segment,
+            permutation_mask=permutation_mask,
             padding_mask=padding_mask,
             attention_mask=attention_mask,
-            causal=_with_memory(permutation_mask, memory),
         )
+        content = inputs
+        if memory is not None:
+            content = ops.concatenate([memory, inputs], axis=1)  # (B, S, D)
+        if positions is None:
+            positions = encode_distances(inputs, memory, dtype=self.compute_dtype)
+        if memory is None:  # Keras masks do not cover the memory.
+            # Keras names the mask of the only tensor of a call `mask`, that of one of
+            # several tensors `<argument>_mask`.
+            keras_mask = inputs_mask if mask is None else mask
+            padding_mask = both_masks(padding_mask, keras_mask)
+        queries, mapping = self._project_queries(inputs, targets, target_mapping)
+        if targets is None:
+            permutation_mask = _with_diagonal(permutation_mask)
         scores = relative_scores(
             queries,
-            self._heads(known, self.key_kernel),
-            self._heads(positions, self.position_kernel),
+            self._project(content, self.key_kernel),
+            self._project(positions, self.position_kernel),
             self.content_bias,
             self.position_bias,
             segment_bias=self.segment_bias,
             segment_embedding=self.segment_embedding,
             same_segment=same_segment,
         )
+        visible = merge_masks(
+            padding_mask=padding_mask,
+            attention_mask=attention_mask,
+            causal=_with_memory(permutation_mask, memory),
+        )
         weights = attention_weights(scores, visible)
-        mixed = ops.cast(weights, self.compute_dtype)
-        if self._dropout is not None and training:
-            mixed = self._dropout(mixed, training=True)
-        heads = ops.matmul(mixed, self._heads(known, self.value_kernel))
-        is_seen = return_attention_scores or recorder.is_recording()
-        if places is not None:
-            heads = ops.matmul(places, heads)  # (B, N, P, H)
-            if is_seen:
-                weights = ops.matmul(ops.cast(places, weights.dtype), weights)
-        if recorder.is_recording():
-            # A model may call the streams in any order, so each has a name of its own.
-            stream = "" if places is None else "/query_stream"
-            recorder.record(SimpleNamespace(path=f"{self.path}{stream}"), weights)
+        dropped = ops.cast(weights, self.compute_dtype)
+        dropout = dropout_function(self._dropout, training)
+        if dropout is not None:
+            dropped = dropout(dropped)
+        heads = ops.matmul(dropped, self._project(content, self.value_kernel))
+        if mapping is not None:
+            heads = ops.matmul(mapping, heads)  # (B, N, P, H)
+            if return_attention_scores or recorder.is_recording():
+                weights = ops.matmul(ops.cast(mapping, weights.dtype), weights)
+        # A model may call the two streams in any order: each has its own name.
+        stream = "" if mapping is None else "/query_stream"
+        recorder.record(SimpleNamespace(path=f"{self.path}{stream}"), weights)
         outputs = project(merge_heads(heads), self.output_kernel)
         return (outputs, weights) if return_attention_scores else outputs
 
@@ -273,18 +219,13 @@ class RelativeMultiHeadAttention(BaseLayer):
         target_mapping=None,
         positions=None,
         memory=None,
-        same_segment=None,
-        permutation_mask=None,
-        padding_mask=None,
-        attention_mask=None,
         return_attention_scores=False,
-        **_,
+        **options,
     ):
-        # Tracing would do, but JAX takes all unknown lengths for one, and here are
-        # T, S and T + S.
+        # Written out because JAX, when it traces, takes all unknown lengths for equal;
+        # here they are T, S and T + S.
         self._check_call(inputs, targets, target_mapping, positions, memory)
-        masks = (same_segment, permutation_mask, padding_mask, attention_mask)
-        self._check_masks(inputs, memory, *masks)
+        self._check_masks(inputs, memory, **options)
         stream = inputs if targets is None else targets
         outputs = keras.KerasTensor(stream.shape, self.compute_dtype)
         if not return_attention_scores:
@@ -292,18 +233,28 @@ class RelativeMultiHeadAttention(BaseLayer):
         batch, length, _ = stream.shape
         return outputs, keras.KerasTensor(
             (batch, self.num_heads, length, _sum_of_lengths(inputs, memory)),
-            keras.backend.result_type(self.compute_dtype, "float32"),
+            at_least_float32_dtype(self.compute_dtype),
         )
 
-    def _heads(self, inputs, kernel):
+    def _project_queries(self, inputs, targets, target_mapping):
+        """Queries, (B, N, T, H), and the mapping from tokens to targets or None."""
+        if targets is None:
+            return self._project(inputs, self.query_kernel), None
+        queries = self._project(targets, self.query_kernel)  # (B, N, P, H)
+        mapping = ops.expand_dims(ops.cast(target_mapping, self.compute_dtype), 1)
+        # Moved to the positions of their tokens, where their distances to the keys are
+        # those of `relative_distances`.
+        return ops.matmul(ops.swapaxes(mapping, 2, 3), queries), mapping
+
+    def _project(self, inputs, kernel):
+        """(B, T, D) -> (B, N, T, H)."""
         return split_heads(project(inputs, kernel), self.num_heads)
 
     def _check_call(self, inputs, targets, target_mapping, positions, memory):
         check_rank("inputs", inputs, 3, "(batch, length, width)")
         if (targets is None) != (target_mapping is None):
             raise ValueError(
-                "`targets` and `target_mapping` belong together: the one says where "
-                "the other are. Received: "
+                "`targets` and `target_mapping` must be given together. Received: "
                 f"targets={_shape_of(targets)}, "
                 f"target_mapping={_shape_of(target_mapping)}"
             )
@@ -339,55 +290,47 @@ class RelativeMultiHeadAttention(BaseLayer):
         self,
         inputs,
         memory,
-        same_segment,
-        permutation_mask,
-        padding_mask,
-        attention_mask,
+        *,
+        same_segment=None,
+        permutation_mask=None,
+        padding_mask=None,
+        attention_mask=None,
+        **_,
     ):
         batch, length, _ = inputs.shape
         keys = _sum_of_lengths(inputs, memory)
-        axes = {"B": batch, "T": length, "S": keys}
-        for name, meaning, mask in (
-            ("same_segment", "BTS", same_segment),
-            ("permutation_mask", "BTT", permutation_mask),
-            ("padding_mask", "BS", padding_mask),
-        ):
-            if mask is not None:
-                shape = tuple(axes[axis] for axis in meaning)
-                check_rank(name, mask, len(shape), f"({', '.join(meaning)})")
-                check_matches(name, mask.shape, shape, f"({', '.join(meaning)})")
-        if attention_mask is not None:
-            scores = (batch, self.num_heads, length, keys)
-            rank = len(attention_mask.shape)
-            if rank not in (2, 3):
-                check_rank("attention_mask", attention_mask, 4, "of the scores")
-            shape = scores if rank == 4 else (batch, length, keys)[-rank:]
-            check_matches(
-                "attention_mask", attention_mask.shape, shape, "of the scores"
-            )
+        check_attention_mask(
+            "same_segment", same_segment, (batch, length, keys), ranks=(3,)
+        )
+        check_attention_mask(
+            "permutation_mask", permutation_mask, (batch, length, length), ranks=(3,)
+        )
+        check_padding_mask("padding_mask", padding_mask, batch, keys)
+        scores_shape = (batch, self.num_heads, length, keys)
+        check_attention_mask("attention_mask", attention_mask, scores_shape)
 
 
-def _and_itself(permutation_mask):
-    """What a token of the content stream sees: besides what came before it, itself."""
+def _with_diagonal(permutation_mask):
+    """The mask of the content stream, in which a token also attends to itself."""
     if permutation_mask is None:
         return None
-    places = ops.arange(ops.shape(permutation_mask)[1], dtype="int32")
-    itself = ops.equal(ops.expand_dims(places, 1), ops.expand_dims(places, 0))
-    return ops.logical_or(ops.cast(permutation_mask, "bool"), itself)
+    index = ops.arange(ops.shape(permutation_mask)[1], dtype="int32")
+    diagonal = ops.equal(ops.expand_dims(index, 1), ops.expand_dims(index, 0))
+    return ops.logical_or(ops.cast(permutation_mask, "bool"), diagonal)
 
 
 def _with_memory(permutation_mask, memory):
-    """(B, T, S) from (B, T, T): every token sees the memory."""
+    """(B, T, T) -> (B, T, S): every token attends to the memory."""
     if permutation_mask is None or memory is None:
         return permutation_mask
     visible = ops.cast(permutation_mask, "bool")
-    remembered = ops.expand_dims(ops.ones_like(memory[:, :, 0], dtype="bool"), 1)
+    row = ops.expand_dims(ops.ones_like(memory[:, :, 0], dtype="bool"), 1)
     shape = (*ops.shape(visible)[:2], ops.shape(memory)[1])
-    return ops.concatenate([ops.broadcast_to(remembered, shape), visible], axis=2)
+    return ops.concatenate([ops.broadcast_to(row, shape), visible], axis=2)
 
 
 def _sum_of_lengths(*sequences):
-    """Of those there are, all known; None where one is unknown."""
+    """Length of the sequences that are not None; None if one is unknown."""
     lengths = [tensor.shape[1] for tensor in sequences if tensor is not None]
     return None if None in lengths else sum(lengths)
 

@@ -1,20 +1,19 @@
-"""Mends `keras.RematScope`, which Keras 3.15 cannot run on most layers.
+"""Fixes `keras.RematScope`, which fails for most layers in Keras 3.15.
 
-Inside a `RematScope` Keras hands the call of a layer to `tf.recompute_grad` or
-`jax.checkpoint` as it is, and these take tensors alone:
+Inside a `RematScope` Keras passes the arguments of a layer's call to
+`tf.recompute_grad` or `jax.checkpoint` unchanged, which accept only tensors:
 
-- `training=True`, a slice or a string is no tensor: in a graph TensorFlow refuses
-  keyword arguments, and JAX turns the boolean into an array. So no compiled fit of a
-  functional model works, whatever its layers are.
-- TensorFlow adds a number to every argument and asks for the gradient of every output,
+- `training=True`, slices and strings are not tensors. In a graph TensorFlow rejects
+  keyword arguments, and JAX turns the boolean into an array, so no functional model can
+  be fitted compiled.
+- TensorFlow adds a number to every argument and computes the gradient of every output,
   which a boolean mask does not have.
-- The second call runs during the backward pass, outside of the model's call: without
-  its autocast, its `training` and its Keras masks, and with a dropout seed and moving
-  averages that the first call has changed already. The gradient would be that of
-  another dropout mask.
+- The recomputation runs in the backward pass, outside of the model's call: without its
+  autocast, `training` and Keras masks, and with the dropout seed and moving averages
+  that the forward pass has updated. It would use another dropout mask.
 
-`install` puts a function in the place of Keras' that hands over the floating-point
-tensors alone, and runs the second call as the first one was run.
+`install` replaces Keras' function by one that passes only floating-point tensors, and
+restores the state of the forward pass for the recomputation.
 """
 
 import contextlib
@@ -24,7 +23,9 @@ import functools
 import keras
 from keras import tree
 
-# What Keras keeps of the calls that a call is part of, by thread.
+from keras_attn.kernels.runtime import is_tensorflow
+
+# Keras' thread-local state of the enclosing calls.
 _CALL_STATE = ("autocast_scope", "current_call_ctx")
 
 
@@ -37,21 +38,22 @@ def install() -> None:
 
 
 def rematerialize(checkpoint, function):
-    """The same function, whose activations are computed again in the backward pass.
+    """Wraps a function so that its activations are recomputed in the backward pass.
 
     Args:
-        checkpoint: The backend's: of a function of tensors, to a list of tensors.
-        function: Of anything; it may be the method of a layer.
+        checkpoint: The backend's transformation of a function from tensors to a list of
+            tensors.
+        function: Any function, such as the `call` method of a layer.
 
     Returns:
-        A function.
+        A function with the same arguments and outputs.
     """
 
     @functools.wraps(function)
     def call(*args, **kwargs):
         layer = getattr(function, "__self__", None)
         layer = layer if isinstance(layer, keras.layers.Layer) else None
-        if _is_needless(layer):
+        if _runs_as_is(layer):
             return function(*args, **kwargs)
         run = _on_jax if keras.backend.backend() == "jax" else _on_tensorflow
         return run(checkpoint, function, layer, args, kwargs)
@@ -59,54 +61,54 @@ def rematerialize(checkpoint, function):
     return call
 
 
-def _is_needless(layer):
-    """Whether a call is better left as it is."""
+def _runs_as_is(layer):
+    """Whether a call must or may keep its activations."""
     from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
-    if in_symbolic_scope():  # Shapes alone are asked for.
+    if in_symbolic_scope():  # Only shapes are computed.
         return True
     if isinstance(layer, keras.Model) and layer._remat_mode.mode == "full":
-        return True  # Each of its layers computes itself again.
-    if keras.backend.backend() != "tensorflow":
+        return True  # Each of its layers is recomputed by itself.
+    if not is_tensorflow():
         return False
     import tensorflow as tf
     from tensorflow.python.ops.control_flow_util_v2 import in_while_loop_defun
 
-    # TensorFlow cannot differentiate it there: the cell of a recurrent layer, which
-    # computes itself again as a whole.
+    # TensorFlow cannot differentiate `recompute_grad` in a loop: this is the cell of a
+    # recurrent layer, which is recomputed as a whole.
     return in_while_loop_defun(tf.compat.v1.get_default_graph())
 
 
 def _on_tensorflow(checkpoint, function, layer, args, kwargs):
-    given = tree.flatten((args, kwargs))
-    floats = [index for index, value in enumerate(given) if _is_float(value)]
+    arguments = tree.flatten((args, kwargs))
+    floats = [index for index, value in enumerate(arguments) if _is_float(value)]
     if not floats and (layer is None or not layer.trainable_variables):
         return function(*args, **kwargs)  # Nothing has a gradient.
-    as_first_time = _call_state(layer)
-    first = []  # What the first call returns, until it is handed on.
-    is_first = True
+    forward_state = _call_state(layer)
+    forward_outputs = []
+    is_forward = True
 
     def call(*tensors):
-        nonlocal is_first
-        values = _replaced(given, floats, tensors)
+        nonlocal is_forward
+        values = _replaced(arguments, floats, tensors)
         call_args, call_kwargs = tree.pack_sequence_as((args, kwargs), values)
-        if is_first:
-            is_first = False
-            first.append(function(*call_args, **call_kwargs))
-            return list(filter(_is_float, tree.flatten(first[0])))
-        with as_first_time():
-            again = function(*call_args, **call_kwargs)
-        return list(filter(_is_float, tree.flatten(again)))
+        if is_forward:
+            is_forward = False
+            forward_outputs.append(function(*call_args, **call_kwargs))
+            return list(filter(_is_float, tree.flatten(forward_outputs[0])))
+        with forward_state():
+            recomputed = function(*call_args, **call_kwargs)
+        return list(filter(_is_float, tree.flatten(recomputed)))
 
-    found = checkpoint(call)(*(given[index] for index in floats))
-    outputs = first.pop()
+    differentiable = checkpoint(call)(*(arguments[index] for index in floats))
+    outputs = forward_outputs.pop()
     values = tree.flatten(outputs)
-    floats_out = [index for index, value in enumerate(values) if _is_float(value)]
-    return tree.pack_sequence_as(outputs, _replaced(values, floats_out, found))
+    indices = [index for index, value in enumerate(values) if _is_float(value)]
+    return tree.pack_sequence_as(outputs, _replaced(values, indices, differentiable))
 
 
 def _call_state(layer):
-    """A context in which the layer is called as it would be now."""
+    """A context manager that restores the state in which the layer is called now."""
     from keras.src.backend.common import global_state
 
     now = {name: global_state.get_global_attribute(name) for name in _CALL_STATE}
@@ -116,7 +118,7 @@ def _call_state(layer):
 
     @contextlib.contextmanager
     def restored():
-        # What the call assigns is dropped: the first call has assigned it already.
+        # Assignments are dropped: the forward pass has made them already.
         scope = keras.StatelessScope(before, initialize_variables=False)
         with _global_state(now), scope if before else contextlib.nullcontext():
             yield
@@ -125,18 +127,18 @@ def _call_state(layer):
 
 
 def _on_jax(checkpoint, function, layer, args, kwargs):
-    given = tree.flatten((args, kwargs))
-    arrays = [index for index, value in enumerate(given) if keras.ops.is_tensor(value)]
+    arguments = tree.flatten((args, kwargs))
+    arrays = [i for i, value in enumerate(arguments) if keras.ops.is_tensor(value)]
     variables = [] if layer is None else layer.variables
     outputs, changed = None, []
 
     def call(before, *tensors):
         nonlocal outputs, changed
-        values = _replaced(given, arrays, tensors)
+        values = _replaced(arguments, arrays, tensors)
         call_args, call_kwargs = tree.pack_sequence_as((args, kwargs), values)
         state = zip(variables, before, strict=True)
-        # What is assigned inside would leave JAX's trace, so it is returned; what is
-        # not assigned is not, because a scan around this could not hold it.
+        # Values that are assigned inside must be returned to leave JAX' trace. Others
+        # must not be: an enclosing scan could not carry them.
         scope = keras.StatelessScope(state, initialize_variables=False)
         first = [scope.get_current_value(variable) for variable in variables]
         with scope if variables else contextlib.nullcontext():
@@ -147,7 +149,7 @@ def _on_jax(checkpoint, function, layer, args, kwargs):
         return found, [last[i] for i in changed]
 
     before = [_value(variable) for variable in variables]
-    found, after = checkpoint(call)(before, *(given[index] for index in arrays))
+    found, after = checkpoint(call)(before, *(arguments[index] for index in arrays))
     for index, value in zip(changed, after, strict=True):
         variables[index].assign(value)
     values = tree.flatten(outputs)
@@ -164,7 +166,7 @@ def _is_float(value):
 
 
 def _replaced(values, indices, tensors):
-    """The values with tensors at some indices, which get the Keras masks there."""
+    """Copies a list with new tensors at some indices, which get the old Keras masks."""
     from keras.src.backend.common import masking
 
     values = list(values)
@@ -177,9 +179,9 @@ def _replaced(values, indices, tensors):
 
 
 def _value(variable):
-    """A variable's value, as a tensor of the variable's own precision."""
+    """The value of a variable as a tensor, without autocast."""
     with _global_state({"autocast_scope": None}):
-        # A copy: on TensorFlow the value is the variable, which is assigned to later.
+        # A copy, because TensorFlow's value is the variable, which changes later.
         return keras.ops.copy(variable.value)
 
 

@@ -1,30 +1,31 @@
-"""What additive and dot-product attention have in common.
+"""Base class of single-head attention: additive and dot-product.
 
 Legend: B batch, T query length, S key length, D width.
 """
 
 from keras import ops
 
-from keras_attn.checks import check_matches, check_rank
+from keras_attn.checks import check_rank
 from keras_attn.layers import recorder
+from keras_attn.layers.attention_checks import check_attention_mask, check_padding_mask
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.output_specs import caches_output_specs
-from keras_attn.ops import attention_weights
+from keras_attn.ops import attention_weights, both_masks, merge_masks
 
 
 @caches_output_specs
 class ScoredAttention(BaseLayer):
-    """Attention with one row of scores a query: `c_t = Σ_s softmax(e_t)_s v_s`.
+    """Single-head attention, `c_t = Σ_s softmax(e_t)_s v_s`.
 
-    A subclass says how a score comes about, in `project_key` (what can be computed
-    once for all queries) and `scores`. Decoders call `project_key` once and `attend`
-    at every step. `projects_key` says whether `project_key` does anything.
+    A subclass defines the scores `e_ts` in `project_key`, the part that is computed
+    once for all queries, and `scores`. Decoders call `project_key` once and `attend` at
+    every step.
 
     Call arguments:
-        query: (B, T, Dq), the states that look.
-        value: (B, S, Dv), what they look at.
-        key: (B, S, Dk), what scores are computed from. Default: `value`.
-        projected_key: The result of `project_key`, to save computing it again.
+        query: (B, T, Dq), the decoder states.
+        value: (B, S, Dv), the vectors to average.
+        key: (B, S, Dk), the vectors to compute scores from. Default: `value`.
+        projected_key: The result of `project_key`, to avoid computing it again.
         padding_mask: (B, S), True = a real key.
         attention_mask: (B, T, S), True = attend.
         return_attention_scores: Whether to return the probabilities as well.
@@ -34,11 +35,11 @@ class ScoredAttention(BaseLayer):
         probabilities, (B, T, S).
 
     Raises:
-        ValueError: where an input is not of rank 3 or a mask has another shape.
+        ValueError: for an input that is not of rank 3, or a mask of another shape.
 
     Masking:
-        A Keras mask that arrives with `value` counts as `padding_mask`. A query with
-        nothing to attend to gets a context of zeros.
+        The Keras mask of `value` is used as a `padding_mask`. A query whose keys are
+        all masked gets a context of zeros.
     """
 
     def __init__(self, **kwargs):
@@ -51,7 +52,7 @@ class ScoredAttention(BaseLayer):
         return True
 
     def project_key(self, key):
-        """What the scores need of the keys, computed once: (B, S, …)."""
+        """The part of the scores that depends on the keys only, (B, S, …)."""
         raise NotImplementedError
 
     def scores(self, query, projected_key):
@@ -59,7 +60,7 @@ class ScoredAttention(BaseLayer):
         raise NotImplementedError
 
     def attend(self, query, value, projected_key, mask=None):
-        """One look, without checks or recording.
+        """Attends without checks or recording.
 
         Args:
             query: (B, T, Dq).
@@ -89,42 +90,18 @@ class ScoredAttention(BaseLayer):
         check_rank("value", value, 3, "(batch, key length, width)")
         if projected_key is None:
             projected_key = self.project_key(value if key is None else key)
-        mask = merge_row_masks(
-            (query.shape[0], query.shape[1], value.shape[1]),
-            {"padding_mask": padding_mask, "value_mask": value_mask},
-            attention_mask,
+        batch, query_length, _ = query.shape
+        key_length = value.shape[1]
+        check_padding_mask("padding_mask", padding_mask, batch, key_length)
+        check_padding_mask("value_mask", value_mask, batch, key_length)
+        scores_shape = (batch, query_length, key_length)
+        check_attention_mask("attention_mask", attention_mask, scores_shape, ranks=(3,))
+        mask = merge_masks(
+            padding_mask=both_masks(padding_mask, value_mask),
+            attention_mask=attention_mask,
+            per_head=False,
         )
         context, weights = self.attend(query, value, projected_key, mask)
         if recorder.is_recording():
             recorder.record(self, ops.expand_dims(weights, 1))
         return (context, weights) if return_attention_scores else context
-
-
-def merge_row_masks(shape, padding_masks, attention_mask=None):
-    """All that hides a key from a single-headed query, as one mask.
-
-    Args:
-        shape: Static (B, T, S), None for an unknown axis.
-        padding_masks: The names of masks (B, S), True = a real key, to the masks or
-            None.
-        attention_mask: (B, T, S), True = attend.
-
-    Returns:
-        Boolean mask, broadcastable to (B, T, S), or None.
-    """
-    batch, length, keys = shape
-    merged = None
-    for name, mask in padding_masks.items():
-        if mask is None:
-            continue
-        check_rank(name, mask, 2, "(batch, key length)")
-        check_matches(name, mask.shape, (batch, keys), "(batch, key length)")
-        row = ops.expand_dims(ops.cast(mask, "bool"), 1)
-        merged = row if merged is None else ops.logical_and(merged, row)
-    if attention_mask is not None:
-        meaning = "(batch, query length, key length)"
-        check_rank("attention_mask", attention_mask, 3, meaning)
-        check_matches("attention_mask", attention_mask.shape, shape, meaning)
-        mask = ops.cast(attention_mask, "bool")
-        merged = mask if merged is None else ops.logical_and(merged, mask)
-    return merged

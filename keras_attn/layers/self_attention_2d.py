@@ -1,6 +1,6 @@
-"""Self-attention inside a convolutional network.
+"""Self-attention over the positions of a feature map.
 
-Legend: B batch, R rows, S columns, T = R·S places, C channels, K channels of a key.
+Legend: B batch, R rows, S columns, T = R·S positions, C channels, K channels of a key.
 """
 
 import keras
@@ -18,18 +18,17 @@ from keras_attn.ops import scaled_dot_product_attention
 @keras.saving.register_keras_serializable("keras_attn")
 @caches_output_specs
 class SelfAttention2D(BaseLayer):
-    """`y = x + γ · v(softmax(g(x) f(x)ᵀ) h(x))`, from each place of a map to all.
+    """`y = x + γ · v(softmax(g(x) f(x)ᵀ) h(x))` over all positions of a feature map.
 
-    f, g, h and v are convolutions of 1 × 1. γ is one learned number that starts at 0:
-    at first the layer passes on what it is given, and the network learns what is near
-    before what is far.
+    f, g, h and v are 1 × 1 convolutions. γ is a learned scalar that starts at 0: the
+    layer starts as the identity, and the network learns local structure first.
 
     Args:
         key_dim: K, the channels of f, g and h. Default: C / 8.
         use_bias: Whether the convolutions have biases.
-        spectral_normalization: Whether their kernels are divided by their largest
-            singular value, as in the networks of the paper.
-        kernel_initializer: For every kernel.
+        spectral_normalization: Whether to divide their kernels by the largest singular
+            value, as in the networks of the paper.
+        kernel_initializer: For each of the kernels.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -37,7 +36,8 @@ class SelfAttention2D(BaseLayer):
         return_attention_scores: Whether to return the probabilities as well.
 
     Returns:
-        (B, R, S, C), and if asked for (B, 1, T, T).
+        (B, R, S, C). With `return_attention_scores` also the probabilities,
+        (B, 1, T, T).
 
     Raises:
         ValueError: for inputs of another rank, or fewer than 8 channels and no
@@ -45,7 +45,7 @@ class SelfAttention2D(BaseLayer):
 
     Reference:
         Zhang et al. 2019, "Self-Attention Generative Adversarial Networks", section 3
-        (arXiv:1805.08318). There f gives the keys, g the queries and h the values.
+        (arXiv:1805.08318). Its f, g and h project keys, queries and values.
     """
 
     def __init__(
@@ -68,26 +68,27 @@ class SelfAttention2D(BaseLayer):
         key_dim = self.key_dim or channels // 8
         if key_dim < 1:
             raise ValueError(
-                "`key_dim` must be given where there are fewer than 8 channels. "
+                "`key_dim` must be given for inputs with fewer than 8 channels. "
                 f"Received: channels={channels}, key_dim={self.key_dim}"
             )
-        self.query = self._new("query", channels, key_dim)
-        self.key = self._new("key", channels, key_dim)
-        self.value = self._new("value", channels, key_dim)
-        self.output_projection = self._new("output_projection", key_dim, channels)
+        self.query = self._convolution("query", channels, key_dim)
+        self.key = self._convolution("key", channels, key_dim)
+        self.value = self._convolution("value", channels, key_dim)
+        self.output_projection = self._convolution(
+            "output_projection", key_dim, channels
+        )
         self.gamma = self.add_weight(name="gamma", shape=(), initializer="zeros")
 
-    def _new(self, name, width, units):
-        """A convolution of 1 × 1, which is a dense layer over the places."""
-        normed = self.spectral_normalization
+    def _convolution(self, name, width, units):
+        """A built 1 × 1 convolution, which is a dense layer over the channels."""
         layer = keras.layers.Dense(
             units,
-            use_bias=self.use_bias and not normed,
+            use_bias=self.use_bias and not self.spectral_normalization,
             kernel_initializer=fork(self.kernel_initializer, name),
             dtype=self.dtype_policy,
             name=name,
         )
-        if normed:
+        if self.spectral_normalization:
             layer = SpectralNormalization(
                 layer, use_bias=self.use_bias, dtype=self.dtype_policy, name=name
             )
@@ -96,18 +97,17 @@ class SelfAttention2D(BaseLayer):
 
     def call(self, inputs, return_attention_scores=False, training=None):
         check_rank("inputs", inputs, 4, "(batch, rows, columns, channels)")
-        shape = ops.shape(inputs)
-        places = ops.reshape(inputs, (shape[0], shape[1] * shape[2], inputs.shape[-1]))
+        batch, rows, columns, _ = shape = ops.shape(inputs)
+        flat = ops.reshape(inputs, (batch, rows * columns, inputs.shape[-1]))
         query, key, value = (
-            ops.expand_dims(self._project(layer, places, training), 1)
+            ops.expand_dims(self._project(layer, flat, training), 1)  # (B, 1, T, K)
             for layer in (self.query, self.key, self.value)
         )
-        attended, weights = scaled_dot_product_attention(query, key, value, scale=1.0)
-        if recorder.is_recording():
-            recorder.record(self, weights)
-        added = self._project(self.output_projection, attended[:, 0], training)
-        gamma = ops.cast(self.gamma, added.dtype)
-        outputs = ops.add(inputs, ops.multiply(gamma, ops.reshape(added, shape)))
+        heads, weights = scaled_dot_product_attention(query, key, value, scale=1.0)
+        recorder.record(self, weights)
+        branch = self._project(self.output_projection, heads[:, 0], training)
+        gamma = ops.cast(self.gamma, branch.dtype)
+        outputs = ops.add(inputs, ops.multiply(gamma, ops.reshape(branch, shape)))
         return (outputs, weights) if return_attention_scores else outputs
 
     def _project(self, layer, inputs, training):

@@ -1,6 +1,7 @@
-"""The maths of attention as pure functions, on `keras.ops`: no weights, no state."""
+"""The math of attention as pure functions of `keras.ops`: no weights, no state."""
 
 from keras_attn.kernels.bias import add_bias
+from keras_attn.ops.activations import gelu_tanh
 from keras_attn.ops.attention import (
     MASKED,
     additive_scores,
@@ -12,6 +13,7 @@ from keras_attn.ops.attention import (
     scaled_dot_product_attention,
     split_heads,
 )
+from keras_attn.ops.cache import CachedKeysAndValues, with_cache
 from keras_attn.ops.masks import banded_mask, both_masks, causal_mask, merge_masks
 from keras_attn.ops.patches import (
     image_to_patches,
@@ -40,6 +42,7 @@ from keras_attn.ops.windows import (
 )
 
 __all__ = [
+    "CachedKeysAndValues",
     "MASKED",
     "add_bias",
     "additive_scores",
@@ -49,6 +52,7 @@ __all__ = [
     "causal_mask",
     "cyclic_shift",
     "dot_scores",
+    "gelu_tanh",
     "image_to_patches",
     "maxout",
     "merge_heads",
@@ -71,4 +75,5 @@ __all__ = [
     "token_positions",
     "window_merge",
     "window_partition",
+    "with_cache",
 ]

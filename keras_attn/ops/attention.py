@@ -1,30 +1,30 @@
-"""The maths of attention: scores, probabilities, heads and projections.
+"""Attention: projections, heads, scores and probabilities.
 
 Legend: B batch, T query length, S key length, N heads, G key/value heads,
 H head size, D width.
 
 Masks are boolean, True = attend. Probabilities are computed in float32 at least,
-whatever the precision of the inputs. A query with nothing to attend to gets
+whatever the precision of the inputs. A query whose keys are all masked gets
 probabilities of zero, not NaN.
 """
 
 import math
 
-import keras
 from keras import ops
 
 from keras_attn.kernels.bias import add_bias
+from keras_attn.precision import at_least_float32
 
-# Added to a masked score. Finite, so that no row turns into NaN, and so far below any
-# real score that its probability is exactly zero in float32.
+# Added to a masked score: finite, so that no row becomes NaN, and low enough that the
+# probability is exactly zero in float32.
 MASKED = -1e9
 
 
 def project(inputs, kernel, bias=None):
-    """A dense projection, as one product of two matrices.
+    """A dense projection, `x W + b`.
 
-    Flattening the rest first is what makes it fast: a batched product with a matrix
-    that every batch shares is a sixth slower on a CPU (TensorFlow 2.21).
+    All axes but the last are flattened first: on a CPU a batched product with a shared
+    matrix is a sixth slower than one product of two matrices (TensorFlow 2.21).
 
     Args:
         inputs: (..., D).
@@ -51,8 +51,8 @@ def dot_scores(query, key, scale=1.0):
     Args:
         query: (..., T, D).
         key: (..., S, D).
-        scale: Factor, applied to the query before the product so that half
-            precision does not overflow on the way.
+        scale: Factor of the scores, applied to the query before the product so that
+            half precision does not overflow.
 
     Returns:
         Scores, (..., T, S).
@@ -78,28 +78,28 @@ def additive_scores(query, key, weight):
 
 
 def attention_weights(scores, mask=None, bias=None):
-    """Turns scores into probabilities over the keys.
+    """Probabilities over the keys: `softmax(scores + bias)`, zero where masked.
 
     Args:
         scores: (..., T, S).
         mask: Boolean, broadcastable to `scores`; True = attend.
         bias: Added to the scores, broadcastable to them. Entries below -1e9, such
-            as -inf, count as -1e9. To hide a key for good, use `mask`.
+            as -inf, count as -1e9, so a row of them is not empty: use `mask` for that.
 
     Returns:
         Probabilities in float32 at least, the shape of `scores`. A row whose mask is
         False everywhere is zero everywhere.
     """
-    scores = _at_least_float32(scores)
+    scores = at_least_float32(scores)
     if bias is not None:
         scores = ops.add(scores, ops.maximum(ops.cast(bias, scores.dtype), MASKED))
-    # Keras warns of a softmax over one place; here that is a memory of one row.
-    softmax = _certainty if scores.shape[-1] == 1 else ops.softmax
+    # Keras warns about a softmax over one element, which is a single key here.
+    softmax = _softmax_of_one if scores.shape[-1] == 1 else ops.softmax
     if mask is None:
         return softmax(scores)
     visible = ops.cast(ops.cast(mask, "bool"), scores.dtype)
     weights = softmax(ops.add(scores, ops.multiply(ops.subtract(1, visible), MASKED)))
-    # Where a whole row is hidden, softmax sees equal scores and spreads itself evenly.
+    # The softmax of a fully masked row is not zero.
     return ops.multiply(weights, visible)
 
 
@@ -114,59 +114,59 @@ def scaled_dot_product_attention(
     scale=None,
     dropout=None,
 ):
-    """`softmax(q kᵀ / √H) v`, in heads (Vaswani et al. 2017, 3.2).
+    """`softmax(q kᵀ / √H) v` for each head (Vaswani et al. 2017, 3.2).
 
     With fewer key/value heads than query heads, consecutive query heads share one
-    (grouped-query attention, Ainslie et al. 2023, arXiv:2305.13245); the keys are
-    never repeated in memory. Nor are those of a cache joined with the new ones, which
-    would copy them: each is multiplied by itself, and the scores are joined.
+    (grouped-query attention, Ainslie et al. 2023, arXiv:2305.13245) without repeating
+    the keys in memory. Cached keys are not concatenated with the new ones, which would
+    copy the cache: the scores of both are.
 
     Args:
         query: (B, N, T, H).
         key: (B, G, S, H), N a multiple of G.
         value: (B, G, S, V).
-        cache: Keys (B, G, C, H) and values (B, G, C, V) of earlier positions. They
-            come before `key` and `value` in the masks, the bias and the
-            probabilities, where S then stands for C + S. None = there are none.
+        cache: Keys (B, G, C, H) and values (B, G, C, V) of earlier positions, or None.
+            They come before `key` and `value` in the mask, the bias and the
+            probabilities, whose last axis is C + S then.
         mask: Boolean, broadcastable to (B, N, T, S); True = attend.
         bias: Added to the scores, broadcastable to (B, N, T, S).
         scale: Factor of the scores. None = 1/√H.
-        dropout: A function applied to the probabilities, or None.
+        dropout: A function to apply to the probabilities, or None.
 
     Returns:
-        The attended values, (B, N, T, V), and the probabilities before dropout,
-        (B, N, T, S).
+        The weighted sums of the values, (B, N, T, V), and the probabilities before
+        dropout, (B, N, T, S).
     """
     batch, heads, length, size = ops.shape(query)
     groups = key.shape[1]
     if scale is None:
         scale = 1.0 / math.sqrt(query.shape[-1])
     if groups != heads:
-        # The queries of one group lie side by side: (B, G, N/G·T, H).
+        # The queries of a group side by side: (B, N, T, H) -> (B, G, N/G·T, H).
         query = ops.reshape(query, (batch, groups, -1, size))
     scores = dot_scores(query, key, scale)
     if cache is not None:
-        earlier = dot_scores(query, cache[0], scale)
-        scores = ops.concatenate([earlier, scores], axis=-1)
+        cached_scores = dot_scores(query, cache[0], scale)
+        scores = ops.concatenate([cached_scores, scores], axis=-1)
     if groups != heads:
         scores = ops.reshape(scores, (batch, heads, length, -1))
     weights = attention_weights(scores, mask, bias)
-    mixed = ops.cast(weights, value.dtype)
+    dropped = ops.cast(weights, value.dtype)
     if dropout is not None:
-        mixed = dropout(mixed)
+        dropped = dropout(dropped)
     if groups != heads:
-        mixed = ops.reshape(mixed, (batch, groups, -1, ops.shape(mixed)[-1]))
+        dropped = ops.reshape(dropped, (batch, groups, -1, ops.shape(dropped)[-1]))
     if cache is None:
-        attended = ops.matmul(mixed, value)
+        outputs = ops.matmul(dropped, value)
     else:
-        own = ops.shape(value)[2]
-        attended = ops.add(
-            ops.matmul(mixed[..., :-own], cache[1]),
-            ops.matmul(mixed[..., -own:], value),
+        new = ops.shape(value)[2]
+        outputs = ops.add(
+            ops.matmul(dropped[..., :-new], cache[1]),
+            ops.matmul(dropped[..., -new:], value),
         )
     if groups != heads:  # (B, G, N/G·T, V) -> (B, N, T, V)
-        attended = ops.reshape(attended, (batch, heads, length, value.shape[-1]))
-    return attended, weights
+        outputs = ops.reshape(outputs, (batch, heads, length, value.shape[-1]))
+    return outputs, weights
 
 
 def split_heads(inputs, num_heads):
@@ -185,11 +185,11 @@ def merge_heads(inputs):
 
 
 def maxout(inputs, pieces=2):
-    """The largest of each run of neighbours (Goodfellow et al. 2013).
+    """The maximum of every `pieces` consecutive units (Goodfellow et al. 2013).
 
     Args:
         inputs: (..., D·pieces).
-        pieces: Neighbours that compete for one output.
+        pieces: Number of units per output.
 
     Returns:
         (..., D).
@@ -199,11 +199,6 @@ def maxout(inputs, pieces=2):
     return ops.max(split, axis=-1)
 
 
-def _certainty(scores):
-    """Ones, which still pass a gradient of zero on to the scores."""
+def _softmax_of_one(scores):
+    """Ones, with a gradient of zero for the scores."""
     return ops.exp(ops.subtract(scores, scores))
-
-
-def _at_least_float32(inputs):
-    dtype = keras.backend.standardize_dtype(inputs.dtype)
-    return ops.cast(inputs, "float32") if dtype in ("float16", "bfloat16") else inputs

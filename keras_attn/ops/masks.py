@@ -7,7 +7,7 @@ from keras import ops
 
 
 def causal_mask(query_length, key_length, offset=0):
-    """What query t may see when it must not look ahead: keys 0 … t + offset.
+    """Query t attends to the keys 0 … t + offset.
 
     Args:
         query_length: T.
@@ -24,15 +24,15 @@ def causal_mask(query_length, key_length, offset=0):
 
 
 def banded_mask(query_positions, key_positions, window):
-    """What a query sees that looks back no further than `window` tokens.
+    """A query attends to the last `window` keys up to its own position.
 
     Args:
         query_positions: (B, T).
         key_positions: (B, S).
-        window: How many tokens it sees, its own one included.
+        window: Number of keys, the query's own included.
 
     Returns:
-        Boolean mask, (B, T, S); it does not keep a query from looking ahead.
+        Boolean mask, (B, T, S). It is not causal: later keys are True.
     """
     distance = ops.subtract(
         ops.expand_dims(query_positions, 2), ops.expand_dims(key_positions, 1)
@@ -41,41 +41,39 @@ def banded_mask(query_positions, key_positions, window):
 
 
 def both_masks(first, second):
-    """What both masks show; a mask that is None shows everything."""
+    """True where both masks are; a mask that is None is True everywhere."""
     if first is None or second is None:
         return second if first is None else first
     return ops.logical_and(ops.cast(first, "bool"), ops.cast(second, "bool"))
 
 
-def merge_masks(*, padding_mask=None, attention_mask=None, causal=None):
-    """All that hides a key, as one mask for scores in heads.
+def merge_masks(*, padding_mask=None, attention_mask=None, causal=None, per_head=True):
+    """The conjunction of all masks, ready to broadcast to the scores.
 
     Args:
         padding_mask: (B, S), True = a real key.
-        attention_mask: (T, S), (B, T, S) or (B, N, T, S), True = attend.
+        attention_mask: (T, S), (B, T, S) or, per head, (B, N, T, S), True = attend.
         causal: (T, S) or (B, T, S), True = attend.
+        per_head: Whether the scores have heads.
 
     Returns:
-        Boolean mask of rank 4, broadcastable to (B, N, T, S), or None.
+        Boolean mask, broadcastable to (B, N, T, S), or without heads to (B, T, S);
+        None without any mask.
     """
-    masks = []
     if padding_mask is not None:
-        # One axis at a time: `mask[:, None, None, :]` is a strided slice, which
-        # LiteRT has no built-in operator for once two axes are unknown.
-        row = ops.expand_dims(ops.cast(padding_mask, "bool"), 1)
-        masks.append(ops.expand_dims(row, 1))
-    if attention_mask is not None:
-        mask = ops.cast(attention_mask, "bool")
-        if len(mask.shape) == 2:
-            mask = ops.expand_dims(mask, 0)
-        masks.append(ops.expand_dims(mask, 1) if len(mask.shape) == 3 else mask)
-    if causal is not None:
-        if len(causal.shape) == 2:
-            causal = ops.expand_dims(causal, 0)
-        masks.append(ops.expand_dims(causal, 1))
-    if not masks:
-        return None
-    merged = masks[0]
-    for mask in masks[1:]:
-        merged = ops.logical_and(merged, mask)
+        padding_mask = ops.expand_dims(ops.cast(padding_mask, "bool"), 1)  # (B, 1, S)
+    merged = None
+    for mask in (padding_mask, attention_mask, causal):
+        if mask is not None:
+            merged = both_masks(merged, _broadcastable(mask, 4 if per_head else 3))
     return merged
+
+
+def _broadcastable(mask, rank):
+    """(T, S) -> (1, T, S) and, for rank 4, (B, T, S) -> (B, 1, T, S), as booleans."""
+    mask = ops.cast(mask, "bool")
+    # One axis at a time: `mask[:, None, None, :]` is a strided slice, for which LiteRT
+    # has no built-in operator once two axes are unknown.
+    if len(mask.shape) == 2:
+        mask = ops.expand_dims(mask, 0)
+    return ops.expand_dims(mask, 1) if len(mask.shape) < rank else mask

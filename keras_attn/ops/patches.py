@@ -1,7 +1,7 @@
-"""Images as rows of patches, as pure functions, and tables of positions on a grid.
+"""Images as sequences of patches, and position tables of a grid of patches.
 
-Legend: B batch, H and W pixels, C channels, p × q pixels of a patch, T patches, D
-width.
+Legend: B batch, H × W pixels of an image, C channels, p × q pixels of a patch, T
+patches, D width.
 """
 
 import numpy as np
@@ -11,21 +11,24 @@ from keras_attn.checks import check_pair
 
 
 def image_to_patches(images, patch_size):
-    """Cuts images into patches, row by row.
+    """Splits images into patches, in row-major order.
 
     Args:
-        images: (B, H, W, C), of known H and W, which patches fill.
+        images: (B, H, W, C), with known H and W, multiples of p and q.
         patch_size: p and q, one number or two.
 
     Returns:
-        (B, T, p·q·C): the pixels of a patch row by row, the channels of each together.
+        (B, T, p·q·C): the pixels of a patch in row-major order, channels last.
+
+    Raises:
+        ValueError: for an image size that is no multiple of the patch size.
     """
     height, width = check_pair("patch_size", patch_size)
     _, rows, columns, channels = images.shape
     if rows % height or columns % width:
         raise ValueError(
-            "The image must be filled by patches: resize or crop it, or take other "
-            f"patches. Received: images.shape={tuple(images.shape)}, "
+            "The image size must be a multiple of `patch_size`: resize or crop the "
+            f"images. Received: images.shape={tuple(images.shape)}, "
             f"patch_size={patch_size}"
         )
     rows, columns = rows // height, columns // width
@@ -35,12 +38,12 @@ def image_to_patches(images, patch_size):
 
 
 def patches_to_image(patches, patch_size, grid):
-    """Puts patches back together: `image_to_patches` the other way.
+    """The inverse of `image_to_patches`.
 
     Args:
         patches: (B, T, p·q·C).
         patch_size: p and q, one number or two.
-        grid: Rows and columns of patches.
+        grid: Number of rows and of columns of patches.
 
     Returns:
         (B, H, W, C).
@@ -56,55 +59,62 @@ def patches_to_image(patches, patch_size, grid):
 
 
 def sinusoid_grid(rows, columns, dim):
-    """Sinusoids of a grid's columns, then of its rows: sines, then cosines of each.
+    """Sinusoids of a grid: sines and cosines of the column, then those of the row.
 
     Args:
-        rows: Of the grid.
-        columns: Of the grid.
+        rows: Number of rows.
+        columns: Number of columns.
         dim: D, a multiple of 4.
 
     Returns:
         float32 NumPy array, (rows · columns, D).
 
+    Raises:
+        ValueError: for another `dim`.
+
     Reference:
-        He et al. 2022, appendix A.1 (arXiv:2111.06377); in the order of its code.
+        He et al. 2022, appendix A.1 (arXiv:2111.06377); in the order of their code.
     """
     if dim % 4:
         raise ValueError(
-            "The width must be a multiple of 4: sines and cosines of rows and columns. "
+            "`dim` must be a multiple of 4: sines and cosines of rows and columns. "
             f"Received: dim={dim}"
         )
     frequencies = 10_000.0 ** -(np.arange(dim // 4) / (dim // 4))
     row, column = np.divmod(np.arange(rows * columns), columns)
     parts = [
-        wave(place[:, None] * frequencies)
-        for place in (column, row)
+        wave(position[:, None] * frequencies)
+        for position in (column, row)
         for wave in (np.sin, np.cos)
     ]
     return np.concatenate(parts, axis=1).astype("float32")
 
 
 def resize_positions(table, old_grid, new_grid, num_prefix_tokens=1):
-    """Reads a table of positions at the places of another grid, by cubic splines.
+    """Interpolates a table of position embeddings to another grid, bicubically.
 
     Args:
-        table: NumPy array (P + T, D): P tokens in front, then the grid row by row.
-        old_grid: Rows and columns of the table.
-        new_grid: Rows and columns wanted.
-        num_prefix_tokens: P; they stay as they are.
+        table: NumPy array (P + T, D): P prefix tokens, then the grid in row-major
+            order.
+        old_grid: Number of rows and of columns of the table.
+        new_grid: Number of rows and of columns of the result.
+        num_prefix_tokens: P, the number of tokens that are copied unchanged.
 
     Returns:
         NumPy array (P + T', D), of the table's dtype.
 
+    Raises:
+        ValueError: for a table of another size than `old_grid`.
+
     Reference:
-        Dosovitskiy et al. 2021, section 3.2 (arXiv:2010.11929). The kernel is Keys'
-        with a = -0.75, which PyTorch has, between the centres of patches.
+        Dosovitskiy et al. 2021, section 3.2 (arXiv:2010.11929). As in PyTorch, Keys'
+        kernel with a = -0.75, sampled between the centres of patches.
     """
     prefix, grid = table[:num_prefix_tokens], table[num_prefix_tokens:]
     if len(grid) != old_grid[0] * old_grid[1]:
         raise ValueError(
-            "`table` must have a row for each place of `old_grid`. Received: "
-            f"{len(grid)} places, old_grid={tuple(old_grid)}"
+            "`table` must have one row for each patch of `old_grid`. Received: "
+            f"{len(grid)} rows, old_grid={tuple(old_grid)}"
         )
     resized = grid.reshape(*old_grid, -1).astype("float64")
     for axis, (old, new) in enumerate(zip(old_grid, new_grid, strict=True)):
@@ -116,14 +126,14 @@ def resize_positions(table, old_grid, new_grid, num_prefix_tokens=1):
 
 
 def _cubic(old, new, a=-0.75):
-    """The weights of `old` places in each of `new`, (new, old)."""
+    """Weights of `old` samples in each of `new`, (new, old)."""
     centres = (np.arange(new) + 0.5) * old / new - 0.5
     weights = np.zeros((new, old))
     for step in range(-1, 3):
-        place = np.floor(centres).astype(int) + step
-        distance = np.abs(centres - place)
+        sample = np.floor(centres).astype(int) + step
+        distance = np.abs(centres - sample)
         near = (a + 2) * distance**3 - (a + 3) * distance**2 + 1
         far = a * (distance**3 - 5 * distance**2 + 8 * distance - 4)
         weight = np.where(distance <= 1, near, far)
-        np.add.at(weights, (np.arange(new), np.clip(place, 0, old - 1)), weight)
+        np.add.at(weights, (np.arange(new), np.clip(sample, 0, old - 1)), weight)
     return weights

@@ -1,4 +1,4 @@
-"""Positions of tokens in padded rows, and sinusoidal position encodings.
+"""Positions of tokens in padded sequences, and sinusoidal position encodings.
 
 Legend: B batch, T length, D width.
 """
@@ -9,33 +9,33 @@ from keras import ops
 
 
 def token_positions(padding_mask):
-    """Numbers the real tokens of each row 0, 1, 2, …, wherever the padding is.
+    """Positions 0, 1, 2, … of the real tokens, wherever the padding is.
 
     Args:
         padding_mask: (B, T), True = a real token.
 
     Returns:
-        int32 (B, T). Padding has the number of the real token before it, or 0.
+        int32 (B, T). Padding has the position of the last real token before it, or 0.
     """
     count = ops.cumsum(ops.cast(padding_mask, "int32"), axis=1)
     return ops.maximum(ops.subtract(count, 1), 0)
 
 
 def row_positions(padding_mask):
-    """Numbers the positions of each row 0, 1, 2, … from its first real token on.
+    """Positions 0, 1, 2, … counted from the first real token of each sequence.
 
-    So padding on the left moves no token. All that follows has a number of its own,
-    padding too: a row padded on the right is numbered 0 … T-1.
+    So left padding does not shift the tokens. Everything after the first real token is
+    counted, padding too: a sequence padded on the right has the positions 0 … T-1.
 
     Args:
         padding_mask: (B, T), True = a real token.
 
     Returns:
-        int32 (B, T). Padding before the first real token has 0.
+        int32 (B, T). Padding before the first real token has position 0.
     """
     real = ops.cast(padding_mask, "int32")
     first = ops.cast(ops.argmax(real, axis=1, keepdims=True), "int32")
-    # Not `arange`: the length of a symbolic tensor may be unknown.
+    # `arange` would need the length, which a symbolic tensor may not know.
     number = ops.cumsum(ops.ones_like(real), axis=1)
     return ops.maximum(ops.subtract(number, ops.add(first, 1)), 0)
 
@@ -53,21 +53,34 @@ def sinusoids(positions, dim, max_wavelength=10_000):
     Returns:
         (..., D) in float32.
     """
-    pairs = (dim + 1) // 2
-    exponents = ops.arange(pairs, dtype="float32") * (2.0 / dim)
-    frequencies = ops.exp(exponents * -math.log(max_wavelength))
-    angles = ops.expand_dims(ops.cast(positions, "float32"), -1) * frequencies
+    angles = sinusoid_angles(positions, dim, max_wavelength)
     interleaved = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
-    shape = ops.shape(angles)
-    return ops.reshape(interleaved, (*shape[:-1], 2 * pairs))[..., :dim]
+    *shape, pairs = ops.shape(angles)
+    return ops.reshape(interleaved, (*shape, 2 * pairs))[..., :dim]
+
+
+def sinusoid_angles(positions, dim, max_wavelength=10_000):
+    """Arguments of the sinusoids, `p / w^(2i/D)`.
+
+    Args:
+        positions: Integers or floats of any shape, (...).
+        dim: D, even or odd.
+        max_wavelength: w.
+
+    Returns:
+        (..., ⌈D/2⌉) in float32.
+    """
+    exponents = ops.arange((dim + 1) // 2, dtype="float32") * (2.0 / dim)
+    frequencies = ops.exp(exponents * -math.log(max_wavelength))
+    return ops.expand_dims(ops.cast(positions, "float32"), -1) * frequencies
 
 
 def sinusoids_2d(height, width, dim, max_wavelength=10_000):
-    """Sinusoids of a grid: the row in the first half, the column in the second.
+    """Sinusoids of a grid: rows in the first half of the units, columns in the second.
 
     Args:
-        height: Rows.
-        width: Columns.
+        height: Number of rows.
+        width: Number of columns.
         dim: D, even.
         max_wavelength: As for `sinusoids`.
 

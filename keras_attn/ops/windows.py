@@ -1,7 +1,7 @@
-"""Square windows on a map, as pure functions: cut out, put back, moved round the edges.
+"""Shifted windows: partition, merge, cyclic shift, mask and relative positions.
 
-Legend: B batch, R rows, S columns, w the side of a window, T = w² its places, L windows
-on a map, D width.
+Legend: B batch, R rows, S columns, w window size, T = w² tokens of a window, L windows
+of a feature map, D width.
 """
 
 import numpy as np
@@ -9,14 +9,14 @@ from keras import ops
 
 
 def window_partition(inputs, window):
-    """Cuts a map into windows side by side.
+    """Partitions a feature map into non-overlapping windows.
 
     Args:
         inputs: (B, R, S, D), R and S multiples of w.
         window: w.
 
     Returns:
-        (B·L, T, D), row by row of windows, and row by row in each.
+        (B·L, T, D): windows, and tokens in each window, in row-major order.
     """
     _, rows, columns, dim = ops.shape(inputs)
     cut = (-1, rows // window, window, columns // window, window, dim)
@@ -25,7 +25,7 @@ def window_partition(inputs, window):
 
 
 def window_merge(windows, window, size):
-    """Puts windows back where `window_partition` took them from.
+    """The inverse of `window_partition`.
 
     Args:
         windows: (B·L, T, D).
@@ -43,56 +43,56 @@ def window_merge(windows, window, size):
 
 
 def cyclic_shift(inputs, shift):
-    """Moves a map up and to the left; what leaves comes in at the other end.
+    """Rolls a feature map up and to the left.
 
-    By slices: LiteRT has no built-in operator for `roll` with an open batch.
+    Made of slices: LiteRT has no built-in operator for `roll` with an unknown batch.
 
     Args:
         inputs: (B, R, S, D).
-        shift: Rows and columns to move by; negative for down and to the right.
+        shift: Number of rows and of columns; negative to roll down and to the right.
 
     Returns:
         (B, R, S, D).
     """
     for axis in (1, 2):
-        by = shift % inputs.shape[axis]
-        if by:
-            first, rest = ops.split(inputs, [by], axis=axis)
+        steps = shift % inputs.shape[axis]
+        if steps:
+            first, rest = ops.split(inputs, [steps], axis=axis)
             inputs = ops.concatenate([rest, first], axis=axis)
     return inputs
 
 
 def shifted_window_mask(size, window, shift):
-    """Which places of a window on a rolled map were neighbours before.
+    """Which tokens of a window were adjacent before the cyclic shift.
 
     Args:
         size: (R, S).
         window: w.
-        shift: Rows and columns that the map was rolled by, less than w.
+        shift: Number of rows and columns of the cyclic shift, less than w.
 
     Returns:
-        Boolean NumPy array, (L, T, T).
+        Boolean NumPy array, (L, T, T), True = attend.
 
     Reference:
         Liu et al. 2021, section 3.2 and figure 4 (arXiv:2103.14030).
     """
     rows, columns = size
-    # What came round an edge is of another region than what it came to.
-    below = np.arange(rows) >= rows - shift
-    right = np.arange(columns) >= columns - shift
-    region = 2 * below[:, None] + right  # (R, S)
+    # Tokens that were rolled around an edge form regions of their own.
+    wrapped_rows = np.arange(rows) >= rows - shift
+    wrapped_columns = np.arange(columns) >= columns - shift
+    region = 2 * wrapped_rows[:, None] + wrapped_columns  # (R, S)
     tiles = region.reshape(rows // window, window, columns // window, window)
     tiles = tiles.transpose(0, 2, 1, 3).reshape(-1, window * window)
     return tiles[:, :, None] == tiles[:, None, :]
 
 
 def relative_position_rows(window, largest):
-    """Which row of a table of relative positions each pair of places has.
+    """Row of the relative position table for each pair of tokens in a window.
 
     Args:
         window: w.
-        largest: Side of the window that the table was made for, w or more: it has a
-            row for each of its (2 · largest - 1)² distances.
+        largest: Window size that the table was made for, w or more. The table has one
+            row for each of the (2 · largest - 1)² relative positions.
 
     Returns:
         int32 NumPy array, (T, T).
@@ -101,6 +101,6 @@ def relative_position_rows(window, largest):
         Liu et al. 2021, equation 4 (arXiv:2103.14030).
     """
     side = np.arange(window, dtype="int32")
-    places = np.stack(np.meshgrid(side, side, indexing="ij"), -1).reshape(-1, 2)
-    rows, columns = np.moveaxis(places[:, None] - places + largest - 1, -1, 0)
+    tokens = np.stack(np.meshgrid(side, side, indexing="ij"), -1).reshape(-1, 2)
+    rows, columns = np.moveaxis(tokens[:, None] - tokens + largest - 1, -1, 0)
     return rows * (2 * largest - 1) + columns

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_positive
+from keras_attn.kernels.runtime import require_tensorflow
 
 
 def hinge_discriminator_loss(real, fake):
@@ -69,12 +70,7 @@ class AdversarialTrainer(keras.Model):
         self, generator, discriminator, *, discriminator_steps=1, seed=None, **kwargs
     ):
         super().__init__(**kwargs)
-        if keras.backend.backend() != "tensorflow":
-            raise RuntimeError(
-                "`AdversarialTrainer` fits on TensorFlow alone: set "
-                "KERAS_BACKEND=tensorflow. "
-                f"Received: backend={keras.backend.backend()!r}"
-            )
+        require_tensorflow("`AdversarialTrainer`")
         for name, model, inputs in (
             ("generator", generator, {"noise", "labels"}),
             ("discriminator", discriminator, {"images", "labels"}),

@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_attn.data.epochs import Epoch, batch_seeds, fold_in
+from keras_attn.kernels.runtime import require_tensorflow
 
 # Behind every position there is, where positions are sorted.
 _NOWHERE = np.iinfo("int32").max
@@ -101,12 +102,7 @@ def mask_batches(
         RuntimeError: on another backend of Keras than TensorFlow, whose operations
             can't run in `tf.data`.
     """
-    if keras.config.backend() != "tensorflow":
-        raise RuntimeError(
-            "`mask_batches` needs Keras' TensorFlow backend: set KERAS_BACKEND, or "
-            "call the masking layer on the batches. "
-            f"Received: backend={keras.config.backend()!r}"
-        )
+    require_tensorflow("`mask_batches`")
 
     def step(batch_seed, inputs, other_labels=None):
         inputs = dict(inputs)

@@ -29,9 +29,9 @@ import keras
 import numpy as np
 
 from keras_attn.file_reading import shown
-from keras_attn.layers.activations import gelu_tanh
 from keras_attn.layers.token_embedding import OutputBias
 from keras_attn.models.checkpoints.config import Config
+from keras_attn.ops import gelu_tanh
 
 # Bounds of the numbers in a `config.json` that no axis of a weight is bound by.
 MAX_SIZE = 2**31 - 1

@@ -29,6 +29,7 @@ from typing import Any
 import keras
 
 from keras_attn.checks import check_positive
+from keras_attn.kernels.runtime import require_tensorflow
 from keras_attn.models.parts.registry import create
 
 DTYPES = ("float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16")
@@ -171,11 +172,7 @@ def plan(
 
 
 def _check_arguments(batch, sequence, dtype, optimizer, devices):
-    if keras.backend.backend() != "tensorflow":
-        raise RuntimeError(
-            "`plan` reads TensorFlow's graphs: set KERAS_BACKEND=tensorflow. "
-            f"Received: backend={keras.backend.backend()!r}"
-        )
+    require_tensorflow("`plan`")
     for argument, value, choices in (
         ("dtype", dtype, DTYPES),
         ("optimizer", optimizer, OPTIMIZERS),

@@ -86,9 +86,7 @@ def test_sample_of_another_length_than_asked_for(build, tmp_path, normal):
 @pytest.mark.parametrize("call", [export, verify])
 def test_other_backends_are_refused(build, tmp_path, monkeypatch, call):
     monkeypatch.setattr(api.keras.backend, "backend", lambda: "jax")
-    with pytest.raises(
-        RuntimeError, match="set KERAS_BACKEND=tensorflow and load .*='jax'"
-    ):
+    with pytest.raises(RuntimeError, match="set KERAS_BACKEND=tensorflow .*='jax'"):
         call(build("mlp"), tmp_path / "m")
 
 

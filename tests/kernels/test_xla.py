@@ -1,11 +1,12 @@
-"""Element-wise functions that XLA joins, where TensorFlow would run them one by one."""
+"""Element-wise functions that XLA fuses."""
 
 import numpy as np
 import pytest
 from keras import ops
 from model_cases import numpy
 
-from keras_attn.kernels.xla import runs_on_cpu_alone, xla_fused
+from keras_attn.kernels.runtime import is_tensorflow_on_cpu
+from keras_attn.kernels.xla import xla_fused
 
 
 @xla_fused
@@ -17,12 +18,13 @@ def scaled(x, y):
 X, Y = np.random.default_rng(0).normal(size=(2, 3, 5)).astype("float32")
 
 
-def test_an_eager_call_gets_the_function_itself():
+def test_eager_calls_run_the_function_unchanged():
     np.testing.assert_allclose(scaled(ops.array(X), ops.array(Y)), np.exp(X) * Y, 1e-6)
 
 
 @pytest.mark.skipif(
-    not runs_on_cpu_alone(), reason="for TensorFlow on a CPU: others get no other"
+    not is_tensorflow_on_cpu(),
+    reason="functions are compiled on TensorFlow on a CPU only",
 )
 class TestInAGraph:
     def call(self, **options):
@@ -36,7 +38,7 @@ class TestInAGraph:
         np.testing.assert_allclose(call(X, Y), np.exp(X) * Y, 1e-6)
         np.testing.assert_allclose(call(X[:2], Y[:2]), np.exp(X[:2]) * Y[:2], 1e-6)
 
-    def test_it_is_one_operation_traced_once_for_all_of_a_size(self):
+    def test_it_is_one_operation_compiled_once_for_each_shape(self):
         import tensorflow as tf
 
         specification = tf.TensorSpec((None, 5))
@@ -49,7 +51,7 @@ class TestInAGraph:
             names.append([f.signature.name for f in definition.library.function])
         assert names[0] == names[1] and len(names[0]) == 1
 
-    def test_a_graph_that_is_only_read_shows_every_operation(self):
+    def test_outside_a_function_the_graph_has_every_operation(self):
         import tensorflow as tf
 
         with tf.Graph().as_default() as graph:

@@ -1,11 +1,13 @@
-"""Ways to call relative attention, for the tests of the layer and of XLNet's block."""
+"""Calls of relative attention, for the tests of the layer and of XLNet's block."""
 
 import numpy as np
 
-B, T, M, P = 2, 5, 7, 3  # Batch, tokens, places of memory, targets.
+B, T, M, P = 2, 5, 7, 3  # Batch, tokens, memory length, targets.
 S = M + T
-N, H, D = 11, 13, 17  # Heads, their size, width.
-ORDER = np.array([[3, 0, 4, 1, 2], [1, 3, 2, 0, 4]])  # The turn of each token.
+N, H, D = 11, 13, 17  # Heads, head size, width.
+ORDER = np.array(
+    [[3, 0, 4, 1, 2], [1, 3, 2, 0, 4]]
+)  # Rank of each token in the factorization order.
 TARGETS = np.array([[0, 2, 4], [1, 2, 4]])
 PADDING = np.array([[1, 0, 1, 1, 1], [1, 1, 1, 0, 1]], bool)
 SEGMENTS = np.array([[0, 0, 1, 1, 2], [0, 1, 1, 1, 0]])
@@ -16,7 +18,7 @@ def draw(*shape, seed=0):
 
 
 def visible_mask(*shape):
-    """About half of it; the first key is always seen, so that no row is empty."""
+    """A random mask; the first key is always True, so that no row is empty."""
     mask = np.random.default_rng(5).random(shape) < 0.5
     mask[..., 0] = True
     return mask
@@ -24,8 +26,8 @@ def visible_mask(*shape):
 
 MAPPING = np.eye(T, dtype="float32")[TARGETS]
 EARLIER = ORDER[:, :, None] > ORDER[:, None, :]
-REMEMBERED = np.concatenate([np.ones((B, M), bool), PADDING], 1)
-SEEN_SEGMENTS = np.concatenate([np.zeros((B, M), int), SEGMENTS], 1)
+PADDING_WITH_MEMORY = np.concatenate([np.ones((B, M), bool), PADDING], 1)
+SEGMENTS_WITH_MEMORY = np.concatenate([np.zeros((B, M), int), SEGMENTS], 1)
 CALLS = {
     "plain": {},
     "padding": {"padding_mask": PADDING},
@@ -36,8 +38,8 @@ CALLS = {
     "order": {"permutation_mask": EARLIER},
     "memory": {
         "memory": draw(B, M, D, seed=2),
-        "padding_mask": REMEMBERED,
-        "same_segment": SEGMENTS[:, :, None] == SEEN_SEGMENTS[:, None],
+        "padding_mask": PADDING_WITH_MEMORY,
+        "same_segment": SEGMENTS[:, :, None] == SEGMENTS_WITH_MEMORY[:, None],
     },
     "positions": {"positions": draw(1, 2 * T, D, seed=3)},
     "targets": {
@@ -51,9 +53,9 @@ CALLS = {
         "target_mapping": MAPPING,
         "permutation_mask": EARLIER,
         "memory": draw(B, M, D, seed=2),
-        "padding_mask": REMEMBERED,
+        "padding_mask": PADDING_WITH_MEMORY,
         "attention_mask": visible_mask(T, S),
-        "same_segment": SEGMENTS[:, :, None] == SEEN_SEGMENTS[:, None],
+        "same_segment": SEGMENTS[:, :, None] == SEGMENTS_WITH_MEMORY[:, None],
     },
 }
 CALLS["memory_in_order"] = {**CALLS["memory"], "permutation_mask": EARLIER}

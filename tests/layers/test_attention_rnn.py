@@ -36,7 +36,7 @@ def score_of(attention):
 
 
 def unroll(layer, inputs, memory, states, padding):
-    """The layer by the paper's equations, a sentence and a step at a time."""
+    """The paper's equations, one sequence and one step at a time."""
     score = score_of(layer.attention)
     weights = [array_of(w).astype("float64") for w in layer.cell.weights]
     is_lstm = isinstance(layer.cell, keras.layers.LSTMCell)
@@ -71,8 +71,8 @@ ATTENTIONS = {
 CELLS = {"gru": keras.layers.GRUCell, "lstm": keras.layers.LSTMCell}
 
 
-def made(cell, name):
-    """A layer with random weights, and something to call it with."""
+def built(cell, name):
+    """A layer with random weights, arguments for a call, and the initial states."""
     layer = AttentionRNN(CELLS[cell](UNITS), ATTENTIONS[name]())
     width = UNITS if name in ("dot", "scaled_dot") else E
     count = 2 if cell == "lstm" else 1
@@ -90,8 +90,8 @@ def made(cell, name):
 
 @pytest.mark.parametrize("name", ATTENTIONS)
 @pytest.mark.parametrize("cell", CELLS)
-def test_is_the_papers_step_by_step(cell, name):
-    layer, call, states = made(cell, name)
+def test_computes_the_papers_equations(cell, name):
+    layer, call, states = built(cell, name)
     expected = unroll(
         layer, call["inputs"], call["memory"], states, call["memory_padding_mask"]
     )
@@ -103,14 +103,14 @@ def test_is_the_papers_step_by_step(cell, name):
     assert isinstance(found["final_state"], list)
     assert_close(found["final_state"], list(final))
     assert "attention_scores" not in layer(**call)
-    # Nobody needs the scores for the rest.
+    # The other outputs do not need the scores.
     assert_close(layer(**call)["states"], found["states"], atol=0)
 
 
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("name", ["additive", "dot"])
-def test_one_step_after_another_is_the_same_as_all(cell, name):
-    layer, call, _ = made(cell, name)
+def test_incremental_decoding_equals_one_call(cell, name):
+    layer, call, _ = built(cell, name)
     expected = layer(**call, return_attention_scores=True)
     state, projected = call["initial_state"], None
     for t in range(T):
@@ -131,8 +131,8 @@ def test_one_step_after_another_is_the_same_as_all(cell, name):
     assert_close(projected, expected["projected_memory"], atol=0)
 
 
-def test_a_projected_memory_takes_the_place_of_the_projection():
-    layer, call, _ = made("gru", "additive")
+def test_a_projected_memory_replaces_the_projection():
+    layer, call, _ = built("gru", "additive")
     expected = layer(**call)
     projected = expected["projected_memory"]
     assert_close(layer(**call, projected_memory=projected), expected, atol=0)
@@ -140,8 +140,8 @@ def test_a_projected_memory_takes_the_place_of_the_projection():
     assert np.abs(flat(other["states"] - expected["states"])[0]).max() > 1e-3
 
 
-def test_a_memory_with_nothing_real_gives_contexts_of_zeros():
-    layer, call, _ = made("gru", "additive")
+def test_a_fully_padded_memory_gives_zero_contexts():
+    layer, call, _ = built("gru", "additive")
     call["memory_padding_mask"][0] = False
     found = layer(**call, return_attention_scores=True)
     for key in ("contexts", "attention_scores"):
@@ -153,8 +153,8 @@ def test_a_memory_with_nothing_real_gives_contexts_of_zeros():
         assert np.isfinite(gradient).all()
 
 
-def test_the_cell_and_the_attention_learn():
-    layer, call, _ = made("lstm", "additive")
+def test_cell_and_attention_get_gradients():
+    layer, call, _ = built("lstm", "additive")
     names = {path.split("/")[1] for path in gradients(layer, **call)}
     assert names == {layer.cell.name, layer.attention.name}
 
@@ -169,8 +169,8 @@ def test_other_cells_are_refused(cell):
         AttentionRNN(cell, AdditiveAttention(3))
 
 
-def test_a_stack_of_cells_is_refused():
-    # Its first state is not its output, so `previous_states` would not be what looked.
+def test_stacked_cells_are_refused():
+    # Their first state is not their output, so `previous_states` would be wrong.
     stack = keras.layers.StackedRNNCells([keras.layers.GRUCell(3)] * 2)
     with pytest.raises(TypeError, match="`cell` must be a single Keras recurrent cell"):
         AttentionRNN(stack, AdditiveAttention(3))
@@ -195,8 +195,8 @@ def test_other_attentions_are_refused():
 )
 def test_cells_with_dropout_are_refused(options, message):
     message = (
-        "`cell` must have no dropout of its own; put a `Dropout` layer in front of "
-        f"the inputs. Received: {message}"
+        "`cell` must not have dropout: apply a `Dropout` layer to the inputs. "
+        f"Received: {message}"
     )
     with pytest.raises(ValueError, match=message):
         AttentionRNN(keras.layers.GRUCell(3, **options), AdditiveAttention(3))
@@ -225,7 +225,7 @@ def test_cells_with_dropout_are_refused(options, message):
     ],
 )
 def test_wrong_calls_are_refused(changed, message):
-    layer, call, _ = made("lstm", "additive")
+    layer, call, _ = built("lstm", "additive")
     with pytest.raises(ValueError, match=re.escape(message)):
         layer(**{**call, **changed})
 

@@ -47,7 +47,7 @@ causal_cases = pytest.mark.parametrize(
 )
 
 
-# Caches are for inference. On JAX, where a case takes seconds: one case per layer.
+# Caches are for inference only. On JAX, where a case takes seconds, one per layer.
 REMATERIALIZED = [(name, case) for name, case in ALL if "cache" not in case.inputs]
 if keras.config.backend() == "jax":
     first = {name.split("-")[0]: (name, case) for name, case in REMATERIALIZED[::-1]}
@@ -61,7 +61,7 @@ def policy(request):
     keras.config.set_dtype_policy("float32")
 
 
-def test_every_exported_layer_has_a_case():
+def test_every_exported_layer_has_cases():
     assert set(CASES) | set(NOT_INSTANTIATED) == set(layers.__all__)
     for name, cases in CASES.items():
         for case in cases.values():
@@ -69,7 +69,7 @@ def test_every_exported_layer_has_a_case():
 
 
 @every_case
-def test_the_config_is_complete_and_gives_the_same_layer(case):
+def test_the_config_is_complete_and_recreates_the_layer(case):
     layer = case.make()
     config = layer.get_config()
     arguments = set(inspect.signature(type(layer).__init__).parameters)
@@ -98,10 +98,10 @@ def test_random_weights_are_independent_and_follow_the_seed(case):
         np.testing.assert_array_equal(values, again[name])
 
 
-# Keras 3.15 saves TensorFlow's variables in the way NumPy 2 deprecates.
+# Keras 3.15 turns TensorFlow's variables into NumPy arrays in a way NumPy 2 dislikes.
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @every_case
-def test_a_saved_layer_loads_with_the_same_outputs(case, tmp_path):
+def test_saving_and_loading_keeps_outputs_and_paths(case, tmp_path):
     layer = case.make()
     model = functional(case, layer)
     randomize(layer)
@@ -115,31 +115,31 @@ def test_a_saved_layer_loads_with_the_same_outputs(case, tmp_path):
 
 @every_case
 @pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
-def test_symbolic_outputs_match_the_eager_ones(case, known, monkeypatch):
-    monkeypatch.setattr(output_specs, "_remembered", {})
-    # The second layer takes the output specs that the first one cached.
+def test_symbolic_outputs_match_eager_ones(case, known, monkeypatch):
+    monkeypatch.setattr(output_specs, "_cached_specs", {})
+    # The second gets the cached specs of the first.
     first, second = case.make(), case.make()
     models = [functional(case, layer, known) for layer in (first, second)]
     assert inner_layers(second) == inner_layers(first)
     given = keras.tree.flatten(first(**tensors(case), **case.static))
     for model in models:
-        symbols = keras.tree.flatten(model.output)
-        assert len(symbols) == len(given)
-        for symbol, tensor in zip(symbols, given, strict=True):
+        promised = keras.tree.flatten(model.output)
+        assert len(promised) == len(given)
+        for symbol, tensor in zip(promised, given, strict=True):
             dtype = keras.backend.standardize_dtype(tensor.dtype)
             assert keras.backend.standardize_dtype(symbol.dtype) == dtype
             assert len(symbol.shape) == len(tensor.shape)
-            for expected, size in zip(symbol.shape, tensor.shape, strict=True):
-                # Only the batch and lengths may be unknown; their sizes are unique.
-                if expected is None:
+            for promise, size in zip(symbol.shape, tensor.shape, strict=True):
+                # Only batch and lengths may be unknown; `LENGTHS` lists their sizes.
+                if promise is None:
                     assert not known and size in LENGTHS
                 else:
-                    assert expected == size
+                    assert promise == size
 
 
 def inner_layers(layer):
-    """Type, path, whether built, and parameter count of each sublayer."""
-    # Keras numbers layers without a name; a layer that was never called has no path.
+    """The sublayers: type, path, whether built, number of parameters."""
+    # Keras numbers unnamed layers; a layer that was never built has no path.
     return [
         (
             type(part),
@@ -155,13 +155,13 @@ INDICES = {
     f"{label}-{name}": (case, name)
     for label, case in ALL
     for name in case.inputs
-    # Sinusoids have no table, and places index a sequence of any length.
+    # Sinusoids have no table, and `places` index a sequence of any length.
     if is_ids(case, name) and name != "places" and "Sinusoidal" not in label
 }
 
 
 @pytest.mark.parametrize("case, name", INDICES.values(), ids=INDICES)
-def test_an_error_names_an_index_out_of_range(case, name):
+def test_an_index_out_of_range_is_an_error(case, name):
     layer, inputs = built(case), tensors(case)
     low, high = index_ranges(functional(case, layer))[name]
     for wrong in (low - 1, high):
@@ -172,7 +172,7 @@ def test_an_error_names_an_index_out_of_range(case, name):
             layer(**{**inputs, name: changed}, **case.static)
 
 
-# TensorFlow has no gradient of writing into a cache, which is for inference alone.
+# TensorFlow has no gradient through a cache write, and training uses no cache.
 @pytest.mark.parametrize(
     "case",
     [case for _, case in ALL if "cache" not in case.inputs],
@@ -185,13 +185,13 @@ def test_every_weight_gets_a_gradient(case):
     for path, gradient in found.items():
         assert gradient is not None, path
         assert np.isfinite(gradient).all(), path
-        # The softmax cancels a key bias.
-        is_idle = path.endswith(("key_bias", "/key/bias"))
-        assert np.abs(gradient).max() > 0 or is_idle, path
+        # A key bias shifts all scores of a query equally: the softmax cancels it.
+        is_canceled = path.endswith(("key_bias", "/key/bias"))
+        assert np.abs(gradient).max() > 0 or is_canceled, path
 
 
 @every_case
-def test_a_compiled_layer_gives_the_same_outputs(case):
+def test_compiled_outputs_match_eager_ones(case):
     layer = case.make()
     model = functional(case, layer)
     randomize(layer)
@@ -207,7 +207,7 @@ def test_a_compiled_layer_gives_the_same_outputs(case):
     for jit_compile in (False, True):
         model.compile(jit_compile=jit_compile)
         for given, expected, tolerance in cases:
-            # `predict` spends most of its time on making a dataset of one batch.
+            # `predict` would spend most of the time on creating a dataset.
             assert_close(model.predict_on_batch(given), expected, atol=tolerance)
 
 
@@ -215,13 +215,13 @@ def test_a_compiled_layer_gives_the_same_outputs(case):
 @pytest.mark.parametrize(
     "policy", ["mixed_bfloat16", "mixed_float16"], indirect=True, ids=["bf16", "f16"]
 )
-def test_in_half_precision(case, policy):
+def test_half_precision(case, policy):
     layer = built(case)
     assert {str(w.dtype) for w in layer.trainable_variables} <= {"float32"}
     outputs = layer(**tensors(case), **case.static)
     for output in keras.tree.flatten(outputs):
         assert np.isfinite(ops.convert_to_numpy(ops.cast(output, "float32"))).all()
-        # The last axis of scores is a length; of other outputs it is a width.
+        # The last axis of scores is a length, that of other outputs a width.
         scores = "return_attention_scores" in case.static and (
             output.shape[-1] in (T, S, KNOWN, CACHE)
         )
@@ -244,8 +244,8 @@ def test_in_half_precision(case, policy):
     [case for _, case in REMATERIALIZED],
     ids=[name for name, _ in REMATERIALIZED],
 )
-def test_gradients_inside_a_remat_scope_are_the_same(case):
-    """`keras.RematScope`: with the dropout, masks and state of the first pass."""
+def test_rematerialized_gradients_are_the_same(case):
+    """`keras.RematScope` keeps the dropout, masks and state of the forward pass."""
     with keras.RematScope("full"):
         again = built(case)
         functional(case, again)
@@ -260,12 +260,12 @@ def test_gradients_inside_a_remat_scope_are_the_same(case):
     found, expected = gradients(again, **call), gradients(layer, **call)
     for gradient, wanted in zip(found.values(), expected.values(), strict=True):
         np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-4)
-    # State that a call changes, such as a seed, is changed once.
+    # State that a call updates, such as a seed, is updated once.
     assert_close(again.non_trainable_variables, layer.non_trainable_variables)
 
 
 @padded_cases
-def test_masked_positions_change_no_output(case):
+def test_masked_positions_have_no_influence(case):
     layer = built(case)
     inputs = tensors(case)
     ((mask, hidden),) = case.padding.items()
@@ -278,7 +278,7 @@ def test_masked_positions_change_no_output(case):
         )
 
     def real(outputs):
-        """Outputs without padding: cuts every axis that is `length` long."""
+        """Outputs without padding; an axis of the size `length` is padded."""
         return [
             output[tuple(slice(REAL if n == length else n) for n in output.shape)]
             for output in flat(outputs)
@@ -288,8 +288,8 @@ def test_masked_positions_change_no_output(case):
     after = layer(**other, **case.static)
     assert_close(real(after), real(before), atol=1e-6)
     if case.causal_over in hidden:
-        return  # Padding comes last, and the causal mask hides it anyway.
-    # Without the mask they change the outputs.
+        return  # Padding comes last and is not attended to without a mask either.
+    # Without the mask they have.
     del inputs[mask], other[mask]
     before = real(layer(**inputs, **case.static))
     after = real(layer(**other, **case.static))
@@ -297,7 +297,7 @@ def test_masked_positions_change_no_output(case):
 
 
 @padded_cases
-def test_integer_and_float_masks_act_like_boolean_ones(case):
+def test_integer_and_float_masks_work_like_boolean_ones(case):
     layer = built(case)
     inputs = tensors(case)
     ((mask, _),) = case.padding.items()
@@ -308,7 +308,7 @@ def test_integer_and_float_masks_act_like_boolean_ones(case):
 
 
 @padded_cases
-def test_a_fully_masked_row_gives_finite_outputs_and_gradients(case):
+def test_full_masks_give_finite_outputs_and_gradients(case):
     layer = built(case)
     inputs = tensors(case)
     ((mask, _),) = case.padding.items()
@@ -325,7 +325,7 @@ def test_a_fully_masked_row_gives_finite_outputs_and_gradients(case):
 
 
 @causal_cases
-def test_the_future_is_not_attended_to(case):
+def test_later_positions_have_no_influence(case):
     layer = built(case)
     inputs = tensors(case)
     name, now = case.causal_over, 2

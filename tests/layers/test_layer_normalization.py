@@ -1,4 +1,4 @@
-"""The norm in one operation against the formula, wherever it may be called so."""
+"""Layer normalization by every kernel, against the formula."""
 
 import keras
 import numpy as np
@@ -15,7 +15,7 @@ def normal(*shape):
     return np.random.default_rng(1).normal(3, 2, (*shape, D)).astype("float32")
 
 
-def made(shape=(None, None, D), **options):
+def built(shape=(None, None, D), **options):
     layer = LayerNormalization(**options)
     layer.build(shape)
     layer.set_weights([GAMMA, BETA])
@@ -36,17 +36,17 @@ def as_numpy(tensor):
 @pytest.mark.parametrize("epsilon", [1e-3, 1e-5, 1e-12])
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (3, 1), (1, 1), (2, 3, 5)])
 @pytest.mark.parametrize("training", [False, True])
-def test_it_is_the_formula(shape, epsilon, training):
-    layer = made((*shape, D), epsilon=epsilon)
+def test_it_computes_the_formula(shape, epsilon, training):
+    layer = built((*shape, D), epsilon=epsilon)
     found = as_numpy(layer(normal(*shape), training=training))
     np.testing.assert_allclose(found, expected(normal(*shape), epsilon), atol=2e-5)
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_half_precision_is_rounded_after_a_few_steps_at_most(training):
+def test_half_precision_has_a_few_rounding_errors_at_most(training):
     for policy in ("bfloat16", "mixed_bfloat16", "float16"):
         inputs = ops.cast(normal(3, 5), policy.replace("mixed_", ""))
-        layer = made(dtype=policy)
+        layer = built(dtype=policy)
         found = layer(inputs, training=training)
         assert found.dtype == inputs.dtype
         rounding = 2.0**-10 if policy == "float16" else 2.0**-7
@@ -54,7 +54,7 @@ def test_half_precision_is_rounded_after_a_few_steps_at_most(training):
         assert error.max() < 4 * rounding
 
 
-# Rows whose mean is up to 3,000 times their deviation, and constant ones, (6, 5, D).
+# Rows with a mean of up to 3,000 deviations, and constant rows, (6, 5, D).
 FAR_ROWS = np.array([100, 1000, -3000, 12.3, -1e3, 0])[:, None, None] + np.array(
     [1, 1, 1, 0, 0, 0]
 )[:, None, None] * np.random.default_rng(2).normal(size=(6, 5, D))
@@ -74,23 +74,23 @@ def assert_normed(found, inputs, epsilon):
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 @pytest.mark.parametrize("training", [False, True])
-def test_a_mean_of_many_deviations_costs_no_more_than_its_rounding(policy, training):
-    layer = made(dtype=policy, epsilon=1e-5)
+def test_rows_with_a_large_mean_are_accurate(policy, training):
+    layer = built(dtype=policy, epsilon=1e-5)
     inputs = ops.cast(FAR_ROWS, layer.compute_dtype)
     assert_normed(layer(inputs, training=training), inputs, 1e-5)
 
 
-def test_rows_with_nothing_in_common_do_not_mix():
+def test_rows_are_normalized_independently():
     inputs = normal(3, 5)
     other = inputs.copy()
     other[1, 2] = 1e3 * other[1, 2] + 7
-    np.testing.assert_allclose(as_numpy(made()(other)), expected(other), atol=2e-5)
+    np.testing.assert_allclose(as_numpy(built()(other)), expected(other), atol=2e-5)
 
 
 @pytest.mark.parametrize(
     "options", [{"axis": 1}, {"scale": False}, {"center": False}, {"axis": [1, 2]}]
 )
-def test_the_rest_is_keras_own(options):
+def test_other_options_use_keras_own(options):
     inputs = normal(3, 5)
     ours, theirs = (
         LayerNormalization(**options),
@@ -109,7 +109,7 @@ class TestInAGraph:
     def test_values_and_gradients(self, shape, training, jit_compile):
         import tensorflow as tf
 
-        layer, inputs = made(), normal(3, 5)
+        layer, inputs = built(), normal(3, 5)
 
         @tf.function(
             jit_compile=jit_compile,
@@ -138,34 +138,38 @@ class TestInAGraph:
     @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
     @pytest.mark.parametrize("training", [False, True])
     @pytest.mark.parametrize("jit_compile", [False, True])
-    def test_a_mean_of_many_deviations(self, jit_compile, training, policy):
+    def test_rows_with_a_large_mean_are_accurate(self, jit_compile, training, policy):
         import tensorflow as tf
 
-        layer = made(dtype=policy, epsilon=1e-5)
+        layer = built(dtype=policy, epsilon=1e-5)
         inputs = tf.cast(FAR_ROWS, layer.compute_dtype)
         call = tf.function(
             lambda inputs: layer(inputs, training=training), jit_compile=jit_compile
         )
         assert_normed(call(inputs), inputs, 1e-5)
 
-    def test_inside_xla_there_is_no_batch_norm(self):
+    def test_xla_gets_no_batch_norm(self):
         import tensorflow as tf
 
-        seen = []
+        operations = []
 
         def call(inputs):
             outputs = layer(inputs)
             graph = tf.compat.v1.get_default_graph()
-            seen.append({operation.type for operation in graph.get_operations()})
+            operations.append({node.type for node in graph.get_operations()})
             return outputs
 
-        layer, inputs = made(), tf.constant(normal(3, 5))
+        layer, inputs = built(), tf.constant(normal(3, 5))
         tf.function(call)(inputs)
         tf.function(call, jit_compile=True)(inputs)
         tf.function(
             lambda inputs: tf.map_fn(tf.function(call), inputs), jit_compile=True
         )(inputs)
-        assert ["FusedBatchNormV3" in kinds for kinds in seen] == [True, False, False]
+        assert ["FusedBatchNormV3" in kinds for kinds in operations] == [
+            True,
+            False,
+            False,
+        ]
         model = keras.Sequential([keras.Input((None, D)), layer])
         for jit_compile in (False, True):
             model.compile(jit_compile=jit_compile)
@@ -173,10 +177,10 @@ class TestInAGraph:
             np.testing.assert_allclose(found, expected(normal(3, 5)), atol=2e-5)
 
     @pytest.mark.parametrize("training", [False, True])
-    def test_no_rows(self, training):
+    def test_empty_inputs(self, training):
         import tensorflow as tf
 
-        layer = made()
+        layer = built()
 
         def call(inputs):
             return layer(inputs, training=training)
@@ -189,10 +193,11 @@ class TestInAGraph:
     def test_the_gradient_has_a_gradient(self):
         import tensorflow as tf
 
-        layer, inputs = made(), normal(3, 5)
+        layer, inputs = built(), normal(3, 5)
 
         def formula(inputs):
-            # Keras' own takes the mean for a constant, which a slope does not mind.
+            # Keras' own treats the mean as a constant, which only changes second
+            # derivatives.
             centred = inputs - tf.reduce_mean(inputs, -1, keepdims=True)
             variance = tf.reduce_mean(centred**2, -1, keepdims=True)
             normed = centred / tf.sqrt(variance + layer.epsilon)
@@ -226,16 +231,16 @@ class TestInAGraph:
             return tape.gradient(loss, [inputs, *layer.trainable_weights])
 
         inputs = tf.cast(normal(3, 5), "bfloat16")
-        half = gradients(made(dtype="mixed_bfloat16"), inputs)
+        half = gradients(built(dtype="mixed_bfloat16"), inputs)
         assert [x.dtype for x in half] == [tf.bfloat16, tf.float32, tf.float32]
-        exact = gradients(made(), tf.cast(inputs, "float32"))
+        exact = gradients(built(), tf.cast(inputs, "float32"))
         for one, other in zip(map(as_numpy, half), map(as_numpy, exact), strict=True):
             np.testing.assert_allclose(one, other, rtol=2.0**-7, atol=2.0**-5)
 
-    def test_a_norm_that_is_trained_takes_one_pass_where_its_shape_is_known(self):
+    def test_in_training_xla_fuses_a_norm_of_known_shape(self):
         import tensorflow as tf
 
-        layer = made()
+        layer = built()
 
         trained = tf.function(lambda inputs: layer(inputs, training=True))
         for length, compiled in ((5, True), (None, False)):
@@ -244,12 +249,12 @@ class TestInAGraph:
             assert ("Rsqrt" not in names) == compiled
 
     @pytest.mark.parametrize("shape", [(None, None, D), (3, 5, D)])
-    def test_it_is_one_operation_unless_it_is_exported(self, shape):
+    def test_inference_is_one_operation_unless_it_is_exported(self, shape):
         import tensorflow as tf
 
         from keras_attn.export.inference import inference_mode
 
-        model = keras.Sequential([keras.Input(shape[1:]), made()])
+        model = keras.Sequential([keras.Input(shape[1:]), built()])
 
         def operations():
             graph = tf.function(model).get_concrete_function(tf.TensorSpec(shape)).graph
@@ -260,9 +265,9 @@ class TestInAGraph:
             assert "FusedBatchNormV3" not in operations()
         assert "FusedBatchNormV3" in operations()
 
-    def test_the_norm_of_one_position_is_keras_own(self):
+    def test_a_single_position_uses_keras_own(self):
         import tensorflow as tf
 
-        graph = tf.function(made()).get_concrete_function(tf.TensorSpec((None, 1, D)))
+        graph = tf.function(built()).get_concrete_function(tf.TensorSpec((None, 1, D)))
         names = {operation.type for operation in graph.graph.get_operations()}
         assert "FusedBatchNormV3" not in names

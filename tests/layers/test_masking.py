@@ -1,4 +1,4 @@
-"""Keras' own masks, those that `Embedding(mask_zero=True)` sends along."""
+"""Keras masks, as `Embedding(mask_zero=True)` attaches them to its outputs."""
 
 import keras
 import numpy as np
@@ -12,12 +12,12 @@ OTHER_IDS = np.array([[1, 4, 2], [6, 0, 0]])
 WIDTH, HEADS = 11, 3
 
 
-def query_alone(layer, query, value, query_mask=None, value_mask=None):
+def self_attention(layer, query, value, query_mask=None, value_mask=None):
     return layer(query, padding_mask=query_mask, return_attention_scores=True)
 
 
 def query_with_mask(layer, query, value, query_mask=None, value_mask=None):
-    # Keras hands the mask over under another name once there is a second tensor.
+    # With a second tensor Keras passes the mask under another name.
     return layer(
         query,
         padding_mask=query_mask,
@@ -72,20 +72,20 @@ def block(kind, **options):
 CASES = {
     "additive": (lambda: layers.AdditiveAttention(7), cross),
     "dot_product": (layers.DotProductAttention, cross),
-    "mha_self": (mha, query_alone),
+    "mha_self": (mha, self_attention),
     "mha_self_with_mask": (mha, query_with_mask),
     "mha_causal": (mha, causal),
     "mha_cross": (mha, cross),
-    "encoder_post": (lambda: block(layers.TransformerEncoderBlock), query_alone),
+    "encoder_post": (lambda: block(layers.TransformerEncoderBlock), self_attention),
     "encoder_pre": (
         lambda: block(layers.TransformerEncoderBlock, norm_first=True),
-        query_alone,
+        self_attention,
     ),
     "encoder_with_mask": (
         lambda: block(layers.TransformerEncoderBlock),
         query_with_mask,
     ),
-    "decoder_only": (lambda: block(layers.TransformerDecoderBlock), query_alone),
+    "decoder_only": (lambda: block(layers.TransformerDecoderBlock), self_attention),
     "decoder": (
         lambda: block(layers.TransformerDecoderBlock, norm_first=True),
         decoder,
@@ -107,7 +107,7 @@ def policy(request):
     keras.config.set_dtype_policy("float32")
 
 
-class MaskThatArrives(keras.layers.Layer):
+class ReturnsMask(keras.layers.Layer):
     def __init__(self):
         super().__init__()
         self.supports_masking = True
@@ -118,11 +118,11 @@ class MaskThatArrives(keras.layers.Layer):
 
 @every_case
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"], indirect=True)
-def test_an_implied_mask_counts_as_a_padding_mask(make, call, policy):
+def test_keras_masks_are_padding_masks(make, call, policy):
     embedding = keras.layers.Embedding(7, WIDTH, mask_zero=True, dtype="float32")
     plain = keras.layers.Embedding(7, WIDTH, dtype="float32")
     layer = make()
-    call(layer, embedding(IDS), embedding(OTHER_IDS))  # Builds them.
+    call(layer, embedding(IDS), embedding(OTHER_IDS))  # Builds the layers.
     plain.build()
     plain.embeddings.assign(embedding.embeddings)
     randomize(layer)
@@ -135,7 +135,7 @@ def test_an_implied_mask_counts_as_a_padding_mask(make, call, policy):
 
 
 @every_case
-def test_an_implied_mask_counts_in_a_compiled_model(make, call):
+def test_keras_masks_in_a_compiled_model(make, call):
     embedding = keras.layers.Embedding(7, WIDTH, mask_zero=True)
     ids, other_ids = keras.Input((5,), dtype="int32"), keras.Input((3,), dtype="int32")
     layer = make()
@@ -154,13 +154,13 @@ def test_an_implied_mask_counts_in_a_compiled_model(make, call):
 
 
 @every_case
-def test_the_mask_of_the_queries_goes_on(make, call):
+def test_the_mask_of_the_queries_is_passed_on(make, call):
     embedding = keras.layers.Embedding(7, WIDTH, mask_zero=True)
     outputs = call(make(), embedding(IDS), embedding(OTHER_IDS))[0]
-    if call is rnn:  # Its outputs are a dictionary, and masks end there.
-        assert MaskThatArrives()(outputs) is None
+    if call is rnn:  # Returns a dictionary, without masks.
+        assert ReturnsMask()(outputs) is None
     else:
-        assert_close(MaskThatArrives()(outputs), IDS != 0, atol=0)
+        assert_close(ReturnsMask()(outputs), IDS != 0, atol=0)
 
 
 @pytest.mark.parametrize(
@@ -172,26 +172,26 @@ def test_the_mask_of_the_queries_goes_on(make, call):
         lambda: layers.LearnedPositionEmbedding(7),
     ],
 )
-def test_what_does_not_attend_hands_masks_on(make):
+def test_other_layers_pass_masks_on(make):
     embedding = keras.layers.Embedding(7, WIDTH, mask_zero=True)
-    assert_close(MaskThatArrives()(make()(embedding(IDS))), IDS != 0, atol=0)
+    assert_close(ReturnsMask()(make()(embedding(IDS))), IDS != 0, atol=0)
 
 
-def test_a_wrong_mask_is_named_even_beside_an_implied_one():
+def test_a_wrong_mask_is_an_error_with_a_keras_mask_too():
     embedding = keras.layers.Embedding(7, WIDTH, mask_zero=True)
     with pytest.raises(ValueError, match="`padding_mask` must have the shape"):
         mha()(embedding(IDS), padding_mask=np.ones((2, 7), bool))
 
 
-def test_both_masks_count():
+def test_explicit_and_keras_masks_are_combined():
     embedding = keras.layers.Embedding(7, WIDTH, mask_zero=True)
     mask = np.array([[False, True, True, True, True]] * 2)
     _, scores = mha()(embedding(IDS), padding_mask=mask, return_attention_scores=True)
-    seen = np.asarray(scores) > 0
-    assert (seen == (mask & (IDS != 0))[:, None, None]).all()
+    attended = np.asarray(scores) > 0
+    assert (attended == (mask & (IDS != 0))[:, None, None]).all()
 
 
-def test_masks_of_what_is_written_into_a_cache_do_not_hide_the_cache():
+def test_keras_masks_of_a_call_do_not_mask_its_cache():
     embedding = keras.layers.Embedding(7, WIDTH, mask_zero=True)
     layer = mha()
     layer(np.zeros((2, 5, WIDTH)))
@@ -203,5 +203,5 @@ def test_masks_of_what_is_written_into_a_cache_do_not_hide_the_cache():
         use_causal_mask=True,
         return_attention_scores=True,
     )
-    seen = np.asarray(scores)[0, 0] > 0
-    assert (seen == np.tri(5, 13, 4, dtype=bool)).all()
+    attended = np.asarray(scores)[0, 0] > 0
+    assert (attended == np.tri(5, 13, 4, dtype=bool)).all()

@@ -18,8 +18,8 @@ def normal(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
-def made(layer, *call):
-    """A layer built for a call like `call`, its weights drawn at random."""
+def built(layer, *call):
+    """The layer, built for arguments like `call`, with random weights."""
     layer(*call)
     randomize(layer)
     return layer
@@ -29,7 +29,7 @@ def made(layer, *call):
 @pytest.mark.parametrize("groups", [None, 3, 1])
 @pytest.mark.parametrize("value_dim", [None, VALUE_DIM])
 @pytest.mark.parametrize("kind", ["self", "cross", "cross_key"])
-def test_is_the_papers(kind, value_dim, groups, use_bias):
+def test_computes_the_papers_equations(kind, value_dim, groups, use_bias):
     layer = MultiHeadAttention(
         HEADS,
         KEY_DIM,
@@ -44,7 +44,7 @@ def test_is_the_papers(kind, value_dim, groups, use_bias):
     call = call[kind]
     value = query if kind == "self" else value
     key = key if kind == "cross_key" else value
-    made(layer, *call)
+    built(layer, *call)
     length = key.shape[1]
     mask = np.random.default_rng(3).random((B, HEADS, T, length)) < 0.7
     mask[0, 2, 1] = False
@@ -65,9 +65,9 @@ def test_is_the_papers(kind, value_dim, groups, use_bias):
 
 
 @pytest.mark.parametrize("mask_shape", [(T, S), (B, T, S), (B, HEADS, T, S)])
-def test_masks_of_every_rank_and_the_causal_one_add_up(mask_shape):
+def test_masks_of_every_rank_are_combined(mask_shape):
     query, value = normal(B, T, D), normal(B, S, E, seed=1)
-    layer = made(MultiHeadAttention(HEADS, KEY_DIM), query, value)
+    layer = built(MultiHeadAttention(HEADS, KEY_DIM), query, value)
     mask = np.random.default_rng(2).random(mask_shape) < 0.7
     padding = np.arange(S) < np.array([[3], [S]])
     full = mask if len(mask_shape) != 3 else mask[:, None]
@@ -101,9 +101,9 @@ def test_one_head_by_hand():
     assert_close(outputs, np.array([[[50.0], [44.0]]]), atol=1e-4)
 
 
-def test_a_query_that_sees_nothing_gets_the_output_of_zeros():
+def test_a_query_without_keys_gets_the_output_of_zeros():
     inputs = normal(B, T, D)
-    layer = made(MultiHeadAttention(HEADS, KEY_DIM), inputs)
+    layer = built(MultiHeadAttention(HEADS, KEY_DIM), inputs)
     padding = np.ones((B, T), bool)
     padding[1] = False
     outputs, scores = layer(inputs, padding_mask=padding, return_attention_scores=True)
@@ -112,9 +112,11 @@ def test_a_query_that_sees_nothing_gets_the_output_of_zeros():
 
 
 @pytest.mark.parametrize("groups", [None, 3])
-def test_equivariant_until_positions_are_added(groups):
+def test_permutation_equivariance(groups):
     inputs = normal(B, T, D)
-    layer = made(MultiHeadAttention(HEADS, KEY_DIM, num_key_value_heads=groups), inputs)
+    layer = built(
+        MultiHeadAttention(HEADS, KEY_DIM, num_key_value_heads=groups), inputs
+    )
     shuffle = np.array([3, 0, 4, 1, 2])
     then, scores = flat(layer(inputs, return_attention_scores=True))
     first, moved = flat(layer(inputs[:, shuffle], return_attention_scores=True))
@@ -124,13 +126,13 @@ def test_equivariant_until_positions_are_added(groups):
     then = flat(layer(positions(inputs)))[0][:, shuffle]
     first = flat(layer(positions(inputs[:, shuffle])))[0]
     assert np.abs(first - then).max() > 0.1
-    # Nor is it equivariant if it must not look ahead.
+    # Causal attention is not equivariant either.
     then = flat(layer(inputs, use_causal_mask=True))[0][:, shuffle]
     first = flat(layer(inputs[:, shuffle], use_causal_mask=True))[0]
     assert np.abs(first - then).max() > 0.1
 
 
-def test_every_block_of_the_fused_kernel_is_drawn_on_its_own():
+def test_parts_of_the_fused_kernel_are_initialized_independently():
     width, heads, size = 97, 5, 11
     layer = MultiHeadAttention(heads, size, num_key_value_heads=1)
     layer.build((None, None, width))
@@ -140,7 +142,7 @@ def test_every_block_of_the_fused_kernel_is_drawn_on_its_own():
     assert np.abs(key - value).max() > 0.1
     assert np.abs(query[:, :size] - key).max() > 0.1
     for block in (query, key, value):
-        # Glorot: uniform up to √(6 / (in + out)) of the block, not of the whole.
+        # Glorot: uniform up to √(6 / (in + out)) of the part, not of the fused kernel.
         bound = math.sqrt(6 / sum(block.shape))
         assert 0.97 * bound < np.abs(block).max() <= bound
     cross = MultiHeadAttention(heads, size)
@@ -151,7 +153,7 @@ def test_every_block_of_the_fused_kernel_is_drawn_on_its_own():
         assert np.abs(one - other).max() > 0.1
 
 
-def test_a_seed_does_not_make_the_kernels_equal():
+def test_kernels_with_one_seed_differ():
     initializer = keras.initializers.GlorotUniform(seed=3)
     kernels = []
     for value_shape in (None, (None, None, D)):
@@ -161,11 +163,11 @@ def test_a_seed_does_not_make_the_kernels_equal():
     (fused, _), (query, key, value, _) = kernels
     assert np.abs(query - key).max() > 0.1
     assert np.abs(key - value).max() > 0.1
-    # Fused or apart, the same seed starts from the same numbers.
+    # Fused or not, the same seed gives the same values.
     np.testing.assert_array_equal(fused, np.concatenate([query, key, value], axis=1))
 
 
-def test_no_bias_is_no_weight():
+def test_without_biases_there_are_no_bias_weights():
     layer = MultiHeadAttention(HEADS, KEY_DIM, use_bias=False)
     layer(normal(B, T, D))
     assert [w.name for w in layer.weights] == [
@@ -211,12 +213,12 @@ def test_agrees_with_keras_in_outputs_scores_and_gradients(kind, masked):
     layer = MultiHeadAttention(
         HEADS,
         KEY_DIM,
-        # On JAX, Keras 3.15 can't have another one.
+        # On JAX, Keras 3.15 does not support another `value_dim`.
         value_dim=KEY_DIM if keras.config.backend() == "jax" else VALUE_DIM,
         output_dim=None if is_self else OUTPUT_DIM,
     )
     call = {"query": query} if is_self else {"query": query, "value": value, "key": key}
-    made(layer, *call.values())
+    built(layer, *call.values())
     twin = keras_twin(layer, query, value, key)
     length = value.shape[1]
     ours, theirs = {}, {}
@@ -227,7 +229,7 @@ def test_agrees_with_keras_in_outputs_scores_and_gradients(kind, masked):
         ours, theirs = {"padding_mask": padding}, {"value_mask": padding}
     elif masked == "mask":
         mask = np.random.default_rng(5).random((B, T, length)) < 0.7
-        mask[:, :, 0] = True  # Keras spreads itself over what a row must not see.
+        mask[:, :, 0] = True  # Keras attends evenly in fully masked rows.
         ours = theirs = {"attention_mask": mask}
     ours = {**call, **ours, "return_attention_scores": True}
     theirs = {
@@ -238,7 +240,7 @@ def test_agrees_with_keras_in_outputs_scores_and_gradients(kind, masked):
         "return_attention_scores": True,
     }
     assert_close(layer(**ours), twin(**theirs))
-    # The heads that they keep apart are one kernel here.
+    # Keras keeps one kernel per projection with an axis of heads; ours are fused.
     sizes = [v.shape for v in layer.trainable_variables]
     by_path = gradients(twin, **theirs)
     split = {path.split("/", 1)[1]: gradient for path, gradient in by_path.items()}
@@ -260,20 +262,21 @@ def test_agrees_with_keras_in_outputs_scores_and_gradients(kind, masked):
         np.testing.assert_allclose(one, other, atol=1e-3, rtol=1e-4)
 
 
-def rubbish(groups, value_dim=KEY_DIM):
-    """Caches that were never written."""
+def unwritten_cache(groups, value_dim=KEY_DIM):
+    """A cache with arbitrary values."""
     return [
         1e3 * normal(B, groups, S, size, seed=size) for size in (KEY_DIM, value_dim)
     ]
 
 
 @pytest.mark.parametrize("groups", [HEADS, 3, 1])
-def test_step_by_step_is_the_same_as_at_once(groups):
+def test_incremental_decoding_equals_one_call(groups):
     inputs = normal(B, T, D)
-    layer = made(MultiHeadAttention(HEADS, KEY_DIM, num_key_value_heads=groups), inputs)
+    layer = built(
+        MultiHeadAttention(HEADS, KEY_DIM, num_key_value_heads=groups), inputs
+    )
     expected = layer(inputs, use_causal_mask=True, return_attention_scores=True)
-    # What was never written holds rubbish.
-    cache = rubbish(groups)
+    cache = unwritten_cache(groups)
     outputs, scores = [], []
     for index in range(T):
         output, score, cache = layer(
@@ -289,8 +292,8 @@ def test_step_by_step_is_the_same_as_at_once(groups):
     found = ops.concatenate(outputs, 1), ops.concatenate(scores, 2)[..., :T]
     assert_close(found, expected)
     assert not flat(ops.concatenate(scores, 2)[..., T:])[0].any()
-    # A prompt at once, then a piece at once.
-    cache = rubbish(groups)
+    # The prompt in one call, then the rest in one call.
+    cache = unwritten_cache(groups)
     first, cache = layer(
         inputs[:, :3], use_causal_mask=True, cache=cache, cache_index=0
     )
@@ -298,9 +301,9 @@ def test_step_by_step_is_the_same_as_at_once(groups):
     assert_close(ops.concatenate([first, rest], 1), expected[0])
 
 
-def test_a_cache_holds_keys_and_values_as_they_are():
+def test_the_returned_cache_holds_keys_and_values():
     inputs = normal(B, T, D)
-    layer = made(MultiHeadAttention(HEADS, KEY_DIM, num_key_value_heads=3), inputs)
+    layer = built(MultiHeadAttention(HEADS, KEY_DIM, num_key_value_heads=3), inputs)
     _, _, wk, bk, wv, bv, _, _ = reference.multi_head_weights(layer)
     _, cache = layer(inputs, return_cache=True)
     for part, kernel, bias in zip(cache, (wk, wv), (bk, bv), strict=True):
@@ -310,16 +313,16 @@ def test_a_cache_holds_keys_and_values_as_they_are():
 
 @pytest.mark.parametrize("value_dim", [KEY_DIM, VALUE_DIM])
 @pytest.mark.parametrize("groups", [HEADS, 3, 1])
-def test_what_follows_a_cache_is_the_same_as_at_once(groups, value_dim):
+def test_continuing_a_cache_equals_one_call(groups, value_dim):
     inputs, padding = normal(B, T, D), np.ones((B, T), bool)
     padding[0, 1] = False
     layer = MultiHeadAttention(
         HEADS, KEY_DIM, value_dim=value_dim, num_key_value_heads=groups
     )
-    made(layer, inputs)
+    built(layer, inputs)
     options = {"use_causal_mask": True, "return_attention_scores": True}
     expected = layer(inputs, padding_mask=padding, **options)
-    # A prompt, then two pieces; what a piece adds is all that it returns.
+    # The prompt, then two chunks; each call returns its own keys and values only.
     end = 2
     *first, cache = layer(
         inputs[:, :end], padding_mask=padding[:, :end], return_cache=True, **options
@@ -343,9 +346,9 @@ def test_what_follows_a_cache_is_the_same_as_at_once(groups, value_dim):
 
 
 @pytest.mark.parametrize("groups", [HEADS, 3])
-def test_cross_attention_reads_what_was_cached_once(groups):
+def test_cross_attention_to_a_cache(groups):
     query, value = normal(B, T, D), normal(B, S, E, seed=1)
-    layer = made(
+    layer = built(
         MultiHeadAttention(HEADS, KEY_DIM, num_key_value_heads=groups), query, value
     )
     padding = np.arange(S) < np.array([[3], [S]])
@@ -358,7 +361,7 @@ def test_cross_attention_reads_what_was_cached_once(groups):
     assert_close(step, expected[0][:, 2:3], atol=1e-6)
 
 
-def test_half_precision_caches_are_kept_as_they_come():
+def test_caches_may_have_half_precision():
     inputs = normal(B, T, D)
     layer = MultiHeadAttention(HEADS, KEY_DIM)
     layer(inputs)
@@ -369,9 +372,9 @@ def test_half_precision_caches_are_kept_as_they_come():
     assert keras.backend.standardize_dtype(outputs.dtype) == "float32"
 
 
-def test_a_bias_of_minus_infinity_makes_no_nan():
+def test_a_bias_of_minus_infinity_gives_no_nan():
     inputs = normal(B, T, D)
-    layer = made(MultiHeadAttention(HEADS, KEY_DIM), inputs)
+    layer = built(MultiHeadAttention(HEADS, KEY_DIM), inputs)
     bias = np.zeros((B, HEADS, T, T), "float32")
     bias[..., 3:] = -np.inf
     hidden = layer(inputs, attention_bias=bias, return_attention_scores=True)
@@ -382,7 +385,7 @@ def test_a_bias_of_minus_infinity_makes_no_nan():
     call = {"query": inputs, "attention_bias": bias}
     assert np.isfinite(flat(layer(**call))[0]).all()
     assert all(np.isfinite(g).all() for g in gradients(layer, **call).values())
-    # One row of bias for all, broadcast.
+    # A bias may be broadcast.
     row = normal(1, HEADS, 1, T)
     assert_close(
         layer(inputs, attention_bias=row),
@@ -408,9 +411,9 @@ def test_half_precision_scores_of_ten_thousand(dtype):
         assert_close(outputs, inputs * any(padding), atol=1e-2)
 
 
-def test_dropout_drops_in_training_alone_and_spares_the_scores():
+def test_dropout_applies_in_training_only_and_not_to_the_scores():
     inputs = normal(B, T, D)
-    layer = made(MultiHeadAttention(HEADS, KEY_DIM, dropout=0.5, seed=3), inputs)
+    layer = built(MultiHeadAttention(HEADS, KEY_DIM, dropout=0.5, seed=3), inputs)
     plain = MultiHeadAttention.from_config({**layer.get_config(), "dropout": 0.0})
     plain(inputs)
     plain.set_weights([array_of(w) for w in layer.trainable_variables])
@@ -420,7 +423,7 @@ def test_dropout_drops_in_training_alone_and_spares_the_scores():
     found, scores = layer(inputs, return_attention_scores=True, training=True)
     assert np.abs(flat(found)[0] - flat(expected[0])[0]).max() > 0.01
     assert_close(scores, expected[1])
-    # Kept ones are scaled up, so that the mean over many draws is what it was.
+    # The others are scaled up, so the mean over many calls is unchanged.
     many = np.mean([flat(layer(inputs, training=True))[0] for _ in range(100)], axis=0)
     np.testing.assert_allclose(many, flat(expected[0])[0], atol=0.5)
     again = MultiHeadAttention.from_config(layer.get_config())
@@ -464,25 +467,26 @@ SCORES_SHAPE = "(batch, heads, query length, key length)"
         ("self", {"query": normal(B, D)}, "`query` must have 3 axes, (batch, query"),
         ("cross", {"value": normal(B, E)}, "`value` must have 3 axes, (batch, key"),
         ("cross", {"key": normal(B, E)}, "`key` must have 3 axes, (batch, key length"),
-        ("self", {"key": VALUE}, "`key` needs a `value` beside it. Received: value="),
+        ("self", {"key": VALUE}, "`key` needs a `value`. Received: value=None"),
         (
             "self",
             {"value": VALUE},
             "This layer was built for self-attention: its first call had no `value`. "
-            "Call it the same way again, or make a second layer. Received: "
+            "Call it the same way again, or create a second layer. Received: "
             "value=(2, 7, 13)",
         ),
         (
             "cross",
             {"value": None},
             "This layer was built for cross-attention: its first call had a `value`. "
-            "Call it the same way again, or make a second layer. Received: value=None",
+            "Call it the same way again, or create a second layer. Received: "
+            "value=None",
         ),
         (
             "cross",
             {"cache": CACHE},
-            "A `cache` without a `cache_index` takes the place of `value`; leave one "
-            "of them out. Received: value=(2, 7, 13)",
+            "A `cache` without a `cache_index` replaces `value`; pass one of them. "
+            "Received: value=(2, 7, 13)",
         ),
         ("self", {"cache_index": 0}, "`cache_index` needs a `cache`. Received: cache="),
         (
@@ -524,14 +528,14 @@ SCORES_SHAPE = "(batch, heads, query length, key length)"
         (
             "cross",
             {"attention_mask": np.ones((S, T))},
-            "`attention_mask` must have the shape of the scores = (5, 7). Received: "
-            "attention_mask.shape=(7, 5)",
+            "`attention_mask` must have the shape (query length, key length) = (5, 7). "
+            "Received: attention_mask.shape=(7, 5)",
         ),
         (
             "cross",
             {"attention_mask": np.ones((B, S, T))},
-            "`attention_mask` must have the shape of the scores = (2, 5, 7). Received: "
-            "attention_mask.shape=(2, 7, 5)",
+            "`attention_mask` must have the shape (batch, query length, key length) = "
+            "(2, 5, 7). Received: attention_mask.shape=(2, 7, 5)",
         ),
         (
             "cross",

@@ -1,6 +1,6 @@
-"""Layers that are alike are traced once, and only where they are surely alike.
+"""Layers of equal configuration are traced once, and others are not mixed up.
 
-That what is remembered equals what a call returns is asked in the contract of layers.
+The contract of layers checks that cached specs equal the outputs of a call.
 """
 
 import functools
@@ -25,8 +25,8 @@ D = 21
 
 @pytest.fixture
 def traced(monkeypatch):
-    """The encoder blocks whose `call` was run for a symbol, in order."""
-    monkeypatch.setattr(output_specs, "_remembered", {})
+    """The encoder blocks whose `call` was traced, in order."""
+    monkeypatch.setattr(output_specs, "_cached_specs", {})
     blocks, call = [], TransformerEncoderBlock.call
 
     @functools.wraps(call)
@@ -80,18 +80,18 @@ def test_another_width_length_precision_or_option_is_traced(traced):
     assert len(traced) == 6
 
 
-def test_a_block_called_with_a_width_that_it_was_not_built_for_is_an_error(traced):
+def test_another_width_than_the_layer_was_built_for_is_an_error(traced):
     block()(symbol(width=2 * D))
     other = block()
     other(symbol())
-    # An error of the backend.
+    # The message is the backend's.
     with pytest.raises((ValueError, TypeError), match="expected|compatible|shape"):
         other(symbol(width=2 * D))
 
 
 def test_a_subclass_is_traced_each_time(traced):
     class Shortened(TransformerEncoderBlock):
-        """Keeps something that its configuration does not say."""
+        """Has an argument that its configuration does not contain."""
 
         def __init__(self, length):
             super().__init__(3, 37)
@@ -106,7 +106,7 @@ def test_a_subclass_is_traced_each_time(traced):
     assert len(traced) == 2
 
 
-def test_a_block_with_an_activation_of_ones_own_is_traced_each_time(traced):
+def test_a_custom_activation_is_traced_each_time(traced):
     for factor in (1.0, 2.0):
 
         def scaled(x, factor=factor):
@@ -117,7 +117,7 @@ def test_a_block_with_an_activation_of_ones_own_is_traced_each_time(traced):
     assert len(traced) == 3
 
 
-def test_a_layer_that_a_call_builds_is_built_each_time(traced):
+def test_a_layer_that_is_built_in_call_is_built_each_time(traced):
     for _ in range(2):
         layer = block(activation=keras.layers.PReLU())
         layer(keras.Input((5, D)))
@@ -125,7 +125,7 @@ def test_a_layer_that_a_call_builds_is_built_each_time(traced):
 
 
 class Cell(keras.layers.Layer):
-    """A recurrent cell of a user's own."""
+    """A custom recurrent cell."""
 
     def __init__(self, units, steps_kept=1):
         super().__init__()
@@ -140,13 +140,13 @@ class Cell(keras.layers.Layer):
         return ops.concatenate([state] * self.steps_kept, axis=-1), [state]
 
 
-def test_a_recurrent_decoder_with_a_cell_of_ones_own_is_traced_each_time(monkeypatch):
-    monkeypatch.setattr(output_specs, "_remembered", {})
+def test_a_custom_cell_is_traced_each_time(monkeypatch):
+    monkeypatch.setattr(output_specs, "_cached_specs", {})
     for kept in (1, 2):
         decoder = AttentionRNN(Cell(D, kept), DotProductAttention())
         outputs = decoder(symbol(), symbol(), initial_state=keras.Input((D,)))
         assert outputs["contexts"].shape[-1] == kept * D
-    assert not output_specs._remembered
+    assert not output_specs._cached_specs
 
 
 def test_an_array_among_the_arguments_is_traced(traced):
@@ -156,19 +156,19 @@ def test_an_array_among_the_arguments_is_traced(traced):
     assert len(traced) == 2
 
 
-def test_what_is_remembered_keeps_no_model_alive(traced):
+def test_the_cache_keeps_no_model_alive(traced):
     inputs = symbol()
     model = keras.Model(inputs, block()(inputs))
     gone = weakref.ref(model)
     del model, inputs
     traced.clear()
     gc.collect()
-    assert output_specs._remembered
+    assert output_specs._cached_specs
     assert gone() is None
 
 
-def test_so_many_are_remembered_and_no_more(traced, monkeypatch):
-    monkeypatch.setattr(output_specs, "_MAX_REMEMBERED", 2)
+def test_the_cache_is_bounded(traced, monkeypatch):
+    monkeypatch.setattr(output_specs, "_MAX_CACHED", 2)
     for heads in (1, 3, 7):
         TransformerEncoderBlock(heads, 37)(symbol())
-    assert len(output_specs._remembered) == 1
+    assert len(output_specs._cached_specs) == 1

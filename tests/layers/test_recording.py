@@ -1,4 +1,4 @@
-"""What every attention layer hands to the recorder."""
+"""The scores that every attention layer records."""
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ from layer_contract import assert_close, built, functional, tensors
 from keras_attn import layers
 from keras_attn.layers.recorder import record_attention_scores
 
-# Each with the scores that it returns, in the order in which it attends.
+# Maps each layer to the scores among its outputs, in the order of its attentions.
 ATTENDING = {
     "AdditiveAttention": lambda outputs: [outputs[1][:, None]],
     "DotProductAttention": lambda outputs: [outputs[1][:, None]],
@@ -31,7 +31,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)
-def test_scores_are_recorded_and_outputs_stay_as_they_are(name, case):
+def test_scores_are_recorded_and_outputs_are_unchanged(name, case):
     layer = built(case)
     scores_of = ATTENDING[name]
     static = {**case.static, "return_attention_scores": True}
@@ -49,7 +49,7 @@ def test_scores_are_recorded_and_outputs_stay_as_they_are(name, case):
     assert recorded == {}
 
 
-def test_paths_name_the_layer_and_a_second_call():
+def test_keys_are_layer_paths_with_a_number_for_further_calls():
     layer = layers.TransformerDecoderBlock(3, 7, name="block")
     inputs, encoded = np.ones((2, 5, 9)), np.ones((2, 7, 11))
     layer(inputs, encoded)
@@ -65,18 +65,18 @@ def test_paths_name_the_layer_and_a_second_call():
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)
-def test_nothing_is_recorded_of_symbols(name, case):
+def test_symbolic_calls_are_not_recorded(name, case):
     layer = case.make()
     with record_attention_scores() as recorded:
         model = functional(case, layer)
     assert recorded == {}
     if name == "AttentionRNN" or case is MHA_CASE:
-        # JAX compiles through XLA or not at all.
+        # JAX compiles with XLA only.
         model.compile(jit_compile=keras.config.backend() == "jax")
         with record_attention_scores() as recorded:
             model.predict(tensors(case), verbose=0)
         assert recorded == {}
-        # Compiled while somebody looked, it still runs; and is seen when called.
+        # A model compiled while recording still runs, and is recorded when called.
         model.predict(tensors(case), verbose=0)
         with record_attention_scores() as recorded:
             model(tensors(case))
@@ -92,7 +92,7 @@ def test_half_precision_is_recorded_as_float32():
     np.testing.assert_allclose(scores, 1 / 7, atol=1e-6)
 
 
-def test_gradients_flow_while_somebody_looks():
+def test_models_can_be_fitted_while_recording():
     inputs = keras.Input((5, 11))
     model = keras.Model(inputs, layers.MultiHeadAttention(3, 5)(inputs))
     model.compile("sgd", "mse", run_eagerly=keras.config.backend() == "tensorflow")

@@ -1,4 +1,4 @@
-"""Relative attention against its equations in NumPy, loop by loop."""
+"""Relative attention against its equations in NumPy, in explicit loops."""
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ from layers.relative_cases import (
     EARLIER,
     MAPPING,
     PADDING,
-    REMEMBERED,
+    PADDING_WITH_MEMORY,
     TARGETS,
     B,
     D,
@@ -24,10 +24,8 @@ from layers.relative_cases import (
     visible_mask,
 )
 
-from keras_attn.layers.relative_attention import (
-    RelativeMultiHeadAttention,
-    RelativePositionEncoding,
-)
+from keras_attn.layers.relative_attention import RelativeMultiHeadAttention
+from keras_attn.layers.relative_position_encoding import RelativePositionEncoding
 from keras_attn.ops.relative import (
     relative_distances,
     relative_shift,
@@ -36,7 +34,7 @@ from keras_attn.ops.relative import (
 
 
 def make(**options):
-    """A layer with all its weights drawn."""
+    """A layer with random weights."""
     layer = RelativeMultiHeadAttention(N, H, **options)
     layer.build((B, T, D))
     randomize(layer)
@@ -44,7 +42,7 @@ def make(**options):
 
 
 def encode(distance):
-    """Sines, then cosines, of one distance; of an odd D the last cosine is missing."""
+    """Sines, then cosines, of one distance, D in all."""
     frequencies = 10_000.0 ** (-2 * np.arange((D + 1) // 2) / D)
     angles = distance * frequencies
     return np.concatenate([np.sin(angles), np.cos(angles)])[:D]
@@ -85,19 +83,19 @@ def by_hand(layer, inputs, call):
                     position = q + weight["position_bias"][n]
                     value = content @ (known[b, j] @ kernel("key", n))
                     value += position @ (r @ kernel("position", n)) + s
-                    seen = True
+                    visible = True
                     if "padding_mask" in call:
-                        seen &= call["padding_mask"][b, j]
+                        visible &= call["padding_mask"][b, j]
                     if "attention_mask" in call:
                         mask = call["attention_mask"]
                         shape = (B, N, T, len(known[b]))
                         while mask.ndim < 4:
                             mask = mask[None] if mask.ndim == 2 else mask[:, None]
-                        seen &= np.broadcast_to(mask, shape)[b, n, i, j]
+                        visible &= np.broadcast_to(mask, shape)[b, n, i, j]
                     if "permutation_mask" in call and j >= offset:
                         itself = not two_streams and i == j - offset
-                        seen &= call["permutation_mask"][b, i, j - offset] or itself
-                    if seen:
+                        visible &= call["permutation_mask"][b, i, j - offset] or itself
+                    if visible:
                         e[j] = value / np.sqrt(H)
                 if np.isfinite(e).any():
                     p = np.exp(e - e.max())
@@ -112,7 +110,7 @@ def by_hand(layer, inputs, call):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_computes_its_equations(name):
+def test_computes_the_papers_equations(name):
     layer, inputs = make(), draw(B, T, D)
     expected = by_hand(layer, inputs, CALLS[name])
     got = layer(inputs, **CALLS[name], return_attention_scores=True)
@@ -120,11 +118,11 @@ def test_computes_its_equations(name):
     assert_close(layer(inputs, **CALLS[name]), expected[0])
 
 
-def test_distances_count_down():
+def test_relative_distances_descend():
     assert flat(relative_distances(3, 5))[0].tolist() == [5, 4, 3, 2, 1, 0, -1, -2]
 
 
-def test_shift_puts_every_distance_at_its_key():
+def test_relative_shift():
     distances = np.arange(S, -T, -1)
     scores = 100.0 * np.arange(T)[:, None] + distances
     query, key = np.arange(T)[:, None], np.arange(S)
@@ -133,7 +131,7 @@ def test_shift_puts_every_distance_at_its_key():
     assert_close(shifted, np.broadcast_to(expected, (B, N, T, S)), atol=0)
 
 
-def test_sinusoids_by_hand():
+def test_relative_sinusoids_by_hand():
     got = relative_sinusoids(np.array([2, -1]), 4, max_wavelength=100)
     expected = [
         [np.sin(2), np.sin(0.2), np.cos(2), np.cos(0.2)],
@@ -145,7 +143,7 @@ def test_sinusoids_by_hand():
     assert_close(odd, np.array([[np.sin(2), np.sin(2 * w), np.cos(2)]]), atol=1e-6)
 
 
-def test_encoding_is_that_of_the_distances_up_to_the_largest():
+def test_relative_position_encoding():
     layer = RelativePositionEncoding(3, max_wavelength=50)
     distances = np.clip(np.arange(S, -T, -1), -3, 3)
     expected = relative_sinusoids(distances, D, 50)[None]
@@ -160,16 +158,16 @@ def test_encoding_is_that_of_the_distances_up_to_the_largest():
 
 
 @pytest.mark.parametrize("name", ["targets", "order", "memory"])
-def test_no_query_sees_what_it_must_not(name):
+def test_masked_keys_have_no_probability(name):
     layer, inputs, call = make(), draw(B, T, D), CALLS[name]
     _, scores = layer(inputs, **call, return_attention_scores=True)
     scores = ops.convert_to_numpy(scores)
     if name == "memory":
-        padding = np.broadcast_to(~REMEMBERED[:, None, None], scores.shape)
+        padding = np.broadcast_to(~PADDING_WITH_MEMORY[:, None, None], scores.shape)
         assert padding.any() and not scores[padding].any()
     elif name == "order":
-        seen = EARLIER | np.eye(T, dtype=bool)
-        hidden = np.broadcast_to(~seen[:, None], scores.shape)
+        visible = EARLIER | np.eye(T, dtype=bool)
+        hidden = np.broadcast_to(~visible[:, None], scores.shape)
         assert not scores[hidden].any() and scores[~hidden].all()
     else:
         hidden = ~np.take_along_axis(EARLIER & PADDING[:, None], TARGETS[..., None], 1)
@@ -177,7 +175,7 @@ def test_no_query_sees_what_it_must_not(name):
         assert not scores[hidden].any() and scores[~hidden].all()
 
 
-def test_a_query_that_sees_nothing_gets_zeros():
+def test_a_query_without_keys_gets_zeros():
     layer, inputs = make(), draw(B, T, D)
     nothing = np.zeros((B, T), bool)
     for call in (
@@ -206,23 +204,23 @@ def test_every_weight_gets_a_gradient(name):
         assert np.abs(gradient).max() > 1e-6, path
 
 
-def test_dropout_drops_in_training_alone():
+def test_dropout_applies_in_training_only():
     inputs = draw(B, T, D)
-    layer, still = make(dropout=0.5, seed=1), make()
-    assert_close(layer(inputs), still(inputs), atol=0)
+    layer, plain = make(dropout=0.5, seed=1), make()
+    assert_close(layer(inputs), plain(inputs), atol=0)
     trained, scores = layer(inputs, return_attention_scores=True, training=True)
-    assert np.abs(flat(trained)[0] - flat(still(inputs))[0]).max() > 0.1
-    assert_close(scores, still(inputs, return_attention_scores=True)[1], atol=0)
+    assert np.abs(flat(trained)[0] - flat(plain(inputs))[0]).max() > 0.1
+    assert_close(scores, plain(inputs, return_attention_scores=True)[1], atol=0)
 
 
-def test_a_keras_mask_counts_as_padding():
+def test_keras_masks_are_padding_masks():
     embedding = keras.layers.Embedding(7, D, mask_zero=True)
     ids = np.array([[1, 0, 3, 4, 5], [6, 1, 2, 0, 3]])
     embedded, layer = embedding(ids), make()
     plain = ops.convert_to_numpy(embedded)
     expected = layer(plain, padding_mask=PADDING)
     assert_close(layer(embedded), expected, atol=0)
-    # As one mask of several, as it is called where there are more tensors.
+    # With a second tensor Keras passes the mask under another name.
     assert_close(
         layer(embedded, positions=RelativePositionEncoding()(plain)), expected, 1e-6
     )
@@ -232,7 +230,7 @@ def test_a_keras_mask_counts_as_padding():
         layer(plain, padding_mask=other & PADDING),
         atol=0,
     )
-    # A memory has keys that no mask of this call is about.
+    # With a memory the mask does not cover all keys, and is not used.
     memory = draw(B, M, D)
     assert_close(layer(embedded, memory=memory), layer(plain, memory=memory), atol=0)
 
@@ -241,8 +239,11 @@ def test_a_keras_mask_counts_as_padding():
     "call, message",
     [
         ({"inputs": draw(T, D)}, r"`inputs` must have 3 axes, .*shape=\(5, 17\)"),
-        ({"targets": draw(B, P, D)}, "belong together.*target_mapping=None"),
-        ({"target_mapping": MAPPING}, r"belong together.*target_mapping=\(2, 3, 5\)"),
+        ({"targets": draw(B, P, D)}, "must be given together.*target_mapping=None"),
+        (
+            {"target_mapping": MAPPING},
+            r"must be given together.*target_mapping=\(2, 3, 5\)",
+        ),
         (
             {"targets": draw(P, D), "target_mapping": MAPPING},
             "`targets` must have 3 axes",
@@ -262,18 +263,21 @@ def test_a_keras_mask_counts_as_padding():
             {"positions": draw(1, T, D)},
             r"`positions` must have the shape .*\(1, 10, 17\).*\(1, 5, 17\)",
         ),
-        ({"padding_mask": PADDING[0]}, r"`padding_mask` must have 2 axes, \(B, S\)"),
+        (
+            {"padding_mask": PADDING[0]},
+            r"`padding_mask` must have 2 axes, \(batch, key length\)",
+        ),
         (
             {"padding_mask": PADDING, "memory": draw(B, M, D)},
             r"`padding_mask` must have the shape .*\(2, 12\).*\(2, 5\)",
         ),
         (
             {"same_segment": np.ones((B, T, 3), bool)},
-            r"`same_segment` must have the shape \(B, T, S\) = \(2, 5, 5\)",
+            r"`same_segment` must have the shape \(batch, query.*\) = \(2, 5, 5\)",
         ),
         (
             {"permutation_mask": np.ones((T, T), bool)},
-            r"`permutation_mask` must have 3 axes, \(B, T, T\)",
+            r"`permutation_mask` must have 3 axes, \(batch, query length",
         ),
         ({"attention_mask": np.ones(T, bool)}, "`attention_mask` must have 4 axes"),
         (
@@ -282,6 +286,6 @@ def test_a_keras_mask_counts_as_padding():
         ),
     ],
 )
-def test_says_what_is_wrong_with_a_call(call, message):
+def test_wrong_calls_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         make().call(**{"inputs": draw(B, T, D), **call})

@@ -1,4 +1,4 @@
-"""What `keras.RematScope` does to layers, and what it must not."""
+"""`keras.RematScope`: activations are recomputed, results are unchanged."""
 
 import keras
 import numpy as np
@@ -39,7 +39,7 @@ def fit(model, start, **options):
     return history.history["loss"], model.get_weights()
 
 
-# Each mode eagerly; what is compiled is the same function in all of them.
+# Every mode eagerly; compiled functions do not depend on the mode.
 @pytest.mark.parametrize(
     "mode, options",
     [
@@ -48,7 +48,7 @@ def fit(model, start, **options):
         ("larger_than", {"jit_compile": True}),
     ],
 )
-def test_a_fit_with_dropout_and_moving_averages_is_the_same(mode, options):
+def test_fitting_with_dropout_and_moving_averages_is_unchanged(mode, options):
     plain = small_model(dropout=0.3)
     start = plain.get_weights()
     expected = fit(plain, start, **options)
@@ -60,7 +60,7 @@ def test_a_fit_with_dropout_and_moving_averages_is_the_same(mode, options):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_in_half_precision_the_second_pass_computes_in_half_precision():
+def test_the_recomputation_has_the_precision_of_the_forward_pass():
     gradients = []
     for mode in (None, "full"):
         with keras.RematScope(mode):
@@ -94,7 +94,7 @@ def numpy_gradients(layer):
 
 
 @pytest.mark.skipif(not IS_TENSORFLOW, reason="reads the operations of a tf.function")
-def test_what_lies_between_two_layers_is_computed_twice():
+def test_activations_are_computed_twice():
     import tensorflow as tf
 
     def exponentials(mode):

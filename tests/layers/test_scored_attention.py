@@ -17,7 +17,7 @@ def normal(*shape, seed=0):
 
 
 def score_of(layer):
-    """The paper's score of two vectors, from the weights of a built layer."""
+    """The paper's score of two vectors, with the weights of a built layer."""
     weights = reference.weights_of(layer)
     if isinstance(layer, AdditiveAttention):
         w, u = weights["query_kernel"], weights["key_kernel"]
@@ -41,7 +41,7 @@ every_score = pytest.mark.parametrize("name", ["additive", "additive_biased", *S
 
 
 @every_score
-def test_is_the_papers(name):
+def test_computes_the_papers_equations(name):
     layer = make(name)
     width = D if name in ("dot", "scaled_dot") else F
     query, value = normal(B, T, D), normal(B, S, E, seed=1)
@@ -68,10 +68,10 @@ def test_is_the_papers(name):
     assert_close(
         (context, weights), reference.attend(score, query, key, value, mask=both)
     )
-    # A query that sees nothing, by the mask and by the padding together.
+    # A query whose keys are all masked.
     assert not ops.convert_to_numpy(context)[0, 1].any()
     assert not ops.convert_to_numpy(weights)[0, 1].any()
-    # Without a key, the values are what is compared.
+    # Without a key, scores are computed from the values.
     if width != D:
         layer = make(name)
         layer(query, value)
@@ -81,7 +81,7 @@ def test_is_the_papers(name):
 
 
 @every_score
-def test_a_projected_key_saves_work_and_changes_nothing(name):
+def test_a_projected_key_gives_the_same_outputs(name):
     layer = make(name)
     query, value, key = normal(B, T, D), normal(B, S, E, seed=1), normal(B, S, D)
     expected = layer(query, value, key, return_attention_scores=True)
@@ -91,7 +91,7 @@ def test_a_projected_key_saves_work_and_changes_nothing(name):
     assert layer.projects_key == (name not in ("dot", "scaled_dot"))
     if not layer.projects_key:
         assert_close(projected, key, atol=0)
-    # One query at a time, as a decoder calls it.
+    # One query at a time, as in decoding.
     one = layer.attend(ops.convert_to_tensor(query[:, 2:3]), value, projected)
     assert_close(one, [output[:, 2:3] for output in expected], atol=1e-6)
 
@@ -119,7 +119,7 @@ def test_additive_by_hand():
     assert_close(found, expected)
 
 
-def test_linear_scores_look_the_same_from_every_query():
+def test_linear_scores_do_not_depend_on_the_query():
     layer = DotProductAttention("linear")
     _, weights = layer(
         normal(B, T, D), normal(B, S, E, seed=1), return_attention_scores=True
@@ -129,7 +129,7 @@ def test_linear_scores_look_the_same_from_every_query():
     assert weights.std(axis=-1).min() > 1e-3
 
 
-def test_scaling_keeps_wide_scores_from_becoming_one_hot():
+def test_scaling_keeps_the_softmax_of_wide_vectors_from_saturating():
     query, value = normal(1, 50, 1024), normal(1, 50, 1024, seed=1)
 
     def largest(score):
@@ -141,7 +141,7 @@ def test_scaling_keeps_wide_scores_from_becoming_one_hot():
     assert largest("scaled_dot") < 0.3
 
 
-def test_luongs_weights_start_at_glorots_bound_and_apart():
+def test_kernels_are_initialized_independently_within_glorots_bound():
     layer = AdditiveAttention(101)
     layer.build((None, None, 97), (None, None, 97))
     query, key = array_of(layer.query_kernel), array_of(layer.key_kernel)
@@ -159,7 +159,7 @@ def test_agrees_with_keras(score, masked):
     if score == "dot":
         ours, theirs = DotProductAttention("dot"), keras.layers.Attention()
     else:
-        # Keras' has no projections: ours with unit matrices, and its scale as `v`.
+        # Keras' layer has no projections: ours are identities, and its scale is `v`.
         ours, theirs = AdditiveAttention(D), keras.layers.AdditiveAttention()
     theirs_found = theirs(
         [query, value],
@@ -179,7 +179,7 @@ def test_agrees_with_keras(score, masked):
     found = ours(query, value, padding_mask=padding, return_attention_scores=True)
     assert_close(found, theirs_found)
     if score == "additive":
-        # The gradient of their scale is that of our `v`.
+        # The gradient of its scale is that of our `v`.
         call = {"return_attention_scores": True}
         (of_scale,) = gradients(
             theirs,
@@ -207,9 +207,8 @@ def test_half_precision_scores_of_ten_thousand():
 @pytest.mark.parametrize("score", ["dot", "scaled_dot"])
 def test_unequal_widths_are_refused(score):
     message = (
-        f"`score='{score}'` multiplies query and key as they are, so they must be "
-        "equally wide; project one of them, or use score='general'. Received: query "
-        "width=11, key width=13"
+        f"`score='{score}'` needs queries and keys of the same width: project one of "
+        "them, or use score='general'. Received: query width=11, key width=13"
     )
     with pytest.raises(ValueError, match=message):
         DotProductAttention(score)(normal(B, T, D), normal(B, S, E))

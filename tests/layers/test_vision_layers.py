@@ -59,10 +59,10 @@ def test_a_block_scales_the_output_of_each_sub_layer():
     )
 
 
-# Attention on maps.
+# Attention over feature maps.
 
 
-def test_windows_attend_as_multi_head_attention_does():
+def test_a_window_is_multi_head_attention():
     layer = layers.WindowAttention(3, 2)
     image = draw(2, 4, 6, 9)
     layer(image)
@@ -83,36 +83,36 @@ def test_windows_attend_as_multi_head_attention_does():
     )
 
 
-def test_a_bias_is_that_of_the_distance():
+def test_the_bias_depends_on_the_relative_position():
     layer = layers.WindowAttention(1, 2)
     image = np.zeros((1, 2, 2, 3), "float32")
     layer(image)
     bias = draw(9, 1)
     layer.position_bias.assign(bias)
     _, scores = layer(image, return_attention_scores=True)
-    # Of the first place: to itself, to the right, below, and across.
+    # From the first token to itself, to the right, below, and diagonally.
     expected = np.exp(bias[[4, 3, 1, 0], 0])
     np.testing.assert_allclose(
         numpy(scores)[0, 0, 0], expected / expected.sum(), rtol=1e-5
     )
 
 
-def test_shifted_windows_see_neighbours_and_not_round_the_edge():
+def test_shifted_windows_connect_neighbours_but_not_opposite_edges():
     layer = layers.WindowAttention(1, 4, shifted=True)
-    image = 0.1 * draw(1, 8, 8, 5)  # Lest some probability be zero.
+    image = 0.1 * draw(1, 8, 8, 5)  # Small, so that no probability is zero.
     layer(image)
     set_all(layer)
     before = numpy(layer(image))
 
-    def touched(row, column):
+    def influenced_by(row, column):
         other = image.copy()
         other[0, row, column] += 1
         return np.abs(numpy(layer(other)) - before)[0].max(-1) > 0
 
     # Across the edge between unshifted windows.
-    assert touched(3, 3)[2:6, 2:6].all() and touched(3, 3).sum() == 16
-    # The corner's window is a quarter of one: what is beyond came round.
-    assert touched(0, 0)[:2, :2].all() and touched(0, 0).sum() == 4
+    assert influenced_by(3, 3)[2:6, 2:6].all() and influenced_by(3, 3).sum() == 16
+    # The corner is a quarter of its window: the rest was rolled around the edges.
+    assert influenced_by(0, 0)[:2, :2].all() and influenced_by(0, 0).sum() == 4
 
 
 @pytest.mark.parametrize(
@@ -124,12 +124,12 @@ def test_shifted_windows_see_neighbours_and_not_round_the_edge():
         ((3, 9), 3, (3, 9), 0),
     ],
 )
-def test_how_windows_lie(size, window, padded, shift):
+def test_the_grid_of_windows(size, window, padded, shift):
     layer = layers.WindowAttention(1, 4, shifted=True)
     assert layer.grid(size) == (window, padded, shift)
 
 
-def test_windows_that_can_not_be():
+def test_wrong_feature_maps_are_refused():
     with pytest.raises(ValueError, match="multiple of `num_heads`.*width=7, num_h"):
         layers.WindowAttention(2, 4)(draw(1, 4, 4, 7))
     with pytest.raises(ValueError, match="map of known size.*image_size"):
@@ -139,10 +139,10 @@ def test_windows_that_can_not_be():
 
 
 @pytest.mark.parametrize("spectral", [False, True])
-def test_self_attention_on_a_map(spectral):
+def test_self_attention_2d(spectral):
     layer = layers.SelfAttention2D(2, spectral_normalization=spectral)
     image = draw(2, 3, 5, 7)
-    np.testing.assert_array_equal(layer(image), image)  # γ begins at zero.
+    np.testing.assert_array_equal(layer(image), image)  # γ starts at zero.
     set_all(layer)
     outputs, scores = layer(image, return_attention_scores=True)
 
@@ -151,7 +151,7 @@ def test_self_attention_on_a_map(spectral):
         if not spectral:
             return x @ numpy(own.kernel) + numpy(own.bias)
         kernel, u = numpy(own.layer.kernel), numpy(own.direction)
-        # One step from the direction that it has.
+        # One power iteration from its current direction.
         u = u / np.linalg.norm(u)
         return x @ kernel / np.linalg.norm(kernel @ u) + numpy(own.bias)
 
@@ -167,7 +167,7 @@ def test_self_attention_on_a_map(spectral):
     )
 
 
-def test_too_few_channels_for_an_eighth():
+def test_too_few_channels_for_the_default_key_dim():
     with pytest.raises(ValueError, match="`key_dim` .*channels=7, key_dim=None"):
         layers.SelfAttention2D()(draw(1, 2, 2, 7))
 

@@ -14,10 +14,8 @@ from layer_contract import assert_close, flat, gradients, randomize
 from layers.relative_cases import CALLS, MAPPING, B, D, H, M, N, P, S, T, draw
 
 from keras_attn.layers.recorder import record_attention_scores
-from keras_attn.layers.relative_attention import (
-    RelativeMultiHeadAttention,
-    RelativePositionEncoding,
-)
+from keras_attn.layers.relative_attention import RelativeMultiHeadAttention
+from keras_attn.layers.relative_position_encoding import RelativePositionEncoding
 from keras_attn.layers.xlnet_block import (
     SegmentMemory,
     TargetEmbedding,

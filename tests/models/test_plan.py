@@ -221,4 +221,4 @@ def test_error_messages(monkeypatch):
     refuses("longer than `max_sequence_length`", sequence=32)
     refuses("hiden_dim", error=TypeError, hiden_dim=3)
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    refuses("`plan` reads TensorFlow's graphs.*backend='jax'", error=RuntimeError)
+    refuses("`plan` needs Keras' TensorFlow.*backend='jax'", error=RuntimeError)

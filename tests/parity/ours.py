@@ -55,7 +55,7 @@ def _projections(weights, prefix=""):
 
 def _set_attention(layer, projections):
     *inward, (output_kernel, output_bias) = projections
-    if layer.is_fused:
+    if layer.is_self_attention:
         kernels, biases = zip(*inward, strict=True)
         layer.query_key_value_kernel.assign(np.concatenate(kernels, axis=1))
         layer.query_key_value_bias.assign(np.concatenate(biases))

@@ -383,6 +383,6 @@ def test_what_can_not_be_called():
 
 
 def test_another_backend_can_not_be_in_a_pipeline(monkeypatch):
-    monkeypatch.setattr(keras.config, "backend", lambda: "jax")
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(RuntimeError, match="needs Keras' TensorFlow.*backend='jax'"):
         mask_batches(dataset(), masking(), seed=1)

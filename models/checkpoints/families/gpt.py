@@ -8,7 +8,6 @@ body without a head lacks nothing of a language model, and `task` makes it one.
 import keras
 
 from keras_attn.layers import TransformerDecoderBlock
-from keras_attn.layers.activations import gelu_tanh
 from keras_attn.models import gpt as builders
 from keras_attn.models.checkpoints.mapping import (
     ACTIVATIONS,
@@ -29,6 +28,7 @@ from keras_attn.models.checkpoints.mapping import (
     require,
     same,
 )
+from keras_attn.ops import gelu_tanh
 
 # Here "gelu" is what every other family calls "gelu_new".
 _OPENAI_ACTIVATIONS = {

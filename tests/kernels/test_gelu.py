@@ -1,4 +1,4 @@
-"""GELU and its gradient, written out for training, against the formulas."""
+"""GELU with its gradient written out, against the formulas."""
 
 import math
 
@@ -6,15 +6,16 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attn.layers.activations import gelu_tanh, in_training
+from keras_attn.kernels.gelu import with_fast_gradient
 from keras_attn.layers.feed_forward import FeedForward
+from keras_attn.ops import gelu_tanh
 
 X = np.linspace(-12, 12, 241)
 UPSTREAM = np.random.default_rng(0).normal(size=X.shape)
-# A few units in the last place of erf or tanh, times the slope of their argument.
+# A few ulps of erf or tanh, times the slope of their argument.
 ROUNDING = {"float64": 1e-8, "float32": 4e-6, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 only_tensorflow = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="XLA joins the operations itself"
+    keras.backend.backend() != "tensorflow", reason="other backends keep the activation"
 )
 
 
@@ -37,20 +38,20 @@ FORMULAS = {keras.activations.gelu: exact, gelu_tanh: approximate}
 def test_gelu_and_its_gradient_are_the_formulas(activation, dtype, jit_compile, fixed):
     import tensorflow as tf
 
-    formula, leaner = FORMULAS[activation], in_training(activation, fixed)
-    assert leaner is not activation
+    formula, kernel = FORMULAS[activation], with_fast_gradient(activation, fixed)
+    assert kernel is not activation
 
     @tf.function(jit_compile=jit_compile)
     def both(x, upstream):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            y = leaner(x)
+            y = kernel(x)
         return y, tape.gradient(y, x, output_gradients=upstream)
 
     x, upstream = tf.cast(X, dtype), tf.cast(UPSTREAM, dtype)
     outputs, gradients = both(x, upstream)
     assert outputs.dtype == gradients.dtype == dtype
-    # Of the numbers as that precision has them.
+    # The formulas of the inputs as rounded to that precision.
     x, upstream = (tf.cast(a, "float64").numpy() for a in (x, upstream))
     expected = formula(x)
     slope = (formula(x + 1e-5) - formula(x - 1e-5)) / 2e-5
@@ -67,7 +68,7 @@ def test_the_gradient_has_a_gradient(activation, fixed, in_graph):
     import tensorflow as tf
 
     x, curvatures = tf.constant([-1.5, 0.0, 0.5, 2.0]), []
-    for function in (activation, in_training(activation, fixed)):
+    for function in (activation, with_fast_gradient(activation, fixed)):
 
         def curvature(x, function=function):
             with tf.GradientTape() as outer:
@@ -83,15 +84,17 @@ def test_the_gradient_has_a_gradient(activation, fixed, in_graph):
     np.testing.assert_allclose(*curvatures, atol=1e-6)
 
 
-def test_others_stay_what_they_are():
+def test_other_activations_are_unchanged():
     for activation in (keras.activations.relu, keras.activations.linear, exact):
-        assert in_training(activation) is activation
+        assert with_fast_gradient(activation) is activation
 
 
 @pytest.mark.parametrize("activation", [keras.activations.gelu, gelu_tanh])
-def test_a_feed_forward_network_says_the_same_in_training(activation):
+def test_a_feed_forward_layer_returns_the_same_in_training(activation):
     layer = FeedForward(29, activation=activation)
     inputs = np.random.default_rng(1).normal(size=(3, 5, 7)).astype("float32")
-    still, trained = (layer(inputs, training=on) for on in (False, True))
-    difference = keras.ops.convert_to_numpy(still) - keras.ops.convert_to_numpy(trained)
+    inference, training = (layer(inputs, training=on) for on in (False, True))
+    difference = keras.ops.convert_to_numpy(inference) - keras.ops.convert_to_numpy(
+        training
+    )
     assert np.abs(difference).max() < 1e-5

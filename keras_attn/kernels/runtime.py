@@ -1,0 +1,76 @@
+"""Which backend Keras runs on, on which devices, and what it is tracing."""
+
+import keras
+
+
+def is_tensorflow() -> bool:
+    """Whether TensorFlow is Keras' backend."""
+    return keras.backend.backend() == "tensorflow"
+
+
+def require_tensorflow(feature: str) -> None:
+    """Raises unless TensorFlow is Keras' backend.
+
+    Args:
+        feature: What needs TensorFlow, as the subject of the message.
+
+    Raises:
+        RuntimeError: naming the feature and the backend.
+    """
+    if not is_tensorflow():
+        raise RuntimeError(
+            f"{feature} needs Keras' TensorFlow backend: set KERAS_BACKEND=tensorflow "
+            f"before Keras is imported. Received: backend={keras.backend.backend()!r}"
+        )
+
+
+def is_tensorflow_on_cpu() -> bool:
+    """Whether TensorFlow is the backend and sees no device but CPUs."""
+    if not is_tensorflow():
+        return False
+    import tensorflow as tf
+
+    return all(x.device_type == "CPU" for x in tf.config.get_visible_devices())
+
+
+def is_tracing() -> bool:
+    """Whether TensorFlow is the backend and is tracing a `tf.function`."""
+    if not is_tensorflow():
+        return False
+    import tensorflow as tf
+
+    return tf.inside_function()
+
+
+def is_compiled_by_xla() -> bool:
+    """Whether XLA compiles the function that TensorFlow is tracing.
+
+    True inside `tf.function(jit_compile=True)`, at any depth, and therefore in the
+    steps of a Keras model with `jit_compile=True`.
+    """
+    if not is_tensorflow():
+        return False
+    import tensorflow as tf
+    from tensorflow.python.ops import control_flow_util
+
+    return control_flow_util.GraphOrParentsInXlaContext(
+        tf.compat.v1.get_default_graph()
+    )
+
+
+def has_distribution_strategy() -> bool:
+    """Whether TensorFlow is the backend and runs in a `tf.distribute` strategy."""
+    if not is_tensorflow():
+        return False
+    import tensorflow as tf
+
+    return tf.distribute.has_strategy()
+
+
+def has_fixed_shape(tensor) -> bool:
+    """Whether all axes of a tensor are known, except perhaps the batch.
+
+    False for rank 2: its first axis may be the tokens of a batch, flattened, whose
+    number changes from batch to batch.
+    """
+    return len(tensor.shape) > 2 and None not in tensor.shape[1:]

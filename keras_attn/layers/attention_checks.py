@@ -1,0 +1,79 @@
+"""Checks of masks and caches, shared by the attention layers.
+
+Legend: B batch, T query length, S key length, N heads, G key/value heads, H and V sizes
+of a head.
+"""
+
+from keras_attn.checks import check_matches, check_rank
+
+_AXES_BY_RANK = {
+    2: "(query length, key length)",
+    3: "(batch, query length, key length)",
+    4: "(batch, heads, query length, key length)",
+}
+
+
+def check_padding_mask(name: str, mask, batch, key_length) -> None:
+    """Raises unless a padding mask has the shape (B, S).
+
+    Args:
+        name: Name of the argument, for the message.
+        mask: A tensor, or None.
+        batch: B, or None if unknown.
+        key_length: S, or None if unknown.
+
+    Raises:
+        ValueError: naming the argument, its shape and the expected one.
+    """
+    if mask is not None:
+        check_rank(name, mask, 2, "(batch, key length)")
+        check_matches(name, mask.shape, (batch, key_length), "(batch, key length)")
+
+
+def check_attention_mask(name: str, mask, scores_shape, ranks=(2, 3, 4)) -> None:
+    """Raises unless a mask or bias broadcasts to the scores.
+
+    Args:
+        name: Name of the argument, for the message.
+        mask: A tensor, or None.
+        scores_shape: (B, N, T, S), or (B, T, S) of a layer without heads; None for an
+            unknown axis.
+        ranks: Allowed ranks: 2 for (T, S), 3 for (B, T, S), 4 for (B, N, T, S).
+
+    Raises:
+        ValueError: naming the argument, its shape and the expected one.
+    """
+    if mask is None:
+        return
+    rank = len(mask.shape)
+    if rank not in ranks:
+        check_rank(name, mask, max(ranks), _AXES_BY_RANK[max(ranks)])
+    batch, *_, queries, keys = scores_shape
+    expected = {2: (queries, keys), 3: (batch, queries, keys), 4: scores_shape}[rank]
+    check_matches(name, mask.shape, expected, _AXES_BY_RANK[rank])
+
+
+def check_cache(cache, batch, num_key_value_heads, head_sizes) -> None:
+    """Raises unless a cache is a pair of keys and values.
+
+    Args:
+        cache: A pair of (B, G, S, H) and (B, G, S, V).
+        batch: B, or None if unknown.
+        num_key_value_heads: G.
+        head_sizes: H and V.
+
+    Raises:
+        ValueError: naming the part of the cache, its shape and the expected one.
+    """
+    axes = "(batch, key/value heads, length, size of a head)"
+    if not isinstance(cache, tuple | list) or len(cache) != 2:
+        received = tuple(getattr(cache, "shape", ())) or type(cache).__name__
+        raise ValueError(
+            f"`cache` must be a pair, keys and values, each {axes}. "
+            f"Received: cache={received}"
+        )
+    for index, size in enumerate(head_sizes):
+        name, part = f"cache[{index}]", cache[index]
+        check_rank(name, part, 4, axes)
+        expected = (batch, num_key_value_heads, None, size)
+        check_matches(name, part.shape, expected, axes)

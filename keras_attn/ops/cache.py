@@ -1,0 +1,80 @@
+"""Key/value caches of incremental decoding.
+
+Legend: B batch, G key/value heads, T new positions, C cached positions, H and V sizes
+of a head.
+"""
+
+from typing import Any, NamedTuple
+
+from keras import ops
+
+from keras_attn.ops.masks import causal_mask
+
+
+class CachedKeysAndValues(NamedTuple):
+    """The keys and values that one call attends to.
+
+    Attributes:
+        keys: (B, G, S, H).
+        values: (B, G, S, V).
+        earlier: A pair of cached keys and values, attended to before `keys` and
+            `values` and kept apart from them, or None.
+        offset: Position of the first query among all keys.
+        updated: The pair that the call returns as its cache.
+    """
+
+    keys: Any
+    values: Any
+    earlier: tuple[Any, Any] | None
+    offset: Any
+    updated: tuple[Any, Any]
+
+    @property
+    def static_length(self) -> int | None:
+        """Number of keys, or None if it is unknown."""
+        earlier = 0 if self.earlier is None else self.earlier[0].shape[2]
+        new = self.keys.shape[2]
+        return None if earlier is None or new is None else earlier + new
+
+    def causal_mask(self, query_length):
+        """Causal mask of the queries over all keys, (T, S)."""
+        key_length = ops.shape(self.keys)[2]
+        if self.earlier is not None:
+            key_length = ops.shape(self.earlier[0])[2] + key_length
+        return causal_mask(query_length, key_length, self.offset)
+
+
+def with_cache(keys, values, cache, cache_index, dtype) -> CachedKeysAndValues:
+    """Combines a call's keys and values with those of a cache.
+
+    Args:
+        keys: (B, G, T, H), or None to attend to the cache only.
+        values: (B, G, T, V), or None.
+        cache: A pair of (B, G, C, H) and (B, G, C, V), or None. Its precision may
+            differ from `dtype`.
+        cache_index: Position at which to write `keys` and `values` into a copy of the
+            cache, or None to append them after it.
+        dtype: Compute dtype of the attention.
+
+    Returns:
+        What to attend to, and the updated cache: the keys and values of the call
+        themselves, or with a `cache_index` the copy that they were written into, or
+        without `keys` the cache as it is.
+    """
+    if cache is None:
+        return CachedKeysAndValues(keys, values, None, 0, (keys, values))
+    if cache_index is not None:
+        start = (0, 0, cache_index, 0)
+        cache = tuple(
+            ops.slice_update(old, start, ops.cast(new, old.dtype))
+            for old, new in zip(cache, (keys, values), strict=True)
+        )
+    cached_keys, cached_values = (ops.cast(part, dtype) for part in cache)
+    if keys is None or cache_index is not None:
+        offset = 0 if cache_index is None else cache_index
+        return CachedKeysAndValues(
+            cached_keys, cached_values, None, offset, tuple(cache)
+        )
+    offset = ops.shape(cached_keys)[2]
+    earlier = (cached_keys, cached_values)
+    return CachedKeysAndValues(keys, values, earlier, offset, (keys, values))

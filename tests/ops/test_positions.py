@@ -1,0 +1,74 @@
+"""Token positions and sinusoidal position encodings."""
+
+import attention_reference as reference
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_attn.ops as attn
+
+T, S = 5, 7
+
+
+def close(actual, expected, atol=1e-5):
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(actual), expected, atol=atol, rtol=atol
+    )
+
+
+@pytest.mark.parametrize("dim", [1, 2, 7, 8])
+def test_sinusoids(dim):
+    expected = [reference.sinusoid(position, dim) for position in range(S)]
+    close(attn.sinusoids(np.arange(S), dim), expected)
+    expected = [[reference.sinusoid(p, dim, 100)] for p in (0, 3, 40)]
+    close(attn.sinusoids(np.array([[0], [3], [40]]), dim, 100), expected)
+
+
+def test_sinusoids_by_hand():
+    # Two units: sin p, cos p. Position 0: sines of 0, cosines of 1.
+    close(attn.sinusoids(np.array([0.0, np.pi / 2]), 2), [[0, 1], [1, 0]], 1e-6)
+    close(attn.sinusoids(np.array([0]), 5), [[0, 1, 0, 1, 0]], 0)
+
+
+def test_sinusoids_at_a_fixed_offset_are_a_linear_function():
+    # Vaswani et al. 2017, section 3.5: PE(p + k) is a linear function of PE(p).
+    table = ops.convert_to_numpy(attn.sinusoids(np.arange(40), 8)).astype("float64")
+    turn = np.linalg.lstsq(table[:-5], table[5:], rcond=None)[0]
+    np.testing.assert_allclose(table[:-5] @ turn, table[5:], atol=1e-4)
+
+
+def test_sinusoids_of_a_grid():
+    table = ops.convert_to_numpy(attn.sinusoids_2d(T, S, 10))
+    assert table.shape == (T, S, 10)
+    for row, column in np.ndindex(T, S):
+        expected = reference.sinusoid(row, 5) + reference.sinusoid(column, 5)
+        close(table[row, column], expected)
+
+
+MASK = np.array([[1, 1, 1, 0, 0], [0, 0, 1, 1, 1], [1, 0, 1, 0, 1], [0, 0, 0, 0, 0]])
+
+
+def test_token_positions_count_real_tokens_only():
+    for mask in (MASK, MASK.astype(bool)):
+        positions = ops.convert_to_numpy(attn.token_positions(mask))
+        assert positions.dtype == "int32"
+        for row, real in zip(positions, MASK.astype(bool), strict=True):
+            assert row[real].tolist() == list(range(real.sum()))
+        assert positions.tolist() == [
+            [0, 1, 2, 2, 2],
+            [0, 0, 0, 1, 2],
+            [0, 0, 1, 1, 2],
+            [0, 0, 0, 0, 0],
+        ]
+
+
+def test_row_positions_count_from_the_first_real_token():
+    for mask in (MASK, MASK.astype(bool)):
+        positions = ops.convert_to_numpy(attn.row_positions(mask))
+        assert positions.dtype == "int32"
+        assert positions.tolist() == [
+            [0, 1, 2, 3, 4],
+            [0, 0, 0, 1, 2],
+            [0, 1, 2, 3, 4],
+            [0, 1, 2, 3, 4],
+        ]
