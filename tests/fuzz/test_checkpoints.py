@@ -1,4 +1,4 @@
-"""Damaged checkpoint folders: refused by name, quickly, and without a trace."""
+"""Damaged checkpoint folders: refused by name, quickly, without side effects."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ from keras_attn.models import load_checkpoint
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 INDEX = "model.safetensors.index.json"
-# Cheap to build, and every family's own fields among them.
+# Cheap to build, with the fields of every family.
 FAMILIES = [
     ("bert_encoder", None),
     ("bert_encoder", "classifier"),
@@ -38,17 +38,17 @@ FAMILIES = [
     ("timm_vit", None),
 ]
 SECONDS = 30
-# A checkpoint of 20 kB; a TensorFlow function that is traced keeps some.
+# The checkpoints have 20 kB; tracing a TensorFlow function takes the most.
 MAX_MIB = 64
 
 
 @contextlib.contextmanager
 def harmless(folder, time_limit):
-    """A load in it may fail with an error that names a file, and in no other way."""
+    """A load inside may fail only with an error that names a file."""
     before = _peak_mib()
     names = dict(global_state.get_global_attribute("object_name_uids", {}))
     with warnings.catch_warnings(), time_limit(SECONDS):
-        warnings.simplefilter("ignore", UserWarning)  # A fresh head.
+        warnings.simplefilter("ignore", UserWarning)  # A new head.
         try:
             yield
         except (ValueError, FileNotFoundError) as error:
@@ -66,8 +66,8 @@ def _peak_mib():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def _make():
-    """The weights of a tiny model of seed 3."""
+def _seeded_weights():
+    """The weights of a tiny model built with seed 3."""
     keras.utils.set_random_seed(3)
     model = models.create(
         "bert_tiny", vocabulary_size=13, num_layers=1, hidden_dim=6, mlp_dim=7
@@ -76,10 +76,10 @@ def _make():
 
 
 @pytest.fixture(scope="module", autouse=True)
-def models_are_made_as_before():
-    before = _make()
+def later_models_are_unchanged():
+    before = _seeded_weights()
     yield
-    for one, other in zip(_make(), before, strict=True):
+    for one, other in zip(_seeded_weights(), before, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -115,7 +115,7 @@ def test_bytes_of_weights(tmp_path, time_limit):
     file = folder / WEIGHTS
     data = file.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
-    # Its values are any bytes at all; what is read of it is the header.
+    # Any bytes are valid values, so most mutations are in the header.
     for damaged in mutations(data[: 8 + length], seed=11, count=rounds(40)):
         file.write_bytes(damaged + data[8 + length :])
         with harmless(folder, time_limit):
@@ -150,7 +150,7 @@ def test_values_and_bytes_of_an_index(tmp_path, time_limit):
             load_checkpoint(folder)
 
 
-# What no random change finds.
+# Cases that random mutations don't find.
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,9 @@ def test_values_and_bytes_of_an_index(tmp_path, time_limit):
         ("timm_vit", {"model_args": {"img_size": "large"}}, "img_size"),
     ],
 )
-def test_a_number_beyond_the_weights(case, changes, field, tmp_path, time_limit):
+def test_numbers_beyond_the_weights_are_refused(
+    case, changes, field, tmp_path, time_limit
+):
     folder = _copy(case, tmp_path)
     fields = {**json.loads((folder / CONFIG).read_text()), **changes}
     fields = {name: value for name, value in fields.items() if value is not None}
@@ -196,7 +198,7 @@ def test_a_number_beyond_the_weights(case, changes, field, tmp_path, time_limit)
 
 @pytest.mark.parametrize("name", [CONFIG, WEIGHTS, INDEX])
 @pytest.mark.parametrize("kind", ["folder", "pipe"])
-def test_what_is_no_regular_file(name, kind, tmp_path, time_limit):
+def test_irregular_files_are_refused(name, kind, tmp_path, time_limit):
     folder = _copy("bert_encoder_sharded", tmp_path)
     (folder / name).unlink(missing_ok=True)
     (folder / name).mkdir() if kind == "folder" else os.mkfifo(folder / name)
@@ -220,7 +222,7 @@ def test_files_that_are_too_large_are_not_parsed(tmp_path):
     assert _peak_mib() - before < MAX_MIB
 
 
-def test_a_tensor_named_twice(tmp_path):
+def test_a_duplicate_tensor_is_refused(tmp_path):
     folder = _copy("bert_encoder", tmp_path)
     file = folder / WEIGHTS
     data = file.read_bytes()
@@ -234,8 +236,8 @@ def test_a_tensor_named_twice(tmp_path):
         load_checkpoint(folder)
 
 
-@pytest.mark.parametrize("error", [OSError("the disk is gone"), KeyboardInterrupt()])
-def test_an_interruption_leaves_keras_as_it_was(error, monkeypatch):
+@pytest.mark.parametrize("error", [OSError("disk failure"), KeyboardInterrupt()])
+def test_an_interruption_leaves_no_uninitialized_variables(error, monkeypatch):
     from keras_attn.models.checkpoints.folder import Folder
 
     read, seen = Folder.read, []

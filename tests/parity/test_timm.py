@@ -22,7 +22,8 @@ from parity.folders import (
 
 from keras_attn.models import load_checkpoint, save_checkpoint
 from keras_attn.models.checkpoints.config import Config
-from keras_attn.models.checkpoints.families import family_of, timm_swin
+from keras_attn.models.checkpoints.families import family_of
+from keras_attn.models.checkpoints.families.timm import swin as timm_swin
 from keras_attn.ops.patches import resize_positions
 
 CASES = sorted(folder.name for folder in CHECKPOINTS.glob("timm_*"))
@@ -200,11 +201,12 @@ def test_a_name_says_the_sizes(name, monkeypatch):
     config = Config(fields, {"blocks.0.mlp.fc1.weight": (512, 512)})
     family = family_of(config)
 
-    def told(builders, arguments, overrides):
-        return arguments[0]
+    def first_arguments(calls, overrides):
+        _, arguments = calls[0]
+        return arguments
 
-    monkeypatch.setattr(f"{family.build.__module__}.call_builders", told)
-    # No model is built whose windows could be checked.
+    monkeypatch.setattr(f"{family.build.__module__}.call_builders", first_arguments)
+    # No model is built, so there are no windows to check.
     monkeypatch.setattr(timm_swin, "_check_windows", lambda model: None)
     arguments = family.build(config, "classifier", {})
     assert arguments == {**arguments, **NAMES[name], "num_classes": 7}

@@ -144,7 +144,7 @@ def test_positions_of_an_oblong_grid_are_not_resized():
             {"qkv_bias": "no"},
             "`qkv_bias` in config.json .*true or .*'no'",
         ),
-        ("vit_classifier", {"qkv_bias": False}, "keys that this model does not know"),
+        ("vit_classifier", {"qkv_bias": False}, "keys that this model does not have"),
         ("vit_classifier", {"image_size": [7, 7, 7]}, "`image_size` in config.json"),
         ("vit_classifier", {"patch_size": 6}, "filled by patches"),
         ("swin_classifier", {"patch_size": 3}, r"weight is \(6, 3, 2, 2\), expected"),
