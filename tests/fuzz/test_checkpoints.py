@@ -5,7 +5,6 @@ import json
 import os
 import resource
 import shutil
-import struct
 import warnings
 
 import keras
@@ -14,7 +13,7 @@ import pytest
 from fuzz.json_mutations import json_mutations
 from fuzz.mutations import mutations, rounds
 from keras.src.backend.common import global_state
-from parity.folders import CHECKPOINTS
+from parity.folders import CHECKPOINTS, split_header, with_header
 
 from keras_attn import models
 from keras_attn.models import load_checkpoint
@@ -112,29 +111,25 @@ def test_bytes_of_a_config(case, tmp_path, time_limit):
 
 def test_bytes_of_weights(tmp_path, time_limit):
     folder = _copy("swin_classifier", tmp_path)
-    file = folder / WEIGHTS
-    data = file.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
+    data = (folder / WEIGHTS).read_bytes()
+    start = len(data) - len(split_header(data)[1])
     # Any bytes are valid values, so most mutations are in the header.
-    for damaged in mutations(data[: 8 + length], seed=11, count=rounds(40)):
-        file.write_bytes(damaged + data[8 + length :])
-        with harmless(folder, time_limit):
-            load_checkpoint(folder)
-    for damaged in mutations(data, seed=13, count=rounds(12)):
-        file.write_bytes(damaged)
-        with harmless(folder, time_limit):
-            load_checkpoint(folder)
+    in_header = mutations(data[:start], seed=11, count=rounds(40))
+    _load_mutations(folder, (text + data[start:] for text in in_header), time_limit)
+    _load_mutations(folder, mutations(data, seed=13, count=rounds(12)), time_limit)
 
 
 def test_values_of_a_header(tmp_path, time_limit):
     folder = _copy("swin_classifier", tmp_path)
-    file = folder / WEIGHTS
-    data = file.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    text = data[8 : 8 + length].decode()
-    for damaged in json_mutations(text, seed=17, count=rounds(40)):
-        header = damaged.encode()
-        file.write_bytes(struct.pack("<Q", len(header)) + header + data[8 + length :])
+    header, data = split_header((folder / WEIGHTS).read_bytes())
+    damaged = json_mutations(header.decode(), seed=17, count=rounds(40))
+    files = (with_header(text.encode(), data) for text in damaged)
+    _load_mutations(folder, files, time_limit)
+
+
+def _load_mutations(folder, files, time_limit):
+    for content in files:
+        (folder / WEIGHTS).write_bytes(content)
         with harmless(folder, time_limit):
             load_checkpoint(folder)
 
@@ -225,13 +220,12 @@ def test_files_that_are_too_large_are_not_parsed(tmp_path):
 def test_a_duplicate_tensor_is_refused(tmp_path):
     folder = _copy("bert_encoder", tmp_path)
     file = folder / WEIGHTS
-    data = file.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = data[8 : 8 + length].rstrip()
+    header, data = split_header(file.read_bytes())
+    header = header.rstrip()
     key = next(key for key in json.loads(header) if key != "__metadata__")
     entry = json.dumps(json.loads(header)[key])
     header = header[:-1] + f",{json.dumps(key)}:{entry}}}".encode()
-    file.write_bytes(struct.pack("<Q", len(header)) + header + data[8 + length :])
+    file.write_bytes(with_header(header, data))
     with pytest.raises(ValueError, match=f"{WEIGHTS}.*with the key '{key}' twice"):
         load_checkpoint(folder)
 

@@ -9,7 +9,14 @@ import keras
 import ml_dtypes
 import numpy as np
 import pytest
-from parity.folders import CHECKPOINTS, altered, config_of, tensors_of
+from parity.folders import (
+    CHECKPOINTS,
+    altered,
+    config_of,
+    split_header,
+    tensors_of,
+    with_header,
+)
 from safetensors.numpy import save_file
 
 from keras_attn.models import load_checkpoint, save_checkpoint
@@ -125,17 +132,6 @@ def test_weights_with_another_file_name(checkpoint):
 # One file.
 
 
-def header_of(file):
-    data = file.read_bytes()
-    (size,) = struct.unpack("<Q", data[:8])
-    return json.loads(data[8 : 8 + size]), data[8 + size :]
-
-
-def with_header(file, header, data):
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    file.write_bytes(struct.pack("<Q", len(text)) + text + data)
-
-
 @pytest.mark.parametrize("keep", [0, 5, 8, 100, -1])
 def test_a_truncated_file(checkpoint, keep):
     file = checkpoint / "model.safetensors"
@@ -153,11 +149,12 @@ def test_a_truncated_file(checkpoint, keep):
 @pytest.mark.parametrize("damage", ["text", "length", "overlap", "beyond", "dtype"])
 def test_a_corrupt_file(checkpoint, damage):
     file = checkpoint / "model.safetensors"
-    header, data = header_of(file)
+    text, data = split_header(file.read_bytes())
+    header = json.loads(text)
     header.pop("__metadata__", None)
     first, second = list(header)[:2]
     if damage == "text":
-        with_header(file, b"\x80\x04not JSON", data)
+        file.write_bytes(with_header(b"\x80\x04not JSON", data))
     elif damage == "length":
         file.write_bytes(struct.pack("<Q", 2**60) + file.read_bytes()[8:])
     else:
@@ -167,7 +164,7 @@ def test_a_corrupt_file(checkpoint, damage):
             header[first]["shape"] = [10**9, 10**9]
         else:
             header[first]["dtype"] = "F31"
-        with_header(file, header, data)
+        file.write_bytes(with_header(json.dumps(header).encode(), data))
     with pytest.raises(ValueError, match="`model.safetensors` is truncated, corrupt"):
         load_checkpoint(checkpoint)
 
@@ -185,7 +182,8 @@ def test_dtypes_that_numpy_lacks_are_refused(tmp_path):
         "small": {"dtype": "F8_E4M3", "shape": [3], "data_offsets": [0, 3]},
         "whole": {"dtype": "I64", "shape": [1], "data_offsets": [3, 11]},
     }
-    with_header(file, header, bytes(3) + struct.pack("<q", -5))
+    data = bytes(3) + struct.pack("<q", -5)
+    file.write_bytes(with_header(json.dumps(header).encode(), data))
     opened = TensorFile(file)
     assert opened.shapes == {"small": (3,), "whole": (1,)}
     assert opened.read("whole").tolist() == [-5]
