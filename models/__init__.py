@@ -16,13 +16,6 @@ from keras_attn.models.bert import (  # noqa: E402  the guard comes first
     build_bert_sentence_encoder,
     build_bert_span_qa,
     build_bert_token_classifier,
-    build_roberta,
-    build_roberta_classifier,
-    build_roberta_masked_lm,
-    build_roberta_next_sentence,
-    build_roberta_sentence_encoder,
-    build_roberta_span_qa,
-    build_roberta_token_classifier,
 )
 from keras_attn.models.checkpoints import (  # noqa: E402
     load_checkpoint,
@@ -44,13 +37,22 @@ from keras_attn.models.parts.registry import (  # noqa: E402
     describe,
     list_models,
 )
+from keras_attn.models.rnnsearch import build_rnnsearch  # noqa: E402
+from keras_attn.models.roberta import (  # noqa: E402
+    build_roberta,
+    build_roberta_classifier,
+    build_roberta_masked_lm,
+    build_roberta_next_sentence,
+    build_roberta_sentence_encoder,
+    build_roberta_span_qa,
+    build_roberta_token_classifier,
+)
 from keras_attn.models.sagan import (  # noqa: E402
     build_cnn_self_attention,
     build_sagan_discriminator,
     build_sagan_generator,
 )
 from keras_attn.models.seq2seq import (  # noqa: E402
-    build_rnnsearch,
     build_seq2seq_context,
     build_seq2seq_sutskever,
 )

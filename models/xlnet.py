@@ -1,21 +1,21 @@
-"""XLNet: a language model that learns from both sides, by predicting in any order.
+"""XLNet: a language model of both sides, by predicting tokens in any order.
 
-    build_xlnet                  token ids -> a vector a token, and one for all
-    build_xlnet_permutation_lm   the published objective: two streams, any order
-    build_xlnet_<head>           an encoder -> the logits of a task
+    build_xlnet                  token ids -> features of each token and of the sequence
+    build_xlnet_permutation_lm   the pre-training objective, with two streams
+    build_xlnet_<task>           an encoder -> the logits of a task, as for BERT
 
                       content stream                    query stream
-    start             the tokens' embeddings            one vector w for all targets
-    a block           a token sees what comes before    a target sees what comes
-                      it in the order, and itself       before it in the order
-    end               `sequence_output`                 logits of the targets' tokens
+    input             token embeddings                  one vector w for all targets
+    block             token t attends to itself and     target p attends to the tokens
+                      the tokens before it in the order before it in the order
+    output            `sequence_output`                 logits of the target tokens
 
-Both streams use the same weights, so an encoder for fine-tuning is the content stream
-alone, where every token sees every other. Positions are relative: there is no longest
-sequence.
+Both streams share their weights. An encoder for fine-tuning is the content stream
+alone, in which every token attends to every other. Positions are relative, so the
+length of a sequence is not limited.
 
-Legend: B batch, T length, P targets, M places of memory, D width, V vocabulary,
-C classes. Layers: `token_embedding`, `embeddings_dropout`, `target_embedding`,
+Legend: B batch, T length, P targets, M memory length, D width, V vocabulary, C classes.
+Layers: `token_embedding`, `embeddings_dropout`, `target_embedding`,
 `relative_positions`, `positions_dropout`, `block_0`, …, `output_dropout`,
 `last_token`; with a memory `segment_memory`.
 """
@@ -25,42 +25,36 @@ from keras import ops
 
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.relative_attention import RelativePositionEncoding
-from keras_attn.layers.token_embedding import OutputBias, TokenEmbedding
+from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.layers.token_pooling import TokenPooling
 from keras_attn.layers.xlnet_block import SegmentMemory, TargetEmbedding, XLNetBlock
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.functional import (
+    Functional,
+    by_name,
+    numbered,
+    sequence_inputs,
+)
 from keras_attn.models.parts.heads import INITIALIZER, as_encoder
-from keras_attn.models.parts.registry import ModelCard, register
-from keras_attn.models.parts.variants import resolve
+from keras_attn.models.parts.registry import register_variants
+from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 
+# Yang et al. 2019, appendix A.4, table 8; the base model is from the published code.
 VARIANTS = {
-    # Yang et al. 2019, appendix A.4, table 8; the base model: of the published code.
-    "base": {
-        "vocabulary_size": 32_000,
-        "num_layers": 12,
-        "hidden_dim": 768,
-        "num_heads": 12,
-        "mlp_dim": 3072,
-    },
-    "large": {
-        "vocabulary_size": 32_000,
-        "num_layers": 24,
-        "hidden_dim": 1024,
-        "num_heads": 16,
-        "mlp_dim": 4096,
-    },
+    "base": {"vocabulary_size": 32_000, **block_sizes(12, 768, 12)},
+    "large": {"vocabulary_size": 32_000, **block_sizes(24, 1024, 16)},
 }
 
 
+@with_sizes(VARIANTS)
 def build_xlnet(
     variant="base",
     *,
-    vocabulary_size=None,
-    num_layers=None,
-    hidden_dim=None,
-    num_heads=None,
-    mlp_dim=None,
+    vocabulary_size=FROM_VARIANT,
+    num_layers=FROM_VARIANT,
+    hidden_dim=FROM_VARIANT,
+    num_heads=FROM_VARIANT,
+    mlp_dim=FROM_VARIANT,
     memory_length=None,
     max_distance=None,
     activation="gelu",
@@ -71,34 +65,36 @@ def build_xlnet(
 ):
     """Token embeddings, then N blocks of attention by content, distance and segment.
 
-    Padding may be anywhere; XLNet's habit is on the left, with `<sep><cls>` at the
-    end. Only whether two tokens are of one segment counts, so `segment_ids` may be any
-    numbers. The pooled output is the state of the last real token, `<cls>`, as it is:
-    the tanh layer that BERT has there belongs to XLNet's classifier.
+    Padding may be anywhere; XLNet usually pads on the left and ends a text with
+    `<sep><cls>`. Attention depends on whether two tokens are of the same segment only,
+    so `segment_ids` may be any numbers. The pooled output is the features of the last
+    real token, `<cls>`; the tanh layer that BERT applies to them is part of XLNet's
+    classifier.
 
-    The vector `target_embedding` that targets start from counts among the encoder's
-    weights, as published, but is read by `build_xlnet_permutation_lm` alone. So it is
-    frozen until that is called with the encoder.
+    The weights include `target_embedding`, the vector that starts the query stream, as
+    in published checkpoints. Only `build_xlnet_permutation_lm` uses it, so it is frozen
+    until that is called with the encoder.
 
     Args:
-        variant: A row of `VARIANTS`; the next five override it.
+        variant: A row of `VARIANTS`, which gives the arguments that are None.
         vocabulary_size: V.
-        num_layers: Blocks.
+        num_layers: Number of blocks.
         hidden_dim: D.
-        num_heads: Attention heads a block.
+        num_heads: Attention heads per block.
         mlp_dim: Width of the feed-forward networks.
-        memory_length: States of earlier segments to hand on to the next, M. None =
-            there is no memory. With one, the model has inputs and outputs `memory_0`,
-            `memory_1`, …, what block 0, 1, … read in the tokens' places, and a token
-            sees all of it, as of segment 0. A first segment is given a memory of
+        memory_length: M, the number of states that a segment passes to the next. None
+            for no memory. With a memory the model has inputs and outputs `memory_0`,
+            `memory_1`, …, the inputs of block 0, 1, … for earlier tokens. Every token
+            attends to all of it, as to segment 0. The memory of a first segment has
             length 0.
-        max_distance: Tokens further apart count as this far apart. None = no limit.
-        activation: Of the feed-forward networks.
+        max_distance: Larger distances between tokens count as this one. None for no
+            limit.
+        activation: Activation of the feed-forward networks.
         layer_norm_epsilon: Added to the variance.
         dropout: Probability of dropping a unit of an embedding, a position, a
             sub-layer or the output.
         attention_dropout: Probability of dropping an attention probability.
-        name: Of the model.
+        name: Name of the model.
 
     Returns:
         A model from `token_ids`, `padding_mask` and `segment_ids`, each (B, T), to a
@@ -109,127 +105,119 @@ def build_xlnet(
         Yang et al. 2019, "XLNet: Generalized Autoregressive Pretraining for Language
         Understanding" (arXiv:1906.08237).
     """
-    numbers = resolve(
-        VARIANTS,
-        variant,
-        vocabulary_size=vocabulary_size,
-        num_layers=num_layers,
-        hidden_dim=hidden_dim,
-        num_heads=num_heads,
-        mlp_dim=mlp_dim,
-    )
-    width = numbers["hidden_dim"]
-    inputs = _inputs()
+    inputs = sequence_inputs("token_ids", "padding_mask", "segment_ids")
+    memory_names = [f"memory_{index}" for index in range(num_layers)]
     if memory_length is not None:
-        for memory in _memories(numbers["num_layers"]):
-            inputs[memory] = keras.Input((None, width), name=memory)
-    parts = [
-        TokenEmbedding(
-            numbers["vocabulary_size"],
-            width,
-            embeddings_initializer=INITIALIZER,
-            name="token_embedding",
-        ),
-        Dropout(dropout, name="embeddings_dropout"),
-        TargetEmbedding(INITIALIZER, trainable=False, name="target_embedding"),
-        RelativePositionEncoding(max_distance, name="relative_positions"),
-        Dropout(dropout, name="positions_dropout"),
-        *(
-            XLNetBlock(
-                numbers["num_heads"],
-                numbers["mlp_dim"],
-                activation=activation,
-                layer_norm_epsilon=layer_norm_epsilon,
-                dropout=dropout,
-                attention_dropout=attention_dropout,
-                kernel_initializer=INITIALIZER,
-                bias_initializer=INITIALIZER,
-                name=f"block_{index}",
-            )
-            for index in range(numbers["num_layers"])
-        ),
-        Dropout(dropout, name="output_dropout"),
-    ]
-    part = {layer.name: layer for layer in parts}.__getitem__
-    content, _, read = _read(part, numbers["num_layers"], inputs)
+        for memory in memory_names:
+            inputs[memory] = keras.Input((None, hidden_dim), name=memory)
+    layers = by_name(
+        [
+            TokenEmbedding(
+                vocabulary_size,
+                hidden_dim,
+                embeddings_initializer=INITIALIZER,
+                name="token_embedding",
+            ),
+            Dropout(dropout, name="embeddings_dropout"),
+            TargetEmbedding(INITIALIZER, trainable=False, name="target_embedding"),
+            RelativePositionEncoding(max_distance, name="relative_positions"),
+            Dropout(dropout, name="positions_dropout"),
+            *(
+                XLNetBlock(
+                    num_heads,
+                    mlp_dim,
+                    activation=activation,
+                    layer_norm_epsilon=layer_norm_epsilon,
+                    dropout=dropout,
+                    attention_dropout=attention_dropout,
+                    kernel_initializer=INITIALIZER,
+                    bias_initializer=INITIALIZER,
+                    name=f"block_{index}",
+                )
+                for index in range(num_layers)
+            ),
+            Dropout(dropout, name="output_dropout"),
+        ]
+    )
+    content, _, block_inputs = _two_streams(layers, inputs)
     pooled = TokenPooling("last", name="last_token")(content, inputs["padding_mask"])
     outputs = {"sequence_output": content, "pooled_output": pooled}
     if memory_length is not None:
-        remember = SegmentMemory(memory_length, name="segment_memory")
-        for memory, states in zip(_memories(len(read)), read, strict=True):
-            outputs[memory] = remember(states, inputs[memory])
+        keep = SegmentMemory(memory_length, name="segment_memory")
+        for memory, states in zip(memory_names, block_inputs, strict=True):
+            outputs[memory] = keep(states, inputs[memory])
     return Functional(inputs, outputs, name=name)
 
 
-def _read(part, num_layers, inputs, permutation_mask=None, target_mapping=None):
+def _two_streams(layers, inputs, permutation_mask=None, target_mapping=None):
     """Both streams through all blocks.
 
+    Args:
+        layers: Layers by name.
+        inputs: `token_ids`, `padding_mask`, `segment_ids`, and perhaps memories.
+        permutation_mask: (B, T, T), True = token t may attend to token s; None for all.
+        target_mapping: (B, P, T), 1 where target p is token t; None for no targets.
+
     Returns:
-        The content stream (B, T, D), the query stream (B, P, D) or None, and what each
-        block read in the tokens' places, (B, T, D).
+        The content stream (B, T, D), the query stream (B, P, D) or None, and the
+        content stream before each block, (B, T, D).
     """
-    token_ids, segment_ids = inputs["token_ids"], inputs["segment_ids"]
-    padding_mask, seen_segments = ops.cast(inputs["padding_mask"], "bool"), segment_ids
-    memories = [inputs.get(name) for name in _memories(num_layers)]
-    if memories[0] is not None:
-        place = memories[0][:, :, 0]
-        padding_mask = _behind(ops.ones_like(place, dtype="bool"), padding_mask)
-        seen_segments = _behind(ops.zeros_like(place, dtype="int32"), segment_ids)
+    segment_ids, memory = inputs["segment_ids"], inputs.get("memory_0")
+    padding_mask, key_segments = ops.cast(inputs["padding_mask"], "bool"), segment_ids
+    if memory is not None:
+        # The memory comes before the tokens: all real, and of segment 0.
+        slots = memory[:, :, 0]
+        visible, zeros = ops.ones_like(slots, "bool"), ops.zeros_like(slots, "int32")
+        padding_mask = ops.concatenate([visible, padding_mask], axis=1)
+        key_segments = ops.concatenate([zeros, segment_ids], axis=1)
     same_segment = ops.equal(
-        ops.expand_dims(segment_ids, 2), ops.expand_dims(seen_segments, 1)
+        ops.expand_dims(segment_ids, 2), ops.expand_dims(key_segments, 1)
     )
-    embedded = part("token_embedding")(token_ids)
-    positions = part("relative_positions")(embedded, memories[0])
-    start, drop = part("target_embedding"), part("embeddings_dropout")
-    content, targets, read = drop(start(embedded)), None, []
+    embedded = layers["token_embedding"](inputs["token_ids"])
+    positions = layers["relative_positions"](embedded, memory)
+    start, drop = layers["target_embedding"], layers["embeddings_dropout"]
+    content, targets, block_inputs = drop(start(embedded)), None, []
     if target_mapping is not None:
         targets = drop(start(embedded, target_mapping))
-    attending = {
-        "positions": part("positions_dropout")(positions),
+    attention = {
+        "positions": layers["positions_dropout"](positions),
         "same_segment": same_segment,
         "permutation_mask": permutation_mask,
         "padding_mask": padding_mask,
     }
-    for index, memory in enumerate(memories):
-        block, attending["memory"] = part(f"block_{index}"), memory
-        read.append(content)
+    for index, block in enumerate(numbered(layers, "block")):
+        attention["memory"] = inputs.get(f"memory_{index}")
+        block_inputs.append(content)
         if targets is not None:
             targets = block(
-                content, targets, target_mapping=target_mapping, **attending
+                content, targets, target_mapping=target_mapping, **attention
             )
-        content = block(content, **attending)
-    drop = part("output_dropout")
-    return drop(content), None if targets is None else drop(targets), read
-
-
-def _memories(num_layers):
-    return [f"memory_{index}" for index in range(num_layers)]
-
-
-def _behind(first, second):
-    return ops.concatenate([first, second], axis=1)
+        content = block(content, **attention)
+    drop = layers["output_dropout"]
+    return drop(content), None if targets is None else drop(targets), block_inputs
 
 
 def build_xlnet_permutation_lm(
     encoder="base", *, two_stream=True, name="xlnet_permutation_lm"
 ):
-    """The next token in any order of prediction: what XLNet is pre-trained on.
+    """Predicts targets in a random order of the tokens: the pre-training objective.
 
-    A target's logits depend on the tokens that its row of `permutation_mask` allows,
-    and on its place, never on its own token. `PermutationLMMasking` of
-    `keras_attn.training` draws both. A target that may see nothing gets what its place
-    alone says; the published code lets it see everything then, itself included.
+    The logits of a target depend on the tokens that its row of `permutation_mask`
+    allows and on its position, never on its own token. `PermutationLMMasking` of
+    `keras_attn.training` samples both inputs. A target with an empty row is predicted
+    from its position alone; the published code lets it attend to all tokens then,
+    itself included.
 
-    With `two_stream=False` logits are those of the content stream, which is no
-    language model: every token is seen where it is predicted. It is for filling in
-    tokens that were replaced by `<mask>`.
+    With `two_stream=False` the logits are those of the content stream. That is not a
+    language model, because every token is visible where it is predicted; it serves to
+    fill in tokens that were replaced by `<mask>`.
 
     Args:
         encoder: A model from `build_xlnet`, or the name of a variant.
-        two_stream: Whether there are inputs `permutation_mask` (B, T, T), True = t
-            may see s, and `target_mapping` (B, P, T), 1 where target p is token t, a
-            row of zeros where there is no target.
-        name: Of the model.
+        two_stream: Whether to add the inputs `permutation_mask` (B, T, T), True = t may
+            attend to s, and `target_mapping` (B, P, T), 1 where target p is token t; a
+            row of zeros is no target.
+        name: Name of the model.
 
     Returns:
         A model from the encoder's inputs, and these, to logits (B, P, V); with
@@ -240,38 +228,25 @@ def build_xlnet_permutation_lm(
     """
     encoder = as_encoder(encoder, build_xlnet)
     if not two_stream:
-        logits = heads.masked_lm_logits(encoder, transform=None)
-        return Functional(encoder.input, logits, name=name)
+        return heads.masked_lm(encoder, name=name)
     inputs = {
         key: keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=key)
         for key, tensor in encoder.input.items()
     }
-    inputs["permutation_mask"] = keras.Input(
-        (None, None), dtype="bool", name="permutation_mask"
-    )
-    inputs["target_mapping"] = keras.Input((None, None), name="target_mapping")
-    part = encoder.get_layer
-    num_layers = sum(layer.name.startswith("block_") for layer in encoder.layers)
-    part("target_embedding").trainable = True
-    _, targets, _ = _read(
-        part, num_layers, inputs, inputs["permutation_mask"], inputs["target_mapping"]
-    )
-    logits = part("token_embedding")(targets, reverse=True)
-    logits = OutputBias(name="masked_lm_logits")(logits)
+    order = keras.Input((None, None), dtype="bool", name="permutation_mask")
+    target_mapping = keras.Input((None, None), name="target_mapping")
+    layers = by_name(encoder.layers)
+    layers["target_embedding"].trainable = True
+    _, targets, _ = _two_streams(layers, inputs, order, target_mapping)
+    logits = heads.tied_logits(layers["token_embedding"], targets)
+    inputs |= {"permutation_mask": order, "target_mapping": target_mapping}
     return Functional(inputs, logits, name=name)
 
 
 def build_xlnet_next_sentence(encoder="base", *, name="xlnet_next_sentence"):
-    """Whether the second segment follows the first in a text.
+    """Predicts whether a sentence follows; see `build_bert_next_sentence`.
 
-    XLNet is pre-trained without it (section 3.1): the head starts from nothing.
-
-    Args:
-        encoder: A model from `build_xlnet`, or the name of a variant.
-        name: Of the model.
-
-    Returns:
-        A model from the encoder's inputs to logits (B, 2), 0 = it follows.
+    XLNet is pre-trained without this objective (section 3.1), so the layer is new.
     """
     return heads.next_sentence(as_encoder(encoder, build_xlnet), name=name)
 
@@ -279,59 +254,32 @@ def build_xlnet_next_sentence(encoder="base", *, name="xlnet_next_sentence"):
 def build_xlnet_classifier(
     encoder="base", *, num_classes, dropout=0.1, name="xlnet_classifier"
 ):
-    """The class of a sentence, or of a pair of them, by a tanh layer over `<cls>`.
+    """Classifies a sentence or a pair, by a hidden tanh layer over `<cls>`.
 
-    Args:
-        encoder: A model from `build_xlnet`, or the name of a variant.
-        num_classes: C; 1 for a regression.
-        dropout: Probability of dropping a unit, in front of each layer of the head.
-        name: Of the model.
-
-    Returns:
-        A model from the encoder's inputs to logits (B, C).
+    Arguments and logits are those of `build_bert_classifier`; `dropout` applies before
+    each of the two layers.
 
     Reference:
         Yang et al. 2019, section 3.4 (arXiv:1906.08237), and its published code.
     """
     encoder = as_encoder(encoder, build_xlnet)
-    pooled = encoder.output["pooled_output"]
     return heads.classifier(
-        encoder, pooled, num_classes, dropout=dropout, hidden="tanh", name=name
+        encoder, num_classes, dropout=dropout, hidden="tanh", name=name
     )
 
 
 def build_xlnet_token_classifier(
     encoder="base", *, num_classes, dropout=0.1, name="xlnet_token_classifier"
 ):
-    """The class of each token.
-
-    Args:
-        encoder: A model from `build_xlnet`, or the name of a variant.
-        num_classes: C.
-        dropout: Probability of dropping a unit of the sequence output.
-        name: Of the model.
-
-    Returns:
-        A model from the encoder's inputs to logits (B, T, C).
-    """
+    """Classifies each token; see `build_bert_token_classifier`."""
     encoder = as_encoder(encoder, build_xlnet)
-    tokens = encoder.output["sequence_output"]
-    return heads.classifier(encoder, tokens, num_classes, dropout=dropout, name=name)
+    return heads.token_classifier(encoder, num_classes, dropout=dropout, name=name)
 
 
 def build_xlnet_span_qa(encoder="base", *, dropout=0.0, name="xlnet_span_qa"):
-    """Where in a passage the answer to a question starts and ends.
+    """Predicts the start and the end of an answer; see `build_bert_span_qa`.
 
-    The end does not depend on the start, as it does in the paper's own SQuAD model.
-
-    Args:
-        encoder: A model from `build_xlnet`, or the name of a variant.
-        dropout: Probability of dropping a unit of the sequence output.
-        name: Of the model.
-
-    Returns:
-        A model from the encoder's inputs to a dictionary of logits, `start_logits`
-        and `end_logits`, each (B, T).
+    The end does not depend on the start; in the paper's SQuAD model it does.
     """
     encoder = as_encoder(encoder, build_xlnet)
     return heads.span(encoder, dropout=dropout, name=name)
@@ -340,55 +288,31 @@ def build_xlnet_span_qa(encoder="base", *, dropout=0.0, name="xlnet_span_qa"):
 def build_xlnet_sentence_encoder(
     encoder="base", *, pooling="mean", normalize=True, name="xlnet_sentence_encoder"
 ):
-    """One vector a sentence, to compare sentences by.
-
-    Args:
-        encoder: A model from `build_xlnet`, or the name of a variant.
-        pooling: `"mean"` over the real tokens, or the `"first"` or `"last"` of them.
-        normalize: Whether vectors have length 1: their dot product is the cosine.
-        name: Of the model.
-
-    Returns:
-        A model from the encoder's inputs to embeddings (B, D) in float32.
-    """
+    """One vector per sentence; see `build_bert_sentence_encoder`."""
     encoder = as_encoder(encoder, build_xlnet)
     return heads.sentence_encoder(
         encoder, pooling=pooling, normalize=normalize, name=name
     )
 
 
-def _inputs():
-    names = {"token_ids": "int32", "padding_mask": "bool", "segment_ids": "int32"}
-    return {
-        name: keras.Input((None,), dtype=dtype, name=name)
-        for name, dtype in names.items()
-    }
-
-
-for _variant, _count, _notes in (
-    ("base", 117_000_000, "the published code's smaller model"),
-    ("large", 340_000_000, "RACE 85.4; SQuAD 2.0 F1 90.7; MNLI 90.8"),
-):
-    register(
-        ModelCard(
-            name=f"xlnet_{_variant}",
-            family="xlnet",
-            title=f"XLNet {_variant}, an encoder",
-            paper="Yang et al. 2019, arXiv:1906.08237",
-            year=2019,
-            task="encoder",
-            parameters=_count,
-            inputs={
-                "token_ids": "(B, T) int32",
-                "padding_mask": "(B, T) bool, True = a real token",
-                "segment_ids": "(B, T) int32, a number for each segment",
-            },
-            outputs={
-                "sequence_output": "(B, T, D), a vector a token",
-                "pooled_output": "(B, D), the state of the last real token",
-            },
-            notes=_notes,
-        ),
-        build_xlnet,
-        _variant,
-    )
+register_variants(
+    build_xlnet,
+    {
+        "base": (117_000_000, "the published code's smaller model"),
+        "large": (340_000_000, "RACE 85.4; SQuAD 2.0 F1 90.7; MNLI 90.8"),
+    },
+    name="xlnet_{variant}",
+    title="XLNet {variant}, an encoder",
+    paper="Yang et al. 2019, arXiv:1906.08237",
+    year=2019,
+    task="encoder",
+    inputs={
+        "token_ids": "(B, T) int32",
+        "padding_mask": "(B, T) bool, True = a real token",
+        "segment_ids": "(B, T) int32, a number for each segment",
+    },
+    outputs={
+        "sequence_output": "(B, T, D), one vector per token",
+        "pooled_output": "(B, D), the features of the last real token",
+    },
+)

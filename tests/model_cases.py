@@ -1,10 +1,10 @@
-"""Every model of the registry and every head, small; built once, kept for the session.
+"""Every model of the registry and every head at a tiny size, built once per session.
 
-Sizes are distinct primes, so that swapped axes cannot pass: B=2 rows, T=3 target and
+Sizes are distinct primes, so that swapped axes are noticed: B=2 rows, T=3 target and
 S=5 source tokens, U=7 units, E=11 embedding, M=13 maxout, A=17 alignment units, V=19
 target and 23 source tokens. Models of blocks: 3 heads of 7, C=29 classes, 31 positions,
 37 hidden units. Images: 14 by 21 pixels in patches of 7; for Swin and ConvNeXt 18 by 26
-in patches of 2, so that no window, of 4, and no stage fills the map.
+in patches of 2, so that neither windows of 4 nor stages divide the map.
 """
 
 import functools
@@ -21,7 +21,7 @@ from keras_attn import models
 
 B, T, S, U, E, M, A, V, SOURCE_V = 2, 3, 5, 7, 11, 13, 17, 19, 23
 HEADS, D, C, POSITIONS, MLP = 3, 21, 29, 31, 37
-TARGETS = [[0, 2], [1, 2]]  # Places asked for; real ones, in every row.
+TARGETS = [[0, 2], [1, 2]]  # Masked positions: real tokens in every row.
 
 _SEQ2SEQ = {
     "source_vocabulary_size": SOURCE_V,
@@ -36,7 +36,7 @@ _BLOCKS = {
     "num_heads": HEADS,
     "mlp_dim": MLP,
 }
-_PLACED = {**_BLOCKS, "max_sequence_length": POSITIONS}
+_POSITIONED = {**_BLOCKS, "max_sequence_length": POSITIONS}
 _IMAGES = {"image_size": (14, 21), "patch_size": 7}
 _VIT = {
     **_IMAGES,
@@ -54,11 +54,11 @@ _MAE = {
     "decoder_hidden_dim": 4 * U,
     "decoder_num_heads": 2,
     "decoder_mlp_dim": 41,
-    # Else every call would hide others.
+    # Otherwise every call would mask other patches.
     "noise": True,
 }
 _SAGAN = {"image_size": 16, "base_dim": 8, "attention_size": 8, "num_classes": C}
-# What stands for all names of the patterns, which are one graph at a tiny size.
+# One model for all names of the patterns, whose graphs are equal at a tiny size.
 GRAPHS = {
     "seq2seq_sutskever": ("seq2seq_sutskever", {**_SEQ2SEQ, "num_layers": 2}),
     "seq2seq_context": ("seq2seq_context", {**_SEQ2SEQ, "maxout_dim": M}),
@@ -67,13 +67,13 @@ GRAPHS = {
         {**_SEQ2SEQ, "attention_dim": A, "maxout_dim": M},
     ),
     "transformer_base": ("transformer_*", {**_BLOCKS, "dropout": 0.1}),
-    "bert_base": ("bert_*", _PLACED),
-    "roberta_base": ("roberta_*", _PLACED),
+    "bert_base": ("bert_*", _POSITIONED),
+    "roberta_base": ("roberta_*", _POSITIONED),
     "xlnet_base": ("xlnet_*", _BLOCKS),
-    "xlm_mlm_tlm_xnli15": ("xlm_*", {**_PLACED, "num_languages": 2}),
-    "gpt_117m": ("gpt_*", _PLACED),
-    "gpt2_small": ("gpt2_* megatron_*", _PLACED),
-    "gpt3_small": ("gpt3_*", {**_PLACED, "window": 2}),
+    "xlm_mlm_tlm_xnli15": ("xlm_*", {**_POSITIONED, "num_languages": 2}),
+    "gpt_117m": ("gpt_*", _POSITIONED),
+    "gpt2_small": ("gpt2_* megatron_*", _POSITIONED),
+    "gpt3_small": ("gpt3_*", {**_POSITIONED, "window": 2}),
     "vit_base_patch16": ("vit_tiny_* vit_small_* vit_base_* vit_l* vit_huge_*", _VIT),
     "vit_hybrid_r50_base_patch16": (
         "vit_hybrid_*",
@@ -108,7 +108,7 @@ GRAPHS = {
         {"image_size": (14, 18), "hidden_dims": (E, A), "num_classes": C},
     ),
 }
-# The name that stands for each.
+# The model in `GRAPHS` for every name.
 GRAPH_OF = {
     name: graph
     for graph, (patterns, _) in GRAPHS.items()
@@ -127,7 +127,7 @@ _ENCODER_HEADS = {
     "span_qa": {},
     "sentence_encoder": {},
 }
-# The others are BERT's functions on another encoder; parity is tested of them all.
+# The other heads are those of BERT on another encoder; parity tests cover them all.
 _OWN_HEADS = {name: _ENCODER_HEADS[name] for name in ("masked_lm", "classifier")}
 _BERT_HEADS = {
     **_ENCODER_HEADS,
@@ -145,13 +145,13 @@ _GPT_HEADS = {"encoder": {}, "classifier": _CLASSES, "token_classifier": _CLASSE
 
 @dataclass(frozen=True)
 class Case:
-    """A model of the suite.
+    """A model under test.
 
     Attributes:
-        name: Of the registry: the model, or what the head is put on.
+        name: Registry name of the model, or of the encoder under the head.
         options: Arguments of the model's builder besides the tiny sizes.
-        head: Builds a model from one of that name. None = the model itself.
-        head_options: Its arguments.
+        head: Builder of the head; None for the model itself.
+        head_options: Arguments of `head`.
     """
 
     name: str
@@ -171,7 +171,7 @@ def _heads(name, family, table):
     }
 
 
-# What is tested: every graph, what the options of a builder change in it, the heads.
+# Everything under test: the graphs, variations by builder options, and the heads.
 CASES = {
     **{name: Case(name) for name in GRAPHS},
     **{
@@ -209,7 +209,7 @@ SEQ2SEQ = [
     for case, made in CASES.items()
     if made.name.startswith(("rnnsearch", "seq2seq"))
 ]
-# What the inputs of a case are.
+# Cases by the kind of their inputs.
 TEXT = [
     case
     for case, made in CASES.items()
@@ -228,7 +228,7 @@ KINDS = ("seq2seq_sutskever", "seq2seq_context", "rnnsearch_50")
 
 
 def build(case, **overrides):
-    """A new model of a case, with the weights that its initializers draw."""
+    """A new model of a case, initialized as usual."""
     made = CASES[case]
     sizes = {**TINY[made.name], **made.options, **overrides}
     model = models.create(made.name, **sizes)
@@ -236,18 +236,18 @@ def build(case, **overrides):
 
 
 def create(case, **overrides):
-    """A new model of a case, with weights that no initializer would draw.
+    """A new model of a case with larger random weights.
 
-    Biases start at zero and a Glorot kernel is small: a test of numbers wants both
-    to matter.
+    Initial biases are zero and Glorot kernels are small; in tests of numbers both must
+    have an effect.
     """
     return randomize(build(case, **overrides))
 
 
 @functools.cache
 def _built(case):
-    """The model of a case, and the weights that seed 1 gave it."""
-    # Whatever the precision of the test that asks for it first.
+    """The model of a case, and its initial weights at seed 1."""
+    # Not in the precision of the test that happens to need it first.
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy("float32")
     try:
@@ -258,50 +258,51 @@ def _built(case):
 
 
 def seeded(case, seed):
-    """A new model of a case built after this seed, and its initial weights by path."""
+    """A new model of a case built with a seed, and its initial weights by path."""
     keras.utils.set_random_seed(seed)
     model = build(case)
     return model, {weight.path: numpy(weight) for weight in model.weights}
 
 
 def tiny(case):
-    """The model of a case, made once: not to be fitted or changed."""
+    """The model of a case, built once: tests must not train or change it."""
     return _built(case)[0]
 
 
 def initial_weights(case):
-    """What the weights of `tiny(case)` were drawn as: seed 1, path to array."""
+    """The initial weights of `tiny(case)` at seed 1, by path."""
     return _built(case)[1]
 
 
 def digest(weights):
     """A checksum of arrays by name."""
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     for name, values in weights.items():
-        found.update(name.encode() + values.tobytes())
-    return found.hexdigest()
+        checksum.update(name.encode() + values.tobytes())
+    return checksum.hexdigest()
 
 
 def randomize(model, seed=0, scale=0.6):
-    """Draws every weight of a model anew from N(0, scale²); variances are positive.
+    """Resamples every weight of a model from N(0, scale²); variances are positive.
 
-    A convolution sums over hundreds: its kernel is smaller, lest softmax be one-hot.
+    Kernels of convolutions are smaller: their sums are long, and softmax would be
+    one-hot.
     """
     rng = np.random.default_rng(seed)
-    drawn = []
+    weights = []
     for weight in model.weights:
         value = rng.normal(0, scale, weight.shape)
         if len(weight.shape) == 4:
             value *= 2 / np.sqrt(np.prod(weight.shape[:-1]))
         if weight.name == "moving_variance":
             value = np.abs(value) + 0.1
-        drawn.append(value.astype("float32"))
-    model.set_weights(drawn)
+        weights.append(value.astype("float32"))
+    model.set_weights(weights)
     return model
 
 
 def make_inputs(batch=B, source=S, target=T, seed=1, padded=True):
-    """Inputs of an encoder-decoder; but for the first row, some padding at the end."""
+    """Inputs of an encoder-decoder; all rows but the first end in padding."""
     rng = np.random.default_rng(seed)
     lengths = np.full(batch, source)
     if padded:
@@ -315,62 +316,66 @@ def make_inputs(batch=B, source=S, target=T, seed=1, padded=True):
     }
 
 
-def known(shape):
-    """Sizes of an image; where any is taken, odd ones, which patches don't fill."""
+def image_shape(shape):
+    """The shape with odd sizes in place of None, which patches do not divide."""
     return [size or (19, 27)[axis] for axis, size in enumerate(shape)]
 
 
 def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
-    """Inputs of any model, by name; but for the first row, some padding at the end."""
+    """Inputs of any model, by name; all rows but the first end in padding."""
     rng = np.random.default_rng(seed)
     if any(tensor.name in ("images", "noise") for tensor in model.inputs):
         return {
             tensor.name: rng.integers(0, C, batch).astype("int32")
             if tensor.name == "labels"
-            else rng.normal(size=(batch, *known(tensor.shape[1:]))).astype("float32")
+            else rng.normal(size=(batch, *image_shape(tensor.shape[1:]))).astype(
+                "float32"
+            )
             for tensor in model.inputs
         }
-    places = np.tile(np.arange(length, dtype="int32"), (batch, 1))
-    asked = np.resize(np.array(TARGETS, "int32"), (batch, 2))
-    turns = (2 * places + 3) % length  # An order of prediction: 3 0 2 4 1.
-    drawn = {
+    positions = np.tile(np.arange(length, dtype="int32"), (batch, 1))
+    targets = np.resize(np.array(TARGETS, "int32"), (batch, 2))
+    order = (2 * positions + 3) % length  # An order of prediction: 3 0 2 4 1.
+    inputs = {
         **make_inputs(batch, length, target, seed, padded),
         "decoder_padding_mask": np.ones((batch, target), bool),
         "segment_ids": rng.integers(0, 2, (batch, length)).astype("int32"),
         "language_ids": rng.integers(0, 2, (batch, length)).astype("int32"),
-        "position_ids": places,
-        "masked_positions": asked,
-        "permutation_mask": turns[:, :, None] > turns[:, None],
-        "target_mapping": np.eye(length, dtype="float32")[asked],
+        "position_ids": positions,
+        "masked_positions": targets,
+        "permutation_mask": order[:, :, None] > order[:, None],
+        "target_mapping": np.eye(length, dtype="float32")[targets],
     }
     memory = rng.normal(size=(batch, 4, D)).astype("float32")
     return {
-        tensor.name: memory if tensor.name.startswith("memory_") else drawn[tensor.name]
+        tensor.name: memory
+        if tensor.name.startswith("memory_")
+        else inputs[tensor.name]
         for tensor in model.inputs
     }
 
 
 def numpy(tensor) -> Any:
-    """A tensor of any backend, or a structure of them, as NumPy."""
+    """A tensor of any backend, or a dictionary of tensors, as NumPy arrays."""
     if isinstance(tensor, dict):
         return {name: numpy(value) for name, value in tensor.items()}
     return np.asarray(ops.convert_to_numpy(tensor))
 
 
 def given(model, inputs):
-    """Inputs by name as the model takes them: a single one as it is."""
+    """Inputs as the model takes them: a dictionary, or a single array."""
     if isinstance(model.input, dict):
         return inputs
-    (alone,) = inputs.values()
-    return alone
+    (single,) = inputs.values()
+    return single
 
 
 def outputs_of(model, inputs, **call) -> dict[str, Any]:
-    """The outputs of a model called eagerly, by name; a single one is `logits`."""
-    found = numpy(model(given(model, inputs), **call))
-    return found if isinstance(found, dict) else {"logits": found}
+    """The outputs of an eager call by name; a single output is called `logits`."""
+    outputs = numpy(model(given(model, inputs), **call))
+    return outputs if isinstance(outputs, dict) else {"logits": outputs}
 
 
 def logits_of(model, inputs) -> Any:
-    """The logits of a model called eagerly, (B, T, V)."""
+    """The logits of an eager call, (B, T, V)."""
     return outputs_of(model, inputs, training=False)["logits"]

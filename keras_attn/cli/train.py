@@ -43,7 +43,7 @@ def train(
     seed: int,
 ) -> None:
     """Trains a translator, or goes on with it; the arguments are the options."""
-    if models.describe(model).family != "seq2seq":
+    if models.describe(model).family not in ("seq2seq", "rnnsearch"):
         raise ValueError(f"--model must be a translator. Received: {model!r}")
     # A package that is missing is better missed now than after the first epoch.
     _SCORES[score](["a"], ["a"])

@@ -1,12 +1,17 @@
-"""The functional model that every builder returns: it says which input is wrong.
+"""The functional model that every builder returns, and helpers to assemble one.
 
-It checks where values are known on the host: in `model(inputs)`, and in `predict` and
-`predict_on_batch` of arrays. `fit`, `evaluate` and a `tf.data` data set run through
-compiled graphs, which see shapes alone: there an index outside its table is clamped,
-wraps around, or raises an error of the backend's.
+The model checks its inputs where their values are known: in `model(inputs)`, and in
+`predict` and `predict_on_batch` of arrays. `fit`, `evaluate` and `tf.data` data sets
+run compiled graphs, which know the shapes only: there, an index outside its table is
+clamped, wraps around, or raises an error of the backend.
+
+Legend: B batch, T length.
 """
 
 import functools
+import itertools
+from collections.abc import Iterable
+from typing import Any
 
 import keras
 
@@ -14,28 +19,50 @@ from keras_attn.checks import check_fits, empty_axes_of, fits
 from keras_attn.indices import IndexRange, check_indices, index_ranges
 
 
-# Under this name Keras' TensorBoard callback draws it.
+def sequence_inputs(*names: str) -> dict[str, Any]:
+    """Inputs (B, T) by name: masks are bool, everything else is int32."""
+    return {
+        name: keras.Input(
+            (None,), dtype="bool" if name.endswith("mask") else "int32", name=name
+        )
+        for name in names
+    }
+
+
+def by_name(layers: Iterable) -> dict[str, Any]:
+    """Layers by their names."""
+    return {layer.name: layer for layer in layers}
+
+
+def numbered(layers: dict[str, Any], prefix: str) -> list:
+    """The layers `<prefix>_0`, `<prefix>_1`, …, in order."""
+    names = (f"{prefix}_{index}" for index in itertools.count())
+    return [layers[name] for name in itertools.takewhile(layers.__contains__, names)]
+
+
+# The name of the class matters: Keras' TensorBoard callback draws the graph of a
+# `Functional` only.
 @keras.saving.register_keras_serializable("keras_attn")
 class Functional(keras.Model):
     """A functional model that checks the shapes and indices of its inputs.
 
     Raises:
-        ValueError: when called with an input of another shape, an empty one, or an
-            index (a token id, a position, a class) that the model has no row for.
+        ValueError: when called with an input of another shape, an empty input, or an
+            index (token id, position, class) outside its table.
     """
 
     def __call__(self, *args, **kwargs):
-        """Calls the model as `keras.Model` does, but checks the inputs first."""
+        """Checks the inputs, then calls the model as `keras.Model` does."""
         self._check_inputs(args[0] if args else kwargs.get("inputs"))
         return super().__call__(*args, **kwargs)
 
     def predict(self, x, *args, **kwargs):
-        """Predicts as `keras.Model.predict`, but checks arrays first."""
+        """Checks arrays, then predicts as `keras.Model.predict` does."""
         self._check_inputs(x)
         return super().predict(x, *args, **kwargs)
 
     def predict_on_batch(self, x):
-        """Predicts as `keras.Model.predict_on_batch`, but checks arrays first."""
+        """Checks arrays, then predicts as `keras.Model.predict_on_batch` does."""
         self._check_inputs(x)
         return super().predict_on_batch(x)
 
@@ -44,7 +71,7 @@ class Functional(keras.Model):
         return index_ranges(self)
 
     def _check_inputs(self, inputs) -> None:
-        """Checks one array, or a dictionary of them; anything else is left to Keras."""
+        """Checks one array or a dictionary of arrays; Keras checks anything else."""
         expected = {tensor.name: tensor for tensor in self.inputs}
         if not isinstance(inputs, dict):
             inputs = dict.fromkeys(expected, inputs) if len(expected) == 1 else {}
@@ -61,12 +88,12 @@ class Functional(keras.Model):
 
 
 def _shape(tensor) -> tuple | None:
-    """A shape; None where TensorFlow does not even know the number of axes."""
+    """The shape; None if TensorFlow does not know the number of axes."""
     return None if getattr(tensor.shape, "rank", 0) is None else tuple(tensor.shape)
 
 
 def _squeezed(shape, expected):
-    """A shape with the last axis of size 1 that Keras removes or adds by itself."""
+    """The shape after Keras has removed or added a last axis of size 1."""
     if shape and len(shape) == len(expected) + 1 and shape[-1] == 1:
         return shape[:-1]
     if shape and len(shape) == len(expected) - 1 and expected[-1] == 1:

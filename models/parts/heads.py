@@ -1,10 +1,10 @@
-"""What goes on top of an encoder: from its features to the logits of a task.
+"""Task heads: from the features of an encoder to logits.
 
-Each function takes an encoder, a functional model with the outputs `sequence_output`
-(B, T, D) and `pooled_output` (B, D), and returns a model that shares its layers. The
-names of the layers added are those that checkpoints are read by.
+Each head takes an encoder, a functional model with the outputs `sequence_output`
+(B, T, D) and `pooled_output` (B, D), and returns a model that shares its layers.
+Checkpoints refer to the layers of the heads by name.
 
-Legend: B batch, T length, P positions asked for, D width, V vocabulary, C classes.
+Legend: B batch, T length, P masked positions, D width, V vocabulary, C classes.
 """
 
 import keras
@@ -17,18 +17,29 @@ from keras_attn.layers.initializers import truncated_normal
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import OutputBias
 from keras_attn.layers.token_pooling import TokenPooling
-from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.functional import Functional, sequence_inputs
 
-# The published fine-tuning start, for every model of the family.
+# The initializer that BERT and its successors publish, for pre-training and heads.
 INITIALIZER = truncated_normal(0.02)
 
 
+def logits_layer(units, name, **options):
+    """A `Dense` layer in float32 under every dtype policy, because a softmax follows.
+
+    Args:
+        units: Number of logits.
+        name: Name of the layer.
+        **options: Further arguments of `Dense`.
+    """
+    return Dense(units, dtype="float32", name=name, **options)
+
+
 def as_encoder(encoder, build):
-    """An encoder as it is, or the variant of that name, built.
+    """Returns an encoder as it is, or builds the variant of that name.
 
     Args:
         encoder: A model with `sequence_output`, or the name of a variant.
-        build: The builder of encoders that the name is for.
+        build: The builder to call with the name.
 
     Raises:
         TypeError: for anything else.
@@ -45,24 +56,33 @@ def as_encoder(encoder, build):
 
 
 def classifier(
-    encoder, features, num_classes, *, dropout, hidden=None, use_bias=True, name
+    encoder,
+    num_classes,
+    *,
+    features=None,
+    dropout,
+    hidden=None,
+    use_bias=True,
+    name,
 ):
     """Logits (B, C) from features (B, E), or (B, T, C) from (B, T, E).
 
     Args:
-        encoder: Gives the model its inputs.
-        features: A tensor of the encoder's graph.
+        encoder: The model whose inputs the classifier takes.
         num_classes: C.
-        dropout: Probability of dropping a feature, in front of each layer.
-        hidden: Activation of a hidden layer in between. None = there is none.
-        use_bias: Whether the last layer has one.
-        name: Of the model.
+        features: A tensor of the encoder's graph. Default: its pooled output.
+        dropout: Probability of dropping a feature before each layer.
+        hidden: Activation of a hidden layer; None for no hidden layer.
+        use_bias: Whether the last layer has a bias.
+        name: Name of the model.
 
     Returns:
         A model from the encoder's inputs to the logits.
     """
     check_positive("num_classes", num_classes)
     check_fraction("dropout", dropout)
+    if features is None:
+        features = encoder.output["pooled_output"]
     features = Dropout(dropout, name="classifier_dropout")(features)
     if hidden is not None:
         features = Dense(
@@ -72,32 +92,43 @@ def classifier(
             name="classifier_hidden",
         )(features)
         features = Dropout(dropout, name="classifier_hidden_dropout")(features)
-    logits = _logits(num_classes, "classifier", use_bias)(features)
+    logits = logits_layer(
+        num_classes, "classifier", use_bias=use_bias, kernel_initializer=INITIALIZER
+    )(features)
     return Functional(encoder.input, logits, name=name)
 
 
+def token_classifier(encoder, num_classes, *, dropout, name):
+    """Logits (B, T, C) from the features of each token."""
+    features = encoder.output["sequence_output"]
+    return classifier(
+        encoder, num_classes, features=features, dropout=dropout, name=name
+    )
+
+
 def next_sentence(encoder, *, name):
-    """Logits (B, 2): the second sentence follows the first, or it does not."""
-    logits = _logits(2, "next_sentence")(encoder.output["pooled_output"])
+    """Logits (B, 2): class 0 means that the second sentence follows the first."""
+    layer = logits_layer(2, "next_sentence", kernel_initializer=INITIALIZER)
+    logits = layer(encoder.output["pooled_output"])
     return Functional(encoder.input, logits, name=name)
 
 
 def span(encoder, *, dropout, name):
-    """Logits (B, T) of where an answer starts, and of where it ends."""
+    """Logits (B, T) for the start of an answer, and for its end."""
     check_fraction("dropout", dropout)
     features = Dropout(dropout, name="span_dropout")(encoder.output["sequence_output"])
-    logits = _logits(2, "span")(features)
+    logits = logits_layer(2, "span", kernel_initializer=INITIALIZER)(features)
     outputs = {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
     return Functional(encoder.input, outputs, name=name)
 
 
 def sentence_encoder(encoder, *, pooling, normalize, name):
-    """One vector (B, D) a sentence, by default the mean over its real tokens."""
+    """One vector (B, D) per sentence, pooled over its real tokens."""
     inputs = encoder.input
     embedding = TokenPooling(pooling, name="sentence_pooling")(
         encoder.output["sequence_output"], inputs["padding_mask"]
     )
-    # What follows are distances, and those of halves are coarse.
+    # Distances between half-precision vectors would be too coarse.
     embedding = ops.cast(embedding, "float32")
     if normalize:
         embedding = keras.layers.UnitNormalization(
@@ -106,49 +137,41 @@ def sentence_encoder(encoder, *, pooling, normalize, name):
     return Functional(inputs, embedding, name=name)
 
 
-def masked_lm_logits(encoder, *, transform, epsilon=None, masked_positions=None):
-    """Logits over the vocabulary from the encoder's own embeddings and a bias.
+def masked_lm(encoder, *, masked_positions=False, transform=False, name):
+    """Logits (B, T, V) of the original tokens, by the encoder's own embeddings.
 
     Args:
         encoder: Its `token_embedding` is the output matrix.
-        transform: Activation of the layer in front. None = there is none.
-        epsilon: Of the norm behind that layer.
-        masked_positions: (B, P), where logits are wanted. None = everywhere.
+        masked_positions: Whether to add an input of that name, (B, P), and return
+            logits (B, P, V) at these positions only.
+        transform: Whether a dense layer and a norm come first, with the activation and
+            the epsilon of the encoder's blocks.
+        name: Name of the model.
 
     Returns:
-        A tensor of logits, (B, T, V) or (B, P, V).
+        A model from the encoder's inputs to the logits.
     """
-    features = encoder.output["sequence_output"]
-    if masked_positions is not None:
-        index = ops.expand_dims(masked_positions, -1)
+    inputs, features = encoder.input, encoder.output["sequence_output"]
+    if masked_positions:
+        positions = sequence_inputs("masked_positions")
+        inputs = {**inputs, **positions}
+        index = ops.expand_dims(positions["masked_positions"], -1)
         features = ops.take_along_axis(features, index, axis=1)
-    if transform is not None:
+    if transform:
+        block = encoder.get_layer("block_0")
         features = Dense(
             features.shape[-1],
-            activation=transform,
+            activation=block.activation,
             kernel_initializer=INITIALIZER,
             name="masked_lm_transform",
         )(features)
-        features = LayerNormalization(epsilon=epsilon, name="masked_lm_norm")(features)
-    embedding = encoder.get_layer("token_embedding")
-    return OutputBias(name="masked_lm_logits")(embedding(features, reverse=True))
+        features = LayerNormalization(
+            epsilon=block.layer_norm_epsilon, name="masked_lm_norm"
+        )(features)
+    logits = tied_logits(encoder.get_layer("token_embedding"), features)
+    return Functional(inputs, logits, name=name)
 
 
-def masked_positions_input(wanted):
-    """The input that says which positions to predict, if it is wanted: a dict."""
-    if not wanted:
-        return {}
-    return {
-        "masked_positions": keras.Input((None,), dtype="int32", name="masked_positions")
-    }
-
-
-def _logits(units, name, use_bias=True):
-    return Dense(
-        units,
-        use_bias=use_bias,
-        kernel_initializer=INITIALIZER,
-        # In float32 whatever the policy: a softmax follows.
-        dtype="float32",
-        name=name,
-    )
+def tied_logits(token_embedding, features):
+    """Logits (…, V) from features (…, D): the token embeddings, and a bias."""
+    return OutputBias(name="masked_lm_logits")(token_embedding(features, reverse=True))

@@ -1,4 +1,4 @@
-"""Building a model without allocating it, and undoing a build."""
+"""Builds a model without allocating its weights, and undoes a build."""
 
 import collections
 import contextlib
@@ -10,13 +10,14 @@ from keras.src.backend.common import global_state
 
 @contextlib.contextmanager
 def undone(only_on_error: bool = False) -> Iterator[None]:
-    """Puts Keras' global state back as it was at the end.
+    """Restores the global state of Keras on exit.
 
-    Of this thread: its scopes, the names it has given, and the variables that are
-    still to get their first values, which the end of any later scope would make.
+    This is the state of the current thread: scopes, counters of layer names, and the
+    variables that are not initialized yet, which the end of any later scope would
+    allocate.
 
     Args:
-        only_on_error: Whether to do so only where an exception passes through.
+        only_on_error: Whether to restore it only after an exception.
     """
     state = vars(global_state.GLOBAL_STATE_TRACKER)
     before = {name: _copied(value) for name, value in state.items()}
@@ -32,7 +33,7 @@ def undone(only_on_error: bool = False) -> Iterator[None]:
 
 
 def _copied(value):
-    # Others, such as scopes and random generators, are replaced and never changed.
+    # Other values, such as scopes and random generators, are never changed in place.
     if isinstance(value, list | dict | collections.Counter):
         return value.copy()
     return value
@@ -40,13 +41,13 @@ def _copied(value):
 
 @contextlib.contextmanager
 def without_allocating() -> Iterator[None]:
-    """Variables made here get their first values by `allocate`."""
+    """Variables created here are not initialized until `allocate` is called."""
     with keras.StatelessScope(initialize_variables=False):
         yield
 
 
 def allocate() -> None:
-    """Gives the variables made `without_allocating` their first values."""
-    # The end of a scope does so, unless it is inside of another.
+    """Initializes the variables created `without_allocating`."""
+    # The end of an outermost scope does so.
     with keras.StatelessScope():
         pass

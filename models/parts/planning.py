@@ -1,26 +1,27 @@
-"""What a model costs, before anyone pays for it: FLOPs and memory, counted.
+"""The cost of a model before it is trained: FLOPs and memory, counted from its graph.
 
-The model, its gradients and its optimizer are built as a TensorFlow graph in which
-every tensor has a shape and none has memory, and the graph is read:
+The model, its gradients and its optimizer are built as a TensorFlow graph, in which
+every tensor has a shape and none is allocated. The graph is then read:
 
-    FLOPs         two for each multiply-add of the matrix products and convolutions,
-                  forward and backward; all else is a few per cent of a Transformer
-    weights       as Keras keeps them: in float32 under a `mixed_` policy
-    gradients     one of each trainable weight, in its type
-    optimizer     the variables of the optimizer itself
-    activations   what the backward graph reads of the forward one, and the outputs;
-                  nothing is computed twice to save memory
-    cache         the state between two tokens of a generative model
+    FLOPs         two per multiply-add of matrix products and convolutions, forward and
+                  backward; everything else is a few per cent of a Transformer
+    weights       as Keras stores them: in float32 under a `mixed_` policy
+    gradients     one for each trainable weight, in its dtype
+    optimizer     the variables of the optimizer
+    activations   the tensors of the forward pass that the backward pass reads, and the
+                  outputs; nothing is recomputed to save memory
+    cache         the state of a generative model between two tokens
 
-On several devices weights, gradients and optimizer are shared out evenly among them,
-and the rows of the batch too (fully sharded data parallelism: Rajbhandari et al. 2020,
-"ZeRO", arXiv:1910.02054, stage 3); buffers for what is gathered are not counted.
+With several devices, weights, gradients, optimizer and the rows of the batch are
+divided evenly among them (fully sharded data parallelism: Rajbhandari et al. 2020,
+"ZeRO", arXiv:1910.02054, stage 3); buffers for gathered weights are not counted.
 
 Legend: B batch, T length.
 """
 
 import contextlib
 import math
+import re
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -32,34 +33,35 @@ from keras_attn.models.parts.registry import create
 
 DTYPES = ("float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16")
 OPTIMIZERS = ("adamw", "adam", "adafactor", "sgd", "lion", "rmsprop")
-# Where a model's positions have no end.
+# The length of a row if the number of positions is not limited.
 _DEFAULT_LENGTH = 128
-# What has, or may have, products that no rule below is for.
-_HIDING = ("MatMul", "Conv2", "Conv3", "Einsum", "While", "PartitionedCall")
-# What gives another view of the same memory.
+_CONVOLUTION = re.compile(r"(Conv[23]D|DepthwiseConv2dNative)(Backprop\w+)?")
+# Operations with products, or with graphs inside, that `_flops` may have no rule for.
+_UNCOUNTED = ("MatMul", "Conv2", "Conv3", "Einsum", "While", "PartitionedCall")
+# Operations whose output shares the memory of the input.
 _VIEWS = ("Reshape", "Identity", "Squeeze", "ExpandDims", "StopGradient")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The cost of one step; FLOPs are those of all devices, bytes of one.
+    """The cost of one step: FLOPs of all devices together, bytes of one device.
 
     Attributes:
-        name: Of the model.
+        name: Registry name of the model.
         batch: B, rows of all devices together.
-        sequence: T, tokens a row; of an encoder-decoder on either side. An image is a
-            row of one.
-        dtype: The policy it computes by.
-        optimizer: What trains it.
-        devices: That share the work.
-        parameters: Trainable parameters.
-        forward_flops: Of a batch.
-        training_flops: Of a batch, forward and backward.
+        sequence: T, tokens per row, for an encoder-decoder on either side; 1 for
+            images.
+        dtype: The dtype policy.
+        optimizer: Name of the optimizer.
+        devices: Number of devices that share the work.
+        parameters: Number of parameters.
+        forward_flops: FLOPs of the forward pass, per batch.
+        training_flops: FLOPs of the forward and backward pass, per batch.
         weights: Bytes.
         gradients: Bytes.
         optimizer_state: Bytes.
-        activations: Bytes that wait for the backward pass.
-        cache: Bytes of the state of generation, at B rows of T tokens; None for a
+        activations: Bytes kept for the backward pass.
+        cache: Bytes of the state of generation, for B rows of T tokens; None for a
             model that does not generate.
     """
 
@@ -80,22 +82,22 @@ class Plan:
 
     @property
     def forward_flops_per_token(self) -> float:
-        """Of one of the B·T tokens."""
+        """FLOPs of the forward pass for one of the B·T tokens."""
         return self.forward_flops / (self.batch * self.sequence)
 
     @property
     def training_flops_per_token(self) -> float:
-        """Of one of the B·T tokens, forward and backward."""
+        """FLOPs of the forward and backward pass for one of the B·T tokens."""
         return self.training_flops / (self.batch * self.sequence)
 
     @property
     def training_memory(self) -> int:
-        """Bytes of a device while the model is fitted."""
+        """Bytes per device during training."""
         return self.weights + self.gradients + self.optimizer_state + self.activations
 
     @property
     def generation_memory(self) -> int | None:
-        """Bytes of a device while the model generates: weights and cache."""
+        """Bytes per device during generation: weights and cache."""
         return None if self.cache is None else self.weights + self.cache
 
 
@@ -110,32 +112,65 @@ def plan(
     devices: int = 1,
     **overrides,
 ) -> Plan:
-    """Counts what `create(name, **overrides)` would cost, allocating none of it.
+    """Counts the cost of `create(name, **overrides)` without allocating the model.
 
     Args:
         name: A name from `list_models()`.
-        batch: B, rows of a step; a multiple of `devices`.
-        sequence: T, tokens a row. Default: as many as the model has positions, or 128.
-            A model of images has its own `image_size`.
-        dtype: One of `DTYPES`, Keras' names of precision policies.
+        batch: B, rows per step; a multiple of `devices`.
+        sequence: T, tokens per row. Default: the number of positions of the model, or
+            128. The size of images is the model's `image_size`.
+        dtype: One of `DTYPES`, Keras' names of dtype policies.
         optimizer: One of `OPTIMIZERS`, Keras' names.
-        devices: Among which all is shared out.
+        devices: Number of devices that share the work.
         **overrides: Arguments of the model's builder.
 
     Returns:
         A `Plan`.
 
     Raises:
-        ValueError: for an unknown name, type or optimizer, sizes that don't fit, or a
-            model with products that nobody counts.
-        RuntimeError: on another backend of Keras than TensorFlow, whose graphs are
-            counted.
+        ValueError: for an unknown name, dtype or optimizer, sizes that do not fit, or a
+            model with products that can't be counted.
+        RuntimeError: on a backend of Keras other than TensorFlow, whose graphs are
+            read.
 
     Example:
         ```python
         models.plan("gpt3_175b", dtype="mixed_bfloat16", devices=64, batch=64)
         ```
     """
+    _check_arguments(batch, sequence, dtype, optimizer, devices)
+    import tensorflow as tf
+
+    rows = batch // devices
+    graph = tf.Graph()
+    with graph.as_default(), _policy(dtype):
+        model = create(name, **overrides)
+        length = _length(model, sequence)
+        cache = _cache_bytes(model, rows, length)
+        variables = model.trainable_variables
+        outputs, forward, backward = _trace(model, graph, rows, length)
+        trainer = keras.optimizers.get(optimizer)
+        trainer.build(variables)
+    forward_flops = sum(map(_flops, forward)) * devices
+    return Plan(
+        name=name,
+        batch=batch,
+        sequence=length,
+        dtype=dtype,
+        optimizer=optimizer,
+        devices=devices,
+        parameters=model.count_params(),
+        forward_flops=forward_flops,
+        training_flops=forward_flops + sum(map(_flops, backward)) * devices,
+        weights=_share(_variable_bytes(model.weights), devices),
+        gradients=_share(_variable_bytes(variables), devices),
+        optimizer_state=_share(_variable_bytes(trainer.variables), devices),
+        activations=sum(map(_tensor_bytes, [*_kept(forward, backward), *outputs])),
+        cache=cache,
+    )
+
+
+def _check_arguments(batch, sequence, dtype, optimizer, devices):
     if keras.backend.backend() != "tensorflow":
         raise RuntimeError(
             "`plan` reads TensorFlow's graphs: set KERAS_BACKEND=tensorflow. "
@@ -159,56 +194,32 @@ def plan(
         )
     if sequence is not None:
         check_positive("sequence", sequence)
+
+
+def _trace(model, graph, rows, length):
+    """The outputs, and the operations of the forward and of the backward pass."""
     import tensorflow as tf
 
-    rows = batch // devices
-    graph = tf.Graph()
-    with graph.as_default(), _policy(dtype):
-        model = create(name, **overrides)
-        length = _length(model, sequence)
-        cache = _cache_bytes(model, rows, length)
-        for layer in model._flatten_layers():
-            if getattr(layer, "unroll", None) is False:
-                layer.unroll = True  # A loop hides how often it goes round.
-        marks = [len(graph.get_operations())]
-        inputs = {
-            tensor.name: tf.compat.v1.placeholder(
-                tensor.dtype, [rows, *(n or length for n in tensor.shape[1:])]
-            )
-            for tensor in model.inputs
-        }
-        given: Any = inputs
-        if not isinstance(model.input, dict):
-            (given,) = inputs.values()
-        outputs = keras.tree.flatten(model(given, training=True))
-        marks.append(len(graph.get_operations()))
-        variables = model.trainable_variables
-        with warnings.catch_warnings():
-            # Nothing is made dense here: nothing is computed at all.
-            warnings.filterwarnings("ignore", "Converting sparse IndexedSlices")
-            tf.gradients(outputs, [variable.value for variable in variables])
-        operations = graph.get_operations()
-        forward, backward = operations[marks[0] : marks[1]], operations[marks[1] :]
-        trainer = keras.optimizers.get(optimizer)
-        trainer.build(variables)
-    waiting = _waiting(forward, backward)
-    forward_flops = sum(map(_flops, forward)) * devices
-    return Plan(
-        name=name,
-        batch=batch,
-        sequence=length,
-        dtype=dtype,
-        optimizer=optimizer,
-        devices=devices,
-        parameters=model.count_params(),
-        forward_flops=forward_flops,
-        training_flops=forward_flops + sum(map(_flops, backward)) * devices,
-        weights=_share(_variable_bytes(model.weights), devices),
-        gradients=_share(_variable_bytes(variables), devices),
-        optimizer_state=_share(_variable_bytes(trainer.variables), devices),
-        activations=sum(map(_tensor_bytes, [*waiting, *outputs])),
-        cache=cache,
-    )
+    for layer in model._flatten_layers():
+        if getattr(layer, "unroll", None) is False:
+            layer.unroll = True  # The graph of a loop hides the number of its steps.
+    start = len(graph.get_operations())
+    inputs: Any = {
+        tensor.name: tf.compat.v1.placeholder(
+            tensor.dtype, [rows, *(n or length for n in tensor.shape[1:])]
+        )
+        for tensor in model.inputs
+    }
+    if not isinstance(model.input, dict):
+        (inputs,) = inputs.values()
+    outputs = keras.tree.flatten(model(inputs, training=True))
+    middle = len(graph.get_operations())
+    with warnings.catch_warnings():
+        # Harmless here, because nothing is computed.
+        warnings.filterwarnings("ignore", "Converting sparse IndexedSlices")
+        tf.gradients(outputs, [weight.value for weight in model.trainable_variables])
+    operations = graph.get_operations()
+    return outputs, operations[start:middle], operations[middle:]
 
 
 @contextlib.contextmanager
@@ -222,17 +233,17 @@ def _policy(dtype):
 
 
 def _length(model, sequence):
-    """Tokens of a row; one for a model of images, whose size is its own."""
+    """Tokens per row; 1 for a model of images."""
     if any(x.name == "images" and None in x.shape[1:] for x in model.inputs):
         raise ValueError(
-            "A model of images of any size is planned for one: override its "
-            "`image_size` with the pixels of an image. Received: image_size=None"
+            "`image_size` must be given to plan a model of images of any size. "
+            "Received: image_size=None"
         )
     if any(None in tensor.shape[1:] for tensor in model.inputs):
         return sequence or _positions(model) or _DEFAULT_LENGTH
     if sequence is not None:
         raise ValueError(
-            "`sequence` is for models of tokens; of a model of images, override its "
+            "`sequence` is for models of tokens; for a model of images, override "
             f"`image_size`. Received: sequence={sequence}"
         )
     return 1
@@ -244,7 +255,7 @@ def _positions(model):
 
 
 def _cache_bytes(model, rows, length):
-    """Of what `step` hands on to itself; None where there is no `step`."""
+    """Bytes of the state between two steps; None if the model does not generate."""
     if not hasattr(model, "incremental"):
         return None
     pair = model.incremental(max_length=length)
@@ -257,30 +268,31 @@ def _cache_bytes(model, rows, length):
     )
 
 
-def _waiting(forward, backward):
-    """Tensors of the forward graph that the backward one reads, each once."""
+def _kept(forward, backward):
+    """Tensors of the forward pass that the backward pass reads, each once."""
     of_forward = {operation.name for operation in forward}
     found = {}
     for operation in backward:
         for tensor in operation.inputs:
             while tensor.op.type in _VIEWS:
                 tensor = tensor.op.inputs[0]
-            kept = tensor.op.name in of_forward and tensor.op.inputs
-            # Shapes and weights are kept anyway, and gathered anew if they are shared.
-            if kept and tensor.op.type != "Shape" and not _is_weight(tensor):
+            is_kept = tensor.op.name in of_forward and tensor.op.inputs
+            # Shapes cost nothing; weights are counted already, and sharded ones are
+            # gathered again.
+            if is_kept and tensor.op.type != "Shape" and not _is_weight(tensor):
                 found[tensor.name] = tensor
     return list(found.values())
 
 
 def _is_weight(tensor) -> bool:
-    """Whether it is a variable, its copy in half precision, or transposed."""
+    """Whether a tensor is a variable, or its cast or transposed copy."""
     while tensor.op.type in ("Cast", "Transpose"):
         tensor = tensor.op.inputs[0]
     return tensor.op.type == "ReadVariableOp"
 
 
 def _flops(operation) -> int:
-    """Two for each multiply-add of a matrix product or a convolution."""
+    """Two per multiply-add of a matrix product or a convolution, otherwise 0."""
     kind = operation.type
     if kind == "MatMul":
         inner = operation.inputs[0].shape[0 if operation.get_attr("transpose_a") else 1]
@@ -294,28 +306,24 @@ def _flops(operation) -> int:
         for term, tensor in zip(terms, operation.inputs, strict=True):
             sizes.update(zip(term, tensor.shape, strict=True))
         return 2 * math.prod(sizes.values())
-    if kind == "DepthwiseConv2dNative":
-        return (
-            2 * _size(operation.outputs[0]) * math.prod(operation.inputs[1].shape[:2])
-        )
-    if kind.startswith("DepthwiseConv2dNativeBackprop"):
-        by_input = "BackpropInput" in kind
-        kernel = operation.inputs[1].shape if by_input else operation.outputs[0].shape
-        return 2 * _size(operation.inputs[2]) * math.prod(kernel[:2])
-    if kind in ("Conv2D", "Conv3D"):
-        kernel = operation.inputs[1].shape
-        return 2 * _size(operation.outputs[0]) * math.prod(kernel[:-1])
-    if kind.startswith(("Conv2DBackprop", "Conv3DBackprop")):
-        # Either gradient has the multiply-adds of the product it belongs to.
-        by_input = "BackpropInput" in kind
-        kernel = operation.inputs[1].shape if by_input else operation.outputs[0].shape
-        return 2 * _size(operation.inputs[2]) * math.prod(kernel[:-1])
-    if any(part in kind for part in _HIDING):
+    if _CONVOLUTION.fullmatch(kind):
+        return _convolution_flops(operation)
+    if any(part in kind for part in _UNCOUNTED):
         raise ValueError(
-            f"The model can't be planned: its operation `{kind}` has products that "
-            f"nobody here counts. Received: operation={operation.name!r}"
+            f"The model can't be planned: there is no rule to count the products of "
+            f"its operation `{kind}`. Received: operation={operation.name!r}"
         )
     return 0
+
+
+def _convolution_flops(operation) -> int:
+    """FLOPs of a convolution, or of one of its gradients, which has as many."""
+    kind = operation.type
+    is_gradient, is_of_kernel = "Backprop" in kind, "BackpropFilter" in kind
+    kernel = operation.outputs[0].shape if is_of_kernel else operation.inputs[1].shape
+    convolved = operation.inputs[2] if is_gradient else operation.outputs[0]
+    axes = 2 if kind.startswith("Depthwise") else len(kernel) - 1
+    return 2 * _size(convolved) * math.prod(kernel[:axes])
 
 
 def _size(tensor) -> int:

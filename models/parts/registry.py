@@ -150,7 +150,7 @@ def create(name: str, /, **overrides) -> keras.Model:
 
     Raises:
         ValueError: for an unknown name.
-        TypeError: for an override that the builder does not have.
+        TypeError: for an override that is not an argument of the builder.
 
     Example:
         ```python
@@ -177,7 +177,7 @@ def _entry(name: str) -> _Entry:
         near = difflib.get_close_matches(str(name), _REGISTRY, n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         raise ValueError(
-            f"`name` is no model of keras_attn: {hint}"
-            f"`list_models()` names them all. Received: name={name!r}"
+            f"`name` must be a registered model: {hint}"
+            f"`list_models()` lists them. Received: name={name!r}"
         )
     return _REGISTRY[name]

@@ -50,7 +50,7 @@ def with_sizes(
         TypeError: at decoration, if a size is not such an argument.
     """
 
-    def decorate(build):
+    def decorate(build) -> Any:
         parameters = inspect.signature(build).parameters
         for name in {name for sizes in variants.values() for name in sizes}:
             if name not in parameters or parameters[name].default is not None:

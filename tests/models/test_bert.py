@@ -1,4 +1,4 @@
-"""What is special about BERT and RoBERTa."""
+"""BERT and RoBERTa, beyond the contract of all models."""
 
 import keras
 import numpy as np
@@ -60,7 +60,7 @@ def test_layers_have_their_documented_names(family):
         model = getattr(models, f"build_{family}_{head}")(encoder, **options)
         if (family, head) == ("roberta", "classifier"):
             own = own | ROBERTA_CLASSIFIER
-        # What a head does not use is no part of it.
+        # A head leaves out encoder layers that it does not use.
         assert layers_of(model) - LAYERS == own
 
 
@@ -75,12 +75,12 @@ def test_layers_have_their_documented_names(family):
         ("sentence_encoder", (B, D)),
     ],
 )
-def test_a_head_gives_one_tensor(head, shape):
+def test_heads_with_one_output(head, shape):
     model = tiny(f"bert_{head}")
     assert model(inputs_for(model)).shape == shape
 
 
-def test_heads_that_give_two_name_them():
+def test_heads_with_two_named_outputs():
     model = tiny("bert_span_qa")
     shapes = {name: x.shape for name, x in outputs_of(model, inputs_for(model)).items()}
     assert shapes == {"start_logits": (B, S), "end_logits": (B, S)}
@@ -89,7 +89,7 @@ def test_heads_that_give_two_name_them():
     assert shapes == {"masked_lm": (B, S, V), "next_sentence": (B, 2)}
 
 
-def test_logits_at_some_positions_are_those_of_all_there():
+def test_logits_at_masked_positions_equal_those_of_the_whole_sequence():
     everywhere, model = tiny("bert_masked_lm"), tiny("bert_masked_lm-positions")
     inputs = inputs_for(model)
     positions = inputs["masked_positions"]
@@ -98,7 +98,7 @@ def test_logits_at_some_positions_are_those_of_all_there():
     np.testing.assert_allclose(numpy(model(inputs)), expected, rtol=0, atol=1e-5)
 
 
-def test_segments_count():
+def test_segment_ids_change_the_outputs():
     model = tiny("bert_base")
     inputs = inputs_for(model)
     other = {**inputs, "segment_ids": 1 - inputs["segment_ids"]}
@@ -107,12 +107,12 @@ def test_segments_count():
     assert np.abs(difference).max() > 1e-2
 
 
-def test_robertas_positions_count_real_tokens():
-    """BERT's positions count the padding between tokens, as in the published code."""
+def test_roberta_positions_count_real_tokens():
+    """BERT positions count padding between tokens too, as in the published code."""
     between = np.array([[True, False, True, False, True]])
     right = np.array([[True, True, True, False, False]])
     token_ids = np.array([[5, 7, 11]], "int32")
-    found = {}
+    changes = {}
     for case in ("roberta_base", "bert_base"):
         model = tiny(case)
         rows = []
@@ -123,13 +123,13 @@ def test_robertas_positions_count_real_tokens():
             if "segment_ids" in inputs:
                 inputs["segment_ids"] = np.zeros((1, S), "int32")
             rows.append(outputs_of(model, inputs)["sequence_output"][mask])
-        found[case] = np.abs(rows[0] - rows[1]).max()
-    assert found["roberta_base"] < 1e-5
-    assert found["bert_base"] > 1e-2
+        changes[case] = np.abs(rows[0] - rows[1]).max()
+    assert changes["roberta_base"] < 1e-5
+    assert changes["bert_base"] > 1e-2
 
 
 @pytest.mark.parametrize("name", ["bert_base", "roberta_base"])
-def test_as_long_as_there_are_positions_and_no_longer(name):
+def test_sequences_may_be_as_long_as_the_position_table(name):
     model = models.create(name, **{**TINY[name], "max_sequence_length": 6})
     inputs = {
         key: value[:, :1].repeat(6, 1) for key, value in inputs_for(model).items()
@@ -141,23 +141,23 @@ def test_as_long_as_there_are_positions_and_no_longer(name):
         outputs_of(model, longer)
 
 
-def test_a_sentence_vector_is_the_mean_of_real_tokens_with_length_1():
+def test_sentence_vectors_are_normalized_means_of_real_tokens():
     model = tiny("bert_sentence_encoder")
     inputs = inputs_for(model)
-    below = keras.Model(model.input, model.get_layer("block_1").output)
+    features = keras.Model(model.input, model.get_layer("block_1").output)
     real = inputs["padding_mask"][..., None]
-    mean = (numpy(below(inputs)) * real).sum(1) / real.sum(1)
+    mean = (numpy(features(inputs)) * real).sum(1) / real.sum(1)
     mean /= np.linalg.norm(mean, axis=-1, keepdims=True)
     np.testing.assert_allclose(numpy(model(inputs)), mean, rtol=0, atol=1e-5)
 
 
-def test_a_text_longer_than_the_positions_is_refused():
+def test_sequences_longer_than_the_position_table_raise():
     model = tiny("bert_base")
     with pytest.raises(ValueError, match=f"max_sequence_length.*{POSITIONS}"):
         model(inputs_for(model, length=POSITIONS + 1, padded=False))
 
 
-def test_says_what_is_wrong():
+def test_error_messages():
     with pytest.raises(TypeError, match="`encoder` must be the name of a variant, or"):
         models.build_bert_classifier(tiny("bert_classifier"), num_classes=2)
     with pytest.raises(ValueError, match="`variant` must be one of .*variant='huge'"):
@@ -168,19 +168,19 @@ def test_says_what_is_wrong():
         models.build_bert_span_qa(tiny("bert_base"), dropout=1.5)
 
 
-def test_dropout_drops_in_training_alone():
+def test_dropout_is_active_in_training_only():
     model = create("bert_base", dropout=0.3, attention_dropout=0.2)
     inputs = inputs_for(model)
-    still = [outputs_of(model, inputs)["pooled_output"] for _ in range(2)]
-    np.testing.assert_array_equal(*still)
-    drawn = outputs_of(model, inputs, training=True)["pooled_output"]
-    assert np.abs(drawn - still[0]).max() > 1e-2
+    inference = [outputs_of(model, inputs)["pooled_output"] for _ in range(2)]
+    np.testing.assert_array_equal(*inference)
+    training = outputs_of(model, inputs, training=True)["pooled_output"]
+    assert np.abs(training - inference[0]).max() > 1e-2
     assert model.get_layer("embeddings_dropout").rate == 0.3
     block = model.get_layer("block_1")
     assert (block.dropout, block.attention_dropout) == (0.3, 0.2)
 
 
-def test_a_variant_by_name_is_the_one_of_that_size():
+def test_sizes_override_those_of_the_variant():
     sizes = {**TINY["bert_base"], "num_layers": 3}
     built = models.build_bert("large", **sizes)
     assert sum(layer.name.startswith("block_") for layer in built.layers) == 3

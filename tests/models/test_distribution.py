@@ -1,4 +1,4 @@
-"""Every model on two devices of `tf.distribute` against one, over two steps."""
+"""Two training steps of every model on two devices of `tf.distribute` and on one."""
 
 import json
 import os
@@ -16,7 +16,7 @@ ROWS, DEVICES = 4, 2
 
 
 def losses(cases):
-    """Losses by model, of one device and of two; devices are set before TF starts."""
+    """Losses on one device and on two by case, from a process with two devices."""
     path = [str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH", "")]
     process = subprocess.run(
         [sys.executable, __file__, *cases],
@@ -30,7 +30,7 @@ def losses(cases):
 
 
 # One of each kind: two translators, an encoder, a decoder, and images.
-FEW = (
+ONE_OF_EACH = (
     "rnnsearch_50",
     "transformer_base",
     "bert_base",
@@ -45,17 +45,19 @@ FEW = (
 @pytest.mark.parametrize(
     "cases",
     [
-        pytest.param(FEW, id="few"),
-        # Two models of every kind are built and trained: a minute and a half.
-        pytest.param(sorted(set(GRAPHS) - set(FEW)), marks=pytest.mark.runs, id="rest"),
+        pytest.param(ONE_OF_EACH, id="one_of_each"),
+        # Builds and trains two models of every other kind: a minute and a half.
+        pytest.param(
+            sorted(set(GRAPHS) - set(ONE_OF_EACH)), marks=pytest.mark.runs, id="rest"
+        ),
     ],
 )
-def test_two_devices_train_as_one_does(cases):
-    found = losses(cases)
-    assert set(found) == set(cases)
-    for case, (alone, together) in found.items():
-        assert alone[0] != alone[1], case
-        np.testing.assert_allclose(together, alone, rtol=1e-5, err_msg=case)
+def test_two_devices_train_like_one(cases):
+    by_case = losses(cases)
+    assert set(by_case) == set(cases)
+    for case, (one, two) in by_case.items():
+        assert one[0] != one[1], case
+        np.testing.assert_allclose(two, one, rtol=1e-5, err_msg=case)
 
 
 def fit(model, inputs, labels):
@@ -67,7 +69,7 @@ def fit(model, inputs, labels):
     model.compile(
         keras.optimizers.SGD(0.01),
         loss=keras.tree.map_structure(lambda _: "mse", labels),
-        run_eagerly=True,  # Quicker than two traces of every model.
+        run_eagerly=True,  # Faster than tracing every model twice.
     )
     history = model.fit(
         given(model, inputs),
@@ -81,14 +83,14 @@ def fit(model, inputs, labels):
 
 
 def data_for(model):
-    """Masks as int32, as our pipelines give them, and a number for each output."""
+    """Inputs with masks as int32, as in our pipelines, and labels for each output."""
     inputs = inputs_for(model, batch=ROWS)
     inputs = {
         name: value.astype("int32") if value.dtype == bool else value
         for name, value in inputs.items()
     }
     if any(weight.name == "moving_mean" for weight in model.weights):
-        # Means are those of a device's own batch: let both have the same one.
+        # Batch norm uses the mean of each device's rows: give both the same rows.
         half = ROWS // DEVICES
         inputs = {
             name: np.concatenate([value[:half]] * DEVICES)
@@ -108,21 +110,21 @@ def data_for(model):
 
 
 def main():
-    """Prints the losses of the models named as JSON."""
+    """Prints the losses of the cases on the command line as JSON."""
     import tensorflow as tf
 
     (processor,) = tf.config.list_physical_devices("CPU")
     devices = [tf.config.LogicalDeviceConfiguration() for _ in range(DEVICES)]
     tf.config.set_logical_device_configuration(processor, devices)
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    found = {}
+    by_case = {}
     for case in sys.argv[1:]:
-        alone = create(case)
-        inputs, labels = data_for(alone)
+        one = create(case)
+        inputs, labels = data_for(one)
         with strategy.scope():
-            together = create(case)
-        found[case] = [fit(model, inputs, labels) for model in (alone, together)]
-    print(json.dumps(found))
+            two = create(case)
+        by_case[case] = [fit(model, inputs, labels) for model in (one, two)]
+    print(json.dumps(by_case))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is special about the GPTs and the Transformer: their shape, bands and caches."""
+"""GPT and the Transformer, beyond the contract of all models: bands and caches."""
 
 import keras
 import numpy as np
@@ -32,7 +32,7 @@ def test_every_second_block_of_gpt3_has_a_band():
     assert windows == [None, 2]
 
 
-def test_a_band_of_all_positions_is_none():
+def test_a_band_of_all_positions_has_no_effect():
     wide, plain = create("gpt3_small", window=31), tiny("gpt2_small")
     inputs = inputs_for(plain)
     np.testing.assert_allclose(
@@ -42,10 +42,10 @@ def test_a_band_of_all_positions_is_none():
     assert np.abs(narrow - logits_of(plain, inputs)).max() > 1e-2
 
 
-def test_kernels_in_front_of_residuals_start_smaller():
+def test_kernels_before_residuals_are_initialized_smaller():
     model = models.build_gpt(num_layers=8, hidden_dim=64, num_heads=2, mlp_dim=128)
     block = model.get_layer("block_3")
-    spread = [
+    deviations = [
         np.std(numpy(kernel))
         for kernel in (
             block.self_attention.query_key_value_kernel,
@@ -54,15 +54,15 @@ def test_kernels_in_front_of_residuals_start_smaller():
             block.feed_forward.contract.kernel,
         )
     ]
-    np.testing.assert_allclose(spread, [0.02, 0.005, 0.02, 0.005], rtol=0.05)
+    np.testing.assert_allclose(deviations, [0.02, 0.005, 0.02, 0.005], rtol=0.05)
 
 
 def test_heads():
     encoder = tiny("gpt_encoder")
     inputs = inputs_for(encoder)
-    found = {name: tensor.shape for name, tensor in encoder(inputs).items()}
+    shapes = {name: tensor.shape for name, tensor in encoder(inputs).items()}
     batch, length = inputs["token_ids"].shape
-    assert found == {
+    assert shapes == {
         "sequence_output": (batch, length, D),
         "pooled_output": (batch, D),
     }
@@ -78,21 +78,22 @@ def test_heads():
 
 
 def prompts(side):
-    """Three prompts of 3, 1 and 7 tokens, padded on a side, and each on its own."""
+    """Three prompts of 3, 1 and 7 tokens: as rows, and padded on one side."""
     rng = np.random.default_rng(5)
     rows = [rng.integers(1, V, size).astype("int32") for size in (3, 1, LENGTH)]
     token_ids = np.zeros((BATCH, LENGTH), "int32")
     mask = np.zeros((BATCH, LENGTH), bool)
     for index, row in enumerate(rows):
-        place = slice(len(row)) if side == "right" else slice(LENGTH - len(row), None)
-        token_ids[index, place], mask[index, place] = row, True
+        start = 0 if side == "right" else LENGTH - len(row)
+        tokens = slice(start, start + len(row))
+        token_ids[index, tokens], mask[index, tokens] = row, True
     return rows, token_ids, mask
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("case", [*CASES, *TRANSFORMERS])
-def test_step_by_step_logits_are_those_of_the_whole(case, side):
-    """Whatever the padding, each row goes on as if it were alone."""
+def test_logits_of_steps_equal_those_of_the_whole_sequence(case, side):
+    """With any padding, each row continues as it would alone."""
     model = tiny(case)
     steps = 5
     pair = model.incremental(LENGTH + steps)
@@ -108,22 +109,22 @@ def test_step_by_step_logits_are_those_of_the_whole(case, side):
         for row, prompt in enumerate(rows):
             alone = {name: value[row : row + 1] for name, value in inputs.items()}
             alone.pop("decoder_padding_mask", None)
-            seen = np.concatenate([prompt, chosen[:index, row]])[None]
-            alone[pair.prompt] = seen.astype("int32")
+            tokens = np.concatenate([prompt, chosen[:index, row]])[None]
+            alone[pair.prompt] = tokens.astype("int32")
             if pair.prompt == "token_ids":
-                alone["padding_mask"] = np.ones(seen.shape, bool)
+                alone["padding_mask"] = np.ones(tokens.shape, bool)
             np.testing.assert_allclose(
                 outputs["logits"][row], logits_of(model, alone)[0, -1], atol=1e-5
             )
         if index < steps:
             state = {name: outputs.get(name, state.get(name)) for name in names}
-            added = numpy(pair.step({**state, "token_ids": chosen[index]}))
-            outputs = next_state(state, added)
+            changes = numpy(pair.step({**state, "token_ids": chosen[index]}))
+            outputs = next_state(state, changes)
 
 
 @pytest.mark.parametrize("case", [*CASES, *TRANSFORMERS])
-def test_a_step_copies_no_cache(case):
-    """Nothing that a step computes is as large as a cache, so room costs little."""
+def test_steps_do_not_copy_caches(case):
+    """No tensor computed in a step is as large as a cache."""
     length, step = 29, tiny(case).incremental(29).step
     specs = {x.name: tf.TensorSpec((1, *x.shape[1:]), x.dtype) for x in step.inputs}
     graph = tf.function(step, autograph=False).get_concrete_function(specs).graph
@@ -132,14 +133,14 @@ def test_a_step_copies_no_cache(case):
         tensor
         for operation in graph.get_operations()
         for tensor in operation.outputs
-        # Runtimes fold the transposition of the keys into the product.
+        # Runtimes fold the transpose of the keys into the product.
         if operation.type not in ("Placeholder", "ReadVariableOp", "Transpose")
     ]
     large = [x for x in computed if (x.shape.num_elements() or 0) >= cache]
     assert not [x for x in large if length in tuple(x.shape)]
 
 
-def test_caches_are_no_longer_than_asked_for():
+def test_caches_have_the_length_given():
     pair = tiny("gpt2_small").incremental(11)
     assert pair.max_length == 11
     shapes = {tensor.name: tensor.shape for tensor in pair.step.inputs}
@@ -147,5 +148,5 @@ def test_caches_are_no_longer_than_asked_for():
     assert tiny("gpt2_small").incremental().max_length == 31
     with pytest.raises(ValueError, match="`max_length` must be at most 31.*=32"):
         tiny("gpt2_small").incremental(32)
-    # Sinusoids have no end.
+    # Sinusoids set no limit.
     assert tiny("transformer_base").incremental(1000).max_length == 1000

@@ -1,4 +1,4 @@
-"""FLOPs and memory, counted: against the equations, and against what is published."""
+"""FLOPs and memory of plans, against equations and published figures."""
 
 import math
 
@@ -16,7 +16,7 @@ B, T = 2, 5
 
 
 def block(width, mlp, length):
-    """FLOPs a token of self-attention over `length` places, and of its network."""
+    """FLOPs per token of self-attention over `length` tokens and of the network."""
     return 2 * (4 * width**2 + 2 * length * width + 2 * width * mlp)
 
 
@@ -26,7 +26,7 @@ def layers_of(name, **options):
 
 
 def extrapolated(name, layers, field, **options):
-    """A number of a model with all its layers, which all cost the same."""
+    """A figure of the whole model, whose layers all cost the same."""
     two, three = (getattr(found, field) for found in layers_of(name, **options))
     return two + (layers - 2) * (three - two)
 
@@ -40,17 +40,17 @@ def test_every_model_has_a_plan(name):
     assert found.weights == 4 * sum(w.size for w in model.get_weights())
     trainable = sum(math.prod(w.shape) for w in model.trainable_weights)
     assert found.gradients == 4 * trainable
-    # AdamW has two numbers for each trainable one, and a few of its own.
+    # AdamW keeps two numbers per trainable parameter, and a few scalars.
     assert 0 <= found.optimizer_state - 2 * found.gradients < 64
-    # Each product has two of its size in the backward pass, but for those of inputs
-    # that nobody learns from.
+    # The backward pass has two products for each one of the forward pass, or one where
+    # an input needs no gradient.
     assert 2.5 < found.training_flops / found.forward_flops <= 3
-    # A feature of each token at the least, of 7 units in the narrowest.
+    # At least the features of each token; the narrowest model has 7 units.
     assert found.activations > 4 * B * T * 7
     assert (found.cache is None) == (name not in DECODERS)
 
 
-def test_flops_are_those_of_the_equations():
+def test_flops_follow_the_equations():
     sizes = {"batch": B, "sequence": T}
     found = plan("bert_base", **sizes, **TINY["bert_base"])
     pooler = 2 * B * D * D
@@ -70,7 +70,7 @@ def test_flops_are_those_of_the_equations():
     assert found.forward_flops == B * T * (2 * gates + 2 * units * 19)
 
 
-def test_tensorflows_own_profiler_agrees():
+def test_tensorflow_profiler_agrees():
     import tensorflow as tf
     from tensorflow.python.profiler import model_analyzer, option_builder
 
@@ -83,37 +83,37 @@ def test_tensorflows_own_profiler_agrees():
     options = options.with_empty_output().build()
     counted = model_analyzer.profile(graph, options=options).total_float_ops
     found = plan("bert_tiny", batch=B, sequence=64, vocabulary_size=101).forward_flops
-    # Its count has the additions of biases, norms and residuals as well.
+    # The profiler also counts biases, norms and residuals.
     assert 1 < counted / found < 1.06
 
 
-def test_gpt3_costs_what_its_paper_says():
+def test_gpt3_costs_as_published():
     """Brown et al. 2020, appendix D: 3.14e23 FLOPs for 300 billion tokens."""
     cost = extrapolated("gpt3_175b", 96, "training_flops_per_token")
-    # Theirs is 6 N a token; ours has the attention's scores as well, 2.8 % more.
+    # The paper counts 6 N per token; attention scores add 2.8 %.
     assert cost * 300e9 == pytest.approx(3.14e23, rel=0.035)
     n = models.count_parameters("gpt3_175b", num_layers=2)
     n += 94 * (models.count_parameters("gpt3_175b", num_layers=3) - n)
     assert n == 174_604_259_328
 
 
-def test_megatron_costs_what_its_authors_say():
+def test_megatron_costs_as_published():
     """Narayanan et al. 2021 (arXiv:2104.04473), equation 3, without recomputing."""
     b, s, layers, h, v = 4, 1024, 72, 3072, 51_200
-    theirs = 72 * b * s * layers * h**2 * (1 + s / (6 * h) + v / (12 * layers * h))
-    ours = extrapolated("megatron_8p3b", layers, "training_flops", batch=b)
-    assert ours == pytest.approx(theirs, rel=1e-3)
+    published = 72 * b * s * layers * h**2 * (1 + s / (6 * h) + v / (12 * layers * h))
+    counted = extrapolated("megatron_8p3b", layers, "training_flops", batch=b)
+    assert counted == pytest.approx(published, rel=1e-3)
 
 
 def test_memory():
     sizes = {"batch": 4, "sequence": T, **TINY["gpt2_small"]}
     whole = plan("gpt2_small", **sizes)
     n = whole.parameters
-    # Rajbhandari et al. 2020, section 3.1: 16 bytes a parameter with Adam.
+    # Rajbhandari et al. 2020, section 3.1: 16 bytes per parameter with Adam.
     state = whole.weights + whole.gradients + whole.optimizer_state
     assert 16 * n <= state < 16 * n + 64
     assert whole.training_memory == state + whole.activations
-    # Keys and values of 2 layers, a mask, and two numbers a row.
+    # Keys and values of 2 layers; a mask and two numbers per row.
     assert whole.cache == 4 * (2 * 2 * T * D * 4 + T + 2 * 4)
     assert whole.generation_memory == whole.weights + whole.cache
     half = plan("gpt2_small", **sizes, dtype="bfloat16", optimizer="sgd")
@@ -127,41 +127,42 @@ def test_memory():
     assert shared.weights == -(-whole.weights // 4)
     assert shared.cache == whole.cache / 4
     assert shared.forward_flops == whole.forward_flops
-    # All that waits is of the rows, but for a few numbers.
+    # Activations belong to the rows, except for a few scalars.
     assert shared.activations == pytest.approx(whole.activations / 4, rel=0.05)
-    # What is the same for any number of rows is not the weights' half-precision copies.
+    # The part that does not depend on the rows must not be half-precision weights.
     quarter = plan("gpt2_small", **sizes, dtype="mixed_bfloat16", devices=4)
     constant = (4 * quarter.activations - mixed.activations) / 3
     assert 0 <= constant < 0.15 * (2 * n)
     assert plan("bert_base", **TINY["bert_base"]).generation_memory is None
 
 
-def test_what_attention_keeps_grows_with_the_square_of_the_length():
+def test_activations_of_attention_grow_with_the_square_of_the_length():
     options = {**TINY["bert_base"], "max_sequence_length": 400}
-    kept = [
+    activations = [
         plan("bert_base", sequence=length, **options).activations
         for length in (100, 200, 400)
     ]
     heads, layers = 3, 2
-    square = (kept[2] - 2 * kept[1]) - (kept[1] - 2 * kept[0])
-    # a·T² + b·T + c: what is left of these differences is 6·10⁴·a.
+    first, second, third = activations
+    square = (third - 2 * second) - (second - 2 * first)
+    # For a·T² + b·T + c the difference is 6·10⁴·a.
     per_pair = square / 6e4 / (heads * layers * 4)
-    # The scores' softmax, its dropout and their like, each a float.
+    # The softmax of the scores, its dropout and so on, a float each.
     assert 2 <= per_pair <= 6
 
 
-def test_what_would_hide_its_products_is_refused():
+def test_operations_without_a_rule_are_refused():
     import tensorflow as tf
 
     from keras_attn.models.parts.planning import _flops
 
     matrix = tf.TensorSpec((3, 5, 7, 2), tf.float32)
 
-    def hiding(x):
+    def uncountable(x):
         _, x = tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, 2 * x), (0, x))
         return tf.einsum("...ab,...cb->...ac", x, x)
 
-    traced = tf.function(hiding, autograph=False).get_concrete_function(matrix)
+    traced = tf.function(uncountable, autograph=False).get_concrete_function(matrix)
     refused = set()
     for operation in traced.graph.get_operations():
         try:
@@ -173,44 +174,44 @@ def test_what_would_hide_its_products_is_refused():
 
 @pytest.mark.parametrize(
     "name, billions",
-    # Multiply-adds of an image as their papers say: Touvron et al. 2022; Liu et al.
-    # 2021, table 1; Liu et al. 2022, table 1.
+    # Multiply-adds per image: Touvron et al. 2022; Liu et al. 2021, table 1; Liu et al.
+    # 2022, table 1.
     [("deit3_base", 17.5), ("swin_tiny", 4.5), ("convnext_tiny", 4.5)],
 )
-def test_an_image_costs_what_the_paper_says(name, billions):
+def test_images_cost_as_published(name, billions):
     found = plan(name)
     assert found.sequence == 1
     assert found.forward_flops / 2e9 == pytest.approx(billions, rel=0.02)
 
 
-def test_biases_are_parameters():
+def test_biases_count_as_parameters():
     sizes = TINY["vit_base_patch16"]
     with_biases, without = (
         plan("vit_base_patch16", **sizes, qkv_bias=each).parameters
         for each in (True, False)
     )
-    # 3 · 21 in each of two blocks; the output's stay.
+    # 3 · 21 in each of two blocks; the output keeps its bias.
     assert with_biases - without == 2 * 3 * 21
 
 
-def test_an_image_of_any_size_has_no_cost():
+def test_images_of_any_size_have_no_plan():
     sizes = TINY["convnext_tiny"]
     with pytest.raises(ValueError, match="`image_size`.*image_size=None"):
         plan("convnext_tiny", **{**sizes, "image_size": None})
     assert plan("convnext_tiny", **sizes).sequence == 1
 
 
-def test_lengths():
+def test_default_lengths():
     assert plan("gpt2_small", **TINY["gpt2_small"]).sequence == 31
     assert plan("transformer_base", **TINY["transformer_base"]).sequence == 128
 
 
-def test_says_what_is_wrong(monkeypatch):
+def test_error_messages(monkeypatch):
     def refuses(message, name="bert_base", error: type = ValueError, **options):
         with pytest.raises(error, match=message):
             plan(name, **{**TINY["bert_base"], **options})
 
-    refuses("`name` is no model.*did you mean bert_base", "bert_bas")
+    refuses("`name` must be a registered model: did you mean bert_base", "bert_bas")
     refuses("`dtype` must be one of float32, .*dtype='int8'", dtype="int8")
     refuses("`optimizer` must be one of adamw.*='adams'", optimizer="adams")
     refuses("`batch` must be .*batch=0", batch=0)

@@ -1,4 +1,4 @@
-"""The list of models, their cards, and their published sizes."""
+"""The registry: names, cards, and published numbers of parameters."""
 
 import dataclasses
 import resource
@@ -25,14 +25,13 @@ from model_cases import (
 
 from keras_attn import models
 from keras_attn.models import gpt as gpt_family
-from keras_attn.models import seq2seq
 from keras_attn.models.parts import registry
 
 RECURRENT = 64_032_000
 
 
 def test_every_model_has_a_tiny_size():
-    assert models.list_models() == sorted(TINY), "give the new name an entry in TINY"
+    assert models.list_models() == sorted(TINY), "add the new name to GRAPHS"
 
 
 def test_list_models_takes_a_pattern():
@@ -41,15 +40,15 @@ def test_list_models_takes_a_pattern():
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_a_card_is_complete_and_says_what_the_model_takes(name):
+def test_cards_are_complete_and_match_the_model(name):
     card = models.describe(name)
     assert card.name == name
     for field in ("title", "paper", "task", "notes"):
         assert getattr(card, field).strip(), field
-    # OpenAI published the first two on its own pages.
+    # OpenAI published these two on its own site.
     assert "arXiv:" in card.paper or name.startswith(("gpt_", "gpt2_"))
     assert str(card.year) in card.paper
-    root = Path(registry.__file__).parent
+    root = Path(models.__file__).parent
     assert (root / f"{card.family}.py").is_file()
     assert hash(card) == hash(models.describe(name))
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -62,15 +61,15 @@ def test_a_card_is_complete_and_says_what_the_model_takes(name):
     assert set(card.outputs) == set(outputs)
 
 
-def test_a_misspelt_name_is_answered_with_the_nearest():
+def test_misspelt_names_suggest_similar_ones():
     for function in (models.describe, models.create, models.count_parameters):
         with pytest.raises(
             ValueError,
-            match=r"`name` is no model.* did you mean rnnsearch_.*`list_models\(\)` "
-            r"names them all. Received: name='rnnsearch50'",
+            match=r"`name` must be a registered model: did you mean rnnsearch_.*"
+            r"`list_models\(\)` lists them. Received: name='rnnsearch50'",
         ):
             function("rnnsearch50")
-    with pytest.raises(ValueError, match=r"keras_attn: `list_models\(\)` names them"):
+    with pytest.raises(ValueError, match=r"model: `list_models\(\)` lists them"):
         models.describe("qqqqqq")
 
 
@@ -81,10 +80,10 @@ def test_a_misspelt_override_is_a_type_error():
 
 def test_a_name_is_registered_once():
     with pytest.raises(ValueError, match="registered already. Received: name='rnns"):
-        registry.register(models.describe("rnnsearch_50"), seq2seq.build_rnnsearch, "")
+        registry.register(models.describe("rnnsearch_50"), models.build_rnnsearch, "")
 
 
-def test_an_unknown_variant_is_answered_with_those_there_are():
+def test_unknown_variants_list_the_known_ones():
     with pytest.raises(
         ValueError, match="`variant` must be one of '30', '50'. Received: variant='40'"
     ):
@@ -96,13 +95,13 @@ def test_an_unknown_variant_is_answered_with_those_there_are():
 
 
 def test_the_folder_is_imported_by_one_name_only():
-    code = Path(registry.__file__).with_name("__init__.py").read_text()
+    code = Path(models.__file__).read_text()
     with pytest.raises(ImportError, match="import it by that name.*here as `models`"):
         exec(code, {"__name__": "models"})
 
 
-# The published sizes, derived from the papers' equations with a bias for each. A gate
-# of a recurrent unit has the weights of `W x + R h + b`.
+# Numbers of parameters from the equations of the papers, with biases. A gate of a
+# recurrent unit has the weights of `W x + R h + b`.
 
 
 def gate(inputs, units):
@@ -135,19 +134,19 @@ def context(source, target, e, u, m):
 
 
 def rnnsearch(source, target, e, u, a, m, score="additive"):
-    wide = u if score in ("dot", "scaled_dot") else 2 * u
+    annotation = u if score in ("dot", "scaled_dot") else 2 * u
     attention = {
-        "additive": u * a + wide * a + a,
-        "general": u * wide,
-        "linear": u + wide,
+        "additive": u * a + annotation * a + a,
+        "general": u * annotation,
+        "linear": u + annotation,
     }.get(score, 0)
     return (
         (source + target) * e
         + 2 * 3 * gate(e, u)
         + dense(u, u)
         + attention
-        + 3 * gate(e + wide, u)
-        + readout(u, e, wide, m, target)
+        + 3 * gate(e + annotation, u)
+        + readout(u, e, annotation, m, target)
     )
 
 
@@ -164,18 +163,18 @@ def memory_in_use():
     return 0
 
 
-def test_counting_allocates_nothing_and_leaves_nothing_behind():
+def test_counting_allocates_nothing_and_restores_the_state():
     models.count_parameters("rnnsearch_50", **TINY["rnnsearch_50"])  # imports
     before = memory_in_use()
     assert models.count_parameters("seq2seq_sutskever") == 384_112_000
     assert memory_in_use() - before < 200e6  # The weights would be 1,536e6.
-    # And what is built next has weights, not placeholders.
+    # The next model has real weights, not placeholders.
     model = models.create("rnnsearch_50", **TINY["rnnsearch_50"], dropout=0.5)
     assert all(isinstance(w, np.ndarray) for w in model.get_weights())
     assert np.isfinite(logits_of(model, make_inputs())).all()
 
 
-def test_the_published_sizes_are_those_of_the_formulas():
+def test_published_sizes_follow_the_formulas():
     count = models.count_parameters
     assert count("rnnsearch_50") == rnnsearch(30_000, 30_000, 620, 1000, 1000, 500)
     assert count("rnnsearch_30") == count("rnnsearch_50") == 80_442_000
@@ -184,8 +183,8 @@ def test_the_published_sizes_are_those_of_the_formulas():
     assert larger == rnnsearch(9, 30_000, 620, 1009, 1000, 500)
 
 
-# What transformers counts for the same model; for the largest sizes the sum of the
-# weights' shapes, as the equations of each block give it.
+# Counted by `transformers` for the same model; for the largest sizes, summed over the
+# shapes of the weights.
 COUNTS = {
     "bert_base": 109_482_240,
     "bert_large": 335_141_888,
@@ -213,7 +212,7 @@ COUNTS = {
 
 
 def transformer(vocabulary, width, mlp, layers):
-    """Six attentions' worth of blocks on one embedding; norms with two vectors each."""
+    """Encoder and decoder blocks on one embedding; norms have two vectors each."""
     attention = 4 * dense(width, width)
     network = dense(width, mlp) + dense(mlp, width)
     encoder = attention + network + 2 * 2 * width
@@ -222,7 +221,7 @@ def transformer(vocabulary, width, mlp, layers):
 
 
 def gpt(vocabulary, positions, width, layers, heads=None, norms=True):
-    """`heads` is the width of all heads together, where it is not that of the model."""
+    """`heads` is the width of all heads together. Default: the width of the model."""
     heads = heads or width
     attention = 3 * dense(width, heads) + dense(heads, width)
     network = dense(width, 4 * width) + dense(4 * width, width)
@@ -232,21 +231,21 @@ def gpt(vocabulary, positions, width, layers, heads=None, norms=True):
 
 def bert(width, layers):
     """With 30,522 tokens, 512 positions, 2 segments, and a pooler."""
-    blocks = gpt(30_522, 512, width, layers)  # The last norm is the embeddings' here.
+    blocks = gpt(30_522, 512, width, layers)  # BERT's embeddings norm for the last.
     return blocks + 2 * width + dense(width, width)
 
 
 def vit(width, layers, patch, token_has_position=True, scales=False):
-    """Of 224 pixels, with 1,000 classes."""
-    places = (224 // patch) ** 2
-    # Positions, the class token and the last norm: all that GPT has, but for its ids.
-    body = gpt(0, places + token_has_position, width, layers) + width
+    """For images of 224 pixels and 1,000 classes."""
+    patches = (224 // patch) ** 2
+    # Like a GPT without tokens, with a class token.
+    body = gpt(0, patches + token_has_position, width, layers) + width
     body += dense(patch * patch * 3, width) + dense(width, 1000)
     return body + 2 * layers * width * scales
 
 
 def hybrid():
-    """A ResNet-50's first three stages, as wide as they are, under a ViT."""
+    """The first three stages of a ResNet-50, then a ViT."""
     count, inputs = 7 * 7 * 3 * 64 + 2 * 64, 64
     for blocks, inner in ((3, 64), (4, 128), (9, 256)):
         outputs = 4 * inner
@@ -260,14 +259,14 @@ def hybrid():
 
 def mae(width, layers, patch):
     encoder = vit(width, layers, patch) - dense(width, 1000)
-    places = (224 // patch) ** 2
-    # A ViT of 8 blocks of 512, that begins with a projection and a token.
-    decoder = gpt(0, places + 1, 512, 8) + 512 + dense(width, 512)
+    patches = (224 // patch) ** 2
+    # The decoder: a projection, a mask token, and 8 blocks of 512 units.
+    decoder = gpt(0, patches + 1, 512, 8) + 512 + dense(width, 512)
     return encoder + decoder + dense(512, patch * patch * 3)
 
 
 def spectral(size, inputs, outputs, use_bias=False):
-    """A convolution, the direction of its largest gain, and perhaps a bias."""
+    """A convolution with its singular vector, and perhaps a bias."""
     return size * size * inputs * outputs + outputs * (1 + use_bias)
 
 
@@ -348,7 +347,7 @@ FORMULAS = {
     "megatron_8p3b": gpt(51_200, 1024, 3072, 72),
 }
 BLOCKS = {**COUNTS, **FORMULAS}
-# Of which the blocks are alike.
+# Number of layers of large models with equal blocks.
 LAYERS = {
     **{name: row["num_layers"] for name, row in gpt_family.VARIANTS.items()},
     **dict.fromkeys(("bert_large", "roberta_large", "xlnet_large", "deit3_large"), 24),
@@ -357,7 +356,7 @@ LAYERS = {
 }
 
 
-def test_the_formulas_of_blocks_are_those_of_the_counts():
+def test_formulas_agree_with_counts_and_publications():
     assert bert(768, 12) == COUNTS["bert_base"]
     assert bert(1024, 24) == COUNTS["bert_large"]
     assert gpt(50_257, 1024, 768, 12) == COUNTS["gpt2_small"]
@@ -369,18 +368,18 @@ def test_the_formulas_of_blocks_are_those_of_the_counts():
         assert published is None or abs(count / published - 1) < 0.09, name
 
 
-def test_every_model_has_its_count_here():
+def test_every_model_has_a_count():
     recurrent = {name for name in TINY if GRAPH_OF[name] in SEQ2SEQ}
     assert set(BLOCKS) == set(TINY) - recurrent
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_a_published_size_has_the_parameters_of_its_paper(name):
+def test_published_sizes_have_the_published_parameters(name):
     layers = LAYERS.get(name)
     if BLOCKS[name] < 2e8 or layers is None:
         counted = models.count_parameters(name)
     else:
-        # One layer is as large as the next, and a hundred take ten seconds to count.
+        # Layers are equal, and a hundred of them take ten seconds to count.
         one, two = (models.count_parameters(name, num_layers=n) for n in (1, 2))
         counted = one + (layers - 1) * (two - one)
     assert counted == BLOCKS[name]
@@ -400,7 +399,7 @@ RECURRENT_FORMULAS = {
 
 
 @pytest.mark.parametrize("case", SEQ2SEQ)
-def test_a_recurrent_model_has_the_parameters_of_its_formula(case):
+def test_recurrent_models_have_the_parameters_of_their_formula(case):
     assert tiny(case).count_params() == RECURRENT_FORMULAS[case]
 
 

@@ -1,4 +1,4 @@
-"""What is special about the recurrent translators."""
+"""Recurrent translators, beyond the contract of all models."""
 
 import keras
 import numpy as np
@@ -86,7 +86,7 @@ def test_weights_have_fixed_paths():
 
 
 @pytest.mark.parametrize("case", ["seq2seq_sutskever", "rnnsearch_50"])
-def test_fits_the_published_objective(case):
+def test_trains_on_the_published_objective(case):
     model = create(case)
     expected = keras.ops.log_softmax(logits_of(model, make_inputs()))
     chosen = np.take_along_axis(numpy(expected), LABELS[..., None], -1)
@@ -96,7 +96,7 @@ def test_fits_the_published_objective(case):
     np.testing.assert_allclose(history.history["loss"][0], -chosen.mean(), rtol=1e-5)
 
 
-def test_the_scores_are_an_output_if_asked_for():
+def test_attention_scores_may_be_an_output():
     model, inputs = tiny("rnnsearch_50-scores"), make_inputs()
     shapes = {name: tensor.shape for name, tensor in model.output.items()}
     assert shapes == {
@@ -106,13 +106,13 @@ def test_the_scores_are_an_output_if_asked_for():
     assert model(inputs)["attention_scores"].shape == (B, 1, T, S)
 
 
-def test_dropout_drops_in_training_alone():
+def test_dropout_is_active_in_training_only():
     model, inputs = tiny("rnnsearch_50-dropout"), make_inputs()
-    still = [logits_of(model, inputs) for _ in range(2)]
-    np.testing.assert_array_equal(*still)
-    np.testing.assert_array_equal(still[0], logits_of(tiny("rnnsearch_50"), inputs))
-    drawn = [numpy(model(inputs, training=True)) for _ in range(2)]
-    assert np.abs(drawn[0] - drawn[1]).max() > 0.1
+    inference = [logits_of(model, inputs) for _ in range(2)]
+    np.testing.assert_array_equal(*inference)
+    np.testing.assert_array_equal(inference[0], logits_of(tiny("rnnsearch_50"), inputs))
+    training = [numpy(model(inputs, training=True)) for _ in range(2)]
+    assert np.abs(training[0] - training[1]).max() > 0.1
     rates = {
         layer.name: layer.rate
         for layer in model.layers
@@ -129,7 +129,7 @@ RNNSEARCH = [case for case in SEQ2SEQ if case.startswith("rnnsearch")]
 
 
 @pytest.mark.parametrize("case", RNNSEARCH)
-def test_the_alignment_can_be_seen(case):
+def test_the_alignment_can_be_captured(case):
     model, inputs = tiny(case), make_inputs()
     captured = capture_attention(model, inputs)
     assert list(captured) == ["decoder"]
@@ -141,11 +141,11 @@ def test_the_alignment_can_be_seen(case):
     assert (scores[padding] == 0).all()
     assert (scores[~padding] > 0).all()
     if case.endswith("-scores"):
-        handed_out = numpy(model(inputs)["attention_scores"])
-        np.testing.assert_allclose(handed_out, scores, rtol=0, atol=1e-6)
+        returned = numpy(model(inputs)["attention_scores"])
+        np.testing.assert_allclose(returned, scores, rtol=0, atol=1e-6)
 
 
-def test_what_is_seen_of_the_others_is_what_they_are():
+def test_attention_scores_of_models_with_a_fixed_context():
     inputs = make_inputs()
     captured = capture_attention(tiny("seq2seq_context"), inputs)["decoder"]
     np.testing.assert_array_equal(captured, np.ones((B, 1, T, 1)))
@@ -153,7 +153,7 @@ def test_what_is_seen_of_the_others_is_what_they_are():
         capture_attention(tiny("seq2seq_sutskever"), inputs)
 
 
-def test_linear_scores_let_every_query_see_the_same():
+def test_linear_scores_do_not_depend_on_the_query():
     scores = capture_attention(tiny("rnnsearch_50-linear"), make_inputs())["decoder"]
     np.testing.assert_allclose(scores, scores[:, :, :1].repeat(T, 2), atol=1e-6)
     other = capture_attention(tiny("rnnsearch_50"), make_inputs())["decoder"]

@@ -1,12 +1,12 @@
-"""The three systems, step by step, against their papers' equations in NumPy.
+"""The three systems, step by step, against the equations of their papers in NumPy.
 
-Nothing here is shared with the library: the equations are written out from the
-papers, one position and one row at a time, and only the weights are read from the
-model, by the names of its layers.
+Nothing is shared with the library: the equations are those of the papers, for one
+position of one row at a time. Only the weights are read from the model, by the names
+of its layers.
 
-Two things follow Keras rather than a paper, and are named here: the order of the
-gates (i, f, c, o of an LSTM; z, r, h of a GRU), and what z gates: Keras keeps the old
-state where z is 1, as Cho et al. do (Bahdanau et al. write it the other way round).
+Two conventions are those of Keras: the order of the gates (i, f, c, o of an LSTM;
+z, r, h of a GRU), and the meaning of z, which keeps the old state where it is 1, as in
+Cho et al. (Bahdanau et al. exchange z and 1 - z).
 """
 
 import keras
@@ -72,19 +72,19 @@ class Weights:
 
 
 def intermediate(model, inputs, layer):
-    """What the layer gave out on the way to the logits."""
+    """The output of a layer inside the model."""
     part = keras.Model(model.inputs, model.get_layer(layer).output)
     outputs = part(inputs, training=False)
     return [numpy(x) for x in outputs] if isinstance(outputs, list) else numpy(outputs)
 
 
-def close(ours, theirs):
-    assert ours.shape == theirs.shape
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE)
+def close(actual, expected):
+    assert actual.shape == expected.shape
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=TOLERANCE)
 
 
 def encode_gru(weights, embedded, length):
-    """All states (S, U) of one row; behind its length they stay what they were."""
+    """The states of one row, (length, U)."""
     s, states = np.zeros(U), []
     for j in range(length):
         s = gru_step(weights, embedded[j], s)
@@ -92,24 +92,24 @@ def encode_gru(weights, embedded, length):
     return np.array(states)
 
 
-def decode(weights, look, s, embedded, readout_of):
+def decode(weights, attend, s, embedded, readout_of):
     """One row: contexts, states (s_0 … s_T), readout before and after maxout, logits.
 
     Args:
-        weights: Of the model.
-        look: From a state to a context.
+        weights: The weights of the model.
+        attend: Function from a state to a context.
         s: s_0.
         embedded: y_0 … y_{T-1}, (T, E).
-        readout_of: "previous" or "current", the state that the readout sees.
+        readout_of: "previous" or "current", the state that the readout reads.
     """
     (Wo, bo), (Wl, bl) = weights("readout"), weights("logits")
     states, contexts, readouts, hiddens, logits = [s], [], [], [], []
     cell = weights("decoder")[:3]
     for y in embedded:
-        c = look(s)
+        c = attend(s)
         previous, s = s, gru_step(cell, np.concatenate([y, c]), s)
-        seen = previous if readout_of == "previous" else s
-        readout = np.concatenate([seen, y, c]) @ Wo + bo
+        state = previous if readout_of == "previous" else s
+        readout = np.concatenate([state, y, c]) @ Wo + bo
         hidden = maxout(readout)
         for values, value in (
             (states, s),
@@ -123,11 +123,11 @@ def decode(weights, look, s, embedded, readout_of):
 
 
 def check_decoder(model, inputs, expected):
-    """Compares each tensor of the decoder; `expected` has one `decode` a row."""
+    """Compares every tensor of the decoder with `decode`, which has run on each row."""
     contexts, states, readouts, hiddens, logits = (
         np.stack(values) for values in zip(*expected, strict=True)
     )
-    # Keras hands over a layer's dictionary as a list, in the order of its names.
+    # Keras returns a layer's dictionary as a list, in the order of the names.
     names = ("contexts", "final_state", "previous_states", "projected_memory", "states")
     outputs = intermediate(model, inputs, "decoder")
     decoded = dict(zip(names, outputs, strict=True))
@@ -147,7 +147,7 @@ def inputs():
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_rnnsearch_is_what_bahdanau_et_al_wrote(score, inputs):
+def test_rnnsearch_follows_bahdanau_et_al(score, inputs):
     model = create("rnnsearch_50", score=score)
     weights = Weights(model)
     attention = [
@@ -156,7 +156,7 @@ def test_rnnsearch_is_what_bahdanau_et_al_wrote(score, inputs):
     ]
 
     def energy(s, h):
-        """e_tj, from the state that looks and one annotation."""
+        """e_tj, from the decoder's state and one annotation."""
         if score == "additive":  # vᵀ tanh(W s + U h)
             W, K, v = attention
             return (np.tanh(s @ W + h @ K) @ v).item()
@@ -171,56 +171,56 @@ def test_rnnsearch_is_what_bahdanau_et_al_wrote(score, inputs):
     encoder = weights("encoder")
     (Ws, bs) = weights("initial_state")
     merge = np.add if score in ("dot", "scaled_dot") else np.append
-    got = intermediate(model, inputs, "encoder")
+    encoded = intermediate(model, inputs, "encoder")
     expected, alignments = [], []
     for row in range(B):
         length = inputs["padding_mask"][row].sum()
         forwards = encode_gru(encoder[:3], source[row], length)
         backwards = encode_gru(encoder[3:], source[row, :length][::-1], length)[::-1]
         h = np.array([merge(f, b) for f, b in zip(forwards, backwards, strict=True)])
-        close(got[0][row, :length], h)
-        close(got[1][row], forwards[-1])
-        close(got[2][row], backwards[0])
+        close(encoded[0][row, :length], h)
+        close(encoded[1][row], forwards[-1])
+        close(encoded[2][row], backwards[0])
         alignment = []
 
-        def look(s, h=h, alignment=alignment):
+        def attend(s, h=h, alignment=alignment):
             e = np.array([energy(s, h_j) for h_j in h])
             a = softmax(e)
             alignment.append(np.pad(a, (0, S - len(a))))
             return sum(a_j * h_j for a_j, h_j in zip(a, h, strict=True))
 
         s_0 = np.tanh(backwards[0] @ Ws + bs)
-        expected.append(decode(weights, look, s_0, target[row], "previous"))
+        expected.append(decode(weights, attend, s_0, target[row], "previous"))
         alignments.append(alignment)
     check_decoder(model, inputs, expected)
 
-    # The energies, before the softmax, of every pair of a state and an annotation.
+    # The energies of every pair of a state and an annotation, before the softmax.
     layer = model.get_layer("decoder").attention
-    h, s = np.asarray(got[0]), expected[0][1][:-1].astype("float32")
+    h, s = np.asarray(encoded[0]), expected[0][1][:-1].astype("float32")
     scores = numpy(layer.scores(s[None], layer.project_key(h[:1])))
     close(scores, np.array([[[energy(q, k) for k in h[0]] for q in s]]))
 
-    # And the weights, as the model hands them out.
-    shows = create("rnnsearch_50", score=score, return_attention_scores=True)
-    shows.set_weights(model.get_weights())
-    outputs = numpy(shows(inputs))
+    # The alignment as an output of the model.
+    with_scores = create("rnnsearch_50", score=score, return_attention_scores=True)
+    with_scores.set_weights(model.get_weights())
+    outputs = numpy(with_scores(inputs))
     assert set(outputs) == {"logits", "attention_scores"}
     close(outputs["attention_scores"], np.array(alignments)[:, None])
     close(outputs["logits"], np.stack([row[-1] for row in expected]))
 
 
-def test_the_context_model_is_what_cho_et_al_wrote(inputs):
+def test_the_context_model_follows_cho_et_al(inputs):
     model = create("seq2seq_context")
     weights = Weights(model)
     source = weights("source_embedding")[0][inputs["token_ids"]]
     target = weights("target_embedding")[0][inputs["decoder_token_ids"]]
     (Wc, bc) = weights("initial_state")
-    _, got = intermediate(model, inputs, "encoder")
+    _, contexts = intermediate(model, inputs, "encoder")
     expected = []
     for row in range(B):
         length = inputs["padding_mask"][row].sum()
         c = encode_gru(weights("encoder"), source[row], length)[-1]
-        close(got[row], c)
+        close(contexts[row], c)
         s_0 = np.tanh(c @ Wc + bc)
         expected.append(
             decode(weights, lambda s, c=c: c, s_0, target[row], readout_of="current")
@@ -228,7 +228,7 @@ def test_the_context_model_is_what_cho_et_al_wrote(inputs):
     check_decoder(model, inputs, expected)
 
 
-def test_stacked_lstms_are_what_sutskever_et_al_wrote(inputs):
+def test_stacked_lstms_follow_sutskever_et_al(inputs):
     model = create("seq2seq_sutskever", num_layers=3)
     weights = Weights(model)
     embed = {side: weights(f"{side}_embedding")[0] for side in ("source", "target")}
@@ -237,7 +237,7 @@ def test_stacked_lstms_are_what_sutskever_et_al_wrote(inputs):
     logits = []
     for row in range(B):
         length = inputs["padding_mask"][row].sum()
-        # "a b c" is read "c b a": of a padded row only its words are turned round.
+        # "a b c" is read as "c b a"; only the real words of a row are reversed.
         words = embed["source"][inputs["token_ids"][row, :length][::-1]]
         x = words
         states = []
@@ -261,20 +261,19 @@ def test_stacked_lstms_are_what_sutskever_et_al_wrote(inputs):
             hiddens[f"decoder_{i}"].append((x, h, c))
         logits.append(x @ Wl + bl)
     for name, rows in hiddens.items():
-        got = intermediate(model, inputs, name)
+        actual = intermediate(model, inputs, name)
         for row, (outputs, h, c) in enumerate(rows):
-            # Turned round, padding comes first.
-            close(got[0][row, -len(outputs) :], outputs)
-            close(got[1][row], h)
-            close(got[2][row], c)
+            # In the reversed source padding comes first.
+            close(actual[0][row, -len(outputs) :], outputs)
+            close(actual[1][row], h)
+            close(actual[2][row], c)
     close(logits_of(model, inputs), np.array(logits))
 
 
-def test_what_is_compared_is_of_the_sizes_that_the_file_says(inputs):
-    # A guard against a parity of nothing: the logits differ where the source does.
+def test_the_logits_compared_depend_on_the_source(inputs):
     model = create("rnnsearch_50")
     other = {**inputs, "token_ids": inputs["token_ids"][::-1].copy()}
-    got = logits_of(model, inputs)
-    assert got.shape == (B, T, V)
+    logits = logits_of(model, inputs)
+    assert logits.shape == (B, T, V)
     assert model.get_layer("source_embedding").output.shape[-1] == E
-    assert np.abs(got - logits_of(model, other)).max() > 0.1
+    assert np.abs(logits - logits_of(model, other)).max() > 0.1

@@ -1,4 +1,4 @@
-"""What is special about XLM."""
+"""XLM, beyond the contract of all models."""
 
 import keras
 import numpy as np
@@ -26,7 +26,7 @@ def test_layers_have_their_documented_names():
         if not isinstance(layer, keras.layers.InputLayer)
     }
     assert layers == LAYERS
-    # What translates words is the embedding itself: no layer stands in front.
+    # The output matrix is the embedding itself, without a layer before it.
     head = {layer.name for layer in tiny("xlm_masked_lm").layers} - LAYERS
     assert head - set(tiny("xlm_masked_lm").input) == {"masked_lm_logits"}
 
@@ -40,21 +40,21 @@ def test_the_pooled_output_is_the_first_real_token():
     np.testing.assert_array_equal(outputs["pooled_output"], first)
 
 
-def test_positions_are_an_input_if_asked_for():
-    counted, given = (
+def test_positions_may_be_an_input():
+    counting, with_input = (
         tiny(f"xlm_mlm_tlm_xnli15{suffix}") for suffix in ("", "-positions")
     )
-    inputs = inputs_for(given)
-    without = {name: inputs[name] for name in counted.input}
-    expected = outputs_of(counted, without)["sequence_output"]
-    found = outputs_of(given, inputs)["sequence_output"]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    inputs = inputs_for(with_input)
+    without = {name: inputs[name] for name in counting.input}
+    expected = outputs_of(counting, without)["sequence_output"]
+    actual = outputs_of(with_input, inputs)["sequence_output"]
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
     inputs["position_ids"][:, 2:] -= 2
-    found = outputs_of(given, inputs)["sequence_output"]
-    assert np.abs(found - expected).max() > 1e-2
+    actual = outputs_of(with_input, inputs)["sequence_output"]
+    assert np.abs(actual - expected).max() > 1e-2
 
 
-def test_fits_translations():
+def test_trains_on_translations():
     if keras.backend.backend() != "tensorflow":
         pytest.skip("the pipeline needs the TensorFlow backend")
     from keras_attn.training import (
@@ -83,7 +83,7 @@ def test_fits_translations():
     assert history[-1] < 0.6 * history[0]
 
 
-def test_says_what_is_wrong():
+def test_error_messages():
     with pytest.raises(ValueError, match="`variant` must be one of .*variant='17'"):
         models.build_xlm("17", **TINY["xlm_mlm_tlm_xnli15"])
     with pytest.raises(TypeError, match="`encoder` must be .*`build_xlm`"):

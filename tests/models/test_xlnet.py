@@ -1,6 +1,6 @@
-"""XLNet: what its two streams may see.
+"""XLNet: visibility in its two streams.
 
-That it computes what transformers computes is in `parity/test_xlnet_checkpoints.py`.
+`parity/test_xlnet_checkpoints.py` compares it with transformers.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ TINY: dict[str, Any] = {
     "num_heads": N,
     "mlp_dim": MLP,
 }
-# The turn of each token; the second row begins with two tokens of padding.
+# The rank of each token in the order; the second row begins with two padding tokens.
 ORDER = np.array([[4, 0, 6, 1, 2, 5, 3], [7, 8, 1, 4, 0, 2, 3]])
 TARGETS = np.array([[0, 1, 2], [3, 4, 6]])
 
@@ -53,7 +53,7 @@ def with_memory(inputs, length=4):
 
 
 def make_encoder(**options):
-    """All its weights drawn, the gains of the norms too."""
+    """An encoder with random weights, the gains of the norms too."""
     encoder = xlnet.build_xlnet(**{**TINY, "dropout": 0.0, **options})
     randomize(encoder)
     return encoder
@@ -88,7 +88,7 @@ SHAPES = {
 
 
 def make(kind, encoder=None, **options):
-    """A model of a kind, all its weights drawn, and inputs for it."""
+    """A model of a kind with random weights, and inputs for it."""
     if kind == "memory":
         return make_encoder(memory_length=5, **options), with_memory(make_inputs())
     encoder = make_encoder(**options) if encoder is None else encoder
@@ -130,8 +130,8 @@ def test_layers_and_inputs_have_their_documented_names():
     }
 
 
-def test_targets_do_not_see_themselves_or_what_comes_later():
-    """Every token is changed in turn, and who notices is who may."""
+def test_targets_attend_to_earlier_tokens_only():
+    """A change of each token in turn changes only the targets after it."""
     model, inputs = make("permutation_lm")
     before = flat(model(inputs))[0]
     for token in range(T):
@@ -140,18 +140,18 @@ def test_targets_do_not_see_themselves_or_what_comes_later():
         change = np.abs(flat(model({**inputs, "token_ids": ids}))[0] - before).max(-1)
         for row in range(B):
             for p, target in enumerate(TARGETS[row]):
-                # What a token before it saw of another, it sees as well.
-                is_seen = ORDER[row, token] < ORDER[row, target]
-                is_seen &= bool(inputs["padding_mask"][row, token])
-                if is_seen:
+                # Directly, or through the tokens before it.
+                is_visible = ORDER[row, token] < ORDER[row, target]
+                is_visible &= bool(inputs["padding_mask"][row, token])
+                if is_visible:
                     assert change[row, p] > 1e-3, (row, token, target)
                 else:
                     assert change[row, p] == 0, (row, token, target)
-    # The first of an order is among the targets: it sees nothing at all.
+    # The first token of each order is a target: it attends to nothing.
     assert (np.take_along_axis(ORDER, TARGETS, 1) == 0).any(1).all()
 
 
-def test_content_stream_sees_itself():
+def test_content_stream_attends_to_itself():
     model, inputs = make("content_lm")
     before = flat(model(inputs))[0]
     ids = inputs["token_ids"].copy()
@@ -161,7 +161,7 @@ def test_content_stream_sees_itself():
     assert (change[:, 4] > 1e-2).all()
 
 
-def test_places_of_targets_count_and_empty_rows_harm_nobody():
+def test_targets_depend_on_their_position_and_not_on_empty_rows():
     model, inputs = make("permutation_lm")
     before = flat(model(inputs))[0]
     swapped = {**inputs, "target_mapping": inputs["target_mapping"][:, ::-1]}
@@ -173,7 +173,7 @@ def test_places_of_targets_count_and_empty_rows_harm_nobody():
     assert np.isfinite(after).all()
 
 
-def test_only_whether_segments_are_the_same_counts():
+def test_only_equality_of_segments_matters():
     model, inputs = make("encoder")
     real = inputs["padding_mask"]
     before = flat(model(inputs)["sequence_output"])[0][real]
@@ -186,13 +186,13 @@ def test_only_whether_segments_are_the_same_counts():
 
 @pytest.mark.parametrize("kind", ["encoder", "classifier", "span_qa", "memory"])
 def test_padding_anywhere_changes_nothing(kind):
-    """Four more tokens of padding, on the left, on the right, with any content."""
+    """Four more padding tokens, on the left or on the right, with any content."""
     model, inputs = make(kind)
     names = ("token_ids", "padding_mask", "segment_ids")
     before = keras.tree.map_structure(lambda x: flat(x)[0], model(inputs))
     for left in (0, 3, 4):
         if kind == "memory" and left:
-            continue  # Distances to the memory are not the same then.
+            continue  # Padding changes the distances to the memory.
         padded = dict(inputs)
         for name in names:
             fill = [(0, 0), (left, 4 - left)]
@@ -205,15 +205,15 @@ def test_padding_anywhere_changes_nothing(kind):
             close(after, before)
             continue
         for name in set(before) - {"memory_0", "memory_1"}:
-            ours = after[name]
+            actual = after[name]
             if name != "pooled_output":
-                ours = ours[:, left : left + T][inputs["padding_mask"]]
-                close(ours, before[name][inputs["padding_mask"]])
+                actual = actual[:, left : left + T][inputs["padding_mask"]]
+                close(actual, before[name][inputs["padding_mask"]])
             else:
-                close(ours, before[name])
+                close(actual, before[name])
 
 
-def test_padding_in_the_middle_counts_as_distance_alone():
+def test_padding_in_the_middle_affects_distances_only():
     model, inputs = make("encoder")
     padding = inputs["padding_mask"].copy()
     padding[:, 3:5] = False
@@ -225,17 +225,17 @@ def test_padding_in_the_middle_counts_as_distance_alone():
     assert np.abs(before - everything).max() > 1e-2
 
 
-def test_fits_the_published_objective_with_xla_and_without():
+def test_trains_on_the_published_objective_with_and_without_xla():
     losses, weights = [], []
     for jit_compile in (False, True):
         model, inputs = make("permutation_lm", attention_dropout=0.0)
         masking = PermutationLMMasking(one_in=3, max_predictions=P, seed=1)
-        drawn = masking(inputs["token_ids"], inputs["padding_mask"])
-        labels = ops.convert_to_numpy(drawn.pop("labels"))
-        del drawn["sample_weight"]
+        masked = masking(inputs["token_ids"], inputs["padding_mask"])
+        labels = ops.convert_to_numpy(masked.pop("labels"))
+        del masked["sample_weight"]
         inputs = {
             name: np.asarray(ops.convert_to_numpy(value))
-            for name, value in {**inputs, **drawn}.items()
+            for name, value in {**inputs, **masked}.items()
         }
         before = [w.numpy() for w in model.trainable_weights]
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -250,13 +250,13 @@ def test_fits_the_published_objective_with_xla_and_without():
         np.testing.assert_allclose(plain, compiled, rtol=0, atol=1e-4)
 
 
-def test_dropout_drops_in_training_alone():
+def test_dropout_is_active_in_training_only():
     model = xlnet.build_xlnet(**TINY)
     inputs = make_inputs()
-    still = [flat(model(inputs))[0] for _ in range(2)]
-    np.testing.assert_array_equal(still[0], still[1])
-    drawn = flat(model(inputs, training=True))[0]
-    assert np.abs(drawn - still[0]).max() > 0.1
+    inference = [flat(model(inputs))[0] for _ in range(2)]
+    np.testing.assert_array_equal(*inference)
+    training = flat(model(inputs, training=True))[0]
+    assert np.abs(training - inference[0]).max() > 0.1
     rates = {
         layer.name: layer.rate
         for layer in model.layers
@@ -271,7 +271,7 @@ def test_dropout_drops_in_training_alone():
     assert (block.dropout, block.attention_dropout) == (0.1, 0.1)
 
 
-def test_attention_can_be_seen():
+def test_attention_can_be_captured():
     model, inputs = make("encoder")
     captured = capture_attention(model, inputs)
     assert list(captured) == ["block_0/attention", "block_1/attention"]
@@ -296,7 +296,7 @@ def test_attention_can_be_seen():
             )
 
 
-def test_pooled_and_mean_are_of_real_tokens():
+def test_pooling_uses_real_tokens():
     encoder, inputs = make("encoder")
     inputs["padding_mask"][0, 5:] = False
     outputs = encoder(inputs)
@@ -305,12 +305,12 @@ def test_pooled_and_mean_are_of_real_tokens():
     model = xlnet.build_xlnet_sentence_encoder(encoder, normalize=False)
     real = inputs["padding_mask"][..., None]
     close(model(inputs), (sequence * real).sum(1) / real.sum(1))
-    follows = xlnet.build_xlnet_next_sentence(encoder)
-    kernel, bias = follows.get_layer("next_sentence").get_weights()
-    close(follows(inputs), flat(outputs["pooled_output"])[0] @ kernel + bias)
+    next_sentence = xlnet.build_xlnet_next_sentence(encoder)
+    kernel, bias = next_sentence.get_layer("next_sentence").get_weights()
+    close(next_sentence(inputs), flat(outputs["pooled_output"])[0] @ kernel + bias)
 
 
-def test_says_what_is_wrong():
+def test_error_messages():
     with pytest.raises(ValueError, match="`variant` must be one of 'base', 'large'"):
         xlnet.build_xlnet("small")
     with pytest.raises(ValueError, match="`memory_length` must be a whole number"):

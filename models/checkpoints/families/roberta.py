@@ -1,6 +1,6 @@
 """RoBERTa checkpoints: the body has BERT's keys, the heads have their own."""
 
-from keras_attn.models import bert as builders
+from keras_attn.models import roberta as builders
 from keras_attn.models.checkpoints.families.bert import (
     OLD_NORM_KEYS,
     body_weights,

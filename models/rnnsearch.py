@@ -1,0 +1,195 @@
+"""RNNsearch: a translator that learns to align while it translates.
+
+    h_j = [→h_j; ←h_j]                        annotations: a bidirectional GRU
+    s_0 = tanh(W_s ←h_1)                      first state of the decoder
+    e_tj = vᵀ tanh(W s_{t-1} + U h_j)         score of annotation j
+    α_t = softmax(e_t)                        alignment
+    c_t = Σ_j α_tj h_j                        context
+    s_t = GRU([y_{t-1}; c_t], s_{t-1})        state
+    p(y_t) = softmax(W_o maxout(W_r [s_{t-1}; y_{t-1}; c_t]))
+
+The forward pass is `_encode`, then `_decode` below; e, α, c and s are computed by
+`layers/attention_rnn.py` with the score of `layers/additive_attention.py`.
+
+Legend: B batch, S source length, T target length, U units, V target vocabulary.
+Layers: `source_embedding`, `source_dropout`, `encoder`, `initial_state`,
+`target_embedding`, `target_dropout`, `decoder`, `readout_inputs`, `readout`, `maxout`,
+`readout_dropout`, `logits`. `incremental()` finds them by these names.
+"""
+
+import keras
+from keras.layers import Bidirectional, Dense
+
+from keras_attn.checks import check_choice
+from keras_attn.decoding import IncrementalPair
+from keras_attn.layers import AdditiveAttention, AttentionRNN, DotProductAttention
+from keras_attn.layers.dot_product_attention import SCORES
+from keras_attn.models.parts import recurrent
+from keras_attn.models.parts.functional import Functional, by_name
+from keras_attn.models.parts.registry import register_variants
+from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
+
+# Bahdanau et al. 2015, A.2; trained on sentences of up to 30 or 50 words.
+VARIANTS = {
+    max_words: {
+        "source_vocabulary_size": 30_000,
+        "target_vocabulary_size": 30_000,
+        "embedding_dim": 620,
+        "hidden_dim": 1000,
+        "attention_dim": 1000,
+        "maxout_dim": 500,
+    }
+    for max_words in ("30", "50")
+}
+
+
+@with_sizes(VARIANTS)
+def build_rnnsearch(
+    variant="50",
+    *,
+    source_vocabulary_size=FROM_VARIANT,
+    target_vocabulary_size=FROM_VARIANT,
+    embedding_dim=FROM_VARIANT,
+    hidden_dim=FROM_VARIANT,
+    attention_dim=FROM_VARIANT,
+    maxout_dim=FROM_VARIANT,
+    score="additive",
+    dropout=0.0,
+    return_attention_scores=False,
+    name="rnnsearch",
+):
+    """A bidirectional GRU encoder, and a GRU decoder that attends to its states.
+
+    The context `c_t = Σ_j α_tj h_j` is computed anew for every target word. Unlike the
+    paper's equations the GRUs have biases, which it leaves out "to make the equations
+    less cluttered".
+
+    Args:
+        variant: A row of `VARIANTS`, which gives the arguments that are None.
+        source_vocabulary_size: Number of source tokens.
+        target_vocabulary_size: V.
+        embedding_dim: Width of the token embeddings.
+        hidden_dim: U, units of each GRU.
+        attention_dim: Units of the additive score's hidden layer.
+        maxout_dim: Units of the readout.
+        score: `"additive"`, `"dot"`, `"scaled_dot"`, `"general"` or `"linear"`. The
+            two dot products need annotations as wide as the state, so with them both
+            directions are summed instead of concatenated.
+        dropout: Probability of dropping an embedding or readout unit; the paper has
+            none.
+        return_attention_scores: Whether the model also returns the alignment, for
+            instance to show it on a device.
+        name: Name of the model.
+
+    Returns:
+        A model from `token_ids` (B, S), `padding_mask` (B, S) and
+        `decoder_token_ids` (B, T) to logits (B, T, V); with
+        `return_attention_scores=True` to a dictionary of `logits` and
+        `attention_scores`, (B, 1, T, S).
+
+    Reference:
+        Bahdanau, Cho, Bengio 2015, "Neural Machine Translation by Jointly Learning
+        to Align and Translate" (arXiv:1409.0473).
+    """
+    check_choice("score", score, ("additive", *SCORES))
+    if score == "additive":
+        attention = AdditiveAttention(attention_dim, name="attention")
+    else:
+        attention = DotProductAttention(score, name="attention")
+    layers = by_name(
+        [
+            *recurrent.embedding_layers(
+                source_vocabulary_size, target_vocabulary_size, embedding_dim, dropout
+            ),
+            Bidirectional(
+                recurrent.gru(hidden_dim, "direction"),
+                merge_mode="sum" if score in ("dot", "scaled_dot") else "concat",
+                name="encoder",
+            ),
+            AttentionRNN(
+                recurrent.gru_cell(hidden_dim, "decoder_cell"),
+                attention,
+                name="decoder",
+            ),
+            Dense(hidden_dim, activation="tanh", name="initial_state"),
+            *recurrent.readout_layers(maxout_dim, dropout, target_vocabulary_size),
+        ]
+    )
+    inputs = recurrent.translation_inputs()
+    annotations, source_mask, s_0 = _encode(layers, inputs)
+    logits, decoded = _decode(
+        layers,
+        inputs["decoder_token_ids"],
+        annotations,
+        s_0,
+        memory_padding_mask=source_mask,
+        return_attention_scores=return_attention_scores,
+    )
+    outputs = logits
+    if return_attention_scores:
+        outputs = {"logits": logits, "attention_scores": decoded["attention_scores"]}
+    return RNNSearch(inputs=inputs, outputs=outputs, name=name)
+
+
+def _encode(layers, inputs):
+    """Annotations h (B, S, 2U), their mask (B, S), and s_0 (B, U)."""
+    mask = inputs["padding_mask"]
+    embedded = layers["source_embedding"](inputs["token_ids"])
+    embedded = layers["source_dropout"](embedded)
+    annotations, _, backward_state = layers["encoder"](embedded, mask=mask)
+    return annotations, mask, layers["initial_state"](backward_state)
+
+
+def _decode(layers, decoder_token_ids, annotations, state, **attention_options):
+    """Logits (B, T, V) of the words after `decoder_token_ids`, and α, c and s.
+
+    Args:
+        layers: Layers by name.
+        decoder_token_ids: y_0 … y_{T-1}, (B, T).
+        annotations: h, (B, S, 2U).
+        state: s_0, or in a step the last state, (B, U).
+        **attention_options: Further call arguments of the `AttentionRNN`.
+    """
+    embedded = layers["target_embedding"](decoder_token_ids)
+    embedded = layers["target_dropout"](embedded)
+    decoded = layers["decoder"](embedded, annotations, state, **attention_options)
+    readout = layers["readout_inputs"](
+        [decoded["previous_states"], embedded, decoded["contexts"]]
+    )
+    hidden = layers["maxout"](layers["readout"](readout))
+    return layers["logits"](layers["readout_dropout"](hidden)), decoded
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class RNNSearch(Functional):
+    """The functional model of `build_rnnsearch`, with incremental decoding."""
+
+    def incremental(self, max_length=None) -> IncrementalPair:
+        """The models for decoding token by token; see `recurrent.attention_pair`.
+
+        Args:
+            max_length: Has no effect: the state of a GRU has a fixed size.
+        """
+        return recurrent.attention_pair(by_name(self.layers), _encode, _decode)
+
+
+register_variants(
+    build_rnnsearch,
+    {
+        "30": (
+            None,
+            "WMT'14 En-Fr: BLEU 21.50, trained on sentences of up to 30 words",
+        ),
+        "50": (
+            None,
+            "WMT'14 En-Fr: BLEU 26.75, trained on sentences of up to 50 words",
+        ),
+    },
+    name="rnnsearch_{variant}",
+    title="Bidirectional GRU with additive attention",
+    paper="Bahdanau, Cho, Bengio 2015, arXiv:1409.0473",
+    year=2015,
+    task="translation",
+    inputs=recurrent.INPUTS,
+    outputs=recurrent.OUTPUTS,
+)

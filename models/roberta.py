@@ -1,0 +1,195 @@
+"""RoBERTa: BERT without segments, pre-trained on masked tokens only.
+
+    token embeddings + one segment vector + positions of the real tokens
+        -> norm -> dropout -> N post-norm blocks -> `sequence_output`
+                              first token -> tanh -> `pooled_output`
+
+    build_roberta          token ids -> features of each token and of the sequence
+    build_roberta_<task>   an encoder -> the logits of a task, as for BERT
+
+Legend: B batch, T length, D width, V vocabulary, C classes.
+Layers: as in `bert.py`; the classifier has a hidden layer, `classifier_hidden`.
+"""
+
+from keras import ops
+from keras.layers import Embedding
+
+from keras_attn.layers import LearnedPositionEmbedding
+from keras_attn.layers.token_embedding import TokenEmbedding
+from keras_attn.models.parts import heads
+from keras_attn.models.parts.encoder import encode, first_token, pooler
+from keras_attn.models.parts.functional import Functional, sequence_inputs
+from keras_attn.models.parts.heads import INITIALIZER, as_encoder
+from keras_attn.models.parts.registry import register_variants
+from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.ops import token_positions
+
+_ROBERTA = {
+    "vocabulary_size": 50_265,
+    "max_sequence_length": 512,
+    "layer_norm_epsilon": 1e-5,
+}
+# Liu et al. 2019, section 3.1 and table 9.
+VARIANTS = {
+    "base": {**_ROBERTA, **block_sizes(12, 768, 12)},
+    "large": {**_ROBERTA, **block_sizes(24, 1024, 16)},
+}
+# The published position table starts with two rows that no real token uses: its
+# positions count from the id of the padding token, 1, plus one.
+_FIRST_ROW = 2
+
+
+@with_sizes(VARIANTS)
+def build_roberta(
+    variant="base",
+    *,
+    vocabulary_size=FROM_VARIANT,
+    num_layers=FROM_VARIANT,
+    hidden_dim=FROM_VARIANT,
+    num_heads=FROM_VARIANT,
+    mlp_dim=FROM_VARIANT,
+    max_sequence_length=FROM_VARIANT,
+    activation="gelu",
+    layer_norm_epsilon=FROM_VARIANT,
+    dropout=0.1,
+    attention_dropout=0.1,
+    name="roberta",
+):
+    """Token and position embeddings, then N post-norm encoder blocks.
+
+    The arguments are those of `build_bert`, without segments. `variant` is a row of
+    `VARIANTS` here, and positions count the real tokens only, so `max_sequence_length`
+    is the largest number of real tokens in a row.
+
+    Returns:
+        A model from `token_ids` and `padding_mask`, each (B, T), to a dictionary of
+        `sequence_output` (B, T, D) and `pooled_output` (B, D). Published checkpoints
+        have one segment vector; the model adds it to every token.
+
+    Reference:
+        Liu et al. 2019, "RoBERTa: A Robustly Optimized BERT Pretraining Approach"
+        (arXiv:1907.11692).
+    """
+    inputs = sequence_inputs("token_ids", "padding_mask")
+    token_ids, padding_mask = inputs["token_ids"], inputs["padding_mask"]
+    tokens = TokenEmbedding(
+        vocabulary_size,
+        hidden_dim,
+        embeddings_initializer=INITIALIZER,
+        name="token_embedding",
+    )(token_ids)
+    segments = Embedding(
+        1, hidden_dim, embeddings_initializer=INITIALIZER, name="segment_embedding"
+    )(ops.zeros_like(token_ids))
+    # Padding has the position -1: the last of the unused rows.
+    is_real = ops.cast(padding_mask, "int32")
+    after = ops.add(token_positions(padding_mask), 1)
+    positions = ops.subtract(ops.multiply(after, is_real), 1)
+    embeddings = LearnedPositionEmbedding(
+        max_sequence_length,
+        first_row=_FIRST_ROW,
+        embeddings_initializer=INITIALIZER,
+        name="position_embedding",
+    )(ops.add(tokens, segments), positions)
+    hidden = encode(
+        embeddings,
+        padding_mask,
+        num_layers,
+        num_heads,
+        mlp_dim,
+        activation=activation,
+        layer_norm_epsilon=layer_norm_epsilon,
+        dropout=dropout,
+        attention_dropout=attention_dropout,
+    )
+    pooled = pooler(first_token(hidden, padding_mask))
+    outputs = {"sequence_output": hidden, "pooled_output": pooled}
+    return Functional(inputs, outputs, name=name)
+
+
+def build_roberta_masked_lm(
+    encoder="base", *, masked_positions=False, name="roberta_masked_lm"
+):
+    """Predicts masked tokens; arguments and logits as for `build_bert_masked_lm`."""
+    return heads.masked_lm(
+        as_encoder(encoder, build_roberta),
+        masked_positions=masked_positions,
+        transform=True,
+        name=name,
+    )
+
+
+def build_roberta_next_sentence(encoder="base", *, name="roberta_next_sentence"):
+    """Predicts whether a sentence follows; see `build_bert_next_sentence`.
+
+    RoBERTa is pre-trained without this objective (section 4.2), so the layer is new.
+    """
+    return heads.next_sentence(as_encoder(encoder, build_roberta), name=name)
+
+
+def build_roberta_classifier(
+    encoder="base", *, num_classes, dropout=0.1, name="roberta_classifier"
+):
+    """Classifies a sentence or a pair; arguments as for `build_bert_classifier`.
+
+    A hidden tanh layer of the head reads the first token. The encoder's pooled output,
+    which RoBERTa does not train, is not used.
+    """
+    encoder = as_encoder(encoder, build_roberta)
+    features = first_token(
+        encoder.output["sequence_output"], encoder.input["padding_mask"]
+    )
+    return heads.classifier(
+        encoder,
+        num_classes,
+        features=features,
+        dropout=dropout,
+        hidden="tanh",
+        name=name,
+    )
+
+
+def build_roberta_token_classifier(
+    encoder="base", *, num_classes, dropout=0.1, name="roberta_token_classifier"
+):
+    """Classifies each token; see `build_bert_token_classifier`."""
+    encoder = as_encoder(encoder, build_roberta)
+    return heads.token_classifier(encoder, num_classes, dropout=dropout, name=name)
+
+
+def build_roberta_span_qa(encoder="base", *, dropout=0.0, name="roberta_span_qa"):
+    """Predicts the start and the end of an answer; see `build_bert_span_qa`."""
+    encoder = as_encoder(encoder, build_roberta)
+    return heads.span(encoder, dropout=dropout, name=name)
+
+
+def build_roberta_sentence_encoder(
+    encoder="base", *, pooling="mean", normalize=True, name="roberta_sentence_encoder"
+):
+    """One vector per sentence; see `build_bert_sentence_encoder`."""
+    encoder = as_encoder(encoder, build_roberta)
+    return heads.sentence_encoder(
+        encoder, pooling=pooling, normalize=normalize, name=name
+    )
+
+
+register_variants(
+    build_roberta,
+    {
+        "base": (125_000_000, "MNLI 87.6; SST-2 94.8"),
+        "large": (355_000_000, "MNLI 90.2; SST-2 96.4; SQuAD 1.1 F1 94.6"),
+    },
+    name="roberta_{variant}",
+    title="RoBERTa {variant}, an encoder",
+    paper="Liu et al. 2019, arXiv:1907.11692",
+    year=2019,
+    task="encoder",
+    inputs={
+        "token_ids": "(B, T) int32",
+        "padding_mask": "(B, T) bool, True = a real token",
+    },
+    outputs={
+        "sequence_output": "(B, T, D), one vector per token",
+        "pooled_output": "(B, D), a tanh layer over the first real token",
+    },
+)
