@@ -1,12 +1,12 @@
-"""ConvNeXt: a convolutional network rebuilt after Swin, without attention.
+"""ConvNeXt: a convolutional network with the design of Swin, without attention.
 
     build_convnext  images -> logits, or the features of each stage
 
 Legend: B batch, H and W pixels, C classes.
-Layers: `patch_embedding`, `embeddings_norm`; in front of each later stage
-`stage_1_norm`, `stage_1_downsampling`; of each block `stage_0_block_0_depthwise`,
-`…_norm`, `…_feed_forward`, `…_scale`, `…_drop_path`; `final_norm`, `classifier`;
-where `image_size` is None, `minimum_image_size` in front of all.
+Layers: `patch_embedding`, `embeddings_norm`; before each later stage `stage_1_norm`,
+`stage_1_downsampling`; in each block `stage_0_block_0_depthwise`, `…_norm`,
+`…_feed_forward`, `…_scale`, `…_drop_path`; `final_norm`, `classifier`. If `image_size`
+is None, `minimum_image_size` comes first.
 """
 
 from keras import ops
@@ -21,13 +21,13 @@ from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.images import (
     IMAGENET,
     any_image_input,
+    classifier_card,
     classify,
-    image_card,
 )
-from keras_attn.models.parts.registry import register
-from keras_attn.models.parts.variants import resolve
+from keras_attn.models.parts.registry import register_variants
+from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
-_EPSILON = 1e-6
+_EPSILON = 1e-6  # Of every layer norm but the final one.
 
 
 def _sizes(hidden_dims, num_blocks):
@@ -48,15 +48,16 @@ VARIANTS = {
 }
 
 
+@with_sizes(VARIANTS)
 def build_convnext(
     variant="tiny",
     *,
     image_size=224,
-    patch_size=None,
+    patch_size=FROM_VARIANT,
     num_classes=1000,
     include_top=True,
-    hidden_dims=None,
-    num_blocks=None,
+    hidden_dims=FROM_VARIANT,
+    num_blocks=FROM_VARIANT,
     num_channels=3,
     activation="gelu",
     layer_norm_epsilon=1e-12,
@@ -66,65 +67,59 @@ def build_convnext(
 ):
     """Small patches, then stages of ConvNeXt blocks, each at half the rows and columns.
 
-    Of an image that patches don't fill, and of a map with an odd number of rows or
-    columns, what is left over below and to the right is left out.
+    Images that patches don't fill, and maps with an odd number of rows or columns, are
+    cropped at the bottom and on the right.
 
     Args:
-        variant: A row of `VARIANTS`; what is None below is as it says.
+        variant: A row of `VARIANTS`, the default of each argument that is None.
         image_size: Pixels, one number or two, rows first. None: images of any size,
-            each batch its own; None of two: any number of rows, or of columns.
+            which may differ between batches; None for rows or columns: any number of
+            these.
         patch_size: Pixels of a patch.
         num_classes: C.
-        include_top: Whether the model ends in logits, or in features.
+        include_top: Whether the model outputs logits, or features.
         hidden_dims: Width of each stage.
         num_blocks: Blocks of each stage.
-        num_channels: Of the images.
-        activation: Of the feed-forward networks.
-        layer_norm_epsilon: Added to the variance by the norm behind all stages; the
-            others add 1e-6.
-        layer_scale: First value of a learned factor a channel, for the output of each
-            block. None = there is none.
-        stochastic_depth: Probability of leaving out the last block; it rises to that
+        num_channels: Channels of the images.
+        activation: Activation of the feed-forward networks.
+        layer_norm_epsilon: Added to the variance by the final norm; the others add
+            1e-6.
+        layer_scale: Initial value of the learned factors, one per channel, of each
+            block's output. None = no such factors.
+        stochastic_depth: Probability of skipping the last block; it rises linearly
             from 0 in the first.
-        name: Of the model.
+        name: Name of the model.
 
     Returns:
-        A model from `images` (B, H, W, channels) to logits (B, C), or without the top
-        to a dictionary: `stage_0`, … maps (B, rows, columns, width), of which
-        `stage_0` is `patch_size` times smaller than the image and each next one half
-        as large; and `pooled_output`, the mean of the last, normed. Where
-        `image_size` is None, H, W, rows and columns are unknown until the call.
+        A model from `images` (B, H, W, channels) to logits (B, C); without the top, to
+        a dictionary of the maps `stage_0`, …, (B, rows, columns, width), the first
+        `patch_size` times smaller than the image and each next one half as large; and
+        `pooled_output`, the mean of the last map, normalized. If `image_size` is None,
+        H, W, rows and columns are unknown until the call.
 
     Raises:
-        ValueError: for an image of which the last stage would have nothing left.
+        ValueError: if `hidden_dims` and `num_blocks` differ in length, or for an image
+            size at which the last map would be empty.
 
     Reference:
         Liu et al. 2022, "A ConvNet for the 2020s" (arXiv:2201.03545).
     """
-    numbers = resolve(
-        VARIANTS,
-        variant,
-        patch_size=patch_size,
-        hidden_dims=hidden_dims,
-        num_blocks=num_blocks,
-    )
-    dims, blocks = numbers["hidden_dims"], numbers["num_blocks"]
-    if len(dims) != len(blocks):
+    if len(hidden_dims) != len(num_blocks):
         raise ValueError(
-            "`hidden_dims` and `num_blocks` must have a number for each stage. "
-            f"Received: hidden_dims={dims}, num_blocks={blocks}"
+            "`hidden_dims` and `num_blocks` must have one number per stage. "
+            f"Received: hidden_dims={hidden_dims}, num_blocks={num_blocks}"
         )
-    patch = check_pair("patch_size", numbers["patch_size"])
-    shrinks_by = [side * 2 ** (len(dims) - 1) for side in patch]
-    rates = rising_rates(stochastic_depth, sum(blocks))
+    patch = check_pair("patch_size", patch_size)
+    shrinks_by = [side * 2 ** (len(hidden_dims) - 1) for side in patch]
+    rates = rising_rates(stochastic_depth, sum(num_blocks))
     images, hidden = any_image_input(image_size, num_channels, shrinks_by)
-    hidden = _shrink("patch_embedding", dims[0], patch)(hidden)
+    hidden = _downsampling("patch_embedding", hidden_dims[0], patch)(hidden)
     hidden = LayerNormalization(epsilon=_EPSILON, name="embeddings_norm")(hidden)
     maps = {}
-    for stage, (width, count) in enumerate(zip(dims, blocks, strict=True)):
+    for stage, (width, count) in enumerate(zip(hidden_dims, num_blocks, strict=True)):
         if stage:
             norm = LayerNormalization(epsilon=_EPSILON, name=f"stage_{stage}_norm")
-            down = _shrink(f"stage_{stage}_downsampling", width, 2)
+            down = _downsampling(f"stage_{stage}_downsampling", width, 2)
             hidden = down(norm(hidden))
         for index in range(check_positive("num_blocks", count)):
             hidden = _block(
@@ -144,8 +139,8 @@ def build_convnext(
     return Functional(images, outputs, name=name)
 
 
-def _shrink(name, width, factor):
-    """A convolution whose stride is its kernel."""
+def _downsampling(name, width, factor):
+    """A convolution whose stride equals its kernel size."""
     return PatchEmbedding(
         width,
         factor,
@@ -157,7 +152,7 @@ def _shrink(name, width, factor):
 
 
 def _block(inputs, activation, layer_scale, rate, name):
-    """Each channel by itself over 7 × 7 places, then each place by itself."""
+    """`x + drop_path(scale · feed_forward(norm(depthwise_7x7(x))))`."""
     width = inputs.shape[-1]
     hidden = DepthwiseConv2D(
         7,
@@ -179,24 +174,18 @@ def _block(inputs, activation, layer_scale, rate, name):
     return ops.add(inputs, hidden)
 
 
-for _variant, _count, _notes in (
-    ("tiny", 28_589_128, "ImageNet 82.1"),
-    ("small", 50_223_688, "ImageNet 83.1"),
-    ("base", 88_591_464, "ImageNet 83.8"),
-    ("large", 197_767_336, "ImageNet 84.3"),
-    ("xlarge", 350_196_968, "from ImageNet-22k: ImageNet 87.0"),
-):
-    register(
-        image_card(
-            f"convnext_{_variant}",
-            "convnext",
-            f"ConvNeXt {_variant}: a convolutional network after Swin",
-            "Liu et al. 2022, arXiv:2201.03545",
-            2022,
-            _count,
-            IMAGENET,
-            _notes,
-        ),
-        build_convnext,
-        _variant,
-    )
+register_variants(
+    build_convnext,
+    {
+        "tiny": (28_589_128, "ImageNet 82.1"),
+        "small": (50_223_688, "ImageNet 83.1"),
+        "base": (88_591_464, "ImageNet 83.8"),
+        "large": (197_767_336, "ImageNet 84.3"),
+        "xlarge": (350_196_968, "from ImageNet-22k: ImageNet 87.0"),
+    },
+    name="convnext_{variant}",
+    title="ConvNeXt {variant}: a convolutional network with the design of Swin",
+    paper="Liu et al. 2022, arXiv:2201.03545",
+    year=2022,
+    **classifier_card(IMAGENET),
+)

@@ -1,4 +1,4 @@
-"""Swin: attention within windows that shift, on maps that shrink from stage to stage.
+"""Swin: attention within shifted windows, on maps that shrink from stage to stage.
 
     build_swin      images -> logits, or the features of each stage
 
@@ -16,9 +16,14 @@ from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.stochastic_depth import rising_rates
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
-from keras_attn.models.parts.images import IMAGENET, classify, image_card, image_input
-from keras_attn.models.parts.registry import register
-from keras_attn.models.parts.variants import resolve
+from keras_attn.models.parts.images import (
+    IMAGENET,
+    classifier_card,
+    classify,
+    image_input,
+)
+from keras_attn.models.parts.registry import register_variants
+from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 
 def _sizes(hidden_dim, num_blocks, num_heads):
@@ -41,17 +46,18 @@ VARIANTS = {
 }
 
 
+@with_sizes(VARIANTS)
 def build_swin(
     variant="tiny",
     *,
-    image_size=None,
-    patch_size=None,
-    window_size=None,
+    image_size=FROM_VARIANT,
+    patch_size=FROM_VARIANT,
+    window_size=FROM_VARIANT,
     num_classes=1000,
     include_top=True,
-    hidden_dim=None,
-    num_blocks=None,
-    num_heads=None,
+    hidden_dim=FROM_VARIANT,
+    num_blocks=FROM_VARIANT,
+    num_heads=FROM_VARIANT,
     mlp_ratio=4,
     num_channels=3,
     activation="gelu",
@@ -64,81 +70,73 @@ def build_swin(
 ):
     """Small patches, then stages of Swin blocks, each at half the rows and columns.
 
-    Every other block shifts its windows. An image that patches don't fill, and a map
-    that windows don't, is padded with zeros below and to the right.
+    Every other block shifts its windows. Images that patches don't fill, and maps that
+    windows don't fill, are padded with zeros at the bottom and on the right.
 
     Args:
-        variant: A row of `VARIANTS`; what is None below is as it says.
+        variant: A row of `VARIANTS`, the default of each argument that is None.
         image_size: Pixels, one number or two, rows first.
         patch_size: Pixels of a patch.
         window_size: Side of a window, in patches.
         num_classes: C.
-        include_top: Whether the model ends in logits, or in features.
-        hidden_dim: D; each stage is twice as wide as the one before.
+        include_top: Whether the model outputs logits, or features.
+        hidden_dim: D; each stage is twice as wide as the previous one.
         num_blocks: Blocks of each stage.
         num_heads: Attention heads of each stage.
-        mlp_ratio: Width of a feed-forward network, in widths of its stage.
-        num_channels: Of the images.
-        activation: Of the feed-forward networks.
+        mlp_ratio: Width of a feed-forward network, as a multiple of the stage's width.
+        num_channels: Channels of the images.
+        activation: Activation of the feed-forward networks.
         layer_norm_epsilon: Added to the variance.
-        attention_bias: Whether queries, keys and values have a bias.
+        attention_bias: Whether the projections to queries, keys and values have biases.
         dropout: Probability of dropping a unit of an embedding or a sub-layer.
         attention_dropout: Probability of dropping an attention probability.
-        stochastic_depth: Probability of leaving out the last block's sub-layers; it
-            rises to that from 0 in the first.
-        name: Of the model.
+        stochastic_depth: Probability of skipping the sub-layers of the last block; it
+            rises linearly from 0 in the first.
+        name: Name of the model.
 
     Returns:
-        A model from `images` (B, H, W, channels) to logits (B, C), or without the top
-        to a dictionary: `stage_0`, … maps (B, rows, columns, width), of which
-        `stage_0` is `patch_size` times smaller than the image and each next one half
-        as large; `sequence_output`, the last of them normed, as a sequence; and
-        `pooled_output`, the mean of that.
+        A model from `images` (B, H, W, channels) to logits (B, C); without the top, to
+        a dictionary of the maps `stage_0`, …, (B, rows, columns, width), the first
+        `patch_size` times smaller than the image and each next one half as large;
+        `sequence_output`, the last map as a sequence, normalized; and `pooled_output`,
+        its mean.
+
+    Raises:
+        ValueError: if `num_blocks` and `num_heads` differ in length.
 
     Reference:
         Liu et al. 2021, "Swin Transformer: Hierarchical Vision Transformer using
         Shifted Windows" (arXiv:2103.14030).
     """
-    numbers = resolve(
-        VARIANTS,
-        variant,
-        image_size=image_size,
-        patch_size=patch_size,
-        window_size=window_size,
-        hidden_dim=hidden_dim,
-        num_blocks=num_blocks,
-        num_heads=num_heads,
-    )
-    blocks, heads = numbers["num_blocks"], numbers["num_heads"]
-    if len(blocks) != len(heads):
+    if len(num_blocks) != len(num_heads):
         raise ValueError(
-            "`num_blocks` and `num_heads` must have a number for each stage. "
-            f"Received: num_blocks={blocks}, num_heads={heads}"
+            "`num_blocks` and `num_heads` must have one number per stage. "
+            f"Received: num_blocks={num_blocks}, num_heads={num_heads}"
         )
-    rates = rising_rates(stochastic_depth, sum(blocks))
-    images = image_input(numbers["image_size"], num_channels)
+    rates = rising_rates(stochastic_depth, sum(num_blocks))
+    images = image_input(image_size, num_channels)
     hidden = PatchEmbedding(
-        numbers["hidden_dim"],
-        numbers["patch_size"],
+        hidden_dim,
+        patch_size,
         padding="same",
         flatten=False,
         kernel_initializer=INITIALIZER,
         name="patch_embedding",
     )(images)
-    # The published code leaves these two norms at the default of PyTorch.
+    # The published code has PyTorch's default here and in the merging.
     hidden = LayerNormalization(epsilon=1e-5, name="embeddings_norm")(hidden)
     hidden = Dropout(dropout, name="embeddings_dropout")(hidden)
     maps = {}
-    for stage, (count, stage_heads) in enumerate(zip(blocks, heads, strict=True)):
+    for stage, (count, heads) in enumerate(zip(num_blocks, num_heads, strict=True)):
         if stage:
             hidden = PatchMerging(
                 kernel_initializer=INITIALIZER, name=f"stage_{stage - 1}_merging"
             )(hidden)
         for index in range(check_positive("num_blocks", count)):
             hidden = SwinBlock(
-                stage_heads,
+                heads,
                 int(mlp_ratio * hidden.shape[-1]),
-                numbers["window_size"],
+                window_size,
                 shifted=index % 2 == 1,
                 activation=activation,
                 layer_norm_epsilon=layer_norm_epsilon,
@@ -163,23 +161,17 @@ def build_swin(
     return Functional(images, outputs, name=name)
 
 
-for _variant, _count, _notes in (
-    ("tiny", 28_288_354, "ImageNet 81.3"),
-    ("small", 49_606_258, "ImageNet 83.0"),
-    ("base", 87_768_224, "ImageNet 83.5"),
-    ("large", 196_532_476, "from ImageNet-22k, at 384: ImageNet 87.3"),
-):
-    register(
-        image_card(
-            f"swin_{_variant}",
-            "swin",
-            f"Swin {_variant}: attention within shifted windows",
-            "Liu et al. 2021, arXiv:2103.14030",
-            2021,
-            _count,
-            IMAGENET,
-            _notes,
-        ),
-        build_swin,
-        _variant,
-    )
+register_variants(
+    build_swin,
+    {
+        "tiny": (28_288_354, "ImageNet 81.3"),
+        "small": (49_606_258, "ImageNet 83.0"),
+        "base": (87_768_224, "ImageNet 83.5"),
+        "large": (196_532_476, "from ImageNet-22k, at 384: ImageNet 87.3"),
+    },
+    name="swin_{variant}",
+    title="Swin {variant}: attention within shifted windows",
+    paper="Liu et al. 2021, arXiv:2103.14030",
+    year=2021,
+    **classifier_card(IMAGENET),
+)

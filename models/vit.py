@@ -1,13 +1,13 @@
-"""ViT, its hybrid and DeiT III: an image is a sequence of patches.
+"""ViT, its hybrid and DeiT III: an image as a sequence of patches.
 
-    build_vit           images -> logits, or the features behind them
-    build_vit_hybrid    the same on the feature map of a ResNet
+    build_vit           images -> logits, or features
+    build_vit_hybrid    the same, on the feature map of a ResNet
     build_deit3         ViT with LayerScale, trained by another recipe
 
 Legend: B batch, H and W pixels, T patches, D width, C classes.
 Layers: `patch_embedding`, `class_token`, `position_embedding`, `embeddings_dropout`,
-`block_0`, …, `final_norm`, `classifier`; of a hybrid's ResNet `stem_conv`, `stem_norm`,
-`stage_0_block_0_conv_0`, `…_norm_0`, …, `…_shortcut`, `…_shortcut_norm`.
+`block_0`, …, `final_norm`, `classifier`; in the hybrid's ResNet `stem_conv`,
+`stem_norm`, `stage_0_block_0_conv_0`, `…_norm_0`, …, `…_shortcut`, `…_shortcut_norm`.
 """
 
 from keras import ops
@@ -27,26 +27,19 @@ from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.images import (
     HALF,
     IMAGENET,
+    classifier_card,
     classify,
-    image_card,
     image_input,
 )
-from keras_attn.models.parts.registry import register
+from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.resnet import standardized_resnet
-from keras_attn.models.parts.variants import resolve
+from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 
 POOLINGS = ("token", "mean")
 
 
-def _sizes(patch_size, num_layers, hidden_dim, num_heads):
-    return {
-        "image_size": 224,
-        "patch_size": patch_size,
-        "num_layers": num_layers,
-        "hidden_dim": hidden_dim,
-        "num_heads": num_heads,
-        "mlp_dim": 4 * hidden_dim,
-    }
+def _sizes(patch_size, *sizes):
+    return {"image_size": 224, "patch_size": patch_size, **block_sizes(*sizes)}
 
 
 VARIANTS = {
@@ -63,12 +56,13 @@ VARIANTS = {
         "huge_patch14": _sizes(14, 32, 1280, 16),
     },
     # Dosovitskiy et al. 2021, sections 3.1 and 4.1; the ResNet: Kolesnikov et al. 2020,
-    # with the blocks of its fourth stage in the third.
+    # with the blocks of its fourth stage moved to the third.
     "hybrid": {
         "r50_base_patch16": {
-            **_sizes(1, 12, 768, 12),
+            "image_size": 224,
             "num_blocks": (3, 4, 9),
             "stem_dim": 64,
+            **block_sizes(12, 768, 12),
         },
     },
     # Touvron et al. 2022 (arXiv:2204.07118); medium: the authors' later release.
@@ -82,20 +76,21 @@ VARIANTS = {
 }
 
 
+@with_sizes(VARIANTS["vit"])
 def build_vit(
     variant="base_patch16",
     *,
-    image_size=None,
-    patch_size=None,
+    image_size=FROM_VARIANT,
+    patch_size=FROM_VARIANT,
     num_classes=1000,
     include_top=True,
     pooling="token",
     class_token=True,
     distillation=None,
-    num_layers=None,
-    hidden_dim=None,
-    num_heads=None,
-    mlp_dim=None,
+    num_layers=FROM_VARIANT,
+    hidden_dim=FROM_VARIANT,
+    num_heads=FROM_VARIANT,
+    mlp_dim=FROM_VARIANT,
     stem_dims=None,
     num_channels=3,
     activation="gelu",
@@ -108,99 +103,88 @@ def build_vit(
 ):
     """Patches and a class token with learned positions, then N pre-norm blocks.
 
+    `x_0 = [token; patches W + b] + positions; x_n = block_n(x_{n-1})`.
+
     Args:
-        variant: A row of `VARIANTS["vit"]`; what is None below is as it says.
+        variant: A row of `VARIANTS["vit"]`, the default of each argument that is None.
         image_size: Pixels, one number or two, rows first; a multiple of `patch_size`.
         patch_size: Pixels of a patch, one number or two.
         num_classes: C.
-        include_top: Whether the model ends in logits, or in features.
-        pooling: What the logits are read from: `"token"`, the class token, or
-            `"mean"`, the mean of the patches.
-        class_token: Whether there is one; `pooling="token"` needs it.
-        distillation: None; `"token"`: a second token stands behind the class token, as
-            in DeiT, which it learned from another network by; `"head"`: that token has
-            a head of its own, and the logits are the mean of both.
-        num_layers: Blocks.
+        include_top: Whether the model outputs logits, or features.
+        pooling: The features that the logits are computed from: `"token"`, the class
+            token, or `"mean"`, the mean of the patches.
+        class_token: Whether there is a class token; `pooling="token"` needs it.
+        distillation: None; `"token"`: a second token after the class token, as in
+            DeiT, which trains it to match another network's predictions; `"head"`:
+            that token has a head of its own too, and the logits are the mean of both.
+        num_layers: N, number of blocks.
         hidden_dim: D.
-        num_heads: Attention heads a block.
+        num_heads: Attention heads per block.
         mlp_dim: Width of the feed-forward networks.
-        stem_dims: Channels of a convolutional stem in front; see `PatchEmbedding`.
-        num_channels: Of the images.
-        activation: Of the feed-forward networks.
+        stem_dims: Channels of a convolutional stem before the patches; see
+            `PatchEmbedding`.
+        num_channels: Channels of the images.
+        activation: Activation of the feed-forward networks.
         layer_norm_epsilon: Added to the variance.
-        qkv_bias: Whether queries, keys and values have biases.
+        qkv_bias: Whether the projections to queries, keys and values have biases.
         dropout: Probability of dropping a unit of an embedding or a sub-layer.
         attention_dropout: Probability of dropping an attention probability.
-        stochastic_depth: Probability of leaving out the last block's sub-layers; it
-            rises to that from 0 in the first.
-        name: Of the model.
+        stochastic_depth: Probability of skipping the sub-layers of the last block; it
+            rises linearly from 0 in the first.
+        name: Name of the model.
 
     Returns:
-        A model from `images` (B, H, W, channels) to logits (B, C), or without the top
-        to a dictionary of `sequence_output` (B, 1 + T, D), the class token first, and
-        `pooled_output` (B, D). With `pooling="mean"` the final norm is applied to the
-        mean alone, as published fine-tuning does.
+        A model from `images` (B, H, W, channels) to logits (B, C); without the top, to
+        a dictionary of `sequence_output` (B, 1 + T, D), the class token first, and
+        `pooled_output` (B, D). With `pooling="mean"` only the mean is normalized, as
+        in published fine-tuning.
 
     Raises:
-        ValueError: for an image that patches don't fill, or a pooling without its
-            token.
+        ValueError: if patches don't fill the image, or the pooling or the distillation
+            needs a class token and there is none.
 
     Reference:
         Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words: Transformers for Image
         Recognition at Scale" (arXiv:2010.11929); `distillation`: Touvron et al. 2021
         (arXiv:2012.12877).
     """
-    numbers = resolve(
-        VARIANTS["vit"],
-        variant,
-        image_size=image_size,
-        patch_size=patch_size,
-        num_layers=num_layers,
-        hidden_dim=hidden_dim,
+    images = image_input(image_size, num_channels)
+    hidden = _embed_patches(images, hidden_dim, patch_size, stem_dims)
+    num_tokens = _count_tokens(class_token, distillation)
+    hidden = _add_positions(_prepend_tokens(hidden, num_tokens))
+    hidden = Dropout(dropout, name="embeddings_dropout")(hidden)
+    outputs = _encode(
+        hidden,
+        rising_rates(stochastic_depth, num_layers),
+        pooling,
+        num_tokens,
         num_heads=num_heads,
         mlp_dim=mlp_dim,
-    )
-    images = image_input(numbers["image_size"], num_channels)
-    hidden = _patches(numbers, stem_dims)(images)
-    tokens = _count_tokens(class_token, distillation)
-    if tokens:
-        hidden = ClassToken(tokens, initializer=INITIALIZER, name="class_token")(hidden)
-    hidden = _positions(hidden)
-    hidden = Dropout(dropout, name="embeddings_dropout")(hidden)
-    hidden = _blocks(
-        hidden,
-        numbers,
-        rising_rates(stochastic_depth, numbers["num_layers"]),
         activation=activation,
         layer_norm_epsilon=layer_norm_epsilon,
         qkv_bias=qkv_bias,
         dropout=dropout,
-        mlp_dropout=dropout,
         attention_dropout=attention_dropout,
     )
-    outputs = _pool(hidden, pooling, tokens, layer_norm_epsilon)
     if include_top:
-        sequence = outputs["sequence_output"]
-        outputs = classify(outputs["pooled_output"], num_classes)
-        if distillation == "head":
-            second = classify(sequence[:, 1], num_classes, "distillation_classifier")
-            outputs = ops.multiply(ops.add(outputs, second), 0.5)
+        outputs = _logits(outputs, num_classes, distillation)
     return Functional(images, outputs, name=name)
 
 
+@with_sizes(VARIANTS["hybrid"])
 def build_vit_hybrid(
     variant="r50_base_patch16",
     *,
-    image_size=None,
+    image_size=FROM_VARIANT,
     num_classes=1000,
     include_top=True,
     pooling="token",
-    num_blocks=None,
-    stem_dim=None,
-    num_layers=None,
-    hidden_dim=None,
-    num_heads=None,
-    mlp_dim=None,
+    num_blocks=FROM_VARIANT,
+    stem_dim=FROM_VARIANT,
+    num_layers=FROM_VARIANT,
+    hidden_dim=FROM_VARIANT,
+    num_heads=FROM_VARIANT,
+    mlp_dim=FROM_VARIANT,
     num_channels=3,
     activation="gelu",
     layer_norm_epsilon=1e-6,
@@ -210,85 +194,55 @@ def build_vit_hybrid(
     stochastic_depth=0.0,
     name="vit_hybrid",
 ):
-    """A ViT whose patches are the places of a ResNet's feature map.
+    """A ViT whose patches are the positions of a ResNet's feature map.
 
-    The ResNet has group norms and standardized kernels ("BiT"). A place of its map
-    stands for 16 × 16 pixels, with the three stages that are published.
+    The ResNet has group norms and standardized kernels ("BiT"): `num_blocks`
+    bottlenecks per stage, and `stem_dim` channels in its stem, a multiple of 32; the
+    first stage has 4 · `stem_dim` output channels, each next stage twice as many. With
+    the three stages of the published variant, one position covers 16 × 16 pixels.
 
-    Args:
-        variant: A row of `VARIANTS["hybrid"]`; what is None below is as it says.
-        image_size: Pixels, one number or two, rows first.
-        num_classes: C.
-        include_top: Whether the model ends in logits, or in features.
-        pooling: What the logits are read from: `"token"` or `"mean"`.
-        num_blocks: Bottlenecks of each stage of the ResNet.
-        stem_dim: Channels of its first map, a multiple of 32; each stage ends in four
-            times as many as the one before has inside.
-        num_layers: Blocks of the ViT.
-        hidden_dim: D.
-        num_heads: Attention heads a block.
-        mlp_dim: Width of the feed-forward networks.
-        num_channels: Of the images.
-        activation: Of the feed-forward networks.
-        layer_norm_epsilon: Added to the variance.
-        qkv_bias: Whether queries, keys and values have biases.
-        dropout: Probability of dropping a unit of an embedding or a sub-layer.
-        attention_dropout: Probability of dropping an attention probability.
-        stochastic_depth: Probability of leaving out the last block's sub-layers.
-        name: Of the model.
-
-    Returns:
-        As `build_vit`.
+    All other arguments, and the outputs, are those of `build_vit`. `variant` is a row
+    of `VARIANTS["hybrid"]`.
 
     Reference:
         Dosovitskiy et al. 2021, section 3.1, "Hybrid Architecture" (arXiv:2010.11929);
         Kolesnikov et al. 2020, "Big Transfer" (arXiv:1912.11370).
     """
-    numbers = resolve(
-        VARIANTS["hybrid"],
-        variant,
-        image_size=image_size,
-        num_blocks=num_blocks,
-        stem_dim=stem_dim,
-        num_layers=num_layers,
-        hidden_dim=hidden_dim,
+    images = image_input(image_size, num_channels)
+    features = standardized_resnet(images, stem_dim, num_blocks)
+    hidden = _embed_patches(features, hidden_dim, 1)
+    hidden = _add_positions(_prepend_tokens(hidden))
+    hidden = Dropout(dropout, name="embeddings_dropout")(hidden)
+    outputs = _encode(
+        hidden,
+        rising_rates(stochastic_depth, num_layers),
+        pooling,
         num_heads=num_heads,
         mlp_dim=mlp_dim,
-    )
-    images = image_input(numbers["image_size"], num_channels)
-    features = standardized_resnet(images, numbers["stem_dim"], numbers["num_blocks"])
-    hidden = _patches(numbers)(features)
-    hidden = ClassToken(initializer=INITIALIZER, name="class_token")(hidden)
-    hidden = Dropout(dropout, name="embeddings_dropout")(_positions(hidden))
-    hidden = _blocks(
-        hidden,
-        numbers,
-        rising_rates(stochastic_depth, numbers["num_layers"]),
         activation=activation,
         layer_norm_epsilon=layer_norm_epsilon,
         qkv_bias=qkv_bias,
         dropout=dropout,
-        mlp_dropout=dropout,
         attention_dropout=attention_dropout,
     )
-    outputs = _pool(hidden, pooling, 1, layer_norm_epsilon)
     if include_top:
-        outputs = classify(outputs["pooled_output"], num_classes)
+        outputs = _logits(outputs, num_classes)
     return Functional(images, outputs, name=name)
 
 
+@with_sizes(VARIANTS["deit3"])
 def build_deit3(
     variant="base",
     *,
-    image_size=None,
-    patch_size=None,
+    image_size=FROM_VARIANT,
+    patch_size=FROM_VARIANT,
     num_classes=1000,
     include_top=True,
     pooling="token",
-    num_layers=None,
-    hidden_dim=None,
-    num_heads=None,
-    mlp_dim=None,
+    num_layers=FROM_VARIANT,
+    hidden_dim=FROM_VARIANT,
+    num_heads=FROM_VARIANT,
+    mlp_dim=FROM_VARIANT,
     num_channels=3,
     activation="gelu",
     layer_norm_epsilon=1e-6,
@@ -299,179 +253,185 @@ def build_deit3(
 ):
     """ViT with LayerScale, and a class token that has no position.
 
-    Args:
-        variant: A row of `VARIANTS["deit3"]`; what is None below is as it says.
-        image_size: Pixels, one number or two, rows first; a multiple of `patch_size`.
-        patch_size: Pixels of a patch, one number or two.
-        num_classes: C.
-        include_top: Whether the model ends in logits, or in features.
-        pooling: What the logits are read from: `"token"` or `"mean"`.
-        num_layers: Blocks.
-        hidden_dim: D.
-        num_heads: Attention heads a block.
-        mlp_dim: Width of the feed-forward networks.
-        num_channels: Of the images.
-        activation: Of the feed-forward networks.
-        layer_norm_epsilon: Added to the variance.
-        qkv_bias: Whether queries, keys and values have biases.
-        layer_scale: First value of the factors of each sub-layer. None = there are
-            none.
-        stochastic_depth: Probability of leaving a sub-layer out, the same in every
-            block; published: 0.05 (small) to 0.55 (huge).
-        name: Of the model.
+    `layer_scale` is the initial value of the learned factors, one per channel, of each
+    sub-layer's output; None = no such factors. `stochastic_depth` is the same in every
+    block; published: 0.05 (small) to 0.55 (huge).
 
-    Returns:
-        As `build_vit`.
+    All other arguments, and the outputs, are those of `build_vit`. `variant` is a row
+    of `VARIANTS["deit3"]`.
 
     Reference:
         Touvron et al. 2022, "DeiT III: Revenge of the ViT" (arXiv:2204.07118).
     """
-    numbers = resolve(
-        VARIANTS["deit3"],
-        variant,
-        image_size=image_size,
-        patch_size=patch_size,
-        num_layers=num_layers,
-        hidden_dim=hidden_dim,
+    images = image_input(image_size, num_channels)
+    hidden = _add_positions(_embed_patches(images, hidden_dim, patch_size))
+    hidden = _prepend_tokens(hidden)
+    outputs = _encode(
+        hidden,
+        [stochastic_depth] * num_layers,
+        pooling,
         num_heads=num_heads,
         mlp_dim=mlp_dim,
-    )
-    images = image_input(numbers["image_size"], num_channels)
-    hidden = _positions(_patches(numbers)(images))
-    hidden = ClassToken(initializer=INITIALIZER, name="class_token")(hidden)
-    hidden = _blocks(
-        hidden,
-        numbers,
-        [stochastic_depth] * numbers["num_layers"],
         activation=activation,
         layer_norm_epsilon=layer_norm_epsilon,
         qkv_bias=qkv_bias,
         layer_scale=layer_scale,
     )
-    outputs = _pool(hidden, pooling, 1, layer_norm_epsilon)
     if include_top:
-        outputs = classify(outputs["pooled_output"], num_classes)
+        outputs = _logits(outputs, num_classes)
     return Functional(images, outputs, name=name)
 
 
-def _patches(numbers, stem_dims=None):
+def _embed_patches(images, hidden_dim, patch_size, stem_dims=None):
+    """(B, H, W, channels) -> (B, T, D)."""
     return PatchEmbedding(
-        numbers["hidden_dim"],
-        check_pair("patch_size", numbers["patch_size"]),
+        hidden_dim,
+        check_pair("patch_size", patch_size),
         stem_dims=stem_dims,
         kernel_initializer=INITIALIZER,
         name="patch_embedding",
-    )
-
-
-def _positions(hidden):
-    return LearnedPositionEmbedding(
-        hidden.shape[1], embeddings_initializer=INITIALIZER, name="position_embedding"
-    )(hidden)
-
-
-def _blocks(hidden, numbers, rates, **options):
-    """A pre-norm block for each rate of stochastic depth."""
-    for index, rate in enumerate(rates):
-        hidden = TransformerEncoderBlock(
-            numbers["num_heads"],
-            numbers["mlp_dim"],
-            norm_first=True,
-            stochastic_depth=rate,
-            kernel_initializer=INITIALIZER,
-            name=f"block_{index}",
-            **options,
-        )(hidden)
-    return hidden
+    )(images)
 
 
 def _count_tokens(class_token, distillation):
-    """How many tokens stand in front of the patches."""
+    """The number of tokens before the patches."""
     check_choice("distillation", distillation, (None, "token", "head"))
     if distillation is not None and not class_token:
         raise ValueError(
-            "`distillation` has a token beside the class token. "
+            "`distillation` adds a second token, so it needs `class_token=True`. "
             f"Received: distillation={distillation!r}, class_token={class_token}"
         )
     return (1 if class_token else 0) + (1 if distillation else 0)
 
 
-def _pool(hidden, pooling, num_tokens, epsilon):
-    """The two outputs of a model without its top."""
+def _prepend_tokens(hidden, num_tokens=1):
+    """(B, T, D) -> (B, tokens + T, D)."""
+    if not num_tokens:
+        return hidden
+    return ClassToken(num_tokens, initializer=INITIALIZER, name="class_token")(hidden)
+
+
+def _add_positions(hidden):
+    return LearnedPositionEmbedding(
+        hidden.shape[1], embeddings_initializer=INITIALIZER, name="position_embedding"
+    )(hidden)
+
+
+def _encode(
+    hidden,
+    rates,
+    pooling,
+    num_tokens=1,
+    *,
+    num_heads,
+    mlp_dim,
+    layer_norm_epsilon,
+    dropout=0.0,
+    **options,
+):
+    """The blocks, the final norm and the pooling, which all three models share.
+
+    Args:
+        hidden: Tokens and patches, (B, tokens + T, D).
+        rates: Stochastic depth of each block.
+        pooling: As in `build_vit`.
+        num_tokens: Number of tokens before the patches.
+        num_heads: As in `build_vit`.
+        mlp_dim: As in `build_vit`.
+        layer_norm_epsilon: As in `build_vit`.
+        dropout: As in `build_vit`.
+        **options: Further arguments of `TransformerEncoderBlock`.
+
+    Returns:
+        The outputs of a model without its top.
+    """
+    for index, rate in enumerate(rates):
+        hidden = TransformerEncoderBlock(
+            num_heads,
+            mlp_dim,
+            norm_first=True,
+            layer_norm_epsilon=layer_norm_epsilon,
+            dropout=dropout,
+            mlp_dropout=dropout,
+            stochastic_depth=rate,
+            kernel_initializer=INITIALIZER,
+            name=f"block_{index}",
+            **options,
+        )(hidden)
     check_choice("pooling", pooling, POOLINGS)
-    norm = LayerNormalization(epsilon=epsilon, name="final_norm")
+    norm = LayerNormalization(epsilon=layer_norm_epsilon, name="final_norm")
     if pooling == "mean":
         patches = hidden[:, num_tokens:] if num_tokens else hidden
         pooled = norm(ops.mean(patches, axis=1))
         return {"sequence_output": hidden, "pooled_output": pooled}
     if not num_tokens:
         raise ValueError(
-            "`pooling` reads the class token, and there is none: say pooling='mean'. "
+            "`pooling` must be 'mean' for a model without a class token. "
             f"Received: pooling={pooling!r}, class_token=False"
         )
     hidden = norm(hidden)
     return {"sequence_output": hidden, "pooled_output": hidden[:, 0]}
 
 
-_VIT = "Dosovitskiy et al. 2021, arXiv:2010.11929"
-_STEINER = "Steiner et al. 2022, arXiv:2106.10270"
-_TOUVRON = "Touvron et al. 2022, arXiv:2204.07118"
-for _variant, _paper, _count, _notes in (
-    ("tiny_patch16", _STEINER, 5_700_000, "from ImageNet-21k: ImageNet 75.5"),
-    ("small_patch16", _STEINER, 22_000_000, "from ImageNet-21k: ImageNet 81.4"),
-    ("small_patch32", _STEINER, 23_000_000, "from ImageNet-21k: ImageNet 76.0"),
-    ("base_patch16", _VIT, 86_000_000, "from ImageNet-21k, at 384: ImageNet 83.97"),
-    ("base_patch32", _VIT, 88_000_000, "from ImageNet-21k, at 384: ImageNet 81.28"),
-    ("large_patch16", _VIT, 307_000_000, "from ImageNet-21k, at 384: ImageNet 85.15"),
-    ("large_patch32", _VIT, 306_000_000, "from ImageNet-21k, at 384: ImageNet 80.99"),
-    ("huge_patch14", _VIT, 632_000_000, "from ImageNet-21k, at 384: ImageNet 85.13"),
-):
-    register(
-        image_card(
-            f"vit_{_variant}",
-            "vit",
-            f"ViT {_variant.replace('_', ', ')}: an image as a sequence of patches",
-            _paper,
-            2022 if _paper is _STEINER else 2021,
-            _count,
-            HALF,
-            _notes,
-        ),
-        build_vit,
-        _variant,
-    )
-register(
-    image_card(
-        "vit_hybrid_r50_base_patch16",
-        "vit",
-        "ViT base on the feature map of a ResNet-50",
-        _VIT,
-        2021,
-        None,
-        HALF,
-        "published as R50+ViT-B/16",
-    ),
-    build_vit_hybrid,
-    "r50_base_patch16",
+def _logits(outputs, num_classes, distillation=None):
+    """(B, C): of the pooled features, or the mean of that and the second token's."""
+    logits = classify(outputs["pooled_output"], num_classes)
+    if distillation != "head":
+        return logits
+    token = outputs["sequence_output"][:, 1]
+    second = classify(token, num_classes, "distillation_classifier")
+    return ops.multiply(ops.add(logits, second), 0.5)
+
+
+register_variants(
+    build_vit,
+    {
+        "tiny_patch16": (5_700_000, "from ImageNet-21k: ImageNet 75.5"),
+        "small_patch16": (22_000_000, "from ImageNet-21k: ImageNet 81.4"),
+        "small_patch32": (23_000_000, "from ImageNet-21k: ImageNet 76.0"),
+    },
+    name="vit_{variant}",
+    title="ViT {variant}: an image as a sequence of patches",
+    paper="Steiner et al. 2022, arXiv:2106.10270",
+    year=2022,
+    **classifier_card(HALF),
 )
-for _variant, _count, _notes in (
-    ("small", 22_000_000, "ImageNet 81.4 at 224"),
-    ("medium", 39_000_000, "ImageNet 83.0 at 224"),
-    ("base", 86_600_000, "ImageNet 83.8 at 224"),
-    ("large", 304_000_000, "ImageNet 84.9 at 224"),
-    ("huge", 632_000_000, "ImageNet 85.2 at 224"),
-):
-    register(
-        image_card(
-            f"deit3_{_variant}",
-            "vit",
-            f"DeiT III {_variant}: ViT with LayerScale",
-            _TOUVRON,
-            2022,
-            _count,
-            IMAGENET,
-            _notes,
-        ),
-        build_deit3,
-        _variant,
-    )
+register_variants(
+    build_vit,
+    {
+        "base_patch16": (86_000_000, "from ImageNet-21k, at 384: ImageNet 83.97"),
+        "base_patch32": (88_000_000, "from ImageNet-21k, at 384: ImageNet 81.28"),
+        "large_patch16": (307_000_000, "from ImageNet-21k, at 384: ImageNet 85.15"),
+        "large_patch32": (306_000_000, "from ImageNet-21k, at 384: ImageNet 80.99"),
+        "huge_patch14": (632_000_000, "from ImageNet-21k, at 384: ImageNet 85.13"),
+    },
+    name="vit_{variant}",
+    title="ViT {variant}: an image as a sequence of patches",
+    paper="Dosovitskiy et al. 2021, arXiv:2010.11929",
+    year=2021,
+    **classifier_card(HALF),
+)
+register_variants(
+    build_vit_hybrid,
+    {"r50_base_patch16": (None, "published as R50+ViT-B/16")},
+    name="vit_hybrid_{variant}",
+    title="ViT base on the feature map of a ResNet-50",
+    paper="Dosovitskiy et al. 2021, arXiv:2010.11929",
+    year=2021,
+    **classifier_card(HALF),
+)
+register_variants(
+    build_deit3,
+    {
+        "small": (22_000_000, "ImageNet 81.4 at 224"),
+        "medium": (39_000_000, "ImageNet 83.0 at 224"),
+        "base": (86_600_000, "ImageNet 83.8 at 224"),
+        "large": (304_000_000, "ImageNet 84.9 at 224"),
+        "huge": (632_000_000, "ImageNet 85.2 at 224"),
+    },
+    name="deit3_{variant}",
+    title="DeiT III {variant}: ViT with LayerScale",
+    paper="Touvron et al. 2022, arXiv:2204.07118",
+    year=2022,
+    **classifier_card(IMAGENET),
+)

@@ -1,15 +1,15 @@
-"""A checkpoint folder in the Hugging Face layout: what is in it, and in which file.
+"""A checkpoint folder in the Hugging Face layout: reading it, and writing it.
 
 ```
-config.json                        what the model is
-model.safetensors                  its weights, or, where they are split:
-model-00001-of-00003.safetensors   … and
-model.safetensors.index.json       which file holds which key
+config.json                        the model's type and sizes
+model.safetensors                  its weights; or, if they are split:
+model-00001-of-00003.safetensors   a part of the weights
+model.safetensors.index.json       key to the file that holds it
 ```
 
-A folder is read as data of unknown origin: nothing is unpickled, only regular files of
-bounded size are opened, no file outside of it is named by it, and everything is checked
-before the first weight is read.
+A folder is treated as untrusted: nothing is unpickled, only regular files of bounded
+size are opened, no path may lead out of the folder, and everything is checked before
+the first weight is read.
 """
 
 import json
@@ -44,14 +44,13 @@ class Folder:
         path: The folder.
 
     Attributes:
-        config: What `config.json` says, bounded by what the files hold.
+        config: The fields of `config.json`, bounded by what the files hold.
         shapes: Key to shape, of every tensor in every file.
         dtypes: Key to the format's name of its dtype.
 
     Raises:
-        FileNotFoundError: without the folder, its `config.json` or its weights.
-        ValueError: for a file that is corrupt, or an index that is not that of the
-            files.
+        FileNotFoundError: if the folder, its `config.json` or its weights are missing.
+        ValueError: for a corrupt file, or an index that does not match the files.
     """
 
     def __init__(self, path: str | os.PathLike):
@@ -67,8 +66,8 @@ class Folder:
             file = TensorFile(self.path / name)
             if keys is not None and keys != set(file.shapes):
                 raise ValueError(
-                    f"`{INDEX}` is not the index of these files: it differs from "
-                    f"{name} in {some(keys ^ set(file.shapes))}. "
+                    f"`{INDEX}` must list the keys of its files: it differs from "
+                    f"{name} in {preview(keys ^ set(file.shapes))}. "
                     f"Received: folder={str(path)!r}"
                 )
             self._files.update(dict.fromkeys(file.shapes, file))
@@ -77,11 +76,11 @@ class Folder:
         self.config = Config(fields, self.shapes)
 
     def read(self, key: str) -> np.ndarray:
-        """The tensor of that key, read now and kept nowhere."""
+        """Reads the tensor of a key; it is not cached."""
         return self._files[key].read(key)
 
     def _weight_files(self) -> dict[str, set[str] | None]:
-        """File name to the keys that an index says are in it; None without one."""
+        """File name to its keys according to the index; to None without an index."""
         names = {file.name for file in self.path.glob("*.safetensors")}
         if WEIGHTS in names:
             return {WEIGHTS: None}
@@ -91,39 +90,39 @@ class Folder:
             return {names.pop(): None}
         if names:
             raise ValueError(
-                f"`folder` has several weight files and no {INDEX} that says which "
-                f"belong together. Received: {some(names)}"
+                f"`folder` must have an {INDEX} for its several weight files. "
+                f"Received: {preview(names)}"
             )
         others = sorted(
             file.name for pattern in _PICKLED for file in self.path.glob(pattern)
         )
-        mend = ""
+        fix = ""
         if others:
-            mend = (
-                f" {some(others)} can hold code and is never opened here: convert it "
-                "to safetensors where you trust it (in transformers, "
+            fix = (
+                f" {preview(others)} can contain code and is never opened here: if you "
+                "trust it, convert it to safetensors (in transformers, "
                 "`model.save_pretrained(folder)`)."
             )
         raise FileNotFoundError(
-            f"`folder` has no *.safetensors.{mend} Received: folder={str(self.path)!r}"
+            f"`folder` has no *.safetensors.{fix} Received: folder={str(self.path)!r}"
         )
 
     def _indexed_files(self):
         weight_map = read_json(self.path / INDEX).get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
             raise ValueError(
-                f"`{INDEX}` must have a `weight_map`, key to file name. "
+                f"`{INDEX}` must have a `weight_map` from keys to file names. "
                 f"Received: weight_map={shown(weight_map)}"
             )
         files: dict[str, set[str] | None] = {}
         for key, name in weight_map.items():
-            # One name, not a path: an index must not reach out of its folder.
+            # A name, not a path: an index must not lead out of its folder.
             if not isinstance(name, str) or not re.fullmatch(
                 r"[\w][\w.-]*\.safetensors", name
             ):
                 raise ValueError(
-                    f"`{INDEX}` must name *.safetensors files of its own folder, and "
-                    f"no path. Received: {shown(key)} in {shown(name)}"
+                    f"`{INDEX}` must name *.safetensors files of its own folder, not "
+                    f"paths. Received: {shown(key)} in {shown(name)}"
                 )
             if not (self.path / name).exists():
                 raise FileNotFoundError(
@@ -141,27 +140,27 @@ def write_folder(
     tensors: dict[str, Tensor],
     max_shard_bytes: int,
 ) -> None:
-    """Writes a checkpoint aside, and puts it in its place when all of it is whole.
+    """Writes a checkpoint to a temporary folder, and moves it once it is complete.
 
     The config and weights of an older checkpoint in the folder are replaced; other
-    files stay. A failure while writing leaves everything as it was.
+    files are kept. A failure while writing leaves everything unchanged.
 
     Args:
-        path: The folder; made where it is missing.
-        config: For `config.json`.
+        path: The folder; created if it is missing.
+        config: The content of `config.json`.
         tensors: Key to tensor, in the order of the files.
-        max_shard_bytes: Above it the weights are split into several files.
+        max_shard_bytes: Maximum size of a weight file.
 
     Raises:
-        NotADirectoryError: where `path` is a file.
+        NotADirectoryError: if `path` is a file.
     """
     path = Path(path)
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(
-            f"`folder` must be a folder, or not there yet. Received: {str(path)!r}"
+            f"`folder` must be a folder, or not exist yet. Received: {str(path)!r}"
         )
-    # In the folder, which may be a disk of its own, or beside where it will be: files
-    # are renamed at once only within one disk.
+    # Renaming is atomic only within a file system, and an existing folder may be a
+    # mount point: so inside it, or next to a new one.
     is_new = not path.exists()
     stage = (path.parent if is_new else path) / f".checkpoint.{os.getpid()}.partial"
     shutil.rmtree(stage, ignore_errors=True)
@@ -174,11 +173,11 @@ def write_folder(
     if is_new:
         stage.rename(path)
     else:
-        _put_in_place(stage, path)
+        _replace_files(stage, path)
 
 
 def _write_files(folder, config, parts):
-    """The weights, a part a file, their index if they need one, and the config."""
+    """Writes the weights, one part per file, their index if needed, and the config."""
     texts, files = {CONFIG: config}, {WEIGHTS: parts[0]}
     if len(parts) > 1:
         files = {
@@ -197,11 +196,11 @@ def _write_files(folder, config, parts):
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def _put_in_place(stage, folder):
-    """Renames written files over an older checkpoint's.
+def _replace_files(stage, folder):
+    """Moves written files over those of an older checkpoint.
 
-    `config.json` goes first and comes last. Without it a folder is no checkpoint, so
-    who looks in between is told so, and never gets half of each.
+    The old `config.json` is deleted first and the new one moved last. A folder without
+    it is not a checkpoint, so a reader in between gets an error, not a mixture.
     """
     (folder / CONFIG).unlink(missing_ok=True)
     written = {file.name for file in stage.iterdir()}
@@ -214,9 +213,9 @@ def _put_in_place(stage, folder):
     stage.rmdir()
 
 
-def some(names, most=6):
+def preview(names, most=6):
     """The first few names, for a message."""
     names = sorted(names)
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    # In a file of unknown origin a name may be as long as the file.
+    # In an untrusted file a name may be as long as the file.
     return ", ".join(name[:_LONGEST_NAME] for name in names[:most]) + more

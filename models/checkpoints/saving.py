@@ -1,4 +1,4 @@
-"""From a model of ours to a checkpoint folder that transformers reads."""
+"""`save_checkpoint`: from a model of ours to a folder that transformers reads."""
 
 import functools
 import os
@@ -20,25 +20,27 @@ def save_checkpoint(
     dtype: str | None = None,
     max_shard_size: int = 5_000_000_000,
 ) -> None:
-    """Writes a model as `config.json` and `*.safetensors`, as transformers has them.
+    """Writes a model as `config.json` and `*.safetensors`, in transformers' naming.
 
-    Files are written aside and renamed when all of them are whole: a failure leaves
-    everything as it was. What the folder holds of another checkpoint's config and
-    weights is replaced; other files, such as a tokenizer's, stay. Weights are written
-    one at a time.
+    Files are written to a temporary folder and renamed once all are complete, so a
+    failure leaves everything unchanged. The config and weights of another checkpoint
+    in the folder are replaced; other files, such as a tokenizer's, are kept. Weights
+    are written one at a time.
 
     Args:
-        model: From `build_bert`, `build_gpt`, … or with one of their heads. It is known
-            by its layers and inputs, so a model loaded from a `.keras` file will do.
-        folder: Made where it is missing.
-        dtype: `"float32"`, `"float16"` or `"bfloat16"`. Default: the dtype that the
-            model keeps each weight in.
-        max_shard_size: Bytes of weights above which they are split into several files.
+        model: From `build_bert`, `build_gpt`, … or with one of their heads. It is
+            identified by its layers and inputs, so a model loaded from a `.keras` file
+            works too.
+        folder: Where to write; created if it is missing.
+        dtype: `"float32"`, `"float16"` or `"bfloat16"`. Default: the dtype of each of
+            the model's variables.
+        max_shard_size: Maximum size of a weight file in bytes; larger weights are split
+            into several files.
 
     Raises:
         ValueError: for a model that has no counterpart in transformers, or a weight
             that is too large for `dtype`.
-        NotADirectoryError: where `folder` is a file.
+        NotADirectoryError: if `folder` is a file.
 
     Example:
         ```python
@@ -51,7 +53,7 @@ def save_checkpoint(
     if task not in family.saved_as:
         raise ValueError(
             f"`model` has no counterpart among the {family.model_type} classes of "
-            f"transformers; save it by `model.save`. Received: a {task} model"
+            f"transformers; save it with `model.save`. Received: a {task} model"
         )
     architecture = family.saved_as[task]
     weights = family.weights(model)
@@ -62,8 +64,8 @@ def save_checkpoint(
         for index, (key, shape) in enumerate(weight.shapes().items()):
             if architecture == family.bare:
                 key = key.removeprefix(family.prefix)
-            make = functools.partial(_array, weight, index)
-            tensors[key] = Tensor(shape, SAVED_AS[kept], make)
+            compute = functools.partial(_array, weight, index)
+            tensors[key] = Tensor(shape, SAVED_AS[kept], compute)
     config = {
         **family.config(model),
         "architectures": [architecture],
@@ -80,7 +82,7 @@ def _family_of(model):
         if task is not None:
             return family, task
     raise ValueError(
-        "`model` must be from a builder of a family that checkpoints are kept of: "
+        "`model` must be from a builder of a family that has checkpoints: "
         f"{', '.join(FAMILIES)}. Received: model={getattr(model, 'name', model)!r}"
     )
 

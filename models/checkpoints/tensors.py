@@ -1,9 +1,9 @@
 """One safetensors file: read tensor by tensor, written tensor by tensor.
 
-Reading is the `safetensors` library's, which checks the header against the length of
-the file before anything is believed. It is given regular files alone, whose header is
-of bounded size and names each tensor once. Its writer wants every tensor in memory at
-once; ours asks for them one after the other.
+Files are read by the `safetensors` library, which checks the header against the length
+of the file. It is only given regular files whose header is of bounded size and names
+each tensor once. The library's writer needs all tensors in memory at once; ours takes
+them one by one.
 """
 
 import json
@@ -37,7 +37,7 @@ DTYPES = {
     "BOOL": np.dtype("?"),
 }
 FLOATS = ("F64", "F32", "F16", "BF16")
-# What `save_checkpoint(dtype=)` offers, and how the format calls it.
+# The dtypes of `save_checkpoint(dtype=)`, by the format's names.
 SAVED_AS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
@@ -52,8 +52,8 @@ class TensorFile:
         dtypes: Key to the format's name of its dtype, such as `"F32"`.
 
     Raises:
-        FileNotFoundError: where there is no such file.
-        ValueError: where the file is truncated, corrupt or no safetensors file.
+        FileNotFoundError: if there is no such file.
+        ValueError: if the file is truncated, corrupt or not a safetensors file.
     """
 
     def __init__(self, path: str | os.PathLike):
@@ -61,7 +61,7 @@ class TensorFile:
         size = check_file(self.path)
         _check_header(self.path, size)
         try:
-            # Not mapped into memory: pages of a mapped file count as ours once read.
+            # Not memory-mapped: pages of a mapped file count as our memory once read.
             self._file = safe_open(str(path), framework="np", backend="pread")
         except SafetensorError as error:
             raise _corrupt(self.path, size, error) from error
@@ -70,29 +70,30 @@ class TensorFile:
         self.dtypes = {key: each.get_dtype() for key, each in slices.items()}
 
     def read(self, key: str) -> np.ndarray:
-        """The tensor of that key, in the dtype it has in the file.
+        """Reads the tensor of a key, in the dtype of the file.
 
         Raises:
-            ValueError: for a dtype that NumPy can't hold, such as 8-bit floats.
+            ValueError: for a dtype that is not in `DTYPES`, such as 8-bit floats.
         """
         dtype = self.dtypes[key]
         if dtype not in DTYPES:
             raise ValueError(
-                f"`{key}` has a dtype that is not read here; convert it to one of "
-                f"{', '.join(DTYPES)}. Received: dtype={dtype} in {self.path.name}"
+                f"`{key}` must have one of the dtypes {', '.join(DTYPES)}: convert it. "
+                f"Received: dtype={dtype} in {self.path.name}"
             )
         return self._file.get_tensor(key)
 
 
-def _corrupt(path, size, what):
+def _corrupt(path, size, reason):
     return ValueError(
-        f"`{path.name}` is truncated, corrupt or no safetensors file: "
-        f"{shortened(what)}. Fetch it again. Received: path={str(path)!r}, {size} bytes"
+        f"`{path.name}` is truncated, corrupt or not a safetensors file: "
+        f"{shortened(reason)}. Download it again. "
+        f"Received: path={str(path)!r}, {size} bytes"
     )
 
 
 def _check_header(path, size):
-    """Raises unless the header lies in the file, and names each tensor once."""
+    """Raises unless the file contains all of its header, with each tensor once."""
     with open(path, "rb") as file:
         start = file.read(8)
         if len(start) < 8:
@@ -108,7 +109,7 @@ def _check_header(path, size):
         header = file.read(length)
 
     try:
-        # Of two equal names the library would take one and say nothing.
+        # The library would silently take one of two tensors of the same name.
         parse_json(header, path, unique_keys=True)
     except ValueError as error:
         raise _corrupt(path, size, error) from error
@@ -116,21 +117,21 @@ def _check_header(path, size):
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor to write, made only when its turn comes.
+    """A tensor to write, computed only when it is written.
 
     Attributes:
-        shape: Of the array.
+        shape: Shape of the array.
         dtype: `"F32"`, … as in `DTYPES`.
-        make: Gives the array, of that shape, in any dtype of floats.
+        compute: Returns the array, of that shape and of any floating-point dtype.
     """
 
     shape: tuple[int, ...]
     dtype: str
-    make: Callable[[], np.ndarray]
+    compute: Callable[[], np.ndarray]
 
     @property
     def nbytes(self) -> int:
-        """Bytes it takes in the file."""
+        """Size in the file, in bytes."""
         return int(np.prod(self.shape, dtype=np.int64)) * DTYPES[self.dtype].itemsize
 
 
@@ -138,11 +139,11 @@ def write_tensors(path: str | os.PathLike, tensors: dict[str, Tensor]) -> None:
     """Writes a safetensors file, holding one tensor at a time.
 
     Args:
-        path: Where it goes. What is there is written over: write beside and rename.
+        path: The file. An existing file is overwritten in place, not atomically.
         tensors: Key to tensor, in the order of the file.
 
     Raises:
-        ValueError: for a number that is finite, but not in the dtype it is saved in.
+        ValueError: for a finite number that overflows in the dtype it is saved in.
     """
     header: dict[str, dict] = {"__metadata__": {"format": "pt"}}
     start = 0
@@ -159,7 +160,7 @@ def write_tensors(path: str | os.PathLike, tensors: dict[str, Tensor]) -> None:
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for key, tensor in tensors.items():
-            array = _cast(key, tensor.make(), tensor)
+            array = _cast(key, tensor.compute(), tensor)
             # As bytes: the buffer protocol does not know bfloat16.
             file.write(array.reshape(-1).view("u1").data)
         file.flush()
@@ -182,7 +183,7 @@ def _cast(key, array, tensor):
 
 
 def shards(tensors: dict[str, Tensor], max_bytes: int) -> Iterable[dict[str, Tensor]]:
-    """Parts of `tensors`, in order, each at most `max_bytes` or a single tensor."""
+    """Splits `tensors`, in order, into parts of at most `max_bytes` or one tensor."""
     shard: dict[str, Tensor] = {}
     taken = 0
     for key, tensor in tensors.items():

@@ -1,4 +1,4 @@
-"""What all models of images share: their input, and the head over their features.
+"""What all image models share: the input, and the head on their features.
 
 Legend: B batch, H and W pixels, D width, C classes.
 """
@@ -11,23 +11,21 @@ from keras.layers import Dense
 from keras_attn.checks import check_pair, check_positive
 from keras_attn.layers import MinimumImageSize
 from keras_attn.models.parts.heads import INITIALIZER
-from keras_attn.models.parts.registry import ModelCard
 
-# What images are scaled by before a model of a public checkpoint sees them: in [0, 1],
-# minus a mean, by a deviation, for red, green and blue.
-HALF = "[-1, 1]: in [0, 1], mean and deviation 0.5"
+# The normalization of images that published checkpoints were trained with.
+HALF = "in [0, 1], normalized to [-1, 1] by mean and standard deviation 0.5"
 IMAGENET = (
-    "in [0, 1], minus the mean (0.485, 0.456, 0.406), by the deviation "
-    "(0.229, 0.224, 0.225)"
+    "in [0, 1], normalized by the mean (0.485, 0.456, 0.406) and the standard "
+    "deviation (0.229, 0.224, 0.225)"
 )
 
 
 def image_input(image_size, num_channels=3):
-    """The input `images`, (B, H, W, channels), of one size.
+    """The input `images`, (B, H, W, channels), of a fixed size.
 
     Args:
         image_size: Pixels, one number or two, rows first.
-        num_channels: Of the images.
+        num_channels: Channels of the images.
     """
     height, width = check_pair("image_size", image_size)
     check_positive("num_channels", num_channels)
@@ -35,19 +33,20 @@ def image_input(image_size, num_channels=3):
 
 
 def any_image_input(image_size, num_channels, shrinks_by):
-    """The input of a fully convolutional model, and what its first layer reads.
+    """The input of a fully convolutional model, whose size may be variable.
 
     Args:
-        image_size: Pixels, one number or two, rows first. None, or None of two: any
-            number, and a layer `minimum_image_size` refuses images that are too small.
-        num_channels: Of the images.
-        shrinks_by: How many times smaller the last map is, rows first.
+        image_size: Pixels, one number or two, rows first. None, or None for rows or
+            columns: any number; a layer `minimum_image_size` then refuses images that
+            are too small.
+        num_channels: Channels of the images.
+        shrinks_by: Factor by which the last map is smaller than the image, rows first.
 
     Returns:
-        The input `images`, (B, H, W, channels), and the same tensor, checked.
+        The input `images`, (B, H, W, channels), and the tensor for the first layer.
 
     Raises:
-        ValueError: for a size of which nothing would be left in the last map.
+        ValueError: for a size at which the last map would be empty.
     """
     check_large_enough(image_size, shrinks_by)
     check_positive("num_channels", num_channels)
@@ -59,26 +58,27 @@ def any_image_input(image_size, num_channels, shrinks_by):
 
 
 def check_large_enough(image_size, shrinks_by):
-    """Raises where nothing would be left of an image.
+    """Raises if the last map would be empty.
 
     Args:
         image_size: Pixels, one number or two, rows first; None for any number.
-        shrinks_by: How many times smaller the last map is, rows first.
+        shrinks_by: Factor by which the last map is smaller than the image, rows first.
 
     Raises:
-        ValueError: for fewer pixels than that.
+        ValueError: for fewer pixels than that factor.
     """
     sizes = zip(_sides(image_size), shrinks_by, strict=True)
     if any(size is not None and size < factor for size, factor in sizes):
         raise ValueError(
-            f"`image_size` must be at least {tuple(shrinks_by)}, rows first: the last "
-            "map is that many times smaller. Take larger images or fewer stages. "
+            f"`image_size` must be at least {tuple(shrinks_by)}, rows first, because "
+            "the last map is that many times smaller. Use larger images or fewer "
+            "stages. "
             f"Received: image_size={image_size}"
         )
 
 
 def _sides(image_size):
-    """Rows and columns of pixels, None for any number."""
+    """Rows and columns of pixels; None for any number."""
     is_pair = isinstance(image_size, list | tuple) and len(image_size) == 2
     sides: Any = image_size if is_pair else (image_size, image_size)
     if None not in sides:
@@ -94,39 +94,25 @@ def classify(features, num_classes, name="classifier"):
     Args:
         features: A tensor of the model's graph.
         num_classes: C.
-        name: Of the layer.
+        name: Name of the layer.
     """
     return Dense(
         check_positive("num_classes", num_classes),
         kernel_initializer=INITIALIZER,
-        # In float32 whatever the policy: a softmax follows.
+        # Always in float32, because a softmax follows.
         dtype="float32",
         name=name,
     )(features)
 
 
-def image_card(name, family, title, paper, year, parameters, pixels, notes=""):
-    """The card of a classifier of 1,000 classes.
+def classifier_card(pixels) -> dict[str, Any]:
+    """The fields of a `ModelCard` that all image classifiers share.
 
     Args:
-        name: Of the registry.
-        family: File of `models/`.
-        title: One line.
-        paper: Authors, year, arXiv id.
-        year: Of publication.
-        parameters: Published count.
-        pixels: What values images have.
-        notes: What else the paper reports.
+        pixels: Range or normalization of the pixel values.
     """
-    return ModelCard(
-        name=name,
-        family=family,
-        title=title,
-        paper=paper,
-        year=year,
-        task="image classification",
-        parameters=parameters,
-        inputs={"images": f"(B, H, W, 3) float, red, green, blue; {pixels}"},
-        outputs={"logits": "(B, C) float32, a score a class"},
-        notes=notes,
-    )
+    return {
+        "task": "image classification",
+        "inputs": {"images": f"(B, H, W, 3) float, red, green, blue; {pixels}"},
+        "outputs": {"logits": "(B, C) float32, one score per class"},
+    }

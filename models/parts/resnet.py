@@ -1,4 +1,4 @@
-"""A ResNet of group norms and standardized kernels, for models to stand on.
+"""A ResNet with group norms and standardized kernels, as a backbone.
 
 Legend: B batch, H and W pixels.
 Layers: `stem_conv`, `stem_norm`, `stage_0_block_0_conv_0`, `…_norm_0`, …,
@@ -11,11 +11,11 @@ from keras.layers import GroupNormalization, MaxPooling2D
 from keras_attn.checks import check_positive
 from keras_attn.layers import StandardizedConv2D
 
-_GROUPS = 32  # Of each norm.
+_GROUPS = 32  # Groups of each norm.
 
 
 def standardized_resnet(images, stem_dim, num_blocks):
-    """The feature map of a ResNet, 2 times smaller for its stem and for each stage.
+    """The feature map of a ResNet; its stem and each of its stages halve the size.
 
     Args:
         images: A tensor (B, H, W, channels).
@@ -26,11 +26,11 @@ def standardized_resnet(images, stem_dim, num_blocks):
         (B, rows, columns, 4 · stem_dim · 2^(stages - 1)).
 
     Raises:
-        ValueError: for channels that groups don't divide.
+        ValueError: for a number of channels that is not a multiple of the groups.
 
     Reference:
-        Kolesnikov et al. 2020, "Big Transfer", section 3.2 (arXiv:1912.11370), with
-        the norms behind the convolutions, as the hybrid ViT has it.
+        Kolesnikov et al. 2020, "Big Transfer", section 3.2 (arXiv:1912.11370), but
+        with the norms after the convolutions, as in the hybrid ViT.
     """
     if check_positive("stem_dim", stem_dim) % _GROUPS:
         raise ValueError(
@@ -52,7 +52,7 @@ def standardized_resnet(images, stem_dim, num_blocks):
 
 
 def _bottleneck(inputs, width, stride, widen, name):
-    """1 × 1, 3 × 3 and 1 × 1 around a residual, with a norm behind each."""
+    """Convolutions of 1 × 1, 3 × 3 and 1 × 1, each with a norm, and a residual."""
 
     def normed(hidden, outputs, size, by, index):
         names = (f"{name}_conv_{index}", f"{name}_norm_{index}")
@@ -68,7 +68,7 @@ def _bottleneck(inputs, width, stride, widen, name):
 
 
 def _normed(inputs, width, size, stride, conv_name, norm_name):
-    """A convolution by a standardized kernel, and a norm of 32 groups."""
+    """A convolution with a standardized kernel, then a norm of 32 groups."""
     hidden = StandardizedConv2D(
         width,
         size,

@@ -56,7 +56,7 @@ def test_export_and_verify(command, folder, tmp_path):
 def test_a_head_that_the_files_lack_is_told(command, folder, tmp_path):
     artefact = tmp_path / "head.tflite"
     assert command("export", folder, artefact, "--task", "token_classifier") == 0
-    assert "has no weights for classifier: freshly initialised" in command.out
+    assert "has no weights for classifier: newly initialized" in command.out
 
 
 def test_a_model_of_images(command, tmp_path):

@@ -1,11 +1,10 @@
-"""Damaged checkpoint folders: refused by name, quickly, and without a trace."""
+"""Damaged checkpoint folders: refused by name, quickly, without side effects."""
 
 import contextlib
 import json
 import os
 import resource
 import shutil
-import struct
 import warnings
 
 import keras
@@ -14,14 +13,14 @@ import pytest
 from fuzz.json_mutations import json_mutations
 from fuzz.mutations import mutations, rounds
 from keras.src.backend.common import global_state
-from parity.folders import CHECKPOINTS
+from parity.folders import CHECKPOINTS, split_header, with_header
 
 from keras_attn import models
 from keras_attn.models import load_checkpoint
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 INDEX = "model.safetensors.index.json"
-# Cheap to build, and every family's own fields among them.
+# Cheap to build, with the fields of every family.
 FAMILIES = [
     ("bert_encoder", None),
     ("bert_encoder", "classifier"),
@@ -38,17 +37,17 @@ FAMILIES = [
     ("timm_vit", None),
 ]
 SECONDS = 30
-# A checkpoint of 20 kB; a TensorFlow function that is traced keeps some.
+# The checkpoints have 20 kB; tracing a TensorFlow function takes the most.
 MAX_MIB = 64
 
 
 @contextlib.contextmanager
 def harmless(folder, time_limit):
-    """A load in it may fail with an error that names a file, and in no other way."""
+    """A load inside may fail only with an error that names a file."""
     before = _peak_mib()
     names = dict(global_state.get_global_attribute("object_name_uids", {}))
     with warnings.catch_warnings(), time_limit(SECONDS):
-        warnings.simplefilter("ignore", UserWarning)  # A fresh head.
+        warnings.simplefilter("ignore", UserWarning)  # A new head.
         try:
             yield
         except (ValueError, FileNotFoundError) as error:
@@ -66,8 +65,8 @@ def _peak_mib():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def _make():
-    """The weights of a tiny model of seed 3."""
+def _seeded_weights():
+    """The weights of a tiny model built with seed 3."""
     keras.utils.set_random_seed(3)
     model = models.create(
         "bert_tiny", vocabulary_size=13, num_layers=1, hidden_dim=6, mlp_dim=7
@@ -76,10 +75,10 @@ def _make():
 
 
 @pytest.fixture(scope="module", autouse=True)
-def models_are_made_as_before():
-    before = _make()
+def later_models_are_unchanged():
+    before = _seeded_weights()
     yield
-    for one, other in zip(_make(), before, strict=True):
+    for one, other in zip(_seeded_weights(), before, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -112,29 +111,25 @@ def test_bytes_of_a_config(case, tmp_path, time_limit):
 
 def test_bytes_of_weights(tmp_path, time_limit):
     folder = _copy("swin_classifier", tmp_path)
-    file = folder / WEIGHTS
-    data = file.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    # Its values are any bytes at all; what is read of it is the header.
-    for damaged in mutations(data[: 8 + length], seed=11, count=rounds(40)):
-        file.write_bytes(damaged + data[8 + length :])
-        with harmless(folder, time_limit):
-            load_checkpoint(folder)
-    for damaged in mutations(data, seed=13, count=rounds(12)):
-        file.write_bytes(damaged)
-        with harmless(folder, time_limit):
-            load_checkpoint(folder)
+    data = (folder / WEIGHTS).read_bytes()
+    start = len(data) - len(split_header(data)[1])
+    # Any bytes are valid values, so most mutations are in the header.
+    in_header = mutations(data[:start], seed=11, count=rounds(40))
+    _load_mutations(folder, (text + data[start:] for text in in_header), time_limit)
+    _load_mutations(folder, mutations(data, seed=13, count=rounds(12)), time_limit)
 
 
 def test_values_of_a_header(tmp_path, time_limit):
     folder = _copy("swin_classifier", tmp_path)
-    file = folder / WEIGHTS
-    data = file.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    text = data[8 : 8 + length].decode()
-    for damaged in json_mutations(text, seed=17, count=rounds(40)):
-        header = damaged.encode()
-        file.write_bytes(struct.pack("<Q", len(header)) + header + data[8 + length :])
+    header, data = split_header((folder / WEIGHTS).read_bytes())
+    damaged = json_mutations(header.decode(), seed=17, count=rounds(40))
+    files = (with_header(text.encode(), data) for text in damaged)
+    _load_mutations(folder, files, time_limit)
+
+
+def _load_mutations(folder, files, time_limit):
+    for content in files:
+        (folder / WEIGHTS).write_bytes(content)
         with harmless(folder, time_limit):
             load_checkpoint(folder)
 
@@ -150,7 +145,7 @@ def test_values_and_bytes_of_an_index(tmp_path, time_limit):
             load_checkpoint(folder)
 
 
-# What no random change finds.
+# Cases that random mutations don't find.
 
 
 @pytest.mark.parametrize(
@@ -179,7 +174,9 @@ def test_values_and_bytes_of_an_index(tmp_path, time_limit):
         ("timm_vit", {"model_args": {"img_size": "large"}}, "img_size"),
     ],
 )
-def test_a_number_beyond_the_weights(case, changes, field, tmp_path, time_limit):
+def test_numbers_beyond_the_weights_are_refused(
+    case, changes, field, tmp_path, time_limit
+):
     folder = _copy(case, tmp_path)
     fields = {**json.loads((folder / CONFIG).read_text()), **changes}
     fields = {name: value for name, value in fields.items() if value is not None}
@@ -196,7 +193,7 @@ def test_a_number_beyond_the_weights(case, changes, field, tmp_path, time_limit)
 
 @pytest.mark.parametrize("name", [CONFIG, WEIGHTS, INDEX])
 @pytest.mark.parametrize("kind", ["folder", "pipe"])
-def test_what_is_no_regular_file(name, kind, tmp_path, time_limit):
+def test_irregular_files_are_refused(name, kind, tmp_path, time_limit):
     folder = _copy("bert_encoder_sharded", tmp_path)
     (folder / name).unlink(missing_ok=True)
     (folder / name).mkdir() if kind == "folder" else os.mkfifo(folder / name)
@@ -220,22 +217,21 @@ def test_files_that_are_too_large_are_not_parsed(tmp_path):
     assert _peak_mib() - before < MAX_MIB
 
 
-def test_a_tensor_named_twice(tmp_path):
+def test_a_duplicate_tensor_is_refused(tmp_path):
     folder = _copy("bert_encoder", tmp_path)
     file = folder / WEIGHTS
-    data = file.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = data[8 : 8 + length].rstrip()
+    header, data = split_header(file.read_bytes())
+    header = header.rstrip()
     key = next(key for key in json.loads(header) if key != "__metadata__")
     entry = json.dumps(json.loads(header)[key])
     header = header[:-1] + f",{json.dumps(key)}:{entry}}}".encode()
-    file.write_bytes(struct.pack("<Q", len(header)) + header + data[8 + length :])
+    file.write_bytes(with_header(header, data))
     with pytest.raises(ValueError, match=f"{WEIGHTS}.*with the key '{key}' twice"):
         load_checkpoint(folder)
 
 
-@pytest.mark.parametrize("error", [OSError("the disk is gone"), KeyboardInterrupt()])
-def test_an_interruption_leaves_keras_as_it_was(error, monkeypatch):
+@pytest.mark.parametrize("error", [OSError("disk failure"), KeyboardInterrupt()])
+def test_an_interruption_leaves_no_uninitialized_variables(error, monkeypatch):
     from keras_attn.models.checkpoints.folder import Folder
 
     read, seen = Folder.read, []

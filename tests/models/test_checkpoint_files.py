@@ -1,4 +1,4 @@
-"""Files of a checkpoint: what is refused, and that writing is all or nothing."""
+"""Files of a checkpoint: what is refused, and that writing is atomic."""
 
 import json
 import pickle
@@ -9,7 +9,14 @@ import keras
 import ml_dtypes
 import numpy as np
 import pytest
-from parity.folders import CHECKPOINTS, altered, config_of, tensors_of
+from parity.folders import (
+    CHECKPOINTS,
+    altered,
+    config_of,
+    split_header,
+    tensors_of,
+    with_header,
+)
 from safetensors.numpy import save_file
 
 from keras_attn.models import load_checkpoint, save_checkpoint
@@ -21,7 +28,7 @@ CASE = CHECKPOINTS / "bert_encoder"
 
 
 class Bomb:
-    """A pickle that says so when it is opened."""
+    """An object that fails the test when it is unpickled."""
 
     def __reduce__(self):
         return pytest.fail, ("it was unpickled",)
@@ -52,7 +59,7 @@ def contents(folder):
 # Folders.
 
 
-def test_no_folder(tmp_path):
+def test_a_missing_folder(tmp_path):
     with pytest.raises(
         FileNotFoundError,
         match="`folder` must be the folder of a checkpoint, with config.json and .*: "
@@ -63,7 +70,7 @@ def test_no_folder(tmp_path):
         load_checkpoint(CASE / "config.json")
 
 
-def test_no_config(checkpoint):
+def test_a_missing_config(checkpoint):
     (checkpoint / "config.json").unlink()
     with pytest.raises(
         FileNotFoundError, match="has no config.json. Received: folder="
@@ -82,7 +89,7 @@ def test_no_config(checkpoint):
         ("null", "config.json must hold a JSON object.*holds a NoneType"),
     ],
 )
-def test_a_config_that_is_no_object(checkpoint, text, message):
+def test_a_config_that_is_not_a_json_object(checkpoint, text, message):
     (checkpoint / "config.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(ValueError, match=message):
         load_checkpoint(checkpoint)
@@ -97,18 +104,18 @@ def test_pickles_are_named_and_never_opened(checkpoint):
     (checkpoint / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb()))
     with pytest.raises(
         FileNotFoundError,
-        match=r"no \*.safetensors. pytorch_model.bin can hold code and is never opened "
-        "here: convert it to safetensors where you trust it .*save_pretrained",
+        match=r"no \*.safetensors. pytorch_model.bin can contain code and is never "
+        "opened here: if you trust it, convert it to safetensors .*save_pretrained",
     ):
         load_checkpoint(checkpoint)
 
 
-def test_a_pickle_beside_the_weights_is_not_read(checkpoint):
+def test_a_pickle_next_to_the_weights_is_not_read(checkpoint):
     (checkpoint / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb()))
     load_checkpoint(checkpoint)
 
 
-def test_weights_of_another_name(checkpoint):
+def test_weights_with_another_file_name(checkpoint):
     model = checkpoint / "model.safetensors"
     expected = Folder(checkpoint).shapes
     model.rename(checkpoint / "encoder.safetensors")
@@ -116,24 +123,13 @@ def test_weights_of_another_name(checkpoint):
     (checkpoint / "other.safetensors").write_bytes(b"")
     with pytest.raises(
         ValueError,
-        match="several weight files and no model.safetensors.index.json .* Received: "
+        match="have an model.safetensors.index.json for its several .* Received: "
         "encoder.safetensors, other.safetensors",
     ):
         Folder(checkpoint)
 
 
 # One file.
-
-
-def header_of(file):
-    data = file.read_bytes()
-    (size,) = struct.unpack("<Q", data[:8])
-    return json.loads(data[8 : 8 + size]), data[8 + size :]
-
-
-def with_header(file, header, data):
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    file.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
 @pytest.mark.parametrize("keep", [0, 5, 8, 100, -1])
@@ -143,8 +139,9 @@ def test_a_truncated_file(checkpoint, keep):
     file.write_bytes(data)
     with pytest.raises(
         ValueError,
-        match=r"`model.safetensors` is truncated, corrupt or no safetensors file: .+ "
-        rf"Fetch it again. Received: path='.*model.safetensors', {len(data)} bytes",
+        match=r"`model.safetensors` is truncated, corrupt or not a safetensors file: "
+        r".+ Download it again. "
+        rf"Received: path='.*model.safetensors', {len(data)} bytes",
     ):
         load_checkpoint(checkpoint)
 
@@ -152,11 +149,12 @@ def test_a_truncated_file(checkpoint, keep):
 @pytest.mark.parametrize("damage", ["text", "length", "overlap", "beyond", "dtype"])
 def test_a_corrupt_file(checkpoint, damage):
     file = checkpoint / "model.safetensors"
-    header, data = header_of(file)
+    text, data = split_header(file.read_bytes())
+    header = json.loads(text)
     header.pop("__metadata__", None)
     first, second = list(header)[:2]
     if damage == "text":
-        with_header(file, b"\x80\x04no JSON", data)
+        file.write_bytes(with_header(b"\x80\x04not JSON", data))
     elif damage == "length":
         file.write_bytes(struct.pack("<Q", 2**60) + file.read_bytes()[8:])
     else:
@@ -166,32 +164,33 @@ def test_a_corrupt_file(checkpoint, damage):
             header[first]["shape"] = [10**9, 10**9]
         else:
             header[first]["dtype"] = "F31"
-        with_header(file, header, data)
+        file.write_bytes(with_header(json.dumps(header).encode(), data))
     with pytest.raises(ValueError, match="`model.safetensors` is truncated, corrupt"):
         load_checkpoint(checkpoint)
 
 
-def test_more_bytes_than_the_header_says(checkpoint):
+def test_a_file_longer_than_its_header_says(checkpoint):
     file = checkpoint / "model.safetensors"
     file.write_bytes(file.read_bytes() + b"\0" * 8)
     with pytest.raises(ValueError, match="`model.safetensors` is truncated, corrupt"):
         load_checkpoint(checkpoint)
 
 
-def test_dtypes_that_numpy_lacks(tmp_path):
+def test_dtypes_that_numpy_lacks_are_refused(tmp_path):
     file = tmp_path / "some.safetensors"
     header = {
         "small": {"dtype": "F8_E4M3", "shape": [3], "data_offsets": [0, 3]},
         "whole": {"dtype": "I64", "shape": [1], "data_offsets": [3, 11]},
     }
-    with_header(file, header, bytes(3) + struct.pack("<q", -5))
+    data = bytes(3) + struct.pack("<q", -5)
+    file.write_bytes(with_header(json.dumps(header).encode(), data))
     opened = TensorFile(file)
     assert opened.shapes == {"small": (3,), "whole": (1,)}
     assert opened.read("whole").tolist() == [-5]
     with pytest.raises(
         ValueError,
-        match="`small` has a dtype that is not read here; convert it to one of F64, "
-        "F32, .*. Received: dtype=F8_E4M3 in some.safetensors",
+        match="`small` must have one of the dtypes F64, F32, .*: convert it. "
+        "Received: dtype=F8_E4M3 in some.safetensors",
     ):
         opened.read("small")
 
@@ -199,7 +198,7 @@ def test_dtypes_that_numpy_lacks(tmp_path):
 # Several files.
 
 
-def test_an_index_is_the_index_of_its_files(sharded):
+def test_an_index_must_match_its_files(sharded):
     index = sharded / "model.safetensors.index.json"
     content = json.loads(index.read_text())
     weights = content["weight_map"]
@@ -214,7 +213,7 @@ def test_an_index_is_the_index_of_its_files(sharded):
 
     fails(
         ValueError,
-        r"is not the index of these files: it differs from model-00001-of-00005.\w+ in "
+        r"must list the keys of its files: it differs from model-00001-of-00005.\w+ in "
         r"surprise. Received",
         surprise="model-00001-of-00005.safetensors",
     )
@@ -239,23 +238,23 @@ def test_an_index_is_the_index_of_its_files(sharded):
     ):
         fails(
             ValueError,
-            r"must name \*.safetensors files of its own folder, and no path. "
+            r"must name \*.safetensors files of its own folder, not paths. "
             f"Received: 'surprise' in {re.escape(repr(name))}",
             surprise=name,
         )
 
 
 @pytest.mark.parametrize("weight_map", [None, {}, [], "model.safetensors"])
-def test_an_index_without_a_map(sharded, weight_map):
+def test_an_index_without_a_weight_map(sharded, weight_map):
     index = sharded / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": weight_map}))
     with pytest.raises(
-        ValueError, match="must have a `weight_map`, key to file name. Received: "
+        ValueError, match="must have a `weight_map` from keys to file names. Received"
     ):
         load_checkpoint(sharded)
 
 
-def test_a_damaged_shard_is_the_one_named(sharded):
+def test_the_message_names_the_damaged_shard(sharded):
     file = sharded / "model-00003-of-00005.safetensors"
     file.write_bytes(file.read_bytes()[:-4])
     with pytest.raises(ValueError, match="`model-00003-of-00005.safetensors` is trunc"):
@@ -265,7 +264,7 @@ def test_a_damaged_shard_is_the_one_named(sharded):
 # Writing.
 
 
-def test_the_library_reads_what_we_write(tmp_path):
+def test_the_safetensors_library_reads_our_files(tmp_path):
     rng = np.random.default_rng(3)
     arrays = {
         "matrix": rng.normal(size=(5, 7)).astype("float32"),
@@ -279,19 +278,19 @@ def test_the_library_reads_what_we_write(tmp_path):
         key: Tensor(array.shape, kinds[array.dtype.name], lambda array=array: array)
         for key, array in arrays.items()
     }
-    # A view with other strides, and a cast on the way.
-    tensors["turned"] = Tensor((7, 5), "F16", lambda: arrays["matrix"].T)
+    # A view with other strides, cast when it is written.
+    tensors["transposed"] = Tensor((7, 5), "F16", lambda: arrays["matrix"].T)
     write_tensors(tmp_path / "model.safetensors", tensors)
     found = tensors_of(tmp_path)
     assert set(found) == set(tensors)
     for key, array in arrays.items():
         assert found[key].dtype == array.dtype
         np.testing.assert_array_equal(found[key], array)
-    turned = arrays["matrix"].T.astype("float16")
-    np.testing.assert_array_equal(found["turned"], turned)
+    transposed = arrays["matrix"].T.astype("float16")
+    np.testing.assert_array_equal(found["transposed"], transposed)
 
 
-def test_a_checkpoint_takes_the_place_of_another(tmp_path):
+def test_a_checkpoint_replaces_another(tmp_path):
     folder = tmp_path / "folder"
     save_checkpoint(load_checkpoint(CASE), folder, max_shard_size=3000)
     assert len(list(folder.glob("model-*-of-*.safetensors"))) > 2
@@ -305,11 +304,11 @@ def test_a_checkpoint_takes_the_place_of_another(tmp_path):
     assert set(tensors_of(folder)) == set(tensors_of(CASE))
 
 
-def test_a_file_is_no_folder(tmp_path):
+def test_a_file_is_not_overwritten_by_a_folder(tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(
         NotADirectoryError,
-        match="must be a folder, or not there yet. Received: '.*file'",
+        match="must be a folder, or not exist yet. Received: '.*file'",
     ):
         save_checkpoint(load_checkpoint(CASE), tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
@@ -317,9 +316,7 @@ def test_a_file_is_no_folder(tmp_path):
 
 @pytest.mark.parametrize("error", [OSError("no space left"), KeyboardInterrupt()])
 @pytest.mark.parametrize("is_new", [True, False])
-def test_interrupted_writing_leaves_everything_as_it_was(
-    error, is_new, tmp_path, monkeypatch
-):
+def test_interrupted_writing_changes_nothing(error, is_new, tmp_path, monkeypatch):
     folder = tmp_path / "folder"
     if not is_new:
         save_checkpoint(load_checkpoint(CHECKPOINTS / "bert_masked_lm"), folder)
@@ -341,7 +338,7 @@ def test_interrupted_writing_leaves_everything_as_it_was(
     assert not list(tmp_path.rglob("*.partial"))
 
 
-def test_a_crash_while_renaming_is_never_read_as_a_mixture(tmp_path, monkeypatch):
+def test_a_crash_while_renaming_never_leaves_a_mixture(tmp_path, monkeypatch):
     replace = folder_module.os.replace
     model = load_checkpoint(CASE)
     for fails_at in range(4):
@@ -351,19 +348,19 @@ def test_a_crash_while_renaming_is_never_read_as_a_mixture(tmp_path, monkeypatch
 
         def fail(one, other, fails_at=fails_at, renamed=renamed):
             if len(renamed) == fails_at:
-                raise OSError("the power is gone")
+                raise OSError("power failure")
             renamed.append(other)
             replace(one, other)
 
         with monkeypatch.context() as patch:
             patch.setattr(folder_module.os, "replace", fail)
-            with pytest.raises(OSError, match="the power is gone"):
+            with pytest.raises(OSError, match="power failure"):
                 save_checkpoint(model, folder, max_shard_size=5000)
         with pytest.raises(FileNotFoundError, match="has no config.json"):
             load_checkpoint(folder)
-        # Nothing is lost: what was not renamed lies aside, whole.
-        (aside,) = folder.glob("*.partial")
-        assert (aside / "config.json").exists()
+        # Nothing is lost: the remaining files are complete in the temporary folder.
+        (stage,) = folder.glob("*.partial")
+        assert (stage / "config.json").exists()
         save_checkpoint(model, folder)
         assert {file.name for file in folder.iterdir()} == {
             "config.json",
@@ -371,10 +368,10 @@ def test_a_crash_while_renaming_is_never_read_as_a_mixture(tmp_path, monkeypatch
         }
 
 
-def test_what_a_killed_process_leaves_is_in_nobodys_way(checkpoint):
-    aside = checkpoint / ".checkpoint.1.partial"
-    aside.mkdir()
-    (aside / "model.safetensors").write_bytes(b"half")
+def test_leftovers_of_a_killed_process_do_no_harm(checkpoint):
+    stage = checkpoint / ".checkpoint.1.partial"
+    stage.mkdir()
+    (stage / "model.safetensors").write_bytes(b"half")
     model = load_checkpoint(checkpoint)
     save_checkpoint(model, checkpoint)
     again = load_checkpoint(checkpoint)
@@ -384,7 +381,7 @@ def test_what_a_killed_process_leaves_is_in_nobodys_way(checkpoint):
         )
 
 
-def test_shards_are_of_the_size_asked_for(tmp_path):
+def test_shards_are_at_most_max_shard_bytes(tmp_path):
     ones = {
         f"t{index}": Tensor((size,), "F32", lambda size=size: np.ones(size))
         for index, size in enumerate([3, 5, 11, 2, 2])
@@ -393,7 +390,7 @@ def test_shards_are_of_the_size_asked_for(tmp_path):
     index = json.loads((tmp_path / "f/model.safetensors.index.json").read_text())
     assert index["metadata"] == {"total_size": 4 * 23}
     files = index["weight_map"]
-    # The third is larger than a file may be, and has one to itself.
+    # The third is larger than the maximum, and has a file of its own.
     assert [files[key][6:11] for key in ones] == [
         "00001",
         "00001",

@@ -1,4 +1,4 @@
-"""What `load_checkpoint` and `save_checkpoint` refuse, and what they say."""
+"""What `load_checkpoint` and `save_checkpoint` refuse, and their messages."""
 
 import keras
 import ml_dtypes
@@ -11,7 +11,7 @@ from keras_attn.models import load_checkpoint, save_checkpoint
 from keras_attn.models.checkpoints import loading
 from keras_attn.models.checkpoints.folder import Folder
 
-# What is not ours to read.
+# What can not be loaded.
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from keras_attn.models.checkpoints.folder import Folder
             "bert_encoder",
             "architectures",
             ["BertForMultipleChoice"],
-            "must name one of BertModel, .* or say by `task` what to build, one of "
+            "must name one of BertModel, .* otherwise pass a `task`, one of "
             r"encoder, .*\['BertForMultipleChoice'\]",
         ),
         ("bert_encoder", "architectures", None, "must name one of .*=None"),
@@ -33,58 +33,58 @@ from keras_attn.models.checkpoints.folder import Folder
             "bert_encoder",
             "position_embedding_type",
             "relative_key",
-            "is supported as 'absolute' alone. Received: .*='relative_key'",
+            "must be 'absolute'; other .*Received: .*='relative_key'",
         ),
-        ("bert_encoder", "is_decoder", True, "is supported as False alone"),
-        ("bert_encoder", "add_cross_attention", True, "is supported as False alone"),
-        ("bert_encoder", "pruned_heads", {"0": [1]}, "is supported as {} or None"),
-        ("bert_masked_lm", "tie_word_embeddings", False, "is supported as True alone"),
-        ("bert_encoder", "quantization_config", {"bits": 4}, "is supported as None"),
+        ("bert_encoder", "is_decoder", True, "must be False; other"),
+        ("bert_encoder", "add_cross_attention", True, "must be False; other"),
+        ("bert_encoder", "pruned_heads", {"0": [1]}, "must be {} or None; other"),
+        ("bert_masked_lm", "tie_word_embeddings", False, "must be True; other"),
+        ("bert_encoder", "quantization_config", {"bits": 4}, "must be None; other"),
         ("bert_encoder", "hidden_act", "mish", "must be one of gelu, .*='mish'"),
         ("bert_encoder", "hidden_act", ["gelu"], "must be one of gelu"),
-        ("bert_encoder", "hidden_size", 0, "whole number above zero.*=0"),
-        ("bert_encoder", "hidden_size", True, "whole number above zero.*=True"),
-        ("bert_encoder", "hidden_size", 12.0, "whole number above zero.*=12.0"),
+        ("bert_encoder", "hidden_size", 0, "positive integer.*=0"),
+        ("bert_encoder", "hidden_size", True, "positive integer.*=True"),
+        ("bert_encoder", "hidden_size", 12.0, "positive integer.*=12.0"),
         (
             "bert_encoder",
             "layer_norm_eps",
             -1e-5,
-            "number of at least 0 and at most 1.*=-1e-05",
+            "number from 0 to 1. .*=-1e-05",
         ),
-        ("bert_encoder", "layer_norm_eps", "1e-5", "number of at least 0.*='1e-5'"),
-        ("bert_encoder", "layer_norm_eps", float("nan"), "at least 0.*=nan"),
-        ("roberta_encoder", "pad_token_id", 0, "is supported as 1 alone"),
-        ("roberta_encoder", "type_vocab_size", 2, "is supported as 1 or None alone"),
+        ("bert_encoder", "layer_norm_eps", "1e-5", "number from 0 to 1.*='1e-5'"),
+        ("bert_encoder", "layer_norm_eps", float("nan"), "from 0 to 1.*=nan"),
+        ("roberta_encoder", "pad_token_id", 0, "must be 1; other"),
+        ("roberta_encoder", "type_vocab_size", 2, "must be 1 or None; other"),
         (
             "roberta_encoder",
             "max_position_embeddings",
             2,
-            "must be above 2, where RoBERTa's positions begin.*=2",
+            "must be above 2, the first position of RoBERTa.*=2",
         ),
         ("gpt_body", "afn", "gelu_new", "must be one of gelu, relu, silu, swish"),
-        ("gpt2_body", "scale_attn_weights", False, "is supported as True alone"),
+        ("gpt2_body", "scale_attn_weights", False, "must be True; other"),
         (
             "gpt2_body",
             "scale_attn_by_inverse_layer_idx",
             True,
-            "is supported as False alone",
+            "must be False; other",
         ),
-        ("gpt2_body", "n_inner", 0, "whole number above zero"),
+        ("gpt2_body", "n_inner", 0, "positive integer"),
         (
             "gpt2_body",
             "embd_pdrop",
             0.5,
-            "must be equal.*say which by `dropout`. Received: embd_pdrop=0.5, resid",
+            "must be equal.*pass the one to use as `dropout`. Received: embd_pdrop=0.5",
         ),
     ],
 )
-def test_a_config_that_is_not_ours_is_refused(case, field, value, message, tmp_path):
+def test_unsupported_configs_are_refused(case, field, value, message, tmp_path):
     altered(tmp_path, case, {field: value})
     with pytest.raises(ValueError, match=rf"`{field}`.* in config.json .*{message}"):
         load_checkpoint(tmp_path)
 
 
-def test_the_dropout_of_the_caller_settles_it(tmp_path):
+def test_a_dropout_override_replaces_both_rates(tmp_path):
     altered(tmp_path, "gpt2_body", {"embd_pdrop": 0.5})
     model = load_checkpoint(tmp_path, dropout=0.25)
     assert model.get_layer("embeddings_dropout").rate == 0.25
@@ -124,25 +124,27 @@ def test_the_dropout_of_the_caller_settles_it(tmp_path):
         ),
     ],
 )
-def test_a_config_that_contradicts_the_weights(case, config, message, tmp_path):
+def test_configs_that_contradict_the_weights_are_refused(
+    case, config, message, tmp_path
+):
     altered(tmp_path, case, config)
     with pytest.raises(
-        ValueError, match=rf"weights contradict config.json.*Received: .*{message}"
+        ValueError, match=rf"shapes of the weights must be .*Received: .*{message}"
     ):
         load_checkpoint(tmp_path)
 
 
-def test_heads_must_share_the_width_evenly(tmp_path):
+def test_the_number_of_heads_must_divide_the_width(tmp_path):
     altered(tmp_path, "bert_encoder", {"num_attention_heads": 5})
     with pytest.raises(ValueError, match="num_heads=5"):
         load_checkpoint(tmp_path)
 
 
-def test_an_override_that_contradicts_the_weights():
+def test_overrides_that_contradict_the_weights_are_refused():
     with pytest.raises(
         ValueError,
-        match=r"or the overrides\). To give another head to a model, load its body by "
-        r"`task` and build the head on that. Received: bert.*is \(20, 12\), expected "
+        match=r"and the overrides imply. To replace a head, load the body with a "
+        r"`task` and build the new head on it. Received: bert.*is \(20, 12\), expected "
         r"\(21, 12\)",
     ):
         load_checkpoint(CHECKPOINTS / "bert_classifier", mlp_dim=21)
@@ -168,21 +170,21 @@ def adding(**more):
             "bert_encoder",
             {},
             adding(surprise="f4"),
-            "does not know. Received: surprise",
+            "does not have. Received: surprise",
         ),
-        # A head that is read may have nothing that is not.
+        # A part of a head that is read may not be ignored.
         (
             "bert_classifier",
             {},
             adding(classifier__scale="f4"),
-            "know.*classifier.scale",
+            "does not have.*classifier.scale",
         ),
-        ("gpt2_classifier", {}, adding(score__bias="f4"), "know.*score.bias"),
+        ("gpt2_classifier", {}, adding(score__bias="f4"), "does not have.*score.bias"),
         (
             "bert_encoder",
             {"num_hidden_layers": 1},
             None,
-            r"does not know. The files have more blocks than config.json says. "
+            r"does not have. The files have more blocks than config.json says. "
             r"Received: encoder.layer.1.*, .* and \d+ more",
         ),
         (
@@ -203,8 +205,8 @@ def adding(**more):
             "bert_encoder",
             {"architectures": ["BertForSequenceClassification"]},
             None,
-            "lacks keys of this model. Say by `task` what to build, and a head that is "
-            "missing is fresh. Received: classifier.bias, classifier.weight",
+            "lacks keys of this model. If `task` is given, a missing head is newly "
+            "initialized. Received: classifier.bias, classifier.weight",
         ),
         (
             "bert_encoder",
@@ -213,7 +215,7 @@ def adding(**more):
                 **arrays,
                 "bert.pooler.dense.bias": arrays["pooler.dense.bias"],
             },
-            "Two keys .* name the same weight. Received: .*pooler.dense.bias and ",
+            "must have one key. Received: .*pooler.dense.bias and .*the same weight",
         ),
         (
             "bert_encoder",
@@ -226,13 +228,13 @@ def adding(**more):
         ),
     ],
 )
-def test_keys_in_doubt_are_named(case, config, tensors, message, tmp_path):
+def test_unknown_and_missing_keys_are_named(case, config, tensors, message, tmp_path):
     altered(tmp_path, case, config, tensors)
     with pytest.raises(ValueError, match=message):
         load_checkpoint(tmp_path)
 
 
-def test_half_a_head_is_not_fresh_but_damaged(tmp_path):
+def test_an_incomplete_head_is_refused(tmp_path):
     altered(tmp_path, "bert_classifier", tensors=without("classifier.bias"))
     for task in (None, "classifier"):
         with pytest.raises(
@@ -242,7 +244,7 @@ def test_half_a_head_is_not_fresh_but_damaged(tmp_path):
 
 
 @pytest.mark.parametrize("task", ["translate", 3, "permutation_lm"])
-def test_a_task_that_the_family_lacks(task):
+def test_tasks_that_the_family_lacks_are_refused(task):
     with pytest.raises(
         ValueError,
         match=f"`task` must be one of encoder, .* for model_type='bert'. .*={task!r}",
@@ -250,34 +252,34 @@ def test_a_task_that_the_family_lacks(task):
         load_checkpoint(CHECKPOINTS / "bert_encoder", task)
 
 
-def test_weights_that_cannot_be_read_leave_keras_as_it_was(monkeypatch):
+def test_a_failed_read_leaves_no_uninitialized_variables(monkeypatch):
     def fail(self, key):
-        raise OSError("the disk is gone")
+        raise OSError("disk failure")
 
     with monkeypatch.context() as patch:
         patch.setattr(Folder, "read", fail)
-        with pytest.raises(OSError, match="the disk is gone"):
+        with pytest.raises(OSError, match="disk failure"):
             load_checkpoint(CHECKPOINTS / "bert_encoder")
-    # Keras keeps a list of variables to be given values; nothing is left on it.
+    # Keras keeps a list of variables to initialize; it must be empty again.
     folder = CHECKPOINTS / "bert_encoder"
     same_weights(load_checkpoint(folder), load_checkpoint(folder))
 
 
-def test_where_keras_does_not_ask_for_the_weights_they_are_set(monkeypatch):
+def test_weights_are_assigned_if_keras_does_not_call_the_initializer(monkeypatch):
     expected = load_checkpoint(CHECKPOINTS / "bert_encoder")
 
-    class Unasked(loading._Source):
+    class NotCalled(loading._FileInitializer):
         def __call__(self, shape, dtype=None):
             return keras.ops.zeros(shape, dtype)
 
-    monkeypatch.setattr(loading, "_Source", Unasked)
+    monkeypatch.setattr(loading, "_FileInitializer", NotCalled)
     same_weights(load_checkpoint(CHECKPOINTS / "bert_encoder"), expected)
 
 
-# What is not ours to write.
+# What can not be saved.
 
 
-def test_models_without_a_place_are_refused(tmp_path):
+def test_models_of_no_family_are_refused(tmp_path):
     with pytest.raises(
         ValueError, match="`model` must be from a builder of a family .*: bert, .*'odd'"
     ):
@@ -292,7 +294,7 @@ def test_models_without_a_place_are_refused(tmp_path):
         save_checkpoint(block, tmp_path / "x")
     more = keras.layers.Dense(2, name="extra")(encoder.output["pooled_output"])
     outputs = {**encoder.output, "extra": more}
-    with pytest.raises(ValueError, match="has no place for.*extra/kernel"):
+    with pytest.raises(ValueError, match="exactly one key.*no key for .*extra/kernel"):
         save_checkpoint(keras.Model(encoder.input, outputs), tmp_path / "x")
     with pytest.raises(ValueError, match="`activation` must be one .*: gelu, "):
         odd = models.build_bert(
@@ -305,7 +307,7 @@ def test_models_without_a_place_are_refused(tmp_path):
 @pytest.mark.parametrize(
     "overrides, message",
     [
-        ({"key_dim": 5}, "`key_dim` must be the width over the heads.*key_dim=5"),
+        ({"key_dim": 5}, "`key_dim` must be the width divided by .*key_dim=5"),
         ({"window": 3}, "`window` must be None .*window=3"),
         (
             {"mlp_dim": 13, "norm_first": False},
@@ -313,7 +315,7 @@ def test_models_without_a_place_are_refused(tmp_path):
         ),
     ],
 )
-def test_gpts_that_transformers_lacks(overrides, message, tmp_path):
+def test_gpts_that_transformers_lacks_are_refused(overrides, message, tmp_path):
     model = models.build_gpt(
         "gpt2_small",
         **{
@@ -331,7 +333,7 @@ def test_gpts_that_transformers_lacks(overrides, message, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_arguments_of_saving(tmp_path):
+def test_arguments_of_save_checkpoint(tmp_path):
     model = load_checkpoint(CHECKPOINTS / "bert_encoder")
     with pytest.raises(ValueError, match="`dtype` must be .*'int8'"):
         save_checkpoint(model, tmp_path / "x", dtype="int8")

@@ -1,6 +1,6 @@
 """`load_checkpoint` and `save_checkpoint`: variants of files, and round trips.
 
-That a model computes what transformers does is tested in `tests/parity`.
+`tests/parity` tests that a model computes what transformers does.
 """
 
 import json
@@ -33,7 +33,7 @@ TASKS = [
     *(("gpt_body", task) for task in FAMILIES["openai-gpt"].tasks),
     *(("gpt2_body", task) for task in FAMILIES["gpt2"].tasks),
 ]
-# What transformers has no class for.
+# Tasks for which transformers has no class.
 UNSAVED = {
     ("roberta_encoder", "next_sentence"),
     ("gpt_body", "token_classifier"),
@@ -41,7 +41,7 @@ UNSAVED = {
 
 
 def check_same(folder, case, task=None):
-    """The folder holds what the committed case does, however it is written."""
+    """Compares a folder with a committed case, which may be written differently."""
     same_weights(
         load_checkpoint(folder, task), load_checkpoint(CHECKPOINTS / case, task)
     )
@@ -59,7 +59,7 @@ def check_same(folder, case, task=None):
         ("gpt2_body", "transformer."),
     ],
 )
-def test_the_prefix_may_be_there_or_not(case, prefix, tmp_path):
+def test_a_body_may_have_the_prefix(case, prefix, tmp_path):
     def add(arrays):
         return {prefix + key: array for key, array in arrays.items()}
 
@@ -83,7 +83,7 @@ def test_a_model_with_a_head_may_lack_the_prefix(case, prefix, tmp_path):
 
 
 @pytest.mark.parametrize("case", ["bert_pretrainer", "roberta_encoder"])
-def test_old_names_of_norms(case, tmp_path):
+def test_old_names_of_norms_are_read(case, tmp_path):
     renamed = set()
 
     def rename(arrays):
@@ -112,7 +112,7 @@ def test_old_names_of_norms(case, tmp_path):
         ("gpt2_body", ["h.0.attn.bias", "h.1.attn.masked_bias"]),
     ],
 )
-def test_buffers_are_passed_over(case, keys, tmp_path):
+def test_buffers_are_ignored(case, keys, tmp_path):
     def add(arrays):
         return {**arrays, **{key: np.arange(17)[None] for key in keys}}
 
@@ -145,7 +145,9 @@ TIED = [
 
 
 @pytest.mark.parametrize("case, copy, table, bias", TIED)
-def test_tied_weights_may_be_there_once_or_twice(case, copy, table, bias, tmp_path):
+def test_tied_weights_may_be_in_the_file_once_or_twice(
+    case, copy, table, bias, tmp_path
+):
     def both(arrays):
         found = {**arrays, f"{copy}.weight": arrays[table]}
         return {**found, f"{copy}.bias": arrays[bias]} if bias else found
@@ -161,13 +163,14 @@ def test_tied_weights_may_be_there_once_or_twice(case, copy, table, bias, tmp_pa
 
 
 @pytest.mark.parametrize("case, copy, table, bias", TIED)
-def test_weights_that_ours_ties_must_be_equal(case, copy, table, bias, tmp_path):
+def test_weights_that_our_model_ties_must_be_equal(case, copy, table, bias, tmp_path):
     def other(arrays):
         return {**arrays, f"{copy}.weight": arrays[table] + np.float32(1e-6)}
 
     altered(tmp_path, case, tensors=other)
     with pytest.raises(
-        ValueError, match=rf"`{copy}.weight` and `{table}` .*differ.*another `task`"
+        ValueError,
+        match=rf"`{copy}.weight` and `{table}` must be equal.*another `task`",
     ):
         load_checkpoint(tmp_path)
     # Without the head it does not matter.
@@ -181,7 +184,7 @@ def test_weights_that_ours_ties_must_be_equal(case, copy, table, bias, tmp_path)
         load_checkpoint(tmp_path)
 
 
-def test_halves_are_read_at_the_precision_of_the_model(tmp_path):
+def test_half_precision_is_cast_to_the_dtype_of_the_model(tmp_path):
     for dtype in ("float16", "bfloat16"):
         folder = CHECKPOINTS / f"bert_encoder_{dtype}"
         kernel = tensors_of(folder)["pooler.dense.weight"]
@@ -193,7 +196,7 @@ def test_halves_are_read_at_the_precision_of_the_model(tmp_path):
 
 
 @pytest.mark.parametrize("dtype_policy", ["bfloat16", "mixed_bfloat16"], indirect=True)
-def test_a_policy_says_what_weights_are_kept_in(dtype_policy, tmp_path):
+def test_the_dtype_policy_determines_the_dtype_of_the_weights(dtype_policy, tmp_path):
     model = load_checkpoint(CHECKPOINTS / "bert_classifier")
     kept = "bfloat16" if dtype_policy == "bfloat16" else "float32"
     tensors = tensors_of(CHECKPOINTS / "bert_classifier")
@@ -202,7 +205,7 @@ def test_a_policy_says_what_weights_are_kept_in(dtype_policy, tmp_path):
     assert keras.backend.standardize_dtype(variable.dtype) == kept
     found = keras.ops.convert_to_numpy(keras.ops.cast(variable, "float32"))
     np.testing.assert_array_equal(found, table.astype(kept).astype("float32"))
-    # The logits are float32 under every policy, and so is what makes them.
+    # The logits are float32 under every policy, and so are their weights.
     save_checkpoint(model, tmp_path)
     kinds = {key: str(x.dtype) for key, x in tensors_of(tmp_path).items()}
     assert kinds.pop("classifier.weight") == kinds.pop("classifier.bias") == "float32"
@@ -213,7 +216,7 @@ def test_a_policy_says_what_weights_are_kept_in(dtype_policy, tmp_path):
 # Tasks.
 
 
-def test_a_head_that_is_not_asked_for_is_left_out():
+def test_heads_that_the_task_lacks_are_ignored():
     folder = CHECKPOINTS / "bert_pretrainer"
     inputs, expected = arrays_of(folder)
     for task, name in (("masked_lm", "masked_lm"), ("next_sentence", "next_sentence")):
@@ -224,11 +227,11 @@ def test_a_head_that_is_not_asked_for_is_left_out():
     assert set(encoder.output) == {"sequence_output", "pooled_output"}
 
 
-def test_a_head_that_is_asked_for_and_missing_is_fresh():
+def test_a_missing_head_of_the_task_is_newly_initialized():
     folder = CHECKPOINTS / "bert_encoder"
     with pytest.warns(
         UserWarning,
-        match=r"no weights for classifier: freshly initialised, to be trained. "
+        match=r"no weights for classifier: newly initialized, to be trained. "
         "Received: task='classifier'",
     ):
         model = load_checkpoint(folder, "classifier", num_classes=7)
@@ -238,25 +241,25 @@ def test_a_head_that_is_asked_for_and_missing_is_fresh():
     np.testing.assert_array_equal(pooler.T, tensors_of(folder)["pooler.dense.weight"])
     with pytest.warns(UserWarning, match="masked_lm_logits, masked_lm_norm, masked_lm"):
         load_checkpoint(folder, "pretrainer")
-    # Without a pooler in the files: RoBERTa's models with a head have none.
+    # RoBERTa's models with a head have no pooler.
     with pytest.warns(UserWarning, match="no weights for pooler"):
         load_checkpoint(CHECKPOINTS / "roberta_masked_lm", "encoder")
 
 
 @pytest.mark.parametrize("case", ["bert_classifier", "roberta_classifier"])
-def test_a_head_for_another_number_of_classes_is_fresh(case):
-    with pytest.warns(UserWarning, match="no weights for classifier: freshly"):
+def test_a_head_with_another_number_of_classes_is_newly_initialized(case):
+    with pytest.warns(UserWarning, match="no weights for classifier: newly"):
         model = load_checkpoint(CHECKPOINTS / case, num_classes=3)
     assert model.output.shape == (None, 3)
-    # All but the last layer is as it was.
-    theirs = load_checkpoint(CHECKPOINTS / case)
-    for ours, weight in zip(model.weights[:-2], theirs.weights[:-2], strict=True):
+    # All but the last layer is unchanged.
+    unchanged = load_checkpoint(CHECKPOINTS / case)
+    for ours, weight in zip(model.weights[:-2], unchanged.weights[:-2], strict=True):
         np.testing.assert_array_equal(
             keras.ops.convert_to_numpy(ours), keras.ops.convert_to_numpy(weight)
         )
 
 
-def test_overrides_go_where_they_belong():
+def test_overrides_go_to_the_builders_that_have_them():
     model = load_checkpoint(
         CHECKPOINTS / "bert_classifier",
         dropout=0.25,
@@ -270,13 +273,13 @@ def test_overrides_go_where_they_belong():
     assert (block.dropout, block.attention_dropout) == (0.25, 0.5)
     with pytest.raises(
         TypeError,
-        match="`num_labels` is no argument of `build_bert` or "
+        match="`num_labels` is not an argument of `build_bert` or "
         "`build_bert_classifier`. Received: num_labels=3",
     ):
         load_checkpoint(CHECKPOINTS / "bert_classifier", num_labels=3)
 
 
-# What is written is read back.
+# Round trips.
 
 
 @pytest.mark.parametrize("case, task", TASKS)
@@ -293,7 +296,7 @@ def test_round_trip(case, task, tmp_path):
         assert not list(tmp_path.iterdir())
         return
     save_checkpoint(model, tmp_path / "new")
-    # Only a pooling is no part of transformers' own config.
+    # A pooling is not part of transformers' config.
     given = task if task == "sentence_encoder" else None
     loaded = load_checkpoint(tmp_path / "new", given)
     assert loaded.name == model.name
@@ -305,7 +308,7 @@ def test_round_trip(case, task, tmp_path):
         np.testing.assert_array_equal(found[name], array)
 
 
-def test_a_model_from_a_keras_file_is_written_as_well(tmp_path):
+def test_a_model_from_a_keras_file_is_written(tmp_path):
     case = CHECKPOINTS / "roberta_classifier"
     model = load_checkpoint(case)
     model.save(tmp_path / "model.keras")
@@ -316,7 +319,7 @@ def test_a_model_from_a_keras_file_is_written_as_well(tmp_path):
         assert ours == (tmp_path / "model" / name).read_bytes()
 
 
-def test_numbers_of_the_model_are_written(tmp_path):
+def test_the_sizes_of_the_model_are_written(tmp_path):
     encoder = models.build_bert(
         "tiny",
         vocabulary_size=23,
@@ -355,7 +358,7 @@ def test_numbers_of_the_model_are_written(tmp_path):
     np.testing.assert_array_equal(keras.ops.convert_to_numpy(read), expected)
 
 
-# The size of a real model.
+# Memory, at the size of a real model.
 
 _PEAK = """
 import json, sys, threading, time
@@ -402,7 +405,7 @@ def test_peak_memory(tmp_path):
     ).stdout
     held, peak = json.loads(output.splitlines()[-1])
     assert held == 4 * encoder.count_params() > 100_000_000
-    # Less, and it was not measured; the file and a fresh model beside it would be two.
+    # Below 0.9 the measurement missed the peak; a file and a model would make 2.
     assert 0.9 * held < peak < 1.5 * held
 
 
@@ -430,7 +433,7 @@ def test_all_minilm_l6_v2(minilm):
     found, expected = embeddings_of(minilm, arrays), arrays["output_embedding"]
     assert found.shape == (6, 384)
     np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
-    # The two of one meaning are nearest to each other.
+    # The two sentences of one meaning are each other's nearest.
     near = found @ found.T - np.eye(6)
     assert near.argmax(1)[3] == 4 and near.argmax(1)[4] == 3
     assert minilm.count_params() == 22_565_376  # 22.7 million with the pooler.

@@ -1,4 +1,4 @@
-"""Every kind of model ships, whole and as a pair for decoding, in every format."""
+"""Every kind of model exports, whole and as a pair for decoding, to every format."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from model_cases import (
 
 pytestmark = pytest.mark.shipped
 FORMATS = {"saved_model": "", "litert": ".tflite", "onnx": ".onnx"}
-# Only LiteRT has built-in operators; anything else needs a runtime of its own.
+# LiteRT's built-in operators only: these would need another runtime.
 NOT_BUILT_IN = ("FLEX", "CUSTOM")
 OUTSIDE_ONNX = "com.microsoft"
 
@@ -43,7 +43,7 @@ SHIPPED = [
 
 @pytest.fixture(scope="session")
 def shipped(tmp_path_factory):
-    """Exports a model once a session: its report and its runner."""
+    """Exports a model once per session: its report and its runner."""
     folder, done = tmp_path_factory.mktemp("shipped"), {}
 
     def ship(case, what, format):
@@ -52,14 +52,14 @@ def shipped(tmp_path_factory):
             model = tiny(case)
             if what == "forward" and case in DECODERS:
                 model = keras.Model(model.input, model.output)
-            # LiteRT is given what a phone has: fixed sizes.
+            # Fixed sizes, as on a phone.
             sizes: dict[str, Any] = {}
             if format == "litert":
                 inputs = inputs_for(model)
                 sizes = {"batch_size": B}
                 if case in TEXT:
                     lengths = {name: value.shape[1] for name, value in inputs.items()}
-                    # Of a pair a number is the source's: the prompt stays its start.
+                    # For a pair one number is the source length.
                     sizes["sequence_length"] = S if what == "pair" else lengths
             path = folder / f"{case}-{what}{FORMATS[format]}"
             report = export(model, path, **sizes)
@@ -71,7 +71,7 @@ def shipped(tmp_path_factory):
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("case, what", SHIPPED)
-def test_what_is_shipped_computes_the_same(shipped, case, what, format):
+def test_exported_models_compute_the_same(shipped, case, what, format):
     report, runner = shipped(case, what, format)
     assert report.max_abs_diff is not None
     assert report.max_abs_diff <= report.tolerance == 1e-4
@@ -79,7 +79,7 @@ def test_what_is_shipped_computes_the_same(shipped, case, what, format):
     if format == "litert":
         names = [operator.upper() for operator in report.operators]
         assert not [n for n in names if any(bad in n for bad in NOT_BUILT_IN)]
-    # And once more without the exporter's own word for it.
+    # Again, independently of the exporter's own comparison.
     model = tiny(case)
     if what == "forward":
         inputs = inputs_for(model)
@@ -109,11 +109,11 @@ def test_what_is_shipped_computes_the_same(shipped, case, what, format):
         np.testing.assert_allclose(shipped_after[name], after[name], rtol=0, atol=1e-5)
 
 
-def test_the_alignment_can_be_shipped_with_the_logits(tmp_path):
+def test_attention_scores_can_be_exported_with_the_logits(tmp_path):
     model, inputs = tiny("rnnsearch_50-scores"), make_inputs()
     forward = keras.Model(model.inputs, model.output)
-    report = export(forward, tmp_path / "seen", sample_inputs=inputs)
+    report = export(forward, tmp_path / "exported", sample_inputs=inputs)
     assert set(report.outputs["serve"]) == {"logits", "attention_scores"}
-    got = load_runner(tmp_path / "seen")(inputs)
+    got = load_runner(tmp_path / "exported")(inputs)
     for name, value in numpy(model(inputs)).items():
         np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-5)

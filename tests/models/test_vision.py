@@ -1,4 +1,4 @@
-"""The image models beyond the contract: sizes of images, features, what is refused."""
+"""The image models beyond the contract: image sizes, features, refused arguments."""
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ from keras_attn import models
 RNG = np.random.default_rng(0)
 
 
-def draw(*shape):
+def sample(*shape):
     return RNG.normal(size=shape).astype("float32")
 
 
@@ -28,13 +28,13 @@ def create(name, **options):
             "multiple of `patch_size`.*14, 20",
         ),
         ("vit_base_patch16", {"image_size": "14"}, "`image_size` must be a whole"),
-        ("vit_base_patch16", {"class_token": False}, "pooling='mean'.*class_token=F"),
+        ("vit_base_patch16", {"class_token": False}, "must be 'mean' .*class_token=F"),
         ("vit_base_patch16", {"pooling": "max"}, "`pooling` must be one of 'token'"),
         ("vit_base_patch16", {"distillation": "soft"}, "`distillation` must be one"),
         (
             "vit_base_patch16",
             {"distillation": "head", "class_token": False, "pooling": "mean"},
-            "`distillation` has a token beside the class token",
+            "`distillation` adds a second token, so it needs `class_token=True`",
         ),
         ("vit_base_patch16", {"num_classes": 0}, "`num_classes` must be a whole"),
         ("vit_base_patch16", {"stochastic_depth": 1.0}, "`stochastic_depth` is a p"),
@@ -42,10 +42,10 @@ def create(name, **options):
         ("mae_vit_base", {"image_size": 7}, "some hidden.*1 patches, mask_ratio=0.75"),
         ("mae_vit_base", {"image_size": 5}, "multiple of `patch_size`.*5, 5, 3"),
         ("mae_vit_base", {"hidden_dim": 6, "num_heads": 2}, "multiple of 4.*dim=6"),
-        ("swin_tiny", {"num_blocks": (2,)}, r"each stage.*num_blocks=\(2,\)"),
+        ("swin_tiny", {"num_blocks": (2,)}, r"per stage.*num_blocks=\(2,\)"),
         ("swin_tiny", {"num_blocks": (2, 0)}, "`num_blocks` must be a whole"),
         ("swin_tiny", {"window_size": 0}, "`window_size` must be a whole"),
-        ("convnext_tiny", {"hidden_dims": (5,)}, r"each stage.*hidden_dims=\(5,\)"),
+        ("convnext_tiny", {"hidden_dims": (5,)}, r"per stage.*hidden_dims=\(5,\)"),
         ("convnext_tiny", {"image_size": (3, 8)}, r"least \(4, 4\).*ize=\(3, 8\)"),
         ("convnext_tiny", {"image_size": (3, None)}, r"\(4, 4\).*size=\(3, None\)"),
         ("convnext_tiny", {"image_size": (None, 0)}, "`image_size` must be a whole"),
@@ -61,7 +61,7 @@ def create(name, **options):
         ("cnn_self_attention", {"num_channels": 0}, "`num_channels` must be a whole"),
     ],
 )
-def test_what_can_not_be_built(name, options, message):
+def test_invalid_arguments_are_refused(name, options, message):
     with pytest.raises(ValueError, match=message):
         create(name, **options)
 
@@ -70,12 +70,12 @@ def test_what_can_not_be_built(name, options, message):
 def test_images_of_other_channels_are_refused(name):
     model = tiny(name)
     _, height, width, _ = model.input.shape
-    # Keras' own check of a model's inputs lets a last axis of one through.
+    # Keras' own check of a model's inputs accepts a last axis of one.
     message = (
         rf"`images` must have .* 3\),.*Received: shape=\(2, {height}, {width}, 1\)"
     )
     with pytest.raises(ValueError, match=message):
-        model.predict(draw(2, height, width, 1), verbose=0)
+        model.predict(sample(2, height, width, 1), verbose=0)
 
 
 @pytest.mark.parametrize("name", ["vit_base_patch16", "swin_tiny", "convnext_tiny"])
@@ -84,14 +84,14 @@ def test_images_of_another_size_are_refused(name):
     _, height, width, _ = model.input.shape
     message = rf"the shape \(None, {height}, {width}, 3\), .*Received: shape=\(2, 28, "
     with pytest.raises(ValueError, match=message):
-        model.predict(draw(2, 28, width, 3), verbose=0)
+        model.predict(sample(2, 28, width, 3), verbose=0)
 
 
 @pytest.mark.parametrize("name", ["swin_tiny", "convnext_tiny"])
 def test_maps_of_each_stage(name):
-    """Swin pads what is odd, ConvNeXt leaves it out."""
+    """Swin pads odd rows and columns, ConvNeXt crops them."""
     model = create(name, image_size=(19, 26), include_top=False)
-    maps = numpy(model(draw(2, 19, 26, 3)))
+    maps = numpy(model(sample(2, 19, 26, 3)))
     first, second = ((10, 13), (5, 7)) if name == "swin_tiny" else ((9, 13), (4, 6))
     assert maps["stage_0"].shape[:3] == (2, *first)
     assert maps["stage_1"].shape[:3] == (2, *second)
@@ -102,8 +102,8 @@ def test_maps_of_each_stage(name):
         assert maps["sequence_output"].shape == (2, 35, widths[1])
 
 
-def test_a_model_of_any_image_size_is_that_of_each_size():
-    """Outputs, compiled outputs and a step of training."""
+def test_a_model_of_any_image_size_equals_the_one_of_each_size():
+    """In its outputs, compiled outputs and a training step."""
     options = {"include_top": False, "layer_scale": None}
     model = create("convnext_tiny", image_size=None, **options)
     assert model.input.shape == (None, None, None, 3)
@@ -114,7 +114,7 @@ def test_a_model_of_any_image_size_is_that_of_each_size():
     weights = model.get_weights()
     for size in ((18, 26), (19, 27), (37, 5)):
         fixed = create("convnext_tiny", image_size=size, **options)
-        images, labels = draw(2, *size, 3), draw(2, 13)
+        images, labels = sample(2, *size, 3), sample(2, 13)
         results = []
         for each in (model, fixed):
             each.set_weights(weights)
@@ -133,26 +133,26 @@ def test_a_model_of_any_image_size_is_that_of_each_size():
                 np.testing.assert_allclose(found[name], value, rtol=0, atol=2e-5)
 
 
-def test_too_small_an_image_is_named():
+def test_too_small_an_image_is_refused():
     model = create("convnext_tiny", image_size=(None, 26))
     assert model.input.shape == (None, None, 26, 3)
-    assert model(draw(1, 4, 26, 3)).shape == (1, C)
+    assert model(sample(1, 4, 26, 3)).shape == (1, C)
     message = r"images must have at least \(4, 4\) pixels.*shape=\(2, 3, 26, 3\)"
     for call in (model, lambda images: model.predict(images, verbose=0)):
         with pytest.raises(ValueError, match=message):
-            call(draw(2, 3, 26, 3))
+            call(sample(2, 3, 26, 3))
 
 
 def test_an_image_smaller_than_a_patch_is_padded_in_swin():
     model = create("swin_tiny", image_size=1)
-    assert model(draw(2, 1, 1, 3)).shape == (2, C)
+    assert model(sample(2, 1, 1, 3)).shape == (2, C)
 
 
-def test_features_are_what_the_logits_are_read_from():
+def test_features_are_the_input_of_the_classifier():
     for name in ("vit_base_patch16", "swin_tiny", "convnext_tiny", "deit3_base"):
         model = tiny(name)
         features = keras.Model(model.input, model.get_layer("classifier").input)
-        images = draw(2, *model.input.shape[1:])
+        images = sample(2, *model.input.shape[1:])
         bare = create(name, include_top=False)
         bare.set_weights(model.get_weights()[: len(bare.weights)])
         np.testing.assert_allclose(
@@ -160,8 +160,8 @@ def test_features_are_what_the_logits_are_read_from():
         )
 
 
-def test_a_vit_reads_its_class_token_or_the_mean():
-    images = draw(2, 14, 21, 3)
+def test_a_vit_pools_its_class_token_or_the_mean():
+    images = sample(2, 14, 21, 3)
     for options, tokens in (
         ({}, 1),
         ({"pooling": "mean"}, 1),
@@ -174,7 +174,7 @@ def test_a_vit_reads_its_class_token_or_the_mean():
         assert sequence.shape[1] == tokens + 6
         if "pooling" in options:
             mean = sequence[:, tokens:].mean(1)
-            # Behind the mean comes the norm, of which scale and shift are 1 and 0.
+            # The norm follows the mean; its scale and shift are 1 and 0.
             mean -= mean.mean(-1, keepdims=True)
             mean /= mean.std(-1, keepdims=True)
             np.testing.assert_allclose(pooled, mean, rtol=0, atol=1e-2)
@@ -182,9 +182,9 @@ def test_a_vit_reads_its_class_token_or_the_mean():
             np.testing.assert_array_equal(pooled, sequence[:, 0])
 
 
-def test_two_heads_are_averaged():
+def test_the_logits_of_both_heads_are_averaged():
     model = create("vit_base_patch16", distillation="head")
-    images = draw(2, 14, 21, 3)
+    images = sample(2, 14, 21, 3)
     heads = [model.get_layer(f"{kind}classifier") for kind in ("", "distillation_")]
     both = keras.Model(model.input, [head.output for head in heads])
     first, second = map(numpy, both(images))
@@ -192,7 +192,7 @@ def test_two_heads_are_averaged():
     np.testing.assert_allclose(model(images), (first + second) / 2, atol=1e-6)
 
 
-def test_blocks_are_left_out_more_the_deeper_they_are():
+def test_stochastic_depth_rises_with_depth_but_not_in_deit3():
     model = create("vit_base_patch16", num_layers=3, stochastic_depth=0.4)
     rates = [model.get_layer(f"block_{i}").stochastic_depth for i in range(3)]
     assert rates == pytest.approx([0, 0.2, 0.4])
@@ -200,10 +200,12 @@ def test_blocks_are_left_out_more_the_deeper_they_are():
     assert {model.get_layer(f"block_{i}").stochastic_depth for i in (0, 1)} == {0.4}
 
 
-def test_an_autoencoder_sees_the_visible_patches_alone():
+def test_an_autoencoder_encodes_only_the_visible_patches():
     model = tiny("mae_vit_base")
-    images = draw(1, 14, 21, 3)
-    noise = np.array([[0.9, 0.1, 0.8, 0.7, 0.6, 0.5]], "float32")  # Sees the second.
+    images = sample(1, 14, 21, 3)
+    noise = np.array(
+        [[0.9, 0.1, 0.8, 0.7, 0.6, 0.5]], "float32"
+    )  # The second is visible.
     before = numpy(model({"images": images, "noise": noise}))
     np.testing.assert_array_equal(before["hidden"], noise > 0.2)
     other = images.copy()
@@ -221,13 +223,13 @@ def test_positions_of_an_autoencoder_are_not_trained():
     assert frozen == {"position_embedding", "decoder_position_embedding"}
 
 
-def test_a_generator_draws_of_its_class_in_range():
+def test_generated_images_are_in_range_and_depend_on_the_class():
     model = tiny("sagan_generator_128")
-    noise = draw(1, 13)
-    drawn = [
+    noise = sample(1, 13)
+    generated = [
         numpy(model({"noise": noise, "labels": np.array([label])}))
         for label in (0, C - 1)
     ]
-    assert drawn[0].shape == (1, 16, 16, 3)
-    assert np.abs(drawn).max() <= 1
-    assert np.abs(drawn[0] - drawn[1]).max() > 1e-3
+    assert generated[0].shape == (1, 16, 16, 3)
+    assert np.abs(generated).max() <= 1
+    assert np.abs(generated[0] - generated[1]).max() > 1e-3

@@ -1,13 +1,17 @@
-"""BERT and RoBERTa as transformers does them: tiny checkpoints, and what comes out.
-
-`python tests/parity/bert_references.py` writes a folder a case to `checkpoints/`; a few
-seconds. In `expected.npz` are our inputs, `input_*`, and theirs outputs, `output_*`.
-"""
+"""Tiny checkpoints of BERT and RoBERTa from transformers; see `hugging_face.py`."""
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
 import transformers  # pyright: ignore[reportMissingImports]
-from hugging_face import PADDING, B, T, make_model, run_from_first_token, write
+from hugging_face import (
+    PADDING,
+    B,
+    T,
+    arrays,
+    make_model,
+    run_from_first_token,
+    write,
+)
 
 V, SEGMENTS, CLASSES = 29, 3, 5
 SIZES = {
@@ -19,7 +23,7 @@ SIZES = {
     "max_position_embeddings": 17,
 }
 ROBERTA_PADDING = 1
-# Case to the class, its own configuration, and what `save_pretrained` is told.
+# Case to the class, its configuration, and arguments of `save_pretrained`.
 CASES = {
     "encoder": ("Model", {}, {}),
     "encoder_tanh_gelu": ("Model", {"hidden_act": "gelu_new"}, {}),
@@ -65,14 +69,19 @@ def _bert(case):
     saved = model
     for dtype in ("float16", "bfloat16"):
         if case.endswith(f"_{dtype}"):
-            # Rounded as they are saved, and run in float32 by both.
+            # Saved in half precision; both run in float32.
             model = model.to(getattr(torch, dtype)).float()
             saved = transformers.BertModel(config).to(getattr(torch, dtype))
             saved.load_state_dict(model.state_dict())
     found = run_from_first_token(
         model, PADDING, input_ids=token_ids, token_type_ids=segment_ids
     )
-    return saved, _arrays(token_ids, found, segment_ids=segment_ids), options
+    inputs = {
+        "token_ids": token_ids,
+        "padding_mask": PADDING,
+        "segment_ids": segment_ids,
+    }
+    return saved, arrays(inputs, found, OUTPUTS), options
 
 
 def _roberta(case):
@@ -82,19 +91,12 @@ def _roberta(case):
     )
     model = make_model(f"Roberta{name}", config)
     rng = np.random.default_rng(7)
-    # Theirs counts positions by the id of the padding, ours by the mask.
+    # transformers finds positions by the id of the padding, we by the mask.
     token_ids = rng.integers(ROBERTA_PADDING + 1, V, (B, T)).astype("int32")
     token_ids[~PADDING] = ROBERTA_PADDING
     found = run_from_first_token(model, PADDING, input_ids=token_ids)
-    return model, _arrays(token_ids, found), options
-
-
-def _arrays(token_ids, found, **inputs):
-    inputs = {"token_ids": token_ids, "padding_mask": PADDING, **inputs}
-    return {
-        **{f"input_{name}": array for name, array in inputs.items()},
-        **{f"output_{OUTPUTS.get(key, key)}": array for key, array in found.items()},
-    }
+    inputs = {"token_ids": token_ids, "padding_mask": PADDING}
+    return model, arrays(inputs, found, OUTPUTS), options
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""The committed checkpoints, and altered copies of them, without our own reader."""
+"""The committed checkpoints, and altered copies, read without our own reader."""
 
 import importlib.util
 import json
+import struct
 from pathlib import Path
 
 import keras
@@ -12,6 +13,18 @@ from safetensors.numpy import save_file
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
 TOLERANCE = 1e-5
+
+
+def cases_of(*families):
+    """The committed cases whose names begin with one of these words, sorted."""
+    names = sorted(folder.name for folder in CHECKPOINTS.iterdir())
+    return [name for name in names if name.split("_")[0] in families]
+
+
+def bytes_of(cases):
+    """Total size of the files of some cases."""
+    files = [file for case in cases for file in (CHECKPOINTS / case).iterdir()]
+    return sum(file.stat().st_size for file in files)
 
 
 def arrays_of(folder):
@@ -37,8 +50,19 @@ def tensors_of(folder):
     return tensors
 
 
+def split_header(data):
+    """The JSON header of a safetensors file and the bytes after it, from its bytes."""
+    (length,) = struct.unpack("<Q", data[:8])
+    return data[8 : 8 + length], data[8 + length :]
+
+
+def with_header(header, data):
+    """The bytes of a safetensors file."""
+    return struct.pack("<Q", len(header)) + header + data
+
+
 def config_of(folder):
-    """What `config.json` says."""
+    """The fields of `config.json`."""
     return json.loads((folder / "config.json").read_text())
 
 
@@ -46,10 +70,10 @@ def altered(folder, case, config=None, tensors=None):
     """Writes a committed checkpoint with other fields or tensors.
 
     Args:
-        folder: Where to.
-        case: Which one.
-        config: Fields to set; None takes one out.
-        tensors: A function of the dictionary of tensors that gives another.
+        folder: The folder to write.
+        case: Name of the committed case.
+        config: Fields to set; those that are None are removed.
+        tensors: A function from the dictionary of tensors to another.
 
     Returns:
         `folder`.
@@ -68,14 +92,18 @@ def altered(folder, case, config=None, tensors=None):
 
 def outputs_of(model, inputs):
     """A model's outputs by name, as NumPy arrays; a single one is `logits`."""
-    found = model({name: inputs[name] for name in model.input})
+    if isinstance(model.input, dict):
+        found = model({name: inputs[name] for name in model.input})
+    else:
+        (tensor,) = model.inputs
+        found = model(inputs[tensor.name])
     if not isinstance(found, dict):
         found = {"logits": found}
     return {name: keras.ops.convert_to_numpy(x) for name, x in found.items()}
 
 
 def same_weights(model, other):
-    """Compares the weights of two models, one by one."""
+    """Asserts that the weights of two models are equal."""
     assert len(model.weights) == len(other.weights) > 0
     for one, two in zip(model.weights, other.weights, strict=True):
         assert one.path.split("/")[0] == two.path.split("/")[0]
@@ -84,45 +112,65 @@ def same_weights(model, other):
         )
 
 
+def same_tensors(case, folder, ignored=()):
+    """Asserts that a folder has the tensors of a committed case.
+
+    Args:
+        case: Name of the committed case.
+        folder: The folder.
+        ignored: Parts of keys that only the committed case has.
+    """
+    expected = {
+        key: array
+        for key, array in tensors_of(CHECKPOINTS / case).items()
+        if not any(part in key for part in ignored)
+    }
+    found = tensors_of(folder)
+    assert set(found) == set(expected)
+    for key, array in expected.items():
+        assert found[key].dtype == array.dtype
+        np.testing.assert_array_equal(found[key], array, err_msg=key)
+
+
 def compare(found, expected, real):
-    """Compares all outputs at real tokens; what padding gives means nothing."""
+    """Asserts that all outputs at real tokens agree; those at padding are arbitrary."""
     assert set(found) == set(expected)
     for name, array in expected.items():
         ours = found[name]
         assert ours.shape == array.shape
         if array.shape[:2] == real.shape:
             ours, array = ours[real], array[real]
-        # A mistake would show: neighbours differ by far more than the tolerance.
+        # A mistake would be visible: outputs vary by far more than the tolerance.
         assert np.std(array) > 0.05
         np.testing.assert_allclose(ours, array, atol=TOLERANCE, rtol=1e-5)
 
 
 def make_cases(script, monkeypatch, needs=("transformers",)):
-    """What a script that writes checkpoints would write today.
+    """The cases of a script that writes checkpoints, computed now.
 
     Args:
-        script: A module of this folder.
-        monkeypatch: Of the test.
-        needs: What it imports; the test is skipped where one is not installed.
+        script: Name of a module in this folder.
+        monkeypatch: The test's fixture.
+        needs: Packages that it imports; the test is skipped if one is not installed.
 
     Returns:
-        Case to what the script writes of it.
+        The result of the script's `make_cases`.
     """
     for name in needs:
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed; see {script}.py")
-    # The scripts import each other by their bare names.
+    # The scripts import each other as top-level modules.
     monkeypatch.syspath_prepend(str(CHECKPOINTS.parent))
     return importlib.import_module(f"parity.{script}").make_cases()
 
 
 def compare_with_committed(case, tensors, arrays):
-    """Compares a case that was made again with the one that is committed.
+    """Asserts that a case computed now equals the committed one.
 
     Args:
-        case: Its name.
+        case: Name of the case.
         tensors: Key to the weight, in any precision.
-        arrays: Name to the array, inputs and outputs.
+        arrays: Inputs and outputs, as in `expected.npz`.
     """
     with np.load(CHECKPOINTS / case / "expected.npz") as file:
         for name, array in file.items():

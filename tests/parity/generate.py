@@ -1,8 +1,8 @@
 """Writes what `test_committed.py` compares with: `python tests/parity/generate.py`.
 
-Needs PyTorch (`pip install torch==2.13.0`, a CPU build will do); a few seconds. The
-files come to under 100 kB and are committed. What is in them is said in
-`references.py`.
+Needs PyTorch (`pip install torch==2.13.0`; a CPU build is enough) and takes a few
+seconds. The files, under 100 kB in total, are committed; `references.py` describes
+their content.
 """
 
 from pathlib import Path

@@ -1,20 +1,17 @@
-"""OpenAI GPT and GPT-2 as transformers does them: tiny checkpoints, and what comes out.
+"""Tiny checkpoints of OpenAI GPT and GPT-2 from transformers; see `hugging_face.py`.
 
-`python tests/parity/gpt_references.py` writes a folder a case to `checkpoints/`; a few
-seconds. In `expected.npz` are our inputs, `input_*`, and their outputs, `output_*`.
-
-Ours numbers the real tokens alone; theirs is told these positions. Theirs has no pooled
-output: it is the last real token's.
+Our model numbers only the real tokens, so transformers' is given these positions. It
+has no pooled output; ours is that of the last real token.
 """
 
 import numpy as np
 import transformers  # pyright: ignore[reportMissingImports]  The extra `parity`.
-from hugging_face import PADDING, B, T, make_model, run, write
+from hugging_face import PADDING, B, T, arrays, make_model, run, write
 
 V, CLASSES = 29, 5
 PAD = 3
 SIZES = {"vocab_size": V, "n_positions": 17, "n_embd": 12, "n_layer": 2, "n_head": 3}
-# Case to the class, and its own configuration.
+# Case to the class and its configuration.
 CASES = {
     "gpt_body": ("OpenAIGPTModel", {}),
     "gpt_causal_lm": ("OpenAIGPTLMHeadModel", {}),
@@ -39,7 +36,7 @@ def _case(name, own):
     model = make_model(name, config)
     rng = np.random.default_rng(13)
     token_ids = rng.integers(PAD + 1, V, (B, T)).astype("int32")
-    # Theirs finds the last token of a text by the id of the padding.
+    # transformers finds the last token of a text by the id of the padding.
     token_ids[~PADDING] = PAD
     positions = np.maximum(np.cumsum(PADDING, 1) - 1, 0)
     found = run(model, PADDING, input_ids=token_ids, position_ids=positions)
@@ -47,12 +44,8 @@ def _case(name, own):
     if "last_hidden_state" in found:
         last = [np.flatnonzero(row)[-1] for row in PADDING]
         found["pooled_output"] = found["last_hidden_state"][range(B), last]
-    arrays = {
-        "input_token_ids": token_ids,
-        "input_padding_mask": PADDING,
-        **{f"output_{names.get(key, key)}": array for key, array in found.items()},
-    }
-    return model, arrays, {}
+    inputs = {"token_ids": token_ids, "padding_mask": PADDING}
+    return model, arrays(inputs, found, names), {}
 
 
 if __name__ == "__main__":

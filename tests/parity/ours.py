@@ -1,4 +1,4 @@
-"""Our layers with PyTorch's weights, and what they make of PyTorch's inputs."""
+"""Our layers with PyTorch's weights, called with PyTorch's inputs."""
 
 import keras
 import numpy as np
@@ -10,14 +10,14 @@ HEADS = 3
 
 
 def results(name, arrays):
-    """What our layer gives for a case of `references.py`.
+    """The outputs of our layer for a case of `references.py`.
 
     Args:
-        name: The case.
+        name: Name of the case.
         arrays: Its weights, inputs and expected outputs.
 
     Returns:
-        The names of the outputs, as in the case, to arrays.
+        Our outputs, by the names of the case.
     """
     family, *words = name.split("_")
     inputs = {
@@ -126,7 +126,7 @@ def _recurrent(kind, inputs, weights):
     layer = layers.AttentionRNN(cells[kind](units), layers.DotProductAttention("dot"))
     layer.build(inputs["inputs"].shape, inputs["memory"].shape)
     biases = np.stack([weights["bias_ih"], weights["bias_hh"]])
-    # PyTorch's gates: reset, update, candidate; Keras': update, reset, candidate.
+    # PyTorch's gates: reset, update, candidate; Keras: update, reset, candidate.
     order = {"gru": [1, 0, 2], "lstm": [0, 1, 2, 3]}[kind]
 
     def reorder(array):

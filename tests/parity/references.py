@@ -1,8 +1,8 @@
-"""Attention as PyTorch does it: tiny random weights, inputs, and what comes out.
+"""Attention layers of PyTorch with tiny random weights: inputs and outputs.
 
-Each case is a flat dictionary of arrays: weights under PyTorch's names, inputs under
-`input_*`, results under `output_*`. Everything is drawn from a fixed seed by NumPy, so
-that the same cases can be made again.
+Each case is a flat dictionary of arrays: weights by PyTorch's names, inputs as
+`input_*`, outputs as `output_*`. NumPy samples them with a fixed seed, so the cases are
+reproducible.
 """
 
 import numpy as np
@@ -32,17 +32,17 @@ def make_cases():
 
 
 def padding_of(length):
-    """True = real."""
+    """True = a real position."""
     return np.arange(length) < np.array([[length], [3]])
 
 
 def multi_head(is_self, masked):
-    """`torch.nn.MultiheadAttention`, with `kdim` and `vdim` where it is cross."""
+    """`torch.nn.MultiheadAttention`; cross-attention has `kdim` and `vdim`."""
     case = _Case()
     query = case.input("query", B, T, D)
     key = query if is_self else case.input("key", B, S, KEY_WIDTH)
     value = query if is_self else case.input("value", B, S, VALUE_WIDTH)
-    layer = case.weigh(
+    layer = case.set_weights(
         torch.nn.MultiheadAttention(
             D, HEADS, kdim=key.shape[-1], vdim=value.shape[-1], batch_first=True
         )
@@ -55,25 +55,16 @@ def multi_head(is_self, masked):
         visible[:, 0] = True
         options["attn_mask"] = case.mask("mask", visible)
     outputs, scores = layer(query, key, value, average_attn_weights=False, **options)
-    return case.done(outputs=outputs, scores=scores)
+    return case.record(outputs=outputs, scores=scores)
 
 
 def encoder(norm_first, activation):
     """`torch.nn.TransformerEncoderLayer`."""
     case = _Case()
     inputs = case.input("inputs", B, T, D)
-    layer = case.weigh(
-        torch.nn.TransformerEncoderLayer(
-            D,
-            HEADS,
-            MLP,
-            activation=activation,
-            norm_first=norm_first,
-            batch_first=True,
-        )
-    )
+    layer = _layer(case, torch.nn.TransformerEncoderLayer, norm_first, activation)
     padding = case.mask("padding", padding_of(T))
-    return case.done(outputs=layer(inputs, src_key_padding_mask=padding))
+    return case.record(outputs=layer(inputs, src_key_padding_mask=padding))
 
 
 def decoder(norm_first, activation):
@@ -81,16 +72,7 @@ def decoder(norm_first, activation):
     case = _Case()
     inputs = case.input("inputs", B, T, D)
     memory = case.input("memory", B, S, D)
-    layer = case.weigh(
-        torch.nn.TransformerDecoderLayer(
-            D,
-            HEADS,
-            MLP,
-            activation=activation,
-            norm_first=norm_first,
-            batch_first=True,
-        )
-    )
+    layer = _layer(case, torch.nn.TransformerDecoderLayer, norm_first, activation)
     outputs = layer(
         inputs,
         memory,
@@ -98,17 +80,22 @@ def decoder(norm_first, activation):
         tgt_key_padding_mask=case.mask("padding", padding_of(T)),
         memory_key_padding_mask=case.mask("memory_padding", padding_of(S)),
     )
-    return case.done(outputs=outputs)
+    return case.record(outputs=outputs)
+
+
+def _layer(case, layer, norm_first, activation):
+    options = {"norm_first": norm_first, "activation": activation}
+    return case.set_weights(layer(D, HEADS, MLP, batch_first=True, **options))
 
 
 def recurrent(kind):
-    """A decoder that looks at a memory by dot product, from PyTorch's own cells."""
+    """A recurrent decoder of PyTorch's cells with dot-product attention to a memory."""
     case = _Case()
     inputs = case.input("inputs", B, T, D)
     memory = case.input("memory", B, S, UNITS)
     padding = case.mask("padding", padding_of(S))
     cell_type = {"gru": torch.nn.GRUCell, "lstm": torch.nn.LSTMCell}[kind]
-    cell = case.weigh(cell_type(D + UNITS, UNITS))
+    cell = case.set_weights(cell_type(D + UNITS, UNITS))
     state = case.input("state", B, UNITS)
     if kind == "lstm":
         state = (state, case.input("carry", B, UNITS))
@@ -122,11 +109,11 @@ def recurrent(kind):
         rows["states"].append(state if kind == "gru" else state[0])
         rows["contexts"].append(context)
         rows["scores"].append(weights)
-    return case.done(**{name: torch.stack(row, 1) for name, row in rows.items()})
+    return case.record(**{name: torch.stack(row, 1) for name, row in rows.items()})
 
 
 class _Case:
-    """Draws inputs and weights, and keeps them."""
+    """Samples inputs and weights, and records them."""
 
     def __init__(self):
         self.rng = np.random.default_rng(11)
@@ -138,18 +125,18 @@ class _Case:
         return torch.from_numpy(array)
 
     def mask(self, name, visible):
-        """Keeps True = attend, and returns PyTorch's opposite of it."""
+        """Records a mask (True = attend); returns PyTorch's, the opposite."""
         self.arrays[f"input_{name}"] = visible
         return torch.from_numpy(~visible)
 
-    def weigh(self, module):
+    def set_weights(self, module):
         for name, parameter in module.named_parameters():
             array = self.rng.normal(size=parameter.shape) * 0.3
             self.arrays[name] = array.astype("float32")
             parameter.data = torch.from_numpy(self.arrays[name])
         return module.eval()
 
-    def done(self, **outputs):
+    def record(self, **outputs):
         for name, tensor in outputs.items():
             self.arrays[f"output_{name}"] = tensor.detach().numpy()
         return self.arrays

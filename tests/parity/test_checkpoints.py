@@ -1,7 +1,6 @@
 """BERT, RoBERTa and the GPTs against transformers, from tiny checkpoints.
 
-The folders are written by `bert_references.py` and `gpt_references.py`. XLNet's, whose
-inputs are its own, are compared in `test_xlnet_checkpoints.py`.
+`bert_references.py` and `gpt_references.py` write the folders.
 """
 
 import numpy as np
@@ -10,38 +9,36 @@ from parity.folders import (
     CHECKPOINTS,
     TOLERANCE,
     arrays_of,
+    bytes_of,
+    cases_of,
     compare,
     config_of,
     make_cases,
     outputs_of,
+    same_tensors,
     tensors_of,
 )
 
 from keras_attn.models import load_checkpoint, save_checkpoint
 
 COUNTS = {"bert": 11, "roberta": 5, "gpt": 3, "gpt2": 5}
-CASES = sorted(
-    folder.name
-    for folder in CHECKPOINTS.iterdir()
-    if folder.name.split("_")[0] in COUNTS
-)
+CASES = cases_of(*COUNTS)
 
 
 def load_fresh(case, task, **overrides):
-    """A model whose head the files lack, as the caller is warned."""
+    """A model whose head the files lack, which gives a warning."""
     with pytest.warns(UserWarning, match="The checkpoint has no weights for"):
         model = load_checkpoint(CHECKPOINTS / case, task, **overrides)
     inputs, expected = arrays_of(CHECKPOINTS / case)
     return model, inputs, expected
 
 
-def test_the_folders_are_here_and_small():
+def test_every_case_is_committed():
     counts = dict.fromkeys(COUNTS, 0)
     for case in CASES:
         counts[case.split("_")[0]] += 1
     assert counts == COUNTS
-    sizes = [f.stat().st_size for case in CASES for f in (CHECKPOINTS / case).iterdir()]
-    assert sum(sizes) < 600_000
+    assert bytes_of(CASES) < 600_000
     kinds = {
         str(next(iter(tensors_of(CHECKPOINTS / case).values())).dtype) for case in CASES
     }
@@ -50,7 +47,7 @@ def test_the_folders_are_here_and_small():
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_agrees_with_transformers_and_is_written_as_it_does(case, tmp_path):
+def test_outputs_and_files_equal_those_of_transformers(case, tmp_path):
     folder = CHECKPOINTS / case
     model = load_checkpoint(folder)
     inputs, expected = arrays_of(folder)
@@ -59,15 +56,11 @@ def test_agrees_with_transformers_and_is_written_as_it_does(case, tmp_path):
     dtype = next((d for d in ("bfloat16", "float16") if case.endswith(f"_{d}")), None)
     shard = 3000 if case.endswith("sharded") else 10**9
     save_checkpoint(model, tmp_path, dtype=dtype, max_shard_size=shard)
-    theirs, ours = tensors_of(folder), tensors_of(tmp_path)
-    assert set(ours) == set(theirs)
-    for key, array in theirs.items():
-        assert ours[key].dtype == array.dtype
-        np.testing.assert_array_equal(ours[key], array)
+    same_tensors(case, tmp_path)
     config = config_of(folder)
     for key, value in config_of(tmp_path).items():
         if key == "classifier_dropout" and config.get(key) is None:
-            assert value == 0.1  # Written out: theirs is that of the body.
+            assert value == 0.1  # transformers takes that of the body.
         elif key == "n_inner" and config[key] is None:
             assert value == 4 * config["n_embd"]
         else:
@@ -78,14 +71,14 @@ def test_agrees_with_transformers_and_is_written_as_it_does(case, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_a_sentence_is_the_mean_of_its_tokens(family):
+def test_a_sentence_embedding_is_the_mean_of_the_tokens(family):
     folder = CHECKPOINTS / f"{family}_encoder"
     inputs, expected = arrays_of(folder)
     real = inputs["padding_mask"]
     mean = np.stack(
         [
-            row[of].mean(0)
-            for row, of in zip(expected["sequence_output"], real, strict=True)
+            row[mask].mean(0)
+            for row, mask in zip(expected["sequence_output"], real, strict=True)
         ]
     )
     model = load_checkpoint(folder, "sentence_encoder", normalize=False)
@@ -103,7 +96,7 @@ def test_a_sentence_is_the_mean_of_its_tokens(family):
         ("gpt2_body", "token_classifier", "sequence_output"),
     ],
 )
-def test_a_head_that_no_class_of_theirs_has(case, task, features):
+def test_heads_that_transformers_lacks(case, task, features):
     overrides = {"num_classes": 3} if task == "token_classifier" else {}
     model, inputs, expected = load_fresh(case, task, **overrides)
     layer = model.layers[-1]
@@ -117,7 +110,7 @@ def test_a_head_that_no_class_of_theirs_has(case, task, features):
 @pytest.mark.parametrize(
     "case, table", [("gpt_body", "tokens_embed"), ("gpt2_body", "wte")]
 )
-def test_a_body_is_a_language_model(case, table):
+def test_a_body_can_be_read_as_a_language_model(case, table):
     folder = CHECKPOINTS / case
     inputs, expected = arrays_of(folder)
     embeddings = tensors_of(folder)[f"{table}.weight"]
@@ -129,22 +122,22 @@ def test_a_body_is_a_language_model(case, table):
 @pytest.mark.parametrize(
     "case", ["bert_masked_lm", "bert_pretrainer", "roberta_masked_lm"]
 )
-def test_masked_positions_alone(case):
+def test_logits_of_masked_positions_only(case):
     folder = CHECKPOINTS / case
     inputs, expected = arrays_of(folder)
     model = load_checkpoint(folder, masked_positions=True)
     real = inputs["padding_mask"]
-    places = np.stack([np.flatnonzero(row)[[3, 0]] for row in real]).astype("int32")
+    positions = np.stack([np.flatnonzero(row)[[3, 0]] for row in real]).astype("int32")
     name = "masked_lm" if "masked_lm" in expected else "logits"
-    expected[name] = np.take_along_axis(expected[name], places[:, :, None], 1)
-    found = outputs_of(model, {**inputs, "masked_positions": places})
+    expected[name] = np.take_along_axis(expected[name], positions[:, :, None], 1)
+    found = outputs_of(model, {**inputs, "masked_positions": positions})
     compare(found, expected, real)
 
 
 @pytest.mark.parity
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", CASES)
-def test_transformers_reads_what_we_write(case, tmp_path):
+def test_transformers_reads_our_files(case, tmp_path):
     pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     from parity.hugging_face import run, run_from_first_token
@@ -163,7 +156,7 @@ def test_transformers_reads_what_we_write(case, tmp_path):
         given["token_type_ids"] = inputs["segment_ids"]
     if case.startswith("gpt"):
         given["position_ids"] = np.maximum(real.cumsum(1) - 1, 0)
-        theirs.config.pad_token_id = 3  # No number of the model, so not written.
+        theirs.config.pad_token_id = 3  # Not a size of the model, so not written.
         result = run(theirs.eval(), real, **given)
     else:
         result = run_from_first_token(theirs.eval(), real, **given)
@@ -175,7 +168,7 @@ def test_transformers_reads_what_we_write(case, tmp_path):
     }
     found = outputs_of(model, inputs)
     if case.endswith("_body"):
-        found.pop("pooled_output")  # Theirs has none.
+        found.pop("pooled_output")  # transformers has none.
     for key, ours in found.items():
         array = result[names.get(key, key)]
         if array.shape[:2] == real.shape:
@@ -189,7 +182,7 @@ def test_transformers_reads_what_we_write(case, tmp_path):
     "script, families", [("bert", ["bert", "roberta"]), ("gpt", ["gpt", "gpt2"])]
 )
 def test_live(script, families, tmp_path, monkeypatch):
-    """Made again today: as committed, and read by us with the same outputs."""
+    """Cases computed now equal the committed ones, and our outputs agree."""
     cases = make_cases(f"{script}_references", monkeypatch)
     from parity.hugging_face import write
 

@@ -1,4 +1,4 @@
-"""Our layers against what PyTorch gave; the files are written by `generate.py`."""
+"""Our layers against outputs of PyTorch, in files that `generate.py` writes."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from parity.ours import results
 FILES = sorted((Path(__file__).parent / "data").glob("*.npz"))
 
 
-def test_the_files_are_here_and_small():
+def test_every_case_is_committed():
     families = {path.stem.split("_")[0] for path in FILES}
     assert families == {"mha", "encoder", "decoder", "recurrent"}
     assert len(FILES) == 14

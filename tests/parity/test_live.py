@@ -30,7 +30,7 @@ def test_the_committed_files_are_reproduced(cases):
                 )
 
 
-def test_ours_agree_with_pytorch_today(cases):
+def test_our_layers_agree_with_pytorch(cases):
     for name, arrays in cases.items():
         for key, array in results(name, arrays).items():
             np.testing.assert_allclose(

@@ -1,6 +1,6 @@
 """ViT, its hybrid, DeiT, DeiT III, Swin and ConvNeXt against timm, tiny checkpoints.
 
-The folders are written by `timm_references.py`.
+`timm_references.py` writes the folders.
 """
 
 from typing import Any
@@ -13,6 +13,7 @@ from parity.folders import (
     TOLERANCE,
     altered,
     arrays_of,
+    cases_of,
     compare_with_committed,
     config_of,
     make_cases,
@@ -22,14 +23,15 @@ from parity.folders import (
 
 from keras_attn.models import load_checkpoint, save_checkpoint
 from keras_attn.models.checkpoints.config import Config
-from keras_attn.models.checkpoints.families import family_of, timm_swin
+from keras_attn.models.checkpoints.families import family_of
+from keras_attn.models.checkpoints.families.timm import swin as timm_swin
 from keras_attn.ops.patches import resize_positions
 
-CASES = sorted(folder.name for folder in CHECKPOINTS.glob("timm_*"))
+CASES = cases_of("timm")
 
 
 def read(case, **options):
-    """A model of ours, its images, and what timm makes of them."""
+    """Our model of a case, its images, and timm's logits for them."""
     if case == "timm_hybrid":
         options = {"num_blocks": (1, 1), "stem_dim": 32, **options}
     inputs, expected = arrays_of(CHECKPOINTS / case)
@@ -37,7 +39,7 @@ def read(case, **options):
     return model, inputs["images"], expected["logits"]
 
 
-def test_every_case_is_here():
+def test_every_case_is_committed():
     assert [case.removeprefix("timm_") for case in CASES] == [
         "convnext",
         "deit",
@@ -59,16 +61,16 @@ def test_agrees_with_timm(case):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=TOLERANCE)
 
 
-def test_all_that_the_files_hold_is_read():
+def test_every_weight_in_the_files_is_read():
     for case in CASES:
         model, _, _ = read(case)
-        held = sum(array.size for array in tensors_of(CHECKPOINTS / case).values())
-        # timm has no rows for the distances that a window cut to the map lacks.
-        held += {"timm_swin": 3 * (9**2 - 5**2)}.get(case, 0)
-        assert model.count_params() == held
+        size = sum(array.size for array in tensors_of(CHECKPOINTS / case).values())
+        # timm stores fewer rows of a table whose window is larger than the map.
+        size += {"timm_swin": 3 * (9**2 - 5**2)}.get(case, 0)
+        assert model.count_params() == size
 
 
-def test_without_the_head_it_is_an_encoder(tmp_path):
+def test_a_file_without_head_is_read_as_an_encoder(tmp_path):
     model, _, _ = read("timm_deit3", task="encoder")
     assert set(model.output) == {"sequence_output", "pooled_output"}
 
@@ -79,7 +81,7 @@ def test_without_the_head_it_is_an_encoder(tmp_path):
     assert set(load_checkpoint(folder).output) == {"sequence_output", "pooled_output"}
 
 
-def test_positions_of_another_image_size(tmp_path):
+def test_positions_are_resized_to_the_image_size(tmp_path):
     fields = {"img_size": 14, "patch_size": 7, "embed_dim": 12, "depth": 2}
     folder = altered(
         tmp_path,
@@ -93,12 +95,12 @@ def test_positions_of_another_image_size(tmp_path):
         keras.ops.convert_to_numpy(m.get_layer("position_embedding").embeddings)
         for m in (small, large)
     )
-    # The class token has no place among them.
+    # The class token has no position.
     expected = resize_positions(theirs, (2, 2), (3, 4), num_prefix_tokens=0)
     np.testing.assert_array_equal(ours, expected)
 
 
-def test_a_distilled_encoder_keeps_its_token():
+def test_a_distilled_encoder_keeps_its_second_token():
     model, images, _ = read("timm_deit_distilled", task="encoder")
     assert model.get_layer("class_token").num_tokens == 2
     assert model(images)["sequence_output"].shape == (2, 2 + 6, 12)
@@ -107,7 +109,7 @@ def test_a_distilled_encoder_keeps_its_token():
     assert {"classifier", "distillation_classifier"} <= names
 
 
-def test_other_classes_have_fresh_heads():
+def test_heads_with_another_number_of_classes_are_newly_initialized():
     for case, heads in (
         ("timm_deit_distilled", "classifier, distillation_classifier"),
         ("timm_swin", "classifier"),
@@ -118,14 +120,14 @@ def test_other_classes_have_fresh_heads():
         assert model(images).shape == (2, 7)
 
 
-def test_a_convnext_takes_any_image_size():
+def test_a_convnext_accepts_any_image_size():
     model, images, expected = read("timm_convnext", image_size=None)
     assert model.input.shape == (None, None, None, 3)
     np.testing.assert_allclose(model(images), expected, rtol=1e-4, atol=TOLERANCE)
 
 
 def test_the_older_layout_of_swin_is_read(tmp_path):
-    """Patches are merged at the end of a stage, the head is flat, buffers are held."""
+    """Merging at the end of a stage, a head without `fc`, and buffers."""
 
     def older(arrays):
         renamed = {}
@@ -145,8 +147,8 @@ def test_the_older_layout_of_swin_is_read(tmp_path):
     np.testing.assert_allclose(old(images), expected, rtol=1e-4, atol=TOLERANCE)
 
 
-def test_a_table_of_a_whole_window_is_read_at_any_map(tmp_path):
-    """That of timm's smaller window lies in the middle of it."""
+def test_the_table_of_a_whole_window_is_read_at_any_size(tmp_path):
+    """Its middle is timm's table for a smaller window."""
 
     def whole(arrays):
         key = "layers.2.blocks.0.attn.relative_position_bias_table"
@@ -158,7 +160,7 @@ def test_a_table_of_a_whole_window_is_read_at_any_map(tmp_path):
     model: Any = load_checkpoint(folder)
     _, images, expected = read("timm_swin")
     np.testing.assert_allclose(model(images), expected, rtol=1e-4, atol=TOLERANCE)
-    # On a larger map it is needed whole, and timm's is not.
+    # A larger map needs all of it; timm's table is too small.
     assert load_checkpoint(folder, image_size=40).input.shape[1:3] == (40, 40)
     with pytest.raises(
         ValueError, match=r"bias_table is \(25, 3\), expected \(81, 3\)"
@@ -194,17 +196,18 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_says_the_sizes(name, monkeypatch):
+def test_the_architecture_determines_the_sizes(name, monkeypatch):
     fields = {"architecture": name, "num_classes": 7}
     fields["pretrained_cfg"] = {"input_size": [3, 288, 288]}
     config = Config(fields, {"blocks.0.mlp.fc1.weight": (512, 512)})
     family = family_of(config)
 
-    def told(builders, arguments, overrides):
-        return arguments[0]
+    def first_arguments(calls, overrides):
+        _, arguments = calls[0]
+        return arguments
 
-    monkeypatch.setattr(f"{family.build.__module__}.call_builders", told)
-    # No model is built whose windows could be checked.
+    monkeypatch.setattr(f"{family.build.__module__}.call_builders", first_arguments)
+    # No model is built, so there are no windows to check.
     monkeypatch.setattr(timm_swin, "_check_windows", lambda model: None)
     arguments = family.build(config, "classifier", {})
     assert arguments == {**arguments, **NAMES[name], "num_classes": 7}
@@ -223,14 +226,14 @@ def test_a_name_says_the_sizes(name, monkeypatch):
         ("convnext", {"pretrained_cfg": {"input_size": "big"}}, "`input_size`"),
         ("deit_distilled", {"global_pool": "avg"}, "`global_pool` .*one of token"),
         ("deit", {"model_args": {"qkv_bias": "no"}}, "`qkv_bias` .*true or false"),
-        ("convnext", {"model_args": {"depths": 3}}, "`depths` .* a list, .*depths=3"),
-        ("swin", {"model_args": {"num_heads": [0]}}, "`num_heads` .*above zero"),
+        ("convnext", {"model_args": {"depths": 3}}, "`depths` .* a list .*depths=3"),
+        ("swin", {"model_args": {"num_heads": [0]}}, "`num_heads` .*positive"),
         ("swin", {"model_args": {"mlp_ratio": "big"}}, "`mlp_ratio` .*a number"),
-        ("swin", {"model_args": {"window_size": [5, 4]}}, "`window_size` .*above zero"),
+        ("swin", {"model_args": {"window_size": [5, 4]}}, "`window_size` .*positive"),
         ("swin", {"architecture": "swin_s3_tiny_224"}, "`architecture` in config"),
         ("swin", {"global_pool": "token"}, "`global_pool` .*one of avg.*'token'"),
         ("swin", {"model_args": {"head_dim": 7}}, r"`model_args` .*\['head_dim'\]"),
-        # Windows, of 5, that shift and don't fill the map; that are cut on one side.
+        # Windows of 5 that shift and don't fill the map; that are clipped on one side.
         (
             "swin",
             {"model_args": {"img_size": 22}},
@@ -239,7 +242,9 @@ def test_a_name_says_the_sizes(name, monkeypatch):
         ("swin", {"model_args": {"img_size": [20, 30]}}, r"\(3, 4\) in stage 2"),
     ],
 )
-def test_another_kind_is_refused(case, fields, message, tmp_path):
+def test_unsupported_swins_deits_and_convnexts_are_refused(
+    case, fields, message, tmp_path
+):
     case = f"timm_{case}"
     if case == "timm_swin" and "model_args" in fields:
         sizes = config_of(CHECKPOINTS / case)["model_args"]
@@ -258,16 +263,16 @@ def test_another_kind_is_refused(case, fields, message, tmp_path):
         ({"model_args": {"mlp_ratio": 3}}, r"`model_args` .*\['mlp_ratio'\]"),
     ],
 )
-def test_what_is_not_ours_is_refused(fields, message, tmp_path):
+def test_unsupported_vits_are_refused(fields, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         load_checkpoint(altered(tmp_path, "timm_vit", fields))
 
 
-def test_what_transformers_has_no_class_for_is_not_written(tmp_path):
+def test_models_that_transformers_lacks_are_not_written(tmp_path):
     model, _, _ = read("timm_deit3")
     with pytest.raises(ValueError, match="`model` must be from a builder of a family"):
         save_checkpoint(model, tmp_path)
-    # A plain ViT is written in the layout of transformers.
+    # A plain ViT is written in transformers' naming.
     model, images, expected = read("timm_vit")
     save_checkpoint(model, tmp_path)
     again: Any = load_checkpoint(tmp_path)
@@ -277,7 +282,7 @@ def test_what_transformers_has_no_class_for_is_not_written(tmp_path):
 @pytest.mark.parity
 @pytest.mark.filterwarnings("ignore")
 def test_live(monkeypatch):
-    """Made again today: as committed."""
+    """Cases computed now equal the committed ones."""
     needs = ("timm", "torchvision")
     cases = make_cases("timm_references", monkeypatch, needs)
     assert sorted(cases) == CASES

@@ -1,9 +1,8 @@
 """The Transformer against transformers, from tiny checkpoints.
 
-The folders are written by `transformer_references.py`. Published checkpoints of this
-layout have no loader of ours, so the weights are brought over here: theirs keep all
-sines before all cosines, ours a sine beside its cosine, which is another order of the
-channels and nothing else.
+`transformer_references.py` writes the folders. We have no loader for checkpoints of
+this layout, so this file converts the weights: transformers has all sines before all
+cosines, we interleave them, which only permutes the channels.
 """
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 from parity.folders import (
     CHECKPOINTS,
     arrays_of,
+    bytes_of,
     compare_with_committed,
     make_cases,
     outputs_of,
@@ -21,13 +21,13 @@ from keras_attn import models
 
 CASES = ("transformer_post_norm", "transformer_pre_norm")
 WIDTH = 12
-# Where each of our channels is in theirs.
+# The index of each of our channels among transformers'.
 ORDER = np.arange(WIDTH).reshape(2, -1).T.ravel()
 PARTS = ("query", "key", "value", "output")
 
 
 def ours_from(tensors, path):
-    """The value of our weight at a path."""
+    """The value of our weight with this path."""
     layer, *inner, kind = path.split("/")
     if layer == "token_embedding":
         return tensors["model.shared.weight"][:, ORDER]
@@ -57,9 +57,9 @@ def ours_from(tensors, path):
         short = "out" if part == "output" else part[0]
         array = tensors[f"{start}{name}.{short}_proj.{torch_name(kind)}"]
         if part == "output":
-            array = array[ORDER]  # The channels that come out.
+            array = array[ORDER]  # Output channels.
         elif array.ndim == 2:
-            array = array[:, ORDER]  # Those that go in.
+            array = array[:, ORDER]  # Input channels.
         found.append(array.T)
     return np.concatenate(found, axis=-1)
 
@@ -85,7 +85,7 @@ def read(case, **options):
         **options,
     )
     model.set_weights([ours_from(tensors, weight.path) for weight in model.weights])
-    # Nothing of theirs is left over but sinusoids, and a bias that is no weight.
+    # All weights are used except the sinusoids, and a bias that is not learned.
     learned = [
         tensor
         for name, tensor in tensors.items()
@@ -105,14 +105,13 @@ def test_agrees_with_transformers(case):
 
 
 def test_the_folders_are_small():
-    files = [file for case in CASES for file in (CHECKPOINTS / case).iterdir()]
-    assert sum(file.stat().st_size for file in files) < 90_000
+    assert bytes_of(CASES) < 90_000
 
 
 @pytest.mark.parity
 @pytest.mark.filterwarnings("ignore")
 def test_live(monkeypatch):
-    """Made again today: as committed."""
+    """Cases computed now equal the committed ones."""
     cases = make_cases("transformer_references", monkeypatch)
     assert set(cases) == set(CASES)
     for case, (model, arrays, _) in cases.items():

@@ -1,9 +1,8 @@
 """The image models against transformers, from tiny checkpoints: read, run and written.
 
-The folders are written by `vision_references.py`.
+`vision_references.py` writes the folders.
 """
 
-import keras
 import numpy as np
 import pytest
 from parity.folders import (
@@ -11,9 +10,13 @@ from parity.folders import (
     TOLERANCE,
     altered,
     arrays_of,
+    bytes_of,
+    cases_of,
     compare_with_committed,
     config_of,
     make_cases,
+    outputs_of,
+    same_tensors,
     same_weights,
     tensors_of,
 )
@@ -21,16 +24,11 @@ from parity.folders import (
 from keras_attn.models import load_checkpoint, save_checkpoint
 from keras_attn.training import MaskedPatchLoss
 
-FAMILIES = ("vit", "deit", "mae", "swin", "convnext")
-CASES = sorted(
-    folder.name
-    for folder in CHECKPOINTS.iterdir()
-    if folder.name.split("_")[0] in FAMILIES
-)
+CASES = cases_of("vit", "deit", "mae", "swin", "convnext")
 
 
 def read(case, **options):
-    """A model of ours for the size of its images, and the arrays of the case."""
+    """Our model for the image size of a case, and the arrays of the case."""
     inputs, expected = arrays_of(CHECKPOINTS / case)
     options["image_size"] = inputs["images"].shape[1:3]
     if "noise" in inputs:
@@ -38,18 +36,9 @@ def read(case, **options):
     return load_checkpoint(CHECKPOINTS / case, **options), inputs, expected
 
 
-def outputs_of(model, inputs):
-    """Outputs by name, as NumPy arrays; a single one is `logits`."""
-    found = model(inputs if isinstance(model.input, dict) else inputs["images"])
-    if not isinstance(found, dict):
-        found = {"logits": found}
-    return {name: keras.ops.convert_to_numpy(x) for name, x in found.items()}
-
-
-def test_every_case_is_here():
+def test_every_case_is_committed():
     assert len(CASES) == 18
-    files = [file for case in CASES for file in (CHECKPOINTS / case).iterdir()]
-    assert sum(file.stat().st_size for file in files) < 600_000
+    assert bytes_of(CASES) < 600_000
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -57,7 +46,7 @@ def test_agrees_with_transformers(case):
     model, inputs, expected = read(case)
     found = outputs_of(model, inputs)
     loss = expected.pop("loss", None)
-    # Theirs gives less than ours of a body: no map of each stage.
+    # Of a body ours has more outputs: the map of each stage.
     assert set(expected) <= set(found)
     for name, array in expected.items():
         assert np.std(array) > 0.05
@@ -73,14 +62,14 @@ def test_agrees_with_transformers(case):
 
 @pytest.mark.parametrize("case", [name for name in CASES if "convnext" in name])
 def test_a_model_of_any_image_size_agrees_with_transformers(case, tmp_path):
-    """At 8 by 12 pixels and at 11 by 14."""
+    """At 8 × 12 and at 11 × 14 pixels."""
     model = load_checkpoint(CHECKPOINTS / case, image_size=None)
     assert model.input.shape == (None, None, None, 3)
     inputs, expected = arrays_of(CHECKPOINTS / case)
     found = outputs_of(model, inputs)
     for name, array in expected.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=TOLERANCE)
-    # Any size has no word in `config.json`.
+    # `config.json` cannot say "any size".
     save_checkpoint(model, tmp_path)
     assert "image_size" not in config_of(tmp_path)
     again = load_checkpoint(tmp_path, image_size=None)
@@ -89,23 +78,20 @@ def test_a_model_of_any_image_size_agrees_with_transformers(case, tmp_path):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_is_written_as_transformers_does(case, tmp_path):
+def test_files_equal_those_of_transformers(case, tmp_path):
     model = load_checkpoint(CHECKPOINTS / case)
     save_checkpoint(model, tmp_path)
-    theirs, ours = tensors_of(CHECKPOINTS / case), tensors_of(tmp_path)
-    # Ours has no pooling layer.
-    assert {key for key in theirs if "pooler" not in key} == set(ours)
-    for key, array in ours.items():
-        np.testing.assert_array_equal(theirs[key], array, err_msg=key)
+    # Our model has no pooling layer.
+    same_tensors(case, tmp_path, ignored=["pooler"])
     config = config_of(CHECKPOINTS / case)
     for key, value in config_of(tmp_path).items():
         if key == "norm_pix_loss":
-            continue  # A choice of the loss, which is no part of our model.
+            continue  # An option of the loss, which is not part of our model.
         assert value == config[key], key
     same_weights(load_checkpoint(tmp_path), model)
 
 
-def test_what_an_autoencoder_learned_is_a_vit():
+def test_the_encoder_of_an_autoencoder_is_read_as_a_vit():
     inputs, _ = arrays_of(CHECKPOINTS / "mae_pretrainer")
     with pytest.warns(UserWarning, match="no weights for classifier"):
         model = load_checkpoint(
@@ -123,7 +109,7 @@ def test_what_an_autoencoder_learned_is_a_vit():
 
 
 @pytest.mark.parametrize("case", ["vit_classifier", "swin_classifier"])
-def test_a_head_for_other_classes_is_fresh(case):
+def test_a_head_with_another_number_of_classes_is_newly_initialized(case):
     with pytest.warns(UserWarning, match="no weights for classifier"):
         model = load_checkpoint(CHECKPOINTS / case, num_classes=3)
     assert model.output.shape == (None, 3)
@@ -144,21 +130,25 @@ def test_positions_of_an_oblong_grid_are_not_resized():
             {"qkv_bias": "no"},
             "`qkv_bias` in config.json .*true or .*'no'",
         ),
-        ("vit_classifier", {"qkv_bias": False}, "keys that this model does not know"),
+        ("vit_classifier", {"qkv_bias": False}, "keys that this model does not have"),
         ("vit_classifier", {"image_size": [7, 7, 7]}, "`image_size` in config.json"),
         ("vit_classifier", {"patch_size": 6}, "multiple of `patch_size`"),
         ("swin_classifier", {"patch_size": 3}, r"weight is \(6, 3, 2, 2\), expected"),
         ("vit_classifier", {"image_size": [14, 20]}, "multiple of `patch_size`"),
-        ("vit_classifier", {"num_channels": 4}, "contradict config.json"),
+        ("vit_classifier", {"num_channels": 4}, "shapes of the weights must be"),
         ("mae_half", {"mask_ratio": 1.0}, "`mask_ratio` .*1.0"),
         ("swin_classifier", {"depths": 2}, "`depths` in config.json must be a list"),
-        ("swin_classifier", {"depths": [2]}, "a number for each stage"),
+        ("swin_classifier", {"depths": [2]}, "one number per stage"),
         ("swin_classifier", {"use_absolute_embeddings": True}, "absolute_embeddings"),
         ("swin_classifier", {"window_size": 4}, "relative_position_bias_table is"),
-        ("convnext_classifier", {"hidden_sizes": [5, 8]}, "contradict config.json"),
+        (
+            "convnext_classifier",
+            {"hidden_sizes": [5, 8]},
+            "shapes of the weights must be",
+        ),
     ],
 )
-def test_a_config_that_is_not_ours_is_refused(case, fields, message, tmp_path):
+def test_unsupported_configs_are_refused(case, fields, message, tmp_path):
     folder = altered(tmp_path, case, fields)
     with pytest.raises(ValueError, match=message):
         load_checkpoint(folder)
@@ -167,12 +157,12 @@ def test_a_config_that_is_not_ours_is_refused(case, fields, message, tmp_path):
 @pytest.mark.parity
 @pytest.mark.filterwarnings("ignore")
 def test_live(tmp_path, monkeypatch):
-    """Made again today: as committed."""
+    """Cases computed now equal the committed ones."""
     cases = make_cases("vision_references", monkeypatch)
     assert sorted(cases) == CASES
     from parity.hugging_face import write
 
-    # In files these weights have other names than in the models.
+    # The weights have other names in files than in models.
     write(cases, tmp_path)
     for case, (_, arrays, _) in cases.items():
         compare_with_committed(case, tensors_of(tmp_path / case), arrays)

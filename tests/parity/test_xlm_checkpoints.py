@@ -1,6 +1,6 @@
 """XLM against transformers, from tiny checkpoints: read, run and written.
 
-The folders are written by `xlm_references.py`.
+`xlm_references.py` writes the folders.
 """
 
 from typing import Any
@@ -11,19 +11,21 @@ from parity.folders import (
     CHECKPOINTS,
     altered,
     arrays_of,
+    bytes_of,
+    cases_of,
     compare,
     compare_with_committed,
     config_of,
     make_cases,
     outputs_of,
-    tensors_of,
+    same_tensors,
 )
 
 from keras_attn import models
 from keras_attn.models import load_checkpoint, save_checkpoint
 from keras_attn.models.checkpoints.families.xlm import XLM
 
-CASES = sorted(folder.name for folder in CHECKPOINTS.glob("xlm_*"))
+CASES = cases_of("xlm")
 TASKS = {
     "masked_lm": {},
     "classifier": {"num_classes": 3},
@@ -34,7 +36,7 @@ TASKS = {
 
 
 def read(case):
-    """A model of ours, its inputs, and what transformers makes of them."""
+    """Our model of a case, its inputs, and the outputs of transformers."""
     inputs, expected = arrays_of(CHECKPOINTS / case)
     options: dict[str, Any] = {}
     if "position_ids" in inputs:
@@ -43,36 +45,32 @@ def read(case):
 
 
 def of_first_token(outputs, real):
-    """Without the rows that begin with padding: of these theirs gives zeros."""
+    """Omits rows that begin with padding, for which transformers returns zeros."""
     return {
         name: array if array.shape[:2] == real.shape else array[real[:, 0]]
         for name, array in outputs.items()
     }
 
 
-def test_every_case_is_here():
+def test_every_case_is_committed():
     assert len(CASES) == 6
-    files = [file for case in CASES for file in (CHECKPOINTS / case).iterdir()]
-    assert sum(file.stat().st_size for file in files) < 160_000
+    assert bytes_of(CASES) < 160_000
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_agrees_with_transformers_and_is_written_as_it_does(case, tmp_path):
+def test_outputs_and_files_equal_those_of_transformers(case, tmp_path):
     model, inputs, expected = read(case)
     real = inputs["padding_mask"]
     found = of_first_token(outputs_of(model, inputs), real)
     compare(found, of_first_token(expected, real), real)
     save_checkpoint(model, tmp_path)
-    theirs, ours = tensors_of(CHECKPOINTS / case), tensors_of(tmp_path)
-    assert set(ours) == set(theirs)
-    for key, array in theirs.items():
-        np.testing.assert_array_equal(ours[key], array, err_msg=key)
+    same_tensors(case, tmp_path)
     config = config_of(CHECKPOINTS / case)
     for key, value in config_of(tmp_path).items():
         assert value == config[key], key
 
 
-def test_languages_and_positions_count():
+def test_outputs_depend_on_languages_and_positions():
     model, inputs, expected = read("xlm_encoder_positions")
     real = inputs["padding_mask"]
     for name in ("language_ids", "position_ids"):
@@ -81,7 +79,7 @@ def test_languages_and_positions_count():
         assert np.abs(difference[real]).max() > 0.1
 
 
-def test_positions_count_from_the_first_token_where_nobody_says():
+def test_default_positions_count_from_the_first_real_token():
     inputs, expected = arrays_of(CHECKPOINTS / "xlm_encoder")
     model = load_checkpoint(CHECKPOINTS / "xlm_encoder", position_ids=True)
     first = inputs["padding_mask"].argmax(1)[:, None]
@@ -93,7 +91,7 @@ def test_positions_count_from_the_first_token_where_nobody_says():
 
 @pytest.mark.parametrize("task", [*TASKS, "next_sentence"])
 @pytest.mark.filterwarnings("ignore:The checkpoint has no weights:UserWarning")
-def test_every_task_is_known_again(task, tmp_path):
+def test_every_task_is_recognized_and_written(task, tmp_path):
     encoder, inputs, _ = read("xlm_encoder")
     build = getattr(models, f"build_xlm_{task}")
     model = build(encoder, **TASKS.get(task, {}))
@@ -108,7 +106,7 @@ def test_every_task_is_known_again(task, tmp_path):
         np.testing.assert_array_equal(found[name], array)
 
 
-def test_a_sentence_is_the_mean_of_its_tokens():
+def test_a_sentence_embedding_is_the_mean_of_the_tokens():
     _, inputs, expected = read("xlm_encoder")
     real = inputs["padding_mask"][:, :, None]
     mean = (expected["sequence_output"] * real).sum(1) / real.sum(1)
@@ -124,10 +122,10 @@ def test_a_new_head_reads_the_first_token():
     rng = np.random.default_rng(17)
     kernel, bias = rng.normal(size=(12, 2)), rng.normal(size=2)
     model.get_layer("next_sentence").set_weights([kernel, bias])
-    begins = inputs["padding_mask"][:, 0]
-    found = outputs_of(model, inputs)["logits"][begins]
+    starts_real = inputs["padding_mask"][:, 0]
+    found = outputs_of(model, inputs)["logits"][starts_real]
     logits = expected["pooled_output"] @ kernel + bias
-    np.testing.assert_allclose(found, logits[begins], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(found, logits[starts_real], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -143,19 +141,19 @@ def test_a_new_head_reads_the_first_token():
         ("summary_activation", "tanh"),
     ],
 )
-def test_a_config_that_is_not_ours_is_refused(field, value, tmp_path):
+def test_unsupported_configs_are_refused(field, value, tmp_path):
     folder = altered(tmp_path, "xlm_classifier", {field: value})
     with pytest.raises(ValueError, match=f"`{field}` in config.json .*{field}="):
         load_checkpoint(folder)
 
 
-def test_the_old_name_of_the_vocabulary(tmp_path):
+def test_the_old_name_of_the_vocabulary_size_is_read(tmp_path):
     fields = {"vocab_size": None, "n_words": 29}
     model = load_checkpoint(altered(tmp_path, "xlm_encoder", fields))
     assert model.get_layer("token_embedding").input_dim == 29
 
 
-def test_what_transformers_can_not_say_is_not_written(tmp_path):
+def test_models_that_transformers_lacks_are_not_written(tmp_path):
     model = models.build_xlm(
         vocabulary_size=7,
         num_languages=2,
@@ -172,7 +170,7 @@ def test_what_transformers_can_not_say_is_not_written(tmp_path):
 @pytest.mark.parity
 @pytest.mark.filterwarnings("ignore")
 def test_live(monkeypatch):
-    """Made again today: as committed."""
+    """Cases computed now equal the committed ones."""
     cases = make_cases("xlm_references", monkeypatch)
     assert sorted(cases) == CASES
     for case, (model, arrays, _) in cases.items():

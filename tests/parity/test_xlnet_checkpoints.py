@@ -1,24 +1,28 @@
 """XLNet against transformers, from tiny checkpoints: read, run, written and shipped.
 
-The folders are written by `xlnet_references.py`.
+`xlnet_references.py` writes the folders.
 """
-
-import json
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 from layer_contract import flat
-from safetensors.numpy import load_file
+from parity.folders import (
+    CHECKPOINTS,
+    TOLERANCE,
+    altered,
+    cases_of,
+    compare_with_committed,
+    config_of,
+    make_cases,
+    same_tensors,
+)
 
 from keras_attn.models import xlnet
 from keras_attn.models.checkpoints import load_checkpoint, save_checkpoint
 from keras_attn.models.checkpoints.families.xlnet import XLNET
 
-CHECKPOINTS = Path(__file__).parent / "checkpoints"
-CASES = sorted(folder.name for folder in CHECKPOINTS.glob("xlnet_*"))
-TOLERANCE = 1e-5
+CASES = cases_of("xlnet")
 HEADS = {
     "permutation_lm": (xlnet.build_xlnet_permutation_lm, {}),
     "masked_lm": (xlnet.build_xlnet_permutation_lm, {"two_stream": False}),
@@ -48,7 +52,7 @@ def inputs_of(arrays, prefix="input_"):
 
 
 @pytest.mark.parametrize("case", ["xlnet_encoder", "xlnet_clamped"])
-def test_encoder_agrees_with_transformers(case):
+def test_the_encoder_agrees_with_transformers(case):
     arrays = arrays_of(case)
     inputs, real = inputs_of(arrays), arrays["input_padding_mask"]
     got = load_checkpoint(CHECKPOINTS / case)(inputs)
@@ -57,8 +61,9 @@ def test_encoder_agrees_with_transformers(case):
     last = [np.flatnonzero(row)[-1] for row in real]
     close(got["pooled_output"], sequence[np.arange(len(last)), last], atol=0)
 
-    # The same with an empty memory, and the next segment with what that gave. Theirs
-    # remembers padding as well, which ours computes otherwise: rows without it there.
+    # The same with an empty memory, then the next segment with the memory of the first.
+    # The memory of transformers includes padding, at which our outputs differ, so only
+    # rows without padding in the memory are compared.
     rows = real[:, -5:].all(1)
     assert rows.sum() == 2
     model = load_checkpoint(CHECKPOINTS / case, memory_length=5)
@@ -74,14 +79,14 @@ def test_encoder_agrees_with_transformers(case):
     close(sequence[real], arrays["output_later_sequence"][real])
     for i in range(2):
         close(memory[f"memory_{i}"][rows], arrays[f"output_memory_{i}"][rows])
-        # Of this one all is compared that stood in the first segment, and what is real.
+        # Compared: positions of the first segment, and real tokens of the second.
         theirs, ours = arrays[f"output_later_memory_{i}"], second[f"memory_{i}"]
         kept = np.concatenate([np.ones((len(real), 2), bool), later["padding_mask"]], 1)
         kept &= rows[:, None]
         close(flat(ours)[0][kept], theirs[kept])
 
 
-def test_language_model_agrees_with_transformers():
+def test_the_language_model_agrees_with_transformers():
     arrays, folder = arrays_of("xlnet_lm"), CHECKPOINTS / "xlnet_lm"
     inputs = inputs_of(arrays)
     model = load_checkpoint(folder)
@@ -96,16 +101,16 @@ def test_language_model_agrees_with_transformers():
     close(model({**inputs, **memory}), arrays["output_logits_behind_memory"])
 
 
-def test_classifier_agrees_with_transformers():
+def test_the_classifier_agrees_with_transformers():
     arrays = arrays_of("xlnet_classifier")
     model = load_checkpoint(CHECKPOINTS / "xlnet_classifier")
     inputs, real = inputs_of(arrays), arrays["input_padding_mask"]
     got = flat(model(inputs))[0]
-    # Theirs takes the last place, which is no token where padding is on the right.
+    # transformers pools the last position, which with right padding is no real token.
     ends = real[:, -1]
     assert ends.sum() == 3
     close(got[ends], arrays["output_logits"][ends])
-    # Ours gives what the same tokens give with their padding on the left.
+    # Ours gives the outputs of the same tokens with left padding.
     moved = {k: x.copy() for k, x in inputs.items()}
     for row in np.flatnonzero(~ends):
         shift = len(real[row]) - 1 - np.flatnonzero(real[row])[-1]
@@ -128,20 +133,16 @@ def test_other_heads_agree_with_transformers():
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_checkpoints_are_written_as_transformers_does(case, tmp_path):
+def test_files_equal_those_of_transformers(case, tmp_path):
     save_checkpoint(load_checkpoint(CHECKPOINTS / case), tmp_path)
-    theirs = load_file(CHECKPOINTS / case / "model.safetensors")
-    ours = load_file(tmp_path / "model.safetensors")
-    assert set(ours) == set(theirs)
-    for key, array in theirs.items():
-        np.testing.assert_array_equal(ours[key], array, err_msg=key)
-    config = json.loads((CHECKPOINTS / case / "config.json").read_text())
-    for key, value in json.loads((tmp_path / "config.json").read_text()).items():
+    same_tensors(case, tmp_path)
+    config = config_of(CHECKPOINTS / case)
+    for key, value in config_of(tmp_path).items():
         assert value == config[key] or (key, value) == ("mem_len", None), key
 
 
 @pytest.mark.parametrize("task", HEADS)
-def test_every_task_is_known_again(task, tmp_path):
+def test_every_task_is_recognized_and_written(task, tmp_path):
     encoder = load_checkpoint(CHECKPOINTS / "xlnet_encoder")
     builder, arguments = HEADS[task]
     model = builder(encoder, **arguments)
@@ -157,7 +158,7 @@ def test_every_task_is_known_again(task, tmp_path):
     close(loaded(inputs), model(inputs), atol=0)
 
 
-def test_what_is_no_xlnet_is_not_taken_for_one():
+def test_only_xlnets_are_recognized():
     assert XLNET.task_of(keras.Sequential([keras.Input((3,))])) is None
     encoder = load_checkpoint(CHECKPOINTS / "xlnet_encoder", memory_length=7)
     assert XLNET.task_of(encoder) == "encoder"
@@ -166,7 +167,7 @@ def test_what_is_no_xlnet_is_not_taken_for_one():
     assert XLNET.config(encoder)["mem_len"] == 7
 
 
-def test_a_new_head_is_fresh_and_says_so():
+def test_a_missing_head_is_newly_initialized_with_a_warning():
     folder = CHECKPOINTS / "xlnet_encoder"
     with pytest.warns(UserWarning, match="no weights for next_sentence"):
         model = load_checkpoint(folder, task="next_sentence")
@@ -181,7 +182,7 @@ def test_a_new_head_is_fresh_and_says_so():
     close(model(inputs_of(arrays)), features @ kernel + bias)
 
 
-def test_a_sentence_is_the_mean_of_its_tokens():
+def test_a_sentence_embedding_is_the_mean_of_the_tokens():
     arrays = arrays_of("xlnet_encoder")
     real = arrays["input_padding_mask"][:, :, None]
     mean = (arrays["output_sequence"] * real).sum(1) / real.sum(1)
@@ -207,13 +208,8 @@ def test_a_sentence_is_the_mean_of_its_tokens():
         ("ff_activation", "celu"),
     ],
 )
-def test_a_config_that_is_not_ours_is_refused(field, value, tmp_path):
-    folder = CHECKPOINTS / "xlnet_classifier"
-    config = json.loads((folder / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, field: value}))
-    (tmp_path / "model.safetensors").write_bytes(
-        (folder / "model.safetensors").read_bytes()
-    )
+def test_unsupported_configs_are_refused(field, value, tmp_path):
+    altered(tmp_path, "xlnet_classifier", {field: value})
     with pytest.raises(ValueError, match=f"`{field}` in config.json .*{field}="):
         load_checkpoint(tmp_path)
 
@@ -230,13 +226,13 @@ def test_a_config_that_is_not_ours_is_refused(field, value, tmp_path):
         ("xlnet_classifier", ".tflite"),
     ],
 )
-def test_ships(case, suffix, tmp_path):
+def test_exports(case, suffix, tmp_path):
     from keras_attn.export import export, load_runner
 
     model, inputs = load_checkpoint(CHECKPOINTS / case), inputs_of(arrays_of(case))
     path = tmp_path / f"model{suffix}"
     report = export(model, path)
-    assert not report.notes  # No size had to be fixed.
+    assert not report.notes  # No size was fixed.
     assert report.max_abs_diff is not None
     assert report.tolerance == 1e-4
     assert report.max_abs_diff <= 1e-4
@@ -249,22 +245,12 @@ def test_ships(case, suffix, tmp_path):
 
 @pytest.mark.parity
 @pytest.mark.filterwarnings("ignore")
-def test_live(tmp_path):
-    """Made again today: as committed, and read by us with the same outputs."""
-    pytest.importorskip("transformers")
-    from parity.xlnet_references import make_cases
-
-    cases = make_cases()
+def test_live(tmp_path, monkeypatch):
+    """Cases computed now equal the committed ones, and our outputs agree."""
+    cases = make_cases("xlnet_references", monkeypatch)
     assert sorted(cases) == CASES
     for case, (model, arrays) in cases.items():
-        committed = arrays_of(case)
-        assert set(committed) == set(arrays)
-        for key, array in arrays.items():
-            np.testing.assert_allclose(committed[key], array, rtol=1e-5, atol=1e-5)
-        weights = load_file(CHECKPOINTS / case / "model.safetensors")
-        theirs = model.state_dict()
-        for key, array in weights.items():
-            np.testing.assert_array_equal(theirs[key].numpy(), array)
+        compare_with_committed(case, model.state_dict(), arrays)
         model.save_pretrained(tmp_path / case)
         got = flat(load_checkpoint(tmp_path / case)(inputs_of(arrays)))[0]
         expected = load_checkpoint(CHECKPOINTS / case)(inputs_of(arrays))

@@ -1,10 +1,9 @@
-"""Image models as timm does them: tiny checkpoints, and what comes out.
+"""Tiny checkpoints of image models from timm, in folders as in `hugging_face.py`.
 
-`python tests/parity/timm_references.py` writes a folder a case to `checkpoints/`; a few
-seconds. In `expected.npz` are our inputs, `input_*`, and their outputs, `output_*`.
+`python tests/parity/timm_references.py` takes a few seconds.
 
-Needs `pip install timm==1.0.31 torchvision==0.28.0 safetensors`, in an environment of
-its own: beside a torchvision whose binary wants CUDA transformers no longer imports.
+Needs `pip install timm==1.0.31 torchvision==0.28.0 safetensors`, in a separate
+environment: transformers can't be imported together with a CUDA build of torchvision.
 """
 
 import functools
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
 
-# torchvision's binary may want CUDA. timm imports it and needs none of its operators.
+# A CUDA build of torchvision may fail to import. timm needs none of its operators.
 try:
     import torchvision  # noqa: F401  # pyright: ignore[reportMissingImports]
 except RuntimeError:
@@ -34,10 +33,15 @@ from timm.models import resnetv2  # noqa: E402  # pyright: ignore[reportMissingI
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
 B, CLASSES = 2, 5
-SPREAD = 0.3  # Of the weights, as in `hugging_face.py`.
-_SIZES = {"img_size": [14, 21], "patch_size": 7, "embed_dim": 12, "depth": 2}
-_SIZES = {**_SIZES, "num_heads": 3}
-# Case to timm's name, its arguments, and what else its configuration says.
+SPREAD = 0.3  # Standard deviation of the weights, as in `hugging_face.py`.
+_SIZES = {
+    "img_size": [14, 21],
+    "patch_size": 7,
+    "embed_dim": 12,
+    "depth": 2,
+    "num_heads": 3,
+}
+# Case to timm's name, its arguments, and further fields of the configuration.
 CASES = {
     "timm_vit": ("vit_tiny_patch16_224", _SIZES, {}),
     "timm_vit_mean": (
@@ -53,8 +57,8 @@ CASES = {
     ),
     "timm_deit": ("deit_small_patch16_224", {**_SIZES, "qkv_bias": False}, {}),
     "timm_deit_distilled": ("deit_tiny_distilled_patch16_224", _SIZES, {}),
-    # Maps of 10, 5 and 3 patches a side: four windows, one, and one that is larger than
-    # the map.
+    # Maps of 10, 5 and 3 patches per side: four windows, one, and one larger than the
+    # map.
     "timm_swin": (
         "swin_tiny_patch4_window7_224",
         {
@@ -89,7 +93,7 @@ CASES = {
         {"global_pool": "avg", "pretrained_cfg": {"input_size": [3, 35, 70]}},
     ),
 }
-# Of the ResNet: two stages of one block, where the published one has 3, 4 and 9.
+# The ResNet: two stages of one block; the published one has 3, 4 and 9 blocks.
 RESNET = {"layers": (1, 1), "channels": (128, 256), "stem_chs": 32}
 
 
@@ -127,30 +131,30 @@ def _case(architecture, arguments, config):
         )
     else:
         model = timm.create_model(architecture, **options)
-    arrays = _drawn(model, size)
+    arrays = _run(model, size)
     tensors = {
         key: x.numpy().astype("float16") for key, x in model.state_dict().items()
     }
-    said = {
+    fields = {
         "architecture": architecture,
         "num_classes": CLASSES,
         "global_pool": "token",
         **config,
         "model_args": arguments,
     }
-    return tensors, said, arrays
+    return tensors, fields, arrays
 
 
-def _drawn(model, size):
-    """Draws the weights; gives images of that size, and the logits for them."""
+def _run(model, size):
+    """Sets random weights; returns images of that size, and the logits for them."""
     model.eval()
     rng = np.random.default_rng(11)
     with torch.no_grad():
         for key, weight in sorted(model.named_parameters()):
             is_scale = weight.ndim == 1 and key.endswith((".weight", ".gamma"))
-            drawn = rng.normal(0, SPREAD, weight.shape) + is_scale
-            # Rounded as the files have it.
-            weight.copy_(torch.from_numpy(drawn.astype("float16").astype("float32")))
+            values = rng.normal(0, SPREAD, weight.shape) + is_scale
+            # Rounded as in the files.
+            weight.copy_(torch.from_numpy(values.astype("float16").astype("float32")))
     images = np.random.default_rng(19).normal(size=(B, *size, 3)).astype("float32")
     with torch.no_grad():
         pixels = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
@@ -159,7 +163,7 @@ def _drawn(model, size):
 
 
 def write(cases):
-    """Writes a folder a case."""
+    """Writes one folder per case."""
     from safetensors.numpy import save_file
 
     for name, (tensors, config, arrays) in cases.items():

@@ -1,8 +1,6 @@
-"""The Transformer as transformers does it: tiny checkpoints, and what comes out.
+"""Tiny checkpoints of the Transformer from transformers; see `hugging_face.py`.
 
-Marian is the paper's model, post-norm and all; Pegasus is the same, pre-norm.
-`python tests/parity/transformer_references.py` writes a folder a case to
-`checkpoints/`; a few seconds. In `expected.npz` are our inputs and their logits.
+Marian is the paper's model with post-norm; Pegasus is the same with pre-norm.
 """
 
 import numpy as np
@@ -43,7 +41,7 @@ def make_cases():
 def _case(family, name):
     config = getattr(transformers, f"{family}Config")(**SIZES)
     model = make_model(name, config)
-    # Sinusoids are no weights, though they are among the parameters.
+    # Sinusoids are among the parameters, but not learned.
     for half in (model.model.encoder, model.model.decoder):
         half.embed_positions.weight.data.copy_(half.embed_positions.create_weight())
     rng = np.random.default_rng(5)

@@ -1,8 +1,6 @@
-"""ViT, DeiT, MAE, Swin and ConvNeXt as transformers does them: tiny checkpoints.
+"""Tiny checkpoints of ViT, DeiT, MAE, Swin and ConvNeXt; see `hugging_face.py`.
 
-`python tests/parity/vision_references.py` writes a folder a case to `checkpoints/`; a
-few seconds. In `expected.npz` are our inputs, `input_*`, and their outputs, `output_*`,
-in our order of axes: channels last.
+Arrays have our order of axes: channels last.
 """
 
 from typing import Any
@@ -45,7 +43,7 @@ _CONVNEXT = {
     "layer_scale_init_value": 0.1,
 }
 _LABELS = {"num_labels": CLASSES}
-# Case to the class, its configuration, and the image where it is of another size.
+# Case to the class, its configuration, and the image size if it is another.
 CASES = {
     "vit_classifier": ("ViTForImageClassification", {**_BODY, **_LABELS}, None),
     "vit_encoder": (
@@ -86,7 +84,7 @@ CASES = {
         {**_SQUARE, **_DECODER, "norm_pix_loss": True, "qkv_bias": False},
         None,
     ),
-    # Windows fill the map; then they don't, in the first stage and in the second.
+    # Windows fill the maps; they don't, in the first stage and in the second.
     "swin_classifier": ("SwinForImageClassification", {**_SWIN, **_LABELS}, None),
     "swin_padded": ("SwinModel", {**_SWIN, "window_size": 4}, (19, 33)),
     "swin_odd": (
@@ -94,7 +92,7 @@ CASES = {
         {**_SWIN, "qkv_bias": False, "mlp_ratio": 3.0, "hidden_act": "relu"},
         (14, 25),
     ),
-    # As large as the map of the second stage.
+    # The window is as large as the map of the second stage.
     "swin_whole": ("SwinModel", {**_SWIN, "image_size": 12}, None),
     "convnext_classifier": (
         "ConvNextForImageClassification",
@@ -136,8 +134,8 @@ def _case(case, name, own, image_size):
         given["interpolate_pos_encoding"] = True
     arrays = {"input_images": images}
     if kind == "ViTMAE":
-        places = (size[0] // config.patch_size) * (size[1] // config.patch_size)
-        noise = rng.uniform(size=(B, places)).astype("float32")
+        count = (size[0] // config.patch_size) * (size[1] // config.patch_size)
+        noise = rng.uniform(size=(B, count)).astype("float32")
         given["noise"] = torch.from_numpy(noise)
         arrays["input_noise"] = noise
     with torch.no_grad():
@@ -157,7 +155,7 @@ def _outputs(kind, found):
                 key
             )
         if name == "pooled_output" and kind in ("ViT", "DeiT"):
-            # Theirs goes through a layer that we leave out; ours is the class token.
+            # transformers has a further layer; ours is the class token.
             value = found["last_hidden_state"][:, 0]
         if name is None:
             continue
@@ -165,7 +163,7 @@ def _outputs(kind, found):
             name, value = "stage_1", value.permute(0, 2, 3, 1)
         arrays[f"output_{name}"] = value.numpy()
     if "reshaped_hidden_states" in found and "output_logits" not in arrays:
-        # Of each stage, behind its merging but for the last: theirs has no other.
+        # transformers has the other stages' maps only after the merging.
         last = found["reshaped_hidden_states"][-1]
         arrays["output_stage_1"] = last.permute(0, 2, 3, 1).numpy()
     return arrays

@@ -1,12 +1,16 @@
-"""XLM as transformers does it: tiny checkpoints, and what comes out.
-
-`python tests/parity/xlm_references.py` writes a folder a case to `checkpoints/`; a few
-seconds. In `expected.npz` are our inputs, `input_*`, and theirs outputs, `output_*`.
-"""
+"""Tiny checkpoints of XLM from transformers; see `hugging_face.py`."""
 
 import numpy as np
 import transformers  # pyright: ignore[reportMissingImports]  The extra `parity`.
-from hugging_face import PADDING, B, T, make_model, run_from_first_token, write
+from hugging_face import (
+    PADDING,
+    B,
+    T,
+    arrays,
+    make_model,
+    run_from_first_token,
+    write,
+)
 
 V, LANGUAGES, CLASSES = 29, 5, 7
 SIZES = {
@@ -17,7 +21,7 @@ SIZES = {
     "n_langs": LANGUAGES,
     "max_position_embeddings": 17,
 }
-# Case to the class and its own configuration.
+# Case to the class and its configuration.
 CASES = {
     "encoder": ("Model", {}),
     "encoder_positions": ("Model", {"gelu_activation": False}),
@@ -39,12 +43,12 @@ def _case(case):
     rng = np.random.default_rng(5)
     inputs = {
         "token_ids": rng.integers(0, V, (B, T)).astype("int32"),
-        # Of two languages in a row, as in a text and its translation.
+        # Each row has one language after the other, as a text and its translation.
         "language_ids": np.sort(rng.integers(0, LANGUAGES, (B, T)), 1).astype("int32"),
     }
     theirs = {"input_ids": inputs["token_ids"], "langs": inputs["language_ids"]}
     if case.endswith("_positions"):
-        # The translation begins anew.
+        # The positions of the translation start at 0 again.
         positions = np.tile(np.r_[np.arange(6), np.arange(T - 6)], (B, 1))
         inputs["position_ids"] = positions.astype("int32")
         theirs["position_ids"] = positions
@@ -55,9 +59,7 @@ def _case(case):
             "sequence_output": sequence,
             "pooled_output": sequence[np.arange(B), first],
         }
-    arrays = {f"input_{key}": array for key, array in inputs.items()}
-    arrays["input_padding_mask"] = PADDING
-    return model, {**arrays, **{f"output_{key}": x for key, x in found.items()}}
+    return model, arrays({**inputs, "padding_mask": PADDING}, found)
 
 
 if __name__ == "__main__":

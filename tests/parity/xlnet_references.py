@@ -1,22 +1,15 @@
-"""XLNet as transformers does it: tiny random checkpoints, and what comes out of them.
+"""Tiny checkpoints of XLNet from transformers; see `hugging_face.py`.
 
-`python tests/parity/xlnet_references.py` writes a folder a case to `checkpoints/`, as
-`save_pretrained` has it, and beside it `expected.npz` with `input_*` and `output_*`.
-Needs PyTorch and transformers; a few seconds. Everything is drawn from fixed seeds.
-
-Masks in `input_*` are ours: True = real, True = may attend.
+Masks in `input_*` are ours: True = a real token, True = attend.
 """
-
-from pathlib import Path
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
 import transformers  # pyright: ignore[reportMissingImports]
-
-CHECKPOINTS = Path(__file__).parent / "checkpoints"
+from hugging_face import make_model, write
 
 B, T, P = 5, 11, 3  # Batch, length, targets.
-LATER = 3  # Length of the segment that follows, behind a memory.
+LATER = 3  # Length of the second segment, which has a memory.
 V, C = 41, 7  # Vocabulary, classes.
 SIZES = {
     "vocab_size": V,
@@ -27,7 +20,7 @@ SIZES = {
     "mem_len": 5,
     "pad_token_id": 5,
 }
-# Real tokens all along, on the right, on the left, at both ends, and here and there.
+# Rows without padding, padded left, right, in the middle, and in several positions.
 PADDING = np.array(
     [
         [1] * T,
@@ -53,7 +46,7 @@ def make_cases():
 
 
 def _encoder(**config):
-    """`XLNetModel`, and the segment that follows, behind the memory of the first."""
+    """`XLNetModel` on a segment, and on a second one with the memory of the first."""
     model, rng = _model("XLNetModel", **config), np.random.default_rng(3)
     arrays = _inputs(rng)
     first = model(**_theirs(arrays), use_mems=True)
@@ -68,12 +61,12 @@ def _encoder(**config):
 
 
 def _language_model():
-    """`XLNetLMHeadModel`, in two streams, in one, and in two behind a memory."""
+    """`XLNetLMHeadModel`: two streams, one stream, and two streams with a memory."""
     model, rng = _model("XLNetLMHeadModel"), np.random.default_rng(5)
     arrays = _inputs(rng)
     arrays["output_content_logits"] = model(**_theirs(arrays)).logits
-    # A random order of the real tokens; the last three of it are the targets, so that
-    # none of them sees nothing, where theirs and ours differ.
+    # A random order of the real tokens; the last three are the targets, so that each
+    # may attend to some: otherwise transformers' outputs differ from ours.
     order = np.where(PADDING, rng.random((B, T)), -1)
     targets = np.sort(np.argsort(order, 1)[:, -P:], 1)
     arrays["input_permutation_mask"] = order[:, :, None] > order[:, None, :]
@@ -99,15 +92,8 @@ def _head(name, **config):
 
 
 def _model(name, **config):
-    """Far larger weights than a fresh model's, so that scores are far from equal."""
     config = transformers.XLNetConfig(**{**SIZES, **config})
-    model = getattr(transformers, name)(config).eval()
-    rng = np.random.default_rng(11)
-    with torch.no_grad():
-        for key, weight in sorted(model.named_parameters()):
-            drawn = rng.normal(0, 0.4, weight.shape) + key.endswith("norm.weight")
-            weight.copy_(torch.from_numpy(drawn.astype("float32")))
-    return model
+    return make_model(name, config, spread=0.4)
 
 
 def _inputs(rng, padding=PADDING):
@@ -120,7 +106,7 @@ def _inputs(rng, padding=PADDING):
 
 
 def _theirs(arrays):
-    """Our inputs as transformers calls them."""
+    """Our inputs by transformers' names."""
     given = {
         "input_ids": torch.from_numpy(arrays["input_token_ids"]).long(),
         "attention_mask": torch.from_numpy(arrays["input_padding_mask"]).float(),
@@ -146,7 +132,5 @@ def _as_numpy(arrays):
 
 
 if __name__ == "__main__":
-    from hugging_face import write
-
     cases = make_cases().items()
     write({name: (model, arrays, {}) for name, (model, arrays) in cases})

@@ -1,36 +1,34 @@
 """OpenAI GPT and GPT-2 checkpoints.
 
-Both are read by `build_gpt`: GPT's blocks are post-norm, GPT-2's pre-norm. Their
-kernels are kept as ours are, and their logits are those of the token embeddings: a
-body without a head lacks nothing of a language model, and `task` makes it one.
+`build_gpt` builds both: GPT's blocks are post-norm, GPT-2's pre-norm. The kernels in
+their files are laid out as ours. Their logits come from the token embeddings, so a file
+of a body without a head has all weights of a language model, and `task="causal_lm"`
+makes it one.
 """
 
 import keras
 
 from keras_attn.layers import TransformerDecoderBlock
 from keras_attn.models import gpt as builders
-from keras_attn.models.checkpoints.mapping import (
+from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
+    activation_name,
+    label_fields,
+)
+from keras_attn.models.checkpoints.mapping import (
     Family,
     Weight,
-    activation_name,
-    call_builders,
     conv1d,
-    get_choice,
-    get_epsilon,
-    get_num_blocks,
-    get_num_labels,
-    get_probability,
-    get_size,
     head_weights,
-    label_fields,
+    layers_of,
     norm,
-    require,
+    numbered,
     same,
 )
+from keras_attn.models.checkpoints.tasks import call_builders
 from keras_attn.ops import gelu_tanh
 
-# Here "gelu" is what every other family calls "gelu_new".
+# Here "gelu" is the function that every other family calls "gelu_new".
 _OPENAI_ACTIVATIONS = {
     "gelu": gelu_tanh,
     "relu": keras.activations.relu,
@@ -45,24 +43,24 @@ _HEADS = {
 
 
 def _shared_arguments(config, overrides):
-    require(config, {"tie_word_embeddings": (True,), "add_cross_attention": (False,)})
-    dropout = get_probability(config, "resid_pdrop", 0.1)
-    of_embeddings = get_probability(config, "embd_pdrop", 0.1)
-    if "dropout" not in overrides and of_embeddings != dropout:
+    config.require({"tie_word_embeddings": (True,), "add_cross_attention": (False,)})
+    dropout = config.get_probability("resid_pdrop", 0.1)
+    embeddings_dropout = config.get_probability("embd_pdrop", 0.1)
+    if "dropout" not in overrides and embeddings_dropout != dropout:
         raise ValueError(
-            "`embd_pdrop` and `resid_pdrop` in config.json must be equal, for ours is "
-            "one number; say which by `dropout`. "
-            f"Received: embd_pdrop={of_embeddings}, resid_pdrop={dropout}"
+            "`embd_pdrop` and `resid_pdrop` in config.json must be equal, because our "
+            "model has one rate for both; pass the one to use as `dropout`. "
+            f"Received: embd_pdrop={embeddings_dropout}, resid_pdrop={dropout}"
         )
-    width = get_size(config, "n_embd", 768)
+    width = config.get_size("n_embd", 768)
     return {
-        "num_layers": get_num_blocks(config, "n_layer", 12),
+        "num_layers": config.get_num_blocks("n_layer", 12),
         "hidden_dim": width,
-        "num_heads": get_size(config, "n_head", 12),
+        "num_heads": config.get_size("n_head", 12),
         "mlp_dim": 4 * width,
-        "layer_norm_epsilon": get_epsilon(config, "layer_norm_epsilon", 1e-5),
+        "layer_norm_epsilon": config.get_epsilon("layer_norm_epsilon", 1e-5),
         "dropout": dropout,
-        "attention_dropout": get_probability(config, "attn_pdrop", 0.1),
+        "attention_dropout": config.get_probability("attn_pdrop", 0.1),
     }
 
 
@@ -70,31 +68,28 @@ def _openai_arguments(config, overrides):
     return {
         **_shared_arguments(config, overrides),
         "variant": "gpt_117m",
-        "vocabulary_size": get_size(config, "vocab_size", 40_478),
-        "max_sequence_length": get_size(config, "n_positions", 512),
-        "activation": get_choice(config, "afn", _OPENAI_ACTIVATIONS, "gelu"),
+        "vocabulary_size": config.get_size("vocab_size", 40_478),
+        "max_sequence_length": config.get_size("n_positions", 512),
+        "activation": config.get_choice("afn", _OPENAI_ACTIVATIONS, "gelu"),
     }
 
 
 def _gpt2_arguments(config, overrides):
-    require(
-        config,
+    config.require(
         {
             "scale_attn_weights": (True,),
             "scale_attn_by_inverse_layer_idx": (False,),
-        },
+        }
     )
     arguments = {
         **_shared_arguments(config, overrides),
         "variant": "gpt2_small",
-        "vocabulary_size": get_size(config, "vocab_size", 50_257),
-        "max_sequence_length": get_size(config, "n_positions", 1024),
-        "activation": get_choice(
-            config, "activation_function", ACTIVATIONS, "gelu_new"
-        ),
+        "vocabulary_size": config.get_size("vocab_size", 50_257),
+        "max_sequence_length": config.get_size("n_positions", 1024),
+        "activation": config.get_choice("activation_function", ACTIVATIONS, "gelu_new"),
     }
     if config.get("n_inner") is not None:
-        arguments["mlp_dim"] = get_size(config, "n_inner", 1)
+        arguments["mlp_dim"] = config.get_size("n_inner", 1)
     return arguments
 
 
@@ -103,36 +98,31 @@ def _head_arguments(config, task):
         rate = "classifier_dropout"
         if config.get(rate) is None:
             rate = "hidden_dropout"
-        dropout = get_probability(config, rate, 0.1)
-        return {"num_classes": get_num_labels(config), "dropout": dropout}
+        dropout = config.get_probability(rate, 0.1)
+        return {"num_classes": config.get_num_labels(), "dropout": dropout}
     if task == "classifier":
-        # Theirs drops nothing in front of it.
-        return {"num_classes": get_num_labels(config), "dropout": 0.0}
+        # transformers has no dropout before this head.
+        return {"num_classes": config.get_num_labels(), "dropout": 0.0}
     return {}
 
 
-def _builder(body_arguments):
+def _make_build(body_arguments):
     """The `build` of a family."""
 
     def build(config, task, overrides):
-        chosen, arguments = [builders.build_gpt], [body_arguments(config, overrides)]
+        calls = [(builders.build_gpt, body_arguments(config, overrides))]
         if task in _HEADS:
-            chosen.append(_HEADS[task])
-            arguments.append(_head_arguments(config, task))
-        return call_builders(chosen, arguments, overrides)
+            calls.append((_HEADS[task], _head_arguments(config, task)))
+        return call_builders(calls, overrides)
 
     return build
 
 
-def _blocks(model):
-    return [layer for layer in model.layers if layer.name.startswith("block_")]
-
-
 def _task_of(model, norm_first) -> str | None:
-    names = {layer.name for layer in getattr(model, "layers", ())}
-    if not {"token_embedding", "position_embedding", "block_0"} <= names:
+    layers = layers_of(model)
+    if not {"token_embedding", "position_embedding", "block_0"} <= set(layers):
         return None
-    block = model.get_layer("block_0")
+    block = layers["block_0"]
     if not isinstance(block, TransformerDecoderBlock) or block.norm_first != norm_first:
         return None
     if not isinstance(model.input, dict) or set(model.input) != {
@@ -142,42 +132,43 @@ def _task_of(model, norm_first) -> str | None:
         return None
     if isinstance(model.output, dict):
         return "encoder" if "sequence_output" in model.output else None
-    if "classifier" in names:
+    if "classifier" in layers:
         return "classifier" if len(model.output.shape) == 2 else "token_classifier"
-    is_logits = model.output.shape[-1] == model.get_layer("token_embedding").input_dim
+    is_logits = model.output.shape[-1] == layers["token_embedding"].input_dim
     return "causal_lm" if is_logits else None
 
 
 def _config(model) -> dict:
-    part = model.get_layer
-    block, tokens = part("block_0"), part("token_embedding")
+    layers = layers_of(model)
+    blocks = [layers[name] for name in numbered(layers, "block_")]
+    block, tokens = blocks[0], layers["token_embedding"]
     key_dim = block.self_attention.key_dim
     if key_dim * block.num_heads != tokens.output_dim:
         raise ValueError(
-            "`key_dim` must be the width over the heads for a checkpoint of GPT. "
-            f"Received: key_dim={key_dim}, num_heads={block.num_heads}, "
+            "`key_dim` must be the width divided by `num_heads` for a checkpoint of "
+            f"GPT. Received: key_dim={key_dim}, num_heads={block.num_heads}, "
             f"width={tokens.output_dim}"
         )
-    positions = part("position_embedding").max_sequence_length
-    for each in _blocks(model):
+    positions = layers["position_embedding"].max_sequence_length
+    for each in blocks:
         if each.window is not None and each.window < positions:
             raise ValueError(
-                "`window` must be None for a checkpoint of GPT: transformers has no "
-                f"banded attention for it. Received: window={each.window}"
+                "`window` must be None for a checkpoint of GPT: the GPTs of "
+                f"transformers have no banded attention. Received: window={each.window}"
             )
     config = {
         "vocab_size": tokens.input_dim,
         "n_positions": positions,
         "n_embd": tokens.output_dim,
-        "n_layer": len(_blocks(model)),
+        "n_layer": len(blocks),
         "n_head": block.num_heads,
         "layer_norm_epsilon": block.layer_norm_epsilon,
         "resid_pdrop": block.dropout,
-        "embd_pdrop": part("embeddings_dropout").rate,
+        "embd_pdrop": layers["embeddings_dropout"].rate,
         "attn_pdrop": block.attention_dropout,
     }
-    if "classifier" in {layer.name for layer in model.layers}:
-        config.update(label_fields(part("classifier").units))
+    if "classifier" in layers:
+        config.update(label_fields(layers["classifier"].units))
     return config
 
 
@@ -205,93 +196,95 @@ def _gpt2_config(model) -> dict:
 
 
 def _weights(model, tokens, positions) -> list[Weight]:
-    part, prefix = model.get_layer, "transformer."
+    layers, prefix = layers_of(model), "transformer."
     weights = [
-        same(f"{prefix}{tokens}.weight", part("token_embedding").embeddings),
-        same(f"{prefix}{positions}.weight", part("position_embedding").embeddings),
+        same(f"{prefix}{tokens}.weight", layers["token_embedding"].embeddings),
+        same(f"{prefix}{positions}.weight", layers["position_embedding"].embeddings),
     ]
-    for index in range(len(_blocks(model))):
-        block, name = part(f"block_{index}"), f"{prefix}h.{index}"
+    for index, name in enumerate(numbered(layers, "block_")):
+        block, key = layers[name], f"{prefix}h.{index}"
         attention, feed_forward = block.self_attention, block.feed_forward
         expand, contract = feed_forward.expand, feed_forward.contract
         weights += [
-            *norm(f"{name}.ln_1", block.self_attention_norm),
+            *norm(f"{key}.ln_1", block.self_attention_norm),
             *conv1d(
-                f"{name}.attn.c_attn",
+                f"{key}.attn.c_attn",
                 attention.query_key_value_kernel,
                 attention.query_key_value_bias,
             ),
             *conv1d(
-                f"{name}.attn.c_proj", attention.output_kernel, attention.output_bias
+                f"{key}.attn.c_proj", attention.output_kernel, attention.output_bias
             ),
-            *norm(f"{name}.ln_2", block.feed_forward_norm),
-            *conv1d(f"{name}.mlp.c_fc", expand.kernel, expand.bias),
-            *conv1d(f"{name}.mlp.c_proj", contract.kernel, contract.bias),
+            *norm(f"{key}.ln_2", block.feed_forward_norm),
+            *conv1d(f"{key}.mlp.c_fc", expand.kernel, expand.bias),
+            *conv1d(f"{key}.mlp.c_proj", contract.kernel, contract.bias),
         ]
-    names = {layer.name for layer in model.layers}
-    if "final_norm" in names:
-        weights += norm(f"{prefix}ln_f", part("final_norm"))
-    if "classifier" in names:
-        # The head over a text has no bias, and that over tokens has.
-        has_bias = part("classifier").bias is not None
+    if "final_norm" in layers:
+        weights += norm(f"{prefix}ln_f", layers["final_norm"])
+    if "classifier" in layers:
+        # The classifier of texts has no bias, that of tokens has one.
+        has_bias = layers["classifier"].bias is not None
         named = {"classifier": "classifier" if has_bias else "score"}
         weights += head_weights(model, named)
     return weights
 
 
-_BUFFERS = (
-    r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",
-    "transformer.position_ids",
-)
-_TASKS = ("causal_lm", *_HEADS)
-# Of transformers' heads that we don't build.
-_OTHER_HEADS = ("lm_head.", "score.", "classifier.", "multiple_choice_head.")
+def _make_family(model_type, classes, *, tokens, positions, norm_first, **fields):
+    """The family of one of both types.
 
-OPENAI_GPT = Family(
-    model_type="openai-gpt",
-    architectures={
+    Args:
+        model_type: As in `config.json`.
+        classes: Class of transformers to task.
+        tokens: Name of the table of token embeddings.
+        positions: Name of the table of position embeddings.
+        norm_first: Whether blocks are pre-norm.
+        **fields: Further fields of `Family`.
+    """
+    bare = next(name for name, task in classes.items() if task == "encoder")
+    return Family(
+        model_type=model_type,
+        architectures=classes,
+        saved_as={task: name for name, task in classes.items()},
+        tasks=("causal_lm", *_HEADS),
+        bare=bare,
+        prefix="transformer.",
+        # Among them heads of transformers that we don't build.
+        heads=("lm_head.", "score.", "classifier.", "multiple_choice_head."),
+        task_of=lambda model: _task_of(model, norm_first),
+        weights=lambda model: _weights(model, tokens, positions),
+        buffers=(
+            r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",
+            r"transformer\.position_ids",
+        ),
+        tied={"causal_lm": {"lm_head.weight": f"transformer.{tokens}.weight"}},
+        **fields,
+    )
+
+
+OPENAI_GPT = _make_family(
+    "openai-gpt",
+    {
         "OpenAIGPTLMHeadModel": "causal_lm",
         "OpenAIGPTModel": "encoder",
         "OpenAIGPTForSequenceClassification": "classifier",
     },
-    saved_as={
-        "causal_lm": "OpenAIGPTLMHeadModel",
-        "encoder": "OpenAIGPTModel",
-        "classifier": "OpenAIGPTForSequenceClassification",
-    },
-    tasks=_TASKS,
-    bare="OpenAIGPTModel",
-    prefix="transformer.",
-    heads=_OTHER_HEADS,
-    build=_builder(_openai_arguments),
-    task_of=lambda model: _task_of(model, norm_first=False),
+    tokens="tokens_embed",
+    positions="positions_embed",
+    norm_first=False,
+    build=_make_build(_openai_arguments),
     config=_openai_config,
-    weights=lambda model: _weights(model, "tokens_embed", "positions_embed"),
-    buffers=_BUFFERS,
-    tied={"causal_lm": {"lm_head.weight": "transformer.tokens_embed.weight"}},
 )
-GPT2 = Family(
-    model_type="gpt2",
-    architectures={
+GPT2 = _make_family(
+    "gpt2",
+    {
         "GPT2LMHeadModel": "causal_lm",
         "GPT2Model": "encoder",
         "GPT2ForSequenceClassification": "classifier",
         "GPT2ForTokenClassification": "token_classifier",
     },
-    saved_as={
-        "causal_lm": "GPT2LMHeadModel",
-        "encoder": "GPT2Model",
-        "classifier": "GPT2ForSequenceClassification",
-        "token_classifier": "GPT2ForTokenClassification",
-    },
-    tasks=_TASKS,
-    bare="GPT2Model",
-    prefix="transformer.",
-    heads=_OTHER_HEADS,
-    build=_builder(_gpt2_arguments),
-    task_of=lambda model: _task_of(model, norm_first=True),
+    tokens="wte",
+    positions="wpe",
+    norm_first=True,
+    build=_make_build(_gpt2_arguments),
     config=_gpt2_config,
-    weights=lambda model: _weights(model, "wte", "wpe"),
-    buffers=_BUFFERS,
-    tied={"causal_lm": {"lm_head.weight": "transformer.wte.weight"}},
 )

@@ -1,32 +1,25 @@
 """XLM checkpoints.
 
-Layers of one kind are in a list of their own in a file: all attentions, then all first
-norms, and so on. A file may name a position for each place; here they are counted.
+A file lists the layers by kind: all attentions, then all first norms, and so on.
 """
 
 from keras_attn.models import xlm as builders
+from keras_attn.models.checkpoints.config import label_fields
 from keras_attn.models.checkpoints.mapping import (
     Family,
     Weight,
-    call_builders,
+    attention_output,
     dense,
-    fused,
-    get_bool,
-    get_epsilon,
-    get_num_blocks,
-    get_num_labels,
-    get_probability,
-    get_size,
-    head_task,
     head_weights,
-    label_fields,
-    linear,
+    layers_of,
     norm,
-    require,
+    numbered,
+    query_key_value,
     same,
 )
+from keras_attn.models.checkpoints.tasks import call_builders, head_task
 
-# What our encoder computes; anything else would give other outputs, silently.
+# What our encoder computes; other values would silently give other outputs.
 _SUPPORTED = {
     "is_encoder": (True,),
     "causal": (False,),
@@ -58,131 +51,114 @@ _CLASSES = {
 
 
 def _encoder_arguments(config):
-    require(config, _SUPPORTED)
-    width = get_size(config, "emb_dim", 2048)
-    if get_size(config, "n_langs", 1) == 1:
+    config.require(_SUPPORTED)
+    width = config.get_size("emb_dim", 2048)
+    if config.get_size("n_langs", 1) == 1:
         raise ValueError(
-            "`n_langs` in config.json must be above 1: a model of one language has no "
-            "language embeddings. Received: n_langs=1"
+            "`n_langs` in config.json must be above 1: our model has language "
+            "embeddings, and a model of one language has none. Received: n_langs=1"
         )
-    # The published files are older than the name.
+    # The published files use the older name.
     size = "n_words" if "n_words" in config else "vocab_size"
     return {
-        "vocabulary_size": get_size(config, size, 30_145),
-        "num_languages": get_size(config, "n_langs", 1),
-        "num_layers": get_num_blocks(config, "n_layers", 12),
+        "vocabulary_size": config.get_size(size, 30_145),
+        "num_languages": config.get_size("n_langs", 1),
+        "num_layers": config.get_num_blocks("n_layers", 12),
         "hidden_dim": width,
-        "num_heads": get_size(config, "n_heads", 16),
+        "num_heads": config.get_size("n_heads", 16),
         "mlp_dim": 4 * width,
-        "max_sequence_length": get_size(config, "max_position_embeddings", 512),
-        "activation": "gelu" if get_bool(config, "gelu_activation", True) else "relu",
-        "layer_norm_epsilon": get_epsilon(config, "layer_norm_eps", 1e-12),
-        "dropout": get_probability(config, "dropout", 0.1),
-        "attention_dropout": get_probability(config, "attention_dropout", 0.1),
+        "max_sequence_length": config.get_size("max_position_embeddings", 512),
+        "activation": "gelu" if config.get_bool("gelu_activation", True) else "relu",
+        "layer_norm_epsilon": config.get_epsilon("layer_norm_eps", 1e-12),
+        "dropout": config.get_probability("dropout", 0.1),
+        "attention_dropout": config.get_probability("attention_dropout", 0.1),
     }
 
 
 def _head_arguments(config, task):
     if task == "token_classifier":
         return {
-            "num_classes": get_num_labels(config),
-            "dropout": get_probability(config, "dropout", 0.1),
+            "num_classes": config.get_num_labels(),
+            "dropout": config.get_probability("dropout", 0.1),
         }
     if task != "classifier":
         return {}
-    require(config, _SUPPORTED_SUMMARY)
+    config.require(_SUPPORTED_SUMMARY)
     return {
-        "num_classes": get_num_labels(config),
-        "dropout": get_probability(config, "summary_first_dropout", 0.1),
+        "num_classes": config.get_num_labels(),
+        "dropout": config.get_probability("summary_first_dropout", 0.1),
     }
 
 
 def _build(config, task, overrides):
-    chosen, arguments = [builders.build_xlm], [_encoder_arguments(config)]
+    calls = [(builders.build_xlm, _encoder_arguments(config))]
     if task != "encoder":
-        chosen.append(_HEADS[task])
-        arguments.append(_head_arguments(config, task))
-    return call_builders(chosen, arguments, overrides)
+        calls.append((_HEADS[task], _head_arguments(config, task)))
+    return call_builders(calls, overrides)
 
 
 def _task_of(model) -> str | None:
-    names = {layer.name for layer in getattr(model, "layers", ())}
-    if not {"language_embedding", "token_embedding", "block_0"} <= names:
-        return None
-    return head_task(model)
-
-
-def _blocks(model):
-    return [layer for layer in model.layers if layer.name.startswith("block_")]
+    needed = {"language_embedding", "token_embedding", "block_0"}
+    return head_task(model) if needed <= set(layers_of(model)) else None
 
 
 def _config(model) -> dict:
-    part = model.get_layer
-    block, tokens = part("block_0"), part("token_embedding")
+    layers = layers_of(model)
+    block, tokens = layers["block_0"], layers["token_embedding"]
     activation = block.activation.__name__
     if block.mlp_dim != 4 * tokens.output_dim or activation not in ("gelu", "relu"):
         raise ValueError(
             "`model` has no counterpart among the xlm classes of transformers, whose "
             "`mlp_dim` is 4 times the width and whose activation is gelu or relu; save "
-            "it by `model.save`. Received: "
+            "it with `model.save`. Received: "
             f"mlp_dim={block.mlp_dim}, width={tokens.output_dim}, "
             f"activation={activation!r}"
         )
     config = {
         "vocab_size": tokens.input_dim,
         "emb_dim": tokens.output_dim,
-        "n_layers": len(_blocks(model)),
+        "n_layers": len(numbered(layers, "block_")),
         "n_heads": block.num_heads,
-        "n_langs": part("language_embedding").input_dim,
+        "n_langs": layers["language_embedding"].input_dim,
         "use_lang_emb": True,
-        "max_position_embeddings": part("position_embedding").max_sequence_length,
+        "max_position_embeddings": layers["position_embedding"].max_sequence_length,
         "gelu_activation": activation == "gelu",
         "layer_norm_eps": block.layer_norm_epsilon,
-        "dropout": part("embeddings_dropout").rate,
+        "dropout": layers["embeddings_dropout"].rate,
         "attention_dropout": block.attention_dropout,
     }
     task = _task_of(model)
     if task in ("classifier", "token_classifier"):
-        config.update(label_fields(part("classifier").units))
+        config.update(label_fields(layers["classifier"].units))
     if task == "classifier":
-        config["summary_first_dropout"] = part("classifier_dropout").rate
+        config["summary_first_dropout"] = layers["classifier_dropout"].rate
     return config
 
 
 def _weights(model) -> list[Weight]:
-    part, prefix = model.get_layer, "transformer."
-    weights = [
-        same(f"{prefix}embeddings.weight", part("token_embedding").embeddings),
-        same(
-            f"{prefix}position_embeddings.weight", part("position_embedding").embeddings
-        ),
-        same(f"{prefix}lang_embeddings.weight", part("language_embedding").embeddings),
-        *norm(f"{prefix}layer_norm_emb", part("embeddings_norm")),
-    ]
-    for index in range(len(_blocks(model))):
-        block = part(f"block_{index}")
-        attention, feed_forward = block.attention, block.feed_forward
+    layers, prefix = layers_of(model), "transformer."
+    weights = []
+    for name, key in (
+        ("token_embedding", "embeddings"),
+        ("position_embedding", "position_embeddings"),
+        ("language_embedding", "lang_embeddings"),
+    ):
+        weights.append(same(f"{prefix}{key}.weight", layers[name].embeddings))
+    weights += norm(f"{prefix}layer_norm_emb", layers["embeddings_norm"])
+    for index, name in enumerate(numbered(layers, "block_")):
+        block, key = layers[name], f"{prefix}attentions.{index}"
         weights += [
-            *fused(
-                f"{prefix}attentions.{index}",
-                ("q_lin", "k_lin", "v_lin"),
-                attention.query_key_value_kernel,
-                attention.query_key_value_bias,
-            ),
-            *linear(
-                f"{prefix}attentions.{index}.out_lin",
-                attention.output_kernel,
-                attention.output_bias,
-            ),
+            *query_key_value(key, block.attention, ("q_lin", "k_lin", "v_lin")),
+            *attention_output(f"{key}.out_lin", block.attention),
             *norm(f"{prefix}layer_norm1.{index}", block.attention_norm),
-            *dense(f"{prefix}ffns.{index}.lin1", feed_forward.expand),
-            *dense(f"{prefix}ffns.{index}.lin2", feed_forward.contract),
+            *dense(f"{prefix}ffns.{index}.lin1", block.feed_forward.expand),
+            *dense(f"{prefix}ffns.{index}.lin2", block.feed_forward.contract),
             *norm(f"{prefix}layer_norm2.{index}", block.feed_forward_norm),
         ]
     is_tagger = _task_of(model) == "token_classifier"
     named = {
         "masked_lm_logits": "pred_layer.proj.bias",
-        # No class of transformers has it: always fresh, and never saved.
+        # transformers has no such class: always newly initialized, and never saved.
         "next_sentence": "seq_relationship",
         "classifier": "classifier" if is_tagger else "sequence_summary.summary",
         "span": "qa_outputs",

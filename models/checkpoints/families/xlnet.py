@@ -1,42 +1,39 @@
 """XLNet checkpoints.
 
-Kernels of the attention have an axis for the heads and one for their units in a file,
-and one axis for both here. Old names of fields, such as `n_token`, are not read.
+In a file the kernels of the attention have one axis for the heads and one for the units
+of a head; ours have one axis for both. Old names of fields, such as `n_token`, are not
+read.
 """
 
 import numpy as np
 
 from keras_attn.layers.xlnet_block import XLNetBlock
 from keras_attn.models import xlnet as builders
-from keras_attn.models.checkpoints.mapping import (
+from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
+    activation_name,
+    label_fields,
+)
+from keras_attn.models.checkpoints.mapping import (
     Family,
     Weight,
-    activation_name,
-    call_builders,
     dense,
-    get_choice,
-    get_epsilon,
-    get_num_blocks,
-    get_num_labels,
-    get_probability,
-    get_size,
-    head_task,
     head_weights,
-    label_fields,
+    layers_of,
     norm,
-    require,
+    numbered,
     same,
 )
+from keras_attn.models.checkpoints.tasks import call_builders, head_task
 
-# What our encoder computes; anything else would give other outputs, silently.
+# What our encoder computes; other values would silently give other outputs.
 _SUPPORTED = {
     "attn_type": ("bi",),
     "bi_data": (False,),
     "untie_r": (True,),
     "tie_word_embeddings": (True,),
 }
-# A distance is a difference of positions: tokens of the longest text.
+# Bound of a distance between two tokens, far above the length of any text.
 MAX_DISTANCE = 1_000_000
 _SUPPORTED_SUMMARY = {
     "summary_type": ("last",),
@@ -62,22 +59,22 @@ _CLASSES = {
 
 
 def _encoder_arguments(config):
-    require(config, _SUPPORTED)
-    width, num_heads = get_size(config, "d_model", 1024), get_size(config, "n_head", 16)
-    require(config, {"d_head": (width // num_heads, None)})
+    config.require(_SUPPORTED)
+    width, num_heads = config.get_size("d_model", 1024), config.get_size("n_head", 16)
+    config.require({"d_head": (width // num_heads, None)})
     clamp = config.get("clamp_len", -1)
-    dropout = get_probability(config, "dropout", 0.1)
+    dropout = config.get_probability("dropout", 0.1)
     return {
-        "vocabulary_size": get_size(config, "vocab_size", 32_000),
-        "num_layers": get_num_blocks(config, "n_layer", 24),
+        "vocabulary_size": config.get_size("vocab_size", 32_000),
+        "num_layers": config.get_num_blocks("n_layer", 24),
         "hidden_dim": width,
         "num_heads": num_heads,
-        "mlp_dim": get_size(config, "d_inner", 4096),
+        "mlp_dim": config.get_size("d_inner", 4096),
         "max_distance": None
         if clamp in (-1, 0)
-        else get_size(config, "clamp_len", -1, MAX_DISTANCE),
-        "activation": get_choice(config, "ff_activation", ACTIVATIONS, "gelu"),
-        "layer_norm_epsilon": get_epsilon(config, "layer_norm_eps", 1e-12),
+        else config.get_size("clamp_len", -1, MAX_DISTANCE),
+        "activation": config.get_choice("ff_activation", ACTIVATIONS, "gelu"),
+        "layer_norm_epsilon": config.get_epsilon("layer_norm_eps", 1e-12),
         "dropout": dropout,
         "attention_dropout": dropout,
     }
@@ -87,27 +84,25 @@ def _head_arguments(config, task):
     if task == "masked_lm":
         return {"two_stream": False}
     if task == "token_classifier":
-        return {"num_classes": get_num_labels(config)}
+        return {"num_classes": config.get_num_labels()}
     if task != "classifier":
         return {}
-    require(config, _SUPPORTED_SUMMARY)
+    config.require(_SUPPORTED_SUMMARY)
     return {
-        "num_classes": get_num_labels(config),
-        "dropout": get_probability(config, "summary_last_dropout", 0.1),
+        "num_classes": config.get_num_labels(),
+        "dropout": config.get_probability("summary_last_dropout", 0.1),
     }
 
 
 def _build(config, task, overrides):
-    chosen, arguments = [builders.build_xlnet], [_encoder_arguments(config)]
+    calls = [(builders.build_xlnet, _encoder_arguments(config))]
     if task != "encoder":
-        chosen.append(_HEADS[task])
-        arguments.append(_head_arguments(config, task))
-    return call_builders(chosen, arguments, overrides)
+        calls.append((_HEADS[task], _head_arguments(config, task)))
+    return call_builders(calls, overrides)
 
 
 def _task_of(model) -> str | None:
-    names = {layer.name for layer in getattr(model, "layers", ())}
-    if "block_0" not in names or not isinstance(model.get_layer("block_0"), XLNetBlock):
+    if not isinstance(layers_of(model).get("block_0"), XLNetBlock):
         return None
     task = head_task(model)
     if task == "masked_lm" and "target_mapping" in model.input:
@@ -116,34 +111,29 @@ def _task_of(model) -> str | None:
 
 
 def _config(model) -> dict:
-    part = model.get_layer
-    names = {layer.name for layer in model.layers}
-    block, tokens = part("block_0"), part("token_embedding")
+    layers = layers_of(model)
+    block, tokens = layers["block_0"], layers["token_embedding"]
     config = {
         "vocab_size": tokens.input_dim,
         "d_model": tokens.output_dim,
         "d_head": block.attention.key_dim,
-        "n_layer": len(_blocks(model)),
+        "n_layer": len(numbered(layers, "block_")),
         "n_head": block.num_heads,
         "d_inner": block.mlp_dim,
         "ff_activation": activation_name(block.activation),
         "layer_norm_eps": block.layer_norm_epsilon,
-        "dropout": part("embeddings_dropout").rate,
-        "clamp_len": part("relative_positions").max_distance or -1,
+        "dropout": layers["embeddings_dropout"].rate,
+        "clamp_len": layers["relative_positions"].max_distance or -1,
         "mem_len": None,
         "attn_type": "bi",
         "bi_data": False,
     }
-    if "segment_memory" in names:
-        config["mem_len"] = part("segment_memory").memory_length
+    if "segment_memory" in layers:
+        config["mem_len"] = layers["segment_memory"].memory_length
     if _task_of(model) in ("classifier", "token_classifier"):
-        config.update(label_fields(part("classifier").units))
-        config["summary_last_dropout"] = part("classifier_dropout").rate
+        config.update(label_fields(layers["classifier"].units))
+        config["summary_last_dropout"] = layers["classifier_dropout"].rate
     return config
-
-
-def _blocks(model):
-    return [layer for layer in model.layers if isinstance(layer, XLNetBlock)]
 
 
 def _attention(name, layer) -> list[Weight]:
@@ -182,33 +172,33 @@ def _attention(name, layer) -> list[Weight]:
 
 
 def _weights(model) -> list[Weight]:
-    part, prefix = model.get_layer, "transformer."
+    layers, prefix = layers_of(model), "transformer."
     weights = [
-        same(f"{prefix}word_embedding.weight", part("token_embedding").embeddings),
+        same(f"{prefix}word_embedding.weight", layers["token_embedding"].embeddings),
         Weight(
             (f"{prefix}mask_emb",),
-            part("target_embedding").embeddings,
+            layers["target_embedding"].embeddings,
             lambda array: array[0],
             lambda array: (array[np.newaxis],),
         ),
     ]
-    for index in range(len(_blocks(model))):
-        block, name = part(f"block_{index}"), f"{prefix}layer.{index}"
+    for index, name in enumerate(numbered(layers, "block_")):
+        block, key = layers[name], f"{prefix}layer.{index}"
         weights += [
-            *_attention(f"{name}.rel_attn", block.attention),
-            *norm(f"{name}.rel_attn.layer_norm", block.attention_norm),
-            *dense(f"{name}.ff.layer_1", block.feed_forward.expand),
-            *dense(f"{name}.ff.layer_2", block.feed_forward.contract),
-            *norm(f"{name}.ff.layer_norm", block.feed_forward_norm),
+            *_attention(f"{key}.rel_attn", block.attention),
+            *norm(f"{key}.rel_attn.layer_norm", block.attention_norm),
+            *dense(f"{key}.ff.layer_1", block.feed_forward.expand),
+            *dense(f"{key}.ff.layer_2", block.feed_forward.contract),
+            *norm(f"{key}.ff.layer_norm", block.feed_forward_norm),
         ]
     return weights + _head_weights(model)
 
 
 def _head_weights(model) -> list[Weight]:
-    has_hidden = any(layer.name == "classifier_hidden" for layer in model.layers)
+    has_hidden = "classifier_hidden" in layers_of(model)
     named = {
         "masked_lm_logits": "lm_loss.bias",
-        # No class of transformers has it: always fresh, and never saved.
+        # transformers has no such class: always newly initialized, and never saved.
         "next_sentence": "seq_relationship",
         "classifier_hidden": "sequence_summary.summary",
         "classifier": "logits_proj" if has_hidden else "classifier",
@@ -237,7 +227,7 @@ XLNET = Family(
         "classifier.",
         "qa_outputs.",
         "seq_relationship.",
-        # Of the beam-searching question answerer, which we don't build.
+        # The question answering head with beam search, which we don't build.
         "start_logits.",
         "end_logits.",
         "answer_class.",

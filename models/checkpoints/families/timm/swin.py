@@ -5,32 +5,25 @@ from typing import Any
 
 import numpy as np
 
-from keras_attn.models.checkpoints.families.swin import stages_of
-from keras_attn.models.checkpoints.families.timm import (
-    check_pooling,
-    get_model_args,
-    get_num_classes,
-    match_architecture,
-    timm_family,
-    transformer_block,
-)
+from keras_attn.models.checkpoints.families.swin import merging_weights, stages_of
+from keras_attn.models.checkpoints.families.timm import architectures as timm
 from keras_attn.models.checkpoints.mapping import (
     Weight,
-    call_builders,
     convolution,
     dense,
+    layers_of,
     norm,
-    top_arguments,
-    transposed,
 )
+from keras_attn.models.checkpoints.tasks import call_builders, top_arguments
 from keras_attn.models.swin import build_swin
 
-SWIN_ARCHITECTURE = re.compile(
-    r"swin_(?P<size>tiny|small|base|large)_patch(?P<patch>\d{1,3})_window(?P<window>\d{1,3})"
-    # What a name said of its data before names had tags.
+ARCHITECTURE = re.compile(
+    r"swin_(?P<size>tiny|small|base|large)"
+    r"_patch(?P<patch>\d{1,3})_window(?P<window>\d{1,3})"
+    # Older names have the training data here, newer ones in a tag.
     r"(_(?P<pixels>\d{1,4}))?(_in22k)?"
 )
-# timm's argument to ours.
+# timm's name of each argument to ours.
 _ARGUMENTS = {
     "img_size": "image_size",
     "patch_size": "patch_size",
@@ -46,17 +39,17 @@ _ARGUMENTS = {
 
 
 def _build(config, task, overrides):
-    check_pooling(config, {"avg": "mean"}, "avg")
-    found = match_architecture(SWIN_ARCHITECTURE, config)
+    timm.check_pooling(config, {"avg": "mean"}, "avg")
+    name = timm.match_architecture(ARCHITECTURE, config)
     arguments: dict[str, Any] = {
-        "variant": found["size"],
-        "patch_size": int(found["patch"]),
-        "window_size": int(found["window"]),
-        **({"image_size": int(found["pixels"])} if found["pixels"] else {}),
-        **get_model_args(config, _ARGUMENTS),
-        **top_arguments(config, task, get_num_classes),
+        "variant": name["size"],
+        "patch_size": int(name["patch"]),
+        "window_size": int(name["window"]),
+        **({"image_size": int(name["pixels"])} if name["pixels"] else {}),
+        **timm.get_model_args(config, _ARGUMENTS),
+        **top_arguments(config, task, timm.get_num_classes),
     }
-    model = call_builders([build_swin], [arguments], overrides)
+    model = call_builders([(build_swin, arguments)], overrides)
     if not {"image_size", "window_size", "patch_size"} & set(overrides):
         _check_windows(model)
     return model
@@ -65,11 +58,11 @@ def _build(config, task, overrides):
 def _check_windows(model) -> None:
     """Refuses sizes at which timm's windows differ from those of the published code.
 
-    timm rolls a map before it pads it, cuts the two sides of a window to the map one by
-    one, and shifts along one side where the other is no longer than a window.
+    timm shifts a map before padding it, clips each side of a window to the map on its
+    own, and shifts along one side even if the other is no longer than a window.
 
     Raises:
-        ValueError: where that matters to a stage.
+        ValueError: if that changes the output of a stage.
     """
     for index, blocks in enumerate(stages_of(model)):
         size, window = tuple(blocks[0].input.shape[1:3]), blocks[0].window_size
@@ -80,9 +73,9 @@ def _check_windows(model) -> None:
             continue
         raise ValueError(
             "`img_size` in config.json must give each stage a map that windows fill, "
-            "or a square that is no larger than a window: at other sizes timm computes "
-            "something else than the published code, which we follow. Say `image_size` "
-            "yourself to read the weights all the same. "
+            "or a square no larger than one window: at other sizes timm's outputs "
+            "differ from those of the published code, which ours reproduces. Pass "
+            "`image_size` to load the weights nevertheless. "
             f"Received: a map of {size} in stage {index}, window_size={window}"
         )
 
@@ -90,15 +83,14 @@ def _check_windows(model) -> None:
 def _position_bias(key, block) -> Weight:
     """The table of relative positions.
 
-    Of a window that is larger than the map timm keeps the rows that are used alone:
-    those in the middle of the whole table. The others stay zero.
+    For a window larger than the map timm stores only the rows that are used, which are
+    in the middle of the whole table. The other rows are zero.
     """
     table = block.attention.position_bias
     rows, heads = table.shape
-    whole = 2 * block.window_size - 1
     window, _, _ = block.attention.grid(tuple(block.input.shape[1:3]))
     used = 2 * window - 1
-    margin = (whole - used) // 2
+    margin = block.window_size - window
 
     def read(array):
         if len(array) == rows:
@@ -118,27 +110,22 @@ def _position_bias(key, block) -> Weight:
 
 def _block(name, block) -> list[Weight]:
     return [
-        *transformer_block(name, block),
+        *timm.transformer_block(name, block),
         _position_bias(f"{name}.attn.relative_position_bias_table", block),
     ]
 
 
 def _weights(model) -> list[Weight]:
-    layers = {layer.name: layer for layer in model.layers}
+    layers = layers_of(model)
     weights = [
         *convolution("patch_embed.proj", layers["patch_embedding"].projection),
         *norm("patch_embed.norm", layers["embeddings_norm"]),
     ]
     for index, blocks in enumerate(stages_of(model)):
         if index:
-            # timm merges patches at the start of a stage.
-            merging, key = layers[f"stage_{index - 1}_merging"], f"layers.{index}"
-            weights += norm(f"{key}.downsample.norm", merging.norm)
-            weights.append(
-                transposed(
-                    f"{key}.downsample.reduction.weight", merging.reduction.kernel
-                )
-            )
+            # timm merges patches at the start of a stage, we at the end.
+            merging = layers[f"stage_{index - 1}_merging"]
+            weights += merging_weights(f"layers.{index}.downsample", merging)
         for number, block in enumerate(blocks):
             weights += _block(f"layers.{index}.blocks.{number}", block)
     weights += norm("norm", layers["final_norm"])
@@ -148,7 +135,7 @@ def _weights(model) -> list[Weight]:
 
 
 def _renames_for(keys):
-    """Old files merge patches at the end of a stage, so that the first stage does."""
+    """Renames of older files, in which a stage ends with the merging of patches."""
     if "layers.0.downsample.reduction.weight" not in keys:
         return ()
     return (
@@ -160,11 +147,11 @@ def _renames_for(keys):
     )
 
 
-TIMM_SWIN = timm_family(
+TIMM_SWIN = timm.make_family(
     _build,
     _weights,
     heads=("head.fc.",),
-    # They follow from the window, and old files hold them.
+    # Computed from the window; older files contain them.
     buffers=(r"layers\..*\.(relative_position_index|attn_mask)",),
     renames_for=_renames_for,
 )

@@ -1,0 +1,65 @@
+"""DeiT checkpoints: a ViT with a second token, trained by distillation."""
+
+from keras_attn.models.checkpoints.families.vit import (
+    body_weights,
+    build,
+    config_of,
+    is_vit,
+)
+from keras_attn.models.checkpoints.mapping import Family, head_weights, layers_of
+from keras_attn.models.checkpoints.tasks import IMAGE_TASKS, image_task
+
+_WITH_TEACHER = "DeiTForImageClassificationWithTeacher"
+
+
+def _build(config, task, overrides):
+    classes = config.get("architectures") or ()
+    has_two_heads = task == "classifier" and _WITH_TEACHER in classes
+    distillation = "head" if has_two_heads else "token"
+    return build(config, task, overrides, distillation=distillation)
+
+
+def _task_of(model):
+    if not is_vit(model, 2):
+        return None
+    if "distillation_classifier" in layers_of(model):
+        return "distilled_classifier"
+    return image_task(model)
+
+
+def _weights(model):
+    named = {"classifier": "classifier"}
+    if "distillation_classifier" in layers_of(model):
+        named = {
+            "classifier": "cls_classifier",
+            "distillation_classifier": "distillation_classifier",
+        }
+    return body_weights(model, "deit.") + head_weights(model, named)
+
+
+DEIT = Family(
+    model_type="deit",
+    architectures={
+        "DeiTModel": "encoder",
+        "DeiTForImageClassification": "classifier",
+        _WITH_TEACHER: "classifier",
+    },
+    saved_as={
+        "encoder": "DeiTModel",
+        "classifier": "DeiTForImageClassification",
+        "distilled_classifier": _WITH_TEACHER,
+    },
+    tasks=IMAGE_TASKS,
+    bare="DeiTModel",
+    prefix="deit.",
+    heads=(
+        "deit.pooler.",
+        "classifier.",
+        "cls_classifier.",
+        "distillation_classifier.",
+    ),
+    build=_build,
+    task_of=_task_of,
+    config=config_of,
+    weights=_weights,
+)

@@ -1,0 +1,99 @@
+"""RoBERTa checkpoints: the body has BERT's keys, the heads have their own."""
+
+from keras_attn.models import roberta as builders
+from keras_attn.models.checkpoints.families.bert import (
+    OLD_NORM_KEYS,
+    body_weights,
+    config_of,
+    encoder_arguments,
+    make_build,
+    make_task_of,
+)
+from keras_attn.models.checkpoints.mapping import Family, head_weights, layers_of
+
+# RoBERTa's positions begin after the id of the padding.
+_PADDING = 1
+_FIRST_POSITION = _PADDING + 1
+
+
+def _arguments(config):
+    config.require({"pad_token_id": (_PADDING,), "type_vocab_size": (1, None)})
+    positions = config.get_size("max_position_embeddings", 512)
+    if positions <= _FIRST_POSITION:
+        raise ValueError(
+            f"`max_position_embeddings` in config.json must be above {_FIRST_POSITION},"
+            " the first position of RoBERTa. "
+            f"Received: max_position_embeddings={positions}"
+        )
+    return {
+        **encoder_arguments(config),
+        "max_sequence_length": positions - _FIRST_POSITION,
+    }
+
+
+def _config(model) -> dict:
+    ids = {"pad_token_id": _PADDING, "bos_token_id": 0, "eos_token_id": 2}
+    return {**config_of(model), **ids}
+
+
+def _weights(model):
+    has_hidden = "classifier_hidden" in layers_of(model)
+    named = {
+        "masked_lm_transform": "lm_head.dense",
+        "masked_lm_norm": "lm_head.layer_norm",
+        "masked_lm_logits": "lm_head.bias",
+        # transformers has no such class: always newly initialized, and never saved.
+        "next_sentence": "seq_relationship",
+        "classifier_hidden": "classifier.dense",
+        "classifier": "classifier.out_proj" if has_hidden else "classifier",
+        "span": "qa_outputs",
+    }
+    return body_weights(model, "roberta.") + head_weights(model, named)
+
+
+_HEADS = {
+    "masked_lm": builders.build_roberta_masked_lm,
+    "next_sentence": builders.build_roberta_next_sentence,
+    "classifier": builders.build_roberta_classifier,
+    "token_classifier": builders.build_roberta_token_classifier,
+    "span_qa": builders.build_roberta_span_qa,
+    "sentence_encoder": builders.build_roberta_sentence_encoder,
+}
+_CLASSES = {
+    "RobertaModel": "encoder",
+    "RobertaForMaskedLM": "masked_lm",
+    "RobertaForSequenceClassification": "classifier",
+    "RobertaForTokenClassification": "token_classifier",
+    "RobertaForQuestionAnswering": "span_qa",
+}
+# The bias of a tied output has two keys in a file, one of which is read.
+_TIES = {
+    "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+    "lm_head.decoder.bias": "lm_head.bias",
+}
+
+ROBERTA = Family(
+    model_type="roberta",
+    architectures=_CLASSES,
+    saved_as={
+        **{task: name for name, task in _CLASSES.items()},
+        "sentence_encoder": "RobertaModel",
+    },
+    tasks=("encoder", *_HEADS),
+    bare="RobertaModel",
+    prefix="roberta.",
+    heads=(
+        "roberta.pooler.",
+        "lm_head.",
+        "classifier.",
+        "qa_outputs.",
+        "seq_relationship.",
+    ),
+    build=make_build(builders.build_roberta, _arguments, _HEADS),
+    task_of=make_task_of({"token_ids", "padding_mask"}),
+    config=_config,
+    weights=_weights,
+    buffers=(r"roberta\.embeddings\.(position_ids|token_type_ids)",),
+    tied={"masked_lm": _TIES},
+    renames=OLD_NORM_KEYS,
+)

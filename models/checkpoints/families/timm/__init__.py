@@ -1,0 +1,34 @@
+"""Checkpoints in timm's naming; they are read, and written in transformers' naming."""
+
+from keras_attn.models.checkpoints.config import Config
+from keras_attn.models.checkpoints.families.timm import convnext, swin, vit
+from keras_attn.models.checkpoints.families.timm.architectures import match_architecture
+from keras_attn.models.checkpoints.mapping import Family
+
+_FAMILIES = (
+    (vit.ARCHITECTURE, vit.TIMM_VIT),
+    (swin.ARCHITECTURE, swin.TIMM_SWIN),
+    (convnext.ARCHITECTURE, convnext.TIMM_CONVNEXT),
+)
+
+
+def is_timm(config: Config) -> bool:
+    """Whether a `config.json` is timm's."""
+    return "model_type" not in config and isinstance(config.get("architecture"), str)
+
+
+def timm_family_of(config: Config) -> Family:
+    """The family of timm's `architecture`.
+
+    Raises:
+        ValueError: for an architecture that is not supported.
+    """
+    for pattern, family in _FAMILIES:
+        if match_architecture(pattern, config):
+            return family
+    raise ValueError(
+        "`architecture` in config.json must be a plain ViT, vit_base_r50_s16, DeiT, "
+        "DeiT III, Swin or ConvNeXt of timm, such as vit_base_patch16_224, "
+        "deit_tiny_distilled_patch16_224, swin_tiny_patch4_window7_224 or "
+        f"convnext_tiny. Received: architecture={config['architecture']!r}"
+    )

@@ -1,0 +1,93 @@
+"""ConvNeXt checkpoints in timm's naming."""
+
+import re
+from typing import Any
+
+from keras_attn.models.checkpoints.families.convnext import stages_of
+from keras_attn.models.checkpoints.families.timm import architectures as timm
+from keras_attn.models.checkpoints.mapping import (
+    Weight,
+    convolution,
+    dense,
+    depthwise_convolution,
+    layers_of,
+    norm,
+    same,
+)
+from keras_attn.models.checkpoints.tasks import call_builders, top_arguments
+from keras_attn.models.convnext import build_convnext
+
+ARCHITECTURE = re.compile(
+    r"convnext_(?P<size>tiny|small|base|large|xlarge)(_(?P<pixels>\d{1,4}))?"
+    # Older names have the training data here, newer ones in a tag.
+    r"(_in22k|_in22ft1k)?"
+)
+# timm's name of each argument to ours.
+_ARGUMENTS = {
+    "in_chans": "num_channels",
+    "dims": "hidden_dims",
+    "depths": "num_blocks",
+    "ls_init_value": "layer_scale",
+    "drop_path_rate": "stochastic_depth",
+}
+
+
+def _build(config, task, overrides):
+    timm.check_pooling(config, {"avg": "mean"}, "avg")
+    name = timm.match_architecture(ARCHITECTURE, config)
+    arguments: dict[str, Any] = {
+        "variant": name["size"],
+        "image_size": _image_size(config, name["pixels"]),
+        "layer_norm_epsilon": 1e-6,
+        **timm.get_model_args(config, _ARGUMENTS),
+        **top_arguments(config, task, timm.get_num_classes),
+    }
+    return call_builders([(build_convnext, arguments)], overrides)
+
+
+def _image_size(config, pixels):
+    """The size of the training images; `image_size=None` makes it accept any size."""
+    if pixels:
+        return int(pixels)
+    trained = config.get("pretrained_cfg")
+    size = trained.get("input_size") if isinstance(trained, dict) else None
+    # timm has the channels first.
+    size = size[1:] if isinstance(size, list) else size
+    fields = {} if size is None else {"input_size": size}
+    return config.nested(fields).get_image_size("input_size", 224)
+
+
+def _block(layers, name, key) -> list[Weight]:
+    feed_forward = layers[f"{name}_feed_forward"]
+    weights = [
+        *depthwise_convolution(f"{key}.conv_dw", layers[f"{name}_depthwise"]),
+        *norm(f"{key}.norm", layers[f"{name}_norm"]),
+        *dense(f"{key}.mlp.fc1", feed_forward.expand),
+        *dense(f"{key}.mlp.fc2", feed_forward.contract),
+    ]
+    if f"{name}_scale" in layers:
+        weights.append(same(f"{key}.gamma", layers[f"{name}_scale"].gamma))
+    return weights
+
+
+def _weights(model) -> list[Weight]:
+    layers = layers_of(model)
+    weights = [
+        *convolution("stem.0", layers["patch_embedding"].projection),
+        *norm("stem.1", layers["embeddings_norm"]),
+    ]
+    for index, blocks in enumerate(stages_of(model)):
+        stage = f"stages.{index}"
+        if index:
+            down = layers[f"stage_{index}_downsampling"].projection
+            weights += norm(f"{stage}.downsample.0", layers[f"stage_{index}_norm"])
+            weights += convolution(f"{stage}.downsample.1", down)
+        for number, name in enumerate(blocks):
+            weights += _block(layers, name, f"{stage}.blocks.{number}")
+    weights += norm("head.norm", layers["final_norm"])
+    if "classifier" in layers:
+        weights += dense("head.fc", layers["classifier"])
+    return weights
+
+
+TIMM_CONVNEXT = timm.make_family(_build, _weights, heads=("head.fc.",))

@@ -1,0 +1,85 @@
+"""ViT-MAE checkpoints: a ViT and a decoder.
+
+With `task="encoder"` or `"classifier"` the body is read as a ViT, for fine-tuning.
+"""
+
+from keras_attn.models.checkpoints.families import vit
+from keras_attn.models.checkpoints.mapping import (
+    Family,
+    Weight,
+    dense,
+    layers_of,
+    norm,
+    numbered,
+    same,
+)
+from keras_attn.models.checkpoints.tasks import IMAGE_TASKS, call_builders
+from keras_attn.models.mae import build_mae
+
+
+def _build(config, task, overrides):
+    if task != "pretrainer":
+        return vit.build(config, task, overrides)
+    arguments = {
+        **vit.body_arguments(config),
+        "mask_ratio": config.get_probability("mask_ratio", 0.75),
+        "decoder_num_layers": config.get_num_blocks("decoder_num_hidden_layers", 8),
+        "decoder_hidden_dim": config.get_size("decoder_hidden_size", 512),
+        "decoder_num_heads": config.get_size("decoder_num_attention_heads", 16),
+        "decoder_mlp_dim": config.get_size("decoder_intermediate_size", 2048),
+    }
+    return call_builders([(build_mae, arguments)], overrides)
+
+
+def _task_of(model):
+    return "pretrainer" if "masking" in layers_of(model) else None
+
+
+def _config(model) -> dict:
+    layers = layers_of(model)
+    block = layers["decoder_block_0"]
+    return {
+        **vit.body_config(model),
+        "mask_ratio": layers["masking"].mask_ratio,
+        # An option of the loss, which the model does not know: the default of
+        # `MaskedPatchLoss`, the better target of He et al. 2022, section 3.
+        "norm_pix_loss": True,
+        "decoder_hidden_size": layers["decoder_embedding"].units,
+        "decoder_num_hidden_layers": len(numbered(layers, "decoder_block_")),
+        "decoder_num_attention_heads": block.num_heads,
+        "decoder_intermediate_size": block.mlp_dim,
+    }
+
+
+def _weights(model) -> list[Weight]:
+    layers = layers_of(model)
+    if "masking" not in layers:
+        return vit.weights_of(model)
+    positions = layers["decoder_position_embedding"]
+    return [
+        *vit.body_weights(model, "vit."),
+        *dense("decoder.decoder_embed", layers["decoder_embedding"]),
+        same("decoder.mask_token", layers["unmasking"].token),
+        vit.position_table("decoder.decoder_pos_embed", positions, model, 1),
+        *vit.block_weights(model, "decoder_block_", "decoder.decoder_encoder.layer"),
+        *norm("decoder.decoder_norm", layers["decoder_norm"]),
+        *dense("decoder.decoder_pred", layers["decoder_prediction"]),
+    ]
+
+
+VIT_MAE = Family(
+    model_type="vit_mae",
+    architectures={
+        "ViTMAEForPreTraining": "pretrainer",
+        "ViTMAEModel": "encoder",
+    },
+    saved_as={"pretrainer": "ViTMAEForPreTraining"},
+    tasks=("pretrainer", *IMAGE_TASKS),
+    bare="ViTMAEModel",
+    prefix="vit.",
+    heads=("decoder.", "classifier."),
+    build=_build,
+    task_of=_task_of,
+    config=_config,
+    weights=_weights,
+)
