@@ -14,7 +14,7 @@ def test_quiet_quotes_what_was_said_when_it_fails(capfd):
         with silence():
             os.write(2, b"the real reason\n")
             raise ValueError("it failed")
-    assert caught.value.__notes__ == ["Said meanwhile: the real reason"]
+    assert caught.value.__notes__ == ["Captured output: the real reason"]
     assert capfd.readouterr().err == ""
 
 

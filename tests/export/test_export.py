@@ -123,7 +123,7 @@ def test_model_is_given_back_as_it_was(build, tmp_path):
     assert model.get_layer("scores").dtype_policy.name == "mixed_float16"
     assert model.inputs[0].dtype == "float16"
     assert model(np.ones((1, 7), "float16")).dtype == tf.float16
-    assert "computed in float32" in " ".join(export(model, tmp_path / "m").notes)
+    assert "computes in float32" in " ".join(export(model, tmp_path / "m").notes)
 
 
 def test_no_cudnn_in_what_is_shipped(build, tmp_path, monkeypatch):
@@ -156,7 +156,7 @@ def test_names_that_tensorflow_refuses_are_replaced(tmp_path):
     report = export(model, tmp_path / "m.tflite")
     assert report.inputs["serve"] == {"my_features": "float32 (?, 7)"}
     assert report.outputs["serve"] == {"out_put": "float32 (?, 3)"}
-    assert "`my.features` is named `my_features`" in report.notes
+    assert "`my.features` is renamed `my_features`" in report.notes
 
 
 def test_outputs_of_one_name_are_told_apart(tmp_path, normal):

@@ -9,8 +9,7 @@ import tensorflow as tf
 from keras import layers
 
 from keras_attn import models
-from keras_attn.export import export, freeze
-from keras_attn.export import freezing as frozen
+from keras_attn.export import export, freeze, freezing
 
 
 def bert():
@@ -118,7 +117,7 @@ def test_what_does_not_declare_its_inputs_is_refused():
 
 
 def test_more_than_a_graph_holds_is_refused(monkeypatch):
-    monkeypatch.setattr(frozen, "_LARGEST", 100)
+    monkeypatch.setattr(freezing, "_LARGEST", 100)
     model, _ = sequential()
     with pytest.raises(ValueError, match=r"less than 2 GB .* Received: 0.0 GB"):
         freeze(model)

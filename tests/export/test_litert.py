@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
-from keras_attn.export import ExportError, export, load_runner, rewrites
-from keras_attn.export.formats import litert
+from keras_attn.export import ExportError, export, load_runner
+from keras_attn.export.formats import litert, litert_rewrites
 
 
 def test_recurrent_layers_get_a_batch_of_one(build, tmp_path):
@@ -84,7 +84,7 @@ def test_new_axes_become_expand_dims(tmp_path):
     root = tf.Module()
     root.take = tf.function(take, input_signature=[spec])
     tf.saved_model.save(root, str(tmp_path / "n"))
-    rewrites.expand_new_axes(tmp_path / "n")
+    litert_rewrites.expand_new_axes(tmp_path / "n")
     loaded = tf.saved_model.load(str(tmp_path / "n")).take
     x = np.arange(35, dtype="float32").reshape(5, 7)
     for found, want in zip(loaded(x), function(x), strict=True):

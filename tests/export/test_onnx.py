@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
-from keras_attn.export import ExportError, export, load_runner, runner
+from keras_attn.export import ExportError, export, load_runner
 from keras_attn.export.formats import onnx, onnx_rewrites, onnx_weights
 
 
@@ -89,7 +89,7 @@ def test_axes_have_names(build, tmp_path):
 
 
 def test_operator_that_onnx_lacks_is_refused(build, tmp_path):
-    match = "ONNX has no form of `Betainc`, in `strange`. Build the layer from other op"
+    match = "ONNX has no equivalent of `Betainc`, in `strange`. Build the layer"
     with pytest.raises(ExportError, match=match):
         export(build("strange"), tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
@@ -247,7 +247,7 @@ def test_sessions_of_a_large_pair_share_its_weights_in_memory(
     path = tmp_path / "m.onnx"
     export(build("pair"), path)
     packed = load_runner(path)
-    monkeypatch.setattr(runner, "_LARGEST_PACKED", 1)
+    monkeypatch.setattr(onnx, "_LARGEST_PACKED", 1)
     shared = load_runner(path)
     for session in shared._engine._sessions.values():
         options = session.get_session_options()

@@ -103,8 +103,8 @@ def test_onnx_output_that_is_also_an_input_is_renamed(build, tmp_path):
     onnx = pytest.importorskip("onnx")
     report = export(build("pair"), tmp_path / "pair.onnx")
     assert (
-        "`step` gives `state` as `state_out`: it takes an input of that name"
-        in report.notes
+        "output `state` of `step` is renamed `state_out` in the graph, which has an "
+        "input of that name" in report.notes
     )
     graph = onnx.load(tmp_path / "pair.onnx" / "step.onnx").graph
     assert {value.name for value in graph.output} == {"logits", "state_out"}
@@ -118,7 +118,9 @@ def test_prefill_must_return_what_step_takes(build, tmp_path):
     prompt = whole.prefill.inputs[0]
     outputs = {"logits": whole.prefill.outputs[0]}
     lacking = IncrementalPair(keras.Model({"token_ids": prompt}, outputs), whole.step)
-    match = r"must take or return every state that `step` takes. .* none named \['sta"
+    match = (
+        r"must take or return every state that `step` takes. .* no state named \['sta"
+    )
     with pytest.raises(ValueError, match=match):
         export(lacking, tmp_path / "pair")
 
@@ -167,12 +169,12 @@ def test_lengths_and_beams_are_those_of_generative_models(build, tmp_path):
             {"num_beams": 2, "batch_size": 1},
             "`num_beams` is for generative models.*Received: num_beams=2",
         ),
-        ({"num_beams": 2}, "give `batch_size` too. Received: num_beams=2, batch_size="),
+        ({"num_beams": 2}, "pass `batch_size` too. Received: num_beams=2, batch_size="),
         ({"num_beams": 0}, "`num_beams` must be a whole number.*num_beams=0"),
     ]:
         with pytest.raises(ValueError, match=message):
             export(build("mlp"), path, **options)
-    with pytest.raises(ValueError, match="made: .* max_length=7, of the pair max_leng"):
+    with pytest.raises(ValueError, match="made: .* max_length=7, pair.max_length"):
         export(build("pair"), path, max_length=7)
 
     class Generative(keras.Model):
@@ -181,7 +183,7 @@ def test_lengths_and_beams_are_those_of_generative_models(build, tmp_path):
 
     features = layers.Input((7,))
     model = Generative(features, layers.Dense(3)(features))
-    with pytest.raises(ValueError, match="`incremental.*` takes one.*max_length=7"):
+    with pytest.raises(ValueError, match="models whose `incremental.*max_length=7"):
         export(model, path, max_length=7)
     with pytest.raises(ValueError, match="`max_length` must be at most 5, the posit"):
         export(tiny_gpt(), path, max_length=7)

@@ -144,7 +144,7 @@ def test_verify_and_a_model_of_several_outputs(tokenizer, tmp_path):
     export(model, tmp_path / "m", tokenizer=tokenizer, sample_inputs={"text": TEXTS})
     report = verify(model, tmp_path / "m", tokenizer=tokenizer)
     assert set(report.outputs["serve"]) == {"sequence_output", "pooled_output"}
-    with pytest.raises(ValueError, match="must hold the signature `serve` with the"):
+    with pytest.raises(ValueError, match="must have the signature `serve` with the"):
         verify(model, tmp_path / "m")
 
 
@@ -185,21 +185,21 @@ def test_what_cannot_be_shipped_so(tokenizer, tmp_path):
         assert not list(tmp_path.iterdir())
 
     for suffix in (".tflite", ".onnx"):
-        refuses("`tokenizer` goes with a SavedModel alone.*format='", suffix=suffix)
+        refuses("`tokenizer` is only for SavedModels.*format='", suffix=suffix)
     bpe = ByteLevelBPETokenizer.from_folder(REFERENCES / "gpt2")
     refuses("`tokenizer` must be one that works inside a graph", tokenizer=bpe)
     refuses("must be one that works inside a graph.*'words'", tokenizer="words")
     tagger = build(tokenizer, "masked_lm", masked_positions=True)
-    refuses("must give all that `model` takes.*masked_positions", model=tagger)
+    refuses("must take only outputs of a tokenizer.*masked_positions", model=tagger)
     gpt = models.build_gpt(
         vocabulary_size=61, num_layers=1, hidden_dim=6, num_heads=2, mlp_dim=7
     )
     refuses("generative model pass `keras.Model.*signature `prefill`", model=gpt)
-    refuses("must be one number where", sequence_length={"text": 5})
+    refuses("must be one number if", sequence_length={"text": 5})
     other = WordPieceTokenizer([*tokenizer.pieces, "another"])
     refuses("not have more tokens than `model`.*tokens for a model", tokenizer=other)
-    refuses("at most 31, the positions of the model.*=32", sequence_length=32)
-    refuses("must leave room for a token of each text.*=4", sequence_length=4)
+    refuses("at most 31, the number of positions of the model.*=32", sequence_length=32)
+    refuses("must have room for .* one token of each text.*=4", sequence_length=4)
     refuses("`model` must be functional", model=Subclassed())
     refuses("must have the keys \\['text'\\]", sample_inputs={"texts": ["a"]})
 
@@ -228,7 +228,7 @@ except ImportError as error:
     ]
     assert printed[0] == f"(1, {CLASSES})"
     assert (
-        'tensorflow_text` is not installed: pip install "keras-attn[text]"'
+        'tensorflow_text`, which is not installed: pip install "keras-attn[text]"'
         in (printed[1])
     )
 
@@ -236,7 +236,9 @@ except ImportError as error:
 def test_what_is_no_text(classifier):
     runner = load_runner(classifier[1])
     for texts in ([b"a", b"\xff\xfe"], ["a", 3], [None]):
-        with pytest.raises(ValueError, match="must be strings, or bytes in UTF-8.*num"):
+        with pytest.raises(
+            ValueError, match="must be strings, or bytes in UTF-8.*at index"
+        ):
             runner({"text": texts})
     with pytest.raises(ValueError, match="must have the shape"):
         runner({"text": "a man"})
