@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,6 @@ from keras_attn.export.signatures import (
     TensorInfo,
     TracedModel,
     signatures_of,
-    tensor_infos,
 )
 from keras_attn.export.text import with_tokenizer
 from keras_attn.file_reading import size_of
@@ -150,12 +149,7 @@ def export(
         signatures = with_tokenizer(model, tokenizer, target, sequence_length)
         sequence_length = None  # The tokenizer truncates and pads.
     _check_generative(signatures, max_length=max_length, num_beams=num_beams)
-    check = _Check(
-        signatures,
-        sample=samples.named(signatures[0], sample_inputs),
-        quantization=quantization,
-        tolerance=TOLERANCES[quantization] if tolerance is None else tolerance,
-    )
+    check = _Check(signatures, sample_inputs, quantization, tolerance)
     models = [signature.model for signature in signatures]
     notes = [note for signature in signatures for note in signature.notes]
     if computes_in_half(models):
@@ -168,40 +162,28 @@ def export(
         calibration = ()
         if quantization == "int8" and check.sample is not None:
             calibration = samples.calibration(signatures, specs, check.sample)
-        traced = TracedModel(
-            signatures, functions, quantization, calibration, tokenizer
-        )
+        options = (quantization, calibration, tokenizer)
+        traced = TracedModel(signatures, functions, *options)
         notes.extend(target.write(traced, partial))
         return check.run(load_runner(partial), specs) if verify else None
 
-    with (
-        inference_mode(models),
-        _replacing(path) as partial,
-        reraising_interrupts(),
-    ):
-        shapes = RequestedShapes(
-            batch_size,
-            sequence_length,
-            num_beams,
-            sample=check.sample or {},
-            unroll=quantization == "int8",
-        )
+    shapes = RequestedShapes(
+        batch_size,
+        sequence_length,
+        num_beams,
+        sample=check.sample or {},
+        unroll=quantization == "int8",
+    )
+    may_fix = target.may_need_fixed_shapes
+    with inference_mode(models), _replacing(path) as partial, reraising_interrupts():
         try:
-            exported = export_with_fallback(
-                signatures, attempt, shapes, may_fix=target.may_need_fixed_shapes
-            )
+            exported = export_with_fallback(signatures, attempt, shapes, may_fix)
         except RefusedError as error:
             raise with_layers(error, models) from error
         return check.report(
             path,
             target,
-            {
-                name: SignatureInfo(
-                    tensor_infos(exported.specs[name]),
-                    tensor_infos(function.structured_outputs),
-                )
-                for name, function in exported.functions.items()
-            },
+            exported.signatures,
             exported.result,
             artefact=partial,
             notes=(*notes, *exported.notes),
@@ -250,12 +232,7 @@ def verify(
     else:
         signatures = with_tokenizer(model, tokenizer, target, sequence_length)
     specs = {s.name: _artefact_specs(s, runner) for s in signatures}
-    check = _Check(
-        signatures,
-        sample=samples.named(signatures[0], sample_inputs),
-        quantization=quantization,
-        tolerance=TOLERANCES[quantization] if tolerance is None else tolerance,
-    )
+    check = _Check(signatures, sample_inputs, quantization, tolerance)
     with inference_mode(signature.model for signature in signatures):
         try:
             measured = check.run(runner, specs)
@@ -264,14 +241,20 @@ def verify(
     return check.report(path, target, runner.signatures, measured, artefact=path)
 
 
-@dataclass(frozen=True)
 class _Check:
     """The comparison of an artefact with Keras, and its report."""
 
-    signatures: list[Signature]
-    sample: samples.Inputs | None
-    quantization: str | None
-    tolerance: float
+    def __init__(
+        self,
+        signatures: list[Signature],
+        sample_inputs: Any,
+        quantization: str | None,
+        tolerance: float | None,
+    ):
+        self.signatures = signatures
+        self.sample = samples.named(signatures[0], sample_inputs)
+        self.quantization = quantization
+        self.tolerance = TOLERANCES[quantization] if tolerance is None else tolerance
 
     def run(self, runner: Runner, specs: dict[str, Specs]) -> Measured:
         """Compares an artefact whose inputs have the shapes `specs`."""

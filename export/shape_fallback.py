@@ -24,7 +24,13 @@ from keras_attn.export.shapes import (
     open_batch,
     open_lengths,
 )
-from keras_attn.export.signatures import PREFILL, STEP, Signature
+from keras_attn.export.signatures import (
+    PREFILL,
+    STEP,
+    Signature,
+    SignatureInfo,
+    tensor_infos,
+)
 
 
 class Stage(enum.IntEnum):
@@ -50,6 +56,17 @@ class Exported:
     specs: dict[str, Specs]
     result: Any
     notes: tuple[str, ...]
+
+    @property
+    def signatures(self) -> dict[str, SignatureInfo]:
+        """The inputs and outputs of each signature, by its name."""
+        return {
+            name: SignatureInfo(
+                tensor_infos(self.specs[name]),
+                tensor_infos(function.structured_outputs),
+            )
+            for name, function in self.functions.items()
+        }
 
 
 @dataclass(frozen=True)

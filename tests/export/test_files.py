@@ -1,4 +1,4 @@
-"""An artefact appears whole or not at all, and never in place of anything else."""
+"""Targets: an artefact is written whole or not at all, and replaces only artefacts."""
 
 import errno
 import os
@@ -24,7 +24,7 @@ def test_path_is_checked(build, tmp_path, name, match):
         export(build("mlp"), tmp_path / name)
 
 
-def test_format_wins_over_the_suffix(build, tmp_path):
+def test_format_overrides_the_suffix(build, tmp_path):
     report = export(build("mlp"), tmp_path / "m.bin", format="litert")
     assert report.format == "litert"
     with pytest.raises(ValueError, match="`format` must be one of .* format='tfjs'"):
@@ -32,7 +32,7 @@ def test_format_wins_over_the_suffix(build, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["m", "m.tflite", "m.onnx"])
-def test_a_folder_of_other_things_is_not_replaced(build, tmp_path, name):
+def test_folder_with_other_files_is_not_replaced(build, tmp_path, name):
     folder = tmp_path / name
     folder.mkdir()
     (folder / "thesis.tex").write_text("years of work")
@@ -44,7 +44,7 @@ def test_a_folder_of_other_things_is_not_replaced(build, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["m.tflite", "m.onnx"])
-def test_a_file_of_another_kind_is_not_replaced(build, tmp_path, name):
+def test_file_that_is_not_an_artefact_is_not_replaced(build, tmp_path, name):
     (tmp_path / name).write_text("notes")
     with pytest.raises(
         ValueError, match="exists and is not a .* remove it or choose anoth"
@@ -53,7 +53,7 @@ def test_a_file_of_another_kind_is_not_replaced(build, tmp_path, name):
     assert (tmp_path / name).read_text() == "notes"
 
 
-def test_a_saved_model_with_other_files_is_not_replaced(build, tmp_path):
+def test_saved_model_with_other_files_is_not_replaced(build, tmp_path):
     export(build("mlp"), tmp_path / "m")
     (tmp_path / "m" / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match="is not a saved_model artefact"):
@@ -61,11 +61,12 @@ def test_a_saved_model_with_other_files_is_not_replaced(build, tmp_path):
 
 
 def test_folder_that_cannot_be_written(build):
-    """`/proc` takes no files, even from the superuser."""
+    """Not even the superuser can write to `/proc`."""
     with pytest.raises(ExportError, match="`path` could not be written .* nothing was"):
         export(build("mlp"), "/proc/model.tflite")
 
 
+@pytest.mark.shipped
 def test_full_disk_while_writing(build, tmp_path, monkeypatch):
     path = tmp_path / "m.tflite"
     export(build("mlp"), path)
@@ -92,9 +93,12 @@ def test_saved_model_that_cannot_be_written(build, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.shipped
 @pytest.mark.parametrize("swallowed", [False, True])
-def test_ctrl_c_in_a_converter_is_ctrl_c(build, tmp_path, monkeypatch, swallowed):
-    """C++ hands it on as an error of the converter, or not at all."""
+def test_ctrl_c_in_a_converter_raises_keyboard_interrupt(
+    build, tmp_path, monkeypatch, swallowed
+):
+    """C++ turns it into an error of the converter, or swallows it."""
     convert = litert.tf.lite.TFLiteConverter.from_saved_model
 
     def interrupted(*args, **kwargs):
