@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_attn.checks import check_fits, empty_axes_of
 from keras_attn.export.errors import ExportError
-from keras_attn.export.formats import Engine, format_at
+from keras_attn.export.formats import ANY_ARTEFACT, Engine, format_at
 from keras_attn.export.metadata import IndexRanges
 from keras_attn.export.signatures import (
     PREFILL,
@@ -150,8 +150,7 @@ def load_runner(path: str | PathLike) -> Runner:
         )
     if format is None:
         raise ValueError(
-            "`path` must be a SavedModel folder, a `.tflite` flatbuffer, an `.onnx` "
-            f"file or a folder of them. Received: path={str(path)!r}"
+            f"`path` must be one of: {ANY_ARTEFACT}. Received: path={str(path)!r}"
         )
     return Runner(format.load(path))
 

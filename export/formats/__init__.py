@@ -1,6 +1,7 @@
-"""The formats that models are exported to: one module each, one row of `FORMATS` each.
+"""The file formats of artefacts: one module each, and one row of `FORMATS` each.
 
-`export`, `verify`, `load_runner` and `keras-attn export` know a format by its row.
+`export`, `verify` and `load_runner` read this table. To add a format, write its module
+and add its row.
 """
 
 import os
@@ -50,20 +51,22 @@ class Format:
     """One file format.
 
     Attributes:
-        name: What the argument `format` and the reports call it.
-        suffix: Suffix of the path that selects it; empty for a folder.
+        name: Its name in arguments and reports.
+        description: What an artefact is on disk, for messages.
+        suffix: Suffix of `path` that selects it.
         recognizes: Whether a path holds an artefact of this format, and nothing else.
-        write: Writes a traced model to a path that does not exist; returns notes for
-            the report.
-        count_operators: How many of each operator an artefact has.
+        write: Writes a traced model to a path, or over an earlier attempt; returns
+            notes for the report.
+        count_operators: Counts each operator of an artefact.
         load: Loads an artefact into the stock runtime.
         quantizations: What it can be quantized to.
-        takes_strings: Whether it has string tensors and a tokenizer's operators.
-        may_need_fixed_shapes: Whether its converter or runtime refuses some operators
-            at unknown sizes, see `shape_fallback`.
+        takes_strings: Whether it has string tensors and tokenizer operators.
+        may_need_fixed_shapes: Whether it supports some operators only at known sizes,
+            see `shape_fallback`.
     """
 
     name: str
+    description: str
     suffix: str
     recognizes: Callable[[Path], bool]
     write: Callable[[TracedModel, Path], Iterable[str]]
@@ -79,6 +82,7 @@ FORMATS = {
     for format in (
         Format(
             name="saved_model",
+            description="a SavedModel folder",
             suffix="",
             recognizes=saved_model.recognizes,
             write=saved_model.write,
@@ -88,6 +92,7 @@ FORMATS = {
         ),
         Format(
             name="litert",
+            description="a `.tflite` file",
             suffix=".tflite",
             recognizes=litert.recognizes,
             write=litert.write,
@@ -98,6 +103,7 @@ FORMATS = {
         ),
         Format(
             name="onnx",
+            description="an `.onnx` file or folder",
             suffix=".onnx",
             recognizes=onnx.recognizes,
             write=onnx.write,
@@ -107,6 +113,7 @@ FORMATS = {
     )
 }
 _NAMES = tuple(FORMATS)
+ANY_ARTEFACT = ", ".join(format.description for format in FORMATS.values())
 
 
 def format_to_write(path: Path, name: str | None) -> Format:
@@ -122,9 +129,8 @@ def format_to_write(path: Path, name: str | None) -> Format:
         if path.suffix == format.suffix:
             return format
     raise ValueError(
-        "`path` must end in `.tflite` (LiteRT), in `.onnx` (ONNX) or have no suffix "
-        "(a SavedModel folder); for any other name pass `format`, one of "
-        f"{_NAMES}. Received: path={str(path)!r}"
+        f"`path` must name one of: {ANY_ARTEFACT}; for any other suffix pass "
+        f"`format`, one of {_NAMES}. Received: path={str(path)!r}"
     )
 
 

@@ -14,8 +14,8 @@ from keras_attn.export.formats import litert, saved_model
 @pytest.mark.parametrize(
     ("name", "match"),
     [
-        ("m.h5", r"`path` must end in `.tflite` .* Received: path='.*m.h5'"),
-        ("m.keras", "for any other name pass `format`"),
+        ("m.h5", r"`path` must name one of: .*`.tflite` .* Received: path='.*m.h5'"),
+        ("m.keras", "for any other suffix pass `format`"),
         ("absent/m.onnx", "`path` must be in a folder that exists; make it first"),
     ],
 )

@@ -102,13 +102,13 @@ def test_path_that_does_not_exist(tmp_path):
 def test_file_that_is_not_a_model(tmp_path, name):
     (tmp_path / name).write_text("not a model")
     with pytest.raises(
-        ValueError, match="`path` must be a SavedModel folder, a `.tflit"
+        ValueError, match="`path` must be one of: a SavedModel folder, a `.tflit"
     ):
         load_runner(tmp_path / name)
 
 
 def test_empty_folder_is_not_a_model(tmp_path):
-    with pytest.raises(ValueError, match="`path` must be a SavedModel folder"):
+    with pytest.raises(ValueError, match="`path` must be one of: a SavedModel folder"):
         load_runner(tmp_path)
 
 
