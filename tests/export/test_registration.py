@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 from model_cases import tiny
 
 SCRIPT = """
@@ -25,6 +26,7 @@ print("not registered:", sorted(registered_classes() - registered))
 """
 
 
+@pytest.mark.shipped
 def test_export_registers_every_class(tmp_path):
     model = tiny("gpt2_small")
     model.save(tmp_path / "model.keras")
