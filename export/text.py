@@ -45,6 +45,24 @@ def with_tokenizer(
             or the model has other inputs than a tokenizer's outputs or a smaller
             vocabulary.
     """
+    _check_tokenizer(tokenizer, format)
+    serve = _serve_of(model)
+    _check_vocabulary(serve.model, tokenizer)
+    positions = _num_positions(serve.model)
+    _check_sequence_length(sequence_length, positions)
+    max_length = sequence_length or positions
+    texts: list[tuple[str, tuple[str, ...]]] = [(SERVE, (TEXT,))]
+    if "segment_ids" in serve.inputs:
+        texts.append((SERVE_PAIR, (TEXT, TEXT_PAIR)))
+    _check_max_length(tokenizer, len(texts), max_length)
+    pad = sequence_length is not None
+    return [
+        _tokenizing(serve, name, inputs, tokenizer, max_length, pad)
+        for name, inputs in texts
+    ]
+
+
+def _check_tokenizer(tokenizer: Any, format: Format) -> None:
     if not isinstance(tokenizer, GraphTokenizer):
         raise ValueError(
             "`tokenizer` must be one that works inside a graph, a `WordPieceTokenizer` "
@@ -58,6 +76,10 @@ def with_tokenizer(
             f"Received: tokenizer of type {type(tokenizer).__name__}, "
             f"format={format.name!r}"
         )
+
+
+def _serve_of(model: Any) -> Signature:
+    """The signature of a model whose inputs are outputs of a tokenizer."""
     if isinstance(model, keras.Model) and not getattr(model, "inputs", None):
         raise ValueError(
             "`model` must be functional if a `tokenizer` is given, so that its inputs "
@@ -72,28 +94,22 @@ def with_tokenizer(
             "pass `keras.Model(model.inputs, model.outputs)`. "
             f"Received: signature `{serve.name}` with the inputs {sorted(serve.inputs)}"
         )
-    _check_vocabulary(serve.model, tokenizer)
+    return serve
+
+
+def _check_sequence_length(
+    sequence_length: int | Mapping[str, int] | None, positions: int | None
+) -> None:
     if isinstance(sequence_length, Mapping):
         raise ValueError(
             "`sequence_length` must be one number if a `tokenizer` is given: the "
             f"tokens per row. Received: sequence_length={dict(sequence_length)}"
         )
-    positions = _num_positions(serve.model)
     if sequence_length and positions and sequence_length > positions:
         raise ValueError(
             f"`sequence_length` must be at most {positions}, the number of positions "
             f"of the model. Received: sequence_length={sequence_length}"
         )
-    max_length = sequence_length or positions
-    texts: list[tuple[str, tuple[str, ...]]] = [(SERVE, (TEXT,))]
-    if "segment_ids" in serve.inputs:
-        texts.append((SERVE_PAIR, (TEXT, TEXT_PAIR)))
-    _check_max_length(tokenizer, len(texts), max_length)
-    pad = sequence_length is not None
-    return [
-        _tokenizing(serve, name, inputs, tokenizer, max_length, pad)
-        for name, inputs in texts
-    ]
 
 
 def _tokenizing(serve, name, inputs, tokenizer, max_length, pad) -> Signature:
