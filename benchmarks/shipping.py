@@ -1,19 +1,18 @@
-"""Published sizes as SavedModel, LiteRT and ONNX: time, memory, bytes, agreement.
+"""Published sizes to SavedModel, LiteRT and ONNX: time, memory, size, difference.
 
     python benchmarks/shipping.py
     python benchmarks/shipping.py --models gpt2_small bert_base --formats onnx
 
-One row per model and format, each in a process of its own: random weights, exported
-with the defaults, run in the stock runtime and compared with Keras. Seconds are those
-of `export.export` with its comparison; the peak memory is that of the whole process,
-TensorFlow and the Keras model included, and with it each mapping of a file that a
-runtime reads from (two of one file count twice, though memory has it once). A call is
-that of the signature `serve`, or of `prefill` where there is a `step`, on the small
-sample that the comparison makes up.
+One row per model and format, each in its own process: random weights, exported with the
+defaults, run in the stock runtime and compared with Keras. Seconds are those of
+`export.export` including the comparison. The peak memory is that of the whole process,
+including TensorFlow, the Keras model and every file that a runtime maps (a file mapped
+twice counts twice). A call is one of the signature `serve`, or of `prefill` if there is
+a `step`, on the small random sample of the comparison.
 
-Finished rows are kept in `--rows`, so a run that was stopped goes on; those that failed
-are tried again. Needs 24 GB of memory for `megatron_1p2b` and `gpt2_xl` (which is
-exported to ONNX alone), 12 GB for the others, and takes an hour or two.
+Finished rows are kept in `--rows`, so an interrupted run continues; failed rows are
+tried again. Needs 24 GB of memory for `megatron_1p2b` and `gpt2_xl` (exported only to
+ONNX), 12 GB for the others, and takes one or two hours.
 """
 
 import argparse
@@ -26,6 +25,8 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+
+from keras_attn.file_writing import write_atomically
 
 MODELS = (
     "bert_base",
@@ -50,9 +51,9 @@ MODELS = (
     "sagan_discriminator_128",
     "cnn_self_attention",
 )
-# 1.6 B parameters, 6.2 GB: more than a message of protobuf, and so one file, holds.
-BEYOND_A_FILE = ("gpt2_xl", "onnx")
-# Which patches are hidden is an input: drawn inside, no two calls would agree.
+# 1.6 B parameters, 6.2 GB: above protobuf's limit, so a folder.
+LARGER_THAN_ONE_FILE = ("gpt2_xl", "onnx")
+# The masking noise is an input, because random masks would differ in every call.
 OPTIONS = {"mae_vit_base": {"noise": True}}
 FORMATS = {"saved_model": "model", "litert": "model.tflite", "onnx": "model.onnx"}
 COLUMNS = (
@@ -67,7 +68,7 @@ COLUMNS = (
     "call",
     "step",
 )
-# Of an error, in a cell of the table.
+# Maximum length of an error in the table.
 ERROR_CHARACTERS = 160
 
 
@@ -96,8 +97,8 @@ def measured(name, format, timeout):
     """Runs one row in a fresh process.
 
     Args:
-        name: Of the model.
-        format: Of the artefact.
+        name: Name of the model.
+        format: Name of the format.
         timeout: Seconds until the process is killed.
 
     Returns:
@@ -110,7 +111,7 @@ def measured(name, format, timeout):
         timer = threading.Timer(timeout, child.kill)
         timer.start()
         try:
-            # Unlike `child.wait()` it says what memory this one child took.
+            # Unlike `child.wait()` it returns the memory usage of this child.
             _, status, usage = os.wait4(child.pid, 0)
         except BaseException:
             child.kill()
@@ -126,17 +127,17 @@ def measured(name, format, timeout):
         if child.returncode == 0:
             return {**row, **json.loads(out.read().splitlines()[-1])}
         lines = err.read().strip().splitlines() or ["no message"]
-        # The last line that is no continuation names the error.
-        said = next((x for x in reversed(lines) if "Error" in x), lines[-1])
+        # The last line with an error's name; continuation lines may follow.
+        message = next((x for x in reversed(lines) if "Error" in x), lines[-1])
     if not in_time:
-        return {**row, "error": f"not done after {timeout} s"}
+        return {**row, "error": f"not finished after {timeout} s"}
     if child.returncode < 0:
         return {**row, "error": f"killed by signal {-child.returncode}"}
-    return {**row, "error": said}
+    return {**row, "error": message}
 
 
 def cpu_name():
-    """The processor and how many cores of it there are."""
+    """Number of cores and name of the processor."""
     name = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -176,15 +177,13 @@ def load_rows(path):
 
 
 def save_rows(path, rows):
-    """Writes all rows; who stops the run here keeps the file as it was."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(list(rows.values()), indent=1) + "\n")
-    partial.replace(path)
+    """Writes all rows, atomically."""
+    text = json.dumps(list(rows.values()), indent=1) + "\n"
+    write_atomically(path, text.encode())
 
 
 def main():
-    """Prints a line of the table for each model and format."""
+    """Prints a row of the table for each model and format."""
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").partition("\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -198,7 +197,7 @@ def main():
         "--rows",
         type=Path,
         default=Path("runs/shipping.json"),
-        help="where finished rows are kept; remove it to begin anew",
+        help="file of finished rows; remove it to start over",
     )
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -209,7 +208,7 @@ def main():
     rows = load_rows(arguments.rows)
     work = [(name, form) for name in arguments.models for form in arguments.formats]
     if arguments.models is MODELS and "onnx" in arguments.formats:
-        work.append(BEYOND_A_FILE)
+        work.append(LARGER_THAN_ONE_FILE)
     print(f"| {' | '.join(COLUMNS)} |")
     print("|---" * len(COLUMNS) + "|", flush=True)
     for number, key in enumerate(work, 1):

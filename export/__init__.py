@@ -1,4 +1,4 @@
-"""Ship any Keras model: SavedModel, LiteRT and ONNX, each verified."""
+"""Export any Keras model to SavedModel, LiteRT or ONNX, and verify the result."""
 
 if __name__ != "keras_attn.export":
     raise ImportError(
@@ -7,14 +7,15 @@ if __name__ != "keras_attn.export":
         "class twice."
     )
 
-# For what they register with Keras: `keras.models.load_model` then reads any model
-# that is made of parts of this package.
+# These imports register their classes with Keras, so that `keras.models.load_model`
+# reads any model that uses them.
 from keras_attn import layers, models, training  # noqa: F401
 from keras_attn.export.api import export, verify
 from keras_attn.export.errors import ExportError
 from keras_attn.export.freezing import freeze
 from keras_attn.export.report import ExportReport
-from keras_attn.export.runner import Runner, SignatureInfo, TensorInfo, load_runner
+from keras_attn.export.runner import Runner, load_runner
+from keras_attn.export.signatures import SignatureInfo, TensorInfo
 
 __all__ = [
     "ExportError",

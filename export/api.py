@@ -1,44 +1,59 @@
-"""`export` and `verify`: plan, write, compare, and only then keep."""
+"""`export` and `verify`."""
 
-import re
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from keras_attn.checks import check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.decoding.halves import MASKS
-from keras_attn.export import metadata, samples
-from keras_attn.export import shape_fallback as ladder
+from keras_attn.export import samples
 from keras_attn.export.comparison import (
     TOLERANCES,
     Measured,
     compare,
     top1_agreement,
 )
-from keras_attn.export.errors import ExportError, RefusedError
-from keras_attn.export.files import check_target, format_for, replacing, size_of
-from keras_attn.export.formats import litert, onnx, saved_model
+from keras_attn.export.errors import (
+    ExportError,
+    RefusedError,
+    reraising_interrupts,
+    with_layers,
+)
+from keras_attn.export.formats import (
+    FORMATS,
+    Format,
+    check_quantization,
+    check_target,
+    format_to_write,
+)
 from keras_attn.export.inference import (
     computes_in_half,
     inference_mode,
-    unique_layers,
 )
-from keras_attn.export.interrupts import interrupts_kept
 from keras_attn.export.report import ExportReport
-from keras_attn.export.runner import Runner, TensorInfo, infos, load_runner
+from keras_attn.export.runner import Runner, load_runner
+from keras_attn.export.shape_fallback import RequestedShapes, export_with_fallback
 from keras_attn.export.shapes import Specs, check_sizes
-from keras_attn.export.signatures import STEP, Signature, signatures_of
+from keras_attn.export.signatures import (
+    STEP,
+    Signature,
+    SignatureInfo,
+    TensorInfo,
+    TracedModel,
+    signatures_of,
+)
 from keras_attn.export.text import with_tokenizer
+from keras_attn.file_reading import size_of
+from keras_attn.file_writing import replacing
 from keras_attn.kernels.runtime import require_tensorflow
 
-# Of a batch, where artefact and Keras are asked which class they choose.
+# Rows per batch for `top1_agreement`.
 _AGREEMENT_ROWS = 32
 
 
@@ -57,149 +72,122 @@ def export(
     tolerance: float | None = None,
     verify: bool = True,
 ) -> ExportReport:
-    """Ships a Keras model, and proves that what was shipped computes the same.
+    """Exports a Keras model, and verifies that the artefact gives the same outputs.
 
-    A plain model offers the signature `serve` (a SavedModel also `serving_default`,
-    for stock tools). A generative model, one with `incremental()`, or an
-    `IncrementalPair` offers `prefill` and `step`: in one SavedModel or `.tflite`, and
-    for ONNX in a folder with one graph each; weights are stored once.
+    A plain model has the signature `serve` (a SavedModel also `serving_default`, for
+    stock tools). A generative model, one with `incremental()`, or an `IncrementalPair`
+    has `prefill` and `step`: in one SavedModel or `.tflite`, and for ONNX in a folder
+    with one graph each. Weights are stored once.
 
     The artefact computes in float32 even if the model does not, because the
-    converters take no half-precision graphs; its weights are the model's own.
+    converters do not support half precision; the weights keep their values.
 
     Args:
         model: Any built `keras.Model`, or an `IncrementalPair`.
         path: Where to write: `*.tflite`, `*.onnx`, or no suffix for a SavedModel
-            folder. An artefact of the same format that stands there is replaced;
-            anything else is not.
-        format: `"saved_model"`, `"litert"` or `"onnx"`, where the suffix does not say.
+            folder. An existing artefact of the same format is replaced; anything else
+            is not.
+        format: `"saved_model"`, `"litert"` or `"onnx"`. None = selected by the suffix.
         quantization: For LiteRT. None keeps float32; `"float16"` halves the weights;
-            `"int8_dynamic"` stores the weights in 8 bits and computes activations as
-            it goes; `"int8"` computes in 8 bits throughout, where LiteRT can, and
+            `"int8_dynamic"` stores the weights in 8 bits and quantizes activations at
+            run time; `"int8"` computes in 8 bits throughout, where LiteRT can, and
             needs `sample_inputs` to calibrate on.
         batch_size: Fixes axis 0 of every input. None leaves it open. The batch of
-            `step` stays open where the format allows it, unless `num_beams` fixes it:
+            `step` stays open if the format allows it, unless `num_beams` fixes it:
             beam search needs several rows for each row of the prompt.
-        sequence_length: Fixes every other unknown axis, of all inputs or by input
-            name. None leaves them open. A number leaves the target of an
-            encoder-decoder one token, its start, to decode from. The state of `step`
-            follows from `prefill`.
-        max_length: Of a generative model: the most tokens that prompt and continuation
-            have together, which is the length of its key/value caches. A step reads
-            all of them, so a short one is faster. None is that of the model's
-            `incremental()`: all its positions, or 256 where they have no end.
-        num_beams: Of a generative model: fixes the batch of `step` at `batch_size` ×
-            `num_beams`, for runtimes that need static shapes. `generate` then takes
-            strategies with as many beams alone: `Beam(num_beams)`, or for 1 `Greedy()`
-            and `Sample()`. None leaves it open.
+        sequence_length: Fixes every other unknown axis, for all inputs or by input
+            name. None leaves them open. A number applies to the source of an
+            encoder-decoder; its target then has one token, the start token. The state
+            of `step` has the lengths of `prefill`.
+        max_length: For a generative model: the maximum number of tokens of prompt and
+            continuation together, which is the length of its key/value caches. A step
+            reads all of them, so shorter caches are faster. None is the default of
+            `incremental()`: the number of positions, or 256 if it is unlimited.
+        num_beams: For a generative model: fixes the batch of `step` at `batch_size` ×
+            `num_beams`, for runtimes that need static shapes. `generate` then accepts
+            only strategies with this number of beams: `Beam(num_beams)`, or for 1
+            `Greedy()` and `Sample()`. None leaves it open.
         sample_inputs: Inputs to verify (and calibrate) with: a dictionary by input
-            name, or what the model is called with. None makes some up, seeded. A
-            model that is not functional needs them to say what its inputs are.
-        tokenizer: A `WordPieceTokenizer` or `SentencePieceTokenizer` to put in front,
-            for a SavedModel: `serve` then takes `text`, strings (B,), and
-            `serve_pair`, where the model tells segments apart, `text` and
-            `text_pair`. Rows are padded to the longest of a batch and cut at the
-            model's positions; a `sequence_length` fixes both. What loads it needs
-            tensorflow and tensorflow-text alone. `sample_inputs` are texts.
+            name, or what the model is called with. None = random inputs, with a fixed
+            seed. Required if the model is not functional, to know its inputs.
+        tokenizer: A `WordPieceTokenizer` or `SentencePieceTokenizer` to include, for a
+            SavedModel: `serve` then takes `text`, strings (B,), and `serve_pair`, if
+            the model has `segment_ids`, `text` and `text_pair`. Rows are padded to the
+            longest of a batch and truncated to the model's positions; a
+            `sequence_length` fixes both. Loading it requires only tensorflow and
+            tensorflow-text. `sample_inputs` are texts.
         tolerance: Largest error allowed. In float32 it is the difference of each
             value, absolute below 1 and relative above; None is 1e-4. Quantized it is
             the root mean square of the differences relative to that of the output;
             None is 0.01 for `"float16"`, 0.1 for `"int8_dynamic"`, 0.2 for `"int8"`.
-        verify: Whether to run the artefact and compare. Without it an artefact may
-            not even load.
+        verify: Whether to run the artefact and compare it with Keras. Without it an
+            artefact may not even load.
 
     Returns:
         An `ExportReport`. Its `notes` say what was fixed or renamed.
 
     Raises:
         ValueError: An argument is wrong, or contradicts another.
-        TypeError: `model` is no Keras model.
-        ExportError: The model cannot be shipped so, the artefact disagrees with Keras,
-            or the disk refused. Whatever stood at `path` still stands.
+        TypeError: `model` is not a Keras model.
+        ExportError: The model cannot be exported with these arguments, the artefact
+            disagrees with Keras, or it could not be written. `path` is unchanged.
         ImportError: `keras-attn[export]` is not installed.
-        KeyboardInterrupt: Ctrl-C, even where a converter swallows it. Whatever stood
-            at `path` still stands.
+        KeyboardInterrupt: Ctrl-C, even if a converter suppresses it. `path` is
+            unchanged.
     """
     require_tensorflow("Export")
     path = Path(path)
-    format = format_for(path, format)
-    _check_quantization(format, quantization, sample_inputs)
+    target = format_to_write(path, format)
+    check_quantization(target, quantization, sample_inputs)
     check_sizes(batch_size, sequence_length)
     _check_beams(num_beams, batch_size)
-    tolerance = TOLERANCES[quantization] if tolerance is None else tolerance
-    check_target(path, format)
+    check_target(path, target)
     if tokenizer is None:
         signatures = signatures_of(model, sample_inputs, max_length)
+        sequence_length = _input_lengths(signatures[0], sequence_length)
     else:
-        signatures = with_tokenizer(model, tokenizer, format, sequence_length)
-        sequence_length = None
+        signatures = with_tokenizer(model, tokenizer, target, sequence_length)
+        sequence_length = None  # The tokenizer truncates and pads.
     _check_generative(signatures, max_length=max_length, num_beams=num_beams)
+    check = _Check(signatures, sample_inputs, quantization, tolerance)
     models = [signature.model for signature in signatures]
-    prompt = signatures[0].prompt
-    has_source = prompt not in (None, "token_ids")
-    if has_source and isinstance(sequence_length, int):
-        sequence_length = dict.fromkeys(signatures[0].inputs, sequence_length)
-        for name in {prompt, MASKS.get(prompt)} & set(sequence_length):
-            sequence_length[name] = 1
-    sample = None
-    if sample_inputs is not None:
-        sample = samples.named(signatures[0], sample_inputs)
     notes = [note for signature in signatures for note in signature.notes]
     if computes_in_half(models):
-        notes.append("computed in float32: the converters take no half precision")
+        notes.append(
+            "computes in float32: the converters do not support half precision"
+        )
 
-    def attempt(functions: dict, specs: dict, place: Path) -> Measured | None:
-        """Writes one artefact at `place` and compares it with Keras."""
-        if format == "saved_model":
-            saved_model.write(functions, models, place, tokenizer)
-        elif format == "onnx":
-            notes.extend(onnx.write(signatures, functions, place))
-        else:
-            feed = ()
-            if quantization == "int8" and sample is not None:
-                feed = samples.calibration(signatures, specs, sample)
-            litert.write(functions, models, place, quantization, feed)
-        metadata.write(format, place, signatures)
-        if not verify:
-            return None
-        cases = samples.cases(signatures, specs, sample)
-        runner = load_runner(place)
-        measured = compare(runner, signatures, cases, tolerance, quantization)
-        return _with_agreement(measured, runner, signatures, specs, sample)
+    def attempt(functions: dict, specs: dict[str, Specs]) -> Measured | None:
+        """Writes one artefact to `partial` and compares it with Keras."""
+        calibration = ()
+        if quantization == "int8" and check.sample is not None:
+            calibration = samples.calibration(signatures, specs, check.sample)
+        options = (quantization, calibration, tokenizer)
+        traced = TracedModel(signatures, functions, *options)
+        notes.extend(target.write(traced, partial))
+        return check.run(load_runner(partial), specs) if verify else None
 
-    with inference_mode(models), replacing(path) as place, interrupts_kept():
-        try:
-            climbed = ladder.climb(
-                signatures,
-                partial(attempt, place=place),
-                batch_size,
-                sequence_length,
-                sample,
-                may_fix=format == "litert",
-                unroll=quantization == "int8",
-                num_beams=num_beams,
-            )
-        except RefusedError as error:
-            raise _explained(error, models) from error
-        operators, size = _operators(format, place), size_of(place)
-    measured = climbed.result
-    return ExportReport(
-        path=str(path),
-        format=format,
-        quantization=quantization,
-        bytes=size,
-        operators=operators,
-        inputs={name: _texts(infos(specs)) for name, specs in climbed.specs.items()},
-        outputs={
-            name: _texts(infos(function.structured_outputs))
-            for name, function in climbed.functions.items()
-        },
-        max_abs_diff=measured.max_abs_diff if measured else None,
-        tolerance=tolerance if measured else None,
-        top1_agreement=measured.top1_agreement if measured else {},
-        latency_ms=measured.latency_ms if measured else {},
-        notes=(*notes, *climbed.notes),
+    shapes = RequestedShapes(
+        batch_size,
+        sequence_length,
+        num_beams,
+        sample=check.sample or {},
+        unroll=quantization == "int8",
     )
+    may_fix = target.may_need_fixed_shapes
+    with inference_mode(models), _replacing(path) as partial, reraising_interrupts():
+        try:
+            exported = export_with_fallback(signatures, attempt, shapes, may_fix)
+        except RefusedError as error:
+            raise with_layers(error, models) from error
+        return check.report(
+            path,
+            target,
+            exported.signatures,
+            exported.result,
+            artefact=partial,
+            notes=(*notes, *exported.notes),
+        )
 
 
 def verify(
@@ -215,93 +203,124 @@ def verify(
     """Runs an existing artefact in its stock runtime and compares it with Keras.
 
     Args:
-        model: The model it was exported from.
+        model: The model that it was exported from.
         path: The artefact.
         sample_inputs: As in `export`.
-        tokenizer: That it was exported with.
-        sequence_length: That it was exported with beside a tokenizer; without one the
-            artefact says it itself.
+        tokenizer: The tokenizer that it was exported with.
+        sequence_length: The `sequence_length` that it was exported with, if with a
+            tokenizer; otherwise it is read from the artefact.
         tolerance: As in `export`.
-        quantization: What it was quantized to, which sets the default tolerance.
+        quantization: Its quantization, which sets the default tolerance.
 
     Returns:
         An `ExportReport`.
 
     Raises:
         ValueError: An argument is wrong, or the artefact is of another model.
-        ExportError: The artefact disagrees with Keras, with the numbers.
+        ExportError: The artefact disagrees with Keras; the message says by how much.
         ImportError: `keras-attn[export]` is not installed.
     """
     require_tensorflow("Export")
     path = Path(path)
     runner = load_runner(path)
-    _check_quantization(runner.format, quantization, sample_inputs)
-    tolerance = TOLERANCES[quantization] if tolerance is None else tolerance
+    target = FORMATS[runner.format]
+    check_quantization(target, quantization, sample_inputs)
     if tokenizer is None:
         is_pair = isinstance(model, IncrementalPair)
         max_length = None if is_pair else runner.max_length
         signatures = signatures_of(model, sample_inputs, max_length)
     else:
-        signatures = with_tokenizer(model, tokenizer, runner.format, sequence_length)
-    models = [signature.model for signature in signatures]
+        signatures = with_tokenizer(model, tokenizer, target, sequence_length)
     specs = {s.name: _artefact_specs(s, runner) for s in signatures}
-    sample = None
-    if sample_inputs is not None:
-        sample = samples.named(signatures[0], sample_inputs)
-    with inference_mode(models):
-        cases = samples.cases(signatures, specs, sample)
+    check = _Check(signatures, sample_inputs, quantization, tolerance)
+    with inference_mode(signature.model for signature in signatures):
         try:
-            measured = compare(runner, signatures, cases, tolerance, quantization)
-            measured = _with_agreement(measured, runner, signatures, specs, sample)
+            measured = check.run(runner, specs)
         except ExportError as error:
             raise ExportError(f"{path.name}: {error}") from error
-    return ExportReport(
-        path=str(path),
-        format=runner.format,
-        quantization=quantization,
-        bytes=size_of(path),
-        operators=_operators(runner.format, path),
-        inputs={name: _texts(info.inputs) for name, info in runner.signatures.items()},
-        outputs={
-            name: _texts(info.outputs) for name, info in runner.signatures.items()
-        },
-        max_abs_diff=measured.max_abs_diff,
-        tolerance=tolerance,
-        top1_agreement=measured.top1_agreement,
-        latency_ms=measured.latency_ms,
-    )
+    return check.report(path, target, runner.signatures, measured, artefact=path)
 
 
-def _with_agreement(measured, runner, signatures, specs, sample) -> Measured:
-    """Adds on how many of the caller's samples artefact and Keras choose the same."""
-    if sample is None or len(signatures) > 1:
-        return measured
-    batches = samples.calibration(signatures, specs, sample, most=_AGREEMENT_ROWS)
-    count = max(len(value) for value in sample.values())
-    shares = top1_agreement(runner, signatures[0], batches, count)
-    return replace(measured, top1_agreement=shares)
+class _Check:
+    """The comparison of an artefact with Keras, and its report."""
 
+    def __init__(
+        self,
+        signatures: list[Signature],
+        sample_inputs: Any,
+        quantization: str | None,
+        tolerance: float | None,
+    ):
+        self.signatures = signatures
+        self.sample = samples.named(signatures[0], sample_inputs)
+        self.quantization = quantization
+        self.tolerance = TOLERANCES[quantization] if tolerance is None else tolerance
 
-def _check_quantization(
-    format: str, quantization: str | None, sample_inputs: Any
-) -> None:
-    if quantization is None:
-        return
-    if quantization not in litert.QUANTIZATIONS:
-        raise ValueError(
-            f"`quantization` must be None or one of {litert.QUANTIZATIONS}. "
-            f"Received: quantization={quantization!r}"
+    def run(self, runner: Runner, specs: dict[str, Specs]) -> Measured:
+        """Compares an artefact whose inputs have the shapes `specs`."""
+        cases = samples.cases(self.signatures, specs, self.sample)
+        measured = compare(
+            runner, self.signatures, cases, self.tolerance, self.quantization
         )
-    if format != "litert":
-        raise ValueError(
-            "`quantization` is for LiteRT (`.tflite`) alone. "
-            f"Received: quantization={quantization!r}, format={format!r}"
+        if self.sample is None or len(self.signatures) > 1:
+            return measured
+        batches = samples.calibration(
+            self.signatures, specs, self.sample, max_batch=_AGREEMENT_ROWS
         )
-    if quantization == "int8" and sample_inputs is None:
-        raise ValueError(
-            '`sample_inputs` must be given for `quantization="int8"`, to calibrate on. '
-            "Received: sample_inputs=None"
+        count = max(len(value) for value in self.sample.values())
+        shares = top1_agreement(runner, self.signatures[0], batches, count)
+        return replace(measured, top1_agreement=shares)
+
+    def report(
+        self,
+        path: Path,
+        format: Format,
+        signatures: Mapping[str, SignatureInfo],
+        measured: Measured | None,
+        *,
+        artefact: Path,
+        notes: tuple[str, ...] = (),
+    ) -> ExportReport:
+        """The report of the artefact, which is at `path` or will be moved there."""
+        return ExportReport(
+            path=str(path),
+            format=format.name,
+            quantization=self.quantization,
+            bytes=size_of(artefact),
+            operators=_count_operators(format, artefact),
+            inputs={name: _texts(info.inputs) for name, info in signatures.items()},
+            outputs={name: _texts(info.outputs) for name, info in signatures.items()},
+            max_abs_diff=measured.max_abs_diff if measured else None,
+            tolerance=self.tolerance if measured else None,
+            top1_agreement=measured.top1_agreement if measured else {},
+            latency_ms=measured.latency_ms if measured else {},
+            notes=notes,
         )
+
+
+def _input_lengths(
+    signature: Signature, sequence_length: int | Mapping[str, int] | None
+) -> int | Mapping[str, int] | None:
+    """Applies one number to the source of an encoder-decoder, 1 to its target."""
+    if signature.prompt in (None, "token_ids") or not isinstance(sequence_length, int):
+        return sequence_length
+    lengths = dict.fromkeys(signature.inputs, sequence_length)
+    for name in {signature.prompt, MASKS.get(signature.prompt)} & set(lengths):
+        lengths[name] = 1
+    return lengths
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """`replacing`, with errors of the file system as `ExportError`."""
+    try:
+        with replacing(path) as partial:
+            yield partial
+    except OSError as error:
+        raise ExportError(
+            f"`path` could not be written ({error.strerror or error}); nothing was "
+            f"left on disk. Received: path={str(path)!r}"
+        ) from error
 
 
 def _check_beams(num_beams: int | None, batch_size: int | None) -> None:
@@ -311,7 +330,7 @@ def _check_beams(num_beams: int | None, batch_size: int | None) -> None:
     if batch_size is None:
         raise ValueError(
             "`num_beams` fixes the batch of `step` at `batch_size` × `num_beams`, so "
-            f"give `batch_size` too. Received: num_beams={num_beams}, batch_size=None"
+            f"pass `batch_size` too. Received: num_beams={num_beams}, batch_size=None"
         )
 
 
@@ -326,42 +345,10 @@ def _check_generative(signatures: list[Signature], **arguments: int | None) -> N
             )
 
 
-def _explained(error: RefusedError, models: Iterable[keras.Model]) -> ExportError:
-    """The refusal, with the layers it comes from and what may mend it."""
-    layers = _layers_at(error.locations, models)
-    text = str(error)
-    if layers:
-        text += ", in " + ", ".join(f"`{layer}`" for layer in layers)
-    return ExportError(f"{text}. {error.mend}.")
-
-
-def _layers_at(locations: Iterable[str], models: Iterable[keras.Model]) -> list[str]:
-    """Layers by the name scopes they open, innermost first known, each once.
-
-    A scope is `model/block/attention/StridedSlice@function`; TensorFlow appends a
-    number to a scope that it opens again.
-    """
-    tops = {model.name for model in models}
-    names = {layer.name for layer in unique_layers(models)} - tops
-    found: dict[str, None] = {}
-    for location in locations:
-        for part in reversed(location.split("@")[0].split("/")):
-            known = [n for n in (part, re.sub(r"_\d+$", "", part)) if n in names]
-            if known:
-                found[known[0]] = None
-                break
-    return list(found)
-
-
-def _operators(format: str, path: Path) -> dict[str, int]:
-    counters = {
-        "saved_model": saved_model.operators,
-        "litert": litert.operators,
-        "onnx": onnx.operators,
-    }
+def _count_operators(format: Format, path: Path) -> dict[str, int]:
     try:
-        return counters[format](path)
-    # What three parsers say to a damaged file has no base class but this.
+        return format.count_operators(path)
+    # For damaged files the parsers raise errors of every type.
     except Exception as error:
         raise ExportError(
             f"{path} cannot be read, so it is damaged: {error!r}"
@@ -369,14 +356,14 @@ def _operators(format: str, path: Path) -> dict[str, int]:
 
 
 def _artefact_specs(signature: Signature, runner: Runner) -> Specs:
-    """The shapes an artefact takes, once its names are those of the model."""
+    """The shapes of an artefact's inputs; raises if they are not the model's."""
     info = runner.signatures.get(signature.name)
-    held = {name: sorted(found.inputs) for name, found in runner.signatures.items()}
     if info is None or set(info.inputs) != set(signature.inputs):
+        inputs = {name: sorted(info.inputs) for name, info in runner.signatures.items()}
         raise ValueError(
-            f"`path` must hold the signature `{signature.name}` with the inputs "
+            f"`path` must have the signature `{signature.name}` with the inputs "
             f"{sorted(signature.inputs)}; was it exported from this model? "
-            f"Received: {held}"
+            f"Received: {inputs}"
         )
     return {
         name: tf.TensorSpec(info.inputs[name].shape, spec.dtype, name=name)

@@ -1,4 +1,4 @@
-"""Compare what an artefact computes with what Keras computes."""
+"""Compare the outputs of an artefact with those of Keras."""
 
 import statistics
 import time
@@ -8,21 +8,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from keras_attn.export.errors import ExportError
-from keras_attn.export.inference import reference
 from keras_attn.export.runner import Runner
 from keras_attn.export.samples import Case
 from keras_attn.export.signatures import Signature
 
-# What each quantization is allowed; see `_pointwise` and `_root_mean_square`.
+# Default tolerance of each quantization; see `_pointwise` and `_root_mean_square`.
 TOLERANCES = {None: 1e-4, "float16": 1e-2, "int8_dynamic": 0.1, "int8": 0.2}
-# Larger values stand for minus infinity (masked logits) and say nothing of the scale.
+# Larger values represent infinity (masked logits) and are left out of the scale.
 _MASKED = 1e6
 _TIMED_CALLS = 5
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a comparison found: the largest difference, and the time of a call."""
+    """Result of a comparison; see `ExportReport` for the attributes."""
 
     max_abs_diff: float
     latency_ms: dict[str, float]
@@ -40,16 +39,16 @@ def compare(
 
     Args:
         runner: The artefact in its stock runtime.
-        signatures: The Keras side.
-        cases: `(signature name, inputs)` to run, in turn.
+        signatures: The same signatures in Keras.
+        cases: `(signature name, inputs)` to run.
         tolerance: Largest error allowed, see `_pointwise` and `_root_mean_square`.
-        quantization: What the artefact was quantized to.
+        quantization: Quantization of the artefact.
 
     Returns:
         The largest difference, and the median latency of each signature.
 
     Raises:
-        ExportError: An output is missing, has another shape, or differs by more.
+        ExportError: An output is missing, has another shape, or exceeds `tolerance`.
     """
     by_name = {signature.name: signature for signature in signatures}
     largest = 0.0
@@ -57,20 +56,20 @@ def compare(
     for name, inputs in cases:
         firsts.setdefault(name, inputs)
         found = runner(inputs, name)
-        expected = reference(by_name[name], inputs)
+        expected = by_name[name].reference(inputs)
         if set(found) != set(expected):
             raise ExportError(
-                f"`{name}` must give {sorted(expected)}; the {runner.format} artefact "
-                f"gives {sorted(found)}"
+                f"`{name}` must return {sorted(expected)}; the {runner.format} "
+                f"artefact returns {sorted(found)}"
             )
         for output in list(expected):
             where = f"output `{output}` of `{name}`"
-            # Taken out of both: with caches they are large.
+            # Popped to free memory: caches are large.
             got, want = found.pop(output), expected.pop(output)
             try:
                 worst = _compare_output(where, got, want, tolerance, quantization)
             except ExportError:
-                again = reference(by_name[name], inputs)[output]
+                again = by_name[name].reference(inputs)[output]
                 _check_repeats(where, again, want, tolerance)
                 raise
             largest = max(largest, worst)
@@ -80,14 +79,14 @@ def compare(
 def _check_repeats(
     where: str, again: np.ndarray, want: np.ndarray, tolerance: float
 ) -> None:
-    """Raises where Keras' own output is another one at the second call."""
+    """Raises if Keras itself returns another output at the second call."""
     try:
         _compare_output(where, again, want, tolerance, None)
     except ExportError as error:
         raise ExportError(
-            f"{where} is different at each call of the Keras model itself, which draws "
-            "random numbers in inference, so nothing can be compared with it. Make "
-            "them an input (a masked autoencoder takes `noise=True`), or export with "
+            f"{where} differs between calls of the Keras model itself, which uses "
+            "random numbers at inference, so it cannot be compared. Make them an input "
+            "(as `noise=True` does in a masked autoencoder), or export with "
             "`verify=False`"
         ) from error
 
@@ -95,26 +94,25 @@ def _check_repeats(
 def top1_agreement(
     runner: Runner, signature: Signature, batches: Iterable[Case], count: int
 ) -> dict[str, float]:
-    """In how many samples the largest number is where Keras has it.
+    """Share of samples in which artefact and Keras predict the same class.
 
     Args:
         runner: The artefact in its stock runtime.
-        signature: The Keras side.
-        batches: The samples, the last of them perhaps filled up.
-        count: How many there are.
+        signature: The same signature in Keras.
+        batches: The samples; the last batch may be padded with repeated rows.
+        count: Number of samples.
 
     Returns:
-        Of each output (B, C) that may be the scores of classes, the share of samples
-        for which artefact and Keras choose the same.
+        Share in [0, 1], by name of each output (B, C) that may hold class scores.
     """
     agreed: dict[str, list[np.ndarray]] = {}
     for name, inputs in batches:
-        expected = reference(signature, inputs)
-        choices = {key: want for key, want in expected.items() if _is_choice(want)}
-        if not choices:
+        expected = signature.reference(inputs)
+        scores = {key: want for key, want in expected.items() if _is_scores(want)}
+        if not scores:
             return {}
         found = runner(inputs, name)
-        for key, want in choices.items():
+        for key, want in scores.items():
             same = found[key].argmax(-1) == want.argmax(-1)
             agreed.setdefault(key, []).append(same)
     return {
@@ -123,8 +121,8 @@ def top1_agreement(
     }
 
 
-def _is_choice(want: np.ndarray) -> bool:
-    """Whether an output may be the scores of classes, a row an example."""
+def _is_scores(want: np.ndarray) -> bool:
+    """Whether an output may hold class scores, (B, C)."""
     return (
         want.ndim == 2 and want.shape[1] > 1 and np.issubdtype(want.dtype, np.floating)
     )
@@ -137,15 +135,15 @@ def _compare_output(
     tolerance: float,
     quantization: str | None,
 ) -> float:
-    """Returns the largest difference of one output, or raises with the numbers."""
+    """Returns the largest difference of one output; raises if it is too large."""
     if found.shape != want.shape:
         raise ExportError(
-            f"{where} has the shape {found.shape}; Keras gives {want.shape}"
+            f"{where} has the shape {found.shape}; in Keras it has {want.shape}"
         )
     if not np.issubdtype(want.dtype, np.floating):
         return _compare_exact(where, found, want, tolerance)
     found, want = found.astype(np.float64), want.astype(np.float64)
-    # Equal infinities, and NaN where Keras gives NaN, are agreement.
+    # Equal infinities agree, and so do two NaNs.
     same = (found == want) | (np.isnan(found) & np.isnan(want))
     with np.errstate(invalid="ignore"):
         diff = np.where(same, 0.0, np.abs(found - want))
@@ -162,26 +160,26 @@ def _compare_output(
 
 
 def _pointwise(diff: np.ndarray, magnitude: np.ndarray) -> tuple[float, str]:
-    """The worst difference, absolute below 1 and relative above.
+    """The largest difference, absolute below 1 and relative above.
 
-    Float32 arithmetic in another order: no value has an excuse to be far off.
+    Float32 arithmetic differs only in order, so every single value must be close.
     """
     allowed = np.maximum(np.nan_to_num(magnitude, posinf=1.0), 1.0)
     return float((diff / allowed).max(initial=0.0)), "difference, relative above 1,"
 
 
 def _root_mean_square(diff: np.ndarray, magnitude: np.ndarray) -> tuple[float, str]:
-    """The root mean square of the differences, in units of the output's own.
+    """The root mean square of the differences, relative to that of the output.
 
-    A quantized model errs in proportion to the largest values inside it, whatever the
-    size of its outputs: the small probabilities of a large vocabulary must be measured
-    by their own size, and one outlier does not make a model wrong.
+    The error of a quantized model is proportional to its largest values. Relative to
+    the output it also measures the small probabilities of a large vocabulary, and a
+    single outlier does not fail the model.
     """
     ordinary = magnitude < _MASKED
     scale = np.sqrt(np.mean(magnitude[ordinary] ** 2)) if ordinary.any() else 0.0
     error = np.sqrt(np.mean(diff[ordinary] ** 2)) if ordinary.any() else 0.0
     error = error / scale if scale else error
-    # What stands for infinity has to stand for it still.
+    # Values that represent infinity must still do so.
     masked = diff[~ordinary] / np.nan_to_num(magnitude[~ordinary], posinf=1.0)
     error = max(float(error), float(masked.max(initial=0.0)))
     return error, "root mean square error relative to the output"
@@ -190,7 +188,7 @@ def _root_mean_square(diff: np.ndarray, magnitude: np.ndarray) -> tuple[float, s
 def _compare_exact(
     where: str, found: np.ndarray, want: np.ndarray, tolerance: float
 ) -> float:
-    """Indices and masks agree or not: `tolerance` is the share that may not."""
+    """Integers and booleans: `tolerance` is the share that may differ."""
     unequal = float(np.mean(found != want)) if want.size else 0.0
     if unequal > tolerance:
         raise ExportError(
@@ -201,10 +199,10 @@ def _compare_exact(
 
 
 def _latencies(runner: Runner, firsts: dict[str, dict]) -> dict[str, float]:
-    """Median milliseconds of a call of each signature, on the inputs by its name."""
+    """Median milliseconds per call of each signature, on the inputs by its name."""
     latencies = {}
     for name, inputs in firsts.items():
-        # The comparison may have left the runtime allocated for another shape.
+        # Warm-up: the last comparison may have been of another shape.
         runner(inputs, name)
         times = []
         for _ in range(_TIMED_CALLS):

@@ -1,21 +1,31 @@
-"""The one error of an export that went wrong after its arguments were right."""
+"""What an export raises: its errors, and Ctrl-C while a converter runs."""
+
+import contextlib
+import re
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+
+import keras
+
+from keras_attn.export.inference import unique_layers
 
 
 class ExportError(RuntimeError):
     """An artefact could not be written, does not run, or does not agree with Keras.
 
-    Nothing is left behind when it is raised: what stood at the target still stands.
+    Nothing is left on disk; an artefact that was at the target before is unchanged.
     """
 
 
 class RefusedError(ExportError):
-    """A converter or runtime cannot take these operators at these shapes.
+    """A converter or runtime does not support these operators at these shapes.
 
     Attributes:
-        operators: The operators refused, by TensorFlow's name, where known.
+        operators: TensorFlow's names of the refused operators, where known.
         locations: Name scopes of the refused operators in the traced graph.
-        signatures: The signatures they are in, where known.
-        mend: What may help.
+        signatures: The signatures that contain them, where known.
+        fix: What the caller may try.
     """
 
     def __init__(
@@ -24,17 +34,76 @@ class RefusedError(ExportError):
         operators: tuple[str, ...] = (),
         locations: tuple[str, ...] = (),
         signatures: tuple[str, ...] = (),
-        mend: str = "Build the layer from other operations",
+        fix: str = "Build the layer from other operations",
     ):
         super().__init__(message)
         self.operators = operators
         self.locations = locations
         self.signatures = signatures
-        self.mend = mend
+        self.fix = fix
 
 
-def missing_extra(package: str, extra: str = "export") -> ImportError:
-    """The error of a package that only an extra of keras-attn brings."""
-    return ImportError(
-        f'`{package}` is not installed: pip install "keras-attn[{extra}]"'
-    )
+def with_layers(error: RefusedError, models: Iterable[keras.Model]) -> ExportError:
+    """The refusal with the names of the layers, and what the caller may try."""
+    layers = _layers_at(error.locations, models)
+    text = str(error)
+    if layers:
+        text += ", in " + ", ".join(f"`{layer}`" for layer in layers)
+    return ExportError(f"{text}. {error.fix}.")
+
+
+def _layers_at(locations: Iterable[str], models: Iterable[keras.Model]) -> list[str]:
+    """The innermost layer of each name scope, each once.
+
+    A scope is `model/block/attention/StridedSlice@function`; TensorFlow appends a
+    number to a scope that is opened again.
+    """
+    tops = {model.name for model in models}
+    names = {layer.name for layer in unique_layers(models)} - tops
+    found: dict[str, None] = {}
+    for location in locations:
+        for part in reversed(location.split("@")[0].split("/")):
+            known = [n for n in (part, re.sub(r"_\d+$", "", part)) if n in names]
+            if known:
+                found[known[0]] = None
+                break
+    return list(found)
+
+
+@contextlib.contextmanager
+def reraising_interrupts() -> Iterator[None]:
+    """Ends the block with `KeyboardInterrupt` if Ctrl-C was pressed in it.
+
+    The converters call Python from C++. An interrupt that is raised in such a callback
+    comes out as an error of the converter, or not at all.
+
+    Raises:
+        KeyboardInterrupt: Instead of the exception of the block, or at its end.
+    """
+    previous = signal.getsignal(signal.SIGINT)
+    in_main = threading.current_thread() is threading.main_thread()
+    # Only the main thread has signal handlers; SIG_IGN and SIG_DFL are not callable.
+    if not in_main or not callable(previous):
+        yield
+        return
+    interrupted = False
+
+    def handler(number, frame):
+        nonlocal interrupted
+        try:
+            previous(number, frame)
+        except KeyboardInterrupt:
+            interrupted = True
+            raise
+
+    signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    except Exception as error:
+        if interrupted:
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    if interrupted:
+        raise KeyboardInterrupt

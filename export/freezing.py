@@ -1,4 +1,4 @@
-"""A model's inference for this process, its weights made constants."""
+"""Inference with the weights as constants, in this process."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,31 +10,31 @@ from keras import ops
 from keras_attn.export.signatures import input_structure, is_declared
 from keras_attn.kernels.runtime import require_tensorflow
 
-# Of a graph, with its constants.
+# Size of a graph in bytes, protobuf's limit.
 _LARGEST = 2**31
 
 
 def freeze(model: keras.Model) -> Callable[[Any], Any]:
-    """Compiles a model's inference, with the weights that it has now as constants.
+    """Compiles a model's inference with its current weights as constants.
 
-    For a server on a CPU in bfloat16. oneDNN keeps matrices in an order of its own,
-    into which TensorFlow brings variables at every call, constants once: a forward pass
-    of BERT-base takes a third less, of ViT-B/16 a sixth less, in float32 no less
-    (TensorFlow 2.21, AMX). It costs a start: with BERT-base the first call takes half a
-    minute, and the process ten times the memory of the weights. What is assigned to
-    weights later the function does not see: freeze the model again.
+    For serving in bfloat16 on a CPU. oneDNN stores matrices in a layout of its own, to
+    which TensorFlow converts variables at every call but constants only once. This
+    takes a third off a forward pass of BERT-base and a sixth off one of ViT-B/16, and
+    nothing in float32 (TensorFlow 2.21, AMX). With BERT-base the first call takes half
+    a minute, and the process ten times the memory of the weights. Later changes of the
+    weights have no effect on the function: freeze the model again.
 
     Args:
         model: Functional or sequential, with less than 2 GB of weights.
 
     Returns:
-        A function from what the model takes, arrays or tensors in batches of any size,
-        to what it returns with `training=False`.
+        A function with the model's inputs, arrays or tensors in batches of any size,
+        and its outputs with `training=False`.
 
     Raises:
-        TypeError: for a model that does not declare its inputs.
-        ValueError: for more weights than a graph can hold.
-        RuntimeError: on another backend than TensorFlow.
+        TypeError: if the model does not declare its inputs.
+        ValueError: if the weights are too large for a graph.
+        RuntimeError: if the backend is not TensorFlow.
 
     Example:
         ```python
@@ -46,16 +46,15 @@ def freeze(model: keras.Model) -> Callable[[Any], Any]:
     require_tensorflow("`freeze`")
     if not isinstance(model, keras.Model) or not is_declared(model):
         raise TypeError(
-            "`model` must be a functional or sequential `keras.Model` that knows its "
+            "`model` must be a functional or sequential `keras.Model` with declared "
             f"inputs. Received: model={model!r}"
         )
     values = [(weight, weight.numpy()) for weight in model.weights]
     size = sum(value.nbytes for _, value in values)
     if size >= _LARGEST:
         raise ValueError(
-            "`model` must have less than 2 GB of weights, which is what a graph can "
-            "hold; a half-precision dtype policy takes half. "
-            f"Received: {size / 1e9:.1f} GB"
+            "`model` must have less than 2 GB of weights, the limit of a graph; a "
+            f"half-precision dtype policy halves them. Received: {size / 1e9:.1f} GB"
         )
     specs = keras.tree.map_structure(
         lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype),
@@ -68,7 +67,7 @@ def freeze(model: keras.Model) -> Callable[[Any], Any]:
             return model(inputs, training=False)
 
     graph = tf.function(call, autograph=False).get_concrete_function(specs)
-    values.clear()  # They are in the graph now.
+    values.clear()  # The graph has its own copies.
 
     def frozen(inputs):
         return graph(

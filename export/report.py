@@ -1,4 +1,4 @@
-"""What an export did, for people and for machines."""
+"""The report of an export, as a table and as JSON."""
 
 import io
 import json
@@ -15,22 +15,21 @@ _WIDTH = 100
 
 @dataclass(frozen=True)
 class ExportReport:
-    """The record of one artefact. `print(report)` shows it as a table.
+    """The result of an export or verification. `print(report)` shows a table.
 
     Attributes:
-        path: Where it is.
+        path: Path of the artefact.
         format: `"saved_model"`, `"litert"` or `"onnx"`.
         quantization: None, `"float16"`, `"int8_dynamic"` or `"int8"`.
         bytes: Its size, all files together.
-        operators: How many of each operator, over all signatures.
-        inputs: By signature and name, dtype and shape; `?` is any size.
-        outputs: The same, of the outputs.
+        operators: Number of each operator, over all signatures.
+        inputs: Dtype and shape by signature and name; `?` is any size.
+        outputs: The same for the outputs.
         max_abs_diff: The largest difference from Keras over all outputs and samples;
             None if it was not verified.
-        tolerance: What was allowed (see `export`); None if it was not verified.
-        top1_agreement: By output (B, C), the share of the given samples in which the
-            largest of C is where Keras has it: of a classifier, the same class. Empty
-            without `sample_inputs`, because made-up ones say nothing of it.
+        tolerance: The largest error allowed, see `export`; None if it was not verified.
+        top1_agreement: Share of `sample_inputs` for which artefact and Keras predict
+            the same class, by output (B, C). Empty without `sample_inputs`.
         latency_ms: Median time of one call on the first sample, by signature, in
             milliseconds on this machine; empty if it was not verified.
         notes: What the exporter decided or changed.
@@ -50,7 +49,7 @@ class ExportReport:
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """The record as a JSON object."""
+        """The report as a JSON object."""
         return json.dumps(asdict(self), indent=2)
 
     def save(self, path: str | PathLike) -> None:
@@ -62,7 +61,7 @@ class ExportReport:
         table.add_column(style="bold", no_wrap=True)
         table.add_column(overflow="fold")
         for label, text in self._rows():
-            # Not markup: paths and notes may hold brackets.
+            # `Text`, because paths and notes may contain brackets, rich's markup.
             table.add_row(label, Text(text))
         console = Console(file=io.StringIO(), width=_WIDTH, record=True)
         console.print(table)

@@ -1,6 +1,6 @@
-"""Inputs to try a model on: the caller's, or made up from what the model declares.
+"""Inputs to verify and calibrate with: the caller's, or random ones.
 
-B batch, T length.
+Legend: B batch, T length.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.decoding import next_state
-from keras_attn.export.inference import reference
 from keras_attn.export.shapes import Specs, batch_of, open_batch, open_lengths
 from keras_attn.export.signatures import PREFILL, STEP, Signature
 
@@ -19,8 +18,8 @@ Inputs = dict[str, np.ndarray]
 Case = tuple[str, Inputs]
 
 _SEED = 20260101
-# What unknown sizes become: (batch, length) of the first sample and of the second.
-# A model of images may need more pixels than a model of tokens needs tokens.
+# Unknown sizes: (batch, length) of the first sample and of the second. Tried in turn,
+# because an image model needs more pixels than a language model needs tokens.
 _SIZES = (
     ((2, 7), (3, 5)),
     ((2, 32), (3, 64)),
@@ -28,7 +27,7 @@ _SIZES = (
     ((1, 224), (2, 256)),
     ((2, 3), (3, 2)),
 )
-# Identifiers are drawn below the largest of these that the model takes.
+# Random ids are less than the first of these that the model accepts.
 _ID_LIMITS = (97, 11, 5, 3)
 _VERIFIED_ROWS = 8
 _TEXTS = (
@@ -41,16 +40,19 @@ _TEXTS = (
 _CALIBRATION_STEPS = 4
 
 
-def named(signature: Signature, sample_inputs: Any) -> Inputs:
+def named(signature: Signature, sample_inputs: Any) -> Inputs | None:
     """The caller's sample as arrays by input name.
 
     Args:
-        signature: The signature that takes them.
-        sample_inputs: A dictionary by input name, or what the model is called with.
+        signature: The signature that is called with them.
+        sample_inputs: A dictionary by input name, what the model is called with, or
+            None.
 
     Returns:
-        Arrays by name, in the signature's dtypes.
+        Arrays by name, in the signature's dtypes; None if there is no sample.
     """
+    if sample_inputs is None:
+        return None
     specs = signature.inputs
     if isinstance(sample_inputs, dict) and set(sample_inputs) == set(specs):
         values = [sample_inputs[name] for name in specs]
@@ -62,7 +64,7 @@ def named(signature: Signature, sample_inputs: Any) -> Inputs:
     else:
         values = keras.tree.flatten(sample_inputs)
         if all(isinstance(value, bool | int | float | str) for value in values):
-            # A list of numbers, however nested, is one array, and so are texts.
+            # A nested list of numbers or strings is one array.
             values = [sample_inputs]
     if len(values) != len(specs):
         raise ValueError(
@@ -84,30 +86,29 @@ def named(signature: Signature, sample_inputs: Any) -> Inputs:
 def cases(
     signatures: list[Signature], specs: dict[str, Specs], sample: Inputs | None
 ) -> Iterator[Case]:
-    """What to compare an artefact with Keras on.
+    """Inputs on which an artefact is compared with Keras.
 
-    Made one by one, as they are asked for: a state with the caches of a language model
-    is large.
+    A generator, because the caches in the state of a language model are large.
 
     Args:
-        signatures: `[serve]`, with others of its kind, or `[prefill, step]`.
+        signatures: `[serve]`, `[serve, serve_pair]` or `[prefill, step]`.
         specs: The artefact's inputs, by signature and name.
-        sample: The caller's inputs of the first signature; None makes some up.
+        sample: The caller's inputs of the first signature; None = random ones.
 
     Yields:
-        `(signature name, inputs)`: one sample, a second of another size where the
-        artefact is dynamic, and two steps after each prompt.
+        `(signature name, inputs)`: one sample, a second of another size if the
+        artefact has unknown sizes, and two steps after each prompt.
     """
     first = signatures[0]
     given = specs[first.name]
     if sample is not None:
-        drawn = [_rows(sample, given, _VERIFIED_ROWS)]
+        batches = [_rows(sample, given, _VERIFIED_ROWS)]
         if open_batch(given):
-            drawn.append({name: value[:1] for name, value in drawn[0].items()})
+            batches.append({name: value[:1] for name, value in batches[0].items()})
     else:
-        drawn = _made_up(first, given)
+        batches = _random_batches(first, given)
     row: Inputs = {}
-    for inputs in drawn:
+    for inputs in batches:
         yield first.name, inputs
         if first.name == PREFILL:
             for step in _steps(signatures, specs, inputs, count=2):
@@ -115,11 +116,11 @@ def cases(
                 row = {name: value[:1] for name, value in step.items()}
     if first.name == PREFILL:
         if open_batch(specs[STEP]):
-            # As beam search will: several rows for one row of the prompt.
+            # Several rows for one row of the prompt, as in beam search.
             yield STEP, {k: np.repeat(v, 2, axis=0) for k, v in row.items()}
         return
     for other in signatures[1:]:
-        for inputs in _made_up(other, specs[other.name]):
+        for inputs in _random_batches(other, specs[other.name]):
             yield other.name, inputs
 
 
@@ -127,22 +128,22 @@ def calibration(
     signatures: list[Signature],
     specs: dict[str, Specs],
     sample: Inputs,
-    most: int | None = None,
+    max_batch: int | None = None,
 ) -> Iterator[Case]:
-    """Inputs to calibrate on: all of the caller's, in the batches the artefact takes.
+    """All of the caller's inputs, in batches that fit the artefact.
 
     Args:
         signatures: As in `cases`.
         specs: As in `cases`.
         sample: The caller's inputs of the first signature.
-        most: Rows of a batch where the artefact takes any number. None = all of them.
+        max_batch: Rows per batch if the batch size is unknown. None = all rows.
 
     Yields:
         `(signature name, inputs)`.
     """
     first = signatures[0]
     total = max(len(value) for value in sample.values())
-    size = batch_of(specs[first.name]) or most or total
+    size = batch_of(specs[first.name]) or max_batch or total
     for start in range(0, total, size):
         chunk = {name: value[start : start + size] for name, value in sample.items()}
         inputs = _rows(chunk, specs[first.name], size)
@@ -152,12 +153,12 @@ def calibration(
                 yield STEP, step
 
 
-def _rows(sample: Inputs, specs: Specs, most: int) -> Inputs:
-    """As many rows as the artefact takes, repeated from the top if there are fewer."""
+def _rows(sample: Inputs, specs: Specs, max_rows: int) -> Inputs:
+    """The first rows of a sample; repeated if the artefact has a larger batch size."""
     size = batch_of(specs)
     result = {}
     for name, value in sample.items():
-        wanted = min(len(value), most) if size is None else size
+        wanted = min(len(value), max_rows) if size is None else size
         result[name] = np.take(value, np.arange(wanted) % len(value), axis=0)
         if not specs[name].shape.is_compatible_with(result[name].shape):
             raise ValueError(
@@ -170,12 +171,12 @@ def _rows(sample: Inputs, specs: Specs, most: int) -> Inputs:
 def _steps(
     signatures: list[Signature], specs: dict[str, Specs], prompt: Inputs, count: int
 ) -> Iterator[Inputs]:
-    """The inputs of the steps that greedily continue a prompt, from Keras."""
+    """The inputs of the first steps of greedy decoding, computed by Keras."""
     prefill, step = signatures
-    # What `step` takes and `prefill` does not return is an input of `prefill`.
-    state = {**prompt, **reference(prefill, prompt)}
+    # Inputs of `step` that `prefill` does not return are inputs of `prefill`.
+    state = {**prompt, **prefill.reference(prompt)}
     rows = len(state["logits"])
-    # Of an artefact with a fixed number of beams, each row as many times.
+    # With a fixed number of beams each row is repeated for its beams.
     beams = (batch_of(specs[STEP]) or rows) // rows
     if beams > 1:
         state = {name: np.repeat(array, beams, axis=0) for name, array in state.items()}
@@ -185,54 +186,54 @@ def _steps(
         if missing:
             raise ValueError(
                 "`prefill` of an `IncrementalPair` must take or return every state "
-                f"that `step` takes. Received: none named {missing}"
+                f"that `step` takes. Received: no state named {missing}"
             )
         inputs = {name: state[name] for name in step.inputs}
         yield inputs
         if number < count - 1:
-            state = next_state(state, reference(step, inputs))
+            state = next_state(state, step.reference(inputs))
 
 
-def _made_up(signature: Signature, specs: Specs) -> list[Inputs]:
-    """Draws a sample, and a second one of another size where sizes are open."""
+def _random_batches(signature: Signature, specs: Specs) -> list[Inputs]:
+    """A random batch, and a second one of another size if sizes are unknown."""
     failure: Exception | None = None
     for (batch, length), (other_batch, other_length) in _SIZES:
         if signature.name == PREFILL:
-            # Each row has caches for as many tokens as the model has positions.
+            # The caches of each row are as long as the model has positions.
             batch, other_batch = 1, 2
         limits = dict.fromkeys(specs, 2)
         try:
-            reference(signature, _draw(specs, batch, length, limits))
+            signature.reference(_random_batch(specs, batch, length, limits))
         except (tf.errors.OpError, ValueError) as error:
             failure = error
             if not open_lengths(specs):
                 break
             continue
         limits = _id_limits(signature, specs, batch, length)
-        result = [_draw(specs, batch, length, limits)]
+        result = [_random_batch(specs, batch, length, limits)]
         if open_batch(specs) or open_lengths(specs):
-            second = _draw(specs, other_batch, other_length, limits)
+            second = _random_batch(specs, other_batch, other_length, limits)
             if not _runs(signature, second):
-                second = _draw(specs, other_batch, length, limits)
+                second = _random_batch(specs, other_batch, length, limits)
             result.append(second)
         return result
     raise ValueError(
-        "`sample_inputs` is needed: the model takes none of the inputs that were made "
-        f"up from its shapes ({failure}). Received: sample_inputs=None"
+        "`sample_inputs` is needed: the model fails on random inputs of its shapes "
+        f"({failure}). Received: sample_inputs=None"
     ) from failure
 
 
 def _id_limits(
     signature: Signature, specs: Specs, batch: int, length: int
 ) -> dict[str, int]:
-    """Finds how far the identifiers of each input go, by trying."""
+    """Finds by trying how large the ids of each input may be."""
     limits = dict.fromkeys(specs, 2)
     for name, spec in specs.items():
         if not spec.dtype.is_integer or _is_mask(name, spec):
             continue
         for limit in _ID_LIMITS:
             tried = {**limits, name: limit}
-            if _runs(signature, _draw(specs, batch, length, tried)):
+            if _runs(signature, _random_batch(specs, batch, length, tried)):
                 limits = tried
                 break
     return limits
@@ -240,22 +241,24 @@ def _id_limits(
 
 def _runs(signature: Signature, inputs: Inputs) -> bool:
     try:
-        reference(signature, inputs)
+        signature.reference(inputs)
     except (tf.errors.OpError, ValueError):
         return False
     return True
 
 
-def _draw(specs: Specs, batch: int, length: int, limits: dict[str, int]) -> Inputs:
-    # One seed a draw: a sample depends on its own sizes, not on what was tried before.
+def _random_batch(
+    specs: Specs, batch: int, length: int, limits: dict[str, int]
+) -> Inputs:
+    # Seeded anew, so that it depends on its own sizes and not on earlier attempts.
     random = np.random.default_rng(_SEED)
     return {
-        name: _array(name, spec, batch, length, limits[name], random)
+        name: _random_array(name, spec, batch, length, limits[name], random)
         for name, spec in specs.items()
     }
 
 
-def _array(
+def _random_array(
     name: str,
     spec: tf.TensorSpec,
     batch: int,
@@ -273,12 +276,12 @@ def _array(
     if _is_mask(name, spec):
         mask = np.ones(shape, bool)
         if len(shape) == 2:
-            # Row r has r padded positions, and one real token at the least.
+            # Row r has r padded positions, but at least one real token.
             real = np.maximum(shape[1] - np.arange(shape[0]), 1)
             mask = np.arange(shape[1]) < real[:, None]
         return mask.astype(dtype)
     if spec.dtype.is_integer:
-        # 0 is what most vocabularies pad with, and a row of padding proves nothing.
+        # Not 0, which most vocabularies pad with: padding verifies nothing.
         return random.integers(0 if limit == 2 else 1, limit, shape).astype(dtype)
     return random.standard_normal(shape).astype(dtype)
 

@@ -1,17 +1,20 @@
-"""Find the least that must be fixed for a runtime to take a model.
+"""Fix only the shapes that a runtime requires to be known.
 
-LiteRT takes most models at any shape, some only at a known batch (recurrent layers,
-shifted windows), a few only at known lengths. What it refuses is known only from
-trying, so shapes are fixed rung by rung, and only where they were refused.
+LiteRT supports most models at any shape, some only at a known batch size (recurrent
+layers, shifted windows), a few only at known lengths. What it refuses is known only
+after trying, so shapes are fixed in stages, and only for what was refused.
 """
 
+import enum
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import tensorflow as tf
+
 from keras_attn.export.errors import RefusedError
-from keras_attn.export.inference import trace, unrolled
+from keras_attn.export.inference import unrolled
 from keras_attn.export.samples import Inputs
 from keras_attn.export.shapes import (
     Specs,
@@ -21,18 +24,29 @@ from keras_attn.export.shapes import (
     open_batch,
     open_lengths,
 )
-from keras_attn.export.signatures import PREFILL, STEP, Signature
+from keras_attn.export.signatures import (
+    PREFILL,
+    STEP,
+    Signature,
+    SignatureInfo,
+    tensor_infos,
+)
 
-# The rungs: as asked for; a known batch; known lengths too.
-_AS_ASKED, _BATCH, _LENGTHS = range(3)
+
+class Stage(enum.IntEnum):
+    """Which unknown sizes of a signature are fixed."""
+
+    AS_REQUESTED = 0
+    BATCH = 1
+    LENGTHS = 2
 
 
 @dataclass(frozen=True)
-class Climbed:
-    """Where the climb ended.
+class Exported:
+    """The attempt that succeeded.
 
     Attributes:
-        functions: The concrete functions that were taken, by signature name.
+        functions: Its concrete functions, by signature name.
         specs: Their inputs, by signature name.
         result: What the attempt returned.
         notes: What had to be fixed, and why.
@@ -43,121 +57,177 @@ class Climbed:
     result: Any
     notes: tuple[str, ...]
 
+    @property
+    def signatures(self) -> dict[str, SignatureInfo]:
+        """The inputs and outputs of each signature, by its name."""
+        return {
+            name: SignatureInfo(
+                tensor_infos(self.specs[name]),
+                tensor_infos(function.structured_outputs),
+            )
+            for name, function in self.functions.items()
+        }
 
-def climb(
+
+@dataclass(frozen=True)
+class RequestedShapes:
+    """The arguments of `export` that decide about shapes.
+
+    Attributes:
+        batch_size: See `export`.
+        sequence_length: See `export`.
+        num_beams: See `export`.
+        sample: The caller's inputs; their lengths are used if lengths must be fixed.
+        unroll: Whether to unroll recurrent layers if all lengths are known.
+    """
+
+    batch_size: int | None = None
+    sequence_length: int | Mapping[str, int] | None = None
+    num_beams: int | None = None
+    sample: Inputs = field(default_factory=dict)
+    unroll: bool = False
+
+
+def export_with_fallback(
     signatures: list[Signature],
     attempt: Callable[[dict, dict[str, Specs]], Any],
-    batch_size: int | None,
-    sequence_length: int | Mapping[str, int] | None,
-    sample: Inputs | None,
+    shapes: RequestedShapes,
     may_fix: bool,
-    unroll: bool = False,
-    num_beams: int | None = None,
-) -> Climbed:
-    """Traces, attempts, and fixes what was refused until an attempt succeeds.
+) -> Exported:
+    """Traces and attempts, fixing more shapes after each refusal.
 
     Args:
         signatures: `[serve]` or `[prefill, step]`.
-        attempt: Takes the traced functions and their input specs, by signature name;
-            raises `RefusedError` for what fixed shapes might mend.
-        batch_size: As asked for, see `export`.
-        sequence_length: As asked for, see `export`.
-        sample: The caller's inputs, whose lengths are used when one must be known.
-        may_fix: Whether to fix anything that was not asked for.
-        unroll: Whether to unroll recurrent layers where all lengths are known.
-        num_beams: As asked for, see `export`.
+        attempt: Function of the traced functions and their input specs, by signature
+            name. Raises `RefusedError` for what fixed shapes might solve.
+        shapes: The shapes to begin with.
+        may_fix: Whether to fix any shapes that were not requested.
 
     Returns:
-        The functions of the attempt that succeeded.
+        The first attempt that succeeded.
 
     Raises:
-        RefusedError: Refused at every rung.
+        RefusedError: Refused at every stage.
     """
-    rungs = dict.fromkeys((signature.name for signature in signatures), _AS_ASKED)
-    shapes = {name: value.shape for name, value in (sample or {}).items()}
+    stages = {signature.name: Stage.AS_REQUESTED for signature in signatures}
     notes: list[str] = []
     while True:
-        functions, specs = _trace_all(
-            signatures, rungs, batch_size, sequence_length, shapes, unroll, num_beams
-        )
+        functions, specs = _trace_all(signatures, stages, shapes)
         try:
             result = attempt(functions, specs)
-            return Climbed(functions, specs, result, tuple(notes))
+            return Exported(functions, specs, result, tuple(notes))
         except RefusedError as error:
             if not may_fix:
                 raise
-            for name in error.signatures or tuple(rungs):
-                note = _next_rung(name, rungs, specs, shapes)
-                if note:
-                    notes.append(f"{note}: {error}")
-                    break
-            else:
-                error.mend = _mend(specs) or error.mend
+            note = _fix_more(error.signatures or tuple(stages), stages, specs, shapes)
+            if note is None:
+                error.fix = _fix_for_callers(specs) or error.fix
                 raise
+            notes.append(f"{note}: {error}")
 
 
 def _trace_all(
-    signatures: list[Signature],
-    rungs: dict[str, int],
-    batch_size: int | None,
-    sequence_length: int | Mapping[str, int] | None,
-    shapes: dict[str, tuple],
-    unroll: bool,
-    num_beams: int | None,
+    signatures: list[Signature], stages: dict[str, Stage], shapes: RequestedShapes
 ) -> tuple[dict, dict[str, Specs]]:
+    """Traces each signature at the shapes of its stage."""
     functions, specs = {}, {}
     for signature in signatures:
-        name, rung = signature.name, rungs[signature.name]
+        name = signature.name
         if name == STEP:
-            # The state is what `prefill` takes and returns, of the sizes it has there;
-            # its batch is that of the beams.
             state = {**specs[PREFILL], **functions[PREFILL].structured_outputs}
-            wanted = fixed_like(
-                signature.inputs, {key: value.shape for key, value in state.items()}
+            specs[name] = _step_specs(
+                signature, state, specs[PREFILL], stages[name], shapes
             )
-            rows = batch_of(specs[PREFILL]) or 1
-            batch = rows if rung >= _BATCH else None
-            batch = rows * num_beams if num_beams else batch
         else:
-            wanted = fixed(signature.inputs, None, sequence_length)
-            batch = batch_size or (1 if rung >= _BATCH else None)
-            if rung >= _LENGTHS:
-                wanted = fixed_like(wanted, shapes)
-        specs[name] = fixed(wanted, batch)
-        static = not open_lengths(specs[name])
-        with unrolled([signature.model]) if unroll and static else nullcontext():
+            specs[name] = _prompt_specs(signature, stages[name], shapes)
+        unroll = shapes.unroll and not open_lengths(specs[name])
+        with unrolled([signature.model]) if unroll else nullcontext():
             functions[name] = trace(signature, specs[name])
     return functions, specs
 
 
-def _next_rung(
-    name: str, rungs: dict[str, int], specs: dict[str, Specs], shapes: dict[str, tuple]
+def _prompt_specs(signature: Signature, stage: Stage, shapes: RequestedShapes) -> Specs:
+    """Inputs of `serve` or `prefill`."""
+    batch = shapes.batch_size or (1 if stage >= Stage.BATCH else None)
+    specs = fixed(signature.inputs, None, shapes.sequence_length)
+    if stage >= Stage.LENGTHS:
+        specs = fixed_like(specs, _sample_shapes(shapes))
+    return fixed(specs, batch)
+
+
+def _step_specs(
+    signature: Signature,
+    state: Mapping[str, Any],
+    prompt: Specs,
+    stage: Stage,
+    shapes: RequestedShapes,
+) -> Specs:
+    """Inputs of `step`: its state has the lengths that `prefill` takes and returns."""
+    rows = batch_of(prompt) or 1
+    batch = rows if stage >= Stage.BATCH else None
+    if shapes.num_beams:
+        batch = rows * shapes.num_beams
+    state_shapes = {name: value.shape for name, value in state.items()}
+    return fixed(fixed_like(signature.inputs, state_shapes), batch)
+
+
+def trace(signature: Signature, specs: Specs):
+    """Traces one signature at the given shapes.
+
+    A Keras model that is called on a tensor of static shape computes with static
+    shapes, so it need not be cloned to fix them.
+
+    Args:
+        signature: What to call.
+        specs: Shape and dtype of each input, by name.
+
+    Returns:
+        A concrete function, keyword arguments in and a dictionary out.
+    """
+
+    def run(**tensors):
+        return signature(tensors)
+
+    run.__name__ = signature.name
+    # A new `tf.function` each time: one that was traced at an unknown size would
+    # return that trace for a known size.
+    return tf.function(run, autograph=False).get_concrete_function(**specs)
+
+
+def _fix_more(
+    refused: tuple[str, ...],
+    stages: dict[str, Stage],
+    specs: dict[str, Specs],
+    shapes: RequestedShapes,
 ) -> str | None:
-    """Moves one signature up; returns what that fixes, or None if nothing is left."""
-    if open_batch(specs[name]):
-        rungs[name] = _BATCH
-        return f"`{name}` takes a batch of {_fixed_batch(name, specs)}"
-    # The lengths of a state are fixed where they arise.
-    source = PREFILL if name == STEP else name
-    if rungs[source] < _LENGTHS and open_lengths(specs[source]) and shapes:
-        rungs[source] = _LENGTHS
-        return f"`{source}` takes the lengths of `sample_inputs`"
+    """Advances the first signature that can be; returns what that fixes, or None."""
+    for name in refused:
+        if open_batch(specs[name]):
+            stages[name] = Stage.BATCH
+            batch = (batch_of(specs[PREFILL]) or 1) if name == STEP else 1
+            return f"`{name}` takes a batch of {batch}"
+        # The lengths of a state are those of `prefill`.
+        source = PREFILL if name == STEP else name
+        can_fix = stages[source] < Stage.LENGTHS and open_lengths(specs[source])
+        if can_fix and _sample_shapes(shapes):
+            stages[source] = Stage.LENGTHS
+            return f"`{source}` takes the lengths of `sample_inputs`"
     return None
 
 
-def _fixed_batch(name: str, specs: dict[str, Specs]) -> int:
-    return (batch_of(specs[PREFILL]) or 1) if name == STEP else 1
+def _sample_shapes(shapes: RequestedShapes) -> dict[str, tuple[int, ...]]:
+    return {name: value.shape for name, value in shapes.sample.items()}
 
 
-def _mend(specs: dict[str, Specs]) -> str | None:
-    """What the caller may still do about a refusal."""
+def _fix_for_callers(specs: dict[str, Specs]) -> str | None:
+    """What the caller may do about a refusal."""
     unknown = sorted(
         {name for inputs in specs.values() for name in open_lengths(inputs)}
     )
-    if unknown:
-        names = ", ".join(f"`{name}`" for name in unknown)
-        return (
-            f"Sizes of {names} are unknown: pass `sequence_length`, or `sample_inputs` "
-            "of the lengths to ship"
-        )
-    return None
+    if not unknown:
+        return None
+    names = ", ".join(f"`{name}`" for name in unknown)
+    return (
+        f"Sizes of {names} are unknown: pass `sequence_length`, or `sample_inputs` of "
+        "the lengths to ship"
+    )

@@ -1,4 +1,4 @@
-"""Fix unknown sizes: axis 0 of an input is the batch, any other is a length."""
+"""Shapes of inputs: axis 0 is the batch, any other unknown axis is a length."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ Specs = dict[str, tf.TensorSpec]
 def check_sizes(
     batch_size: int | None, sequence_length: int | Mapping[str, int] | None
 ) -> None:
-    """Refuses sizes that no tensor has."""
+    """Raises for sizes that are not positive integers."""
     lengths = sequence_length
     by_name = lengths if isinstance(lengths, Mapping) else {"sequence_length": lengths}
     for argument, size in {"batch_size": batch_size, **by_name}.items():
@@ -32,13 +32,13 @@ def fixed(
     batch_size: int | None = None,
     sequence_length: int | Mapping[str, int] | None = None,
 ) -> Specs:
-    """Fixes the unknown sizes of inputs; known ones stay.
+    """Fixes the unknown sizes of inputs; known sizes stay.
 
     Args:
         specs: Inputs by name.
-        batch_size: For axis 0; None leaves it open.
-        sequence_length: For every other unknown axis, of all inputs, or by input name;
-            None leaves them open.
+        batch_size: Size of axis 0; None leaves it open.
+        sequence_length: Size of every other unknown axis, for all inputs or by input
+            name; None leaves them open.
 
     Returns:
         Inputs by name.
@@ -47,8 +47,9 @@ def fixed(
         unknown = sorted(set(sequence_length) - set(specs))
         if unknown:
             raise ValueError(
-                f"`sequence_length` names no such input: {unknown}; the inputs are "
-                f"{sorted(specs)}. Received: sequence_length={dict(sequence_length)}"
+                f"`sequence_length` has keys that are not inputs: {unknown}; the "
+                f"inputs are {sorted(specs)}. "
+                f"Received: sequence_length={dict(sequence_length)}"
             )
         lengths = {name: sequence_length.get(name) for name in specs}
     else:
@@ -73,17 +74,17 @@ def fixed_like(specs: Specs, shapes: Mapping[str, Any]) -> Specs:
 
 
 def open_lengths(specs: Specs) -> list[str]:
-    """Names of the inputs that have an unknown size besides the batch."""
+    """Names of the inputs with an unknown length."""
     return [name for name, spec in specs.items() if None in tuple(spec.shape)[1:]]
 
 
 def open_batch(specs: Specs) -> bool:
-    """Whether any input takes a batch of any size."""
+    """Whether any input has an unknown batch size."""
     return any(len(spec.shape) and spec.shape[0] is None for spec in specs.values())
 
 
 def batch_of(specs: Specs) -> int | None:
-    """The batch size that the inputs are fixed to."""
+    """The batch size of the inputs; None if it is unknown."""
     sizes = [spec.shape[0] for spec in specs.values() if len(spec.shape)]
     return next((size for size in sizes if size is not None), None)
 

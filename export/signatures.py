@@ -1,22 +1,56 @@
-"""What an artefact offers: its signatures, read from a Keras model.
+"""Signatures: the entry points of an artefact, derived from a Keras model.
 
 Shapes: axis 0 of every input is the batch; None is an unknown size.
 """
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_attn.decoding.pair import IncrementalPair
 from keras_attn.indices import IndexRange, index_range
 
 SERVE, PREFILL, STEP = "serve", "prefill", "step"
-_HALVES = (tf.float16, tf.bfloat16)
+_HALF_PRECISION = (tf.float16, tf.bfloat16)
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Shape and dtype of one input or output.
+
+    Attributes:
+        shape: Sizes; None where any size is accepted.
+        dtype: NumPy's name of the dtype.
+    """
+
+    shape: tuple[int | None, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        sizes = ", ".join("?" if size is None else str(size) for size in self.shape)
+        return f"{self.dtype} ({sizes})"
+
+
+@dataclass(frozen=True)
+class SignatureInfo:
+    """The inputs and outputs of one signature, by name."""
+
+    inputs: dict[str, TensorInfo]
+    outputs: dict[str, TensorInfo]
+
+
+def tensor_infos(specs: Mapping[str, Any]) -> dict[str, TensorInfo]:
+    """Shapes and dtypes of TensorFlow specs or tensors, by name."""
+    return {
+        name: TensorInfo(tuple(spec.shape), spec.dtype.name)
+        for name, spec in specs.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -25,15 +59,15 @@ class Signature:
 
     Attributes:
         name: `serve`, `prefill` or `step`.
-        model: The Keras model behind it.
+        model: The Keras model that it calls.
         inputs: Shape and dtype of each input as Keras declares it, by name.
-        arrange: Puts named tensors in the structure that the model is called with.
-        name_outputs: Names what the model returns.
-        notes: What was changed on the way (names, for instance).
-        prompt: Of an encoder-decoder's `prefill`: the input with the target's first
-            tokens, beside the source.
-        index_ranges: By name, of an input that indexes a table (token ids, positions):
-            the least index and the first that is too large.
+        arrange: Packs named tensors into the structure that the model is called with.
+        name_outputs: Maps the model's outputs to a dictionary by name.
+        notes: Changes for the report, such as renamed inputs.
+        prompt: For the `prefill` of an encoder-decoder: the input that holds the first
+            tokens of the target.
+        index_ranges: For inputs that index a table (token ids, positions), by name:
+            the smallest index and the first one that is too large.
     """
 
     name: str
@@ -51,25 +85,59 @@ class Signature:
         outputs = self.name_outputs(self.model(self.arrange(inputs), training=False))
         return {name: _full_precision(tensor) for name, tensor in outputs.items()}
 
+    def reference(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Keras' outputs, which an artefact is compared with.
+
+        Computed on the CPU: a GPU's float32 is commonly TF32.
+        """
+        with tf.device("/CPU:0"):
+            outputs = self({k: tf.convert_to_tensor(v) for k, v in inputs.items()})
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+
+@dataclass(frozen=True)
+class TracedModel:
+    """What a format writes to disk.
+
+    Attributes:
+        signatures: `[serve]`, `[serve, serve_pair]` or `[prefill, step]`.
+        functions: Concrete function of each signature, by name; keyword arguments in,
+            a dictionary out.
+        quantization: One of the format's quantizations, or None.
+        calibration: `(signature name, inputs)` of representative samples.
+        tokenizer: Tokenizer that is called in the functions, if any.
+    """
+
+    signatures: list[Signature]
+    functions: dict[str, Any]
+    quantization: str | None = None
+    calibration: Iterable[tuple[str, dict]] = ()
+    tokenizer: Any = None
+
+    @property
+    def models(self) -> list[keras.Model]:
+        """The Keras model of each signature."""
+        return [signature.model for signature in self.signatures]
+
 
 def signatures_of(
     model: Any, sample_inputs: Any = None, max_length: int | None = None
 ) -> list[Signature]:
-    """Reads the signatures of a model.
+    """Returns the signatures of a model.
 
     Args:
         model: A Keras model, a generative one (it has `incremental()`), or an
             `IncrementalPair`.
-        sample_inputs: What to learn the inputs from where the model does not say.
-        max_length: Of a generative model: the length of its caches. None is the
-            model's own.
+        sample_inputs: Inputs of a model that does not declare any.
+        max_length: For a generative model: the length of its caches. None = the
+            model's default.
 
     Returns:
         `[serve]`, or `[prefill, step]`.
 
     Raises:
-        TypeError: for no Keras model.
-        ValueError: for a pair of another `max_length`.
+        TypeError: if `model` is not a Keras model.
+        ValueError: if `model` is a pair with another `max_length`.
     """
     if not isinstance(model, IncrementalPair) and hasattr(model, "incremental"):
         model = _pair_of(model, max_length)
@@ -77,8 +145,8 @@ def signatures_of(
         if max_length not in (None, model.max_length):
             raise ValueError(
                 "`max_length` is fixed when a pair is made: export the model, or make "
-                "the pair by `incremental(max_length=...)`. Received: "
-                f"max_length={max_length}, of the pair max_length={model.max_length}"
+                "the pair with `incremental(max_length=...)`. Received: "
+                f"max_length={max_length}, pair.max_length={model.max_length}"
             )
         prefill = _declared(PREFILL, model.prefill)
         if model.prompt != "token_ids":
@@ -93,17 +161,17 @@ def signatures_of(
         model(keras.tree.map_structure(tf.convert_to_tensor, sample_inputs))
     if is_declared(model):
         return [_declared(SERVE, model)]
-    return [_observed(SERVE, model, sample_inputs)]
+    return [_from_sample(SERVE, model, sample_inputs)]
 
 
 def _pair_of(model: Any, max_length: int | None) -> IncrementalPair:
-    """The pair of a generative model, with caches of a length where it has caches."""
+    """The pair of a generative model, with caches of `max_length` positions."""
     if max_length is None:
         return model.incremental()
     if "max_length" not in inspect.signature(model.incremental).parameters:
         raise ValueError(
-            "`max_length` needs a model whose `incremental()` takes one; leave it out. "
-            f"Received: max_length={max_length}"
+            "`max_length` is for models whose `incremental()` takes a `max_length`; "
+            f"leave it out. Received: max_length={max_length}"
         )
     return model.incremental(max_length=max_length)
 
@@ -115,28 +183,29 @@ def is_declared(model: keras.Model) -> bool:
 
 
 def input_structure(model: keras.Model) -> Any:
-    """Symbolic inputs as the model is called with them."""
+    """The symbolic inputs, in the structure that the model is called with."""
     return model.inputs[0] if isinstance(model, keras.Sequential) else model.input
 
 
 def _declared(name: str, model: keras.Model) -> Signature:
+    """The signature of a model with symbolic inputs."""
     structure = input_structure(model)
     tensors = keras.tree.flatten(structure)
     if isinstance(structure, dict) and not any(
         keras.tree.is_nested(value) for value in structure.values()
     ):
-        # `keras.tree` flattens a dictionary in the order of its sorted keys, and
-        # the keys are what the model's callers know.
+        # Callers know the inputs by these keys. Not `keras.tree.flatten`, which sorts
+        # them.
         tensors = list(structure.values())
-        names, packed = list(structure), list(structure)
+        names, keys = list(structure), list(structure)
     else:
-        names, packed = [tensor.name for tensor in tensors], None
-    names, notes = _usable(names)
+        names, keys = [tensor.name for tensor in tensors], None
+    names, notes = _valid_names(names)
 
     def arrange(inputs: dict) -> Any:
-        values = [inputs[key] for key in names]
-        if packed is not None:
-            return dict(zip(packed, values, strict=True))
+        values = [inputs[name] for name in names]
+        if keys is not None:
+            return dict(zip(keys, values, strict=True))
         return keras.tree.pack_sequence_as(structure, values)
 
     specs = {
@@ -159,12 +228,12 @@ def _declared(name: str, model: keras.Model) -> Signature:
     )
 
 
-def _observed(name: str, model: keras.Model, sample_inputs: Any) -> Signature:
-    """The signature of a subclassed model, from inputs it has been called with."""
+def _from_sample(name: str, model: keras.Model, sample_inputs: Any) -> Signature:
+    """The signature of a subclassed model, from a sample of its inputs."""
     if sample_inputs is None:
         raise ValueError(
-            "`sample_inputs` is needed: `model` does not say what its inputs are "
-            "(it is not a functional model). Pass what you would call it with. "
+            "`sample_inputs` is needed: `model` does not declare its inputs (it is "
+            "not a functional model). Pass what you would call it with. "
             f"Received: sample_inputs=None, model={model!r}"
         )
     values = keras.tree.flatten(sample_inputs)
@@ -175,7 +244,7 @@ def _observed(name: str, model: keras.Model, sample_inputs: Any) -> Signature:
         names = ["inputs"]
     else:
         names = [f"input_{i}" for i in range(len(values))]
-    names, notes = _usable(names)
+    names, notes = _valid_names(names)
 
     def arrange(inputs: dict) -> Any:
         ordered = [inputs[key] for key in names]
@@ -186,14 +255,14 @@ def _observed(name: str, model: keras.Model, sample_inputs: Any) -> Signature:
     specs = {}
     for key, value in zip(names, values, strict=True):
         tensor = tf.convert_to_tensor(value)
-        # A model that declares nothing may compute with the sizes it sees: of these
-        # the batch alone is known to vary.
+        # Such a model may depend on the sizes it was called with; only the batch is
+        # known to vary.
         specs[key] = _spec(key, (None, *tensor.shape[1:]), tensor.dtype.name)
     return Signature(name, model, specs, arrange, _output_namer(model), tuple(notes))
 
 
 def _output_namer(model: keras.Model) -> Callable[[Any], dict]:
-    """Dictionaries keep their keys; otherwise layers name them, or a number."""
+    """Names outputs by their dictionary keys, else by their layers, else by number."""
 
     def name_outputs(outputs: Any) -> dict:
         leaves = keras.tree.flatten(outputs)
@@ -204,42 +273,41 @@ def _output_namer(model: keras.Model) -> Callable[[Any], dict]:
             names = _layer_names(model)
         if len(names) != len(leaves):
             names = [f"output_{i}" for i in range(len(leaves))]
-        return dict(zip(_usable(names)[0], leaves, strict=True))
+        return dict(zip(_valid_names(names)[0], leaves, strict=True))
 
     return name_outputs
 
 
 def _layer_names(model: keras.Model) -> list[str]:
-    """The names of the layers that a model's outputs come from, where it has them."""
+    """The names of the layers that compute a model's outputs, where it has them."""
     if isinstance(model, keras.Sequential):
         return [model.layers[-1].name]
     return list(getattr(model, "output_names", ()))
 
 
-def _usable(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Names every format takes, all different, and a note for each that changed.
+def _valid_names(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Unique names that every format accepts, and a note for each that changed.
 
     TensorFlow signatures are keyword arguments, so a name must be an identifier.
     """
-    usable: list[str] = []
+    valid: list[str] = []
     for name in names:
         base = re.sub(r"\W", "_", name, flags=re.ASCII)
         base = f"_{base}" if base[:1].isdigit() else base
         candidate, count = base, 1
-        while candidate in usable:
+        while candidate in valid:
             candidate, count = f"{base}_{count}", count + 1
-        usable.append(candidate)
-    pairs = zip(names, usable, strict=True)
-    return usable, [f"`{old}` is named `{new}`" for old, new in pairs if old != new]
+        valid.append(candidate)
+    pairs = zip(names, valid, strict=True)
+    return valid, [f"`{old}` is renamed `{new}`" for old, new in pairs if old != new]
 
 
 def _spec(name: str, shape: Sequence[int | None], dtype: str) -> tf.TensorSpec:
     tf_dtype = tf.as_dtype(dtype)
-    # Half-precision is computed in float32 (see `inference_mode`), inputs included.
-    return tf.TensorSpec(
-        tuple(shape), tf.float32 if tf_dtype in _HALVES else tf_dtype, name=name
-    )
+    if tf_dtype in _HALF_PRECISION:
+        tf_dtype = tf.float32  # As the layers compute, see `inference_mode`.
+    return tf.TensorSpec(tuple(shape), tf_dtype, name=name)
 
 
 def _full_precision(tensor):
-    return tf.cast(tensor, tf.float32) if tensor.dtype in _HALVES else tensor
+    return tf.cast(tensor, "float32") if tensor.dtype in _HALF_PRECISION else tensor

@@ -1,8 +1,6 @@
-"""Text in: a model behind its tokenizer, both in one graph.
+"""Signatures that take strings: a tokenizer and a model in one graph.
 
-What is shipped takes strings, so that no other program has to cut them the same way.
-
-Legend: B batch, T the longest row of the batch, in tokens.
+Legend: B batch.
 """
 
 from collections.abc import Mapping
@@ -13,92 +11,115 @@ import keras
 import tensorflow as tf
 
 from keras_attn.data.graph_tokenizer import GraphTokenizer
+from keras_attn.export.formats import Format
 from keras_attn.export.signatures import SERVE, Signature, signatures_of
 
 SERVE_PAIR = "serve_pair"
 TEXT, TEXT_PAIR = "text", "text_pair"
-# What a tokenizer gives.
+# Outputs of a tokenizer.
 _PACKED = ("token_ids", "padding_mask", "segment_ids")
 
 
 def with_tokenizer(
     model: Any,
     tokenizer: Any,
-    format: str,
+    format: Format,
     sequence_length: int | Mapping[str, int] | None,
 ) -> list[Signature]:
-    """The signatures of a model that takes texts.
+    """The signatures of a model with its tokenizer.
 
     Args:
         model: A functional model.
-        tokenizer: In whose ids the model was trained.
-        format: To ship in.
-        sequence_length: Tokens that every row is cut and padded to. None pads to the
-            longest of the batch, and cuts where the model's positions end.
+        tokenizer: The tokenizer that the model was trained with.
+        format: The format to export to.
+        sequence_length: Number of tokens that every row is truncated and padded to.
+            None pads to the longest row of a batch, and truncates to the model's
+            positions.
 
     Returns:
-        `serve`, from `text` (B,); and where the model tells segments apart,
-        `serve_pair`, from `text` and `text_pair`.
+        `serve`, which takes `text` (B,); and if the model has `segment_ids`,
+        `serve_pair`, which takes `text` and `text_pair`.
 
     Raises:
-        ValueError: for a tokenizer that is no graph, a format without strings, a model
-            that takes more than tokens or has too few of them.
+        ValueError: if the tokenizer cannot run in a graph, the format has no strings,
+            or the model has other inputs than a tokenizer's outputs or a smaller
+            vocabulary.
     """
+    _check_tokenizer(tokenizer, format)
+    serve = _serve_of(model)
+    _check_vocabulary(serve.model, tokenizer)
+    positions = _num_positions(serve.model)
+    _check_sequence_length(sequence_length, positions)
+    max_length = sequence_length or positions
+    texts: list[tuple[str, tuple[str, ...]]] = [(SERVE, (TEXT,))]
+    if "segment_ids" in serve.inputs:
+        texts.append((SERVE_PAIR, (TEXT, TEXT_PAIR)))
+    _check_max_length(tokenizer, len(texts), max_length)
+    pad = sequence_length is not None
+    return [
+        _tokenizing(serve, name, inputs, tokenizer, max_length, pad)
+        for name, inputs in texts
+    ]
+
+
+def _check_tokenizer(tokenizer: Any, format: Format) -> None:
     if not isinstance(tokenizer, GraphTokenizer):
         raise ValueError(
             "`tokenizer` must be one that works inside a graph, a `WordPieceTokenizer` "
-            "or a `SentencePieceTokenizer`; ship a model of another one without it, "
-            f"and encode its texts outside. Received: tokenizer={tokenizer!r}"
+            "or a `SentencePieceTokenizer`; with another one export the model alone "
+            f"and encode texts yourself. Received: tokenizer={tokenizer!r}"
         )
-    if format != "saved_model":
+    if not format.takes_strings:
         raise ValueError(
-            "`tokenizer` goes with a SavedModel alone: LiteRT and ONNX have no "
-            "tokenizer's operators. Leave it out, and feed `tokenizer.encode_batch`. "
-            f"Received: tokenizer of type {type(tokenizer).__name__}, format={format!r}"
+            "`tokenizer` is only for SavedModels: other formats have no tokenizer "
+            "operators. Leave it out, and pass what `tokenizer.encode_batch` returns. "
+            f"Received: tokenizer of type {type(tokenizer).__name__}, "
+            f"format={format.name!r}"
         )
+
+
+def _serve_of(model: Any) -> Signature:
+    """The signature of a model whose inputs are outputs of a tokenizer."""
     if isinstance(model, keras.Model) and not getattr(model, "inputs", None):
         raise ValueError(
-            "`model` must be functional to stand behind a `tokenizer`, so that its "
-            f"inputs have names. Received: model={model!r}"
+            "`model` must be functional if a `tokenizer` is given, so that its inputs "
+            f"have names. Received: model={model!r}"
         )
     serve = signatures_of(model)[0]
     unknown = sorted(set(serve.inputs) - set(_PACKED))
     if serve.name != SERVE or "token_ids" not in serve.inputs or unknown:
         raise ValueError(
-            f"`tokenizer` must give all that `model` takes, of {', '.join(_PACKED)}; "
-            "for the forward graph of a generative model pass "
-            "`keras.Model(model.inputs, model.outputs)`. "
+            f"`model` must take only outputs of a tokenizer ({', '.join(_PACKED)}) if "
+            "`tokenizer` is given; to export the forward pass of a generative model "
+            "pass `keras.Model(model.inputs, model.outputs)`. "
             f"Received: signature `{serve.name}` with the inputs {sorted(serve.inputs)}"
         )
-    _check_vocabulary(serve.model, tokenizer)
+    return serve
+
+
+def _check_sequence_length(
+    sequence_length: int | Mapping[str, int] | None, positions: int | None
+) -> None:
     if isinstance(sequence_length, Mapping):
         raise ValueError(
-            "`sequence_length` must be one number where a `tokenizer` is shipped: the "
-            f"tokens of a row. Received: sequence_length={dict(sequence_length)}"
+            "`sequence_length` must be one number if a `tokenizer` is given: the "
+            f"tokens per row. Received: sequence_length={dict(sequence_length)}"
         )
-    positions = _positions(serve.model)
     if sequence_length and positions and sequence_length > positions:
         raise ValueError(
-            f"`sequence_length` must be at most {positions}, the positions of the "
-            f"model. Received: sequence_length={sequence_length}"
+            f"`sequence_length` must be at most {positions}, the number of positions "
+            f"of the model. Received: sequence_length={sequence_length}"
         )
-    most = sequence_length or positions
-    pads = sequence_length is not None
-    texts: list[tuple[str, tuple[str, ...]]] = [(SERVE, (TEXT,))]
-    if "segment_ids" in serve.inputs:
-        texts.append((SERVE_PAIR, (TEXT, TEXT_PAIR)))
-    _check_room(tokenizer, len(texts), most)
-    return [
-        _reading(serve, name, inputs, tokenizer, most, pads) for name, inputs in texts
-    ]
 
 
-def _reading(serve, name, inputs, tokenizer, max_length, pads) -> Signature:
+def _tokenizing(serve, name, inputs, tokenizer, max_length, pad) -> Signature:
+    """`serve` with texts as its inputs."""
+
     def arrange(tensors: dict) -> Any:
         packed = tokenizer.pack(
             *(tensors[key] for key in inputs),
             max_length=max_length,
-            pad_to_max_length=pads,
+            pad_to_max_length=pad,
         )
         return serve.arrange({key: packed[key] for key in serve.inputs})
 
@@ -106,13 +127,13 @@ def _reading(serve, name, inputs, tokenizer, max_length, pads) -> Signature:
     return replace(serve, name=name, inputs=specs, arrange=arrange, index_ranges={})
 
 
-def _check_room(tokenizer, num_texts, max_length) -> None:
+def _check_max_length(tokenizer, num_texts, max_length) -> None:
     try:
         tokenizer.encode_batch(*([["a"]] * num_texts), max_length=max_length)
     except ValueError as error:
         raise ValueError(
-            "`sequence_length` must leave room for a token of each text besides the "
-            f"special ones. Received: sequence_length={max_length}"
+            "`sequence_length` must have room for the special tokens and one token of "
+            f"each text. Received: sequence_length={max_length}"
         ) from error
 
 
@@ -120,7 +141,7 @@ def _layer(model: keras.Model, name: str):
     return next((layer for layer in model.layers if layer.name == name), None)
 
 
-def _positions(model: keras.Model) -> int | None:
+def _num_positions(model: keras.Model) -> int | None:
     return getattr(_layer(model, "position_embedding"), "max_sequence_length", None)
 
 
@@ -129,7 +150,7 @@ def _check_vocabulary(model: keras.Model, tokenizer: GraphTokenizer) -> None:
     size = getattr(embedding, "input_dim", None)
     if size is not None and tokenizer.vocabulary_size > size:
         raise ValueError(
-            "`tokenizer` must not have more tokens than `model`: it is not the one the "
-            f"model was trained with. Received: {tokenizer.vocabulary_size} tokens for "
-            f"a model of {size}"
+            "`tokenizer` must not have more tokens than `model`: it is not the one "
+            "that the model was trained with. "
+            f"Received: {tokenizer.vocabulary_size} tokens for a model of {size}"
         )

@@ -1,7 +1,7 @@
-"""Reading files of unknown origin: bounded in size, and refused with their name.
+"""Read untrusted files: of limited size, with errors that name the file.
 
-Nothing is parsed before its size is known: a JSON file of `MAX_JSON_ENTRIES` entries
-takes at most about 100 MB of memory, whatever they are.
+Sizes are checked before anything is parsed: a JSON file of `MAX_JSON_ENTRIES` entries
+takes at most about 100 MB of memory, whatever the entries are.
 """
 
 import json
@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 MIB = 2**20
-# Of configurations, indices and headers: the index of a model of 91,000 tensors has
-# 9 MB and 91,000 entries.
+# Limits of configurations, indices and headers. The index of a model with 91,000
+# tensors has 9 MB and 91,000 entries.
 MAX_JSON_BYTES = 16 * MIB
 MAX_JSON_ENTRIES = 500_000
-# Of vocabularies: the largest published WordPiece has 501,153 pieces.
+# Limits of vocabularies. The largest published WordPiece has 501,153 pieces.
 MAX_VOCABULARY_BYTES = 64 * MIB
 MAX_VOCABULARY_ENTRIES = 3_000_000
 MAX_PIECES = 1_000_000
@@ -27,28 +27,37 @@ _SHORT.maxlist = _SHORT.maxdict = 6
 
 
 def shown(value: Any) -> str:
-    """What `repr` gives, shortened: for the value of a file in a message."""
+    """A shortened `repr`, for a file's value in a message."""
     return _SHORT.repr(value)
 
 
-def shortened(text: object, most: int = 2000) -> str:
-    """A message that may quote a file, which may have a text of any length."""
+def shortened(text: object, limit: int = 2000) -> str:
+    """Cuts the middle out of a long message, which may quote a file of any size."""
     text = str(text)
-    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit // 2]} … {text[-limit // 2 :]}"
+
+
+def size_of(path: Path) -> int:
+    """Size of a file, or of all files in a folder, in bytes."""
+    if path.is_file():
+        return path.stat().st_size
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
 def check_file(path: Path, max_bytes: int | None = None) -> int:
-    """The size of a regular file, in bytes.
+    """Checks that a path is a regular file, and returns its size in bytes.
 
-    Opening a pipe would wait for a writer for ever, so nothing else is opened.
+    Opening a pipe, for example, would wait forever for a writer.
 
     Args:
         path: The file, or a link to it.
-        max_bytes: The most it may have; None allows any size.
+        max_bytes: Its maximum size; None = no limit.
 
     Raises:
-        FileNotFoundError: where there is nothing of this name.
-        ValueError: for a folder, a pipe or a device, or a file that is too large.
+        FileNotFoundError: if `path` does not exist.
+        ValueError: if it is a folder, a pipe or a device, or too large.
     """
     if not path.exists():
         raise FileNotFoundError(
@@ -69,11 +78,11 @@ def check_file(path: Path, max_bytes: int | None = None) -> int:
 
 
 def read_bytes(path: Path, max_bytes: int) -> bytes:
-    """The content of a regular file of bounded size.
+    """Reads a regular file of limited size.
 
     Raises:
-        FileNotFoundError: where there is nothing of this name.
-        ValueError: for a folder, a pipe or a device, or a file that is too large.
+        FileNotFoundError: if `path` does not exist.
+        ValueError: if it is a folder, a pipe or a device, or too large.
     """
     check_file(path, max_bytes)
     return path.read_bytes()
@@ -83,8 +92,8 @@ def read_text(path: Path, max_bytes: int = MAX_VOCABULARY_BYTES) -> str:
     """Reads a file as UTF-8.
 
     Raises:
-        FileNotFoundError: where there is nothing of this name.
-        ValueError: where it is not UTF-8, naming the line; or as `read_bytes`.
+        FileNotFoundError: if `path` does not exist.
+        ValueError: if it is not UTF-8, with the line; or as in `read_bytes`.
     """
     return _decode(read_bytes(path, max_bytes), path)
 
@@ -98,18 +107,18 @@ def read_json(
 
     Args:
         path: The file.
-        max_bytes: The most it may have.
-        max_entries: The most values it may have, in all of its lists and objects.
+        max_bytes: Its maximum size.
+        max_entries: Maximum number of values, in all of its lists and objects.
 
     Raises:
-        FileNotFoundError: where there is nothing of this name.
-        ValueError: where it holds anything else, or is too large or too deep.
+        FileNotFoundError: if `path` does not exist.
+        ValueError: if it is not a JSON object, or too large or too deeply nested.
     """
     return parse_json(read_bytes(path, max_bytes), path, max_entries)
 
 
 def read_vocabulary_json(path: Path) -> dict[str, Any]:
-    """`read_json` of a file that may hold a large vocabulary."""
+    """`read_json` with the limits of vocabularies."""
     return read_json(path, MAX_VOCABULARY_BYTES, MAX_VOCABULARY_ENTRIES)
 
 
@@ -119,21 +128,21 @@ def parse_json(
     max_entries: int = MAX_JSON_ENTRIES,
     unique_keys: bool = False,
 ) -> dict[str, Any]:
-    """The JSON object in some bytes of a file.
+    """Parses a JSON object that was read from a file.
 
     Args:
         content: UTF-8.
         path: The file, for messages.
-        max_entries: The most values it may have, in all of its lists and objects.
-        unique_keys: Whether equal keys of an object are refused. Otherwise the later
-            one counts.
+        max_entries: Maximum number of values, in all of its lists and objects.
+        unique_keys: Whether to refuse repeated keys of an object. Otherwise the last
+            one is used.
 
     Raises:
-        ValueError: where it is anything else, has too many entries, is nested too
-            deeply, or has half of a surrogate pair in a text.
+        ValueError: if it is not a JSON object, has too many entries, is too deeply
+            nested, or has an unpaired surrogate in a string.
     """
-    # Each entry follows a comma or an opening bracket. Those inside texts count too,
-    # which a bound far above any published file has room for.
+    # An upper bound: each entry follows a comma or an opening bracket, but so may a
+    # part of a string.
     entries = sum(content.count(mark) for mark in (b",", b"[", b"{"))
     if entries > max_entries:
         raise ValueError(
@@ -154,7 +163,7 @@ def parse_json(
         ) from error
     except RecursionError as error:
         raise too_deep from error
-    except ValueError as error:  # Of `_unique`, or a number of thousands of digits.
+    except ValueError as error:  # From `_unique`, or an integer of too many digits.
         raise ValueError(
             f"{path.name} must be JSON that can be read without loss. "
             f"Received: {str(path)!r}, {error}"
@@ -172,17 +181,17 @@ def parse_json(
 
 
 def get_flag(fields: dict, name: str, default, path: Path, *, allow_none=False):
-    """A yes or no of a JSON file; absent, the default.
+    """A boolean of a JSON object.
 
     Args:
-        fields: What the file says.
+        fields: The object.
         name: The key.
-        default: What it is where the file does not say it.
+        default: The value if the key is absent.
         path: The file, for the message.
-        allow_none: Whether null is a value too.
+        allow_none: Whether null is allowed.
 
     Raises:
-        ValueError: for anything else.
+        ValueError: if it is anything else.
     """
     value = fields.get(name, default)
     if isinstance(value, bool) or (value is None and allow_none):
@@ -195,10 +204,10 @@ def get_flag(fields: dict, name: str, default, path: Path, *, allow_none=False):
 
 
 def get_object(fields: dict, name: str, path: Path) -> dict[str, Any]:
-    """An object inside a JSON file; empty where it is absent or null.
+    """An object inside a JSON object; empty if the key is absent or null.
 
     Raises:
-        ValueError: for anything else.
+        ValueError: if it is anything else.
     """
     value = fields.get(name)
     if value is None:
@@ -212,15 +221,15 @@ def get_object(fields: dict, name: str, path: Path) -> dict[str, Any]:
 
 
 def get_text(fields: dict, name: str, path: Path) -> str | None:
-    """A text of a JSON file; None where it is absent or null.
+    """A string of a JSON object; None if the key is absent or null.
 
     Raises:
-        ValueError: for anything else.
+        ValueError: if it is anything else.
     """
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
         raise ValueError(
-            f"`{name}` in {path.name} must be a text. Received: {str(path)!r}, "
+            f"`{name}` in {path.name} must be a string. Received: {str(path)!r}, "
             f"{name}={shown(value)}"
         )
     return value
@@ -238,11 +247,11 @@ def _decode(content: bytes, path: Path) -> str:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"an object with the key {shown(twice)} twice")
-    return made
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
+        (key, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"an object with the key {shown(key)} twice")
+    return unique
 
 
 def _is_shallow(found) -> bool:
@@ -264,6 +273,6 @@ def _check_surrogates(found, path):
         json.dumps(found, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"{path.name} must be text that UTF-8 can hold; half of a surrogate pair "
-            f"is none. Received: {str(path)!r}, {error.object[error.start]!r}"
+            f"{path.name} must not contain unpaired surrogates, which UTF-8 cannot "
+            f"encode. Received: {str(path)!r}, {error.object[error.start]!r}"
         ) from error

@@ -1,6 +1,6 @@
-"""Keep converters and TensorFlow quiet while all goes well, and quotable otherwise.
+"""Hide the output of converters and TensorFlow, and quote it if they fail.
 
-Imports neither: the command line has to mute TensorFlow before it is imported.
+Imports neither: the command line silences TensorFlow before it is imported.
 """
 
 import contextlib
@@ -19,8 +19,8 @@ _QUOTED_CHARACTERS = 2000
 def silence() -> Iterator[None]:
     """Silences libraries: Python logs, warnings, and what C++ writes to stderr.
 
-    An exception that passes through takes along, as a note, the end of what was
-    said: the real reason is often there alone.
+    The end of the output is added as a note to an exception of the block: often it
+    alone has the cause.
     """
     with contextlib.ExitStack() as stack:
         for name in _LOGGERS:
@@ -29,24 +29,24 @@ def silence() -> Iterator[None]:
             logger.setLevel(logging.CRITICAL)
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
-        said = stack.enter_context(tempfile.TemporaryFile())
-        stack.enter_context(_stderr_to(said.fileno()))
+        captured = stack.enter_context(tempfile.TemporaryFile())
+        stack.enter_context(_stderr_to(captured.fileno()))
         try:
             yield
         except Exception as error:
-            said.seek(0)
-            text = said.read().decode(errors="replace").strip()
+            captured.seek(0)
+            text = captured.read().decode(errors="replace").strip()
             if text:
-                error.add_note("Said meanwhile: " + text[-_QUOTED_CHARACTERS:])
+                error.add_note("Captured output: " + text[-_QUOTED_CHARACTERS:])
             raise
 
 
 @contextlib.contextmanager
 def _stderr_to(descriptor: int) -> Iterator[None]:
-    """Points file descriptor 2 elsewhere: C++ does not ask for `sys.stderr`."""
+    """Redirects file descriptor 2, because C++ does not use `sys.stderr`."""
     try:
-        kept = os.dup(2)
-    except OSError:  # A daemon may run without a stderr; then there is no noise.
+        original = os.dup(2)
+    except OSError:  # A daemon may run without stderr.
         yield
         return
     sys.stderr.flush()
@@ -55,5 +55,5 @@ def _stderr_to(descriptor: int) -> Iterator[None]:
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(original, 2)
+        os.close(original)

@@ -14,9 +14,9 @@ import keras_attn.models  # noqa: F401
 from keras_attn.checks import check_positive
 from keras_attn.data import load_tokenizer
 from keras_attn.data.base_tokenizer import check_texts
-from keras_attn.data.files import write_atomically
 from keras_attn.decoding import generate
 from keras_attn.file_reading import read_json
+from keras_attn.file_writing import replacing, write_atomically
 from keras_attn.viz import capture_attention
 
 _FORMAT = "keras_attn translator 1"
@@ -66,12 +66,8 @@ class Translator:
         """Writes the folder; each of its files is the old one or the new one."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        partial = folder / ".model.partial.keras"
-        try:
+        with replacing(folder / "model.keras") as partial:
             self.model.save(partial)
-            os.replace(partial, folder / "model.keras")
-        finally:
-            partial.unlink(missing_ok=True)
         self.source_tokenizer.save(folder / "source_tokenizer.json")
         self.target_tokenizer.save(folder / "target_tokenizer.json")
         about = {"format": _FORMAT, "max_length": self.max_length}

@@ -1,4 +1,4 @@
-"""What libraries say to stderr is held back, and quoted when they fail."""
+"""Output of libraries to stderr is captured, and quoted if they fail."""
 
 import os
 
@@ -7,18 +7,18 @@ import pytest
 from keras_attn.silence import silence
 
 
-def test_quiet_quotes_what_was_said_when_it_fails(capfd):
+def test_captured_output_is_quoted_on_failure(capfd):
     with silence():
-        os.write(2, b"idle talk\n")
+        os.write(2, b"unimportant\n")
     with pytest.raises(ValueError, match="it failed") as caught:
         with silence():
-            os.write(2, b"the real reason\n")
+            os.write(2, b"the cause\n")
             raise ValueError("it failed")
-    assert caught.value.__notes__ == ["Said meanwhile: the real reason"]
+    assert caught.value.__notes__ == ["Captured output: the cause"]
     assert capfd.readouterr().err == ""
 
 
-def test_quiet_without_a_stderr(monkeypatch):
+def test_silence_without_stderr(monkeypatch):
     def closed(descriptor):
         raise OSError
 

@@ -1,7 +1,7 @@
-"""Calibrate and quantize to int8, in a process of its own.
+"""Calibrate and quantize to int8, in a separate process.
 
-TensorFlow's calibrator can take the process down with it (tensorflow#75140 on loops,
-tensorflow#120295 on infinities), and that process may hold a trained model. Run as
+TensorFlow's calibrator can crash its process (tensorflow#75140 with loops,
+tensorflow#120295 with infinities), which may hold a trained model. Run as
 
     python -P int8_worker.py <SavedModel> <cases> <target>
 
@@ -17,16 +17,16 @@ import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 from tensorflow.lite.python.convert import mlir_quantize
 
-# Beyond this a value stands for infinity, as in a masked score.
+# Larger values represent infinity, as in masked attention scores.
 _WIDE = 1e4
 
 
 def quantize(saved_model: str, cases: Path) -> bytes:
-    """Converts a SavedModel to an int8 flatbuffer; in and outputs stay float.
+    """Converts a SavedModel to an int8 flatbuffer; inputs and outputs stay float.
 
-    Attention adds minus infinity to the scores it hides. Spread over such a range
-    the 256 levels of int8 leave all other scores equal, and attention is lost
-    (tensorflow#61796). What touches such values, and what feeds it, stays float.
+    Attention adds minus infinity to masked scores. Over such a range the 256 levels
+    of int8 would make all other scores equal (tensorflow#61796). So operators with
+    such values, and those that feed them, stay float.
 
     Args:
         saved_model: Folder of the SavedModel.
@@ -48,7 +48,7 @@ def quantize(saved_model: str, cases: Path) -> bytes:
     )
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
     converter.representative_dataset = feed
-    # As the converter itself does in two steps, with a look at the ranges between.
+    # The converter's own two steps, apart: the ranges are read in between.
     converter._experimental_calibrate_only = True
     calibrated = converter.convert()
     return mlir_quantize(calibrated, denylisted_nodes=_keep_float(calibrated))
@@ -65,8 +65,8 @@ def _keep_float(calibrated: bytes) -> list[str]:
             if _range(model, tensor) > _WIDE
         }
         touching = [op for op in graph.operators if wide & {*op.inputs, *op.outputs}]
-        # An operator of one scale for all its tensors passes the range on to what
-        # feeds it, even if it is itself left alone.
+        # An operator with one scale for all its tensors passes the range on to those
+        # that feed it, even if it stays float itself.
         feeding = {index for op in touching for index in op.inputs}
         feeders = [op for op in graph.operators if feeding & {*op.outputs}]
         names.update(
@@ -78,7 +78,7 @@ def _keep_float(calibrated: bytes) -> list[str]:
 
 
 def _range(model, tensor) -> float:
-    """The largest magnitude of a tensor: of a constant, or as calibrated."""
+    """The largest magnitude of a constant, or of a tensor during calibration."""
     data = model.buffers[tensor.buffer].data
     if data is not None and len(data) and tensor.type == schema.TensorType.FLOAT32:
         return float(np.abs(np.frombuffer(bytes(data), np.float32)).max())

@@ -5,113 +5,85 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
+import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from unittest import mock
 
 import flatbuffers
-import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.export import rewrites
-from keras_attn.export.errors import ExportError, RefusedError, missing_extra
-from keras_attn.export.formats import saved_model
+from keras_attn.export import metadata
+from keras_attn.export.errors import ExportError, RefusedError
+from keras_attn.export.formats import litert_rewrites, saved_model
+from keras_attn.export.formats.litert_step import LiteRTStep
+from keras_attn.export.signatures import STEP, SignatureInfo, TensorInfo, TracedModel
+from keras_attn.extras import requires_extra
 from keras_attn.silence import silence
 
 QUANTIZATIONS = ("float16", "int8_dynamic", "int8")
+_FLATBUFFER_IDENTIFIER = b"TFL3"
 _WORKER = Path(__file__).with_name("int8_worker.py")
 _QUOTED_CHARACTERS = 2000
 
 
-def write(
-    functions: dict,
-    models: Iterable[keras.Model],
-    path: Path,
-    quantization: str | None = None,
-    calibration: Iterable[tuple[str, dict]] = (),
-) -> None:
-    """Converts concrete functions to one `.tflite` with a signature each.
+def recognizes(path: Path) -> bool:
+    """Whether `path` is a `.tflite` file, whatever its suffix."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(8)[4:] == _FLATBUFFER_IDENTIFIER
 
-    Args:
-        functions: Concrete functions by signature name. Weights that several of them
-            use are stored once.
-        models: The models behind them.
-        path: File to write.
-        quantization: None, `"float16"`, `"int8_dynamic"` or `"int8"`.
-        calibration: `(signature name, inputs)`, for `"int8"`.
+
+def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
+    """Converts a traced model to one `.tflite` with all signatures; returns no notes.
+
+    Weights that several signatures use are stored once.
 
     Raises:
         RefusedError: Operators without a built-in form at these shapes.
-        ExportError: The converter failed otherwise.
+        ExportError: The converter failed for another reason.
     """
-    # The converter freezes variables only when it reads them from a SavedModel; from
-    # bare functions they stay `READ_VARIABLE`, which the interpreter cannot run.
+    # The converter turns variables into constants only if it reads them from a
+    # SavedModel; given functions it emits `READ_VARIABLE`, which the interpreter
+    # cannot run.
     folder = path.with_name(f"{path.name}.saved_model")
-    saved_model.write(functions, models, folder)
-    rewrites.expand_new_axes(folder)
-    content = _convert(folder, list(functions), quantization)
-    if quantization == "int8":
-        if "WHILE" in _count(content):
+    saved_model.save(traced, folder)
+    litert_rewrites.expand_new_axes(folder)
+    content = _convert(folder, list(traced.functions), traced.quantization)
+    if traced.quantization == "int8":
+        if "WHILE" in _count_operators(content):
             raise RefusedError(
                 "LiteRT cannot calibrate loops (tensorflow#75140); recurrent layers "
-                "are unrolled where lengths are known",
+                "are unrolled if lengths are known",
                 ("While",),
             )
-        content = _calibrated(folder, calibration)
+        content = _calibrated(folder, traced.calibration)
     shutil.rmtree(folder)
     # A runtime may still have an earlier attempt mapped into memory.
     path.unlink(missing_ok=True)
     path.write_bytes(content)
-
-
-def operators(path: Path) -> dict[str, int]:
-    """Counts the operators of a `.tflite` file."""
-    return _count(path.read_bytes())
-
-
-def _count(content: bytes) -> dict[str, int]:
-    schema = _schema()
-    model = schema.Model.GetRootAs(content, 0)
-    names = {
-        value: name
-        for name, value in vars(schema.BuiltinOperator).items()
-        if isinstance(value, int)
-    }
-    codes = [model.OperatorCodes(i) for i in range(model.OperatorCodesLength())]
-    # Files from before the 128th operator have the code in the deprecated field.
-    labels = [
-        names[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())] for code in codes
-    ]
-    counts: Counter[str] = Counter()
-    for i in range(model.SubgraphsLength()):
-        graph = model.Subgraphs(i)
-        counts.update(
-            labels[graph.Operators(j).OpcodeIndex()]
-            for j in range(graph.OperatorsLength())
-        )
-    return dict(counts)
-
-
-def _schema():
-    try:
-        from ai_edge_litert import schema_py_generated
-    except ImportError as error:
-        raise missing_extra("ai_edge_litert") from error
-    return schema_py_generated
+    text = metadata.to_json(traced.signatures)
+    if text is not None:
+        with zipfile.ZipFile(path, "a") as archive:
+            # `ZipInfo` has a constant date: the same model gives the same file.
+            archive.writestr(zipfile.ZipInfo(metadata.FILE), text)
+    return ()
 
 
 def _convert(folder: Path, signatures: list[str], quantization: str | None) -> bytes:
-    """Converts a SavedModel, quantizing what needs no calibration."""
-    # Not public, yet the only type that carries the operators refused.
+    """Converts a SavedModel; `"int8"` is left to `_calibrated`."""
+    # Not public, but the only error that lists the refused operators.
     from tensorflow.lite.python.convert_phase import ConverterError
 
     converter = tf.lite.TFLiteConverter.from_saved_model(
         str(folder), signature_keys=signatures
     )
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    # To add it the whole flatbuffer is read and written once more.
+    # Adding it would read and write the whole flatbuffer once more.
     converter.exclude_conversion_metadata = True
     if quantization in ("float16", "int8_dynamic"):
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -128,10 +100,10 @@ def _convert(folder: Path, signatures: list[str], quantization: str | None) -> b
 
 @contextlib.contextmanager
 def serialized_in_place() -> Iterator[None]:
-    """While it lasts TensorFlow's Python makes no copies of a flatbuffer that it wrote.
+    """Keeps TensorFlow from copying the flatbuffers that it serializes.
 
-    Otherwise it makes two, beside the one that it read, which is when an export takes
-    the most memory: 4.3 GB with RoBERTa-base, 3.6 without.
+    It makes two copies, at the moment when an export uses the most memory: 4.3 GB for
+    RoBERTa-base, 3.6 GB without them.
     """
     from tensorflow.lite.tools import flatbuffer_utils
 
@@ -139,7 +111,7 @@ def serialized_in_place() -> Iterator[None]:
         builder = flatbuffers.Builder()
         builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
         content = builder.Bytes
-        # It is filled from its end. What is cut off at its start moves nothing.
+        # It is filled from its end; cutting off its start moves no data.
         del content[: builder.Head()]
         content += extra_buffer
         return content
@@ -155,8 +127,8 @@ def _calibrated(folder: Path, calibration: Iterable[tuple[str, dict]]) -> bytes:
     for number, (signature, inputs) in enumerate(calibration):
         np.savez(cases / f"{number:06d}-{signature}.npz", **inputs)
     finished = subprocess.run(
-        # As a file and with `-P`: it needs nothing of this package, and `import onnx`
-        # must not find the file beside it.
+        # As a file, because it needs nothing of this package; with `-P`, because
+        # `import onnx` must not find `formats/onnx.py`.
         [sys.executable, "-P", _WORKER, folder, cases, target],
         capture_output=True,
         text=True,
@@ -167,19 +139,19 @@ def _calibrated(folder: Path, calibration: Iterable[tuple[str, dict]]) -> bytes:
         raise ExportError(
             "LiteRT's calibrator failed"
             + (" (it crashed)" if finished.returncode < 0 else "")
-            + '; `quantization="int8_dynamic"` needs no calibration. It said: '
+            + '; `quantization="int8_dynamic"` needs no calibration. Captured output: '
             + finished.stderr.strip()[-_QUOTED_CHARACTERS:]
         )
     return target.read_bytes()
 
 
 def _refusal(error: Exception, signatures: Iterable[str]) -> ExportError:
-    """Reads out of a converter's error which operators it refused, and where."""
+    """The converter's error with the operators that it refused and their locations."""
     names: list[str] = []
     locations: list[str] = []
     for data in getattr(error, "errors", ()):
         name = data.operator.name.removeprefix("tf.")
-        # The converter also blames the constants that feed a refused operator.
+        # The converter also lists the constants that feed a refused operator.
         if name and name != "Const" and name not in names:
             names.append(name)
         locations += [call.name for call in data.location.call]
@@ -195,5 +167,113 @@ def _refusal(error: Exception, signatures: Iterable[str]) -> ExportError:
         tuple(names),
         tuple(locations),
         # A location ends in the traced function: `mha/Roll@__inference_prefill_17`.
-        tuple(s for s in signatures if any(f"_{s}_" in where for where in locations)),
+        tuple(
+            s for s in signatures if any(f"_{s}_" in location for location in locations)
+        ),
     )
+
+
+def count_operators(path: Path) -> dict[str, int]:
+    """Counts the operators of a `.tflite` file."""
+    return _count_operators(path.read_bytes())
+
+
+def _count_operators(content: bytes) -> dict[str, int]:
+    with requires_extra("export", "LiteRT"):
+        from ai_edge_litert import schema_py_generated as schema
+    model = schema.Model.GetRootAs(content, 0)
+    names = {
+        value: name
+        for name, value in vars(schema.BuiltinOperator).items()
+        if isinstance(value, int)
+    }
+    codes = [model.OperatorCodes(i) for i in range(model.OperatorCodesLength())]
+    # Files older than the 128th operator use the deprecated field.
+    labels = [
+        names[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())] for code in codes
+    ]
+    counts: Counter[str] = Counter()
+    for i in range(model.SubgraphsLength()):
+        graph = model.Subgraphs(i)
+        counts.update(
+            labels[graph.Operators(j).OpcodeIndex()]
+            for j in range(graph.OperatorsLength())
+        )
+    return dict(counts)
+
+
+class LiteRTEngine:
+    """A `.tflite` file loaded by LiteRT's interpreter.
+
+    Args:
+        path: The file.
+    """
+
+    format = "litert"
+
+    def __init__(self, path: Path):
+        with requires_extra("export", "LiteRT"):
+            from ai_edge_litert.interpreter import Interpreter
+        try:
+            with silence():
+                self._interpreter = Interpreter(model_path=str(path))
+                names = list(self._interpreter.get_signature_list())
+                self._functions = {
+                    name: self._interpreter.get_signature_runner(name) for name in names
+                }
+            self._step = LiteRTStep(self._functions.get(STEP))
+            self.signatures = {
+                name: SignatureInfo(
+                    _tensor_infos(function.get_input_details()),
+                    _tensor_infos(function.get_output_details()),
+                )
+                for name, function in self._functions.items()
+            }
+            self.index_ranges = _read_metadata(path)
+        except Exception as error:
+            raise RefusedError(f"LiteRT cannot load {path.name}: {error}") from error
+        # All signatures of an interpreter share its buffers, inputs and outputs too.
+        self._lock = threading.Lock()
+
+    def call(self, signature: str, inputs: dict, in_place: bool) -> dict:
+        """Runs one signature, see `Engine`."""
+        try:
+            with self._lock:
+                if signature == STEP:
+                    return self._step(inputs, in_place)
+                return self._functions[signature](**inputs)
+        except Exception as error:
+            shapes = {name: value.shape for name, value in inputs.items()}
+            raise RefusedError(
+                f"LiteRT cannot run `{signature}` at {shapes}: {error}",
+                signatures=(signature,),
+            ) from error
+
+
+def _tensor_infos(details: Mapping[str, Mapping]) -> dict[str, TensorInfo]:
+    return {
+        name: TensorInfo(
+            tuple(None if size < 0 else int(size) for size in info["shape_signature"]),
+            np.dtype(info["dtype"]).name,
+        )
+        for name, info in details.items()
+    }
+
+
+def _read_metadata(path: Path) -> metadata.IndexRanges | None:
+    """The metadata of a `.tflite` file; None if it has none.
+
+    Raises:
+        ValueError: They are damaged.
+    """
+    if not zipfile.is_zipfile(path):
+        return None
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if metadata.FILE not in archive.namelist():
+                return None
+            with archive.open(metadata.FILE) as file:
+                return metadata.from_json(file.read(metadata.MAX_BYTES))
+    # `zipfile` raises all of these for damaged archives.
+    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, KeyError) as error:
+        raise ValueError(f"{metadata.FILE} in it is damaged ({error})") from error

@@ -1,4 +1,4 @@
-"""The step of a decoder in LiteRT: caches need not be copied in at every token."""
+"""Decoding steps in LiteRT, without copying the caches at every token."""
 
 import weakref
 from collections.abc import Mapping
@@ -7,8 +7,8 @@ import numpy as np
 
 from keras_attn.decoding.state import CACHE_INDEX, NEW
 
-# Of a `SignatureRunner`, which in public writes all of its inputs or none; nor does an
-# interpreter show where it has the inputs of any signature but the first.
+# Attributes of `SignatureRunner`. Its public API writes all inputs at each call, and
+# that of the interpreter gives access to the first signature only.
 _PRIVATE = (
     *("_interpreter", "_interpreter_wrapper", "_subgraph_index"),
     *("_inputs", "_outputs"),
@@ -16,11 +16,10 @@ _PRIVATE = (
 
 
 class LiteRTStep:
-    """Calls the signature `step`, and writes only what has changed into its inputs.
+    """Calls the signature `step`, writing only what has changed in its inputs.
 
-    An interpreter has its inputs in memory of its own, where they stay until the next
-    call. The caches of GPT-2 small with room for 1,024 tokens are 75 MB; from one token
-    to the next they change at one position.
+    The interpreter's input buffers keep their contents between calls. The caches of
+    GPT-2 small take 75 MB for 1,024 tokens, and one slot of them changes per step.
 
     Args:
         function: The `SignatureRunner` of `step`.
@@ -29,8 +28,8 @@ class LiteRTStep:
     def __init__(self, function):
         self._function = function
         self._can_continue = all(hasattr(function, name) for name in _PRIVATE)
-        # What the interpreter's inputs were written from, their shapes, and where the
-        # caches have been written to since.
+        # The arrays that the interpreter's inputs were last written from, their shapes,
+        # and the slot of the caches that has been written since.
         self._arrays: dict[str, weakref.ref] = {}
         self._shapes: dict[str, tuple] = {}
         self._slot = 0
@@ -40,14 +39,14 @@ class LiteRTStep:
 
         Args:
             inputs: Arrays by name, all of them.
-            in_place: Whether an array that is the one of the previous call has since
-                been changed by `next_state(..., in_place=True)` alone.
+            in_place: Whether arrays that were also passed to the previous call have
+                since been changed only by `next_state(..., in_place=True)`.
 
         Returns:
             Arrays by name.
         """
         arrays, shapes = self._arrays, self._shapes
-        # If this call fails, nothing is known of the interpreter's inputs.
+        # If this call fails, the contents of the interpreter's inputs are unknown.
         self._arrays, self._shapes = {}, {name: x.shape for name, x in inputs.items()}
         is_next = in_place and self._can_continue and shapes == self._shapes
         kept = {
@@ -62,7 +61,7 @@ class LiteRTStep:
         return outputs
 
     def _continue(self, inputs, kept) -> dict:
-        """Runs the step as `SignatureRunner` does, but leaves what is `kept`."""
+        """Runs the step like `SignatureRunner`, without rewriting the `kept` inputs."""
         function = self._function
         interpreter, graph = function._interpreter_wrapper, function._subgraph_index
         outputs = dict(function._outputs)
@@ -73,7 +72,7 @@ class LiteRTStep:
             elif NEW + name in outputs:
                 view = interpreter.tensor(function._interpreter, index, graph)
                 view[:, :, self._slot] = array[:, :, self._slot]
-                del view  # It must not be held while the interpreter runs.
+                del view  # No view may exist while the interpreter runs.
         interpreter.Invoke(graph)
         return {
             name: interpreter.GetTensor(index, graph) for name, index in outputs.items()

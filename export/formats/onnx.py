@@ -4,86 +4,121 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from keras_attn.export.errors import ExportError, RefusedError, missing_extra
-from keras_attn.export.files import ONNX_OUTPUT_NAMES, ONNX_WEIGHTS
+from keras_attn.export import metadata
+from keras_attn.export.errors import ExportError, RefusedError
 from keras_attn.export.formats import onnx_rewrites, onnx_weights
-from keras_attn.export.signatures import Signature
+from keras_attn.export.signatures import (
+    PREFILL,
+    SERVE,
+    STEP,
+    Signature,
+    SignatureInfo,
+    TensorInfo,
+    TracedModel,
+)
+from keras_attn.extras import requires_extra
+from keras_attn.file_reading import parse_json, size_of
 from keras_attn.silence import silence
 
+# The file of an ONNX folder that holds the large tensors of all its graphs.
+WEIGHTS = "weights.data"
+# Keys in the metadata of a graph. `_OUTPUT_NAMES`: our output names, by the graph's.
+_INDEX_RANGES = "keras_attn.index_ranges"
+_OUTPUT_NAMES = "keras_attn.output_names"
+# The tag of `ir_version`, the first field that every ONNX writer emits.
+_FIRST_BYTE = b"\x08"
 # Protobuf's limit of a message, and so of an ONNX file.
 _LARGEST_MESSAGE = 2**31 - 1
+# Size of a folder in bytes above which its sessions share the weights, mapped from the
+# file. Below it each session packs its own copy, which speeds up a prompt by a quarter
+# to a third, and a single token not at all.
+_LARGEST_PACKED = 2**31
 _XLA, _UNMARKED = "_XlaMustCompile", "__unmarked"
 
 
-def write(signatures: list[Signature], functions: dict, path: Path) -> tuple[str, ...]:
-    """Converts traced signatures to ONNX.
+def recognizes(path: Path) -> bool:
+    """Whether `path` is an `.onnx` file, or a folder of them and their weights."""
+    if path.is_dir():
+        entries = {entry.name for entry in path.iterdir()}
+        graphs = {name for name in entries if name.endswith(".onnx")}
+        return bool(graphs) and entries - graphs <= {WEIGHTS}
+    # ONNX has no identifier: the suffix and the first byte must both fit.
+    if not path.is_file() or path.suffix != ".onnx":
+        return False
+    with path.open("rb") as file:
+        return file.read(1) == _FIRST_BYTE
 
-    Large weights are inputs of what tf2onnx converts, and become initializers when the
-    graph is written, one after the other: see `onnx_weights`.
 
-    One signature becomes one file if it has less than 2 GiB, which is what protobuf
-    allows. A larger one, or several signatures, become a folder: one graph per
-    signature, and `weights.data` with every large tensor once, however many graphs
-    use it.
+def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
+    """Converts a traced model to ONNX.
 
-    Args:
-        signatures: What was traced.
-        functions: Concrete functions by signature name.
-        path: File or folder to make.
+    Large weights are inputs of the graph that tf2onnx converts, and become
+    initializers while the graph is written, see `onnx_weights`.
+
+    One signature becomes one file if it has less than 2 GiB, protobuf's limit. A
+    larger one, or several signatures, become a folder: one graph per signature, and
+    `weights.data` with every large tensor once, however many graphs use it.
 
     Returns:
         Notes for the report.
 
     Raises:
-        RefusedError: Operators that ONNX lacks.
-        ExportError: tf2onnx failed, or the checker refused what it made.
+        RefusedError: ONNX does not have an operator.
+        ExportError: tf2onnx failed, or ONNX' checker refused its result.
     """
-    _, onnx = _packages()
+    onnx = _packages()[1]
     notes: list[str] = []
     # Without their large weights the graphs are small: all fit in memory.
     graphs = []
-    for signature in signatures:
-        function = functions[signature.name]
+    for signature in traced.signatures:
+        function = traced.functions[signature.name]
         lifted = onnx_weights.liftable(signature, function)
         model = _convert(signature, function, lifted, notes)
         graphs.append((signature.name, model, lifted))
+    for file in _write_graphs(graphs, path):
+        try:
+            # By path: the checker then finds external tensors, and has no 2 GB limit.
+            onnx.checker.check_model(str(file))
+        except onnx.checker.ValidationError as error:
+            raise ExportError(f"ONNX's checker refused {file.name}: {error}") from error
+        _append_metadata(onnx, file, metadata.to_json(traced.signatures))
+    return tuple(notes)
+
+
+def _write_graphs(graphs: list[tuple], path: Path) -> list[Path]:
+    """Writes `(name, model, lifted weights)` to a file or folder; returns the files."""
     if len(graphs) == 1:
         [(_, model, lifted)] = graphs
         if onnx_weights.file_size(model, lifted) <= _LARGEST_MESSAGE:
             onnx_weights.write_file(model, lifted, path)
-            _check(onnx, path)
-            return tuple(notes)
+            return [path]
     path.mkdir()
-    with onnx_weights.WeightFile(path / ONNX_WEIGHTS) as weights:
+    with onnx_weights.WeightFile(path / WEIGHTS) as weights:
         for name, model, lifted in graphs:
             weights.take_from(model, lifted)
             (path / f"{name}.onnx").write_bytes(model.SerializeToString())
-    for name in functions:
-        _check(onnx, path / f"{name}.onnx")
-    return tuple(notes)
+    return [path / f"{name}.onnx" for name, _, _ in graphs]
 
 
-def operators(path: Path) -> dict[str, int]:
-    """Counts the operators of an ONNX file or folder, inside loops too."""
-    _, onnx = _packages()
-    files = sorted(path.glob("*.onnx")) if path.is_dir() else [path]
-    counts: Counter[str] = Counter()
-    for file in files:
-        model = onnx.load(file, load_external_data=False)
-        counts.update(node.op_type for node in _nodes(model.graph))
-    return dict(counts)
+def _append_metadata(onnx, file: Path, text: str | None) -> None:
+    if text is None:
+        return
+    addition = onnx.ModelProto()
+    addition.metadata_props.add(key=_INDEX_RANGES, value=text)
+    with file.open("ab") as opened:
+        # Concatenated protobuf messages are one message with the fields of both.
+        opened.write(addition.SerializeToString())
 
 
 def _packages():
-    try:
+    with requires_extra("export", "ONNX"):
         import onnx
         import tf2onnx
-    except ImportError as error:
-        raise missing_extra(error.name or "tf2onnx") from error
     return tf2onnx, onnx
 
 
@@ -96,66 +131,72 @@ def _convert(
     """Converts one signature to an `onnx.ModelProto`.
 
     Args:
-        signature: What to convert.
-        function: Its concrete function, for inputs and outputs.
-        lifted: Weights that come in as inputs, by name.
-        notes: Where to add what was renamed.
+        signature: The signature.
+        function: Its concrete function.
+        lifted: Weights to pass as inputs, by name.
+        notes: Takes a note for each renamed output.
     """
-    name = signature.name
-    tf2onnx, onnx = _packages()
+    name, onnx = signature.name, _packages()[1]
     specs = dict(function.structured_input_signature[1])
     for key, variable in lifted.items():
         specs[key] = onnx_weights.spec(key, variable)
     call = _inlined(_traced(signature, specs, lifted) if lifted else function)
-    # One ONNX graph has one name space for what goes in and what comes out.
+    # In an ONNX graph inputs and outputs share one name space.
     names = {
         key: f"{key}_out" if key in specs else key
         for key in function.structured_outputs
     }
+    notes += [
+        f"output `{old}` of `{name}` is renamed `{new}` in the graph, which has an "
+        "input of that name"
+        for old, new in names.items()
+        if old != new
+    ]
 
     def renamed(*tensors):
         outputs = call(dict(zip(specs, tensors, strict=True)))
-        # The identity keeps an output that is an input apart from it.
+        # The identity makes an output that is an input a tensor of its own.
         return {names[key]: tf.identity(value) for key, value in outputs.items()}
 
     wrapper = tf.function(renamed, autograph=False)
-
-    def converted():
-        kept, once = onnx_rewrites.reshapes_kept(), onnx_rewrites.nodes_visited_once()
-        with silence(), kept, once:
-            return tf2onnx.convert.from_function(
-                wrapper,
-                input_signature=list(specs.values()),
-                custom_op_handlers=dict(onnx_rewrites.HANDLERS),
-            )
-
-    try:
-        try:
-            with onnx_rewrites.optimized_in_place():
-                model, _ = converted()
-        except Exception:  # tf2onnx raises bare `Exception`s of every kind.
-            # With copies a pass that fails is left out.
-            model, _ = converted()
-    except Exception as error:
-        raise ExportError(f"tf2onnx could not convert `{name}`: {error}") from error
-    _refuse_unknown(onnx, model)
-    _keep_constants(onnx, model, wrapper.get_concrete_function(*specs.values()))
+    model = _run_tf2onnx(name, wrapper, list(specs.values()))
+    _refuse_unknown_operators(onnx, model)
+    _restore_constants(onnx, model, wrapper.get_concrete_function(*specs.values()))
     for value in model.graph.input:
         for axis, size in enumerate(value.type.tensor_type.shape.dim):
             if not size.HasField("dim_value"):
                 size.dim_param = "batch" if axis == 0 else f"{value.name}_{axis}"
-    entry = model.metadata_props.add(key=ONNX_OUTPUT_NAMES)
+    entry = model.metadata_props.add(key=_OUTPUT_NAMES)
     entry.value = json.dumps({new: old for old, new in names.items()})
-    notes += [
-        f"`{name}` gives `{old}` as `{new}`: it takes an input of that name"
-        for old, new in names.items()
-        if old != new
-    ]
     return model
 
 
+def _run_tf2onnx(name: str, function, specs: list[tf.TensorSpec]):
+    """Converts a `tf.function`; returns an `onnx.ModelProto`."""
+    tf2onnx = _packages()[0]
+
+    def convert():
+        kept, once = onnx_rewrites.reshapes_kept(), onnx_rewrites.nodes_visited_once()
+        with silence(), kept, once:
+            return tf2onnx.convert.from_function(
+                function,
+                input_signature=specs,
+                custom_op_handlers=dict(onnx_rewrites.HANDLERS),
+            )[0]
+
+    try:
+        try:
+            with onnx_rewrites.optimized_in_place():
+                return convert()
+        except Exception:  # tf2onnx raises plain `Exception`s.
+            # With copies, a pass that fails is skipped.
+            return convert()
+    except Exception as error:
+        raise ExportError(f"tf2onnx could not convert `{name}`: {error}") from error
+
+
 def _traced(signature: Signature, specs: dict, lifted: Mapping[str, keras.Variable]):
-    """Traces a signature with some of its weights as inputs beside its own."""
+    """Traces a signature with some of its weights as additional inputs."""
 
     def run(**tensors):
         return onnx_weights.call_with(signature, lifted, tensors)
@@ -164,22 +205,22 @@ def _traced(signature: Signature, specs: dict, lifted: Mapping[str, keras.Variab
 
 
 def _inlined(function) -> Callable[[dict], dict]:
-    """The function, dictionary in and out, with nothing left for XLA to compile.
+    """The function, dictionary in and out, without inner functions compiled by XLA.
 
-    A function inside that is marked for XLA is kept in one piece, and what is in it
-    stays unseen. Keras' own grouped convolution is such a function.
+    tf2onnx does not look into an inner function that is marked for XLA. Keras' grouped
+    convolution is one.
     """
     graph_def = function.graph.as_graph_def()
     if not any(_XLA in node.attr for node in graph_def.node):
         return lambda inputs: function(**inputs)
-    # Not public; `tf.lite` and tf2onnx freeze with it too.
+    # Not public; `tf.lite` and tf2onnx use it too.
     from tensorflow.python.framework.convert_to_constants import (
         convert_variables_to_constants_v2,
     )
 
     frozen = convert_variables_to_constants_v2(function)
     graph_def = frozen.graph.as_graph_def()
-    _unmark(graph_def)
+    _remove_xla_marks(graph_def)
     names = [tensor.name for tensor in frozen.inputs]
     keys = [name.split(":")[0] for name in names]
     # TensorFlow flattens a dictionary in the order of its sorted keys.
@@ -191,11 +232,11 @@ def _inlined(function) -> Callable[[dict], dict]:
     return lambda inputs: pruned(*(inputs[key] for key in keys))
 
 
-def _unmark(graph_def) -> None:
-    """Lets TensorFlow look into every function of a graph, in place."""
+def _remove_xla_marks(graph_def) -> None:
+    """Makes every function of a graph an ordinary one, in place."""
     functions = graph_def.library.function
     for function in functions:
-        # Under its own name it would clash with the function it was.
+        # Renamed, because the original function is registered under its own name.
         function.signature.name += _UNMARKED
     for node in (*graph_def.node, *(n for f in functions for n in f.node_def)):
         for attribute in node.attr.values():
@@ -207,8 +248,8 @@ def _unmark(graph_def) -> None:
             owner.attr.pop(mark, None)
 
 
-def _keep_constants(onnx, model, function) -> None:
-    """Writes down the tensors a layer holds, which tf2onnx takes for inputs."""
+def _restore_constants(onnx, model, function) -> None:
+    """Makes initializers of a layer's constant tensors, tf2onnx' inputs otherwise."""
     held = {inner.name: outer for outer, inner in function.graph.captures}
     for value in list(model.graph.input):
         if value.name in held:
@@ -220,7 +261,7 @@ def _keep_constants(onnx, model, function) -> None:
 
 
 def _nodes(graph) -> Iterator:
-    """Every node of a graph and of the graphs inside its loops and branches."""
+    """Every node of a graph, loops and branches included."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -228,8 +269,8 @@ def _nodes(graph) -> Iterator:
                 yield from _nodes(inner)
 
 
-def _refuse_unknown(onnx, model) -> None:
-    """tf2onnx logs what it cannot map, and writes it down all the same."""
+def _refuse_unknown_operators(onnx, model) -> None:
+    """Raises for operators that tf2onnx could not map: it only logs them."""
     versions = {opset.domain: opset.version for opset in model.opset_import}
     unknown = {}
     for node in _nodes(model.graph):
@@ -241,15 +282,100 @@ def _refuse_unknown(onnx, model) -> None:
             unknown.setdefault(node.op_type, node.name)
     if unknown:
         raise RefusedError(
-            "ONNX has no form of " + ", ".join(f"`{op}`" for op in unknown),
+            "ONNX has no equivalent of " + ", ".join(f"`{op}`" for op in unknown),
             tuple(unknown),
             tuple(unknown.values()),
         )
 
 
-def _check(onnx, path: Path) -> None:
-    try:
-        # By path: the checker then finds external tensors, and has no 2 GB limit.
-        onnx.checker.check_model(str(path))
-    except onnx.checker.ValidationError as error:
-        raise ExportError(f"ONNX's checker refused {path.name}: {error}") from error
+def count_operators(path: Path) -> dict[str, int]:
+    """Counts the operators of an ONNX file or folder, those in loops once."""
+    onnx = _packages()[1]
+    counts: Counter[str] = Counter()
+    for file in _graph_files(path).values():
+        model = onnx.load(file, load_external_data=False)
+        counts.update(node.op_type for node in _nodes(model.graph))
+    return dict(counts)
+
+
+def _graph_files(path: Path) -> dict[str, Path]:
+    """The graphs of an ONNX file or folder, by the name of their signature."""
+    if not path.is_dir():
+        return {SERVE: path}
+    return {file.stem: file for file in sorted(path.glob("*.onnx"))}
+
+
+class OnnxEngine:
+    """An ONNX file or folder loaded by ONNX Runtime, on the CPU.
+
+    Args:
+        path: The file or folder.
+    """
+
+    format = "onnx"
+
+    def __init__(self, path: Path):
+        with requires_extra("export", "ONNX"):
+            import onnxruntime
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        if path.is_dir() and size_of(path) > _LARGEST_PACKED:
+            options.add_session_config_entry("session.disable_prepacking", "1")
+        files = _graph_files(path)
+        if len({PREFILL, STEP} & set(files)) == 1:
+            missing = ({PREFILL, STEP} - set(files)).pop()
+            raise RefusedError(
+                f"{path.name} has no {missing}.onnx: `{PREFILL}` and `{STEP}` are "
+                "needed together"
+            )
+        self._sessions: dict[str, Any] = {}
+        self._output_names: dict[str, list[str]] = {}
+        self.signatures: dict[str, SignatureInfo] = {}
+        self.index_ranges = None
+        for name, file in files.items():
+            try:
+                self._sessions[name] = onnxruntime.InferenceSession(
+                    file, options, providers=["CPUExecutionProvider"]
+                )
+                self._describe(name, self._sessions[name])
+            except Exception as error:  # Its errors share only this base class.
+                raise RefusedError(
+                    f"ONNX Runtime cannot load {file.name}: {error}"
+                ) from error
+
+    def _describe(self, name: str, session) -> None:
+        """Reads the inputs, outputs and metadata of one graph."""
+        inputs, outputs = session.get_inputs(), session.get_outputs()
+        properties = session.get_modelmeta().custom_metadata_map
+        text = properties.get(_OUTPUT_NAMES, "{}")
+        names = parse_json(text.encode(), Path(_OUTPUT_NAMES))
+        if not all(isinstance(value, str) for value in names.values()):
+            raise ValueError(f"`{_OUTPUT_NAMES}` in it must map names to names")
+        self._output_names[name] = [names.get(x.name, x.name) for x in outputs]
+        self.signatures[name] = SignatureInfo(
+            {value.name: _tensor_info(value) for value in inputs},
+            dict(
+                zip(self._output_names[name], map(_tensor_info, outputs), strict=True)
+            ),
+        )
+        if _INDEX_RANGES in properties:
+            content = properties[_INDEX_RANGES].encode()
+            self.index_ranges = metadata.from_json(content, _INDEX_RANGES)
+
+    def call(self, signature: str, inputs: dict, in_place: bool) -> dict:
+        """Runs one signature, see `Engine`."""
+        try:
+            outputs = self._sessions[signature].run(None, inputs)
+        except Exception as error:  # As above.
+            raise RefusedError(
+                f"ONNX Runtime cannot run `{signature}`: {error}",
+                signatures=(signature,),
+            ) from error
+        return dict(zip(self._output_names[signature], outputs, strict=True))
+
+
+def _tensor_info(value) -> TensorInfo:
+    sizes = tuple(size if isinstance(size, int) else None for size in value.shape)
+    element = str(value.type).removeprefix("tensor(").removesuffix(")")
+    numpy_names = {"float": "float32", "double": "float64"}
+    return TensorInfo(sizes, numpy_names.get(element, element))

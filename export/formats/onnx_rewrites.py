@@ -1,7 +1,7 @@
-"""Operators that Keras makes and tf2onnx lacks, in terms of what ONNX has.
+"""Extensions of tf2onnx: operators that it lacks, and faster passes.
 
-A handler takes tf2onnx's graph and the TensorFlow node, removes the node, and makes
-others that give the same output. `args` is tf2onnx's own and is not used.
+A handler takes tf2onnx's graph and a TensorFlow node, removes the node, and adds ONNX
+nodes with the same output. `args` is part of tf2onnx's interface and is not used.
 """
 
 import contextlib
@@ -13,10 +13,10 @@ import numpy as np
 
 @contextlib.contextmanager
 def reshapes_kept() -> Iterator[None]:
-    """While it lasts tf2onnx does not melt a reshape of a reshape into one.
+    """Keeps tf2onnx from fusing two consecutive reshapes, which gives a wrong result.
 
-    It first turns the second's shape into one with zeros, which mean "as the input
-    has it", and then gives it another input (tf2onnx 1.17).
+    Before, it writes zeros into the second shape, for sizes copied from its input;
+    fusing then changes that input (tf2onnx 1.17).
     """
     from tf2onnx.optimizer import back_to_back_optimizer
 
@@ -27,11 +27,11 @@ def reshapes_kept() -> Iterator[None]:
 
 @contextlib.contextmanager
 def optimized_in_place() -> Iterator[None]:
-    """While it lasts tf2onnx's optimizers work on the graph itself.
+    """Makes tf2onnx's optimizers work on the graph itself.
 
-    Otherwise each of a few dozen passes begins with a copy of the whole graph, to go
-    back to if the pass fails: more than half of the time of a conversion. In place a
-    pass that fails raises, and the graph is spoilt.
+    Otherwise each of a few dozen passes copies the whole graph, to restore it if the
+    pass fails: more than half of the time of a conversion. In place, a pass that fails
+    raises and leaves the graph unusable.
     """
     from tf2onnx import optimizer
 
@@ -46,10 +46,10 @@ def optimized_in_place() -> Iterator[None]:
 
 @contextlib.contextmanager
 def nodes_visited_once() -> Iterator[None]:
-    """While it lasts tf2onnx looks for unused nodes in one walk over the graph.
+    """Makes tf2onnx find unused nodes in one traversal of the graph.
 
-    Otherwise each of its passes walks once for each output, of which a decoder has two
-    a layer: a quarter of the time of converting GPT-2 small, and most of GPT-2 XL's.
+    Otherwise each pass traverses it once per output, and a decoder has two outputs per
+    layer: a quarter of the time of converting GPT-2 small, most of GPT-2 XL's.
     """
     from tf2onnx.graph import Graph
 
@@ -65,34 +65,34 @@ def needed_nodes(
     Args:
         graph: The `tf2onnx.graph.Graph`.
         outputs_name: Names of the outputs.
-        input_checker: Function of a node; where it returns False the walk ends.
-        remove_unused_inputs: Whether inputs that no output needs are left out.
+        input_checker: Function of a node; the traversal stops where it returns False.
+        remove_unused_inputs: Whether to leave out inputs that no output needs.
 
     Returns:
         The nodes, each once, in any order.
     """
 
-    def made_by(name: str):
+    def producer(name: str):
         return graph.get_node_by_output(name, search_in_parent_graphs=False)
 
-    pending = [made_by(name) for name in outputs_name]
+    pending = [producer(name) for name in outputs_name]
     if not remove_unused_inputs:
         pending += graph.inputs
     needed = set()
     while pending:
         node = pending.pop()
-        # None: an optional input that is not given, or one of an outer graph.
+        # None: an optional input that is absent, or one of an outer graph.
         if node is None or node in needed:
             continue
         if input_checker is not None and input_checker(node) is False:
             continue
         needed.add(node)
-        pending += map(made_by, (*node.input, *node.get_implicit_inputs()))
+        pending += map(producer, (*node.input, *node.get_implicit_inputs()))
     return list(needed)
 
 
 def _replace(graph, node) -> dict:
-    """Removes a node; returns what the node that takes its place must be made with."""
+    """Removes a node; returns `make_node`'s arguments for the node that replaces it."""
     output = node.output[0]
     made = {
         "name": node.name,
@@ -113,7 +113,7 @@ def _one_like(graph, node) -> str:
 
 
 def _erfc(graph, node, name: str, args: list) -> None:
-    """erfc(x) = 1 - erf(x). Exact GELU is made of it."""
+    """erfc(x) = 1 - erf(x). Exact GELU uses it."""
     one = _one_like(graph, node)
     made = _replace(graph, node)
     erf = graph.make_node("Erf", node.input).output[0]
@@ -137,10 +137,10 @@ def _expm1(graph, node, name: str, args: list) -> None:
 
 
 def _dynamic_update_slice(graph, node, name: str, args: list) -> None:
-    """`ops.slice_update`, with which a decoder writes to its key/value cache.
+    """`ops.slice_update`: writes an update into a slice of a tensor.
 
-    The update is padded to the size of the input, and so is a mask of where it is.
-    As in XLA a start that would run over the end is moved back.
+    The update and a mask of its slice are padded to the size of the tensor. As in XLA,
+    a slice that would reach beyond the end is moved back.
     """
     from onnx import TensorProto
     from tf2onnx import utils

@@ -1,11 +1,11 @@
-"""The weights of an ONNX artefact, written past protobuf and past tf2onnx.
+"""The weights of an ONNX artefact, written without passing through tf2onnx.
 
-tf2onnx copies every constant that it sees many times over: for a model of 0.5 GB that
-was 20 GB of memory and minutes. So a weight of some size is an input of the graph that
-is converted (`liftable`, `call_with`), and becomes an initializer as the graph is
-written: from the Keras variable to the file, one at a time. Smaller weights, and all
-constants that are no weights (shapes, axes, tables), stay constants, which tf2onnx
-folds and some ONNX operators need.
+tf2onnx copies every constant many times: a model of 0.5 GB took 20 GB of memory and
+minutes. So a large weight is an input of the graph that is converted (`liftable`,
+`call_with`), and becomes an initializer while the graph is written: from the Keras
+variable to the file, one at a time. Smaller weights, and constants that are not weights
+(shapes, axes, tables), stay constants, which tf2onnx folds and some ONNX operators
+need.
 """
 
 import hashlib
@@ -19,27 +19,27 @@ import tensorflow as tf
 
 from keras_attn.export.signatures import Signature
 
-# Smaller tensors stay in the graph, where shape inference can see them.
+# Bytes. Smaller tensors stay in the graph, where shape inference can see them.
 _SMALLEST = 1024
-# Smaller variables are frozen into the graph as usual.
+# Bytes. Smaller variables become constants of the graph.
 _SMALLEST_LIFTED = 100_000
-# A page, so that a runtime may map a tensor into memory.
+# Bytes of a memory page, so that a runtime can map a tensor.
 _ALIGNMENT = 4096
-# Of a field in protobuf's wire format whose length is written before it.
+# Protobuf's wire type of a field that begins with its length.
 _LENGTH_DELIMITED = 2
 
 
 def liftable(signature: Signature, function) -> dict[str, keras.Variable]:
-    """The variables that a graph uses and is better converted without.
+    """The large variables of a function, which become inputs for the conversion.
 
-    Not those in bfloat16, which tf2onnx takes for float16.
+    Except those in bfloat16, which tf2onnx mistakes for float16.
 
     Args:
-        signature: Has the model whose variables they are.
-        function: The signature's concrete function.
+        signature: The signature of the model that owns the variables.
+        function: Its concrete function.
 
     Returns:
-        Variables by a name for each.
+        Variables by input name.
     """
     used = {id(variable) for variable in function.graph.variables}
     return {
@@ -54,8 +54,8 @@ def liftable(signature: Signature, function) -> dict[str, keras.Variable]:
 def spec(name: str, variable: keras.Variable) -> tf.TensorSpec:
     """A lifted weight as an input of the graph that is converted.
 
-    Its sizes are left open: TensorFlow's graph optimizer allocates a tensor for every
-    input whose sizes it knows, and keeps the memory.
+    Its sizes are unknown: TensorFlow's graph optimizer allocates a tensor for every
+    input of known size, and keeps the memory.
     """
     sizes = [None] * len(variable.shape)
     return tf.TensorSpec(sizes, variable.value.dtype, name=name)
@@ -64,7 +64,7 @@ def spec(name: str, variable: keras.Variable) -> tf.TensorSpec:
 def call_with(
     signature: Signature, lifted: Mapping[str, keras.Variable], tensors: Mapping
 ) -> dict:
-    """Calls a signature with the values of some weights among its tensors, by name."""
+    """Calls a signature with the values of lifted weights among its tensors."""
     state = [
         (variable, tf.ensure_shape(tensors[name], variable.shape))
         for name, variable in lifted.items()
@@ -74,7 +74,7 @@ def call_with(
 
 
 def file_size(model, lifted: Mapping[str, keras.Variable]) -> int:
-    """Bytes of the file that `write_file` makes, or a little more."""
+    """An upper bound of the size of `write_file`'s file, in bytes."""
     headers = 1024 * (1 + len(lifted))
     return model.ByteSize() + sum(map(_size, lifted.values())) + headers
 
@@ -82,12 +82,12 @@ def file_size(model, lifted: Mapping[str, keras.Variable]) -> int:
 def write_file(model, lifted: Mapping[str, keras.Variable], path: Path) -> None:
     """Writes a model and its lifted weights as one `.onnx` file.
 
-    `SerializeToString` would need every weight in the message and the message once
-    more as bytes. Repeated fields of a message may stand anywhere in it, so the
-    weights follow the rest of the graph, each straight from its variable.
+    `SerializeToString` would hold every weight in memory twice. Protobuf allows the
+    elements of a repeated field anywhere in a message, so the weights are written
+    after the rest of the graph, each directly from its variable.
 
     Args:
-        model: An `onnx.ModelProto`, used up; its inputs named in `lifted` become
+        model: An `onnx.ModelProto`, consumed; its inputs named in `lifted` become
             initializers.
         lifted: Weights by name.
         path: The file.
@@ -96,7 +96,7 @@ def write_file(model, lifted: Mapping[str, keras.Variable], path: Path) -> None:
 
     initializers = [
         (_initializer(onnx, tensor, _size(variable)), variable)
-        for tensor, variable in _made_initializers(onnx, model, lifted)
+        for tensor, variable in _pop_lifted(onnx, model, lifted)
     ]
     graph = model.graph.SerializeToString()
     model.ClearField("graph")
@@ -111,12 +111,16 @@ def write_file(model, lifted: Mapping[str, keras.Variable], path: Path) -> None:
 
 
 class WeightFile:
-    """The open file: takes tensors out of graphs and leaves references to it."""
+    """An open file of tensors that several graphs refer to.
+
+    Args:
+        path: The file; removed on exit if nothing was written to it.
+    """
 
     def __init__(self, path: Path):
         self._path = path
         self._file = path.open("wb")
-        # Offset and length: of lifted variables by identity, of others by content.
+        # Offset and length, by identity of lifted variables and by hash of others.
         self._written: dict[int | bytes, tuple[int, int]] = {}
 
     def __enter__(self) -> "WeightFile":
@@ -128,7 +132,7 @@ class WeightFile:
             self._path.unlink()
 
     def take_from(self, model, lifted: Mapping[str, keras.Variable]) -> None:
-        """Moves the large tensors of a model here.
+        """Moves the large tensors of a model to the file.
 
         Args:
             model: An `onnx.ModelProto`, edited in place.
@@ -137,7 +141,7 @@ class WeightFile:
         """
         import onnx
 
-        for tensor, variable in _made_initializers(onnx, model, lifted):
+        for tensor, variable in _pop_lifted(onnx, model, lifted):
             if id(variable) not in self._written:
                 self._written[id(variable)] = self._append(_bytes(variable))
             self._refer(onnx, tensor, *self._written[id(variable)])
@@ -173,16 +177,14 @@ def _bytes(variable: keras.Variable) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def _made_initializers(
-    onnx, model, lifted: Mapping[str, keras.Variable]
-) -> list[tuple]:
-    """Takes lifted weights from a graph's inputs.
+def _pop_lifted(onnx, model, lifted: Mapping[str, keras.Variable]) -> list[tuple]:
+    """Removes lifted weights from a graph's inputs.
 
     Returns:
-        `(tensor, variable)` of each that the graph uses: an `onnx.TensorProto` without
-        its data, and where the data is.
+        `(tensor, variable)` of each: an `onnx.TensorProto` without its data, and the
+        variable with the data.
     """
-    made = []
+    popped = []
     for value in [v for v in model.graph.input if v.name in lifted]:
         model.graph.input.remove(value)
         variable = lifted[value.name]
@@ -191,24 +193,24 @@ def _made_initializers(
             dims=variable.shape,
             data_type=value.type.tensor_type.elem_type,
         )
-        made.append((tensor, variable))
-    return made
+        popped.append((tensor, variable))
+    return popped
 
 
 def _initializer(onnx, tensor, size: int) -> bytes:
-    """A field of a graph's message, up to where `size` bytes of data begin."""
+    """An initializer of a graph's message, up to its `size` bytes of data."""
     head = tensor.SerializeToString() + _field(onnx.TensorProto, "raw_data", size)
     return _field(onnx.GraphProto, "initializer", len(head) + size) + head
 
 
 def _field(message, name: str, length: int) -> bytes:
-    """Protobuf's tag of a field and the length of what follows it."""
+    """Protobuf's tag of a field, and the length of its content."""
     number = message.DESCRIPTOR.fields_by_name[name].number
     return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(length)
 
 
 def _varint(value: int) -> bytes:
-    """Seven bits per byte, the lowest first; the top bit says that more follow."""
+    """Seven bits per byte, lowest first; the top bit is set if more bytes follow."""
     result = bytearray()
     while value > 0x7F:
         result.append(value & 0x7F | 0x80)
@@ -218,7 +220,7 @@ def _varint(value: int) -> bytes:
 
 
 def _tensors(onnx, graph) -> Iterator:
-    """Every constant tensor of a graph, of its nodes, and of the graphs inside."""
+    """Every constant tensor of a graph, of its nodes, and of its inner graphs."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from keras_attn.data.files import write_atomically
+from keras_attn.file_writing import write_atomically
 
 _SETTINGS = "settings.json"
 _WRITTEN = (

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from keras_attn.checks import check_choice, check_positive
-from keras_attn.data.files import write_atomically
 from keras_attn.data.text_tokenizer import (
     Convention,
     TextTokenizer,
@@ -32,6 +31,7 @@ from keras_attn.file_reading import (
     read_vocabulary_json,
     shown,
 )
+from keras_attn.file_writing import write_atomically
 
 CONVENTIONS = {
     # The text alone; of a pair, one after the other.

@@ -10,7 +10,6 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_attn.checks import check_choice, check_positive
-from keras_attn.data.files import write_atomically
 from keras_attn.data.graph_tokenizer import GraphTokenizer
 from keras_attn.data.text_tokenizer import (
     Convention,
@@ -25,6 +24,7 @@ from keras_attn.data.tokenizer_files import (
     write_settings,
 )
 from keras_attn.file_reading import MAX_VOCABULARY_BYTES, read_bytes
+from keras_attn.file_writing import write_atomically
 
 MODEL_FILES = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
 CONVENTIONS = {

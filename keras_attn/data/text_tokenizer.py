@@ -18,6 +18,7 @@ import numpy as np
 
 from keras_attn.checks import check_positive
 from keras_attn.data.base_tokenizer import check_texts
+from keras_attn.extras import requires_extra
 from keras_attn.file_reading import shortened
 
 
@@ -384,21 +385,13 @@ def training_corpus(texts: Iterable[str]) -> list[str]:
 
 def tokenizers_library():
     """Imports `tokenizers`, or says what to install."""
-    try:
+    with requires_extra("text", "This tokenizer"):
         import tokenizers
-    except ImportError as error:
-        raise ImportError(
-            'This needs the `tokenizers` library: pip install "keras-attn[text]"'
-        ) from error
     return tokenizers
 
 
 def text_library(what: str):
     """Imports tensorflow-text, or says what to install."""
-    try:
+    with requires_extra("text", what):
         import tensorflow_text
-    except ImportError as error:
-        raise ImportError(
-            f'{what} needs tensorflow-text: pip install "keras-attn[text]"'
-        ) from error
     return tensorflow_text

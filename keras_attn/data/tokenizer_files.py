@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_attn.data.files import write_atomically
 from keras_attn.file_reading import (
     MAX_PIECES,
     check_file,
@@ -18,6 +17,7 @@ from keras_attn.file_reading import (
     get_text,
     read_json,
 )
+from keras_attn.file_writing import write_atomically
 
 SETTINGS = "tokenizer_config.json"
 # The names of the roles of `text_tokenizer.ROLES` in Hugging Face's settings.

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from keras_attn.checks import check_positive
 from keras_attn.data.character_map import CharacterMap, bert_changes
-from keras_attn.data.files import write_atomically
 from keras_attn.data.graph_tokenizer import GraphTokenizer
 from keras_attn.data.text_tokenizer import (
     Convention,
@@ -36,6 +35,7 @@ from keras_attn.file_reading import (
     read_vocabulary_json,
     shown,
 )
+from keras_attn.file_writing import write_atomically
 
 BERT_TOKENS = {
     "pad": "[PAD]",

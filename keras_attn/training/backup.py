@@ -21,7 +21,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.data.files import open_atomically
+from keras_attn.file_writing import open_atomically, remove_leftovers
 
 BACKUP_FILE = "training.backup"
 
@@ -143,8 +143,8 @@ class BackupAndResume(keras.callbacks.Callback):
 
     def delete(self) -> None:
         """Deletes the backup, and its folder if nothing else is in it."""
-        for path in (*self._partial_files(), self.path):
-            path.unlink(missing_ok=True)
+        remove_leftovers(self.path)
+        self.path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.path.parent.rmdir()
 
@@ -211,14 +211,8 @@ class BackupAndResume(keras.callbacks.Callback):
             "callbacks": states,
             "arrays": [[name, str(a.dtype), list(a.shape)] for name, a in arrays],
         }
-        for path in self._partial_files():
-            path.unlink(missing_ok=True)
         with open_atomically(self.path) as file:
             _write(file, header, [array for _, array in arrays])
-
-    def _partial_files(self) -> list[Path]:
-        """What a process that was killed while it wrote left behind."""
-        return list(self.path.parent.glob(f".{BACKUP_FILE}.*.partial"))
 
     def _restore(self):
         with self.path.open("rb") as file, self._explained():

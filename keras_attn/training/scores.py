@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from keras_attn.extras import requires_extra
+
 
 def exact_match(translations: Sequence[str], references: Sequence[str]) -> float:
     """Share of translations that equal their reference to the letter, in [0, 1]."""
@@ -21,12 +23,8 @@ def bleu(translations: Sequence[str], references: Sequence[str]) -> float:
         ImportError: without the extra `eval`.
     """
     _check_pairs(translations, references)
-    try:
+    with requires_extra("eval", "BLEU"):
         import sacrebleu
-    except ImportError as error:
-        raise ImportError(
-            'BLEU needs sacrebleu: pip install "keras-attn[eval]"'
-        ) from error
     return sacrebleu.corpus_bleu(list(translations), [list(references)]).score
 
 

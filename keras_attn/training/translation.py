@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from keras_attn.data import parallel_dataset
-from keras_attn.data.files import write_atomically
+from keras_attn.file_writing import write_atomically
 from keras_attn.layers.recorder import record_attention_scores
 from keras_attn.training.backup import BackupAndResume
 from keras_attn.training.losses import SmoothedCrossEntropy, smoothed_cross_entropy

@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from keras_attn.data.files import write_atomically
+from keras_attn.file_writing import write_atomically
 from keras_attn.viz.labels import drawable, font_families, readable
 
 # White is "does not look", the page itself: weak attention stands out against it, and

@@ -11,7 +11,7 @@ import pytest
 
 TINY = "--tokenizer character --hidden-dim 6 --embedding-dim 5 --batch-size 9".split()
 EPOCHS = 3
-PARTIAL = ".training.backup."
+PARTIAL = ".training.backup-"
 MODELS = ["rnnsearch_50", "seq2seq_context", "seq2seq_sutskever"]
 
 
@@ -74,7 +74,7 @@ def kill_conditions(folder):
         lambda: "settings.json" in names(folder),
         lambda: any(name.startswith(PARTIAL) for name in names(backup)),
         lambda: "training.backup" in names(backup),
-        lambda: ".model.partial.keras" in names(folder),
+        lambda: any(name.startswith(".model.keras-") for name in names(folder)),
         lambda: epochs() >= 2,
         lambda: epochs() >= EPOCHS,
     ]

@@ -35,6 +35,6 @@ def test_export_and_verify(command, tmp_path):
     assert command("verify", model, artefact, *options) == 0
     assert "agrees with" in command.out
     line = command.refuses("verify", model, artefact)
-    assert "must hold the signature `serve` with the inputs" in line
+    assert "must have the signature `serve` with the inputs" in line
     line = command.refuses("export", model, tmp_path / "m.onnx", "--tokenizer", words)
-    assert "`tokenizer` goes with a SavedModel alone" in line
+    assert "`tokenizer` is only for SavedModels" in line

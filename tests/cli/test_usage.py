@@ -179,7 +179,7 @@ def test_an_artefact_of_another_model_is_told(command, keras_files):
 
 def test_where_an_export_can_not_go(command, keras_files):
     model = keras_files / "1.keras"
-    assert "must end in `.tflite`" in command.refuses("export", model, "a.pb")
+    assert "a `.tflite` file" in command.refuses("export", model, "a.pb")
     line = command.refuses("export", model, keras_files / "none" / "a.onnx")
     assert "a folder that exists" in line
     line = command.refuses(

@@ -1,4 +1,4 @@
-"""Plain Keras models, nothing of ours in them: what a user may bring.
+"""Plain Keras models, without layers of keras_attn, as users have them.
 
 Sizes are distinct primes, so that swapped axes cannot pass.
 """
@@ -43,7 +43,7 @@ def conv_net():
 
 
 def grouped_conv():
-    """Keras compiles this one with XLA on its own."""
+    """Keras compiles this layer with XLA by itself."""
     images = layers.Input((13, 17, 6), name="images")
     return keras.Model(images, layers.Conv2D(4, 3, groups=2, name="conv")(images))
 
@@ -112,7 +112,7 @@ def dictionaries():
 
 
 class Subclassed(keras.Model):
-    """Declares nothing: its inputs are what it is called with."""
+    """A model that does not declare its inputs."""
 
     def __init__(self):
         super().__init__()
@@ -122,8 +122,8 @@ class Subclassed(keras.Model):
         return self.project(inputs)
 
 
-class Strange(layers.Layer):
-    """Computes with an operator that neither LiteRT nor ONNX has."""
+class Unsupported(layers.Layer):
+    """Uses an operator that neither LiteRT nor ONNX has."""
 
     def call(self, inputs):
         import tensorflow as tf
@@ -132,13 +132,15 @@ class Strange(layers.Layer):
         return tf.raw_ops.Betainc(a=positive, b=positive, x=tf.sigmoid(inputs))
 
 
-def strange():
+def unsupported():
     features = layers.Input((7,), name="features")
-    return keras.Model(features, Strange(name="strange")(layers.Dense(3)(features)))
+    return keras.Model(
+        features, Unsupported(name="unsupported")(layers.Dense(3)(features))
+    )
 
 
 class Cache(layers.Layer):
-    """Writes an update into a cache, at the position of the first row."""
+    """Writes an update into a cache at the position of the first row."""
 
     def call(self, cache, position, update):
         return ops.slice_update(cache, (0, position[0], 0), update)
@@ -152,8 +154,8 @@ def cache():
     return keras.Model(inputs, Cache(name="cache")(*inputs))
 
 
-class Held(layers.Layer):
-    """Holds a tensor that is no weight, as a table of positions is."""
+class Constant(layers.Layer):
+    """Has a constant tensor that is not a weight, such as a table of positions."""
 
     def build(self, shape):
         self.table = ops.reshape(ops.linspace(-1.0, 1.0, 140), (20, 7))
@@ -162,9 +164,9 @@ class Held(layers.Layer):
         return ops.matmul(inputs, ops.transpose(self.table))
 
 
-def held():
+def constant():
     features = layers.Input((7,), name="features")
-    return keras.Model(features, Held(name="held")(features))
+    return keras.Model(features, Constant(name="constant")(features))
 
 
 def pair(units=3):
@@ -188,7 +190,7 @@ def pair(units=3):
 
 
 def attention_pair():
-    """Its state is as long as the prompt; the mask passes `prefill` by unchanged."""
+    """Its state is as long as the prompt; its mask is an input of both signatures."""
     embedding = layers.Embedding(VOCABULARY, 5, name="embedding")
     readout = layers.Dense(VOCABULARY, name="readout")
     attention = layers.Attention(name="attention")
@@ -238,9 +240,9 @@ BUILDERS = {
         pure_float16,
         nested,
         dictionaries,
-        strange,
+        unsupported,
         cache,
-        held,
+        constant,
         pair,
         attention_pair,
         Subclassed,
@@ -250,7 +252,7 @@ BUILDERS = {
 
 @pytest.fixture(scope="session")
 def build():
-    """`build(name)`: the model of that name, made once."""
+    """`build(name)`: the model of that name, built once."""
 
     @functools.cache
     def build(name):
@@ -260,8 +262,21 @@ def build():
     return build
 
 
+@pytest.fixture(scope="session")
+def artefact(build, tmp_path_factory):
+    """`artefact(name, suffix)`: path and report of the model's export, made once."""
+    from keras_attn.export import export
+
+    @functools.cache
+    def artefact(name, suffix):
+        path = tmp_path_factory.mktemp("artefact") / f"{name}{suffix}"
+        return path, export(build(name), path)
+
+    return artefact
+
+
 @pytest.fixture
 def normal():
-    """`normal(*shape)`: float32 normal numbers, the same every time."""
+    """`normal(*shape)`: normally distributed float32 numbers, the same every time."""
     random = np.random.default_rng(7)
     return lambda *shape: random.standard_normal(shape).astype("float32")

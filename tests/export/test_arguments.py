@@ -1,12 +1,14 @@
-"""Every argument that is wrong, and what is said of it."""
+"""Error messages for wrong arguments."""
 
 import builtins
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
 from keras import layers
 
+from keras_attn import models
 from keras_attn.export import api, export, load_runner, verify
 
 
@@ -22,7 +24,10 @@ from keras_attn.export import api, export, load_runner, verify
         ({"batch_size": True}, "Received: batch_size=True"),
         ({"sequence_length": 2.5}, "`sequence_length` must be .* sequence_length=2.5"),
         ({"sequence_length": {"x": -1}}, "by input name. Received: x=-1"),
-        ({"sequence_length": {"y": 3}}, r"no such input: \['y'\]; the inputs are"),
+        (
+            {"sequence_length": {"y": 3}},
+            r"keys that are not inputs: \['y'\]; the inputs are",
+        ),
         (
             {"sample_inputs": {"y": [[1.0]]}},
             r"must have the keys \['features'\]. Received: keys \['y'\]",
@@ -37,19 +42,21 @@ from keras_attn.export import api, export, load_runner, verify
         ),
     ],
 )
-def test_options(build, tmp_path, options, match):
+def test_wrong_options(build, tmp_path, options, match):
     with pytest.raises(ValueError, match=match):
         export(build("mlp"), tmp_path / "m.tflite", **options)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_quantization_is_for_litert(build, tmp_path):
-    match = "`quantization` is for LiteRT .* quantization='float16', format='onnx'"
+def test_quantization_is_only_for_litert(build, tmp_path):
+    match = (
+        "`quantization` is only for .*litert.* quantization='float16', format='onnx'"
+    )
     with pytest.raises(ValueError, match=match):
         export(build("mlp"), tmp_path / "m.onnx", quantization="float16")
 
 
-def test_model_must_be_a_model(tmp_path):
+def test_model_must_be_a_keras_model(tmp_path):
     with pytest.raises(
         TypeError, match="`model` must be a `keras.Model` or a `keras_at"
     ):
@@ -61,16 +68,14 @@ def test_subclassed_model_without_sample_inputs(build, tmp_path):
         export(build("Subclassed"), tmp_path / "m")
 
 
-def test_model_that_takes_nothing_made_up(tmp_path):
+def test_model_that_fails_on_random_inputs(tmp_path):
     ids = layers.Input((3,), dtype="int32", name="ids")
     model = keras.Model(ids, layers.Embedding(1, 2)(ids))
-    with pytest.raises(
-        ValueError, match="`sample_inputs` is needed: the model takes no"
-    ):
+    with pytest.raises(ValueError, match="`sample_inputs` is needed: the model fails"):
         export(model, tmp_path / "m")
 
 
-def test_sample_of_another_length_than_asked_for(build, tmp_path, normal):
+def test_sample_of_another_length_than_sequence_length(build, tmp_path, normal):
     match = (
         r"does not fit the artefact, which takes \(None, 7, 5\). Received: shape=\(3,"
     )
@@ -81,6 +86,50 @@ def test_sample_of_another_length_than_asked_for(build, tmp_path, normal):
             sequence_length=7,
             sample_inputs=normal(3, 11, 5),
         )
+
+
+def test_max_length_and_num_beams_are_for_generative_models(build, tmp_path):
+    path = tmp_path / "m"
+    options: dict[str, Any]
+    for options, message in [
+        ({"max_length": 7}, "`max_length` is for generative models.*: max_length=7"),
+        (
+            {"num_beams": 2, "batch_size": 1},
+            "`num_beams` is for generative models.*Received: num_beams=2",
+        ),
+        ({"num_beams": 2}, "pass `batch_size` too. Received: num_beams=2, batch_size="),
+        ({"num_beams": 0}, "`num_beams` must be a whole number.*num_beams=0"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            export(build("mlp"), path, **options)
+    with pytest.raises(ValueError, match="made: .* max_length=7, pair.max_length"):
+        export(build("pair"), path, max_length=7)
+
+    class Generative(keras.Model):
+        def incremental(self):
+            return build("pair")
+
+    features = layers.Input((7,))
+    model = Generative(features, layers.Dense(3)(features))
+    with pytest.raises(ValueError, match="models whose `incremental.*max_length=7"):
+        export(model, path, max_length=7)
+    with pytest.raises(ValueError, match="`max_length` must be at most 5, the posit"):
+        export(tiny_gpt(), path, max_length=7)
+    with pytest.raises(ValueError, match="`max_length` must be a whole.*max_length=0"):
+        export(tiny_gpt(), path, max_length=0)
+    assert not list(tmp_path.iterdir())
+
+
+def tiny_gpt():
+    return models.create(
+        "gpt2_small",
+        vocabulary_size=11,
+        num_layers=1,
+        hidden_dim=6,
+        num_heads=2,
+        mlp_dim=7,
+        max_sequence_length=5,
+    )
 
 
 @pytest.mark.parametrize("call", [export, verify])
@@ -94,9 +143,8 @@ def test_other_backends_are_refused(build, tmp_path, monkeypatch, call):
     ("package", "suffix"),
     [("tf2onnx", ".onnx"), ("onnxruntime", ".onnx"), ("ai_edge_litert", ".tflite")],
 )
-def test_missing_extra(build, tmp_path, monkeypatch, package, suffix):
-    path = tmp_path / f"m{suffix}"
-    export(build("mlp"), path)
+def test_missing_extra(build, artefact, tmp_path, monkeypatch, package, suffix):
+    path, _ = artefact("mlp", suffix)
     real = builtins.__import__
 
     def without(name, *args, **kwargs):
@@ -105,9 +153,9 @@ def test_missing_extra(build, tmp_path, monkeypatch, package, suffix):
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    match = rf'`{package}` is not installed: pip install "keras-attn\[export\]"'
+    match = rf'`{package}`, which is not installed: pip install "keras-attn\[export\]"'
     with pytest.raises(ImportError, match=match):
-        export(build("mlp"), path)
+        export(build("mlp"), tmp_path / path.name)
     if package != "tf2onnx":
         with pytest.raises(ImportError, match=match):
             load_runner(path)

@@ -1,4 +1,4 @@
-"""Every kind of model, in every format, equal to Keras in the stock runtime."""
+"""Every kind of model in every format, with Keras' outputs in the stock runtime."""
 
 import importlib
 
@@ -10,8 +10,9 @@ from keras import layers, ops
 
 from keras_attn.export import ExportError, export, load_runner
 
+pytestmark = pytest.mark.shipped
 SUFFIXES = {"saved_model": "", "litert": ".tflite", "onnx": ".onnx"}
-# Names and shapes of what is shipped, `?` being any size.
+# Names and shapes of the artefact's inputs and outputs; `?` is any size.
 MODELS = {
     "mlp": ({"features": "float32 (?, 7)"}, {"scores": "float32 (?, 3)"}),
     "exact_gelu": ({"features": "float32 (?, 7)"}, {"scores": "float32 (?, 3)"}),
@@ -34,7 +35,7 @@ MODELS = {
         },
         {"cache": "float32 (?, 11, 5)"},
     ),
-    "held": ({"features": "float32 (?, 7)"}, {"held": "float32 (?, 20)"}),
+    "constant": ({"features": "float32 (?, 7)"}, {"constant": "float32 (?, 20)"}),
     "dictionaries": (
         {"zeta": "int32 (?, 3)", "alpha": "float32 (?, 5)"},
         {
@@ -49,9 +50,8 @@ MODELS = {
 
 @pytest.mark.parametrize("format", SUFFIXES)
 @pytest.mark.parametrize("name", MODELS)
-def test_dynamic_model_stays_dynamic(build, tmp_path, name, format):
-    path = tmp_path / f"artefact{SUFFIXES[format]}"
-    report = export(build(name), path)
+def test_unknown_sizes_stay_open(artefact, name, format):
+    path, report = artefact(name, SUFFIXES[format])
     inputs, outputs = MODELS[name]
     assert report.format == format
     assert report.inputs == {"serve": inputs}
@@ -60,13 +60,13 @@ def test_dynamic_model_stays_dynamic(build, tmp_path, name, format):
     assert report.bytes > 0
     assert report.operators
     assert report.latency_ms["serve"] > 0
-    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
 @pytest.mark.parametrize("format", SUFFIXES)
 @pytest.mark.parametrize("name", ["sliced_mask", "nested", "pure_bfloat16"])
-def test_model_agrees(build, tmp_path, name, format):
-    report = export(build(name), tmp_path / f"artefact{SUFFIXES[format]}")
+def test_model_agrees(artefact, name, format):
+    _, report = artefact(name, SUFFIXES[format])
     assert report.max_abs_diff is not None and report.max_abs_diff < 1e-5
     assert "?" in str(report.inputs)
 
@@ -78,7 +78,7 @@ def test_recurrent_layers_stay_dynamic(build, tmp_path):
 
 
 @pytest.mark.parametrize("format", SUFFIXES)
-def test_sizes_are_fixed_when_asked(build, tmp_path, format):
+def test_sizes_can_be_fixed(build, tmp_path, format):
     report = export(
         build("causal_attention"),
         tmp_path / f"fixed{SUFFIXES[format]}",
@@ -108,25 +108,25 @@ def test_subclassed_model_needs_sample_inputs(tmp_path, normal, build, format):
     assert report.outputs == {"serve": {"output_0": "float32 (?, 3)"}}
 
 
-def test_stock_tools_find_serving_default(build, tmp_path, normal):
-    export(build("mlp"), tmp_path / "m")
-    loaded = tf.saved_model.load(str(tmp_path / "m"))
+def test_stock_tools_find_serving_default(build, artefact, normal):
+    path, _ = artefact("mlp", "")
+    loaded = tf.saved_model.load(str(path))
     assert set(loaded.signatures) == {"serve", "serving_default"}
     x = normal(5, 7)
     found = loaded.signatures["serving_default"](features=x)["scores"]
     np.testing.assert_allclose(found, build("mlp")(x), atol=1e-6)
 
 
-def test_model_is_given_back_as_it_was(build, tmp_path):
+def test_dtypes_of_the_model_are_restored(build, tmp_path):
     model = build("mixed_float16")
     export(model, tmp_path / "m.onnx")
     assert model.get_layer("scores").dtype_policy.name == "mixed_float16"
     assert model.inputs[0].dtype == "float16"
     assert model(np.ones((1, 7), "float16")).dtype == tf.float16
-    assert "computed in float32" in " ".join(export(model, tmp_path / "m").notes)
+    assert "computes in float32" in " ".join(export(model, tmp_path / "m").notes)
 
 
-def test_no_cudnn_in_what_is_shipped(build, tmp_path, monkeypatch):
+def test_artefact_has_no_cudnn_operators(build, tmp_path, monkeypatch):
     """On a GPU machine Keras would trace `CudnnRNNV3` (keras#21799)."""
     backend = importlib.import_module("keras.src.backend.tensorflow.rnn")
     monkeypatch.setattr(backend, "_is_gpu_available", lambda: True)
@@ -140,7 +140,7 @@ def test_no_cudnn_in_what_is_shipped(build, tmp_path, monkeypatch):
     assert model.get_layer("both").forward_layer.use_cudnn == "auto"
 
 
-def test_jit_compile_does_not_matter(tmp_path):
+def test_model_compiled_with_jit_compile(tmp_path):
     features = layers.Input((7,), name="features")
     model = keras.Model(features, layers.Dense(3, activation="gelu")(features))
     model.compile(optimizer="adam", loss="mse", jit_compile=True)
@@ -150,16 +150,16 @@ def test_jit_compile_does_not_matter(tmp_path):
         assert report.max_abs_diff is not None and report.max_abs_diff < 1e-5
 
 
-def test_names_that_tensorflow_refuses_are_replaced(tmp_path):
+def test_invalid_names_are_replaced(tmp_path):
     features = layers.Input((7,), name="my.features")
     model = keras.Model(features, layers.Dense(3, name="out-put")(features))
     report = export(model, tmp_path / "m.tflite")
     assert report.inputs["serve"] == {"my_features": "float32 (?, 7)"}
     assert report.outputs["serve"] == {"out_put": "float32 (?, 3)"}
-    assert "`my.features` is named `my_features`" in report.notes
+    assert "`my.features` is renamed `my_features`" in report.notes
 
 
-def test_outputs_of_one_name_are_told_apart(tmp_path, normal):
+def test_outputs_of_the_same_name_are_numbered(tmp_path, normal):
     features = layers.Input((None, 3), name="features")
     outputs = layers.GRU(5, return_state=True, name="gru")(features)
     path = tmp_path / "m.onnx"
@@ -181,14 +181,14 @@ def test_lookup_tables_are_saved(tmp_path):
     assert ids.numpy().tolist() == [[2], [0]]
 
 
-def test_sample_inputs_are_what_is_run(build, tmp_path, normal):
-    """A NaN of the caller's reaches both sides, and is agreement."""
+def test_sample_inputs_are_used(build, tmp_path, normal):
+    """A NaN of the caller reaches both Keras and the artefact, and agrees."""
     x = normal(3, 7)
     x[1] = np.nan
     export(build("mlp"), tmp_path / "m.onnx", sample_inputs={"features": x})
 
 
-def test_same_path_again_replaces_the_artefact(build, tmp_path):
+def test_existing_artefact_is_replaced(build, tmp_path):
     for suffix in SUFFIXES.values():
         path = tmp_path / f"m{suffix}"
         export(build("conv_net"), path)
@@ -196,7 +196,7 @@ def test_same_path_again_replaces_the_artefact(build, tmp_path):
         assert list(load_runner(path).signatures["serve"].inputs) == ["features"]
 
 
-def test_failed_verification_keeps_what_stood_there(build, tmp_path, monkeypatch):
+def test_failed_verification_keeps_the_old_artefact(build, tmp_path, monkeypatch):
     path = tmp_path / "m.onnx"
     export(build("conv_net"), path)
     before = path.read_bytes()

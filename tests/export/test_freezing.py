@@ -1,4 +1,4 @@
-"""A frozen model against the model."""
+"""`freeze`: the frozen function against the model."""
 
 from typing import Any
 
@@ -9,15 +9,14 @@ import tensorflow as tf
 from keras import layers
 
 from keras_attn import models
-from keras_attn.export import export, freeze
-from keras_attn.export import freezing as frozen
+from keras_attn.export import export, freeze, freezing
 
 
 def bert():
     sizes = {"num_layers": 2, "hidden_dim": 22, "num_heads": 2, "mlp_dim": 29}
     model = models.create("bert_base", vocabulary_size=53, **sizes)
     return model, {
-        "token_ids": np.arange(1, 15).reshape(2, 7),  # int64, where int32 is declared.
+        "token_ids": np.arange(1, 15).reshape(2, 7),  # int64; the model declares int32.
         "padding_mask": np.arange(14).reshape(2, 7) % 5 < 3,
         "segment_ids": np.arange(14).reshape(2, 7) // 4 % 2,
     }
@@ -34,14 +33,14 @@ def sequential():
     return model, np.random.default_rng(0).normal(size=(5, 7))
 
 
-def listed():
+def list_inputs():
     pair = [layers.Input((7,)), layers.Input((7,))]
     model = keras.Model(pair, [layers.Add()(pair), layers.Dense(3)(pair[1])])
     return model, [np.ones((2, 7)), np.full((2, 7), 3.0)]
 
 
-def with_all_weights_drawn(make):
-    """Not a bias of zero among them: TensorFlow leaves out a constant that is zero."""
+def with_random_weights(make):
+    """Not zero, not even biases: TensorFlow removes constants of zero."""
     model, inputs = make()
     rng = np.random.default_rng(1)
     for weight in model.weights:
@@ -57,11 +56,19 @@ def policy():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "mixed_bfloat16"])
-@pytest.mark.parametrize("make", [bert, vit, sequential, listed])
-def test_it_says_what_the_model_says(make, dtype, policy):
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(bert, marks=pytest.mark.shipped),
+        pytest.param(vit, marks=pytest.mark.shipped),
+        sequential,
+        list_inputs,
+    ],
+)
+def test_frozen_function_equals_the_model(make, dtype, policy):
     policy(dtype)
-    model, inputs = with_all_weights_drawn(make)
-    # Not all of the declared dtype, as tensors or arrays: they are cast.
+    model, inputs = with_random_weights(make)
+    # Tensors and arrays, some of another dtype than declared, which are cast.
     tensors = keras.tree.map_structure(keras.ops.convert_to_tensor, inputs)
     call = freeze(model)
     found: Any = call(inputs)
@@ -76,20 +83,20 @@ def test_it_says_what_the_model_says(make, dtype, policy):
         if dtype == "float32":
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
             continue
-        # Of thousands of rounded sums some are off by several digits of bfloat16.
+        # Single values may differ by several digits of bfloat16.
         error = np.sqrt(np.mean((one - other) ** 2))
         assert error < 2.0**-5 * np.sqrt(np.mean(other**2))
 
 
-def test_batches_of_any_size_are_one_graph():
-    model, inputs = with_all_weights_drawn(vit)
+def test_one_graph_takes_any_batch_size():
+    model, inputs = with_random_weights(vit)
     call = freeze(model)
     whole = call(inputs)
     np.testing.assert_allclose(call(inputs[:1]), whole[:1], rtol=1e-5, atol=1e-6)
 
 
-def test_its_weights_are_constants():
-    model, inputs = with_all_weights_drawn(sequential)
+def test_weights_are_constants():
+    model, inputs = with_random_weights(sequential)
     call = freeze(model)
     before = call(inputs)
     for weight in model.weights:
@@ -99,38 +106,39 @@ def test_its_weights_are_constants():
     np.testing.assert_allclose(freeze(model)(inputs), model(inputs), rtol=1e-5)
 
 
-def test_a_model_stays_as_it_was(tmp_path):
-    model, inputs = with_all_weights_drawn(vit)
+@pytest.mark.shipped
+def test_model_is_unchanged(tmp_path):
+    model, inputs = with_random_weights(vit)
     before = model(inputs)
     freeze(model)
     np.testing.assert_array_equal(model(inputs), before)
     export(model, tmp_path / "saved_model")
 
 
-def test_what_does_not_declare_its_inputs_is_refused():
-    class Own(keras.Model):
+def test_model_without_declared_inputs_is_refused():
+    class Subclassed(keras.Model):
         def call(self, inputs):
             return inputs
 
-    for model in (Own(), keras.Sequential([layers.Dense(3)]), "model"):
+    for model in (Subclassed(), keras.Sequential([layers.Dense(3)]), "model"):
         with pytest.raises(TypeError, match="functional or sequential .* Received"):
             freeze(model)  # pyright: ignore[reportArgumentType]
 
 
-def test_more_than_a_graph_holds_is_refused(monkeypatch):
-    monkeypatch.setattr(frozen, "_LARGEST", 100)
+def test_weights_larger_than_a_graph_are_refused(monkeypatch):
+    monkeypatch.setattr(freezing, "_LARGEST", 100)
     model, _ = sequential()
     with pytest.raises(ValueError, match=r"less than 2 GB .* Received: 0.0 GB"):
         freeze(model)
 
 
-def test_another_backend_is_refused(monkeypatch):
+def test_other_backend_is_refused(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(RuntimeError, match="Received: backend='jax'"):
         freeze(sequential()[0])
 
 
-def test_other_inputs_are_refused():
-    model, inputs = with_all_weights_drawn(bert)
+def test_missing_inputs_are_refused():
+    model, inputs = with_random_weights(bert)
     with pytest.raises(ValueError, match=r"missing key\(s\): \[.padding_mask"):
         freeze(model)({"token_ids": inputs["token_ids"]})

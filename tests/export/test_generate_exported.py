@@ -1,4 +1,4 @@
-"""Decoders as artefacts: driven by `generate`, they write what Keras writes."""
+"""`generate` with exported decoders gives the same tokens as with Keras."""
 
 import numpy as np
 import pytest
@@ -10,12 +10,12 @@ from keras_attn.export import export, load_runner, verify
 pytestmark = pytest.mark.shipped
 CASES = ["gpt2_small", "gpt3_small", "transformer_base"]
 SUFFIXES = ["", ".tflite", ".onnx"]
-LENGTH = 13  # Of the caches.
+LENGTH = 13  # Length of the caches.
 
 
-def wordy(case):
-    """A model that does not say the same token for ever."""
-    # Where the second block is as the first, one will do: exporting takes seconds.
+def varied(case):
+    """A model that does not repeat the same token forever."""
+    # One block is enough if all are alike: exporting takes seconds.
     blocks = 2 if case == "gpt3_small" else 1
     model = randomize(create(case, num_layers=blocks), seed=1, scale=0.1)
     for weight in model.weights:
@@ -28,7 +28,7 @@ def wordy(case):
 
 @pytest.fixture(scope="module", params=CASES)
 def model(request):
-    return wordy(request.param)
+    return varied(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def artefact(model, tmp_path_factory):
 
 
 def prompts(model):
-    """Two prompts of unequal length, one padded at the left."""
+    """Two prompts of unequal length, one padded on the left."""
     tokens, mask = [[5, 11, 2, 7], [0, 0, 13, 3]], [[1, 1, 1, 1], [0, 0, 1, 1]]
     if "decoder_token_ids" not in model.input:
         return {"token_ids": tokens, "padding_mask": mask}
@@ -60,9 +60,9 @@ def prompts(model):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_it_writes_what_keras_writes(model, artefact, suffix):
+def test_generated_tokens_equal_keras(model, artefact, suffix):
     runner, inputs = artefact(suffix), prompts(model)
-    # The strategies are the host's: one besides greedy is enough for a format.
+    # Strategies do not depend on the format: one besides greedy is enough for each.
     others = {"": Sample(seed=5, top_k=7), ".tflite": Beam(3), ".onnx": Beam(2)}
     for strategy in (Greedy(), others[suffix]):
         options = {"strategy": strategy, "end_token_id": 4}
@@ -76,7 +76,7 @@ def test_it_writes_what_keras_writes(model, artefact, suffix):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_it_knows_how_long_a_text_may_be(model, artefact, suffix):
+def test_runner_knows_the_maximum_length(model, artefact, suffix):
     runner = artefact(suffix)
     assert runner.max_length == LENGTH
     message = (
@@ -95,7 +95,7 @@ def runner_prompt(model):
     return "decoder_token_ids" if "decoder_token_ids" in names else "token_ids"
 
 
-def test_of_a_recurrent_one_a_text_has_no_end(tmp_path):
+def test_recurrent_decoder_has_no_maximum_length(tmp_path):
     model = create("seq2seq_context")
     export(model, tmp_path / "pair")
     runner = load_runner(tmp_path / "pair")
@@ -105,9 +105,9 @@ def test_of_a_recurrent_one_a_text_has_no_end(tmp_path):
     np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
 
 
-def test_every_shape_may_be_fixed(tmp_path):
+def test_every_shape_can_be_fixed(tmp_path):
     """Prompt, caches and beams: what a runtime without dynamic shapes needs."""
-    model, path = wordy("gpt2_small"), tmp_path / "pair.tflite"
+    model, path = varied("gpt2_small"), tmp_path / "pair.tflite"
     report = export(
         model,
         path,
@@ -131,15 +131,15 @@ def test_every_shape_may_be_fixed(tmp_path):
     message = r"`strategy` must have 3 beams .* `num_beams`.* Received: .*num_beams=1"
     with pytest.raises(ValueError, match=message):
         generate(runner, inputs, 8)
-    # What stands in the file says how long the caches are.
+    # `verify` reads the length of the caches from the file.
     difference = verify(model, path).max_abs_diff
     assert difference is not None and difference < 1e-4
 
 
 @pytest.mark.parametrize("case", ["gpt3_small", "transformer_base"])
-def test_shapes_that_litert_has_fixed(case, tmp_path):
-    """Shorter prompts and sources are filled up, behind their masks."""
-    model = wordy(case)
+def test_shorter_inputs_are_padded_to_fixed_shapes(case, tmp_path):
+    """Shorter prompts and sources are padded and masked."""
+    model = varied(case)
     lengths = {"token_ids": 5, "padding_mask": 5}
     if case == "transformer_base":
         lengths |= {"decoder_token_ids": 3, "decoder_padding_mask": 3}

@@ -1,4 +1,4 @@
-"""Image models as artefacts: any batch, smaller numbers, and the same classes."""
+"""Exported image models: any batch size, quantization, and the same classes."""
 
 import numpy as np
 import pytest
@@ -10,27 +10,27 @@ pytestmark = pytest.mark.shipped
 MODELS = ("vit_base_patch16", "swin_tiny", "convnext_tiny")
 
 
-def draw(model, batch):
+def random_images(model, batch):
     shape = (batch, *model.input.shape[1:])
     return np.random.default_rng(0).normal(size=shape).astype("float32")
 
 
 @pytest.mark.parametrize("suffix", [".tflite", ".onnx"])
 @pytest.mark.parametrize("name", MODELS)
-def test_a_batch_of_any_size(name, suffix, tmp_path):
+def test_any_batch_size(name, suffix, tmp_path):
     model = tiny(name)
     report = export(model, tmp_path / f"model{suffix}")
     (shape,) = report.inputs["serve"].values()
     assert "?" in shape
     runner = load_runner(tmp_path / f"model{suffix}")
     for batch in (1, 3):
-        images = draw(model, batch)
+        images = random_images(model, batch)
         (logits,) = runner({"images": images}).values()
         np.testing.assert_allclose(logits, numpy(model(images)), rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("suffix", ["", ".tflite", ".onnx"])
-def test_images_of_any_size(suffix, tmp_path):
+def test_any_image_size(suffix, tmp_path):
     model = tiny("convnext_tiny-any_size")
     report = export(model, tmp_path / f"model{suffix}")
     assert report.inputs["serve"] == {"images": "float32 (?, ?, ?, 3)"}
@@ -41,7 +41,7 @@ def test_images_of_any_size(suffix, tmp_path):
         np.testing.assert_allclose(logits, numpy(model(images)), rtol=0, atol=2e-5)
 
 
-def test_one_size_of_any(tmp_path):
+def test_image_size_can_be_fixed(tmp_path):
     model = tiny("convnext_tiny-any_size")
     path = tmp_path / "model.tflite"
     report = export(model, path, batch_size=1, sequence_length=24)
@@ -57,9 +57,9 @@ def test_one_size_of_any(tmp_path):
         ("swin_tiny", "int8"),
     ],
 )
-def test_smaller_numbers_tell_the_same_classes(name, quantization, tmp_path):
+def test_quantized_model_predicts_the_same_classes(name, quantization, tmp_path):
     model = tiny(name)
-    images = draw(model, 20)
+    images = random_images(model, 20)
     report = export(
         model,
         tmp_path / "model.tflite",

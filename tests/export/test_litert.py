@@ -1,4 +1,4 @@
-"""LiteRT: built-in operators alone, and the least that has to be fixed for it."""
+"""LiteRT: only built-in operators, and as few fixed shapes as possible."""
 
 from types import SimpleNamespace
 
@@ -8,8 +8,10 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
-from keras_attn.export import ExportError, export, load_runner, rewrites
-from keras_attn.export.formats import litert
+from keras_attn.export import ExportError, export, load_runner
+from keras_attn.export.formats import litert, litert_rewrites
+
+pytestmark = pytest.mark.shipped
 
 
 def test_recurrent_layers_get_a_batch_of_one(build, tmp_path):
@@ -21,7 +23,7 @@ def test_recurrent_layers_get_a_batch_of_one(build, tmp_path):
     assert "`serve` takes a batch of 1" in str(report)
 
 
-def test_recurrent_layers_take_any_batch_that_is_asked_for(build, tmp_path):
+def test_recurrent_layers_take_the_requested_batch(build, tmp_path):
     path = tmp_path / "m.tflite"
     report = export(build("masked_rnn"), path, batch_size=3)
     assert report.inputs == {"serve": {"token_ids": "int32 (3, ?)"}}
@@ -31,10 +33,9 @@ def test_recurrent_layers_take_any_batch_that_is_asked_for(build, tmp_path):
     np.testing.assert_allclose(found, build("masked_rnn")(ids), atol=1e-6)
 
 
-def test_sliced_mask_stays_dynamic(build, tmp_path, normal):
-    """`mask[:, None, None, :]`, which elsewhere becomes Flex (keras-hub#2608)."""
-    path = tmp_path / "m.tflite"
-    report = export(build("sliced_mask"), path)
+def test_sliced_mask_stays_dynamic(build, artefact, normal):
+    """`mask[:, None, None, :]` would be a Flex operator (keras-hub#2608)."""
+    path, report = artefact("sliced_mask", ".tflite")
     assert report.notes == ()
     runner = load_runner(path)
     for batch, length in ((1, 2), (3, 11)):
@@ -52,7 +53,7 @@ def test_lengths_come_from_sample_inputs(build, tmp_path, normal):
     assert "`serve` takes the lengths of `sample_inputs`: LiteRT" in report.notes[1]
 
 
-def test_unknown_length_that_must_be_known_is_asked_for(build, tmp_path):
+def test_error_asks_for_lengths_that_must_be_known(build, tmp_path):
     match = (
         "LiteRT has no built-in form of `Roll` at these shapes, and Flex operators "
         "load in no stock interpreter. Sizes of `x` are unknown: pass "
@@ -63,16 +64,18 @@ def test_unknown_length_that_must_be_known_is_asked_for(build, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_operator_without_a_built_in_form_is_refused(build, tmp_path):
-    match = "no built-in form of `Betainc` .* in `strange`. Build the layer from other"
+def test_unsupported_operator_is_refused(build, tmp_path):
+    match = (
+        "no built-in form of `Betainc` .* in `unsupported`. Build the layer from other"
+    )
     with pytest.raises(ExportError, match=match):
-        export(build("strange"), tmp_path / "m.tflite")
+        export(build("unsupported"), tmp_path / "m.tflite")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_built_in_operators_and_no_variables(build, tmp_path):
-    operators = export(build("mlp"), tmp_path / "m.tflite").operators
-    assert operators == {"FULLY_CONNECTED": 2}
+def test_artefact_has_only_built_in_operators(artefact):
+    _, report = artefact("mlp", ".tflite")
+    assert report.operators == {"FULLY_CONNECTED": 2}
 
 
 def test_new_axes_become_expand_dims(tmp_path):
@@ -84,7 +87,7 @@ def test_new_axes_become_expand_dims(tmp_path):
     root = tf.Module()
     root.take = tf.function(take, input_signature=[spec])
     tf.saved_model.save(root, str(tmp_path / "n"))
-    rewrites.expand_new_axes(tmp_path / "n")
+    litert_rewrites.expand_new_axes(tmp_path / "n")
     loaded = tf.saved_model.load(str(tmp_path / "n")).take
     x = np.arange(35, dtype="float32").reshape(5, 7)
     for found, want in zip(loaded(x), function(x), strict=True):
@@ -96,7 +99,7 @@ def test_new_axes_become_expand_dims(tmp_path):
         .library.function
         for node in body.node_def
     ]
-    # Of the four slices only the first does nothing but add axes.
+    # Only the first of the four slices does nothing but add axes.
     assert kinds.count("ExpandDims") == 2
     assert kinds.count("StridedSlice") == 3
 
@@ -122,8 +125,8 @@ def test_quantization_shrinks_and_agrees(tmp_path, normal, quantization, ratio):
     np.testing.assert_allclose(found, model(x), atol=0.1)
 
 
-def test_int8_attention_survives_its_mask(build, tmp_path, normal):
-    """Scores of minus infinity would take all 256 levels (tensorflow#61796)."""
+def test_int8_attention_with_a_mask(build, tmp_path, normal):
+    """Masked scores would take all 256 levels (tensorflow#61796)."""
     report = export(
         build("causal_attention"),
         tmp_path / "m.tflite",
@@ -134,14 +137,14 @@ def test_int8_attention_survives_its_mask(build, tmp_path, normal):
     assert report.operators["QUANTIZE"] > 1
 
 
-def test_int8_unrolls_what_cannot_be_calibrated(build, tmp_path):
+def test_int8_unrolls_recurrent_layers(build, tmp_path):
     ids = np.array([[5, 7, 2], [9, 3, 3]])
     report = export(
         build("pair"),
         tmp_path / "m.tflite",
         quantization="int8",
         sample_inputs={"token_ids": ids},
-        # Untrained logits are small differences of large numbers.
+        # The logits of untrained weights are small differences of large numbers.
         tolerance=0.5,
     )
     assert "WHILE" not in report.operators
@@ -171,7 +174,7 @@ def test_int8_refuses_a_loop_that_cannot_be_unrolled(tmp_path, normal):
         )
 
 
-def test_calibrator_that_fails_says_so(build, tmp_path, normal, monkeypatch):
+def test_failure_of_the_calibrator(build, tmp_path, normal, monkeypatch):
     monkeypatch.setattr(litert, "_WORKER", tmp_path.parent / "no_such_worker.py")
     with pytest.raises(ExportError, match="(?s)calibrator failed; .*No such file"):
         export(
@@ -183,7 +186,7 @@ def test_calibrator_that_fails_says_so(build, tmp_path, normal, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_converter_that_fails_otherwise_says_so(build, tmp_path, monkeypatch):
+def test_other_failure_of_the_converter(build, tmp_path, monkeypatch):
     class Failing:
         target_spec = SimpleNamespace()
 
@@ -199,11 +202,10 @@ def test_converter_that_fails_otherwise_says_so(build, tmp_path, monkeypatch):
         export(build("mlp"), tmp_path / "m.tflite")
 
 
-def test_a_flatbuffer_is_serialized_as_by_tensorflow(build, tmp_path):
+def test_flatbuffer_equals_that_of_tensorflow(artefact):
     from tensorflow.lite.tools import flatbuffer_utils
 
-    path = tmp_path / "m.tflite"
-    export(build("causal_attention"), path)
+    path, _ = artefact("causal_attention", ".tflite")
     model = flatbuffer_utils.read_model(str(path))
     for extra in (b"", b"more"):
         expected = flatbuffer_utils.convert_object_to_bytearray(model, extra)

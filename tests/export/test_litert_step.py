@@ -1,4 +1,4 @@
-"""LiteRT's step writes what is new of a cache, and answers as if it wrote it whole."""
+"""LiteRT's step copies only the new slot of a cache, with the same outputs."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,6 +10,7 @@ from keras_attn.decoding import Beam, generate, next_state
 from keras_attn.export import ExportError, export, load_runner
 from keras_attn.export.formats.litert_step import LiteRTStep
 
+pytestmark = pytest.mark.shipped
 STEPS = 4
 
 
@@ -22,7 +23,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture
 def kept(monkeypatch):
-    """Names of the inputs that were not written whole, of each step in turn."""
+    """Names of the inputs that were not rewritten, for each step that kept any."""
     seen = []
     real = LiteRTStep._continue
 
@@ -34,8 +35,8 @@ def kept(monkeypatch):
     return seen
 
 
-class Text:
-    """A text that is continued with given tokens, step by step."""
+class Decoding:
+    """Decodes a prompt and given tokens, step by step."""
 
     def __init__(self, runner, seed, length=3):
         rng = np.random.default_rng(seed)
@@ -57,54 +58,54 @@ class Text:
 
 
 def expected_of(path, seed, length=3):
-    text = Text(load_runner(path), seed, length)
-    return [text.step(index, in_place=False) for index in range(STEPS)]
+    decoding = Decoding(load_runner(path), seed, length)
+    return [decoding.step(index, in_place=False) for index in range(STEPS)]
 
 
-def test_a_cache_is_written_whole_once(path, kept):
-    text = Text(load_runner(path), seed=1)
-    found = [text.step(index, in_place=True) for index in range(STEPS)]
+def test_cache_is_written_whole_only_once(path, kept):
+    decoding = Decoding(load_runner(path), seed=1)
+    found = [decoding.step(index, in_place=True) for index in range(STEPS)]
     np.testing.assert_array_equal(found, expected_of(path, 1))
     caches = {f"{part}_{block}" for part in ("key", "value") for block in (0, 1)}
     assert kept == [caches] * (STEPS - 1)
 
 
-def test_two_texts_in_turn_and_prompts_in_between(path, kept):
+def test_two_decodings_and_prompts_in_turn(path, kept):
     runner = load_runner(path)
-    texts = [Text(runner, seed=1), Text(runner, seed=2, length=5)]
+    decodings = [Decoding(runner, seed=1), Decoding(runner, seed=2, length=5)]
     found = []
     for index in range(STEPS):
-        for text in texts:
-            found.append(text.step(index, in_place=True))
-            Text(runner, seed=3, length=7)  # Runs a prompt, of another length.
+        for decoding in decodings:
+            found.append(decoding.step(index, in_place=True))
+            Decoding(runner, seed=3, length=7)  # Runs `prefill` at another length.
     np.testing.assert_array_equal(found[::2], expected_of(path, 1))
     np.testing.assert_array_equal(found[1::2], expected_of(path, 2, 5))
-    assert not kept  # The arrays were never those of the step before.
+    assert not kept  # The arrays were never those of the previous step.
 
 
-def test_a_prompt_in_between_leaves_the_caches_where_they_are(path, kept):
+def test_prefill_between_steps_does_not_change_the_caches(path, kept):
     runner = load_runner(path)
-    text, found = Text(runner, seed=1), []
+    decoding, found = Decoding(runner, seed=1), []
     for index in range(STEPS):
-        found.append(text.step(index, in_place=True))
-        Text(runner, seed=3, length=7)
+        found.append(decoding.step(index, in_place=True))
+        Decoding(runner, seed=3, length=7)
     np.testing.assert_array_equal(found, expected_of(path, 1))
     assert len(kept) == STEPS - 1
 
 
-def test_without_the_promise_arrays_may_have_changed_anywhere(path, kept):
-    text = Text(load_runner(path), seed=1)
-    text.step(0, in_place=True)
-    logits = text.step(1, in_place=False)
+def test_without_in_place_caches_are_written_whole(path, kept):
+    decoding = Decoding(load_runner(path), seed=1)
+    decoding.step(0, in_place=True)
+    logits = decoding.step(1, in_place=False)
     np.testing.assert_array_equal(logits, expected_of(path, 1)[1])
     assert not kept
 
 
-def test_after_a_step_that_fails_caches_are_written_whole(path, kept, monkeypatch):
+def test_caches_are_written_whole_after_a_failed_step(path, kept, monkeypatch):
     runner = load_runner(path)
-    text = Text(runner, seed=1)
-    first = text.step(0, in_place=True)
-    before = dict(text.state)
+    decoding = Decoding(runner, seed=1)
+    first = decoding.step(0, in_place=True)
+    before = dict(decoding.state)
 
     def broken(self, inputs, names):
         raise RuntimeError("out of memory")
@@ -112,42 +113,42 @@ def test_after_a_step_that_fails_caches_are_written_whole(path, kept, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(LiteRTStep, "_continue", broken)
         with pytest.raises(ExportError, match="LiteRT cannot run `step`.*memory"):
-            text.step(1, in_place=True)
-    text.state = before
-    rest = [text.step(index, in_place=True) for index in range(1, STEPS)]
+            decoding.step(1, in_place=True)
+    decoding.state = before
+    rest = [decoding.step(index, in_place=True) for index in range(1, STEPS)]
     np.testing.assert_array_equal([first, *rest], expected_of(path, 1))
     assert len(kept) == STEPS - 2
 
 
 @pytest.mark.parametrize("strategy", [None, Beam(3)])
-def test_generation_is_that_of_keras(path, kept, strategy):
+def test_generate_equals_keras(path, kept, strategy):
     runner, model = load_runner(path), tiny("gpt2_small")
     prompt = np.array([[5, 7, 11]], "int32")
     options = {} if strategy is None else {"strategy": strategy}
-    for _ in range(2):  # The second time other arrays stand where the first ones did.
+    for _ in range(2):  # The second time with other arrays at the same addresses.
         found = generate(runner, {"token_ids": prompt}, 8, **options)
         expected = generate(model, {"token_ids": prompt}, 8, **options)
         np.testing.assert_array_equal(found.token_ids, expected.token_ids)
         np.testing.assert_allclose(found.scores, expected.scores, atol=1e-4)
     if strategy is None:
-        assert len(kept) == 2 * 6  # Eight tokens are seven steps, the first one whole.
+        assert len(kept) == 2 * 6  # Eight tokens are seven steps; the first writes all.
 
 
-def test_texts_are_generated_from_several_threads(path):
+def test_generate_from_several_threads(path):
     runner, random = load_runner(path), np.random.default_rng(3)
     prompts = [random.integers(1, V, (1, 3)).astype("int32") for _ in range(8)]
 
-    def answer(prompt):
+    def continuation(prompt):
         return generate(runner, {"token_ids": prompt}, 8).token_ids
 
-    expected = [answer(prompt) for prompt in prompts]
+    expected = [continuation(prompt) for prompt in prompts]
     with ThreadPoolExecutor(4) as pool:
-        np.testing.assert_array_equal(list(pool.map(answer, prompts)), expected)
+        np.testing.assert_array_equal(list(pool.map(continuation, prompts)), expected)
 
 
-def test_with_another_interpreter_caches_are_written_whole(path, kept, monkeypatch):
-    monkeypatch.setattr("keras_attn.export.formats.litert_step._PRIVATE", ("_of_old",))
-    text = Text(load_runner(path), seed=1)
-    found = [text.step(index, in_place=True) for index in range(STEPS)]
+def test_caches_are_written_whole_by_an_unknown_interpreter(path, kept, monkeypatch):
+    monkeypatch.setattr("keras_attn.export.formats.litert_step._PRIVATE", ("_removed",))
+    decoding = Decoding(load_runner(path), seed=1)
+    found = [decoding.step(index, in_place=True) for index in range(STEPS)]
     np.testing.assert_array_equal(found, expected_of(path, 1))
     assert not kept

@@ -1,4 +1,4 @@
-"""ONNX: what tf2onnx lacks, names, dynamic sizes, and weights beyond one file."""
+"""ONNX: operators that tf2onnx lacks, names, unknown sizes, and large weights."""
 
 import keras
 import numpy as np
@@ -6,8 +6,10 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
-from keras_attn.export import ExportError, export, load_runner, runner
+from keras_attn.export import ExportError, export, load_runner
 from keras_attn.export.formats import onnx, onnx_rewrites, onnx_weights
+
+pytestmark = pytest.mark.shipped
 
 
 def function_model(function, shape=(None, 5)):
@@ -31,8 +33,8 @@ def test_rewritten_operators(tmp_path, function, operator):
     assert report.inputs == {"serve": {"x": "float32 (?, ?, 5)"}}
 
 
-def test_reshape_of_a_reshape_is_kept(tmp_path):
-    """A projection of flattened rows, and maxout behind it: tf2onnx melts the two."""
+def test_consecutive_reshapes_are_not_fused(tmp_path):
+    """A projection of flattened rows, then maxout: tf2onnx would fuse the reshapes."""
 
     class Project(layers.Layer):
         def call(self, x):
@@ -51,10 +53,8 @@ def test_reshape_of_a_reshape_is_kept(tmp_path):
 
 
 @pytest.mark.parametrize("position", [0, 4, 9, 10, 100])
-def test_slice_update_is_clamped_as_in_xla(build, tmp_path_factory, normal, position):
-    path = tmp_path_factory.getbasetemp() / "cache.onnx"
-    if not path.exists():
-        export(build("cache"), path)
+def test_slice_update_is_clamped_as_in_xla(artefact, normal, position):
+    path, _ = artefact("cache", ".onnx")
     inputs = {
         "state": normal(3, 11, 5),
         "position": np.full(3, position, np.int32),
@@ -68,7 +68,7 @@ def test_slice_update_is_clamped_as_in_xla(build, tmp_path_factory, normal, posi
 
 
 def test_recurrent_layers_with_padding_take_any_size(build, tmp_path, monkeypatch):
-    # Weights that a loop reads are lifted as others are.
+    # Also with lifted weights, which a loop reads.
     monkeypatch.setattr(onnx_weights, "_SMALLEST_LIFTED", 1)
     path = tmp_path / "m.onnx"
     report = export(build("masked_rnn"), path)
@@ -80,23 +80,23 @@ def test_recurrent_layers_with_padding_take_any_size(build, tmp_path, monkeypatc
         np.testing.assert_allclose(found, want, atol=1e-6)
 
 
-def test_axes_have_names(build, tmp_path):
+def test_axes_have_names(artefact):
     package = pytest.importorskip("onnx")
-    export(build("causal_attention"), tmp_path / "m.onnx")
-    [value] = package.load(tmp_path / "m.onnx").graph.input
+    path, _ = artefact("causal_attention", ".onnx")
+    [value] = package.load(path).graph.input
     sizes = value.type.tensor_type.shape.dim
     assert [size.dim_param or size.dim_value for size in sizes] == ["batch", "x_1", 5]
 
 
-def test_operator_that_onnx_lacks_is_refused(build, tmp_path):
-    match = "ONNX has no form of `Betainc`, in `strange`. Build the layer from other op"
+def test_unsupported_operator_is_refused(build, tmp_path):
+    match = "ONNX has no equivalent of `Betainc`, in `unsupported`. Build the layer"
     with pytest.raises(ExportError, match=match):
-        export(build("strange"), tmp_path / "m.onnx")
+        export(build("unsupported"), tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
 
 
 class Tied(layers.Layer):
-    """An embedding that is used a second time, transposed, as a language model's."""
+    """An embedding whose transpose is the output layer, as in language models."""
 
     def build(self, shape):
         self.table = self.add_weight(shape=(601, 59), name="table")
@@ -110,8 +110,8 @@ def tied():
     return keras.Model(ids, Tied(name="tied")(ids))
 
 
-def test_large_weights_are_no_constants_of_what_tf2onnx_converts(tmp_path, monkeypatch):
-    """It copies each dozens of times: BERT-base took 20 GB of memory."""
+def test_tf2onnx_does_not_see_large_weights(tmp_path, monkeypatch):
+    """It would copy each many times: BERT-base took 20 GB of memory."""
     convert = pytest.importorskip("tf2onnx.convert")
     package = pytest.importorskip("onnx")
     common, sizes = convert._convert_common, []
@@ -125,7 +125,7 @@ def test_large_weights_are_no_constants_of_what_tf2onnx_converts(tmp_path, monke
     report = export(model, tmp_path / "m.onnx")
     weights = 4 * model.count_params()
     assert sizes and max(sizes) < weights / 4
-    # One file, and in it no transposed copy.
+    # One file, without a transposed copy.
     assert (tmp_path / "m.onnx").is_file() and report.bytes < 1.1 * weights
     [tensor] = [
         tensor
@@ -147,17 +147,17 @@ def test_large_weights_are_no_constants_of_what_tf2onnx_converts(tmp_path, monke
         "pure_bfloat16",
         "nested",
         "dictionaries",
-        "held",
+        "constant",
     ],
 )
-def test_every_kind_of_weight_can_be_lifted(build, tmp_path, monkeypatch, name):
+def test_all_weights_can_be_lifted(build, tmp_path, monkeypatch, name):
     monkeypatch.setattr(onnx_weights, "_SMALLEST_LIFTED", 1)
     report = export(build(name), tmp_path / "m.onnx")
     assert report.max_abs_diff is not None
 
 
 class Compiled(layers.Layer):
-    """Computes in a `tf.function` of its own, which remembers what it has traced."""
+    """Computes in its own `tf.function`, which caches its traces."""
 
     def build(self, shape):
         self.kernel = self.add_weight(shape=(shape[-1], 3), name="kernel")
@@ -170,18 +170,18 @@ class Compiled(layers.Layer):
         return self.product(x)
 
 
-def test_a_layer_with_a_function_of_its_own(tmp_path, monkeypatch):
+def test_layer_with_its_own_tf_function(tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_weights, "_SMALLEST_LIFTED", 1)
     x = layers.Input((7,), name="x")
     model = keras.Model(x, Compiled(name="compiled")(x))
     export(model, tmp_path / "m.onnx")
-    # No symbol of the converted graph stays in it.
+    # Its cached traces hold no symbol of the converted graph.
     assert model(np.ones((5, 7), "float32")).shape == (5, 3)
     assert load_runner(tmp_path / "m.onnx")({"x": np.ones((5, 7))})
 
 
 @pytest.mark.parametrize("name", ["pair", "masked_rnn"])
-def test_needed_nodes_are_those_that_tf2onnx_finds(build, tmp_path, monkeypatch, name):
+def test_needed_nodes_equal_those_of_tf2onnx(build, tmp_path, monkeypatch, name):
     from tf2onnx.graph import Graph
 
     original, ours, sizes = (
@@ -203,7 +203,7 @@ def test_needed_nodes_are_those_that_tf2onnx_finds(build, tmp_path, monkeypatch,
     assert max(sizes) > 10
 
 
-def test_an_optimizer_pass_of_tf2onnx_may_fail(build, tmp_path, monkeypatch):
+def test_failed_optimizer_pass_is_skipped(build, tmp_path, monkeypatch):
     optimizer = pytest.importorskip("tf2onnx.optimizer.identity_optimizer")
 
     def fail(self, graph):
@@ -215,7 +215,7 @@ def test_an_optimizer_pass_of_tf2onnx_may_fail(build, tmp_path, monkeypatch):
 
 
 def test_large_model_becomes_a_folder(build, tmp_path, monkeypatch):
-    """A protobuf ends at 2 GB (keras-hub#2340)."""
+    """Protobuf is limited to 2 GB (keras-hub#2340)."""
     monkeypatch.setattr(onnx, "_LARGEST_MESSAGE", 1)
     monkeypatch.setattr(onnx_weights, "_SMALLEST_LIFTED", 1)
     keras.utils.set_random_seed(1)
@@ -236,18 +236,18 @@ def test_large_pair_shares_its_weights(build, tmp_path, monkeypatch):
     report = export(build("pair"), tmp_path / "m.onnx")
     assert report.max_abs_diff is not None and report.max_abs_diff < 1e-6
     weights = (tmp_path / "m.onnx" / "weights.data").stat().st_size
-    # Each of the seven tensors begins a page, of which the last is not filled up.
+    # Seven tensors, each at the beginning of a page; the last page is not full.
     assert weights < 7 * 4096
 
 
 def test_sessions_of_a_large_pair_share_its_weights_in_memory(
     build, tmp_path, monkeypatch
 ):
-    """Packed, a copy a session, those of GPT-2 XL take 12 GB more."""
+    """Packed, one copy per session, the weights of GPT-2 XL take 12 GB more."""
     path = tmp_path / "m.onnx"
     export(build("pair"), path)
     packed = load_runner(path)
-    monkeypatch.setattr(runner, "_LARGEST_PACKED", 1)
+    monkeypatch.setattr(onnx, "_LARGEST_PACKED", 1)
     shared = load_runner(path)
     for session in shared._engine._sessions.values():
         options = session.get_session_options()
@@ -260,7 +260,7 @@ def test_sessions_of_a_large_pair_share_its_weights_in_memory(
         np.testing.assert_allclose(shared.prefill(inputs)[name], value, atol=1e-6)
 
 
-def test_checker_that_refuses_says_so(build, tmp_path, monkeypatch):
+def test_failure_of_the_checker(build, tmp_path, monkeypatch):
     package = pytest.importorskip("onnx")
 
     def refuse(path):
@@ -271,7 +271,7 @@ def test_checker_that_refuses_says_so(build, tmp_path, monkeypatch):
         export(build("mlp"), tmp_path / "m.onnx")
 
 
-def test_tf2onnx_that_fails_says_so(build, tmp_path, monkeypatch):
+def test_failure_of_tf2onnx(build, tmp_path, monkeypatch):
     package = pytest.importorskip("tf2onnx")
 
     def fail(*args, **kwargs):

@@ -1,6 +1,4 @@
-"""A generative model: `prefill` and `step`, in every format, weights stored once."""
-
-from typing import Any
+"""Generative models: `prefill` and `step` in every format, with shared weights."""
 
 import keras
 import numpy as np
@@ -11,14 +9,14 @@ from keras_attn import models
 from keras_attn.decoding import Beam, Greedy, IncrementalPair, generate
 from keras_attn.export import ExportError, export, load_runner
 
+pytestmark = pytest.mark.shipped
 SUFFIXES = ["", ".tflite", ".onnx"]
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("name", ["pair", "attention_pair"])
-def test_runner_decodes_as_keras_does(build, tmp_path, name, suffix):
-    path = tmp_path / f"pair{suffix}"
-    report = export(build(name), path)
+def test_generated_tokens_equal_keras(build, artefact, name, suffix):
+    path, report = artefact(name, suffix)
     assert set(report.inputs) == {"prefill", "step"}
     assert set(report.latency_ms) == {"prefill", "step"}
     runner = load_runner(path)
@@ -29,13 +27,12 @@ def test_runner_decodes_as_keras_does(build, tmp_path, name, suffix):
         found = generate(runner, {"token_ids": ids}, 5, strategy=strategy)
         np.testing.assert_array_equal(found.token_ids, want.token_ids)
         np.testing.assert_allclose(found.scores, want.scores, atol=1e-5)
-    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
-def test_litert_fixes_the_batch_of_prefill_alone(build, tmp_path):
-    """Beam search needs more rows in `step` than the prompt has."""
-    path = tmp_path / "pair.tflite"
-    report = export(build("pair"), path)
+def test_litert_fixes_only_the_batch_of_prefill(build, artefact):
+    """In beam search `step` has more rows than the prompt."""
+    path, report = artefact("pair", ".tflite")
     assert report.inputs["prefill"] == {"token_ids": "int32 (1, ?)"}
     assert report.inputs["step"] == {
         "token_ids": "int32 (?)",
@@ -50,7 +47,7 @@ def test_litert_fixes_the_batch_of_prefill_alone(build, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_state_takes_the_sizes_of_prefill(build, tmp_path, suffix):
+def test_state_has_the_lengths_of_prefill(build, tmp_path, suffix):
     report = export(
         build("attention_pair"),
         tmp_path / f"pair{suffix}",
@@ -83,11 +80,11 @@ def test_weights_are_stored_once(tmp_path, suffix):
     )
     once = 4 * pair.prefill.count_params()
     report = export(pair, tmp_path / f"pair{suffix}")
-    # The biases are zero, and a converter may leave such a one out.
+    # A converter may leave out the biases, which are zero.
     assert 0.95 * once < report.bytes < 1.1 * once
 
 
-def test_generative_model_ships_its_pair(build, tmp_path):
+def test_generative_model_is_exported_as_a_pair(build, tmp_path):
     class Generative(keras.Model):
         def incremental(self):
             return build("attention_pair")
@@ -95,37 +92,38 @@ def test_generative_model_ships_its_pair(build, tmp_path):
     features = layers.Input((7,), name="features")
     model = Generative(features, layers.Dense(3)(features))
     assert set(export(model, tmp_path / "pair").inputs) == {"prefill", "step"}
-    teacher = keras.Model(model.inputs, model.outputs)
-    assert set(export(teacher, tmp_path / "teacher").inputs) == {"serve"}
+    forward = keras.Model(model.inputs, model.outputs)
+    assert set(export(forward, tmp_path / "forward").inputs) == {"serve"}
 
 
-def test_onnx_output_that_is_also_an_input_is_renamed(build, tmp_path):
+def test_onnx_output_that_is_also_an_input_is_renamed(artefact):
     onnx = pytest.importorskip("onnx")
-    report = export(build("pair"), tmp_path / "pair.onnx")
+    path, report = artefact("pair", ".onnx")
     assert (
-        "`step` gives `state` as `state_out`: it takes an input of that name"
-        in report.notes
+        "output `state` of `step` is renamed `state_out` in the graph, which has an "
+        "input of that name" in report.notes
     )
-    graph = onnx.load(tmp_path / "pair.onnx" / "step.onnx").graph
+    graph = onnx.load(path / "step.onnx").graph
     assert {value.name for value in graph.output} == {"logits", "state_out"}
     assert {value.name for value in graph.input} == {"token_ids", "state"}
-    step = load_runner(tmp_path / "pair.onnx").signatures["step"]
+    step = load_runner(path).signatures["step"]
     assert set(step.outputs) == {"logits", "state"}
 
 
 def test_prefill_must_return_what_step_takes(build, tmp_path):
-    whole = build("pair")
-    prompt = whole.prefill.inputs[0]
-    outputs = {"logits": whole.prefill.outputs[0]}
-    lacking = IncrementalPair(keras.Model({"token_ids": prompt}, outputs), whole.step)
-    match = r"must take or return every state that `step` takes. .* none named \['sta"
+    pair = build("pair")
+    prompt = pair.prefill.inputs[0]
+    outputs = {"logits": pair.prefill.outputs[0]}
+    incomplete = IncrementalPair(keras.Model({"token_ids": prompt}, outputs), pair.step)
+    match = (
+        r"must take or return every state that `step` takes. .* no state named \['sta"
+    )
     with pytest.raises(ValueError, match=match):
-        export(lacking, tmp_path / "pair")
+        export(incomplete, tmp_path / "pair")
 
 
-def test_runner_without_the_signatures_says_so(build, tmp_path):
-    export(build("mlp"), tmp_path / "m")
-    runner = load_runner(tmp_path / "m")
+def test_artefact_without_prefill_and_step(artefact):
+    runner = load_runner(artefact("mlp", "")[0])
     match = r"`signature` must be one of \['serve'\]. Received: signature='prefill'"
     with pytest.raises(ValueError, match=match):
         runner.prefill({})
@@ -133,7 +131,7 @@ def test_runner_without_the_signatures_says_so(build, tmp_path):
         runner.step({})
 
 
-def test_sample_inputs_are_those_of_prefill(build, tmp_path):
+def test_sample_inputs_are_inputs_of_prefill(build, tmp_path):
     with pytest.raises(ExportError, match="output `logits` of `prefill` differs"):
         export(
             build("pair"),
@@ -143,7 +141,7 @@ def test_sample_inputs_are_those_of_prefill(build, tmp_path):
         )
 
 
-def test_a_length_is_that_of_the_source(tmp_path):
+def test_sequence_length_applies_to_the_source(tmp_path):
     model = models.create(
         "seq2seq_context",
         source_vocabulary_size=11,
@@ -154,49 +152,5 @@ def test_a_length_is_that_of_the_source(tmp_path):
     )
     report = export(model, tmp_path / "pair", sequence_length=7)
     assert report.inputs["prefill"]["token_ids"] == "int32 (?, 7)"
-    # What is decoded begins with one token, the start.
+    # The target is one token, the start token.
     assert report.inputs["prefill"]["decoder_token_ids"] == "int32 (?, 1)"
-
-
-def test_lengths_and_beams_are_those_of_generative_models(build, tmp_path):
-    path = tmp_path / "m"
-    options: dict[str, Any]
-    for options, message in [
-        ({"max_length": 7}, "`max_length` is for generative models.*: max_length=7"),
-        (
-            {"num_beams": 2, "batch_size": 1},
-            "`num_beams` is for generative models.*Received: num_beams=2",
-        ),
-        ({"num_beams": 2}, "give `batch_size` too. Received: num_beams=2, batch_size="),
-        ({"num_beams": 0}, "`num_beams` must be a whole number.*num_beams=0"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            export(build("mlp"), path, **options)
-    with pytest.raises(ValueError, match="made: .* max_length=7, of the pair max_leng"):
-        export(build("pair"), path, max_length=7)
-
-    class Generative(keras.Model):
-        def incremental(self):
-            return build("pair")
-
-    features = layers.Input((7,))
-    model = Generative(features, layers.Dense(3)(features))
-    with pytest.raises(ValueError, match="`incremental.*` takes one.*max_length=7"):
-        export(model, path, max_length=7)
-    with pytest.raises(ValueError, match="`max_length` must be at most 5, the posit"):
-        export(tiny_gpt(), path, max_length=7)
-    with pytest.raises(ValueError, match="`max_length` must be a whole.*max_length=0"):
-        export(tiny_gpt(), path, max_length=0)
-    assert not list(tmp_path.iterdir())
-
-
-def tiny_gpt():
-    return models.create(
-        "gpt2_small",
-        vocabulary_size=11,
-        num_layers=1,
-        hidden_dim=6,
-        num_heads=2,
-        mlp_dim=7,
-        max_sequence_length=5,
-    )

@@ -1,4 +1,4 @@
-"""One way to call an artefact, and what it says to wrong inputs."""
+"""Calling an artefact, and errors for wrong inputs."""
 
 import numpy as np
 import pytest
@@ -11,9 +11,8 @@ SUFFIXES = ["", ".tflite", ".onnx"]
 
 
 @pytest.fixture(scope="module", params=SUFFIXES)
-def runner(request, build, tmp_path_factory):
-    path = tmp_path_factory.mktemp("runner") / f"m{request.param}"
-    export(build("dictionaries"), path)
+def runner(request, artefact):
+    path, _ = artefact("dictionaries", request.param)
     return load_runner(path)
 
 
@@ -57,7 +56,7 @@ def test_wider_dtypes_are_converted(runner, inputs):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"zeta": [[1, 2, 3], [4, 5]]}, r"`inputs\['zeta'\]` must be an array, all"),
+        ({"zeta": [[1, 2, 3], [4, 5]]}, r"`inputs\['zeta'\]` must be an array whose"),
         ({"zeta": np.full((2, 3), None)}, r"must be int32. .*dtype=object"),
         ({"zeta": [[1, 2, 3], [4, -1, 6]]}, r"zeta'\]` must be in \[0, 7\),.* -1 at"),
         ({"zeta": [[1, 2, 7], [4, 5, 6]]}, r"in \[0, 7\), .*: 7 at index \(0, 2\)"),
@@ -94,22 +93,22 @@ def test_unknown_signature(runner, inputs):
         runner(inputs, "train")
 
 
-def test_path_that_is_not_there(tmp_path):
+def test_path_that_does_not_exist(tmp_path):
     with pytest.raises(ValueError, match="`path` does not exist. Received: path="):
         load_runner(tmp_path / "m.tflite")
 
 
 @pytest.mark.parametrize("name", ["m.tflite", "m.onnx", "m.txt"])
-def test_file_that_is_no_model(tmp_path, name):
+def test_file_that_is_not_a_model(tmp_path, name):
     (tmp_path / name).write_text("not a model")
     with pytest.raises(
-        ValueError, match="`path` must be a SavedModel folder, a `.tflit"
+        ValueError, match="`path` must be one of: a SavedModel folder, a `.tflit"
     ):
         load_runner(tmp_path / name)
 
 
-def test_empty_folder_is_no_model(tmp_path):
-    with pytest.raises(ValueError, match="`path` must be a SavedModel folder"):
+def test_empty_folder_is_not_a_model(tmp_path):
+    with pytest.raises(ValueError, match="`path` must be one of: a SavedModel folder"):
         load_runner(tmp_path)
 
 
@@ -123,12 +122,12 @@ def test_damaged_artefact(build, tmp_path, suffix):
         load_runner(path)
 
 
-def test_index_ranges_are_written_into_the_artefact(runner):
+def test_artefact_has_its_index_ranges(runner):
     assert runner.index_ranges == {"serve": {"zeta": (0, 7)}}
 
 
-class Fixed:
-    """A runtime that gives back what it is given."""
+class Identity:
+    """A runtime that returns its inputs."""
 
     format = "onnx"
     index_ranges: IndexRanges | None = None
@@ -147,8 +146,8 @@ class Fixed:
         return inputs
 
 
-def test_without_metadata_no_id_is_negative():
-    runner = Runner(Fixed())
+def test_without_metadata_ids_must_not_be_negative():
+    runner = Runner(Identity())
     good = {"token_ids": [10**6], "count": [-5], "padding_mask": [True]}
     assert runner(good)["token_ids"].dtype == "int32"
     match = r"token_ids'\]` must be at least 0, .*Received: -1 at index \(1,\)"
@@ -157,15 +156,15 @@ def test_without_metadata_no_id_is_negative():
 
 
 @pytest.mark.parametrize("count", [2**31, -(2**31) - 1])
-def test_numbers_that_do_not_fit_are_named(count):
-    runner = Runner(Fixed())
+def test_integers_out_of_range(count):
+    runner = Runner(Identity())
     match = rf"count'\]` must be in \[-2147483648, 2147483648\), .*{count} at"
     with pytest.raises(ValueError, match=match):
         runner({"token_ids": [3], "count": [count], "padding_mask": [True]})
 
 
-def test_a_mask_may_be_of_integers_as_the_tokenizers_give_it():
-    runner = Runner(Fixed())
+def test_mask_may_have_integers_0_and_1():
+    runner = Runner(Identity())
     inputs = {"token_ids": [3], "count": [1]}
     found = runner({**inputs, "padding_mask": np.array([1, 0], "int32")})
     assert found["padding_mask"].tolist() == [True, False]

@@ -1,4 +1,4 @@
-"""A published size ships in minutes and in the memory of a small machine."""
+"""`benchmarks/shipping.py`: a published size exports within limited memory."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "shipping.py"
 
 
 @pytest.mark.shipped
-def test_vit_base_becomes_onnx_in_less_than_3_gb(tmp_path):
+def test_vit_base_to_onnx_takes_less_than_3_gb(tmp_path):
     """With its weights as constants it took 17.5 GB and three minutes."""
     rows = tmp_path / "rows.json"
     command = [sys.executable, BENCHMARK, "--models", "vit_base_patch16"]
@@ -22,14 +22,14 @@ def test_vit_base_becomes_onnx_in_less_than_3_gb(tmp_path):
     assert row["max_abs_diff"] <= 1e-4
     assert row["peak_bytes"] < 3e9
     assert row["bytes"] < 1.05 * 4 * row["parameters"]
-    # What is finished is not done again.
+    # Finished rows are not run again.
     again = subprocess.run(command, capture_output=True, text=True, check=True)
     assert again.stdout == finished.stdout
     assert again.stderr == ""
 
 
 @pytest.mark.shipped
-def test_a_row_that_fails_shows_its_error_and_the_next_goes_on(tmp_path):
+def test_failed_row_shows_its_error(tmp_path):
     finished = subprocess.run(
         [sys.executable, BENCHMARK, "--models", "bert_baze", "bert_tiny"]
         + ["--formats", "saved_model", "--rows", tmp_path / "rows.json"],

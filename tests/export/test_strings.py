@@ -1,4 +1,4 @@
-"""A model behind its tokenizer: strings in, and nothing of ours needed to run it."""
+"""SavedModels that take strings, and run without keras_attn."""
 
 import json
 import shutil
@@ -59,19 +59,19 @@ def build(tokenizer, head, family="bert", **options):
     return model
 
 
-def close(found, expected):
+def assert_close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
 
 
 @pytest.fixture(scope="module")
 def classifier(tokenizer, tmp_path_factory):
-    """A classifier, where it is, and what the export said."""
+    """A classifier, the path of its artefact, and the report."""
     model = build(tokenizer, "classifier", num_classes=CLASSES)
     path = tmp_path_factory.mktemp("strings") / "classifier"
     return model, path, export(model, path, tokenizer=tokenizer)
 
 
-def test_texts_in_scores_out(classifier, tokenizer):
+def test_texts_to_scores(classifier, tokenizer):
     model, path, report = classifier
     assert report.inputs == {
         "serve": {"text": "string (?)"},
@@ -82,18 +82,16 @@ def test_texts_in_scores_out(classifier, tokenizer):
     packed = tokenizer.encode_batch(TEXTS, max_length=POSITIONS)
     (logits,) = runner({"text": TEXTS}).values()
     assert logits.shape == (len(TEXTS), CLASSES)
-    close(logits, model(packed))
+    assert_close(logits, model(packed))
     packed = tokenizer.encode_batch(TEXTS, SECOND, max_length=POSITIONS)
     (logits,) = runner({"text": TEXTS, "text_pair": SECOND}, "serve_pair").values()
-    close(logits, model(packed))
-    # Bytes are strings as well.
+    assert_close(logits, model(packed))
+    # As bytes.
     (again,) = runner({"text": [text.encode() for text in TEXTS]}).values()
-    close(again, runner({"text": TEXTS})["classifier"])
+    assert_close(again, runner({"text": TEXTS})["classifier"])
 
 
-def test_it_runs_where_nothing_of_ours_is_and_may_be_moved(
-    classifier, tokenizer, tmp_path
-):
+def test_artefact_runs_elsewhere_without_keras_attn(classifier, tokenizer, tmp_path):
     model, path, _ = classifier
     moved = tmp_path / "elsewhere"
     shutil.copytree(path, moved)
@@ -103,8 +101,8 @@ import tensorflow as tf, tensorflow_text
 loaded = tf.saved_model.load(sys.argv[1])
 texts = tf.constant(json.loads(sys.argv[2]))
 (found,) = loaded.signatures["serving_default"](text=texts).values()
-brought = [name for name in ("keras_attn", "keras") if name in sys.modules]
-print(json.dumps([found.numpy().tolist(), brought]))
+imported = [name for name in ("keras_attn", "keras") if name in sys.modules]
+print(json.dumps([found.numpy().tolist(), imported]))
 """
     done = subprocess.run(
         [sys.executable, "-I", "-c", code, moved, json.dumps(TEXTS)],
@@ -112,13 +110,13 @@ print(json.dumps([found.numpy().tolist(), brought]))
         text=True,
         check=True,
     )
-    found, brought = json.loads(done.stdout.splitlines()[-1])
-    # tensorflow-text itself brings Keras.
-    assert "keras_attn" not in brought
-    close(found, model(tokenizer.encode_batch(TEXTS, max_length=POSITIONS)))
+    found, imported = json.loads(done.stdout.splitlines()[-1])
+    # tensorflow-text itself imports Keras.
+    assert "keras_attn" not in imported
+    assert_close(found, model(tokenizer.encode_batch(TEXTS, max_length=POSITIONS)))
 
 
-def test_a_sentence_encoder_of_fixed_length(tokenizer, tmp_path):
+def test_sentence_encoder_of_fixed_length(tokenizer, tmp_path):
     model = build(tokenizer, "sentence_encoder")
     report = export(
         model,
@@ -131,7 +129,7 @@ def test_a_sentence_encoder_of_fixed_length(tokenizer, tmp_path):
     assert report.inputs["serve"] == {"text": "string (2)"}
     texts = TEXTS[2:4]
     (found,) = load_runner(tmp_path / "encoder")({"text": texts}).values()
-    close(found, model(tokenizer.encode_batch(texts, max_length=11)))
+    assert_close(found, model(tokenizer.encode_batch(texts, max_length=11)))
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
     checked = verify(
         model, tmp_path / "encoder", tokenizer=tokenizer, sequence_length=11
@@ -139,16 +137,16 @@ def test_a_sentence_encoder_of_fixed_length(tokenizer, tmp_path):
     assert (checked.max_abs_diff or 0) <= 1e-4
 
 
-def test_verify_and_a_model_of_several_outputs(tokenizer, tmp_path):
+def test_verify_model_with_several_outputs(tokenizer, tmp_path):
     model = build(tokenizer, None)
     export(model, tmp_path / "m", tokenizer=tokenizer, sample_inputs={"text": TEXTS})
     report = verify(model, tmp_path / "m", tokenizer=tokenizer)
     assert set(report.outputs["serve"]) == {"sequence_output", "pooled_output"}
-    with pytest.raises(ValueError, match="must hold the signature `serve` with the"):
+    with pytest.raises(ValueError, match="must have the signature `serve` with the"):
         verify(model, tmp_path / "m")
 
 
-def test_texts_are_cut_where_robertas_positions_end(tokenizer, tmp_path):
+def test_texts_are_truncated_to_robertas_positions(tokenizer, tmp_path):
     model = build(tokenizer, None, "roberta")
     export(model, tmp_path / "m", tokenizer=tokenizer)
     found = load_runner(tmp_path / "m")({"text": TEXTS})["sequence_output"]
@@ -167,7 +165,7 @@ def test_sentencepiece(tmp_path):
     model = models.build_xlnet_classifier(encoder, num_classes=3)
     export(model, tmp_path / "m", tokenizer=pieces)
     (found,) = load_runner(tmp_path / "m")({"text": TEXTS}).values()
-    close(found, model(pieces.encode_batch(TEXTS)))
+    assert_close(found, model(pieces.encode_batch(TEXTS)))
 
 
 class Subclassed(keras.Model):
@@ -175,7 +173,7 @@ class Subclassed(keras.Model):
         return token_ids
 
 
-def test_what_cannot_be_shipped_so(tokenizer, tmp_path):
+def test_unsupported_combinations_are_refused(tokenizer, tmp_path):
     model = build(tokenizer, "classifier", num_classes=2)
 
     def refuses(message, model=model, suffix="", **options):
@@ -185,31 +183,31 @@ def test_what_cannot_be_shipped_so(tokenizer, tmp_path):
         assert not list(tmp_path.iterdir())
 
     for suffix in (".tflite", ".onnx"):
-        refuses("`tokenizer` goes with a SavedModel alone.*format='", suffix=suffix)
+        refuses("`tokenizer` is only for SavedModels.*format='", suffix=suffix)
     bpe = ByteLevelBPETokenizer.from_folder(REFERENCES / "gpt2")
     refuses("`tokenizer` must be one that works inside a graph", tokenizer=bpe)
     refuses("must be one that works inside a graph.*'words'", tokenizer="words")
     tagger = build(tokenizer, "masked_lm", masked_positions=True)
-    refuses("must give all that `model` takes.*masked_positions", model=tagger)
+    refuses("must take only outputs of a tokenizer.*masked_positions", model=tagger)
     gpt = models.build_gpt(
         vocabulary_size=61, num_layers=1, hidden_dim=6, num_heads=2, mlp_dim=7
     )
     refuses("generative model pass `keras.Model.*signature `prefill`", model=gpt)
-    refuses("must be one number where", sequence_length={"text": 5})
+    refuses("must be one number if", sequence_length={"text": 5})
     other = WordPieceTokenizer([*tokenizer.pieces, "another"])
     refuses("not have more tokens than `model`.*tokens for a model", tokenizer=other)
-    refuses("at most 31, the positions of the model.*=32", sequence_length=32)
-    refuses("must leave room for a token of each text.*=4", sequence_length=4)
+    refuses("at most 31, the number of positions of the model.*=32", sequence_length=32)
+    refuses("must have room for .* one token of each text.*=4", sequence_length=4)
     refuses("`model` must be functional", model=Subclassed())
     refuses("must have the keys \\['text'\\]", sample_inputs={"texts": ["a"]})
 
 
-def test_the_runner_brings_the_operators_of_the_tokenizer(classifier):
+def test_runner_loads_the_operators_of_the_tokenizer(classifier):
     code = """
 import sys
 from keras_attn.export import load_runner
 assert "tensorflow_text" not in sys.modules
-if sys.argv[2] == "hide":
+if sys.argv[2] == "missing":
     sys.modules["tensorflow_text"] = None
 try:
     (found,) = load_runner(sys.argv[1])({"text": ["a man"]}).values()
@@ -224,19 +222,21 @@ except ImportError as error:
             text=True,
             check=True,
         ).stdout.splitlines()[-1]
-        for how in ("show", "hide")
+        for how in ("installed", "missing")
     ]
     assert printed[0] == f"(1, {CLASSES})"
     assert (
-        'tensorflow_text` is not installed: pip install "keras-attn[text]"'
+        'tensorflow_text`, which is not installed: pip install "keras-attn[text]"'
         in (printed[1])
     )
 
 
-def test_what_is_no_text(classifier):
+def test_inputs_that_are_not_texts(classifier):
     runner = load_runner(classifier[1])
     for texts in ([b"a", b"\xff\xfe"], ["a", 3], [None]):
-        with pytest.raises(ValueError, match="must be strings, or bytes in UTF-8.*num"):
+        with pytest.raises(
+            ValueError, match="must be strings, or bytes in UTF-8.*at index"
+        ):
             runner({"text": texts})
     with pytest.raises(ValueError, match="must have the shape"):
         runner({"text": "a man"})

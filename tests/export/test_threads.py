@@ -1,4 +1,4 @@
-"""One artefact called from several threads: every call gets its own answer."""
+"""One artefact called from several threads: every call gets its own outputs."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 
 from keras_attn.decoding import Beam, generate
-from keras_attn.export import ExportError, export, load_runner
+from keras_attn.export import ExportError, load_runner
 
+pytestmark = pytest.mark.shipped
 SUFFIXES = ["", ".tflite", ".onnx"]
 THREADS = 4
 
 
 @pytest.fixture(autouse=True)
 def _frequent_switches():
-    """Threads change places thousands of times a second, so that races show."""
+    """Switches threads very often, so that races are found."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -23,21 +24,13 @@ def _frequent_switches():
 
 
 @pytest.fixture(scope="module", params=SUFFIXES)
-def load(request, build, tmp_path_factory):
-    """`load(name)`: a runner of the model of that name, exported once a format."""
-    folder = tmp_path_factory.mktemp("threads")
-
-    def load(name):
-        path = folder / f"{name}{request.param}"
-        if not path.exists():
-            export(build(name), path)
-        return load_runner(path)
-
-    return load
+def load(request, artefact):
+    """`load(name)`: a new runner of the model of that name."""
+    return lambda name: load_runner(artefact(name, request.param)[0])
 
 
 def call_from_threads(call, arguments):
-    """Calls in four threads, and compares each answer with that of one thread."""
+    """Calls from four threads, and compares the outputs with those of one thread."""
     expected = [call(argument) for argument in arguments]
     with ThreadPoolExecutor(THREADS) as pool:
         found = list(pool.map(call, arguments))
@@ -47,13 +40,13 @@ def call_from_threads(call, arguments):
             np.testing.assert_array_equal(one[name], value)
 
 
-def test_every_call_gets_its_own_answer(load):
+def test_every_call_gets_its_own_outputs(load):
     runner, random = load("conv_net"), np.random.default_rng(3)
     images = random.standard_normal((100, 29, 13, 17, 3)).astype("float32")
     call_from_threads(runner, [{"images": batch} for batch in images])
 
 
-def test_both_signatures_of_a_pair_may_run_at_once(load):
+def test_prefill_and_step_in_parallel(load):
     runner, random = load("pair"), np.random.default_rng(3)
 
     def call(inputs):
@@ -67,20 +60,20 @@ def test_both_signatures_of_a_pair_may_run_at_once(load):
     call_from_threads(call, calls)
 
 
-def test_texts_are_generated_from_several_threads(load):
+def test_generate_from_several_threads(load):
     runner, random = load("pair"), np.random.default_rng(3)
 
     def call(prompt):
-        answer = generate(runner, {"token_ids": prompt}, 3, strategy=Beam(2))
-        return answer._asdict()
+        prompt = {"token_ids": prompt}
+        return generate(runner, prompt, 3, strategy=Beam(2))._asdict()
 
     call_from_threads(call, [random.integers(1, 53, (1, 7)) for _ in range(8)])
 
 
-def test_a_call_that_fails_disturbs_no_other(load, normal):
+def test_failed_call_does_not_affect_others(load, normal):
     runner = load("sliced_mask")
     good = {"x": normal(2, 7, 5), "padding_mask": np.ones((2, 7), bool)}
-    # Only the runtime can see that the lengths do not go together.
+    # Only the runtime sees that the lengths do not match.
     bad = {**good, "padding_mask": np.ones((2, 5), bool)}
     expected = runner(good)
 

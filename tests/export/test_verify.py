@@ -1,4 +1,4 @@
-"""The comparison with Keras, its report, and the samples it is made on."""
+"""The comparison with Keras, its samples, and the report."""
 
 import json
 
@@ -15,9 +15,9 @@ from keras_attn.export.signatures import Signature, signatures_of
 
 
 def compare(found, want, tolerance=1e-4, quantization=None):
-    """Compares an artefact that gives `found` with a model that gives `want`."""
+    """Compares an artefact that returns `found` with a model that returns `want`."""
 
-    class Fixed:
+    class Constant:
         format = "onnx"
         index_ranges: IndexRanges | None = None
         signatures = {"serve": SignatureInfo({"x": TensorInfo((1,), "float32")}, {})}
@@ -33,7 +33,9 @@ def compare(found, want, tolerance=1e-4, quantization=None):
         name_outputs=lambda _: {"y": tf.constant(want)},
     )
     cases = [("serve", {"x": np.zeros(1, "float32")})]
-    return comparison.compare(Runner(Fixed()), [model], cases, tolerance, quantization)
+    return comparison.compare(
+        Runner(Constant()), [model], cases, tolerance, quantization
+    )
 
 
 @pytest.mark.parametrize("want", [[1.0, -2.0], [np.inf, np.nan], [-np.inf, 3.0]])
@@ -54,12 +56,12 @@ def test_difference_is_absolute_below_one_and_relative_above():
 
 
 @pytest.mark.parametrize("found", [[np.nan, 1.0], [np.inf, 1.0], [-np.inf, 1.0]])
-def test_what_is_not_a_number_disagrees(found):
+def test_nan_and_infinity_disagree_with_a_number(found):
     with pytest.raises(ExportError, match="differs from Keras by inf"):
         compare({"y": np.array(found, "float32")}, np.array([1.0, 1.0], "float32"))
 
 
-def test_quantized_outputs_are_measured_by_their_own_size():
+def test_quantized_outputs_are_compared_relative_to_their_size():
     want = np.array([1e-3, -1e-3, -1e9], "float32")
     near = np.array([1.1e-3, -0.9e-3, -1e9], "float32")
     compare({"y": near}, want, 0.11, "int8")
@@ -69,7 +71,7 @@ def test_quantized_outputs_are_measured_by_their_own_size():
         compare({"y": np.array([1e-3, -1e-3, 0.0])}, want, 0.11, "int8")
 
 
-def test_indices_agree_or_not():
+def test_share_of_different_integers():
     want = np.arange(10, dtype="int32")
     found = np.where(want == 3, 7, want)
     assert compare({"y": found}, want, 0.1).max_abs_diff == 4.0
@@ -77,7 +79,7 @@ def test_indices_agree_or_not():
         compare({"y": found}, want, 0.05)
 
 
-def test_a_model_that_draws_random_numbers_is_named(tmp_path):
+def test_model_with_random_outputs(tmp_path):
     class Noisy(layers.Layer):
         def build(self, inputs_shape):
             self.seed_generator = keras.random.SeedGenerator(1)
@@ -87,25 +89,27 @@ def test_a_model_that_draws_random_numbers_is_named(tmp_path):
 
     x = layers.Input(batch_shape=(3, 5))
     model = keras.Model(x, Noisy()(x))
-    with pytest.raises(ExportError, match="draws random numbers in inference"):
+    with pytest.raises(ExportError, match="uses random numbers at inference"):
         export(model, tmp_path / "m", format="saved_model")
     assert not (tmp_path / "m").exists()
 
 
-def test_outputs_must_be_those_of_keras():
+def test_missing_output_and_wrong_shape():
     want = np.zeros((2, 3), "float32")
     with pytest.raises(
-        ExportError, match=r"must give \['y'\]; the onnx .* gives \['z'\]"
+        ExportError, match=r"must return \['y'\]; the onnx .* returns \['z'\]"
     ):
         compare({"z": want}, want)
-    with pytest.raises(ExportError, match=r"the shape \(3,\); Keras gives \(2, 3\)"):
+    with pytest.raises(
+        ExportError, match=r"the shape \(3,\); in Keras it has \(2, 3\)"
+    ):
         compare({"y": want[0]}, want)
 
 
+@pytest.mark.shipped
 @pytest.mark.parametrize("suffix", ["", ".tflite", ".onnx"])
-def test_verify_an_existing_artefact(build, tmp_path, suffix):
-    path = tmp_path / f"m{suffix}"
-    exported = export(build("causal_attention"), path)
+def test_verify_an_existing_artefact(build, artefact, suffix):
+    path, exported = artefact("causal_attention", suffix)
     report = verify(build("causal_attention"), path)
     assert report.format == exported.format
     assert report.inputs == exported.inputs
@@ -114,9 +118,9 @@ def test_verify_an_existing_artefact(build, tmp_path, suffix):
     assert report.max_abs_diff is not None and report.max_abs_diff < 1e-6
 
 
-def test_verify_finds_another_model(build, tmp_path):
-    path = tmp_path / "m.onnx"
-    export(build("mlp"), path)
+@pytest.mark.shipped
+def test_verify_against_another_model(build, artefact):
+    path, _ = artefact("mlp", ".onnx")
     with pytest.raises(
         ValueError, match=r"with the inputs \['images'\]; was it export"
     ):
@@ -125,6 +129,7 @@ def test_verify_finds_another_model(build, tmp_path):
         verify(build("exact_gelu"), path)
 
 
+@pytest.mark.shipped
 def test_verify_a_quantized_artefact(build, tmp_path, normal):
     path = tmp_path / "m.tflite"
     export(build("mlp"), path, quantization="float16")
@@ -133,25 +138,26 @@ def test_verify_a_quantized_artefact(build, tmp_path, normal):
         verify(build("mlp"), path, tolerance=1e-7)
 
 
-def test_the_report_says_how_often_the_class_is_the_same(build, tmp_path, normal):
+@pytest.mark.shipped
+def test_report_has_the_top1_agreement(build, tmp_path, normal):
     path, features = tmp_path / "m.tflite", normal(200, 7)
     report = export(build("mlp"), path, sample_inputs=features)
     assert report.top1_agreement == {"scores": 1.0}
     assert "100.0%" in str(report)
-    # Made-up inputs say nothing of it, and nor do features of another rank.
+    # Not for random inputs.
     assert verify(build("mlp"), path).top1_agreement == {}
-    # Another model of the same shape chooses as it likes.
+    # Another model of the same shape predicts other classes.
     found = verify(
         build("exact_gelu"), path, sample_inputs=features, tolerance=100.0
     ).top1_agreement["scores"]
-    chosen = [
+    predicted = [
         keras.ops.convert_to_numpy(build(name)(features)).argmax(-1)
         for name in ("mlp", "exact_gelu")
     ]
-    assert found == pytest.approx(np.mean(chosen[0] == chosen[1])) and found < 1
+    assert found == pytest.approx(np.mean(predicted[0] == predicted[1])) and found < 1
 
 
-def test_report_is_a_table_and_json(build, tmp_path, monkeypatch):
+def test_report_as_table_and_json(build, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # A long path would be folded.
     report = export(build("mlp"), "[m].onnx")
     text = str(report)
@@ -166,31 +172,31 @@ def test_report_is_a_table_and_json(build, tmp_path, monkeypatch):
     assert "tolerance" not in unverified
 
 
-def drawn(model):
+def random_inputs(model):
     [signature] = signatures_of(model)
     specs = {"serve": signature.inputs}
     return [inputs for _, inputs in samples.cases([signature], specs, None)]
 
 
-def test_identifiers_stay_within_their_embeddings():
+def test_random_ids_are_within_their_embeddings():
     ids = layers.Input((None,), dtype="int32", name="token_ids")
     segments = layers.Input((None,), dtype="int32", name="segment_ids")
     both = layers.Embedding(97, 3)(ids) + layers.Embedding(2, 3)(segments)
-    first, second = drawn(keras.Model([ids, segments], both))
+    first, second = random_inputs(keras.Model([ids, segments], both))
     assert first["token_ids"].max() > 11
     assert set(np.unique(first["segment_ids"])) == {0, 1}
     assert first["token_ids"].shape == (2, 7)
     assert second["token_ids"].shape == (3, 5)
 
 
-def test_masks_hide_some_places_and_never_all(build):
-    for inputs in drawn(build("sliced_mask")):
+def test_random_masks_hide_some_positions_but_not_all(build):
+    for inputs in random_inputs(build("sliced_mask")):
         assert inputs["padding_mask"].any(axis=1).all()
         assert not inputs["padding_mask"].all()
 
 
-def test_sizes_grow_until_the_model_takes_them():
+def test_sizes_grow_until_the_model_accepts_them():
     images = layers.Input((None, None, 3), name="images")
     model = keras.Model(images, layers.Conv2D(2, 17)(images))
-    first, _ = drawn(model)
+    first, _ = random_inputs(model)
     assert first["images"].shape == (2, 32, 32, 3)

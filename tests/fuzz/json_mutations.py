@@ -1,4 +1,4 @@
-"""JSON with one to three values replaced, the same for the same seed."""
+"""Randomly damaged copies of JSON, deterministic for a seed."""
 
 import copy
 import json
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-# As JSON text, for some of them have no other way to be written.
+# As JSON text, because some are not Python values.
 _VALUES = (
     "0",
     "-1",
@@ -46,16 +46,15 @@ _MARK = "\u2063value {}\u2063"
 
 
 def json_mutations(text: str, seed: int, count: int) -> Iterator[str]:
-    """Yields damaged copies of a JSON text that is, in the main, JSON still.
+    """Yields damaged copies of a JSON text, most of them still valid JSON.
 
-    Each has one to three changes: a value, anywhere in it, replaced by one of another
-    size or type, a key removed, a key given twice, or a value put where another is.
+    Each has one to three changes: a value at any depth replaced by one of another size
+    or type or by another value of the text, or a key removed or repeated.
 
     Args:
-        text: An object.
-        seed: Any whole number, 0 or more. Copy number i depends on the seed and i
-            alone.
-        count: How many copies.
+        text: A JSON object.
+        seed: A non-negative integer. Copy i depends only on the seed and i.
+        count: Number of copies.
     """
     content = json.loads(text)
     for number in range(count):
@@ -73,21 +72,21 @@ def json_mutations(text: str, seed: int, count: int) -> Iterator[str]:
 
 
 def _change(content, random, replaced):
-    holders = [(each, key) for each in _containers(content) for key in _keys(each)]
-    if not holders:
+    entries = [(each, key) for each in _containers(content) for key in _keys(each)]
+    if not entries:
         return
-    # As likely at the top as anywhere below, where vocabularies have most entries.
+    # Half of the changes at the top level: most entries are in a nested vocabulary.
     top = [(content, key) for key in _keys(content)]
-    chosen = top if top and random.integers(2) else holders
-    holder, key = chosen[random.integers(len(chosen))]
+    chosen = top if top and random.integers(2) else entries
+    container, key = chosen[random.integers(len(chosen))]
     kind = random.integers(4)
     if kind == 0:
-        del holder[key]
+        del container[key]
     elif kind == 1:
-        other, place = holders[random.integers(len(holders))]
-        holder[key] = copy.deepcopy(other[place])
+        other, other_key = entries[random.integers(len(entries))]
+        container[key] = copy.deepcopy(other[other_key])
     else:
-        holder[key] = _MARK.format(len(replaced))
+        container[key] = _MARK.format(len(replaced))
         replaced.append(_VALUES[random.integers(len(_VALUES))])
 
 

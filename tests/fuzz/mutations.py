@@ -1,11 +1,11 @@
-"""Damaged copies of a file, the same for the same seed."""
+"""Randomly damaged copies of a file, deterministic for a seed."""
 
 import os
 from collections.abc import Iterator
 
 import numpy as np
 
-# Numbers that sizes, offsets and counts go wrong at, as little-endian bytes.
+# Extreme sizes, offsets and counts, as little-endian bytes.
 _NUMBERS = [
     number.to_bytes(width, "little")
     for width in (1, 2, 4, 8)
@@ -15,10 +15,10 @@ _MOST_BYTES_ADDED = 4096
 
 
 def rounds(default: int) -> int:
-    """How many cases to try: `KERAS_ATTN_FUZZ_ROUNDS` times the default.
+    """Number of cases: `default` times `KERAS_ATTN_FUZZ_ROUNDS`.
 
     Args:
-        default: Cases of the ordinary suite, which sets no variable.
+        default: Number of cases in the ordinary suite.
     """
     return default * int(os.environ.get("KERAS_ATTN_FUZZ_ROUNDS", "1"))
 
@@ -26,15 +26,15 @@ def rounds(default: int) -> int:
 def mutations(data: bytes, seed: int, count: int) -> Iterator[bytes]:
     """Yields damaged copies of a file's content.
 
-    Each has one to three changes: bits flipped, a number overwritten by one that sizes
-    go wrong at, the end cut off, bytes removed, copied from elsewhere in the file, or
-    inserted. The content may be empty, and may grow by some kilobytes.
+    Each has one to three changes: bits flipped, bytes overwritten by an extreme number,
+    the end cut off, bytes removed, copied from elsewhere in the file, or inserted. A
+    copy may be empty, and may grow by some kilobytes.
 
     Args:
-        data: What the file holds.
-        seed: Any whole number, 0 or more. Copy number i depends on the seed and i
-            alone, so a case that failed can be repeated by its number.
-        count: How many copies.
+        data: The file's content.
+        seed: A non-negative integer. Copy i depends only on the seed and i, so a case
+            that failed can be repeated by its number.
+        count: Number of copies.
 
     Yields:
         `count` copies, all different from `data`.
@@ -72,14 +72,14 @@ def _remove(data: bytes, random: np.random.Generator) -> bytes:
 
 
 def _splice(data: bytes, random: np.random.Generator) -> bytes:
-    """Overwrites some bytes by others of the same file."""
+    """Overwrites some bytes with others of the same file."""
     source, target = random.integers(len(data) + 1, size=2)
     block = data[source : source + random.integers(1, 65)]
     return data[:target] + block + data[target + len(block) :]
 
 
 def _grow(data: bytes, random: np.random.Generator) -> bytes:
-    """Inserts random bytes, somewhere or at the end."""
+    """Inserts random bytes, anywhere or at the end."""
     start = random.integers(len(data) + 1) if random.integers(2) else len(data)
     added = random.bytes(int(2 ** random.uniform(0, np.log2(_MOST_BYTES_ADDED))))
     return data[:start] + added + data[start:]

@@ -1,4 +1,4 @@
-"""Damaged artefacts: an error that names the file, and the process stays as it was."""
+"""Damaged artefacts: an error names the file, and the process is not affected."""
 
 import json
 import os
@@ -16,9 +16,9 @@ from keras import layers
 from keras_attn.decoding import IncrementalPair
 from keras_attn.export import ExportError, export, load_runner, verify
 
-SECONDS = 60  # Of one case, which takes a fraction of one.
+SECONDS = 60  # Limit for one case, which takes a fraction of a second.
 VOCABULARY = 53
-# Cases of each file of an artefact.
+# Number of cases for each file of an artefact.
 FILES = {
     "saved": {
         "saved_model.pb": 20,
@@ -52,7 +52,7 @@ def model():
 
 
 def pair():
-    """Its embeddings are large enough to lie in `weights.data`."""
+    """A pair whose embeddings are large enough for `weights.data`."""
     keras.utils.set_random_seed(1)
     embedding = layers.Embedding(VOCABULARY, 29)
     readout = layers.Dense(VOCABULARY)
@@ -73,7 +73,7 @@ def pair():
 
 @pytest.fixture(scope="module")
 def folder(model, tmp_path_factory):
-    """A folder with an artefact of each kind."""
+    """A folder with one artefact of each kind."""
     folder = tmp_path_factory.mktemp("artefacts")
     for name in FILES:
         export(pair() if name == "pair.onnx" else model, folder / name, verify=False)
@@ -82,7 +82,7 @@ def folder(model, tmp_path_factory):
 
 @pytest.fixture
 def copy(folder, tmp_path):
-    """`copy(name)`: an artefact to damage, the same every time."""
+    """`copy(name)`: a fresh copy of an artefact, to damage."""
 
     def copy(name):
         source, target = folder / name, tmp_path / name
@@ -96,16 +96,16 @@ def copy(folder, tmp_path):
     return copy
 
 
-def answer(path):
+def outputs_of(path):
     runner = load_runner(path)
     signature = "prefill" if "prefill" in runner.signatures else "serve"
     return runner(INPUTS[signature], signature)
 
 
-def refusal(path):
-    """What loading a damaged artefact says; None where it loads, as it may.
+def load_error(path):
+    """The error of loading a damaged artefact; None if it loads.
 
-    It then runs or says so: a changed weight, shape or operator may still be a model.
+    It may load and run: a changed weight, shape or operator may still be a model.
     """
     try:
         runner = load_runner(path)
@@ -125,8 +125,8 @@ def refusal(path):
     "name, file, count",
     [(name, file, n) for name, files in FILES.items() for file, n in files.items()],
 )
-def test_a_damaged_file_is_refused_or_runs(folder, copy, name, file, count, time_limit):
-    expected = answer(folder / name)
+def test_damaged_file_is_refused_or_runs(folder, copy, name, file, count, time_limit):
+    expected = outputs_of(folder / name)
     data = (folder / name / file if file else folder / name).read_bytes()
     seed = zlib.crc32(f"{name}/{file}".encode())
     refused = 0
@@ -134,17 +134,17 @@ def test_a_damaged_file_is_refused_or_runs(folder, copy, name, file, count, time
         path = copy(name)
         (path / file if file else path).write_bytes(damaged)
         with time_limit(SECONDS):
-            refused += refusal(path) is not None
-    # TensorFlow does not need its fingerprint, and weights are numbers of any size.
+            refused += load_error(path) is not None
+    # TensorFlow does not need the fingerprint, and weights may have any value.
     assert refused or file in ("fingerprint.pb", "weights.data")
-    # The process is as it was.
-    found = answer(folder / name)
+    # The process is not affected.
+    found = outputs_of(folder / name)
     for key, value in expected.items():
         np.testing.assert_array_equal(found[key], value)
 
 
 @pytest.mark.parametrize("name", ["saved", "lite.tflite", "graph.onnx"])
-def test_verify_names_a_damaged_file(folder, copy, model, name, time_limit):
+def test_verify_names_the_damaged_file(folder, copy, model, name, time_limit):
     file = "saved_model.pb" if name == "saved" else ""
     data = (folder / name / file if file else folder / name).read_bytes()
     for damaged in mutations(data, 7, rounds(4)):
@@ -160,29 +160,29 @@ def test_verify_names_a_damaged_file(folder, copy, model, name, time_limit):
 @pytest.mark.parametrize(
     "name, file", [(name, file) for name, files in FILES.items() for file in files]
 )
-@pytest.mark.parametrize("what", ["nothing", "empty", "folder", "fifo"])
-def test_something_else_stands_there(copy, time_limit, name, file, what):
+@pytest.mark.parametrize("kind", ["missing", "empty", "folder", "fifo"])
+def test_file_is_missing_or_not_a_regular_file(copy, time_limit, name, file, kind):
     path = copy(name)
     target = path / file if file else path
     target.unlink()
-    if what == "empty":
+    if kind == "empty":
         target.write_bytes(b"")
-    elif what == "folder":
+    elif kind == "folder":
         target.mkdir()
-    elif what == "fifo":
+    elif kind == "fifo":
         os.mkfifo(target)
     with time_limit(SECONDS):
-        said = refusal(path)
-    # Neither is needed to load.
+        error = load_error(path)
+    # Not needed to load.
     optional = file in ("fingerprint.pb", "assets.extra/keras_attn.json")
-    assert said is not None or (optional and what != "fifo")
+    assert error is not None or (optional and kind != "fifo")
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "",
-        "no JSON",
+        "not JSON",
         "[" * 100_000,
         "7",
         "[]",
@@ -194,7 +194,7 @@ def test_something_else_stands_there(copy, time_limit, name, file, what):
     ],
 )
 @pytest.mark.parametrize("name", ["saved", "lite.tflite", "graph.onnx"])
-def test_metadata_of_another_kind(copy, name, text):
+def test_invalid_metadata(copy, name, text):
     path = copy(name)
     if name == "saved":
         (path / "assets.extra" / "keras_attn.json").write_text(text)
@@ -205,20 +205,22 @@ def test_metadata_of_another_kind(copy, name, text):
             archive.writestr("keras_attn.json", text)
     else:
         add_properties(path, {"keras_attn.index_ranges": text})
-    with pytest.raises(ExportError, match=f"cannot load {name}: its metadata"):
+    with pytest.raises(ExportError, match=f"cannot load {name}: keras_attn.*must"):
         load_runner(path)
 
 
 @pytest.mark.parametrize("text", ["7", '["scores"]', '{"scores": 7}'])
-def test_output_names_of_another_kind(copy, text):
+def test_invalid_output_names(copy, text):
     path = copy("graph.onnx")
     add_properties(path, {"keras_attn.output_names": text})
-    with pytest.raises(ExportError, match="cannot load graph.onnx: its .*names"):
+    with pytest.raises(
+        ExportError, match="cannot load graph.onnx: .*keras_attn.output_names"
+    ):
         load_runner(path)
 
 
 def add_properties(path: Path, properties):
-    """Overwrites metadata of an ONNX graph."""
+    """Adds or overwrites metadata of an ONNX graph."""
     import onnx
 
     model = onnx.load(path)
@@ -228,9 +230,9 @@ def add_properties(path: Path, properties):
     onnx.save(model, path)
 
 
-def test_an_artefact_without_metadata_loads(copy):
+def test_artefact_without_metadata_loads(copy):
     for name in ("saved", "lite.tflite", "graph.onnx"):
-        expected, path = answer(copy(name)), copy(name)
+        expected, path = outputs_of(copy(name)), copy(name)
         assert load_runner(path).index_ranges["serve"]["token_ids"] == (0, VOCABULARY)
         if name == "saved":
             shutil.rmtree(path / "assets.extra")
@@ -249,7 +251,7 @@ def test_an_artefact_without_metadata_loads(copy):
             onnx.save(graph, path)
         runner = load_runner(path)
         assert runner.index_ranges == {"serve": {"token_ids": (0, None)}}
-        for key, value in answer(path).items():
+        for key, value in outputs_of(path).items():
             np.testing.assert_array_equal(value, expected[key])
 
 

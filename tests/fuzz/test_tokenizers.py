@@ -141,8 +141,12 @@ def test_files(kind, tmp_path, time_limit):
     [
         ("wordpiece_settings", '{"do_lower_case": "no"}', "`do_lower_case` .* true"),
         ("wordpiece_settings", '{"strip_accents": 0}', "`strip_accents` .* true, f"),
-        ("wordpiece_settings", '{"pad_token": 3}', "`pad_token` .* must be a text"),
-        ("wordpiece_settings", '{"tokenizer_class": []}', "`tokenizer_class` .* text"),
+        ("wordpiece_settings", '{"pad_token": 3}', "`pad_token` .* must be a string"),
+        (
+            "wordpiece_settings",
+            '{"tokenizer_class": []}',
+            "`tokenizer_class` .* string",
+        ),
         ("wordpiece_settings", "[" * 200_000, "must be JSON nested at most 64 deep"),
         ("wordpiece_packed", "[" * 200_000, "must be JSON nested at most 64 deep"),
         ("wordpiece_packed", '{"model": []}', "`model` .* must be an object"),
@@ -154,7 +158,7 @@ def test_files(kind, tmp_path, time_limit):
         (
             "wordpiece_packed",
             '{"model": {"type": "WordPiece", "vocab": {"\\ud800": 0}}}',
-            "half of a surrogate pair",
+            "unpaired surrogates",
         ),
         (
             "byte_level_packed",

@@ -203,7 +203,9 @@ def test_a_kill_while_a_backup_is_written_keeps_the_one_before(tmp_path, monkeyp
         fit(folder, 1, kill=(1, "end"))
     # What a killed process leaves of the next one.
     whole = (folder / BACKUP_FILE).read_bytes()
-    (folder / f".{BACKUP_FILE}.123.partial").write_bytes(whole[: len(whole) // 2])
+    partial = folder / f".{BACKUP_FILE}-12345678.partial"
+    partial.mkdir()
+    (partial / BACKUP_FILE).write_bytes(whole[: len(whole) // 2])
     history, _, _ = fit(folder, 2)
     assert history.history == unbroken.history
     assert not folder.exists()

@@ -1,4 +1,4 @@
-"""Rewrites of a saved graph, for what LiteRT's converter cannot take as it is."""
+"""Rewrites of a saved graph that LiteRT's converter does not support as it is."""
 
 from pathlib import Path
 
@@ -10,10 +10,10 @@ from tensorflow.core.protobuf import saved_model_pb2
 def expand_new_axes(saved_model: Path) -> None:
     """Turns `mask[:, None, None, :]` into `ExpandDims`, in place.
 
-    `tf.StridedSlice` with new axes stays dynamic in LiteRT only if no more than one
-    size is unknown, otherwise it becomes Flex (keras-hub#2608). A slice that takes
-    everything and only adds axes is a chain of `ExpandDims`, which is built in at
-    any shape. Keras' own causal mask is of this kind.
+    LiteRT has a built-in form of `tf.StridedSlice` with new axes only if at most one
+    size is unknown; otherwise it becomes a Flex operator (keras-hub#2608). A slice
+    that only adds axes equals a chain of `ExpandDims`, which is built in at any
+    shape. Keras' own causal mask is such a slice.
 
     Args:
         saved_model: Folder of the SavedModel to edit.
@@ -42,10 +42,10 @@ def _expand_in(nodes) -> None:
 
 
 def _new_axes(node, strides: np.ndarray) -> list[int]:
-    """Axes of the result that a slice adds; none if it does anything else too."""
+    """Axes that a slice adds to its result; empty unless it only adds axes."""
 
     def mask(name: str) -> int:
-        # Zeros are left out on saving, and reading one here would write it down.
+        # Zeros are not saved, and reading a missing attribute would add it.
         return node.attr[name].i if name in node.attr else 0
 
     if mask("shrink_axis_mask") or mask("ellipsis_mask"):
@@ -61,7 +61,7 @@ def _new_axes(node, strides: np.ndarray) -> list[int]:
 
 
 def _replace_by_expand_dims(nodes, node, axes: list[int]) -> None:
-    """Chains one `ExpandDims` an axis; the last keeps the slice's name and users."""
+    """Chains one `ExpandDims` per axis; the last one keeps the name of the slice."""
     value = node.input[0]
     element = node.attr["T"].type
     for position, axis in enumerate(axes):
