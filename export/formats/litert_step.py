@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from keras_attn.decoding.state import CACHE_INDEX, NEW
+from keras_attn.decoding.loop import CACHE_INDEX, NEW
 
 # Of a `SignatureRunner`, which in public writes all of its inputs or none; nor does an
 # interpreter show where it has the inputs of any signature but the first.
