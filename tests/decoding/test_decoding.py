@@ -1,5 +1,6 @@
 """The loop generates what full passes of the model predict, however it is run."""
 
+import functools
 import gc
 import weakref
 from dataclasses import dataclass
@@ -60,6 +61,12 @@ def generate(model, inputs, length, **options):
     return generate_now(model, inputs, length, **{"jit_compile": False, **options})
 
 
+@functools.cache
+def tiny_pair(case):
+    """The pair of `tiny(case)`, made once."""
+    return tiny(case).incremental()
+
+
 @pytest.fixture(scope="module")
 def language_model():
     return toy_language_model()
@@ -98,7 +105,7 @@ def log_prob(model, inputs, answers, end=None):
 def test_steps_equal_one_full_pass(case, prompt):
     model, inputs = tiny(case), make_inputs(target=7)
     expected, tokens = logits_of(model, inputs), inputs["decoder_token_ids"]
-    pair = model.incremental()
+    pair = tiny_pair(case)
     inputs["decoder_token_ids"] = tokens[:, :prompt]
     # Through NumPy, because a state may not depend on what Keras attaches to it.
     state = {**inputs, **numpy(pair.prefill(inputs))}
@@ -152,7 +159,7 @@ def test_greedy_of_a_table_worked_out_by_hand():
 
 
 def test_a_row_ends_at_its_end_token_and_is_padded():
-    model, inputs = tiny("rnnsearch_50"), make_inputs(batch=3, target=1)
+    model, inputs = tiny("rnnsearch_50"), make_inputs(batch=3, target=2)
     plain = generate(model, inputs, 6).token_ids
     end = int(plain[0, 2])
     expected = naive_greedy(model, inputs, 6, end=end, pad=17)
@@ -182,10 +189,10 @@ def test_the_loop_stops_when_every_row_has_ended(strategy):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("case", KINDS)
 def test_compiled_loop_equals_host_loop_and_xla(case, strategy):
-    model, inputs = tiny(case), make_inputs(batch=3, target=1)
+    model, inputs = tiny(case), make_inputs(batch=3, target=2)
     options = {"strategy": STRATEGIES[strategy], "end_token_id": END}
     plain = generate(model, inputs, 5, **options)
-    runner = HostRunner(model.incremental())
+    runner = HostRunner(tiny_pair(case))
     ways = [generate(runner, inputs, 5, **options)]
     if (case, strategy) in WITH_XLA:
         ways.append(generate(model, inputs, 5, **options, jit_compile=True))
@@ -197,10 +204,10 @@ def test_compiled_loop_equals_host_loop_and_xla(case, strategy):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_pair_generates_as_its_model(strategy):
-    model, inputs = tiny("rnnsearch_50"), make_inputs(batch=3, target=1)
+    model, inputs = tiny("rnnsearch_50"), make_inputs(batch=3, target=2)
     options = {"strategy": STRATEGIES[strategy], "end_token_id": END}
     expected = generate(model, inputs, 5, **options)
-    answer = generate(model.incremental(), inputs, 5, **options)
+    answer = generate(tiny_pair("rnnsearch_50"), inputs, 5, **options)
     np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
 
 
@@ -208,7 +215,7 @@ def test_a_pair_generates_as_its_model(strategy):
 @pytest.mark.parametrize("case", KINDS)
 def test_rows_are_independent(case, strategy):
     """A row's answer is the same alone, in any batch and with any padding."""
-    model, inputs = tiny(case), make_inputs(batch=3, target=1)
+    model, inputs = tiny(case), make_inputs(batch=3, target=2)
     options = {"strategy": STRATEGIES[strategy], "end_token_id": END}
     together = generate(model, inputs, 5, **options)
     if strategy == "sample":  # Random numbers depend on the row.
@@ -243,7 +250,7 @@ def test_masks_and_prompt_have_defaults():
 
 
 def test_a_mask_may_be_integers():
-    model, inputs = tiny("rnnsearch_50"), make_inputs(batch=3, target=1)
+    model, inputs = tiny("rnnsearch_50"), make_inputs(batch=3, target=2)
     expected = generate(model, inputs, 4, strategy=Beam(2))
     numbers = {**inputs, "padding_mask": inputs["padding_mask"].astype("int32")}
     answer = generate(model, numbers, 4, strategy=Beam(2))
@@ -287,38 +294,45 @@ def test_greedy_with_a_cache_equals_a_full_pass_per_token(language_model, prompt
     np.testing.assert_array_equal(host.token_ids, expected)
 
 
-def naive_beam(model, inputs, row, beams, length, end, alpha):
-    """Beam search in plain Python, by a full pass per beam and token."""
-    inputs = {
-        name: np.repeat(value[row : row + 1], beams, 0)
-        for name, value in inputs.items()
-    }
-    live: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
-    finished = []
+def naive_beams(model, inputs, beams, length, end, alpha):
+    """Beam search in plain Python, by a full pass of all beams per token.
+
+    The tokens and the score of the best answer of each row.
+    """
+    rows = len(next(iter(inputs.values())))
+    inputs = {name: np.repeat(value, beams, 0) for name, value in inputs.items()}
+    live: list[list[tuple[tuple[int, ...], float]]] = [[((), 0.0)] for _ in range(rows)]
+    finished: list[list[tuple[tuple[int, ...], float]]] = [[] for _ in range(rows)]
     for index in range(length):
-        answers = np.zeros((beams, length), "int32")
-        for beam, (ids, _) in enumerate(live):
-            answers[beam, :index] = ids
-        log_probs = log_softmax(full_logits(model, inputs, answers)[:, index])
-        candidates = sorted(
-            (
-                ((*ids, token), score + log_probs[beam, token])
-                for beam, (ids, score) in enumerate(live)
-                for token in range(log_probs.shape[-1])
-            ),
-            key=lambda candidate: -float(candidate[1]),
-        )
-        finished += [
-            (ids, score / penalty(len(ids), alpha))
-            for ids, score in candidates[:beams]
-            if ids[-1] == end
-        ]
-        live = [c for c in candidates if c[0][-1] != end][:beams]
-        if len(finished) >= beams:
-            break
-    else:
-        finished += [(ids, score / penalty(length, alpha)) for ids, score in live]
-    return max(finished, key=lambda candidate: candidate[1])
+        answers = np.zeros((rows, beams, length), "int32")
+        for row in range(rows):
+            for beam, (ids, _) in enumerate(live[row]):
+                answers[row, beam, :index] = ids
+        logits = full_logits(model, inputs, answers.reshape(rows * beams, length))
+        log_probs = log_softmax(logits[:, index]).reshape(rows, beams, -1)
+        for row in range(rows):
+            if len(finished[row]) >= beams:
+                continue
+            candidates = sorted(
+                (
+                    ((*ids, token), score + log_probs[row, beam, token])
+                    for beam, (ids, score) in enumerate(live[row])
+                    for token in range(log_probs.shape[-1])
+                ),
+                key=lambda candidate: -float(candidate[1]),
+            )
+            finished[row] += [
+                (ids, score / penalty(len(ids), alpha))
+                for ids, score in candidates[:beams]
+                if ids[-1] == end
+            ]
+            live[row] = [c for c in candidates if c[0][-1] != end][:beams]
+    for row in range(rows):
+        if len(finished[row]) < beams:
+            finished[row] += [
+                (i, score / penalty(length, alpha)) for i, score in live[row]
+            ]
+    return [max(each, key=lambda candidate: candidate[1]) for each in finished]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
@@ -335,8 +349,8 @@ def test_a_beam_with_a_cache_equals_full_passes(language_model, alpha):
     )
     greedy = generate(language_model, inputs, length, end_token_id=END)
     assert (answer.token_ids != greedy.token_ids).any(1).sum() > 5
-    for row in range(11):
-        ids, score = naive_beam(language_model, inputs, row, 4, length, END, alpha)
+    best = naive_beams(language_model, inputs, 4, length, END, alpha)
+    for row, (ids, score) in enumerate(best):
         expected = [*ids, *[0] * (length - len(ids))]
         assert list(answer.token_ids[row]) == expected
         np.testing.assert_allclose(answer.scores[row], score, rtol=0, atol=1e-4)
@@ -348,8 +362,8 @@ def test_a_beam_equals_full_passes(case):
     model = randomize(create(case), scale=0.3)
     inputs = make_inputs(batch=7, target=1)
     answer = generate(model, inputs, 5, strategy=Beam(4), end_token_id=END)
-    for row in range(7):
-        ids, score = naive_beam(model, inputs, row, 4, 5, END, 0.6)
+    best = naive_beams(model, inputs, 4, 5, END, 0.6)
+    for row, (ids, score) in enumerate(best):
         assert list(answer.token_ids[row]) == [*ids, *[0] * (5 - len(ids))]
         np.testing.assert_allclose(answer.scores[row], score, rtol=0, atol=1e-4)
 
@@ -499,7 +513,7 @@ def test_the_compiled_loop_is_freed_with_the_model():
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_decoding_in_half_precision(policy):
     before = keras.config.dtype_policy()
-    inputs = make_inputs(batch=3, target=1)
+    inputs = make_inputs(batch=3, target=2)
     keras.config.set_dtype_policy(policy)
     try:
         model = create("rnnsearch_50")
@@ -570,7 +584,7 @@ def test_invalid_inputs_are_refused(name):
     with pytest.raises(ValueError, match=message):
         generate(tiny("rnnsearch_50"), inputs, 3)
     with pytest.raises(ValueError, match=message):
-        generate(HostRunner(tiny("rnnsearch_50").incremental()), inputs, 3)
+        generate(HostRunner(tiny_pair("rnnsearch_50")), inputs, 3)
 
 
 @pytest.mark.parametrize("count", [0, -1, 2.0, True])
