@@ -311,8 +311,6 @@ def naive_beams(model, inputs, beams, length, end, alpha):
         logits = full_logits(model, inputs, answers.reshape(rows * beams, length))
         log_probs = log_softmax(logits[:, index]).reshape(rows, beams, -1)
         for row in range(rows):
-            if len(finished[row]) >= beams:
-                continue
             candidates = sorted(
                 (
                     ((*ids, token), score + log_probs[row, beam, token])
@@ -327,6 +325,8 @@ def naive_beams(model, inputs, beams, length, end, alpha):
                 if ids[-1] == end
             ]
             live[row] = [c for c in candidates if c[0][-1] != end][:beams]
+            if len(finished[row]) >= beams:
+                live[row] = []  # The search of this row is done.
     for row in range(rows):
         if len(finished[row]) < beams:
             finished[row] += [
