@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_attn.checks import check_positive
 from keras_attn.decoding import IncrementalPair
-from keras_attn.decoding.halves import MASKS
+from keras_attn.decoding.pair import MASKS
 from keras_attn.export import samples
 from keras_attn.export.comparison import (
     TOLERANCES,

@@ -1,4 +1,4 @@
-"""Text in, text out: an encoder-decoder with its two tokenizers, as one folder."""
+"""Text in, text out: an encoder-decoder with its two tokenizers."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-# Not used, but what it imports registers the classes that a file may name.
+# Not used here, but importing it registers the classes that a file may name.
 import keras_attn.models  # noqa: F401
 from keras_attn.checks import check_positive
 from keras_attn.data import load_tokenizer
@@ -23,12 +23,12 @@ _FORMAT = "keras_attn translator 1"
 
 
 class Alignment(NamedTuple):
-    """Which source tokens each target token looked at.
+    """How much each target token attends to each source token.
 
     Attributes:
         scores: float32 (T, S), probabilities.
         source_tokens: S pieces of text.
-        target_tokens: T pieces of text, the end token among them.
+        target_tokens: T pieces of text, including the end token.
     """
 
     scores: np.ndarray
@@ -37,7 +37,7 @@ class Alignment(NamedTuple):
 
 
 class Translator:
-    """A generative encoder-decoder and the tokenizers of its two sides.
+    """A generative encoder-decoder with its source and target tokenizers.
 
     Saved as a folder of `model.keras`, `source_tokenizer.json`,
     `target_tokenizer.json` and `translator.json`.
@@ -45,9 +45,10 @@ class Translator:
     Args:
         model: From `token_ids`, `padding_mask` and `decoder_token_ids` to logits, with
             `incremental()`.
-        source_tokenizer: Of the texts to translate.
-        target_tokenizer: Of the translations.
-        max_length: Most tokens of a source, and of a translation with its end token.
+        source_tokenizer: Tokenizer of the texts to translate.
+        target_tokenizer: Tokenizer of the translations.
+        max_length: Maximum number of tokens of a source, and of a translation with its
+            end token.
 
     Example:
         ```python
@@ -63,7 +64,7 @@ class Translator:
         self.max_length = check_positive("max_length", max_length)
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Writes the folder; each of its files is the old one or the new one."""
+        """Writes the folder, each of its files atomically."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / "model.keras") as partial:
@@ -78,7 +79,7 @@ class Translator:
         """Reads a folder that `save` wrote.
 
         Raises:
-            ValueError: if it is no such folder.
+            ValueError: if the folder is not one.
         """
         folder = Path(folder)
         try:
@@ -107,22 +108,21 @@ class Translator:
         runner=None,
         batch_size: int = 64,
     ) -> list[str]:
-        """Translates texts, in batches of texts of like length.
+        """Translates texts, in batches of similar length.
 
         Args:
-            texts: Sources; what is beyond `max_length` tokens is cut.
+            texts: Sources, truncated to `max_length` tokens.
             strategy: From `keras_attn.decoding`. Default: greedy.
             runner: An exported artefact of the model, from `export.load_runner`, to
-                run instead of it. Where its shapes are fixed, texts are padded to
-                them.
-            batch_size: Texts at a time, where the runner fixes none.
+                run instead of it. Texts are padded to its shapes if they are fixed.
+            batch_size: Number of texts per batch, unless the runner's is fixed.
 
         Returns:
-            One translation a text.
+            One translation per text.
 
         Raises:
-            ValueError: for an empty text, or one that a runner of fixed length can't
-                take.
+            ValueError: for an empty text, or one too long for a runner of fixed
+                length.
         """
         self._check_texts(texts)
         fixed_batch, fixed_length = _fixed_shape(runner)
@@ -156,14 +156,14 @@ class Translator:
         return translations
 
     def align(self, text: str, translation: str | None = None) -> Alignment:
-        """Where the model looked while it wrote a translation.
+        """The attention of the model to the source while it writes a translation.
 
         Args:
             text: The source.
             translation: Any target text. Default: the model's own, greedily.
 
         Returns:
-            The scores of the last attention layer that looks from target to source.
+            The scores of the last attention layer from target to source.
 
         Raises:
             ValueError: for an empty text, or a model without attention.
@@ -175,14 +175,14 @@ class Translator:
         scores = list(capture_attention(self.model, inputs).values())[-1]
         if scores.shape[-1] != len(source_tokens):
             raise ValueError(
-                "`model` must attend to the source, a place for each of its tokens; "
-                "this one looks at a fixed context. Received: scores of shape "
+                "`model` must attend to all source tokens; this one attends to a fixed "
+                "context. Received: scores of shape "
                 f"{scores.shape} for {len(source_tokens)} source tokens"
             )
         return Alignment(scores[0].mean(axis=0), source_tokens, target_tokens)
 
     def example(self, text: str, translation: str):
-        """One teacher-forced pair: inputs (1, …), source tokens, target tokens."""
+        """A teacher-forced example: inputs (1, …), source tokens, target tokens."""
         source = self.source_tokenizer.encode(text)[: self.max_length]
         target = self.target_tokenizer.encode(translation)[: self.max_length - 1]
         target = [*target, self.target_tokenizer.end_token_id]
@@ -219,7 +219,7 @@ def _pad(rows, length=None):
 
 
 def _fixed_shape(runner):
-    """Batch and length that an artefact takes and no other; None where it takes any."""
+    """Batch size and length of an artefact; None where it takes any."""
     if runner is None:
         return None, None
     batch, length = runner.signatures["prefill"].inputs["token_ids"].shape

@@ -1,4 +1,4 @@
-"""What the tokenizers share: numbering, batches, decoding up to the end token.
+"""Base classes of the tokenizers: batches, decoding, checks of texts and ids.
 
 Legend: B batch, T the longest row of the batch, in tokens.
 """
@@ -18,20 +18,64 @@ FORMAT = "keras_attn.tokenizer"
 SPECIAL_PIECES = ("<pad>", "<start>", "<end>", "<unk>")
 
 
-class Tokenizer(abc.ABC):
-    """What every tokenizer offers; a kind adds `encode`, `_join` and `_state`.
+class TokenDecoder(abc.ABC):
+    """From ids to text, which all tokenizers have in common.
+
+    Attributes:
+        pieces: The vocabulary: one string for each id.
+    """
+
+    pieces: tuple[str, ...]
+
+    @abc.abstractmethod
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """Returns the text of ids."""
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of ids, special ones included."""
+        return len(self.pieces)
+
+    def decode_batch(self, ids: Iterable) -> list[str]:
+        """Returns the text of every row of ids, (B, T)."""
+        return [self.decode(row) for row in ids]
+
+    def tokens(self, ids: Sequence[int] | np.ndarray) -> list[str]:
+        """Returns one string for each id, special ones too: the labels of a plot."""
+        return [self.pieces[index] for index in self._check_ids(ids)]
+
+    def _check_ids(self, ids: Sequence[int] | np.ndarray) -> list[int]:
+        array = np.asarray(ids)
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+            raise ValueError(
+                "`ids` must be integers of shape (T,); for (B, T) use `decode_batch`. "
+                f"Received: ids of shape {array.shape}, dtype {array.dtype}"
+            )
+        values = array.astype(np.int64).tolist()
+        if values and not 0 <= min(values) <= max(values) < self.vocabulary_size:
+            raise ValueError(
+                f"`ids` must be in [0, {self.vocabulary_size}), the vocabulary of "
+                "this tokenizer; was the model built for another one? "
+                f"Received: ids from {min(values)} to {max(values)}"
+            )
+        return values
+
+
+class Tokenizer(TokenDecoder):
+    """Base class of the tokenizers that `load_tokenizer` reads.
+
+    A subclass adds `encode`, `_join` and `_state`.
 
     Attributes:
         kind: The name under which a saved file is recognised.
         pieces: The vocabulary: one string for each id, the special ones first.
-        pad_token_id: 0, the id that fills up rows.
-        start_token_id: 1, the id that a decoder is given first.
-        end_token_id: 2, the id that closes a text.
-        unknown_token_id: 3, the id of what the vocabulary lacks.
+        pad_token_id: 0, the id that pads rows.
+        start_token_id: 1, the first input of a decoder.
+        end_token_id: 2, the id that ends a text.
+        unknown_token_id: 3, the id of text that the vocabulary lacks.
     """
 
     kind: str
-    pieces: tuple[str, ...]
     pad_token_id = 0
     start_token_id = 1
     end_token_id = 2
@@ -39,20 +83,15 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of a text, with neither start nor end."""
+        """Returns the ids of a text, without start or end token."""
 
     @abc.abstractmethod
     def _join(self, ids: list[int]) -> str:
-        """Returns the text of ids that are none of them special."""
+        """Returns the text of ids, none of them special."""
 
     @abc.abstractmethod
     def _state(self) -> Any:
-        """Returns what the constructor takes, as JSON can hold it."""
-
-    @property
-    def vocabulary_size(self) -> int:
-        """Number of ids, the four special ones included."""
-        return len(self.pieces)
+        """Returns the argument of the constructor, as JSON."""
 
     def encode_batch(
         self,
@@ -64,11 +103,11 @@ class Tokenizer(abc.ABC):
         """Encodes texts into one array.
 
         Args:
-            texts: The texts, one a row.
-            max_length: Most tokens a row may have, start and end included; the
-                text is cut, never the end token. None means no limit.
+            texts: The texts, one per row.
+            max_length: Maximum number of tokens per row, start and end included; the
+                text is truncated, never the end token. None means no limit.
             add_start: Whether rows begin with the start token.
-            add_end: Whether rows close with the end token.
+            add_end: Whether rows end with the end token.
 
         Returns:
             int32 (B, T), padded with `pad_token_id` to the longest row.
@@ -94,7 +133,7 @@ class Tokenizer(abc.ABC):
         return batch
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """Returns the text of ids up to the end token; special ids write nothing.
+        """Returns the text of ids up to the end token; special ids are skipped.
 
         Args:
             ids: Integers (T,): a list, an array or an eager tensor.
@@ -104,43 +143,22 @@ class Tokenizer(abc.ABC):
             ids = ids[: ids.index(self.end_token_id)]
         return self._join([index for index in ids if index >= len(SPECIAL_PIECES)])
 
-    def decode_batch(self, ids: Iterable) -> list[str]:
-        """Returns the text of every row of ids, (B, T)."""
-        return [self.decode(row) for row in ids]
-
-    def tokens(self, ids: Sequence[int] | np.ndarray) -> list[str]:
-        """Returns one string for each id, special ones too: the labels of a plot."""
-        return [self.pieces[index] for index in self._check_ids(ids)]
-
     def save(self, path: str | os.PathLike) -> None:
         """Writes the tokenizer as JSON; `load_tokenizer` reads it back."""
         content = {"format": FORMAT, "kind": self.kind, "state": self._state()}
         text = json.dumps(content, ensure_ascii=False, indent=1)
         write_atomically(path, text.encode())
 
-    def _check_ids(self, ids: Sequence[int] | np.ndarray) -> list[int]:
-        array = np.asarray(ids)
-        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            raise ValueError(
-                "`ids` must be integers of shape (T,); for (B, T) there is "
-                "`decode_batch`. "
-                f"Received: ids of shape {array.shape}, dtype {array.dtype}"
-            )
-        values = array.astype(np.int64).tolist()
-        if values and not 0 <= min(values) <= max(values) < self.vocabulary_size:
-            raise ValueError(
-                f"`ids` must be in [0, {self.vocabulary_size}), the vocabulary of "
-                "this tokenizer; was the model built for another? "
-                f"Received: ids from {min(values)} to {max(values)}"
-            )
-        return values
-
 
 def check_texts(texts: object) -> None:
-    """Refuses one text where several are expected."""
-    # A string is an iterable of strings, each a character: never what was meant.
+    """Raises for a single text where several are expected.
+
+    Raises:
+        ValueError: for a string.
+    """
+    # A string is an iterable of strings too, of its characters.
     if isinstance(texts, (str, bytes)):
         raise ValueError(
-            "`texts` must be several texts; for one, pass a list of it. "
+            "`texts` must be several texts, such as a list; put a single text in one. "
             f"Received: texts={texts!r}"
         )

@@ -34,7 +34,7 @@ from keras_attn.file_reading import (
 from keras_attn.file_writing import write_atomically
 
 CONVENTIONS = {
-    # The text alone; of a pair, one after the other.
+    # The text alone; the two texts of a pair concatenated.
     "gpt2": Convention(
         tokens=dict.fromkeys(("pad", "start", "end"), "<|endoftext|>"),
         single=(("A", 0),),
@@ -57,12 +57,12 @@ CONVENTIONS = {
 }
 _HUGGING_FACE = {"gpt2": "GPT2Tokenizer", "roberta": "RobertaTokenizer"}
 _FILES = ("vocab.json with merges.txt", "tokenizer.json")
-# In the order of RoBERTa's own ids.
+# In the order of RoBERTa's ids.
 _ROBERTA_FIRST = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 
 def _byte_letters() -> dict[int, str]:
-    """One printable character for each byte, as the vocabularies spell them."""
+    """The printable character that represents each byte in the vocabularies."""
     shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in shown]
     letters = {byte: chr(byte) for byte in shown}
@@ -74,23 +74,23 @@ _BYTE_OF_LETTER = {letter: byte for byte, letter in _LETTER_OF_BYTE.items()}
 
 
 class ByteLevelBPETokenizer(TextTokenizer):
-    """Byte-pair encoding of UTF-8: every text has ids, and `decode` gives it back.
+    """Byte-pair encoding of UTF-8: lossless for every text.
 
-    The pieces are spelt with a character for each byte, in which "Ġ" is a blank. Rows
-    are as `convention` says:
+    Pieces have one character for each byte; "Ġ" is a blank. `convention` determines the
+    rows:
 
-    - `"gpt2"`: the text alone, or a pair one after the other. There is no token that
-      pads, so "<|endoftext|>" does, and the mask hides it.
+    - `"gpt2"`: the text alone, or the two texts of a pair concatenated. There is no
+      padding token, so "<|endoftext|>" pads, and the mask excludes it.
     - `"roberta"`: `<s> A </s>`, or `<s> A </s></s> B </s>`, all of segment 0.
 
     Needs the extra `text`.
 
     Args:
         pieces: The vocabulary, in the order of the ids.
-        merges: The pairs of pieces that become one, the earliest first.
+        merges: The pairs of pieces to merge, by priority.
         convention: "gpt2" or "roberta".
-        add_prefix_space: Whether a text is read as if a blank stood before it.
-        tokens: The special token of each role, where they are not the convention's.
+        add_prefix_space: Whether a blank is added before each text.
+        tokens: The special token of each role, if they are not the convention's.
 
     Example:
         ```python
@@ -127,17 +127,17 @@ class ByteLevelBPETokenizer(TextTokenizer):
         missing = [letter for letter in _BYTE_OF_LETTER if letter not in ids]
         if missing:
             raise ValueError(
-                "`pieces` must have one for each of the 256 bytes, or some text could "
-                "not be written; is it the vocabulary of a BPE on characters, as that "
-                f"of XLM or GPT-1? Received: {len(ids)} pieces without {len(missing)} "
+                "`pieces` must have one for each of the 256 bytes, so that every text "
+                "can be encoded; is it the vocabulary of a character-level BPE, such "
+                f"as XLM or GPT-1? Received: {len(ids)} pieces without {len(missing)} "
                 f"of them, such as {missing[0]!r}"
             )
         for number, pair in enumerate(self.merges):
             for piece in (*pair, "".join(pair)):
                 if piece not in ids:
                     raise ValueError(
-                        "`merges` must join pieces of the vocabulary; are the two "
-                        "files of one model? Received: merge "
+                        "`merges` must join pieces of the vocabulary; do both files "
+                        "belong to one model? Received: merge "
                         f"{number + 1}, {shown(pair)}, and no piece {shown(piece)}"
                     )
         library = tokenizers_library()
@@ -158,14 +158,14 @@ class ByteLevelBPETokenizer(TextTokenizer):
         convention: str = "gpt2",
         min_frequency: int = 2,
     ) -> "ByteLevelBPETokenizer":
-        """Learns the merges of a corpus.
+        """Learns the merges from a corpus.
 
         Args:
             texts: The corpus.
-            vocabulary_size: Most ids wanted; a small corpus gives fewer.
-            convention: Whose special tokens, and in whose order, the ids begin with
-                (RoBERTa) or end with (GPT-2).
-            min_frequency: How often two pieces must meet to become one.
+            vocabulary_size: Maximum number of ids; a small corpus gives fewer.
+            convention: "gpt2" or "roberta". RoBERTa's special tokens are the first
+                ids, GPT-2's the last.
+            min_frequency: Minimum number of occurrences of a pair to be merged.
         """
         corpus = training_corpus(texts)
         check_choice("convention", convention, CONVENTIONS)
@@ -192,7 +192,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
         content = json.loads(model.to_str())["model"]
         ids = content["vocab"]
         learned = sorted(ids, key=ids.__getitem__)
-        # A text may spell a special token's name by itself; then it is no merge.
+        # A corpus may contain a special token as text, which must not be a merge.
         merges = [tuple(pair) for pair in content["merges"]]
         merges = [pair for pair in merges if "".join(pair) not in special]
         learned = [piece for piece in learned if piece not in special]
@@ -208,8 +208,8 @@ class ByteLevelBPETokenizer(TextTokenizer):
 
         Args:
             folder: A folder in the Hugging Face layout.
-            convention: "gpt2" or "roberta"; None means as `tokenizer_config.json`
-                says, else RoBERTa's where the vocabulary has "<s>" and "</s>".
+            convention: "gpt2" or "roberta"; None takes it from `tokenizer_config.json`,
+                otherwise RoBERTa's if the vocabulary has "<s>" and "</s>".
         """
         settings = read_settings(folder)
         listed, merged, packed = (
@@ -227,8 +227,8 @@ class ByteLevelBPETokenizer(TextTokenizer):
         if convention is None:
             kind = (settings.get("tokenizer_class") or "").removesuffix("Fast")
             of_class = {known: name for name, known in _HUGGING_FACE.items()}
-            guess = "roberta" if {"<s>", "</s>"} <= set(pieces) else "gpt2"
-            convention = of_class.get(kind, guess)
+            inferred = "roberta" if {"<s>", "</s>"} <= set(pieces) else "gpt2"
+            convention = of_class.get(kind, inferred)
         check_choice("convention", convention, CONVENTIONS)
         tokens = named_tokens(settings, CONVENTIONS[convention].tokens)
         prefix = bool(settings.get("add_prefix_space", False))
@@ -253,7 +253,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
         )
 
     def token_bytes(self, index: int) -> bytes:
-        """The bytes of text that an id stands for; a special one stands for none."""
+        """The bytes of text of an id; none for a special id."""
         return self._bytes[self._check_ids([index])[0]]
 
     def _tokenize(self, texts: list[str]) -> list[list[int]]:
@@ -265,13 +265,13 @@ class ByteLevelBPETokenizer(TextTokenizer):
 
 
 class StreamDecoder:
-    """Text from ids that come one by one, as a model writes them.
+    """Decodes ids one by one, as a model generates them.
 
-    A character may be spread over several tokens; its bytes are held back until it is
-    whole. What `feed` and `finish` return, joined, is what `decode` returns.
+    A character may span several tokens; its bytes are buffered until it is complete.
+    The results of `feed` and `finish`, joined, equal `decode`.
 
     Args:
-        tokenizer: Of the model that writes.
+        tokenizer: Tokenizer of the model.
     """
 
     def __init__(self, tokenizer: ByteLevelBPETokenizer):
@@ -279,18 +279,18 @@ class StreamDecoder:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, token_id: int) -> str:
-        """Takes the next id; returns the text that is now complete, maybe none."""
+        """Takes the next id; returns the text it completes, possibly empty."""
         return self._decoder.decode(self._tokenizer.token_bytes(token_id))
 
     def finish(self) -> str:
-        """Returns what was held back, U+FFFD for a broken character; starts anew."""
+        """Returns the buffered rest, U+FFFD for an incomplete character, and resets."""
         text = self._decoder.decode(b"", final=True)
         self._decoder.reset()
         return text
 
 
 def _bytes_of(piece: str) -> bytes:
-    # A piece that is no spelling of bytes was added to the vocabulary as it is.
+    # A piece with other characters was added to the vocabulary as plain text.
     if all(letter in _BYTE_OF_LETTER for letter in piece):
         return bytes(_BYTE_OF_LETTER[letter] for letter in piece)
     return piece.encode()
@@ -299,7 +299,7 @@ def _bytes_of(piece: str) -> bytes:
 def _read_merges(path: Path) -> list[tuple[str, str]]:
     text, merges = read_text(path), []
     check_num_pieces(text.count("\n"), path)
-    # Not `splitlines`: a letter of a byte may be a separator of lines in Unicode.
+    # Not `splitlines`: the character of a byte may be a Unicode line separator.
     for number, line in enumerate(text.split("\n"), 1):
         line = line.removesuffix("\r")
         if not line or line.startswith("#version"):
@@ -307,7 +307,7 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
         pair = line.split(" ")
         if len(pair) != 2:
             raise ValueError(
-                f"{path.name} must have two pieces and one blank in a line. Received: "
+                f"{path.name} must have two pieces and one blank per line. Received: "
                 f"{str(path)!r}, line {number}: {shown(line)}"
             )
         merges.append((pair[0], pair[1]))
@@ -319,7 +319,7 @@ def _read_packed(path: Path) -> tuple[list[str], list[tuple[str, str]], bool]:
     content = read_vocabulary_json(path)
     model = get_object(content, "model", path)
     splitter = get_object(content, "pre_tokenizer", path)
-    odd = {
+    required = {
         "model.type": (model.get("type", "BPE"), "BPE"),
         "pre_tokenizer.type": (splitter.get("type"), "ByteLevel"),
         "pre_tokenizer.use_regex": (splitter.get("use_regex", True), True),
@@ -333,22 +333,22 @@ def _read_packed(path: Path) -> tuple[list[str], list[tuple[str, str]], bool]:
         "model.byte_fallback": (model.get("byte_fallback", False), False),
         "model.ignore_merges": (model.get("ignore_merges", False), False),
     }
-    for name, (is_, wanted) in odd.items():
-        if is_ != wanted:
+    for name, (found, wanted) in required.items():
+        if found != wanted:
             raise ValueError(
-                "tokenizer.json must be a byte-level BPE as that of GPT-2 or RoBERTa, "
-                f"in which {name} is {wanted!r}. Received: {str(path)!r}, "
-                f"{name}={shown(is_)}"
+                "tokenizer.json must be a byte-level BPE, as of GPT-2 or RoBERTa, "
+                f"where {name} is {wanted!r}. Received: {str(path)!r}, "
+                f"{name}={shown(found)}"
             )
     try:
         added = {each["content"]: each["id"] for each in content["added_tokens"]}
         ids = {**model["vocab"], **added}
-        # Older files join the two pieces by a blank.
+        # Older files write a pair as one string with a blank.
         pairs = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
         merges = [(first, second) for first, second in pairs]
         texts = (*added, *(piece for pair in merges for piece in pair))
         if not all(isinstance(text, str) for text in texts):
-            raise TypeError("a piece that is no text")
+            raise TypeError("a piece that is not a string")
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             "tokenizer.json must hold a vocabulary, merges and added tokens. Received: "

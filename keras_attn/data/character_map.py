@@ -1,6 +1,6 @@
 """Rewriting text character by character, inside a TensorFlow graph.
 
-Legend: n characters of all the texts together, L most characters one becomes.
+Legend: n characters of all the texts together, L longest replacement, in characters.
 """
 
 import unicodedata
@@ -13,22 +13,22 @@ from keras_attn.data import unicode_ranges
 
 _BLOCK = 256
 _CODEPOINTS = 0x110000
-# A shift at least this large is not added: it names a row of `_long`.
+# A shift of at least this is not added: the rest is the row of `_long` to use.
 _LONG = 1 << 22
 
 
 class CharacterMap:
-    """Replaces each character of a text by a string of its own, maybe an empty one.
+    """Replaces each character of a text by a string, which may be empty.
 
-    A table in two levels, as most blocks of 256 characters change nothing and share one
-    block: a few hundred kilobytes for all of Unicode, and no operator of its own, so
-    that a SavedModel with it needs TensorFlow alone.
+    Uses a two-level table, because most blocks of 256 characters are unchanged and
+    share one block: a few hundred kilobytes for all of Unicode, and no custom op, so
+    that a SavedModel with it needs only TensorFlow.
 
     Args:
-        changes: What characters become, by codepoint; all others stay.
+        changes: Replacements by codepoint; all other characters are unchanged.
 
     Call arguments:
-        texts: UTF-8 strings (B,). What is no UTF-8 is read as U+FFFD.
+        texts: UTF-8 strings (B,). Invalid UTF-8 is read as U+FFFD.
 
     Returns:
         UTF-8 strings (B,).
@@ -48,22 +48,22 @@ class CharacterMap:
         long = np.full((len(outputs), max(1, *map(len, outputs))), -1, np.int32)
         for text, row in outputs.items():
             long[row, : len(text)] = [ord(c) for c in text]
-        # Not on an accelerator: strings stay on the host, and so may the tables.
+        # On the CPU, because string ops run there.
         with tf.init_scope(), tf.device("CPU"):
             self._index = tf.constant(index.reshape(-1) * _BLOCK, tf.int32)
             self._shifts = tf.constant(blocks.reshape(-1), tf.int32)
             self._long = tf.constant(long)
 
     def __call__(self, texts: tf.Tensor) -> tf.Tensor:
-        """Returns the texts rewritten."""
+        """Returns the texts with their characters replaced."""
         characters = tf.strings.unicode_decode(texts, "UTF-8")
         old = characters.flat_values  # (n,)
-        place = tf.gather(self._index, old // _BLOCK) + old % _BLOCK
-        shift = tf.gather(self._shifts, place)
+        index = tf.gather(self._index, old // _BLOCK) + old % _BLOCK
+        shift = tf.gather(self._shifts, index)
         is_long = shift >= _LONG
         first = tf.where(is_long, -1, old + shift)
         rows = tf.gather(self._long, tf.where(is_long, shift - _LONG, 0))  # (n, L)
-        # A short one is the row's first character, and row 0 is empty.
+        # A replacement of one character comes first, followed by the empty row 0.
         rows = tf.concat([first[:, None], rows], axis=1)  # (n, 1 + L)
         kept = rows >= 0
         ends = tf.cumsum(tf.reduce_sum(tf.cast(kept, tf.int64), axis=1))  # (n,)
@@ -79,23 +79,23 @@ class CharacterMap:
 def bert_changes(
     lower_case: bool, strip_accents: bool
 ) -> tuple[dict[int, str], Callable[[str], str | None]]:
-    """What BERT's tokenizer makes of characters before it looks for words.
+    """The normalization of BERT's tokenizer, before text is split into words.
 
     Args:
-        lower_case: Whether text becomes lower case.
-        strip_accents: Whether text loses its accents.
+        lower_case: Whether text is lower-cased.
+        strip_accents: Whether accents are removed.
 
     Returns:
-        What characters become, for `CharacterMap`; and a function that writes a piece
-        of a vocabulary as `FastWordpieceTokenizer` must know it, or None for a piece
-        that no text can give. The two libraries differ on which characters are words
-        of their own, so some travel under a private name.
+        Replacements for `CharacterMap`, and a function that spells a piece of the
+        vocabulary as `FastWordpieceTokenizer` needs it, None for a piece that no text
+        contains. The two libraries disagree on which characters are separate words, so
+        some characters are replaced by private-use ones.
     """
     removed = _members(unicode_ranges.REMOVED)
     marks = _members(unicode_ranges.MARKS) if strip_accents else frozenset()
     changes: dict[int, str] = dict.fromkeys(removed, "")
     changes |= dict.fromkeys(_members(unicode_ranges.SPACES), " ")
-    # Private characters are free: in a text they are removed.
+    # Private-use characters are free to use: in a text they are removed.
     hidden = {
         codepoint: chr(0xE000 + number)
         for number, codepoint in enumerate(
@@ -106,7 +106,7 @@ def bert_changes(
         codepoint: f" {chr(codepoint)} "
         for codepoint in _members(unicode_ranges.ONLY_REFERENCE_SPLITS)
     }
-    # No letter of the reference's Unicode, nor one since, is in a plane above.
+    # Neither the reference's Unicode nor a later one has letters in higher planes.
     for codepoint in [*range(0x30000), *marks]:
         if codepoint in changes or 0xD800 <= codepoint < 0xE000:
             continue
@@ -121,12 +121,12 @@ def bert_changes(
         if text != old:
             changes[codepoint] = text
 
-    def write_piece(piece: str) -> str | None:
+    def spell_piece(piece: str) -> str | None:
         if any(ord(c) in removed for c in piece):
             return None
         return piece.translate(hidden)
 
-    return changes, write_piece
+    return changes, spell_piece
 
 
 def _members(ranges: str) -> frozenset[int]:

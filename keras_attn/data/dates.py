@@ -1,12 +1,12 @@
 """Dates as people write them, paired with ISO 8601: the task of the demo.
 
-Small enough to learn in minutes, and its alignment can be checked by eye: to write
-`03` the model has to look at "march", wherever in the sentence that stands.
+It can be learned in minutes, and its alignment can be checked by eye: to write `03` the
+model has to attend to "march", wherever that is in the sentence.
 
-Every source has exactly one right answer. Left out are the forms of which that is
-not so: day and month as bare numbers with slashes (`03/04/27` is March in Ohio and
-April in Kent) and years of two digits (`'27` is in two centuries of ours). Dots mean
-day first (`03.04.2027`), as they do wherever they are used.
+Every source has exactly one correct target. Ambiguous formats are left out: day and
+month as numbers with slashes (`03/04/27` is March in the US and April in the UK) and
+years of two digits (`'27` is 1927 or 2027). Dots mean that the day comes first
+(`03.04.2027`), as they do everywhere.
 """
 
 import datetime
@@ -58,7 +58,7 @@ FORMATS = (
     "{dd}.{mm}.{year}",
     "{year}/{mm}/{dd}",
 )
-# Bare dates are listed twice: they are what people write most.
+# Plain dates are listed several times because they are the most common.
 _WEEKDAY_FRAMES = (
     "{date}",
     "{date}",
@@ -81,15 +81,15 @@ _CASES = (str.lower, str.upper, string.capwords)
 
 
 def make_dates(count: int, seed: int) -> list[tuple[str, str]]:
-    """Draws dates of 1900 to 2099, each in a random way of writing it.
+    """Samples dates from 1900 to 2099, each in a random format.
 
     Args:
-        count: How many pairs to draw, with replacement.
+        count: Number of pairs, sampled with replacement.
         seed: The same seed gives the same pairs, in every run.
 
     Returns:
         `count` pairs (source, target): ("the third of march 2027, a wednesday",
-        "2027-03-03"). A weekday, where there is one, is the right one.
+        "2027-03-03"). A weekday, if present, is correct.
     """
     count = check_positive("count", count)
     rng = random.Random(seed)
@@ -99,14 +99,14 @@ def make_dates(count: int, seed: int) -> list[tuple[str, str]]:
 def split_dates(
     train: int, test: int, seed: int
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Draws a training set, and a test set of days that training never sees.
+    """Samples a training set, and a test set of other days.
 
-    No day of the test set occurs in the training set in any way of writing, so what
-    the model gets right there it has read, not remembered.
+    No day of the test set is in the training set in any format, so test accuracy
+    measures generalization, not memorization.
 
     Args:
         train: Number of training pairs; days may repeat.
-        test: Number of test pairs, each of another day.
+        test: Number of test pairs, all of different days.
         seed: The same seed gives the same split, in every run.
 
     Returns:
@@ -117,7 +117,7 @@ def split_dates(
     if test > _NUM_DAYS // 2:
         raise ValueError(
             f"`test` must be at most {_NUM_DAYS // 2}, half of the days from "
-            f"{FIRST_DAY} to {LAST_DAY}: each is held out of training. "
+            f"{FIRST_DAY} to {LAST_DAY}, because training leaves them out. "
             f"Received: test={test}"
         )
     rng = random.Random(seed)
@@ -141,7 +141,7 @@ def _pair(offset: int, rng: random.Random) -> tuple[str, str]:
 
 
 def _words(day: datetime.date) -> dict[str, str]:
-    """What a format may say about a day."""
+    """The fields of a format, for one day."""
     month, weekday = _MONTHS[day.month - 1], _WEEKDAYS[day.weekday()]
     return {
         "d": str(day.day),
@@ -159,14 +159,14 @@ def _words(day: datetime.date) -> dict[str, str]:
 
 
 def _suffix(number: int) -> str:
-    """The ending of an ordinal in digits: 1st, 2nd, 3rd, but 11th, 12th, 13th."""
+    """Suffix of an ordinal in digits: 1st, 2nd, 3rd, but 11th, 12th, 13th."""
     if number in (11, 12, 13):
         return "th"
     return {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
 
 
 def _year_words(year: int) -> str:
-    """A year as it is said: "nineteen oh five", "two thousand and five"."""
+    """A year in words: "nineteen oh five", "two thousand and five"."""
     century, rest = divmod(year, 100)
     if century == 20 and rest < 10:
         return "two thousand" + (f" and {_NUMBERS[rest]}" if rest else "")

@@ -1,33 +1,33 @@
-"""Order and random numbers that follow from a seed and the number of the epoch.
+"""Order and random numbers that depend only on a seed and the number of the epoch.
 
-`tf.data`'s own shuffle counts its iterators, so a process that starts again would begin
-with the first epoch's order. Here everything is a function of (seed, epoch), and
+`tf.data`'s own shuffle counts its iterators, so a restarted process would begin with
+the first epoch's order again. Here everything is a function of (seed, epoch), and
 `training.BackupAndResume` knows the epoch.
 """
 
 import tensorflow as tf
 
-# A number, or a variable that holds it when an iterator reads its first element.
+# A number, or a variable that is read when an iterator reads its first element.
 Epoch = int | tf.Variable | None
 
 
 def fold_in(seed: tf.Tensor, number) -> tf.Tensor:
-    """A new seed (2,) from a seed (2,) and a whole number."""
+    """A new seed (2,) from a seed (2,) and an integer."""
     return tf.random.experimental.stateless_fold_in(seed, number)
 
 
 def epoch_seeds(seed: int, epoch: Epoch) -> tf.data.Dataset:
-    """Yields the seed of one epoch again and again: int64 (2,), without end.
+    """An infinite dataset that repeats the seed of one epoch, int64 (2,).
 
     Args:
-        seed: Of all epochs.
-        epoch: Which epoch. None counts the iterators that are made, from 0 in each
-            process.
+        seed: Seed of the whole run.
+        epoch: Number of the epoch. None counts the iterators that are made, from 0 in
+            each process.
     """
     if epoch is None:
         one = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True).take(1)
     else:
-        # Not `from_tensors(epoch)`, which would keep the value of a variable now.
+        # Not `from_tensors(epoch)`, which would read a variable only once, now.
         one = tf.data.Dataset.from_tensors(0).map(lambda _: tf.cast(epoch, tf.int64))
 
     def repeat(number):
@@ -40,22 +40,29 @@ def epoch_seeds(seed: int, epoch: Epoch) -> tf.data.Dataset:
 
 
 def batch_seeds(seed: int, epoch: Epoch) -> tf.data.Dataset:
-    """Yields one seed per batch of an epoch: int64 (2,), without end."""
+    """An infinite dataset of one seed per batch of an epoch, int64 (2,)."""
     numbered = epoch_seeds(seed, epoch).enumerate()
     return numbered.map(lambda index, epoch_seed: fold_in(epoch_seed, index))
 
 
-def shuffled_indices(count: int, seed: int, epoch: Epoch = None) -> tf.data.Dataset:
-    """The numbers 0 … count-1 in a random order, another one in each epoch.
+def row_indices(
+    count: int, shuffle_seed: int | None, epoch: Epoch = None
+) -> tf.data.Dataset:
+    """The numbers 0 … count-1, in order or in a random order per epoch.
+
+    A pipeline that looks rows up by their index shuffles the whole set at eight bytes
+    per row.
 
     Args:
-        count: How many.
-        seed: Of all orders.
+        count: Number of rows.
+        shuffle_seed: Seed of the random orders. None keeps the order.
         epoch: See `epoch_seeds`.
 
     Returns:
         A dataset of int64 scalars, of known cardinality.
     """
+    if shuffle_seed is None:
+        return tf.data.Dataset.range(count)
 
     def permutation(epoch_seed):
         indices = tf.range(count, dtype=tf.int64)
@@ -63,23 +70,23 @@ def shuffled_indices(count: int, seed: int, epoch: Epoch = None) -> tf.data.Data
             tf.random.experimental.stateless_shuffle(indices, epoch_seed)
         )
 
-    indices = epoch_seeds(seed, epoch).take(1).flat_map(permutation)
+    indices = epoch_seeds(shuffle_seed, epoch).take(1).flat_map(permutation)
     return indices.apply(tf.data.experimental.assert_cardinality(count))
 
 
 def shuffled_dataset(tensors, *, seed: int, epoch: Epoch = None) -> tf.data.Dataset:
-    """As `Dataset.from_tensor_slices(tensors)`, in another order in each epoch.
+    """`Dataset.from_tensor_slices(tensors)`, in a new random order in each epoch.
 
     Args:
-        tensors: Arrays of as many rows, alone or in tuples or dictionaries, such as
-            `(images, labels)`; or a list of rows.
-        seed: Of all orders; alike in each run (given the same
+        tensors: Arrays with the same number of rows, alone or in tuples or
+            dictionaries, such as `(images, labels)`; or a list of rows.
+        seed: Seed of the random orders, the same in each run (given the same
             `keras.utils.set_random_seed`).
         epoch: Number of the epoch whose order is read, or a `tf.Variable` that holds
             it, such as that of `training.BackupAndResume`. None counts the iterations.
 
     Returns:
-        A dataset of one row after the other, of known cardinality, for `.batch(…)` and
+        A dataset of single rows, of known cardinality, for `.batch(…)` and
         `model.fit(…, shuffle=False)`.
     """
     if isinstance(tensors, list):  # One array, as for `from_tensor_slices`.
@@ -90,4 +97,4 @@ def shuffled_dataset(tensors, *, seed: int, epoch: Epoch = None) -> tf.data.Data
     def row(index):
         return tf.nest.map_structure(lambda tensor: tf.gather(tensor, index), tensors)
 
-    return shuffled_indices(count, seed, epoch).map(row)
+    return row_indices(count, seed, epoch).map(row)

@@ -1,4 +1,4 @@
-"""The tokenizers that also work inside a TensorFlow graph.
+"""Base class of the tokenizers that also run inside a TensorFlow graph.
 
 Legend: B batch, T the longest row of the batch, in tokens.
 """
@@ -9,10 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_attn.data.text_tokenizer import TextTokenizer, Vocabulary, shares
+from keras_attn.data.text_tokenizer import TextTokenizer, Vocabulary, truncated_lengths
 
 
-# A tf.Module has a metaclass of its own; so has a class with abstract methods.
+# Both `tf.Module` and `abc.ABC` have a metaclass; a subclass of both needs one too.
 class _GraphMeta(abc.ABCMeta, type(tf.Module)):
     pass
 
@@ -20,16 +20,16 @@ class _GraphMeta(abc.ABCMeta, type(tf.Module)):
 class GraphTokenizer(TextTokenizer, tf.Module, metaclass=_GraphMeta):
     """A tokenizer that also works on string tensors, inside a graph.
 
-    `pack` may stand in a `tf.function`, in a `Dataset.map` and in a signature of a
-    SavedModel; as an attribute of a `tf.Module`, the tokenizer's tables are saved with
-    it, and what loads them needs TensorFlow and tensorflow-text alone.
+    `pack` can be used in a `tf.function`, in `Dataset.map` and in a signature of a
+    SavedModel. As an attribute of a `tf.Module` the tokenizer is saved with its tables;
+    loading it needs only TensorFlow and tensorflow-text.
     """
 
     def __init__(self, vocabulary: Vocabulary):
         tf.Module.__init__(self)
         TextTokenizer.__init__(self, vocabulary)
         signature = [tf.TensorSpec([None], tf.string)]
-        # In a `partial`, because a function that is an attribute is saved as well.
+        # In a `partial`, because a function as an attribute would be saved too.
         self._compiled = functools.partial(tf.function(self._ragged, signature))
 
     @abc.abstractmethod
@@ -47,11 +47,11 @@ class GraphTokenizer(TextTokenizer, tf.Module, metaclass=_GraphMeta):
         max_length: int | None = None,
         pad_to_max_length: bool = False,
     ) -> dict[str, tf.Tensor]:
-        """Encodes string tensors into what a model takes: `encode_batch` in a graph.
+        """Encodes string tensors into the inputs of a model: `encode_batch` in a graph.
 
         Args:
             texts: UTF-8 strings (B,).
-            second_texts: UTF-8 strings (B,), each of the same row's pair.
+            second_texts: UTF-8 strings (B,), the second text of each row's pair.
             max_length: As in `encode_batch`.
             pad_to_max_length: As in `encode_batch`; True gives a static length.
 
@@ -61,13 +61,13 @@ class GraphTokenizer(TextTokenizer, tf.Module, metaclass=_GraphMeta):
         """
         is_pair = second_texts is not None
         room = self._room(is_pair, max_length, pad_to_max_length)
-        parts = {"A": self._ragged(_strings("texts", texts))}
+        parts = {"A": self._ragged(_as_strings("texts", texts))}
         if is_pair:
-            parts["B"] = self._ragged(_strings("second_texts", second_texts))
+            parts["B"] = self._ragged(_as_strings("second_texts", second_texts))
         if room is not None:
             lengths = {n: tf.cast(p.row_lengths(), tf.int32) for n, p in parts.items()}
-            keep = shares(lengths, room, tf.minimum, tf.maximum)
-            parts = {name: _first(part, keep[name]) for name, part in parts.items()}
+            kept = truncated_lengths(lengths, room, tf.minimum, tf.maximum)
+            parts = {name: _truncate(part, kept[name]) for name, part in parts.items()}
         batch = parts["A"].nrows()
         columns = []
         for role, segment in self._template(is_pair):
@@ -91,14 +91,14 @@ class GraphTokenizer(TextTokenizer, tf.Module, metaclass=_GraphMeta):
         }
 
 
-def _first(rows: tf.RaggedTensor, count: tf.Tensor) -> tf.RaggedTensor:
-    """The first tokens of each row, as many as `count` (B,) says."""
-    place = tf.ragged.range(rows.row_lengths()).flat_values
-    keep = tf.cast(place, tf.int32) < tf.gather(count, rows.value_rowids())
+def _truncate(rows: tf.RaggedTensor, count: tf.Tensor) -> tf.RaggedTensor:
+    """The first `count` (B,) tokens of each row."""
+    column = tf.ragged.range(rows.row_lengths()).flat_values
+    keep = tf.cast(column, tf.int32) < tf.gather(count, rows.value_rowids())
     return tf.ragged.boolean_mask(rows, rows.with_flat_values(keep))
 
 
-def _strings(name: str, texts: Any) -> tf.Tensor:
+def _as_strings(name: str, texts: Any) -> tf.Tensor:
     texts = tf.convert_to_tensor(texts)
     if texts.dtype != tf.string or texts.shape.rank != 1:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The tokenizer of a folder, whichever kind it is."""
+"""Loading the tokenizer of a folder, of any kind."""
 
 import os
 
@@ -19,7 +19,7 @@ from keras_attn.file_reading import (
     shown,
 )
 
-# By what `tokenizer_class` and `model_type` say: the kind, and its convention.
+# Class and options by `tokenizer_class` or `model_type`.
 _BY_NAME = {
     "bert": (WordPieceTokenizer, {}),
     "distilbert": (WordPieceTokenizer, {}),
@@ -30,31 +30,31 @@ _BY_NAME = {
     "t5": (SentencePieceTokenizer, {"convention": "t5"}),
     "xlmroberta": (SentencePieceTokenizer, {"convention": "xlm_roberta"}),
 }
-# They say how a file is read, not what is in it.
-_SAY_NOTHING = ("pretrainedtokenizer", "tokenizersbackend", "")
+# Generic classes, which do not tell the kind.
+_GENERIC = ("pretrainedtokenizer", "tokenizersbackend", "")
 
 
 def load_text_tokenizer(folder: str | os.PathLike) -> TextTokenizer:
     """Reads the tokenizer of a folder in the Hugging Face layout.
 
-    Its kind is what `tokenizer_config.json` (`tokenizer_class`) or `config.json`
-    (`model_type`) says; where neither does, what the files are: `vocab.txt` is
-    WordPiece, a `.model` SentencePiece, `vocab.json` with `merges.txt` byte-level BPE,
-    and a `tokenizer.json` alone is what its `model.type` says.
+    The kind is given by `tokenizer_config.json` (`tokenizer_class`) or `config.json`
+    (`model_type`), otherwise by the files: `vocab.txt` is WordPiece, a `.model`
+    SentencePiece, `vocab.json` with `merges.txt` byte-level BPE, and a `tokenizer.json`
+    alone has it in its `model.type`.
 
     Args:
         folder: The folder, such as one that `save` or `save_pretrained` wrote.
 
     Raises:
-        ValueError: If there is no such folder, it has no tokenizer, or one of a kind
-            that is not offered; the message says what was looked for.
+        ValueError: If the folder does not exist, or has no tokenizer or one of an
+            unsupported kind; the message lists the supported ones.
     """
-    name = _name_in_settings(folder)
+    name = _configured_kind(folder)
     if name is not None:
         if name not in _BY_NAME:
             raise ValueError(
-                "`folder` must be of a tokenizer of one of these kinds: "
-                f"{', '.join(_BY_NAME)}. Received: folder={str(folder)!r}, of the kind "
+                "`folder` must hold a tokenizer of one of these kinds: "
+                f"{', '.join(_BY_NAME)}. Received: folder={str(folder)!r}, of kind "
                 f"{shown(name)}"
             )
         kind, options = _BY_NAME[name]
@@ -80,10 +80,10 @@ def load_text_tokenizer(folder: str | os.PathLike) -> TextTokenizer:
     return ByteLevelBPETokenizer.from_folder(folder)
 
 
-def _name_in_settings(folder: str | os.PathLike) -> str | None:
+def _configured_kind(folder: str | os.PathLike) -> str | None:
     kind = (read_settings(folder).get("tokenizer_class") or "").removesuffix("Fast")
     kind = kind.removesuffix("Tokenizer").lower()
-    if kind in _SAY_NOTHING or f"{kind}tokenizer" in _SAY_NOTHING:
+    if kind in _GENERIC or f"{kind}tokenizer" in _GENERIC:
         config = find_file(folder, "config.json")
         kind = config and get_text(read_json(config), "model_type", config)
         kind = kind or ""

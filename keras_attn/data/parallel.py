@@ -15,10 +15,10 @@ import tensorflow as tf
 
 from keras_attn.checks import check_positive
 from keras_attn.data.base_tokenizer import Tokenizer
-from keras_attn.data.epochs import Epoch, shuffled_indices
-from keras_attn.data.ragged import ragged
+from keras_attn.data.epochs import Epoch, row_indices
+from keras_attn.data.ragged import to_ragged
 
-_WHERE_TO_GET_IT = (
+_HOW_TO_GET_IT = (
     "Put the files of `data/task1/raw` of the GitHub repository multi30k/dataset "
     "in one folder and pass it, or set `KERAS_ATTN_DATA` to the folder above "
     "`multi30k`."
@@ -31,16 +31,16 @@ def read_parallel(
     *,
     max_words: int | None = None,
 ) -> tuple[list[str], list[str]]:
-    """Reads two files of which line n of one translates line n of the other.
+    """Reads two aligned files: line n of one translates line n of the other.
 
     Args:
         source_path: UTF-8 text, gzip where the name ends in `.gz`.
         target_path: The same, in the other language.
-        max_words: Leave out pairs of which either side has more words than this,
-            blank-separated, as Bahdanau et al. do with 30 and 50. None keeps all.
+        max_words: Maximum number of blank-separated words on either side; longer pairs
+            are left out, as Bahdanau et al. do with 30 and 50. None keeps all.
 
     Returns:
-        The sources and the targets, equally many, blanks around them stripped.
+        Equally long lists of sources and targets, with surrounding blanks stripped.
 
     Raises:
         ValueError: If a file is missing, is not UTF-8 (file and line are named), or
@@ -51,7 +51,7 @@ def read_parallel(
     if len(sources) != len(targets):
         raise ValueError(
             "`source_path` and `target_path` must have the same number of lines, "
-            "line n of one translating line n of the other. Received: "
+            "where line n of one translates line n of the other. Received: "
             f"{len(sources)} lines in {str(source_path)!r}, "
             f"{len(targets)} lines in {str(target_path)!r}"
         )
@@ -73,7 +73,7 @@ def load_multi30k(
     source_language: str = "en",
     target_language: str = "de",
 ) -> tuple[list[str], list[str]]:
-    """Reads a split of Multi30k: captions of photographs, translated by people.
+    """Reads a split of Multi30k: captions of photographs, with human translations.
 
     Args:
         data_dir: The folder with `train.en.gz`, `train.de.gz`, `val.en.gz`, …, with
@@ -84,7 +84,7 @@ def load_multi30k(
         target_language: The same, to translate into.
 
     Returns:
-        The sources and the targets, equally many.
+        Equally long lists of sources and targets.
 
     Reference:
         Elliott et al., "Multi30K: Multilingual English-German Image Descriptions",
@@ -93,7 +93,7 @@ def load_multi30k(
     if data_dir is None and "KERAS_ATTN_DATA" not in os.environ:
         raise ValueError(
             "`data_dir` must name the folder of Multi30k where the environment "
-            f"variable `KERAS_ATTN_DATA` is not set. {_WHERE_TO_GET_IT} "
+            f"variable `KERAS_ATTN_DATA` is not set. {_HOW_TO_GET_IT} "
             "Received: data_dir=None"
         )
     if data_dir is None:
@@ -106,7 +106,7 @@ def load_multi30k(
         if not found:
             raise ValueError(
                 f"`data_dir` must be a folder with `{plain.name}.gz` or "
-                f"`{plain.name}`. {_WHERE_TO_GET_IT} "
+                f"`{plain.name}`. {_HOW_TO_GET_IT} "
                 f"Received: data_dir={str(data_dir)!r}"
             )
         paths.append(found[0])
@@ -129,26 +129,27 @@ def parallel_dataset(
 ) -> tf.data.Dataset:
     """Batches sentence pairs for `model.fit`, teacher forcing included.
 
-    Sources are encoded without start or end, as by `encode_batch(texts)`. A target
-    that is cut at `max_length` has no end token: the sentence did not end there.
+    Sources are encoded without start or end token, as by `encode_batch(texts)`. A
+    target truncated at `max_length` has no end token: the sentence did not end there.
 
     Args:
         sources: The texts to translate.
         targets: Their translations.
         source_tokenizer: Encodes the sources.
         target_tokenizer: Encodes the targets.
-        batch_size: Pairs a batch.
-        max_length: Most tokens of a source, and of a target with its end token.
-        bucket_boundaries: Ascending lengths, in tokens, exclusive upper bounds:
-            batches are made of pairs whose longer side falls between the same two,
-            so that little is padded. None batches pairs as they come.
-        shuffle_seed: Shuffles, anew each epoch and alike in each run (given the same
-            `keras.utils.set_random_seed`). None keeps the order.
+        batch_size: Number of pairs per batch.
+        max_length: Maximum number of tokens of a source, and of a target with its end
+            token.
+        bucket_boundaries: Ascending lengths, in tokens, exclusive upper bounds: a
+            batch has pairs whose longer side falls into the same bucket, so that
+            little is padded. None batches pairs in the order they come.
+        shuffle_seed: Seed of the order, another one each epoch and the same in each run
+            (given the same `keras.utils.set_random_seed`). None keeps the order.
         epoch: Number of the epoch whose order is read, or a `tf.Variable` that holds
             it, such as that of `BackupAndResume`. None counts the iterations.
-        drop_remainder: Leaves out batches of less than `batch_size`.
-        pad_to_multiple_of: Lengths are rounded up to a multiple of this (though not
-            past `max_length`), so that few shapes are compiled.
+        drop_remainder: Whether batches smaller than `batch_size` are left out.
+        pad_to_multiple_of: Lengths are rounded up to a multiple of this, at most to
+            `max_length`, so that few shapes are compiled.
 
     Returns:
         A dataset of known cardinality of `(inputs, labels, sample_weight)`: inputs
@@ -159,7 +160,7 @@ def parallel_dataset(
     """
     if not len(sources) or len(sources) != len(targets):
         raise ValueError(
-            "`sources` and `targets` must be equally many, and at least one. "
+            "`sources` and `targets` must be of equal length, and not empty. "
             f"Received: {len(sources)} sources, {len(targets)} targets"
         )
     batch_size = check_positive("batch_size", batch_size)
@@ -175,7 +176,7 @@ def parallel_dataset(
         for text in targets
     ]
     lengths = np.maximum(_lengths(source_rows), _lengths(target_rows) - 1)
-    source_ragged, target_ragged = ragged(source_rows), ragged(target_rows)
+    source_ragged, target_ragged = to_ragged(source_rows), to_ragged(target_rows)
 
     def batch_of(indices):
         token_ids = _pad(tf.gather(source_ragged, indices), max_length, multiple)
@@ -191,11 +192,7 @@ def parallel_dataset(
         return inputs, labels, tf.cast(real, tf.float32)
 
     lengths_tensor = tf.constant(lengths, tf.int32)
-    # The pipeline carries indices and looks rows up at the end: a shuffle over the
-    # whole set costs eight bytes a pair.
-    dataset = tf.data.Dataset.range(len(sources))
-    if shuffle_seed is not None:
-        dataset = shuffled_indices(len(sources), shuffle_seed, epoch)
+    dataset = row_indices(len(sources), shuffle_seed, epoch)
     dataset = dataset.bucket_by_sequence_length(
         lambda index: tf.gather(lengths_tensor, index),
         bucket_boundaries=boundaries,
@@ -203,7 +200,7 @@ def parallel_dataset(
         drop_remainder=drop_remainder,
     )
     dataset = dataset.map(batch_of, num_parallel_calls=tf.data.AUTOTUNE)
-    # Known, so that `fit` shows how far the first epoch has come.
+    # With a known cardinality, `fit` shows the progress of the first epoch.
     sizes = Counter(np.searchsorted(boundaries, lengths, side="right").tolist())
     spare = 0 if drop_remainder else batch_size - 1
     num_batches = sum((size + spare) // batch_size for size in sizes.values())
@@ -215,11 +212,11 @@ def _read_lines(name: str, path: Path) -> list[str]:
     """The lines of a text file, split at newlines alone.
 
     `str.splitlines` would also split at U+2028 and the like, which occur within
-    sentences, and so put the two files out of step.
+    sentences, and so misalign the two files.
     """
     if not path.is_file():
         raise ValueError(
-            f"`{name}` must be a file; there is none. Received: {name}={str(path)!r}"
+            f"`{name}` must be an existing file. Received: {name}={str(path)!r}"
         )
     content = path.read_bytes()
     if path.suffix == ".gz":
@@ -227,7 +224,7 @@ def _read_lines(name: str, path: Path) -> list[str]:
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
             raise ValueError(
-                f"`{name}` must be a whole gzip file, by its name ({error}). "
+                f"`{name}` must be a complete gzip file, as its name says ({error}). "
                 f"Received: {name}={str(path)!r}"
             ) from error
     lines = content.split(b"\n")
@@ -250,7 +247,7 @@ def _check_boundaries(boundaries: Sequence[int] | None) -> list[int]:
     values = [check_positive("bucket_boundaries", value) for value in values]
     if values != sorted(set(values)):
         raise ValueError(
-            "`bucket_boundaries` must ascend, each larger than the one before. "
+            "`bucket_boundaries` must be strictly ascending. "
             f"Received: bucket_boundaries={boundaries!r}"
         )
     return values
@@ -262,7 +259,7 @@ def _lengths(rows: list[list[int]]) -> np.ndarray:
 
 def _pad(rows: tf.RaggedTensor, max_length: int, multiple: int) -> tf.Tensor:
     """Pads rows with 0 to the longest, rounded up: (B, width)."""
-    # A batch of empty texts keeps a width: no layer likes a length of 0.
+    # A batch of empty texts has a width of at least 1: layers fail at length 0.
     longest = tf.maximum(tf.reduce_max(rows.row_lengths()), 1)
     width = tf.minimum(-(-longest // multiple) * multiple, max_length)
     dense = rows.to_tensor()

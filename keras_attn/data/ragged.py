@@ -1,17 +1,20 @@
-"""Rows of token ids of many lengths, kept as one array."""
+"""Rows of token ids of different lengths as one ragged tensor.
+
+Legend: B batch, T length of a row, in tokens.
+"""
 
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.data.epochs import Epoch, shuffled_indices
+from keras_attn.data.epochs import Epoch, row_indices
 
 
-def ragged(rows: Sequence[Sequence[int]]) -> tf.RaggedTensor:
-    """One int32 tensor of rows of many lengths.
+def to_ragged(rows: Sequence[Sequence[int]]) -> tf.RaggedTensor:
+    """Rows of different lengths as one int32 tensor (B, ragged).
 
-    Not `tf.ragged.constant`, which takes seconds for what takes milliseconds here.
+    `tf.ragged.constant` takes seconds where this takes milliseconds.
     """
     lengths = np.array([len(row) for row in rows], np.int64)
     flat = [np.asarray(row, np.int32) for row in rows]
@@ -19,17 +22,17 @@ def ragged(rows: Sequence[Sequence[int]]) -> tf.RaggedTensor:
     return tf.RaggedTensor.from_row_lengths(flat, lengths)
 
 
-def repeated(value: int, like: tf.RaggedTensor) -> tf.RaggedTensor:
-    """The same value in rows of the same lengths."""
+def constant_like(value: int, like: tf.RaggedTensor) -> tf.RaggedTensor:
+    """A constant in rows of the same lengths, (B, ragged)."""
     return like.with_flat_values(tf.fill(tf.shape(like.flat_values), value))
 
 
-def single(value: int, like: tf.RaggedTensor) -> tf.RaggedTensor:
-    """The same value once a row."""
+def constant_column(value: int, like: tf.RaggedTensor) -> tf.RaggedTensor:
+    """A constant once per row, (B, 1)."""
     return tf.RaggedTensor.from_tensor(tf.fill([like.nrows(tf.int32), 1], value))
 
 
-def indices(
+def index_batches(
     count: int,
     *,
     batch_size: int,
@@ -37,11 +40,6 @@ def indices(
     epoch: Epoch,
     drop_remainder: bool,
 ) -> tf.data.Dataset:
-    """Batches of the numbers 0 … count-1, to look rows up by.
-
-    A shuffle over the whole set costs eight bytes a row.
-    """
-    dataset = tf.data.Dataset.range(count)
-    if shuffle_seed is not None:
-        dataset = shuffled_indices(count, shuffle_seed, epoch)
-    return dataset.batch(batch_size, drop_remainder=drop_remainder)
+    """Batches of the numbers 0 … count-1, with which to look up rows."""
+    indices = row_indices(count, shuffle_seed, epoch)
+    return indices.batch(batch_size, drop_remainder=drop_remainder)

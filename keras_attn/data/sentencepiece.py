@@ -84,28 +84,27 @@ _BLANKS = (
 
 
 class SentencePieceTokenizer(GraphTokenizer):
-    """Pieces of text with their blanks, by a SentencePiece model.
+    """Subwords of a SentencePiece model.
 
-    A piece that follows a blank begins with "▁"; all else is the model's. The ids are
-    those of the `sentencepiece` library. Where a text can be cut in several ways that
-    the model finds equally good, as a long run of one letter can, the libraries
-    disagree among themselves, and the choice here is tensorflow-text's.
+    A piece that follows a blank begins with "▁". The ids are those of the
+    `sentencepiece` library, except for ties: if several segmentations of a text, such
+    as a long run of one letter, have equal scores, tensorflow-text may choose another.
 
-    Rows are as `convention` says, in Hugging Face's names:
+    `convention` determines the rows, in Hugging Face's notation:
 
     - `"t5"`: `A </s>`, or `A </s> B </s>`.
     - `"xlnet"`: `A <sep> <cls>`, or `A <sep> B <sep> <cls>`, segments 0, 1 and 2 for
-      `<cls>`, padded **at the left** with segment 3. Text loses its accents, and
-      a comma after a digit is a piece of its own, as in pretraining.
-    - `"xlm_roberta"`: `<s> A </s>`, or `<s> A </s></s> B </s>`. The ids are not the
-      model's but fairseq's: `<s> <pad> </s> <unk>`, then the model's, then `<mask>`.
+      `<cls>`, padded **at the left** with segment 3. Accents are removed, and a comma
+      after a digit is a separate piece, as in pretraining.
+    - `"xlm_roberta"`: `<s> A </s>`, or `<s> A </s></s> B </s>`. The ids are fairseq's,
+      not the model's: `<s> <pad> </s> <unk>`, then the model's, then `<mask>`.
 
-    Needs the extra `text`; `train` needs the library `sentencepiece` too.
+    Needs the extra `text`; `train` also needs the library `sentencepiece`.
 
     Args:
         model: The content of a `.model` file.
         convention: "t5", "xlnet" or "xlm_roberta".
-        lower_case: Whether text becomes lower case first; "xlnet" alone.
+        lower_case: Whether text is lower-cased first; for "xlnet" only.
 
     Example:
         ```python
@@ -122,44 +121,33 @@ class SentencePieceTokenizer(GraphTokenizer):
         check_choice("convention", convention, CONVENTIONS)
         if lower_case and convention != "xlnet":
             raise ValueError(
-                '`lower_case` is for the convention "xlnet"; other models lower the '
-                f"case themselves. Received: convention={convention!r}, "
+                '`lower_case` is for the convention "xlnet" only; other models lower-'
+                f"case text themselves. Received: convention={convention!r}, "
                 "lower_case=True"
             )
-        library = text_library("SentencePiece")
-        with tf.init_scope():
-            try:
-                splitter = library.SentencepieceTokenizer(model)
-                size = int(splitter.vocab_size())
-            except (tf.errors.OpError, TypeError, ValueError) as error:
-                raise ValueError(
-                    "`model` must be the content of a SentencePiece model; is the file "
-                    f"whole? Received: {len(model)} bytes"
-                ) from error
-            theirs = [
-                piece.decode()
-                for piece in splitter.id_to_string(tf.range(size)).numpy()
-            ]
+        splitter, model_pieces = _load(model)
         fairseq = convention == "xlm_roberta"
-        pieces = _fairseq_pieces(theirs) if fairseq else theirs
+        pieces = _fairseq_pieces(model_pieces) if fairseq else model_pieces
         super().__init__(Vocabulary.of(pieces, CONVENTIONS[convention]))
         self.model = model
         self.lower_case = lower_case
         self._name = convention
         self._splitter = splitter
         with tf.init_scope(), tf.device("CPU"):
-            # Rows of our ids, by the model's id.
-            rows = [[index] for index in range(size)]
+            # Our ids by the model's id: one, or several where a comma is split off.
+            rows = [[index] for index in range(len(model_pieces))]
             if fairseq:
                 ids = self._vocabulary.ids
-                rows = [[ids[piece]] for piece in theirs]
+                rows = [[ids[piece]] for piece in model_pieces]
             if convention == "xlnet":
-                rows = [self._without_comma(i, piece) for i, piece in enumerate(theirs)]
+                rows = [
+                    self._split_comma(i, piece) for i, piece in enumerate(model_pieces)
+                ]
             self._rows = tf.RaggedTensor.from_row_lengths(
                 tf.constant([i for row in rows for i in row], tf.int32),
                 [len(row) for row in rows],
             )
-        self._plain = all(row == [i] for i, row in enumerate(rows))
+        self._is_identity = all(row == [i] for i, row in enumerate(rows))
 
     @classmethod
     def train(
@@ -173,10 +161,10 @@ class SentencePieceTokenizer(GraphTokenizer):
 
         Args:
             texts: The corpus.
-            vocabulary_size: Most ids wanted; a small corpus gives fewer.
-            convention: Whose special tokens the model is to have.
-            character_coverage: The share of the corpus' characters that get pieces,
-                in [0.98, 1]; the rarest others become unknown.
+            vocabulary_size: Maximum number of ids; a small corpus gives fewer.
+            convention: Determines the special tokens of the model.
+            character_coverage: Fraction of the corpus' characters that get pieces, in
+                [0.98, 1]; the rarest remain unknown.
         """
         corpus = training_corpus(texts)
         check_positive("vocabulary_size", vocabulary_size)
@@ -194,7 +182,7 @@ class SentencePieceTokenizer(GraphTokenizer):
                 "pip install sentencepiece"
             ) from error
         model = io.BytesIO()
-        # "<pad>" and "<mask>" of fairseq are no part of the model.
+        # fairseq's "<pad>" and "<mask>" are not in the model.
         size = vocabulary_size - 2 * (convention == "xlm_roberta")
         try:
             sentencepiece.SentencePieceTrainer.train(
@@ -209,7 +197,7 @@ class SentencePieceTokenizer(GraphTokenizer):
         except RuntimeError as error:
             raise ValueError(
                 "`vocabulary_size` must leave room for the characters of the corpus; "
-                "ask for more, or for less `character_coverage`. Received: "
+                "increase it, or lower `character_coverage`. Received: "
                 f"vocabulary_size={vocabulary_size}, "
                 f"character_coverage={character_coverage}; {error}"
             ) from error
@@ -226,10 +214,11 @@ class SentencePieceTokenizer(GraphTokenizer):
 
         Args:
             folder: A folder in the Hugging Face layout.
-            convention: Whose special tokens; None means as `tokenizer_config.json`
-                says, else XLM-R's for `sentencepiece.bpe.model`, XLNet's for a model
-                with "<sep>" and "<cls>", and T5's for any other.
-            lower_case: None means as `tokenizer_config.json` says.
+            convention: "t5", "xlnet" or "xlm_roberta"; None takes it from
+                `tokenizer_config.json`, otherwise XLM-R's for
+                `sentencepiece.bpe.model`, XLNet's for a model with "<sep>" and "<cls>",
+                and T5's for any other.
+            lower_case: None takes it from `tokenizer_config.json`.
         """
         path = find_file(folder, *MODEL_FILES)
         if path is None:
@@ -246,9 +235,9 @@ class SentencePieceTokenizer(GraphTokenizer):
             if convention is None and "bpe" in path.name:
                 convention = "xlm_roberta"
             elif convention is None:
-                # The pieces stand in the file as they are.
-                named = b"<sep>" in model and b"<cls>" in model
-                convention = "xlnet" if named else "t5"
+                # The file contains its pieces as plain bytes.
+                is_xlnet = b"<sep>" in model and b"<cls>" in model
+                convention = "xlnet" if is_xlnet else "t5"
             return cls(model, convention, lower_case)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
@@ -269,14 +258,14 @@ class SentencePieceTokenizer(GraphTokenizer):
 
     def _ragged(self, texts: tf.Tensor) -> tf.RaggedTensor:
         if self._name == "xlnet":
-            texts = self._rewrite(texts)
+            texts = self._normalize(texts)
         ids = self._splitter.tokenize(texts)
-        if self._plain:
+        if self._is_identity:
             return ids
         return tf.gather(self._rows, ids).merge_dims(1, 2)
 
-    def _rewrite(self, texts: tf.Tensor) -> tf.Tensor:
-        """What XLNet's tokenizer does to a text before its model sees it."""
+    def _normalize(self, texts: tf.Tensor) -> tf.Tensor:
+        """The normalization of XLNet's tokenizer, before its model."""
         library = text_library("SentencePiece")
         texts = tf.strings.regex_replace(texts, "``|''", '"')
         texts = library.normalize_utf8(texts, "NFKD")
@@ -285,15 +274,15 @@ class SentencePieceTokenizer(GraphTokenizer):
             texts = tf.strings.lower(texts, encoding="utf-8")
         return tf.strings.regex_replace(texts, _BLANKS, " ")
 
-    def _without_comma(self, index: int, piece: str) -> list[int]:
-        """The ids of a piece, a comma after a digit on its own."""
+    def _split_comma(self, index: int, piece: str) -> list[int]:
+        """The ids of a piece, with a final comma after a digit split off."""
         if len(piece) < 2 or piece[-1] != "," or not piece[-2].isdigit():
             return [index]
         ids = self._vocabulary.ids
         unknown = ids[self.convention.tokens["unknown"]]
         number = self._splitter.tokenize(piece[:-1].replace("▁", "")).numpy().tolist()
         if piece[0] != "▁":
-            # The model sets a blank before any text, and here there is none.
+            # The model adds a blank before any text, which is not wanted here.
             first = self.pieces[number[0]]
             if first == "▁":
                 number = number[1:]
@@ -310,23 +299,39 @@ class SentencePieceTokenizer(GraphTokenizer):
 
 @functools.cache
 def _accents_pattern() -> str:
-    """What XLNet drops: every character that combines, as a pattern of RE2."""
+    """The combining characters, which XLNet removes, as an RE2 pattern."""
     combining = [c for c in range(0x110000) if unicodedata.combining(chr(c))]
     listed = "".join(rf"\x{{{c:x}}}" for c in combining)
     return f"[{listed}]"
 
 
-def _fairseq_pieces(theirs: list[str]) -> list[str]:
-    if theirs[:3] != ["<unk>", "<s>", "</s>"]:
+def _load(model: bytes):
+    """tensorflow-text's tokenizer of a model, and the pieces of the model."""
+    library = text_library("SentencePiece")
+    with tf.init_scope():
+        try:
+            splitter = library.SentencepieceTokenizer(model)
+            size = int(splitter.vocab_size())
+        except (tf.errors.OpError, TypeError, ValueError) as error:
+            raise ValueError(
+                "`model` must be the content of a SentencePiece model; is the file "
+                f"complete? Received: {len(model)} bytes"
+            ) from error
+        pieces = splitter.id_to_string(tf.range(size)).numpy()
+    return splitter, [piece.decode() for piece in pieces]
+
+
+def _fairseq_pieces(model_pieces: list[str]) -> list[str]:
+    if model_pieces[:3] != ["<unk>", "<s>", "</s>"]:
         raise ValueError(
             '`model` must begin with the pieces "<unk>", "<s>" and "</s>" for the '
-            f'convention "xlm_roberta". Received: {theirs[:3]}'
+            f'convention "xlm_roberta". Received: {model_pieces[:3]}'
         )
-    return ["<s>", "<pad>", "</s>", "<unk>", *theirs[3:], "<mask>"]
+    return ["<s>", "<pad>", "</s>", "<unk>", *model_pieces[3:], "<mask>"]
 
 
 def _control_tokens(convention: str) -> dict:
-    """The options that give a model the special tokens of a convention."""
+    """The training options for the special tokens of a convention."""
     if convention == "xlnet":
         named = ["<cls>", "<sep>", "<pad>", "<mask>", "<eod>"]
         return {"control_symbols": named, "user_defined_symbols": ["<eop>"]}

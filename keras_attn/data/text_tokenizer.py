@@ -1,8 +1,7 @@
-"""What the tokenizers of pretrained encoders and decoders share.
+"""Base class of the tokenizers of pretrained encoders and decoders.
 
-Each kind has its own special tokens and its own way of setting a text, or a pair of
-texts, between them: its `Convention`. Everything else is here: batches, truncation,
-padding, decoding, and the same once more inside a TensorFlow graph.
+Each kind has its own special tokens, and its own template for a text or a pair of
+texts: its `Convention`. Batches, truncation, padding and decoding are the same for all.
 
 Legend: B batch, T the longest row of the batch, in tokens.
 """
@@ -17,23 +16,23 @@ from typing import Any
 import numpy as np
 
 from keras_attn.checks import check_positive
-from keras_attn.data.base_tokenizer import check_texts
+from keras_attn.data.base_tokenizer import TokenDecoder, check_texts
 from keras_attn.extras import requires_extra
 from keras_attn.file_reading import shortened
 
 
 @dataclasses.dataclass(frozen=True)
 class Convention:
-    """How a family of models wants its texts.
+    """The input format of a family of models.
 
     Attributes:
         tokens: The special token of each role: "pad", "unknown", "start", "end",
             "classify", "separate" and "mask"; all but "pad" may be absent.
-        single: What a row is of one text: a role, or "A" for the text, each with its
-            segment id.
-        pair: What a row is of two texts, "A" and "B".
-        pad_left: Whether rows are filled up at their left.
-        pad_segment: The segment id of what fills up.
+        single: Template of a row of one text: roles, and "A" for the text, each with
+            its segment id.
+        pair: Template of a row of two texts, "A" and "B".
+        pad_left: Whether rows are padded at the left.
+        pad_segment: Segment id of the padding.
         other_tokens: Special tokens without a role.
     """
 
@@ -47,7 +46,7 @@ class Convention:
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """One string for each id, and what is special among them."""
+    """One string for each id, and which of them are special."""
 
     pieces: tuple[str, ...]
     convention: Convention
@@ -55,7 +54,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, pieces: Sequence[str], convention: Convention) -> "Vocabulary":
-        """Numbers the pieces; of two alike the later one counts, as in the reference.
+        """Numbers the pieces; of equal ones the last counts, as in the reference.
 
         Raises:
             ValueError: If a special token is not among the pieces.
@@ -72,7 +71,7 @@ class Vocabulary:
         return cls(tuple(pieces), convention, ids)
 
     def role(self, name: str) -> int | None:
-        """The id of a role's token, or None where the convention has no such role."""
+        """The id of a role's token; None where the convention lacks the role."""
         token = self.convention.tokens.get(name)
         return None if token is None else self.ids[token]
 
@@ -83,11 +82,12 @@ class Vocabulary:
         return {token: self.ids[token] for token in tokens if token in self.ids}
 
 
-class TextTokenizer(abc.ABC):
-    """What the tokenizers of pretrained models offer; a kind adds how text is cut.
+class TextTokenizer(TokenDecoder):
+    """Base class of the tokenizers of pretrained models.
 
-    A special token that stands in a text, such as "[SEP]", is ordinary text, unless
-    `parse_special_tokens` is set: what a user typed must not end a segment.
+    A subclass adds `_tokenize`, `_join` and `save`. A special token in a text, such as
+    "[SEP]", is ordinary text unless `parse_special_tokens` is set: user input must not
+    be able to end a segment.
 
     Args:
         vocabulary: The pieces and the convention.
@@ -98,15 +98,15 @@ class TextTokenizer(abc.ABC):
 
     @abc.abstractmethod
     def _tokenize(self, texts: list[str]) -> list[list[int]]:
-        """Returns the ids of texts in which nothing is special."""
+        """Returns the ids of texts, read without special tokens."""
 
     @abc.abstractmethod
     def _join(self, ids: list[int]) -> str:
-        """Returns the text of ids that are none of them special."""
+        """Returns the text of ids, none of them special."""
 
     @abc.abstractmethod
     def save(self, folder: str | os.PathLike) -> None:
-        """Writes the files that `from_folder` and Hugging Face's tokenizers read."""
+        """Writes files that `from_folder` and Hugging Face's tokenizers can read."""
 
     @property
     def pieces(self) -> tuple[str, ...]:
@@ -115,13 +115,8 @@ class TextTokenizer(abc.ABC):
 
     @property
     def convention(self) -> Convention:
-        """The special tokens, and how texts are set between them."""
+        """The special tokens, and the templates of rows."""
         return self._vocabulary.convention
-
-    @property
-    def vocabulary_size(self) -> int:
-        """Number of ids, special ones included."""
-        return len(self.pieces)
 
     @property
     def special_token_ids(self) -> dict[str, int]:
@@ -130,37 +125,37 @@ class TextTokenizer(abc.ABC):
 
     @property
     def pad_token_id(self) -> int:
-        """The id that fills up rows; a mask hides it."""
+        """The id that pads rows, which the padding mask excludes."""
         return self._vocabulary.ids[self.convention.tokens["pad"]]
 
     @property
     def unknown_token_id(self) -> int | None:
-        """The id of what the vocabulary lacks; None where it lacks nothing."""
+        """The id of text that the vocabulary lacks; None where it covers all text."""
         return self._vocabulary.role("unknown")
 
     @property
     def start_token_id(self) -> int | None:
-        """The id that begins a text, for models that write one."""
+        """The id that begins a text, for generative models."""
         return self._vocabulary.role("start")
 
     @property
     def end_token_id(self) -> int | None:
-        """The id that ends a text, for models that write one."""
+        """The id that ends a text, for generative models."""
         return self._vocabulary.role("end")
 
     @property
     def classify_token_id(self) -> int | None:
-        """The id whose output stands for the whole row ("[CLS]")."""
+        """The id whose output represents the whole row ("[CLS]")."""
         return self._vocabulary.role("classify")
 
     @property
     def separate_token_id(self) -> int | None:
-        """The id that closes a segment ("[SEP]")."""
+        """The id that ends a segment ("[SEP]")."""
         return self._vocabulary.role("separate")
 
     @property
     def mask_token_id(self) -> int | None:
-        """The id of a hidden token ("[MASK]")."""
+        """The id of a masked token ("[MASK]")."""
         return self._vocabulary.role("mask")
 
     def encode(self, text: str, *, parse_special_tokens: bool = False) -> list[int]:
@@ -168,8 +163,8 @@ class TextTokenizer(abc.ABC):
 
         Args:
             text: The text.
-            parse_special_tokens: Whether a special token's name in the text, such as
-                "[MASK]", becomes that token. False reads it as any other text.
+            parse_special_tokens: Whether a special token in the text, such as "[MASK]",
+                becomes its id. False reads it as ordinary text.
         """
         _check_text("text", text)
         if not parse_special_tokens:
@@ -185,68 +180,42 @@ class TextTokenizer(abc.ABC):
         pad_to_max_length: bool = False,
         parse_special_tokens: bool = False,
     ) -> dict[str, np.ndarray]:
-        """Encodes texts, or pairs of texts, into what a model takes.
+        """Encodes texts, or pairs of texts, into the inputs of a model.
 
         Args:
-            texts: The texts, one a row.
-            second_texts: As many more, each of the same row's pair.
-            max_length: Most tokens a row may have, special ones included. Of a pair,
-                the longer text is cut first, until both are of a length. Special
-                tokens are never cut. None means no limit.
+            texts: The texts, one per row.
+            second_texts: The second text of each row's pair.
+            max_length: Maximum number of tokens per row, special ones included. The
+                longer text of a pair is truncated first, until both are of equal
+                length. Special tokens are kept. None means no limit.
             pad_to_max_length: Whether rows are padded to `max_length` rather than to
                 the longest row of the batch.
             parse_special_tokens: As in `encode`.
 
         Returns:
-            A dictionary of `token_ids` int32 (B, T), `padding_mask` int32 (B, T), 1
-            for a token of the row, and `segment_ids` int32 (B, T).
+            A dictionary of `token_ids` int32 (B, T), `padding_mask` int32 (B, T), 1 =
+            a real token, and `segment_ids` int32 (B, T).
         """
-        firsts = self._encode_texts("texts", texts, parse_special_tokens)
-        parts = {"A": firsts}
-        if second_texts is not None:
+        is_pair = second_texts is not None
+        parts = {"A": self._encode_texts("texts", texts, parse_special_tokens)}
+        if is_pair:
             parts["B"] = self._encode_texts(
                 "second_texts", second_texts, parse_special_tokens
             )
-            if len(parts["B"]) != len(firsts):
+            if len(parts["B"]) != len(parts["A"]):
                 raise ValueError(
-                    "`second_texts` must be as many as `texts`. Received: "
-                    f"{len(firsts)} texts and {len(parts['B'])} second texts"
+                    "`second_texts` must have the same length as `texts`. Received: "
+                    f"{len(parts['A'])} texts and {len(parts['B'])} second texts"
                 )
-        room = self._room(second_texts is not None, max_length, pad_to_max_length)
-        template = self._template(second_texts is not None)
-        special = {role: [self._vocabulary.role(role)] for role, _ in template}
-        ids, segments = [], []
-        for row in range(len(firsts)):
-            pieces = {name: part[row] for name, part in parts.items()}
-            if room is not None:
-                keep = shares({n: len(p) for n, p in pieces.items()}, room)
-                pieces = {name: pieces[name][: keep[name]] for name in pieces}
-            pieces = special | pieces
-            packed = [
-                (index, segment) for role, segment in template for index in pieces[role]
-            ]
-            ids.append([index for index, _ in packed])
-            segments.append([segment for _, segment in packed])
-        width = max(map(len, ids), default=0)
-        if pad_to_max_length and max_length is not None:
-            width = max_length
-        token_ids = np.full((len(ids), width), self.pad_token_id, np.int32)
-        segment_ids = np.full_like(token_ids, self.convention.pad_segment)
-        mask = np.zeros_like(token_ids)
-        for row, (index, segment) in enumerate(zip(ids, segments, strict=True)):
-            start = width - len(index) if self.convention.pad_left else 0
-            place = slice(start, start + len(index))
-            token_ids[row, place] = index
-            segment_ids[row, place] = segment
-            mask[row, place] = 1
-        return {
-            "token_ids": token_ids,
-            "padding_mask": mask,
-            "segment_ids": segment_ids,
-        }
+        room = self._room(is_pair, max_length, pad_to_max_length)
+        rows = [
+            self._fill_template(dict(zip(parts, texts_of_row, strict=True)), room)
+            for texts_of_row in zip(*parts.values(), strict=True)
+        ]
+        return self._pad(rows, max_length if pad_to_max_length else None)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """Returns the text of ids; special ids write nothing and end nothing.
+        """Returns the text of all ids; special ids are skipped.
 
         Args:
             ids: Integers (T,): a list, an array or an eager tensor.
@@ -254,21 +223,13 @@ class TextTokenizer(abc.ABC):
         special = set(self.special_token_ids.values())
         return self._join([i for i in self._check_ids(ids) if i not in special])
 
-    def decode_batch(self, ids: Iterable) -> list[str]:
-        """Returns the text of every row of ids, (B, T)."""
-        return [self.decode(row) for row in ids]
-
-    def tokens(self, ids: Sequence[int] | np.ndarray) -> list[str]:
-        """Returns one string for each id, special ones too: the labels of a plot."""
-        return [self.pieces[index] for index in self._check_ids(ids)]
-
     def _template(self, is_pair: bool) -> tuple[tuple[str, int], ...]:
         return self.convention.pair if is_pair else self.convention.single
 
     def _room(
         self, is_pair: bool, max_length: int | None, pad_to_max_length: bool
     ) -> int | None:
-        """How many tokens of text a row may have; None for no limit."""
+        """Number of tokens left for text in a row; None for no limit."""
         if max_length is None:
             if pad_to_max_length:
                 raise ValueError(
@@ -286,6 +247,47 @@ class TextTokenizer(abc.ABC):
             )
         return room
 
+    def _fill_template(
+        self, texts: dict[str, list[int]], room: int | None
+    ) -> list[tuple[int, int]]:
+        """One row: the token id and the segment id of each token.
+
+        Args:
+            texts: The ids of "A", and of "B" in a pair.
+            room: As from `_room`.
+        """
+        if room is not None:
+            kept = truncated_lengths(
+                {name: len(ids) for name, ids in texts.items()}, room
+            )
+            texts = {name: ids[: kept[name]] for name, ids in texts.items()}
+        row = []
+        for role, segment in self._template("B" in texts):
+            ids = texts.get(role, [self._vocabulary.role(role)])
+            row += [(index, segment) for index in ids]
+        return row
+
+    def _pad(
+        self, rows: list[list[tuple[int, int]]], width: int | None
+    ) -> dict[str, np.ndarray]:
+        """Rows as arrays (B, width); None means the length of the longest row."""
+        if width is None:
+            width = max(map(len, rows), default=0)
+        token_ids = np.full((len(rows), width), self.pad_token_id, np.int32)
+        segment_ids = np.full_like(token_ids, self.convention.pad_segment)
+        mask = np.zeros_like(token_ids)
+        for number, row in enumerate(rows):
+            start = width - len(row) if self.convention.pad_left else 0
+            columns = slice(start, start + len(row))
+            token_ids[number, columns] = [index for index, _ in row]
+            segment_ids[number, columns] = [segment for _, segment in row]
+            mask[number, columns] = 1
+        return {
+            "token_ids": token_ids,
+            "padding_mask": mask,
+            "segment_ids": segment_ids,
+        }
+
     def _encode_texts(
         self, name: str, texts: Iterable[str], parse_special_tokens: bool
     ) -> list[list[int]]:
@@ -299,7 +301,7 @@ class TextTokenizer(abc.ABC):
 
     def _encode_around_special_tokens(self, text: str) -> list[int]:
         special = self.special_token_ids
-        # The longest first, should one begin another.
+        # The longest first, in case one is the beginning of another.
         names = sorted(special, key=len, reverse=True)
         parts = re.split(f"({'|'.join(map(re.escape, names))})", text)
         # re.split alternates: text, special token, text, …
@@ -309,61 +311,46 @@ class TextTokenizer(abc.ABC):
             ids += [special[part]] if number % 2 else next(encoded)
         return ids
 
-    def _check_ids(self, ids: Sequence[int] | np.ndarray) -> list[int]:
-        array = np.asarray(ids)
-        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            raise ValueError(
-                "`ids` must be integers of shape (T,); for (B, T) there is "
-                "`decode_batch`. "
-                f"Received: ids of shape {array.shape}, dtype {array.dtype}"
-            )
-        values = array.astype(np.int64).tolist()
-        if values and not 0 <= min(values) <= max(values) < self.vocabulary_size:
-            raise ValueError(
-                f"`ids` must be in [0, {self.vocabulary_size}), the vocabulary of "
-                "this tokenizer; was the model built for another? "
-                f"Received: ids from {min(values)} to {max(values)}"
-            )
-        return values
 
+def truncated_lengths(
+    lengths: Mapping[str, Any], room: int, minimum=min, maximum=max
+) -> dict:
+    """How many tokens of each text to keep; the longer text is truncated first.
 
-def shares(lengths: Mapping[str, Any], room: int, least=min, most=max) -> dict:
-    """How many tokens of each text are kept, the longer text losing first.
-
-    Of two that are too long, the one that was longer keeps the odd token, and of two
-    that were alike the second, as in the `tokenizers` library.
+    If both are too long, the longer one keeps the odd token, and the second one if they
+    are equally long, as in the `tokenizers` library.
 
     Args:
-        lengths: Tokens of "A", and of "B" if there is one: numbers, or tensors (B,).
-        room: Most tokens of both.
-        least: The minimum of two such values.
-        most: The maximum of two such values.
+        lengths: Number of tokens of "A", and of "B" in a pair: numbers or tensors (B,).
+        room: Maximum number of tokens of both together.
+        minimum: Function that returns the smaller of two such values.
+        maximum: Function that returns the larger of two such values.
     """
     first = lengths["A"]
     if "B" not in lengths:
-        return {"A": least(first, room)}
+        return {"A": minimum(first, room)}
     second = lengths["B"]
-    # 1 where the first is longer, else 0.
-    longer = least(most(first - second, 0), 1)
+    # 1 where the first is longer, otherwise 0.
+    longer = minimum(maximum(first - second, 0), 1)
     first_half = room // 2 + (room % 2) * longer
     return {
-        "A": least(first, most(first_half, room - second)),
-        "B": least(second, most(room - first_half, room - first)),
+        "A": minimum(first, maximum(first_half, room - second)),
+        "B": minimum(second, maximum(room - first_half, room - first)),
     }
 
 
 def _check_text(name: str, text: object) -> None:
     if not isinstance(text, str):
         raise TypeError(
-            f"`{name}` must be text, that is `str`; bytes are decoded by "
-            f"`.decode()`. Received: {text!r} of type {type(text).__name__}"
+            f"`{name}` must be text of type `str`; decode bytes with `.decode()`. "
+            f"Received: {text!r} of type {type(text).__name__}"
         )
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"`{name}` must be text that UTF-8 can hold; half of a surrogate pair is "
-            f"none. Received: {text!r}"
+            f"`{name}` must be text that UTF-8 can encode, without unpaired "
+            f"surrogates. Received: {text!r}"
         ) from error
 
 
@@ -377,8 +364,8 @@ def training_corpus(texts: Iterable[str]) -> list[str]:
     corpus = [text for text in texts if text.strip()]
     if not corpus:
         raise ValueError(
-            "`texts` must have at least one text that is not blank, to learn the "
-            "vocabulary from. Received: no text"
+            "`texts` must have at least one text that is not blank, to train the "
+            "vocabulary on. Received: no text"
         )
     return corpus
 

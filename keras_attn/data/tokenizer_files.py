@@ -1,7 +1,7 @@
 """Reading and writing a tokenizer's folder in the Hugging Face layout.
 
-Every file is text or JSON, or a SentencePiece model; nothing is unpickled. What a file
-says is checked when it is read, so that an error can name the file.
+Every file is text, JSON or a SentencePiece model; nothing is unpickled. Values are
+checked when a file is read, so that an error can name the file.
 """
 
 import json
@@ -20,7 +20,7 @@ from keras_attn.file_reading import (
 from keras_attn.file_writing import write_atomically
 
 SETTINGS = "tokenizer_config.json"
-# The names of the roles of `text_tokenizer.ROLES` in Hugging Face's settings.
+# Hugging Face's names for the roles of `Convention.tokens`.
 SETTING_OF_ROLE = {
     "pad": "pad_token",
     "unknown": "unk_token",
@@ -39,14 +39,14 @@ _FLAGS = (
 
 
 def find_file(folder: str | os.PathLike, *names: str) -> Path | None:
-    """The first file of these names in a folder, or None.
+    """The first of these files that exists in a folder, or None.
 
     Raises:
-        ValueError: If there is no such folder, or a folder or a pipe of such a name.
+        ValueError: If the folder does not exist, or the file is a folder or a pipe.
     """
     if not Path(folder).is_dir():
         raise ValueError(
-            "`folder` must be a folder of a tokenizer's files; there is none. "
+            "`folder` must be an existing folder with a tokenizer's files. "
             f"Received: folder={str(folder)!r}"
         )
     found = (Path(folder) / name for name in names)
@@ -57,22 +57,22 @@ def find_file(folder: str | os.PathLike, *names: str) -> Path | None:
 
 
 def missing_files(folder: str | os.PathLike, *wanted: str) -> ValueError:
-    """The error that says what was looked for, and what is there instead."""
+    """The error that names the missing files, and the files that exist."""
     there = ", ".join(sorted(each.name for each in Path(folder).iterdir()))
     return ValueError(
         f"`folder` must have {', or '.join(wanted)}. Received: "
-        f"folder={str(folder)!r}, in which there is {there or 'nothing'}"
+        f"folder={str(folder)!r}, which has {there or 'no files'}"
     )
 
 
 def read_settings(folder: str | os.PathLike) -> dict[str, Any]:
-    """What `tokenizer_config.json` says, special tokens as plain strings.
+    """The content of `tokenizer_config.json`, with special tokens as plain strings.
 
-    Where the settings name no special tokens, older folders do so in
-    `special_tokens_map.json`. A folder without either gives an empty dictionary.
+    Older folders have their special tokens in `special_tokens_map.json` instead. A
+    folder without either file gives an empty dictionary.
 
     Raises:
-        ValueError: If a value that is used is of another type than it should be.
+        ValueError: If a value that is used has the wrong type.
     """
     settings: dict[str, Any] = {}
     for name in ("special_tokens_map.json", SETTINGS):
@@ -94,7 +94,7 @@ def _checked_settings(settings, path):
 
 
 def named_tokens(settings: dict[str, Any], tokens: Mapping[str, str]) -> dict[str, str]:
-    """A convention's special tokens, under the names that settings give them."""
+    """A convention's special tokens, with those that the settings override."""
     return {
         role: settings.get(SETTING_OF_ROLE[role]) or token
         for role, token in tokens.items()
@@ -105,23 +105,23 @@ def write_settings(folder: str | os.PathLike, kind: str, tokens, **options) -> N
     """Writes `tokenizer_config.json`.
 
     Args:
-        folder: Where to.
+        folder: Folder to write to.
         kind: The class in Hugging Face's `transformers` that reads the folder.
         tokens: The special token of each role.
-        **options: What else to say.
+        **options: Further settings.
     """
     named = {SETTING_OF_ROLE[role]: token for role, token in tokens.items()}
     write_json(Path(folder) / SETTINGS, {"tokenizer_class": kind, **named, **options})
 
 
 def write_json(path: Path, content: Any, indent: int | None = 2) -> None:
-    """Writes JSON, letters as they are."""
+    """Writes JSON without escaping non-ASCII characters."""
     text = json.dumps(content, ensure_ascii=False, indent=indent)
     write_atomically(path, f"{text}\n".encode())
 
 
 def check_num_pieces(number: int, path: Path) -> None:
-    """Raises where a file has more pieces than any vocabulary.
+    """Raises if a file has more pieces than any real vocabulary.
 
     Raises:
         ValueError: naming the file.

@@ -1,8 +1,8 @@
 """Text to token ids and back, in characters or in byte-pair subwords.
 
-Both tokenizers number alike: 0 pads, 1 starts, 2 ends, 3 is what the vocabulary
-lacks, and pieces of text begin at 4. A tokenizer is a value: made once by `train`,
-never changed, and saved as one JSON file.
+Both tokenizers use the same special ids: 0 pads, 1 starts, 2 ends, 3 is unknown, and
+pieces of text begin at 4. A tokenizer is immutable once `train` has created it, and is
+saved as one JSON file.
 """
 
 import json
@@ -28,10 +28,10 @@ from keras_attn.file_reading import (
 
 
 class CharacterTokenizer(Tokenizer):
-    """One token a character.
+    """One token per character.
 
     Args:
-        characters: The characters known, in the order of their ids, from 4 on.
+        characters: The known characters in the order of their ids, which start at 4.
 
     Example:
         ```python
@@ -46,7 +46,7 @@ class CharacterTokenizer(Tokenizer):
         if not isinstance(characters, str) or not characters:
             raise ValueError(
                 "`characters` must be a string of at least one character; "
-                "`CharacterTokenizer.train(texts)` finds those of a corpus. "
+                "`CharacterTokenizer.train(texts)` collects those of a corpus. "
                 f"Received: characters={shown(characters)}"
             )
         if len(set(characters)) != len(characters):
@@ -55,16 +55,16 @@ class CharacterTokenizer(Tokenizer):
                 f"Received: characters={shown(characters)}"
             )
         self.pieces = SPECIAL_PIECES + tuple(characters)
-        # From the characters alone: "<pad>" in a text is five characters.
+        # Without the special pieces: "<pad>" in a text is five characters.
         self._ids = {c: i for i, c in enumerate(characters, len(SPECIAL_PIECES))}
 
     @classmethod
     def train(cls, texts: Iterable[str]) -> "CharacterTokenizer":
-        """Makes a tokenizer that knows every character of a corpus."""
+        """Creates a tokenizer with every character of a corpus."""
         return cls("".join(sorted(set().union(*training_corpus(texts)))))
 
     def encode(self, text: str) -> list[int]:
-        """Returns one id a character, with neither start nor end."""
+        """Returns one id per character, without start or end token."""
         return [self._ids.get(c, self.unknown_token_id) for c in text]
 
     def _join(self, ids: list[int]) -> str:
@@ -75,11 +75,11 @@ class CharacterTokenizer(Tokenizer):
 
 
 class SubwordTokenizer(Tokenizer):
-    """Byte-pair encoding: frequent words are one token, rare ones are spelt.
+    """Byte-pair encoding: one token for a frequent word, several for a rare one.
 
-    Text is brought to Unicode NFC and runs of blanks become one space; but for that,
-    `decode` undoes `encode` wherever the alphabet of the corpus suffices. Words are
-    cut at blanks and punctuation, and a piece that begins a word begins with "▁".
+    Text is normalized to Unicode NFC, and runs of blanks to one space; otherwise
+    `decode` inverts `encode` for text in the alphabet of the corpus. Words are split at
+    blanks and punctuation, and a piece that begins a word begins with "▁".
 
     Needs the extra `text`.
 
@@ -108,9 +108,9 @@ class SubwordTokenizer(Tokenizer):
                 "`model` must be a tokenizer in the JSON of the `tokenizers` library. "
                 f"Received: {shortened(error)}"
             ) from error
-        # "<end>" in a text is five characters; this is no part of the JSON.
+        # "<end>" in a text is five characters. The JSON does not hold this setting.
         self._model.encode_special_tokens = True
-        # A file may ask for both, at any length; they are `encode_batch`'s to do.
+        # A file may enable both, but `encode_batch` pads and truncates.
         self._model.no_padding()
         self._model.no_truncation()
         size = self._model.get_vocab_size()
@@ -118,7 +118,7 @@ class SubwordTokenizer(Tokenizer):
         if self.pieces[: len(SPECIAL_PIECES)] != SPECIAL_PIECES:
             raise ValueError(
                 f"`model` must have the pieces {SPECIAL_PIECES} first; "
-                "`SubwordTokenizer.train(texts)` makes such. "
+                "`SubwordTokenizer.train(texts)` creates such a model. "
                 f"Received: {self.pieces[: len(SPECIAL_PIECES)]}"
             )
 
@@ -126,12 +126,12 @@ class SubwordTokenizer(Tokenizer):
     def train(
         cls, texts: Iterable[str], vocabulary_size: int = 8000
     ) -> "SubwordTokenizer":
-        """Learns the pieces of a corpus.
+        """Learns the pieces from a corpus.
 
         Args:
-            texts: The corpus. For one vocabulary of two languages, pass both.
-            vocabulary_size: Most ids wanted; a small corpus gives fewer. Where it is
-                less than the alphabet, the rarest characters become unknown.
+            texts: The corpus. For a joint vocabulary of two languages, pass both.
+            vocabulary_size: Maximum number of ids; a small corpus gives fewer. If the
+                alphabet is larger, the rarest characters become unknown.
         """
         check_positive("vocabulary_size", vocabulary_size)
         alphabet_size = vocabulary_size - len(SPECIAL_PIECES)
@@ -158,7 +158,7 @@ class SubwordTokenizer(Tokenizer):
         trainer = library.trainers.BpeTrainer(
             vocab_size=vocabulary_size,
             special_tokens=list(SPECIAL_PIECES),
-            # Without it the alphabet alone may be larger than the vocabulary.
+            # Otherwise the alphabet alone could exceed the vocabulary.
             limit_alphabet=alphabet_size,
             show_progress=False,
         )
@@ -166,7 +166,7 @@ class SubwordTokenizer(Tokenizer):
         return cls(json.loads(model.to_str()))
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of a text, with neither start nor end."""
+        """Returns the ids of a text, without start or end token."""
         return self._model.encode(text).ids
 
     def _join(self, ids: list[int]) -> str:
@@ -180,11 +180,11 @@ def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
     """Reads a tokenizer that `save` wrote.
 
     Raises:
-        ValueError: If there is no such file, or it is not a tokenizer.
+        ValueError: If the file does not exist, or is not a tokenizer.
     """
     if not Path(path).is_file():
         raise ValueError(
-            "`path` must be a file that `Tokenizer.save` wrote; there is none. "
+            "`path` must be an existing file that `Tokenizer.save` wrote. "
             f"Received: path={str(path)!r}"
         )
     kinds: dict[Any, Callable[[Any], Tokenizer]] = {
@@ -197,8 +197,8 @@ def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
         kind, state = kinds[fields["kind"]], fields["state"]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
-            "`path` must be a file that `Tokenizer.save` wrote; this one is something "
-            f"else. Received: path={str(path)!r}; {type(error).__name__}: "
+            "`path` must be a file that `Tokenizer.save` wrote; this one is not. "
+            f"Received: path={str(path)!r}; {type(error).__name__}: "
             f"{shortened(error, 300)}"
         ) from error
     try:

@@ -1,4 +1,4 @@
-"""WordPiece, the tokenizer of BERT, on tensorflow-text: on the host and in a graph."""
+"""WordPiece, the tokenizer of BERT, on tensorflow-text."""
 
 import collections
 import functools
@@ -45,21 +45,21 @@ BERT_TOKENS = {
     "mask": "[MASK]",
 }
 _PREFIX = "##"
-# The reference gives a longer word up, unread.
+# In the reference, a longer word is unknown.
 _MAX_CHARACTERS = 100
-# tensorflow-text takes some 270 bytes for each letter that pieces don't share. The
-# largest vocabulary published, of 501,153 pieces, has 5 million letters.
+# tensorflow-text takes some 270 bytes for each letter not in a shared prefix. The
+# largest published vocabulary, of 501,153 pieces, has 5 million letters.
 _MAX_LETTERS = 8_000_000
 
 
 class WordPieceTokenizer(GraphTokenizer):
-    """BERT's tokenizer: words, then the longest pieces of words from the left.
+    """BERT's tokenizer: words, each split greedily into the longest pieces.
 
-    Control characters vanish, runs of blanks and punctuation end a word, each Chinese
-    character is one; an uncased model's text becomes lower case without accents. A
-    piece that continues a word begins with "##". A word that cannot be spelt, or has
-    more than 100 characters, is one unknown token. All of it as in the reference, to
-    the character; `decode` gives the words back with one blank between two tokens.
+    Control characters are removed; blanks and punctuation end a word, and each Chinese
+    character is a word; for an uncased model text is lower-cased without accents. A
+    piece that continues a word begins with "##". A word that pieces cannot spell, or of
+    more than 100 characters, is one unknown token. All of it matches the reference
+    exactly; `decode` returns words with one blank between tokens.
 
     Rows are `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`, segments 0 and 1.
 
@@ -67,9 +67,9 @@ class WordPieceTokenizer(GraphTokenizer):
 
     Args:
         pieces: The vocabulary, in the order of the ids.
-        lower_case: Whether the model is an uncased one.
-        strip_accents: Whether accents are dropped; None means where `lower_case` is.
-        tokens: The special token of each role, where they are not "[PAD]", "[UNK]",
+        lower_case: Whether the model is uncased.
+        strip_accents: Whether accents are removed; None means as `lower_case`.
+        tokens: The special token of each role, if they are not "[PAD]", "[UNK]",
             "[CLS]", "[SEP]" and "[MASK]".
 
     Example:
@@ -93,44 +93,33 @@ class WordPieceTokenizer(GraphTokenizer):
         tokens: Mapping[str, str] = BERT_TOKENS,
     ):
         library = text_library("WordPiece")
-        convention = Convention(
-            tokens=dict(tokens),
-            single=(("classify", 0), ("A", 0), ("separate", 0)),
-            pair=(
-                ("classify", 0),
-                ("A", 0),
-                ("separate", 0),
-                ("B", 1),
-                ("separate", 1),
-            ),
-        )
-        super().__init__(Vocabulary.of(pieces, convention))
+        super().__init__(Vocabulary.of(pieces, _convention(tokens)))
         self.lower_case = lower_case
         self.strip_accents = strip_accents
         keep_accents = not (lower_case if strip_accents is None else strip_accents)
-        self._rewrite, write_piece = _rewriting(lower_case, not keep_accents)
+        self._normalize, spell_piece = _normalization(lower_case, not keep_accents)
 
         ids = self._vocabulary.ids
-        known = []
+        spelt = []
         for index, piece in enumerate(self.pieces):
-            written = write_piece(piece) if piece and ids[piece] == index else None
-            # What no text can give keeps its id under a name that no text can give.
-            known.append(f"\U0010fffd{index}" if written is None else written)
-        self._unknown = ids[convention.tokens["unknown"]]
+            text = spell_piece(piece) if piece and ids[piece] == index else None
+            # A piece that no text contains keeps its id under an impossible name.
+            spelt.append(f"\U0010fffd{index}" if text is None else text)
+        self._unknown = ids[tokens["unknown"]]
         with tf.init_scope(), tf.device("CPU"):
             try:
                 self._splitter = library.FastWordpieceTokenizer(
-                    known,
+                    spelt,
                     suffix_indicator=_PREFIX,
-                    # In bytes; the reference's limit, in characters, comes after.
+                    # In bytes. The reference's limit, in characters, is applied later.
                     max_bytes_per_word=1 << 30,
                     token_out_type=tf.int32,
-                    unknown_token=known[self._unknown],
+                    unknown_token=spelt[self._unknown],
                 )
             except RuntimeError as error:
                 raise ValueError(
                     "`pieces` must be a vocabulary that tensorflow-text can read. "
-                    f"Received: {len(known)} pieces; {error}"
+                    f"Received: {len(spelt)} pieces; {error}"
                 ) from error
             continues = [p.startswith(_PREFIX) and p != _PREFIX for p in self.pieces]
             self._continues = tf.constant(continues)
@@ -150,14 +139,14 @@ class WordPieceTokenizer(GraphTokenizer):
         strip_accents: bool | None = None,
         min_frequency: int = 2,
     ) -> "WordPieceTokenizer":
-        """Learns the pieces of a corpus, by the `tokenizers` library.
+        """Learns the pieces from a corpus, by the `tokenizers` library.
 
         Args:
             texts: The corpus.
-            vocabulary_size: Most ids wanted; a small corpus gives fewer.
-            lower_case: Whether the vocabulary is for text in lower case.
-            strip_accents: Whether accents are dropped; None means with `lower_case`.
-            min_frequency: How often two pieces must meet to become one.
+            vocabulary_size: Maximum number of ids; a small corpus gives fewer.
+            lower_case: Whether the vocabulary is for lower-case text.
+            strip_accents: Whether accents are removed; None means as `lower_case`.
+            min_frequency: Minimum number of occurrences of a pair to be merged.
         """
         corpus = training_corpus(texts)
         special = [BERT_TOKENS[role] for role in BERT_TOKENS]
@@ -166,7 +155,7 @@ class WordPieceTokenizer(GraphTokenizer):
         if alphabet_size < 2:
             raise ValueError(
                 f"`vocabulary_size` must be more than {len(special) + 1}: the special "
-                "tokens, and a letter at the beginning of a word and inside. Received: "
+                "tokens, and a letter at the start of a word and inside one. Received: "
                 f"vocabulary_size={vocabulary_size}"
             )
         library = tokenizers_library()
@@ -178,7 +167,7 @@ class WordPieceTokenizer(GraphTokenizer):
         counts = collections.Counter()
         for text in corpus:
             counts.update("".join(model.normalizer.normalize_str(text).split()))
-        # Each letter may stand twice, at the beginning of a word and inside.
+        # Each letter may need two pieces, at the start of a word and inside one.
         common = sorted(counts, key=lambda letter: (-counts[letter], letter))
         alphabet = sorted(common[: alphabet_size // 2])
         model.train_from_iterator(
@@ -188,8 +177,8 @@ class WordPieceTokenizer(GraphTokenizer):
                 min_frequency=min_frequency,
                 initial_alphabet=alphabet,
                 limit_alphabet=len(alphabet),
-                # The letters inside words too: the library would number them as they
-                # come out of a hash table, and break ties by the number.
+                # The letters inside words too: the library would number them in the
+                # random order of a hash table, and break ties by the number.
                 special_tokens=[*special, *(f"{_PREFIX}{c}" for c in alphabet)],
                 continuing_subword_prefix=_PREFIX,
                 show_progress=False,
@@ -206,21 +195,17 @@ class WordPieceTokenizer(GraphTokenizer):
 
         Args:
             folder: A folder in the Hugging Face layout.
-            lower_case: Whether the model is an uncased one; None means as
-                `tokenizer_config.json` says, and True where it says nothing.
+            lower_case: Whether the model is uncased; None takes it from
+                `tokenizer_config.json`, otherwise True.
         """
         settings = read_settings(folder)
         listed, packed = (
             find_file(folder, name) for name in ("vocab.txt", "tokenizer.json")
         )
         if listed is not None:
-            # Not `splitlines`: a piece may be a separator of lines in Unicode.
-            text = read_text(listed)
-            check_num_pieces(text.count("\n"), listed)
-            pieces = text.replace("\r\n", "\n").split("\n")
-            pieces = pieces[:-1] if pieces[-1] == "" else pieces
+            pieces = _read_listed(listed)
         elif packed is not None:
-            pieces, normalizer = _pieces_of(packed)
+            pieces, normalizer = _read_packed(packed)
             settings = {
                 "do_lower_case": get_flag(normalizer, "lowercase", True, packed),
                 "strip_accents": get_flag(
@@ -233,8 +218,8 @@ class WordPieceTokenizer(GraphTokenizer):
             lower_case = bool(settings.get("do_lower_case", True))
         if settings.get("tokenize_chinese_chars") is False:
             raise ValueError(
-                "`folder` must be of a tokenizer that cuts Chinese into characters, as "
-                f"all of BERT's do. Received: folder={str(folder)!r}, "
+                "`folder` must have a tokenizer that splits Chinese into characters, "
+                f"as all of BERT's do. Received: folder={str(folder)!r}, "
                 "tokenize_chinese_chars=false"
             )
         letters = sum(map(len, pieces))
@@ -263,15 +248,17 @@ class WordPieceTokenizer(GraphTokenizer):
         )
 
     def _ragged(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        ids = self._splitter.tokenize(self._rewrite(texts))
-        # A word that tensorflow-text spelt, but that the reference finds too long,
-        # becomes one unknown token in the place of its first piece.
+        ids = self._splitter.tokenize(self._normalize(texts))
+        # A word that is longer than the reference's limit becomes one unknown token,
+        # which replaces its first piece.
         begins = ~tf.gather(self._continues, ids.values)
         word = tf.cumsum(tf.cast(begins, tf.int32)) - 1
         length = tf.math.segment_sum(tf.gather(self._characters, ids.values), word)
         too_long = tf.gather(length > _MAX_CHARACTERS, word)
-        spelt = ids.with_values(tf.where(too_long, self._unknown, ids.values))
-        return tf.ragged.boolean_mask(spelt, ids.with_values(begins | ~too_long))
+        ids_or_unknown = ids.with_values(tf.where(too_long, self._unknown, ids.values))
+        return tf.ragged.boolean_mask(
+            ids_or_unknown, ids.with_values(begins | ~too_long)
+        )
 
     def _join(self, ids: list[int]) -> str:
         text = " ".join(self.pieces[index] for index in ids)
@@ -279,12 +266,27 @@ class WordPieceTokenizer(GraphTokenizer):
 
 
 @functools.cache
-def _rewriting(lower_case: bool, strip_accents: bool):
-    changes, write_piece = bert_changes(lower_case, strip_accents)
-    return CharacterMap(changes), write_piece
+def _normalization(lower_case: bool, strip_accents: bool):
+    changes, spell_piece = bert_changes(lower_case, strip_accents)
+    return CharacterMap(changes), spell_piece
 
 
-def _pieces_of(path: Path) -> tuple[list[str], dict[str, Any]]:
+def _convention(tokens: Mapping[str, str]) -> Convention:
+    single = (("classify", 0), ("A", 0), ("separate", 0))
+    return Convention(dict(tokens), single, (*single, ("B", 1), ("separate", 1)))
+
+
+def _read_listed(path: Path) -> list[str]:
+    """The pieces of a `vocab.txt`."""
+    text = read_text(path)
+    check_num_pieces(text.count("\n"), path)
+    # Not `splitlines`: a piece may be a Unicode line separator.
+    pieces = text.replace("\r\n", "\n").split("\n")
+    return pieces[:-1] if pieces[-1] == "" else pieces
+
+
+def _read_packed(path: Path) -> tuple[list[str], dict[str, Any]]:
+    """The pieces and the normalizer of a `tokenizer.json`."""
     content = read_vocabulary_json(path)
     model = get_object(content, "model", path)
     if model.get("type") != "WordPiece":

@@ -1,4 +1,4 @@
-"""What comes in at the door of `generate`: filled in, checked, and in one form.
+"""The arguments of `generate`: checked, completed, and converted to arrays.
 
 Legend: B batch, P prompt length, S source length, V vocabulary.
 """
@@ -9,58 +9,45 @@ from typing import Any
 
 import numpy as np
 
-from keras_attn.decoding.halves import MASKS, Halves
+from keras_attn.decoding.pair import MASKS, DecodingFunctions, prompt_name
+
+# No token has this id, so no row ever ends.
+_NO_END = (-1,)
 
 
-def prepare(
-    halves: Halves,
-    inputs: Mapping[str, np.ndarray],
-    start_token_id: int | None,
-    pad_token_id: int,
-) -> dict[str, np.ndarray]:
-    """The inputs of `prefill` as arrays, with what may be left out filled in.
-
-    Args:
-        halves: What the inputs are for.
-        inputs: From `as_arrays`.
-        start_token_id: The prompt, where `inputs` have none.
-        pad_token_id: What rows are lengthened with for an artefact of fixed length.
+def check_strategy(strategy, on_token) -> None:
+    """Raises unless `strategy` can decode, and can report tokens to `on_token`.
 
     Raises:
-        ValueError: for missing, unknown or empty inputs, tokens out of range, or a
-            mask that does not go with its tokens.
+        TypeError: for no strategy, or an `on_token` that can't be called.
+        ValueError: for `on_token` with a beam.
     """
-    arrays = dict(inputs)
-    for name, array in arrays.items():
-        if array.ndim > 1 and 0 in array.shape[:2]:
-            raise ValueError(
-                f"`inputs` are empty: every row needs at least one token. Received: "
-                f"{name}.shape={array.shape}"
-            )
-    if start_token_id is not None and halves.prompt not in arrays and arrays:
-        batch = len(next(iter(arrays.values())))
-        arrays[halves.prompt] = np.full((batch, 1), start_token_id, "int32")
-    for name, mask in MASKS.items():
-        if mask in halves.prefill_inputs and name in arrays:
-            arrays.setdefault(mask, np.ones(arrays[name].shape, bool))
-    _check_names(halves, arrays)
-    _check_rows(halves, arrays)
-    for name in MASKS:
-        if name in arrays:
-            arrays[name] = _tokens(name, arrays[name], halves.vocabulary.get(name))
-    for name, mask in MASKS.items():
-        if mask in arrays and name in arrays:
-            arrays[mask] = _mask(mask, arrays[mask], name, arrays[name])
-            _fill_up(halves, arrays, name, pad_token_id)
-    return arrays
+    # A class has the methods, too, but is not a strategy yet.
+    if isinstance(strategy, type) or not hasattr(strategy, "advance"):
+        raise TypeError(
+            "`strategy` must be a strategy, such as `Greedy()`, `Sample(...)` or "
+            f"`Beam(...)`. Received: strategy={strategy!r}"
+        )
+    if on_token is None:
+        return
+    if not callable(on_token):
+        raise TypeError(
+            "`on_token` must be a function of the new tokens. "
+            f"Received: on_token={on_token!r}"
+        )
+    if getattr(strategy, "revises", False):
+        raise ValueError(
+            "`on_token` needs a strategy that never revises a token, `Greedy()` or "
+            f"`Sample(...)`. Received: strategy={strategy!r}"
+        )
 
 
 def as_arrays(inputs) -> dict[str, np.ndarray]:
-    """What `generate` was given as NumPy arrays by name.
+    """The `inputs` of `generate` as NumPy arrays by name.
 
     Raises:
-        TypeError: for what has no names.
-        ValueError: for what is no array.
+        TypeError: for anything but a dictionary.
+        ValueError: for values that are no array.
     """
     if not isinstance(inputs, Mapping):
         raise TypeError(
@@ -73,34 +60,32 @@ def as_arrays(inputs) -> dict[str, np.ndarray]:
             arrays[name] = np.asarray(values)
         except ValueError as error:
             raise ValueError(
-                f"`{name}` must be an array: fill up rows of unequal length, and say "
-                f"by a mask which tokens are real. Received: {name} that are no array "
+                f"`{name}` must be an array: pad rows to equal length, and mark the "
+                f"real tokens in a mask. Received: {name} that are not an array "
                 f"({error})"
             ) from error
     return arrays
 
 
-def check_token(name: str, token: Any, vocabulary: int | None) -> int:
-    """Raises unless `token` is a whole number in [0, V); returns it.
+def required_length(
+    model, inputs: Mapping[str, np.ndarray], max_new_tokens: int
+) -> int:
+    """The length of prompt and continuation, which the caches of a model must hold.
 
     Raises:
-        TypeError: for what is no whole number.
-        ValueError: for a token out of range.
+        ValueError: if it is more than the model has positions for.
     """
-    try:
-        index = operator.index(token)
-    except TypeError:
-        raise TypeError(
-            f"`{name}` must be a token's id, a whole number. Received: {name}={token!r}"
-        ) from None
-    if index < 0 or (vocabulary is not None and index >= vocabulary):
-        raise ValueError(
-            f"`{name}` must be {_range(vocabulary)}. Received: {name}={index}"
-        )
-    return index
+    name = prompt_name(model)
+    prompt = inputs.get(name)
+    # A missing prompt becomes one start token.
+    length = prompt.shape[1] if prompt is not None and prompt.ndim == 2 else 1
+    if hasattr(model, "incremental"):
+        limit = getattr(model, "max_length", None)
+        check_length(limit, name, length, max_new_tokens)
+    return length + max_new_tokens
 
 
-def check_room(
+def check_length(
     limit: int | None, prompt: str, prompt_length: int, max_new_tokens: int
 ) -> None:
     """Raises unless a prompt and its continuation fit into the model.
@@ -113,57 +98,151 @@ def check_room(
     left = limit - prompt_length
     if left < 1:
         raise ValueError(
-            f"`{prompt}` must have at most {limit - 1} tokens, padding included: there "
-            f"are {limit} positions, and what is added needs one. Shorten the prompt. "
-            f"Received: prompt length={prompt_length}"
+            f"`{prompt}` must have at most {limit - 1} tokens, padding included: the "
+            f"model has {limit} positions, and a new token needs one. Shorten the "
+            f"prompt. Received: prompt length={prompt_length}"
         )
     if max_new_tokens > left:
         raise ValueError(
-            "`max_new_tokens` reaches beyond the model's "
-            f"{limit} positions; at most {left} fit behind this "
-            f"prompt. Received: max_new_tokens={max_new_tokens}, "
+            f"`max_new_tokens` exceeds the model's {limit} positions; at most {left} "
+            f"fit after this prompt. Received: max_new_tokens={max_new_tokens}, "
             f"prompt length={prompt_length}"
         )
 
 
-def _check_names(halves, arrays):
-    missing = [name for name in halves.prefill_inputs if name not in arrays]
-    unknown = [name for name in arrays if name not in halves.prefill_inputs]
-    if missing or unknown:
-        hint = "; or give `start_token_id`" if halves.prompt in missing else ""
+def check_beams(functions: DecodingFunctions, strategy) -> None:
+    """Raises unless an artefact was exported for the number of beams.
+
+    Raises:
+        ValueError: for another number.
+    """
+    if functions.num_beams in (None, strategy.num_beams):
+        return
+    raise ValueError(
+        f"`strategy` must have {functions.num_beams} beams per row: the artefact was "
+        "exported with that `num_beams`, or with a fixed batch. Received: "
+        f"strategy={strategy!r}, num_beams={strategy.num_beams}"
+    )
+
+
+def prepare(
+    functions: DecodingFunctions,
+    inputs: Mapping[str, np.ndarray],
+    start_token_id: int | None,
+    pad_token_id: int,
+) -> dict[str, np.ndarray]:
+    """The inputs of `prefill` as arrays, with defaults for those left out.
+
+    Args:
+        functions: The functions to prepare the inputs for.
+        inputs: From `as_arrays`.
+        start_token_id: The prompt, where `inputs` have none.
+        pad_token_id: Pads rows for an artefact of fixed length.
+
+    Raises:
+        ValueError: for missing, unknown or empty inputs, tokens out of range, or a
+            mask that does not match its tokens.
+    """
+    arrays = dict(inputs)
+    for name, array in arrays.items():
+        if array.ndim > 1 and 0 in array.shape[:2]:
+            raise ValueError(
+                f"`inputs` are empty: every row needs at least one token. Received: "
+                f"{name}.shape={array.shape}"
+            )
+    if start_token_id is not None and functions.prompt not in arrays and arrays:
+        batch = len(next(iter(arrays.values())))
+        arrays[functions.prompt] = np.full((batch, 1), start_token_id, "int32")
+    for name, mask in MASKS.items():
+        if mask in functions.prefill_inputs and name in arrays:
+            arrays.setdefault(mask, np.ones(arrays[name].shape, bool))
+    _check_names(functions, arrays)
+    _check_rows(functions, arrays)
+    for name in MASKS:
+        if name in arrays:
+            vocabulary = functions.vocabulary.get(name)
+            arrays[name] = _as_tokens(name, arrays[name], vocabulary)
+    for name, mask in MASKS.items():
+        if mask in arrays and name in arrays:
+            arrays[mask] = _as_mask(mask, arrays[mask], name, arrays[name])
+            _pad_to_fixed_length(functions, arrays, name, pad_token_id)
+    return arrays
+
+
+def check_token(name: str, token: Any, vocabulary: int | None) -> int:
+    """Raises unless `token` is an integer in [0, V); returns it.
+
+    Raises:
+        TypeError: for anything but an integer.
+        ValueError: for a token out of range.
+    """
+    try:
+        index = operator.index(token)
+    except TypeError:
+        raise TypeError(
+            f"`{name}` must be a token's id, an integer. Received: {name}={token!r}"
+        ) from None
+    if index < 0 or (vocabulary is not None and index >= vocabulary):
         raise ValueError(
-            f"`inputs` must be named {', '.join(halves.prefill_inputs)}{hint}. "
+            f"`{name}` must be {_range(vocabulary)}. Received: {name}={index}"
+        )
+    return index
+
+
+def check_end_tokens(end_token_id, vocabulary: int | None) -> tuple[int, ...]:
+    """One end token, several or none, as a sorted tuple that is never empty.
+
+    Raises:
+        TypeError: for anything but integers.
+        ValueError: for a token out of range.
+    """
+    if end_token_id is None:
+        return _NO_END
+    if isinstance(end_token_id, set | frozenset):
+        end_token_id = list(end_token_id)
+    ends = end_token_id if np.ndim(end_token_id) else [end_token_id]
+    ends = {check_token("end_token_id", token, vocabulary) for token in ends}
+    return tuple(sorted(ends)) or _NO_END
+
+
+def _check_names(functions, arrays):
+    missing = [name for name in functions.prefill_inputs if name not in arrays]
+    unknown = [name for name in arrays if name not in functions.prefill_inputs]
+    if missing or unknown:
+        hint = "; or give `start_token_id`" if functions.prompt in missing else ""
+        raise ValueError(
+            f"`inputs` must be named {', '.join(functions.prefill_inputs)}{hint}. "
             f"Received: missing={missing}, unknown={unknown}"
         )
 
 
-def _check_rows(halves, arrays):
-    shape = arrays[halves.prompt].shape
+def _check_rows(functions, arrays):
+    shape = arrays[functions.prompt].shape
     if len(shape) != 2:
         raise ValueError(
-            f"`{halves.prompt}` must have 2 axes, (batch, length). Received: "
-            f"{halves.prompt}.shape={shape}"
+            f"`{functions.prompt}` must have 2 axes, (batch, length). Received: "
+            f"{functions.prompt}.shape={shape}"
         )
     rows = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
     if len(set(rows.values())) > 1:
         raise ValueError(
-            f"`inputs` must all have as many rows as one another. Received: rows={rows}"
+            f"`inputs` must all have the same number of rows. Received: rows={rows}"
         )
 
 
-def _tokens(name, ids, vocabulary):
-    """Token ids as int32, each seen to be in the vocabulary."""
+def _as_tokens(name, ids, vocabulary):
+    """Token ids as int32, checked against the vocabulary."""
     if ids.dtype.kind not in "iu":
         whole = ids.dtype.kind == "f" and bool((ids == np.trunc(ids)).all())
         if not whole:
             raise ValueError(
-                f"`{name}` must be whole numbers. Received: {name}.dtype={ids.dtype}"
+                f"`{name}` must be integers. Received: {name}.dtype={ids.dtype}"
             )
     least, most = ids.min(), ids.max()
     if least < 0 or (vocabulary is not None and most >= vocabulary):
         raise ValueError(
-            f"`{name}` must be {_range(vocabulary)}, under a mask too. Received: ids "
-            f"from {least:.0f} to {most:.0f}"
+            f"`{name}` must be {_range(vocabulary)}, masked tokens included. "
+            f"Received: ids from {least:.0f} to {most:.0f}"
         )
     return ids.astype("int32")
 
@@ -174,8 +253,8 @@ def _range(vocabulary):
     return f"in [0, {vocabulary}), the vocabulary of the model"
 
 
-def _mask(name, mask, ids_name, ids):
-    """A mask as bool, seen to go with its tokens."""
+def _as_mask(name, mask, ids_name, ids):
+    """A mask as bool, checked against its tokens."""
     if mask.shape != ids.shape:
         raise ValueError(
             f"`{name}` must have the shape of `{ids_name}`, {ids.shape}. "
@@ -185,15 +264,15 @@ def _mask(name, mask, ids_name, ids):
     empty = np.flatnonzero(~mask.any(axis=1)).tolist()
     if empty:
         raise ValueError(
-            f"`{name}` must show a real token in every row. Received: nothing but "
-            f"padding in the rows {empty}"
+            f"`{name}` must have at least one real token in every row. "
+            f"Received: only padding in rows {empty}"
         )
     return mask
 
 
-def _fill_up(halves, arrays, name, pad_token_id):
-    """Lengthens rows to what an artefact was exported with, behind the mask."""
-    fixed, ids = halves.fixed_lengths.get(name), arrays[name]
+def _pad_to_fixed_length(functions, arrays, name, pad_token_id):
+    """Pads rows and mask at the right to the length that an artefact takes."""
+    fixed, ids = functions.fixed_lengths.get(name), arrays[name]
     if fixed is None:
         return
     missing = fixed - ids.shape[1]
@@ -202,6 +281,6 @@ def _fill_up(halves, arrays, name, pad_token_id):
             f"`{name}` must have at most {fixed} tokens, the length that the artefact "
             f"was exported with. Received: {name}.shape={ids.shape}"
         )
-    behind = [(0, 0), (0, missing)]
-    arrays[name] = np.pad(ids, behind, constant_values=pad_token_id)
-    arrays[MASKS[name]] = np.pad(arrays[MASKS[name]], behind)
+    padding = [(0, 0), (0, missing)]
+    arrays[name] = np.pad(ids, padding, constant_values=pad_token_id)
+    arrays[MASKS[name]] = np.pad(arrays[MASKS[name]], padding)

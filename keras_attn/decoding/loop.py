@@ -1,24 +1,24 @@
-"""The loop that adds one token after another, compiled or on the host.
+"""The decoding loop: prefill, then one `step` per token, compiled or on the host.
 
-Legend: B batch, K beams, L length of the buffer of new tokens, E end tokens.
+`decode` is the loop, `next_state` the state update after each step. The strategies are
+in `strategies.py`, the compilation of the loop in `compiled.py`.
+
+Legend: B batch, K beams, L length of the buffer of new tokens, E end tokens; of a
+cache: C length, N heads, H head size.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
-from keras_attn.decoding.halves import Halves
-from keras_attn.decoding.state import NEW, next_state
-from keras_attn.decoding.strategies import numbers_of, with_numbers
+from keras_attn.decoding.pair import DecodingFunctions
 
-# End tokens that a compiled loop takes, or a multiple of so many.
-_END_TOKENS = 4
-# What the names of a loop's own inputs begin with, beside those of `prefill`.
-_OWN = "generate/"
+# The state with the slot of the next token in the caches, and the prefix of an output
+# that is written into a cache at that slot.
+CACHE_INDEX, NEW = "cache_index", "new_"
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Settings:
 
     Attributes:
         strategy: How the next token is chosen.
-        max_new_tokens: The most tokens to add.
+        max_new_tokens: Maximum number of tokens to add.
         end_token_ids: The tokens that end a row, (E,).
-        pad_token_id: What a row that is done goes on with.
+        pad_token_id: Written to a row after its end.
     """
 
     strategy: Any
@@ -39,7 +39,7 @@ class Settings:
 
 
 def decode(
-    halves: Halves,
+    functions: DecodingFunctions,
     inputs: dict,
     uniform,
     length: int,
@@ -47,72 +47,68 @@ def decode(
     while_loop: Callable,
     on_token: Callable | None = None,
 ):
-    """Prefill, then one `step` a token, until every row is done or has enough.
+    """Prefill, then one `step` per token, until every row has ended or is full.
 
     Args:
-        halves: What is driven.
-        inputs: Of `prefill`.
+        functions: `prefill` and `step`.
+        inputs: Inputs of `prefill`.
         uniform: The strategy's random numbers, (B, L), or None.
         length: L, at least `max_new_tokens`.
-        settings: See there.
+        settings: Strategy, number of tokens and special tokens.
         while_loop: `ops.while_loop`, or `host_while`.
-        on_token: Called with the tokens of each step, on the host alone.
+        on_token: Called with the tokens of each step; only with `host_while`.
 
     Returns:
         The tokens, (B, L), and their scores, (B,).
     """
-    strategy, most = settings.strategy, settings.max_new_tokens
-    last = (settings.end_token_ids, settings.pad_token_id)
-    beams = strategy.num_beams
-    outputs = {**inputs, **halves.prefill(inputs)}
-
-    def spread(tensor):  # (B, …) -> (B·K, …)
-        if isinstance(tensor, np.ndarray):
-            return np.repeat(tensor, beams, axis=0)
-        # A copy, where no row is repeated, leaves behind the mask Keras attached.
-        return ops.repeat(tensor, beams, axis=0) if beams > 1 else ops.copy(tensor)
-
-    def told(token):
-        if on_token is not None:
-            on_token(ops.convert_to_numpy(token))
-        return token
-
-    logits = spread(outputs["logits"])
+    strategy, max_new_tokens = settings.strategy, settings.max_new_tokens
+    special = (settings.end_token_ids, settings.pad_token_id)
+    outputs = {**inputs, **functions.prefill(inputs)}
+    logits = repeat_for_beams(outputs["logits"], strategy.num_beams)
     state = {
-        name: spread(outputs[name])
-        for name in halves.step_inputs
-        # A new token each step, so what goes by this name in the inputs is no state.
+        name: repeat_for_beams(outputs[name], strategy.num_beams)
+        for name in functions.step_inputs
+        # `token_ids` is the new token of each step here, not the prompt.
         if name in outputs and name != "token_ids"
     }
+    # Only this part is carried through the loop; the rest never changes.
     changing = {
         name: tensor
         for name, tensor in state.items()
-        if {name, NEW + name} & set(halves.step_outputs)
+        if {name, NEW + name} & set(functions.step_outputs)
     }
+
+    def report_token(token):
+        if on_token is not None:
+            on_token(ops.convert_to_numpy(token))
+
     batch = ops.shape(outputs["logits"])[0]
     search = strategy.start(batch, length, settings.pad_token_id, uniform)
-    token, parents, search = strategy.advance(search, logits, 0, *last)
-    changing = _follow(changing, parents)
+    token, parents, search = strategy.advance(search, logits, 0, *special)
+    changing = reorder_by_parent(changing, parents)
+    report_token(token)
 
     def unfinished(index, token, search, changing):
         all_done = ops.all(search["done"])
-        return ops.logical_and(ops.less(index, most), ops.logical_not(all_done))
+        return ops.logical_and(
+            ops.less(index, max_new_tokens), ops.logical_not(all_done)
+        )
 
     def body(index, token, search, changing):
         before = {**state, **changing}
-        # The caches are this loop's own, so arrays need no copy to be written to.
-        outputs = next_state(
-            before, halves.step({**before, "token_ids": token}), in_place=True
-        )
+        outputs = functions.step({**before, "token_ids": token})
+        # The caches belong to this loop, so arrays are updated without a copy.
+        after = next_state(before, outputs, in_place=True)
+        changed = {name: _like(after[name], old) for name, old in changing.items()}
         token, parents, search = strategy.advance(
-            search, outputs["logits"], index, *last
+            search, after["logits"], index, *special
         )
-        moved = {name: _like(outputs[name], old) for name, old in changing.items()}
-        return index + 1, told(token), search, _follow(moved, parents)
+        report_token(token)
+        return index + 1, token, search, reorder_by_parent(changed, parents)
 
-    carry = (ops.convert_to_tensor(1, "int32"), told(token), search, changing)
+    carry = (ops.convert_to_tensor(1, "int32"), token, search, changing)
     _, _, search, _ = while_loop(unfinished, body, carry)
-    return strategy.finish(search, most)
+    return strategy.finish(search, max_new_tokens)
 
 
 def host_while(cond, body, carry):
@@ -122,14 +118,75 @@ def host_while(cond, body, carry):
     return carry
 
 
-def _follow(state, parents):
-    """Each beam's state is that of the beam it continues."""
+def next_state(state, outputs, *, in_place=False):
+    """The state after a step, from the state before it and the outputs of the step.
+
+    An output with the name of a state is its new value. An output `new_<name>`,
+    (B, N, 1, H), is written into the cache `<name>`, (B, N, C, H), at the slot
+    `cache_index` of the state before the step. Every other state is unchanged.
+
+    Args:
+        state: Tensors or arrays by name, before the step.
+        outputs: The outputs of the step.
+        in_place: Whether to write into the caches of `state` where they are NumPy
+            arrays, rather than into copies.
+
+    Returns:
+        The state after the step and the other outputs, such as `logits`, by name.
+
+    Example:
+        ```python
+        state = {**inputs, **runner.prefill(inputs)}
+        for _ in range(20):
+            state["token_ids"] = state["logits"].argmax(-1)
+            names = runner.signatures["step"].inputs
+            outputs = runner.step({name: state[name] for name in names})
+            state = next_state(state, outputs)
+        ```
+    """
+    result = {**state, **outputs}
+    if CACHE_INDEX in state:
+        slot = state[CACHE_INDEX][0]  # The same in all rows.
+        for name in state:
+            if NEW + name in outputs:
+                entry = result.pop(NEW + name)
+                result[name] = _update_cache(state[name], entry, slot, in_place)
+    return result
+
+
+def _update_cache(cache, entry, slot, in_place):
+    """`cache`, (B, N, C, H), with `entry`, (B, N, 1, H), at `slot`."""
+    if not isinstance(cache, np.ndarray):
+        entry = ops.cast(entry, cache.dtype)
+        return ops.slice_update(cache, (0, 0, slot, 0), entry)
+    if not in_place:
+        cache = cache.copy()
+    cache[:, :, int(slot)] = ops.convert_to_numpy(entry)[:, :, 0]
+    return cache
+
+
+def repeat_for_beams(tensor, num_beams: int):
+    """Each row once per beam: (B, …) -> (B·K, …)."""
+    if isinstance(tensor, np.ndarray):
+        return np.repeat(tensor, num_beams, axis=0)
+    # With one beam a copy, which drops the mask that Keras attached to the tensor.
+    return ops.repeat(tensor, num_beams, axis=0) if num_beams > 1 else ops.copy(tensor)
+
+
+def reorder_by_parent(state: dict, parents) -> dict:
+    """Gives each beam the state of the beam it continues.
+
+    Args:
+        state: Tensors or arrays (B·K, …) by name.
+        parents: Row of the parent of each beam, (B·K,); None where every beam
+            continues itself.
+    """
     if parents is None:
         return state
-    return {name: _take(tensor, parents) for name, tensor in state.items()}
+    return {name: _take_rows(tensor, parents) for name, tensor in state.items()}
 
 
-def _take(tensor, rows):
+def _take_rows(tensor, rows):
     if not isinstance(tensor, np.ndarray):
         return ops.take(tensor, rows, axis=0)
     rows = ops.convert_to_numpy(rows)
@@ -143,62 +200,3 @@ def _like(tensor, old):
     if isinstance(tensor, np.ndarray):
         return tensor
     return ops.cast(tensor, old.dtype)
-
-
-def loop_inputs(inputs: dict, uniform, length: int, settings: Settings) -> dict:
-    """What a `CompiledLoop` is called with: all that may differ from call to call.
-
-    Args:
-        inputs: Of `prefill`.
-        uniform: (B, max_new_tokens), or None.
-        length: L.
-        settings: With plain numbers.
-    """
-    ends = np.array(settings.end_token_ids, "int32")
-    more = -len(ends) % _END_TOKENS
-    own = {
-        "max_new_tokens": np.int32(settings.max_new_tokens),
-        # No token has the id -1.
-        "end_token_ids": np.pad(ends, (0, more), constant_values=-1),
-        "pad_token_id": np.int32(settings.pad_token_id),
-        **numbers_of(settings.strategy),
-    }
-    if uniform is not None:
-        unused = length - uniform.shape[1]
-        own["uniform"] = np.pad(uniform, [(0, 0), (0, unused)])
-    return {**inputs, **{_OWN + name: np.asarray(x) for name, x in own.items()}}
-
-
-class CompiledLoop(keras.Model):
-    """The loop as a Keras model, whose `predict` Keras compiles on every backend.
-
-    Args:
-        halves: What is driven.
-        strategy: Its `numbers` are inputs, so those that it has here don't matter.
-        length: L.
-    """
-
-    def __init__(self, halves: Halves, strategy, length: int):
-        # Not the global policy's precision: random numbers must not be rounded to it.
-        super().__init__(name="generate", dtype="float32")
-        self.halves = halves
-        self.strategy = strategy
-        self.length = length
-        # Keras hands a model's weights to compiled code if it can see them.
-        self.prefill = halves.prefill
-        self.step = halves.step
-
-    def call(self, inputs):
-        """The new tokens and their scores, by name; `inputs` from `loop_inputs`."""
-        inputs, own = dict(inputs), {}
-        for name in list(inputs):
-            if name.startswith(_OWN):
-                own[name.removeprefix(_OWN)] = inputs.pop(name)
-        uniform = own.pop("uniform", None)
-        limits = ("max_new_tokens", "end_token_ids", "pad_token_id")
-        limits = {name: own.pop(name) for name in limits}
-        settings = Settings(with_numbers(self.strategy, own), **limits)
-        token_ids, scores = decode(
-            self.halves, inputs, uniform, self.length, settings, ops.while_loop
-        )
-        return {"token_ids": token_ids, "scores": scores}

@@ -1,35 +1,45 @@
-"""The two models of incremental decoding."""
+"""`prefill` and `step`, the two functions that decode one token at a time.
 
+A Keras model provides them as an `IncrementalPair`, an exported artefact as signatures.
+The loop takes either as `DecodingFunctions`.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import keras
+import numpy as np
+from keras import ops
+
+# Inputs that hold tokens, and the names of their padding masks.
+MASKS = {"token_ids": "padding_mask", "decoder_token_ids": "decoder_padding_mask"}
 
 
 @dataclass(frozen=True)
 class IncrementalPair:
-    """A model cut in two for decoding one token at a time.
+    """The two models that decode one token at a time.
 
-    Both halves are functional models that share their layers with the training
-    model, with dictionaries in and out:
+    Both are functional models that share their layers with the training model, with
+    dictionaries as inputs and outputs:
 
         prefill: {the model's inputs}           -> {"logits": (B, V), **state}
         step:    {"token_ids": (B,), **state}   -> {"logits": (B, V), **changes}
 
-    State tensors are batch first. What `step` takes and `prefill` doesn't return is
-    passed on from the inputs of `prefill`. A change is the new value of the state of
-    that name, or `new_<name>`, what is written into the cache `<name>`; `next_state`
-    applies them. What `step` returns neither of did not change.
-    A mask of the prompt, which the training model may lack, is `padding_mask` beside
-    `token_ids` and `decoder_padding_mask` beside `decoder_token_ids`.
+    State tensors are batch first. A state that `step` takes and `prefill` doesn't
+    return is taken from the inputs of `prefill`. A change is the new value of the state
+    of that name, or `new_<name>`, an entry to write into the cache `<name>`;
+    `next_state` applies both. A state that `step` doesn't return is unchanged.
+    A mask of the prompt, which the training model may lack, is named `padding_mask`
+    for `token_ids` and `decoder_padding_mask` for `decoder_token_ids`.
 
     Attributes:
-        prefill: Reads the prompt (and an encoder's input) once.
-        step: Takes the last token and the state, one position at a time.
+        prefill: Reads the whole prompt (and an encoder's input) at once.
+        step: Takes the last token and the state; predicts the next token.
         prompt: Name of the input of `prefill` that holds the prompt's tokens, (B, P).
-        max_length: Most tokens that prompt and continuation may have together;
-            None where the model sets no limit.
-        source_vocabulary_size: Tokens that an encoder's `token_ids` are chosen from;
-            None where there is no such input, or it is not known.
+        max_length: Maximum length of prompt and continuation together; None where the
+            model sets no limit.
+        source_vocabulary_size: Vocabulary size of an encoder's `token_ids`; None where
+            there is no such input, or the size is not known.
     """
 
     prefill: keras.Model
@@ -37,3 +47,125 @@ class IncrementalPair:
     prompt: str = "token_ids"
     max_length: int | None = None
     source_vocabulary_size: int | None = None
+
+
+@dataclass(frozen=True)
+class DecodingFunctions:
+    """`prefill` and `step` of a Keras model or an artefact, and what they accept.
+
+    Attributes:
+        prefill: As in `IncrementalPair`: named tensors in, named tensors out.
+        step: As in `IncrementalPair`.
+        prefill_inputs: Names.
+        step_inputs: Names.
+        step_outputs: Names.
+        prompt: Name of the input that holds the prompt's tokens.
+        max_length: As in `IncrementalPair`.
+        vocabulary: Vocabulary size by the name of the input, where it is known.
+        fixed_lengths: Length by the name of the input, where an artefact fixes it.
+        num_beams: Rows of `step` for each row of `prefill`, where an artefact fixes
+            both; None where it does not.
+        traceable: Whether both can be compiled into one loop.
+    """
+
+    prefill: Callable[[dict], dict]
+    step: Callable[[dict], dict]
+    prefill_inputs: tuple[str, ...]
+    step_inputs: tuple[str, ...]
+    step_outputs: tuple[str, ...]
+    prompt: str
+    max_length: int | None
+    vocabulary: Mapping[str, int]
+    fixed_lengths: Mapping[str, int]
+    num_beams: int | None
+    traceable: bool
+
+
+def prompt_name(model, input_names=()) -> str:
+    """Name of the input that holds the prompt's tokens.
+
+    Args:
+        model: A model, a pair or an exported pair.
+        input_names: Inputs it is known to have, besides those of `model.input`.
+    """
+    if isinstance(model, IncrementalPair):
+        return model.prompt
+    inputs = getattr(model, "input", None)
+    names = {*input_names, *(inputs if isinstance(inputs, dict) else ())}
+    return "decoder_token_ids" if "decoder_token_ids" in names else "token_ids"
+
+
+def functions_of(model) -> DecodingFunctions:
+    """The decoding functions of a pair, or of an exported pair.
+
+    Raises:
+        TypeError: for a model that can't decode.
+    """
+    if isinstance(model, IncrementalPair):
+        return _from_pair(model)
+    return _from_runner(model)
+
+
+def _from_pair(pair: IncrementalPair) -> DecodingFunctions:
+    vocabulary = {"token_ids": pair.source_vocabulary_size}
+    vocabulary[pair.prompt] = pair.prefill.output["logits"].shape[-1]
+    return DecodingFunctions(
+        pair.prefill,
+        pair.step,
+        tuple(tensor.name for tensor in pair.prefill.inputs),
+        tuple(tensor.name for tensor in pair.step.inputs),
+        tuple(pair.step.output),
+        pair.prompt,
+        pair.max_length,
+        _known(vocabulary),
+        {},
+        num_beams=None,
+        traceable=True,
+    )
+
+
+def _from_runner(runner) -> DecodingFunctions:
+    signatures = getattr(runner, "signatures", {})
+    if not {"prefill", "step"} <= set(signatures):
+        raise TypeError(
+            "`model` can't decode: it has neither `incremental()` nor the signatures "
+            f"`prefill` and `step`. Received: model={type(runner).__name__}"
+        )
+    prefill, step = signatures["prefill"], signatures["step"]
+    prompt = prompt_name(runner, prefill.inputs)
+    lengths = {
+        name: info.shape[1]
+        for name, info in prefill.inputs.items()
+        if name in MASKS and len(info.shape) == 2
+    }
+
+    def run_step(inputs):
+        # Caches that are arrays already are passed as they are, to be written to.
+        arrays = {
+            name: x if isinstance(x, np.ndarray) else ops.convert_to_numpy(x)
+            for name, x in inputs.items()
+        }
+        return runner.step(arrays, in_place=True)
+
+    return DecodingFunctions(
+        runner.prefill,
+        run_step,
+        tuple(prefill.inputs),
+        tuple(step.inputs),
+        tuple(step.outputs),
+        prompt,
+        getattr(runner, "max_length", None),
+        _known({prompt: prefill.outputs["logits"].shape[-1]}),
+        _known(lengths),
+        num_beams=_fixed_beams(prefill.inputs[prompt], step.inputs["token_ids"]),
+        traceable=False,
+    )
+
+
+def _known(sizes: Mapping[str, int | None]) -> dict[str, int]:
+    return {name: size for name, size in sizes.items() if size is not None}
+
+
+def _fixed_beams(prompt, token_ids) -> int | None:
+    rows, step_rows = prompt.shape[0], token_ids.shape[0]
+    return None if None in (rows, step_rows) else step_rows // rows

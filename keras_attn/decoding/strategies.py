@@ -1,14 +1,15 @@
-"""How the next token is chosen: greedily, by chance, or by a beam.
+"""How the next token is chosen: greedy decoding, sampling, beam search.
 
 A strategy is three pure functions over a dictionary of tensors, the *search*:
-`start` makes it, `advance` puts one more token into it, `finish` reads the result.
-The same code runs inside a compiled loop and on the host beside an exported model.
+`start` creates it, `advance` adds one token to it, `finish` reads the result. The same
+code runs inside a compiled loop and on the host with an exported model. `uniform` gives
+the random numbers of a whole call, which are drawn on the host.
 
-A strategy's `num_beams` is the rows it needs for each row of the prompt; it `revises`
-where a later token may change the earlier ones. `numbers` are its settings that a
-compiled loop takes as inputs; another value of any other setting is another program.
+A strategy needs `num_beams` rows for each row of the prompt, and `revises` if a later
+token may change earlier ones. `numbers` are the settings that a compiled loop takes as
+inputs; any other setting, where it changes, compiles another program.
 
-Legend: B batch, K beams, V vocabulary, L new tokens at most.
+Legend: B batch, K beams, V vocabulary, L maximum number of new tokens.
 """
 
 import copy
@@ -20,9 +21,9 @@ from keras import ops
 from keras_attn.checks import check_positive
 from keras_attn.ops import MASKED
 
-# Stand for a setting that is None: every token is among so many, or reaches so much.
+# What `top_k` and `top_p` are inside a compiled loop if they are None: no limit.
 _ALL_TOKENS, _ALL_PROBABILITY = 2**31 - 1, 2.0
-# `top_k` up to here is found without ordering the whole vocabulary.
+# Up to this `top_k` the whole vocabulary need not be sorted.
 _FEW = 128
 
 
@@ -33,7 +34,7 @@ def numbers_of(strategy) -> dict:
 
 
 def with_numbers(strategy, numbers):
-    """The strategy with these settings, which may be tensors."""
+    """A copy of the strategy with these settings, which may be tensors."""
     if not numbers:
         return strategy
     other = copy.copy(strategy)
@@ -43,7 +44,7 @@ def with_numbers(strategy, numbers):
 
 
 def program_of(strategy):
-    """Equal for two strategies that one compiled loop serves."""
+    """A key that is equal for strategies that can share one compiled loop."""
     if not is_dataclass(strategy):
         return strategy
     taken = numbers_of(strategy)
@@ -62,12 +63,12 @@ class Greedy:
     num_beams = 1
     revises = False
 
-    def draw(self, batch, length):
-        """No chance in it."""
+    def uniform(self, batch, length):
+        """None: no randomness is needed."""
         return None
 
     def start(self, batch, length, pad_token_id, uniform):
-        """Nothing chosen yet, in every row."""
+        """Empty rows."""
         return _start_rows(batch, length, pad_token_id)
 
     def advance(self, search, logits, index, end_token_id, pad_token_id):
@@ -82,17 +83,18 @@ class Greedy:
 
 @dataclass(frozen=True)
 class Sample:
-    """A token by chance, in proportion to its probability.
+    """Samples each token from the model's distribution.
 
-    The chance comes from NumPy, one uniform number a token, so the same seed gives
-    the same text compiled, on the host and on every backend.
+    The randomness comes from NumPy, one uniform number per token, so the same seed
+    gives the same text compiled, on the host and on every backend.
 
     Args:
-        temperature: Divides the logits: below 1 bolder, above 1 more varied.
-        top_k: Only the k most probable tokens have a chance. None = all.
-        top_p: Only the most probable tokens that together reach this probability,
-            in (0, 1], have a chance. None = all.
-        seed: None draws anew at every call.
+        temperature: Divides the logits: below 1 sharpens the distribution, above 1
+            flattens it.
+        top_k: Samples from the k most probable tokens only. None = all.
+        top_p: Samples from the smallest set of most probable tokens whose total
+            probability reaches this, in (0, 1] (nucleus sampling). None = all.
+        seed: Seed of the random numbers. None gives other ones at every call.
 
     Raises:
         ValueError: for a temperature, k or p out of its range.
@@ -105,7 +107,7 @@ class Sample:
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
-    # Not compared: what is compiled for one seed serves every other.
+    # Not compared: one compiled loop serves every seed.
     seed: int | None = field(default=None, compare=False)
 
     num_beams = 1
@@ -134,40 +136,41 @@ class Sample:
             "top_p": np.float32(_ALL_PROBABILITY if self.top_p is None else self.top_p),
         }
 
-    def draw(self, batch, length):
-        """Uniform numbers in [0, 1), one a token: (B, L)."""
+    def uniform(self, batch, length):
+        """Uniform random numbers in [0, 1), one per token: (B, L)."""
         return np.random.default_rng(self.seed).random((batch, length), "float32")
 
     def start(self, batch, length, pad_token_id, uniform):
-        """Nothing chosen yet, and all the chance there will be."""
+        """Empty rows, and the random numbers for all of their tokens."""
         return {**_start_rows(batch, length, pad_token_id), "uniform": uniform}
 
     def advance(self, search, logits, index, end_token_id, pad_token_id):
-        """Chooses one token a row.
+        """Chooses one token per row.
 
         Args:
             search: From `start` or the last `advance`.
             logits: (B·K, V).
             index: Position of the token among the new ones, from 0.
-            end_token_id: Rows that chose it are done; several, or one.
-            pad_token_id: What a row that is done goes on with.
+            end_token_id: One token or several; any of them ends its row.
+            pad_token_id: Written to a row after its end.
 
         Returns:
-            The token, (B·K,), which row each beam continues, (B·K,) or None where
+            The tokens, (B·K,), the row that each beam continues, (B·K,) or None where
             every row continues itself, and the new search.
         """
-        kept = self._keep(ops.cast(logits, "float32") / self.temperature)
+        kept = self._filtered(ops.cast(logits, "float32") / self.temperature)
         cumulative = ops.cumsum(kept, axis=-1)
         target = ops.take(search["uniform"], index, axis=1) * cumulative[:, -1]
         beyond = ops.greater(cumulative, ops.expand_dims(target, 1))
-        # The first token whose share of the unit interval holds the number drawn.
+        # Inverse transform sampling: the first token whose cumulative probability
+        # exceeds the random number.
         token = ops.argmax(
             ops.cast(ops.logical_and(beyond, ops.greater(kept, 0)), "int32"), axis=-1
         )
         return _advance_rows(search, logits, token, index, end_token_id, pad_token_id)
 
-    def _keep(self, logits):
-        """Probabilities, zero where `top_k` or `top_p` leaves no chance."""
+    def _filtered(self, logits):
+        """Probabilities, zero for tokens that `top_k` or `top_p` excludes."""
         if self.top_k is not None:
             logits = ops.cond(
                 self.top_k < logits.shape[-1],
@@ -190,14 +193,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class Beam:
-    """The best of several continuations kept side by side.
+    """Beam search: keeps the K most probable continuations of each prompt.
 
     A continuation is finished when its end token is among the K best extensions. The
-    search ends with K finished ones; they are ranked by `log p(y) / lp(y)` with
-    `lp(y) = ((5 + |y|) / 6)^α`, |y| counting the end token. One beam is greedy.
+    search ends with K finished ones, ranked by `log p(y) / lp(y)` with
+    `lp(y) = ((5 + |y|) / 6)^α`, where |y| counts the end token. One beam is greedy.
 
     Args:
-        num_beams: K.
+        num_beams: K, the number of beams per row.
         length_penalty: α. 0 ranks by probability alone, which favours short
             answers; Vaswani et al. use 0.6.
 
@@ -212,7 +215,7 @@ class Beam:
     num_beams: int = 4
     length_penalty: float = 0.6
 
-    # What leads at one step may be overtaken at the next.
+    # The best beam at one step may be overtaken at the next.
     revises = True
 
     def __post_init__(self):
@@ -222,12 +225,12 @@ class Beam:
         """The settings that a compiled loop takes as inputs."""
         return {"length_penalty": np.float32(self.length_penalty)}
 
-    def draw(self, batch, length):
-        """No chance in it."""
+    def uniform(self, batch, length):
+        """None: no randomness is needed."""
         return None
 
     def start(self, batch, length, pad_token_id, uniform):
-        """One live beam a row: K equal ones would stay equal for ever."""
+        """One live beam per row: K identical ones would stay identical."""
         beams = self.num_beams
         alone = ops.where(ops.equal(ops.arange(beams), 0), 0.0, MASKED)
         empty = ops.full((batch, beams, length), pad_token_id, dtype="int32")
@@ -247,17 +250,17 @@ class Beam:
             ops.expand_dims(search["live_scores"], -1),
             ops.reshape(log_probs, (-1, beams, vocabulary)),
         )
-        # With one end token, twice as many as beams: at most half of them can be end
-        # tokens, each beam having but one, so K live ones always remain.
+        # 2K candidates with one end token: at most K of them, one per beam, can be end
+        # tokens, so K live ones always remain. One K more for each further end token.
         count = min(1 + _ends(end_token_id).shape[0], vocabulary) * beams
         scores, flat = ops.top_k(ops.reshape(totals, (-1, beams * vocabulary)), count)
         parent, token = flat // vocabulary, ops.cast(flat % vocabulary, "int32")
         ids = _take_rows(search["live_ids"], parent)  # (B, 2K or more, L)
-        ids = _write(ids, token, index)
+        ids = _set_token(ids, token, index)
         ends = _is_end(token, end_token_id)
 
         among_best = ops.less(ops.arange(count), beams)
-        # Of a beam that nobody is in nothing comes, whatever a penalty makes of it.
+        # Ignore extensions of empty beams, whatever a penalty makes of their scores.
         real = ops.greater(scores, MASKED / 2)
         accepted = ops.logical_and(
             ops.logical_and(ends, ops.logical_and(among_best, real)),
@@ -288,7 +291,7 @@ class Beam:
 
     def finish(self, search, length):
         """The best continuation, (B, L), and its penalised score, (B,)."""
-        # Where the tokens ran out first, the live ones are answers too.
+        # Live beams count too where the maximum length ended the search.
         live_scores = ops.where(
             ops.expand_dims(search["done"], 1),
             MASKED,
@@ -306,7 +309,7 @@ class Beam:
 
 
 def _only_top_k(logits, k):
-    """Logits, MASKED below the k-th largest of their row; `k` may be a tensor."""
+    """Logits, MASKED where below the k-th largest of the row; `k` may be a tensor."""
     size = logits.shape[-1]
     few = min(_FEW, size)
     index = ops.reshape(ops.cast(k, "int32"), (1,)) - 1
@@ -319,10 +322,10 @@ def _only_top_k(logits, k):
 
 
 def _only_top_p(probabilities, p):
-    """Probabilities, 0 for what is not needed to reach `p`, which may be a tensor."""
+    """Probabilities, 0 outside the nucleus of mass `p`, which may be a tensor."""
     ordered = ops.flip(ops.sort(probabilities, axis=-1), axis=-1)
     before = ops.cumsum(ordered, axis=-1) - ordered
-    # The rarest token that is needed; the first always is.
+    # The least probable token of the nucleus, which always has the first.
     needed = ops.where(ops.less(before, p), ordered, 2.0)
     least = ops.min(needed, axis=-1, keepdims=True)
     return ops.where(ops.less(probabilities, least), 0.0, probabilities)
@@ -337,7 +340,7 @@ def _start_rows(batch, length, pad_token_id):
 
 
 def _advance_rows(search, logits, token, index, end_token_id, pad_token_id):
-    """Writes one chosen token a row, unless the row is done."""
+    """Writes one token per row, unless the row is done."""
     done = search["done"]
     log_probs = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
     token = ops.cast(token, "int32")
@@ -345,7 +348,7 @@ def _advance_rows(search, logits, token, index, end_token_id, pad_token_id):
     token = ops.where(done, pad_token_id, token)
     search = {
         **search,
-        "token_ids": _write(search["token_ids"], token, index),
+        "token_ids": _set_token(search["token_ids"], token, index),
         "scores": search["scores"] + ops.where(done, 0.0, gained),
         "done": ops.logical_or(done, _is_end(token, end_token_id)),
     }
@@ -353,7 +356,7 @@ def _advance_rows(search, logits, token, index, end_token_id, pad_token_id):
 
 
 def _is_end(token, end_token_id):
-    """Which tokens, (...), are one of those that end a row."""
+    """Whether each token, (...), is an end token."""
     ends = _ends(end_token_id)
     return ops.any(ops.equal(ops.expand_dims(token, -1), ends), axis=-1)
 
@@ -365,7 +368,7 @@ def _ends(end_token_id):
     return ops.reshape(ops.convert_to_tensor(end_token_id, "int32"), (-1,))
 
 
-def _write(ids, token, index):
+def _set_token(ids, token, index):
     """`ids`, (..., L), with `token`, (...), at position `index`."""
     here = ops.equal(ops.arange(ids.shape[-1], dtype="int32"), index)
     return ops.where(here, ops.expand_dims(token, -1), ids)
@@ -380,6 +383,6 @@ def _take_rows(values, indices):
 
 
 def _best(count, ids, scores):
-    """The `count` best of ids (B, M, L) by scores (B, M)."""
+    """The `count` best rows of ids (B, M, L) by scores (B, M)."""
     scores, order = ops.top_k(scores, count)
     return _take_rows(ids, order), scores

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_attn.checks import check_positive
 from keras_attn.data.epochs import Epoch
-from keras_attn.data.ragged import indices
+from keras_attn.data.ragged import index_batches
 
 
 def pack_documents(
@@ -139,7 +139,7 @@ def causal_lm_dataset(
         tokens, real, labels, weights = parts
         return {"token_ids": tokens, "padding_mask": real}, labels, weights
 
-    dataset = indices(
+    dataset = index_batches(
         num_blocks,
         batch_size=batch_size,
         shuffle_seed=shuffle_seed,

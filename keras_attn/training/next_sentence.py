@@ -10,7 +10,12 @@ import tensorflow as tf
 
 from keras_attn.checks import check_fraction, check_positive
 from keras_attn.data.epochs import Epoch
-from keras_attn.data.ragged import indices, ragged, repeated, single
+from keras_attn.data.ragged import (
+    constant_column,
+    constant_like,
+    index_batches,
+    to_ragged,
+)
 
 IS_NEXT, IS_RANDOM = 0, 1
 
@@ -141,16 +146,16 @@ def next_sentence_dataset(
         short_rate=short_rate,
     )
     firsts, seconds, labels = zip(*pairs, strict=True)
-    firsts, seconds, labels = ragged(firsts), ragged(seconds), tf.constant(labels)
+    firsts, seconds, labels = to_ragged(firsts), to_ragged(seconds), tf.constant(labels)
 
     def batch_of(rows):
         first, second = tf.gather(firsts, rows), tf.gather(seconds, rows)
-        end = single(separator_token_id, first)
-        start = single(cls_token_id, first)
+        end = constant_column(separator_token_id, first)
+        start = constant_column(cls_token_id, first)
         token_ids = tf.concat([start, first, end, second, end], axis=1)
-        one, zero = single(1, first), single(0, first)
+        one, zero = constant_column(1, first), constant_column(0, first)
         segment_ids = tf.concat(
-            [zero, repeated(0, first), zero, repeated(1, second), one], axis=1
+            [zero, constant_like(0, first), zero, constant_like(1, second), one], axis=1
         )
         shape = [None, max_length]
         inputs = {
@@ -162,7 +167,7 @@ def next_sentence_dataset(
         }
         return inputs, tf.gather(labels, rows)
 
-    dataset = indices(
+    dataset = index_batches(
         int(firsts.nrows()),
         batch_size=batch_size,
         shuffle_seed=seed if shuffle else None,

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from keras_attn.checks import check_positive
 from keras_attn.data.epochs import Epoch, batch_seeds
-from keras_attn.data.ragged import indices, ragged, single
+from keras_attn.data.ragged import constant_column, index_batches, to_ragged
 
 # What is packed with the two sentences: a token on either side of each.
 _NUM_SPECIAL = 4
@@ -89,12 +89,12 @@ def translation_lm_dataset(
             "`max_length` must leave a pair, with its four special tokens. "
             f"Received: max_length={max_length}, {len(sources)} pairs"
         )
-    source_rows = ragged([source for source, _ in kept])
-    target_rows = ragged([target for _, target in kept])
+    source_rows = to_ragged([source for source, _ in kept])
+    target_rows = to_ragged([target for _, target in kept])
 
     def batch_of(rows):
         source, target = tf.gather(source_rows, rows), tf.gather(target_rows, rows)
-        end = single(end_token_id, source)
+        end = constant_column(end_token_id, source)
         source = tf.concat([end, source, end], axis=1)
         target = tf.concat([end, target, end], axis=1)
         token_ids = tf.concat([source, target], axis=1)
@@ -114,7 +114,7 @@ def translation_lm_dataset(
             "position_ids": tf.where(real, positions, 0),
         }
 
-    dataset = indices(
+    dataset = index_batches(
         len(kept),
         batch_size=batch_size,
         shuffle_seed=shuffle_seed,

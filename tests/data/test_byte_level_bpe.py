@@ -35,20 +35,20 @@ def name_of(tokenizer):
     return "gpt2" if "<|endoftext|>" in tokenizer.pieces else "roberta"
 
 
-def test_five_hundred_texts_have_the_ids_of_the_reference(tokenizer, expected):
+def test_ids_of_five_hundred_texts_match_the_reference(tokenizer, expected):
     theirs = expected[name_of(tokenizer)]
     assert len({i for row in theirs for i in row}) > 700
     assert [tokenizer.encode(text) for text in CASES] == theirs
     assert tokenizer._tokenize(CASES) == theirs
 
 
-def test_every_text_comes_back(tokenizer):
+def test_decode_inverts_encode(tokenizer):
     assert [tokenizer.decode(tokenizer.encode(text)) for text in CASES] == CASES
     rows = tokenizer.encode_batch(CASES[:11])["token_ids"]
     assert tokenizer.decode_batch(rows) == CASES[:11]
 
 
-def test_special_tokens_in_a_text_are_text_unless_asked_for(tokenizer, expected):
+def test_special_tokens_in_a_text_are_parsed_only_on_request(tokenizer, expected):
     theirs = expected[f"{name_of(tokenizer)}_special"]
     special = set(tokenizer.special_token_ids.values())
     assert special & {i for row in theirs for i in row}
@@ -57,7 +57,7 @@ def test_special_tokens_in_a_text_are_text_unless_asked_for(tokenizer, expected)
         assert not special & set(tokenizer.encode(text))
 
 
-def test_pairs_are_packed_and_cut_as_by_the_reference(tokenizer, expected):
+def test_pairs_match_the_reference(tokenizer, expected):
     # transformers gives the second text of GPT-2 segment 1; GPT-2 has no segments.
     if name_of(tokenizer) == "gpt2":
         for length in (7, 8, 13):
@@ -77,14 +77,14 @@ def test_a_prompt_has_no_special_tokens(gpt2):
     assert gpt2.unknown_token_id is gpt2.mask_token_id is None
 
 
-def test_a_stream_gives_what_decoding_gives(tokenizer):
+def test_a_stream_equals_decode(tokenizer):
     decoder = StreamDecoder(tokenizer)
     for text in CASES:
         ids = tokenizer.encode_batch([text])["token_ids"][0]
         assert "".join(map(decoder.feed, ids)) + decoder.finish() == text
 
 
-def test_a_stream_holds_back_half_a_character(gpt2):
+def test_a_stream_buffers_an_incomplete_character(gpt2):
     text = "🪿"
     ids = gpt2.encode(text)
     assert len(ids) > 1
@@ -92,11 +92,11 @@ def test_a_stream_holds_back_half_a_character(gpt2):
     assert [decoder.feed(i) for i in ids[:-1]] == [""] * (len(ids) - 1)
     assert decoder.feed(ids[-1]) == text
     assert decoder.finish() == ""
-    # Cut off, it is one broken character, as where all is decoded at once.
+    # If it stays incomplete, it is one U+FFFD, as in `decode`.
     assert decoder.feed(ids[0]) == ""
     assert decoder.finish() == "\ufffd" == gpt2.decode(ids[:1])
     assert decoder.feed(gpt2.encode("x")[0]) == "x"
-    # Bytes that are none of UTF-8 come out as soon as that is sure.
+    # Invalid UTF-8 is returned as soon as it is known to be invalid.
     broken = [ids[0], *gpt2.encode("x"), gpt2.end_token_id]
     stream = [decoder.feed(i) for i in broken]
     assert "".join(stream) + decoder.finish() == gpt2.decode(broken) == "\ufffdx"
@@ -104,7 +104,7 @@ def test_a_stream_holds_back_half_a_character(gpt2):
         decoder.feed(gpt2.vocabulary_size)
 
 
-def test_ids_of_any_order_decode_as_by_the_library(gpt2):
+def test_ids_in_random_order_decode_as_in_the_library(gpt2):
     library = pytest.importorskip("tokenizers")
     numbers = {piece: index for index, piece in enumerate(gpt2.pieces)}
     theirs = library.Tokenizer(library.models.BPE(numbers, list(gpt2.merges)))
@@ -116,7 +116,7 @@ def test_ids_of_any_order_decode_as_by_the_library(gpt2):
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS)
-def test_transformers_reads_what_is_saved(tmp_path, convention):
+def test_transformers_reads_a_saved_folder(tmp_path, convention):
     transformers = pytest.importorskip("transformers")
     ours = ByteLevelBPETokenizer.train(iter(CASES), 701, convention)
     assert ours.vocabulary_size == 701
@@ -128,7 +128,7 @@ def test_transformers_reads_what_is_saved(tmp_path, convention):
     assert ours._tokenize(CASES) == theirs(CASES, **options)["input_ids"]
     single = theirs(CASES[0])["input_ids"]
     assert ours.encode_batch(CASES[:1])["token_ids"].tolist() == [single]
-    # And what it saves is a `tokenizer.json` alone.
+    # It saves only a `tokenizer.json`, which can be read back.
     theirs.save_pretrained(tmp_path / "theirs")
     assert not (tmp_path / "theirs" / "vocab.json").exists()
     again = ByteLevelBPETokenizer.from_folder(tmp_path / "theirs")
@@ -136,17 +136,17 @@ def test_transformers_reads_what_is_saved(tmp_path, convention):
     assert again.convention == ours.convention
 
 
-def test_learning_twice_gives_the_same():
+def test_training_is_deterministic():
     one, two = (ByteLevelBPETokenizer.train(CASES, 499, "roberta") for _ in range(2))
     assert (one.pieces, one.merges) == (two.pieces, two.merges)
     assert one.pieces[:5] == ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-    # A special token's name is in the corpus, often; it is no merge.
+    # A special token that is frequent in the corpus is not a merge.
     odd = ByteLevelBPETokenizer.train(["<s><s> <|endoftext|>"] * 50, 301, "roberta")
     assert "<s>" not in odd.tokens(odd.encode("<s><s>"))
     assert odd.decode(odd.encode("<s>")) == "<s>"
 
 
-def test_learning_needs_texts_and_room():
+def test_training_needs_texts_and_a_minimum_size():
     with pytest.raises(ValueError, match="`texts` must have at least one text"):
         ByteLevelBPETokenizer.train([])
     with pytest.raises(ValueError, match="`vocabulary_size` must be at least 257"):
@@ -157,7 +157,7 @@ def test_learning_needs_texts_and_room():
         ByteLevelBPETokenizer.train(CASES, 500, "bert")
 
 
-def test_a_blank_may_be_set_before_a_text(gpt2, tmp_path):
+def test_add_prefix_space(gpt2, tmp_path):
     ours = ByteLevelBPETokenizer(gpt2.pieces, gpt2.merges, add_prefix_space=True)
     assert ours.encode("man") == gpt2.encode(" man") != gpt2.encode("man")
     ours.save(tmp_path)
@@ -194,13 +194,13 @@ def test_merges_of_another_vocabulary_are_refused(gpt2, folder):
         ByteLevelBPETokenizer.from_folder(folder)
 
 
-def test_windows_line_ends_are_no_part_of_a_piece(gpt2, folder):
+def test_windows_line_endings_are_removed(gpt2, folder):
     content = (folder / "merges.txt").read_bytes()
     (folder / "merges.txt").write_bytes(content.replace(b"\n", b"\r\n"))
     assert ByteLevelBPETokenizer.from_folder(folder).merges == gpt2.merges
 
 
-def test_bad_vocabularies_are_named(folder):
+def test_errors_name_a_bad_vocabulary(folder):
     path = folder / "vocab.json"
     path.write_text('{"a": 0,')
     with pytest.raises(
@@ -241,7 +241,7 @@ def packed_json(gpt2, **changes):
     return json.dumps(content)
 
 
-def test_one_file_may_hold_all(gpt2, tmp_path):
+def test_tokenizer_json_alone(gpt2, tmp_path):
     path = tmp_path / "tokenizer.json"
     path.write_text(packed_json(gpt2))
     loaded = ByteLevelBPETokenizer.from_folder(tmp_path)
@@ -269,13 +269,13 @@ def test_one_file_may_hold_all(gpt2, tmp_path):
         ),
     ],
 )
-def test_one_file_of_something_else_is_refused(gpt2, tmp_path, changes, match):
+def test_tokenizer_json_of_another_kind_is_refused(gpt2, tmp_path, changes, match):
     (tmp_path / "tokenizer.json").write_text(packed_json(gpt2, **changes))
     with pytest.raises(ValueError, match=match):
         ByteLevelBPETokenizer.from_folder(tmp_path)
 
 
-def test_without_the_library_there_is_one_line_to_type(monkeypatch):
+def test_a_missing_library_is_named_with_its_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ImportError, match=r'pip install "keras-attn\[text\]"'):
         ByteLevelBPETokenizer.from_folder(REFERENCES / "gpt2")

@@ -1,4 +1,4 @@
-"""Orders that follow from the seed and the epoch."""
+"""Orders that depend only on the seed and the epoch."""
 
 import keras
 import pytest
@@ -9,7 +9,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("tf.data feeds TensorFlow", allow_module_level=True)
 
 
-def test_a_list_of_texts_is_read_in_an_order_of_each_epoch():
+def test_a_list_of_texts_has_a_new_order_in_each_epoch():
     texts = [f"text {number}" for number in range(11)]
 
     def order(epoch):

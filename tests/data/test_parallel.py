@@ -39,7 +39,7 @@ def texts(dataset):
     ]
 
 
-def test_a_batch_in_full():
+def test_the_tensors_of_a_batch():
     inputs, labels, weights = next(iter(batches(pad_to_multiple_of=1)))
     a, b, c, d, e = (SOURCE.encode(letter)[0] for letter in "abcde")
     x, y, z = (TARGET.encode(letter)[0] for letter in "xyz")
@@ -65,7 +65,7 @@ def test_a_batch_in_full():
     assert weights.dtype == "float32"
 
 
-def test_unshuffled_pairs_keep_their_order_and_none_is_lost():
+def test_unshuffled_pairs_keep_their_order_and_are_complete():
     dataset = batches()
     assert texts(dataset) == [
         list(zip(SOURCES[i : i + 3], TARGETS[i : i + 3], strict=True))
@@ -74,7 +74,7 @@ def test_unshuffled_pairs_keep_their_order_and_none_is_lost():
     assert dataset.cardinality() == 3
 
 
-def test_lengths_are_multiples_up_to_the_limit():
+def test_lengths_are_rounded_up_to_the_limit():
     widths = [
         (inputs["token_ids"].shape[1], labels.shape[1])
         for inputs, labels, _ in batches(pad_to_multiple_of=7, max_length=11)
@@ -82,7 +82,7 @@ def test_lengths_are_multiples_up_to_the_limit():
     assert widths == [(7, 11), (11, 7), (7, 7)]
 
 
-def test_a_cut_target_has_no_end():
+def test_a_truncated_target_has_no_end_token():
     inputs, labels, _ = next(iter(batches(max_length=5)))
     assert inputs["token_ids"].shape == labels.shape == (3, 5)
     assert 2 in labels.numpy()[0]
@@ -90,7 +90,7 @@ def test_a_cut_target_has_no_end():
     assert TARGET.decode(inputs["decoder_token_ids"].numpy()[2]) == "xyzx"
 
 
-def test_a_batch_of_empty_sources_has_a_width():
+def test_a_batch_of_empty_sources_is_not_empty():
     dataset = parallel_dataset(
         ["", ""], ["", ""], SOURCE, TARGET, batch_size=2, max_length=5
     )
@@ -100,7 +100,7 @@ def test_a_batch_of_empty_sources_has_a_width():
     assert labels.numpy()[:, 0].tolist() == [2, 2]
 
 
-def test_shuffling_is_new_each_epoch_and_alike_in_each_run():
+def test_the_order_changes_each_epoch_and_is_reproducible():
     one, two = batches(shuffle_seed=5), batches(shuffle_seed=5)
     first, second = texts(one), texts(one)
     assert first != second
@@ -112,18 +112,18 @@ def test_shuffling_is_new_each_epoch_and_alike_in_each_run():
 
 
 @pytest.mark.parametrize("drop_remainder", [False, True])
-def test_buckets_hold_pairs_of_like_length(drop_remainder):
+def test_buckets_hold_pairs_of_similar_length(drop_remainder):
     dataset = batches(
         bucket_boundaries=(4, 7), batch_size=2, drop_remainder=drop_remainder
     )
-    # By the longer side, the end token of the target counted.
+    # By the longer side, with the end token of the target.
     expected = [["", "abcdefghijk"], ["a", "abc"], ["abcde", "ab"], ["abcd"]]
     got = [[source for source, _ in batch] for batch in texts(dataset)]
     assert sorted(got) == sorted(expected[: 3 if drop_remainder else 4])
     assert dataset.cardinality() == len(got)
 
 
-def test_it_fits_a_keras_model():
+def test_fitting_a_keras_model():
     tokens = keras.Input((None,), dtype="int32", name="decoder_token_ids")
     embedded = keras.layers.Embedding(TARGET.vocabulary_size, 5)(tokens)
     source = keras.Input((None,), dtype="int32", name="token_ids")
@@ -141,7 +141,7 @@ def test_it_fits_a_keras_model():
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         jit_compile=False,
     )
-    # `shuffle=False`: Keras warns that it leaves the order of a dataset alone.
+    # `shuffle=False`: Keras warns that it does not shuffle a dataset.
     history = model.fit(batches(shuffle_seed=0), epochs=2, verbose=0, shuffle=False)
     assert np.isfinite(history.history["loss"]).all()
 
@@ -150,8 +150,8 @@ def test_it_fits_a_keras_model():
     ("sources", "targets", "received"),
     [([], [], "0 sources, 0 targets"), (["a"], ["x", "y"], "1 sources, 2 targets")],
 )
-def test_sources_and_targets_must_be_equally_many(sources, targets, received):
-    with pytest.raises(ValueError, match=f"must be equally many.*{received}"):
+def test_sources_and_targets_must_be_of_equal_length(sources, targets, received):
+    with pytest.raises(ValueError, match=f"must be of equal length.*{received}"):
         parallel_dataset(sources, targets, SOURCE, TARGET, batch_size=2, max_length=5)
 
 
@@ -162,8 +162,10 @@ def test_sizes_must_be_positive(name):
 
 
 @pytest.mark.parametrize("boundaries", [(5, 3), (3, 3)])
-def test_boundaries_must_ascend(boundaries):
-    with pytest.raises(ValueError, match="`bucket_boundaries` must ascend.*Received"):
+def test_boundaries_must_be_ascending(boundaries):
+    with pytest.raises(
+        ValueError, match="`bucket_boundaries` must be strictly ascending.*Received"
+    ):
         batches(bucket_boundaries=boundaries)
 
 
@@ -201,15 +203,19 @@ def test_files_of_different_length_are_refused(tmp_path):
         read_parallel(one, two)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_errors_name_a_missing_file(tmp_path):
     one = write(tmp_path / "a", ["x"])
-    with pytest.raises(ValueError, match=r"`target_path` must be a file.*none\.de"):
+    with pytest.raises(
+        ValueError, match=r"`target_path` must be an existing file.*none\.de"
+    ):
         read_parallel(one, tmp_path / "none.de")
-    with pytest.raises(ValueError, match=r"`source_path` must be a file.*none\.de"):
+    with pytest.raises(
+        ValueError, match=r"`source_path` must be an existing file.*none\.de"
+    ):
         read_parallel(tmp_path / "none.de", one)
 
 
-def test_a_line_that_is_not_utf8_is_named(tmp_path):
+def test_errors_name_a_line_that_is_not_utf8(tmp_path):
     one = write(tmp_path / "a", ["x"] * 3)
     two = tmp_path / "b"
     two.write_bytes(b"ok\nok\nB\xfcsche\n")
@@ -224,7 +230,7 @@ def test_a_line_that_is_not_utf8_is_named(tmp_path):
 def test_a_broken_gzip_file_is_refused(tmp_path, content):
     path = tmp_path / "a.gz"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"`source_path` must be a whole gzip file"):
+    with pytest.raises(ValueError, match=r"`source_path` must be a complete gzip file"):
         read_parallel(path, path)
 
 
@@ -234,7 +240,7 @@ def test_max_words_must_be_positive(tmp_path):
         read_parallel(one, one, max_words=0)
 
 
-def test_multi30k_is_found_by_folder_and_by_environment(tmp_path, monkeypatch):
+def test_multi30k_by_folder_and_by_environment_variable(tmp_path, monkeypatch):
     folder = tmp_path / "multi30k"
     folder.mkdir()
     write(folder / "train.en.gz", ["a dog"])
@@ -247,7 +253,7 @@ def test_multi30k_is_found_by_folder_and_by_environment(tmp_path, monkeypatch):
     assert swapped == expected[::-1]
 
 
-def test_multi30k_says_where_to_get_it(tmp_path, monkeypatch):
+def test_a_missing_multi30k_is_explained(tmp_path, monkeypatch):
     monkeypatch.delenv("KERAS_ATTN_DATA", raising=False)
     with pytest.raises(ValueError, match=r"`KERAS_ATTN_DATA` is not set.*multi30k/"):
         load_multi30k()
@@ -260,7 +266,7 @@ def test_multi30k_says_where_to_get_it(tmp_path, monkeypatch):
 @pytest.mark.skipif(
     "KERAS_ATTN_DATA" not in os.environ, reason="KERAS_ATTN_DATA is not set"
 )
-def test_real_multi30k_comes_back_from_subwords():
+def test_subwords_of_multi30k_decode_to_the_text():
     sources, targets = load_multi30k()
     assert len(sources) == len(targets) == 29_000
     assert len(load_multi30k(split="val")[0]) == 1_014

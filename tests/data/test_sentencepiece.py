@@ -23,10 +23,10 @@ def xlnet():
 
 
 def check_ids(ours, theirs, ties):
-    """Equal ids; where the model finds two ways equally good, the same pieces.
+    """Checks that ids are equal, or in ties a permutation of the same pieces.
 
-    Those are runs of one letter. The reference and tensorflow-text add the same scores
-    in another order, and rounding decides; in most they decide alike.
+    Ties are runs of one letter. The reference and tensorflow-text add the same scores
+    in another order, so rounding decides, in most of them alike.
     """
     rows = enumerate(zip(ours, theirs, strict=True))
     differing = {number for number, (one, two) in rows if one != two}
@@ -37,13 +37,13 @@ def check_ids(ours, theirs, ties):
 
 
 @pytest.mark.parametrize("convention", ["t5", "xlnet", "xlm_roberta"])
-def test_five_hundred_texts_have_the_ids_of_the_reference(expected, convention):
+def test_ids_of_five_hundred_texts_match_the_reference(expected, convention):
     tokenizer = SentencePieceTokenizer(MODEL, convention)
     kind = "xlnet" if convention == "xlnet" else "plain"
     theirs = expected[kind]
     (ties,) = expected[f"{kind}_ties"]
     if convention == "xlm_roberta":
-        # fairseq's numbers: 3 is unknown, and the rest come one later.
+        # fairseq's ids: 3 is unknown, and the others are one higher.
         theirs = [[i + 1 if i else 3 for i in row] for row in theirs]
     flat = [i for row in theirs for i in row]
     assert len(set(flat)) > 700
@@ -51,13 +51,13 @@ def test_five_hundred_texts_have_the_ids_of_the_reference(expected, convention):
     check_ids(tokenizer._tokenize(CASES), theirs, ties)
 
 
-def test_the_library_and_its_usual_normalization_give_the_same_ids():
+def test_ids_match_the_library_with_its_default_normalization():
     library = pytest.importorskip("sentencepiece")
     tokenizer = SentencePieceTokenizer.train(
         CASES, 1301, "xlnet", character_coverage=0.98
     )
     theirs = library.SentencePieceProcessor(model_proto=tokenizer.model)
-    # Only here has the model a table of characters: full width, ligatures, blanks.
+    # Only this model has a table of characters: full width, ligatures, blanks.
     assert theirs.encode("ﬁ　ｘ") == theirs.encode("fi x")
     prepared = [xlnet_text(text) for text in CASES]
     ties = [n for n, text in enumerate(prepared) if is_tie(theirs, text)]
@@ -100,16 +100,16 @@ def is_tie(library, text):
     return len(scores) == 2 and abs(scores[0] - scores[1]) < 1e-4
 
 
-def test_a_comma_leaves_the_number_before_it():
+def test_xlnet_splits_a_comma_from_the_number_before_it():
     pytest.importorskip("sentencepiece")
     texts = ["in 1990, 1990, 2000, and 2000, or 17,5 17, x"] * 50
     tokenizer = SentencePieceTokenizer.train(texts, 59, "xlnet")
     plain = SentencePieceTokenizer(tokenizer.model, "t5")
-    glued = plain.tokens(plain.encode(texts[0]))
-    assert any(len(p) > 1 and p[-1] == "," and p[-2].isdigit() for p in glued)
-    cut = tokenizer.tokens(tokenizer.encode(texts[0]))
-    assert not any(len(p) > 1 and p[-1] == "," for p in cut)
-    assert "".join(cut) == "▁" + texts[0].replace(" ", "▁")
+    joined = plain.tokens(plain.encode(texts[0]))
+    assert any(len(p) > 1 and p[-1] == "," and p[-2].isdigit() for p in joined)
+    split = tokenizer.tokens(tokenizer.encode(texts[0]))
+    assert not any(len(p) > 1 and p[-1] == "," for p in split)
+    assert "".join(split) == "▁" + texts[0].replace(" ", "▁")
 
 
 def test_rows_of_xlnet_are_padded_at_the_left(xlnet):
@@ -139,13 +139,15 @@ def test_rows_of_xlnet_are_padded_at_the_left(xlnet):
         ("xlm_roberta", "XLMRobertaTokenizer"),
     ],
 )
-def test_transformers_reads_what_is_saved_and_packs_alike(tmp_path, convention, name):
+def test_transformers_reads_a_saved_folder_and_packs_the_same(
+    tmp_path, convention, name
+):
     transformers = pytest.importorskip("transformers")
     ours = SentencePieceTokenizer(MODEL, convention)
     ours.save(tmp_path)
     options = {"extra_ids": 0} if convention == "t5" else {}
     theirs = getattr(transformers, name).from_pretrained(tmp_path, **options)
-    # Plain words: on others its conversion strays from the library itself.
+    # Plain words only: on others its conversion differs from the library itself.
     firsts = ["a man in a blue shirt", "two males", "are outside near many bushes"]
     seconds = ["several men", "are operating a pulley system", "one"]
     packed = theirs(
@@ -173,7 +175,7 @@ def test_transformers_reads_what_is_saved_and_packs_alike(tmp_path, convention, 
 
 
 @pytest.mark.parametrize("convention", ["t5", "xlnet", "xlm_roberta"])
-def test_the_graph_and_a_saved_model_give_what_the_host_gives(tmp_path, convention):
+def test_the_graph_and_a_saved_model_match_the_host(tmp_path, convention):
     class Server(tf.Module):
         def __init__(self):
             super().__init__()
@@ -196,7 +198,7 @@ def test_the_graph_and_a_saved_model_give_what_the_host_gives(tmp_path, conventi
 
 
 @pytest.mark.parametrize("convention", ["t5", "xlnet", "xlm_roberta"])
-def test_plain_text_comes_back(convention):
+def test_decode_inverts_encode(convention):
     tokenizer = SentencePieceTokenizer(MODEL, convention)
     text = "A man in a blue shirt is standing on a ladder."
     ids = tokenizer.encode_batch([text])["token_ids"][0]
@@ -213,7 +215,7 @@ def test_lower_case_is_for_xlnet():
 
 
 @pytest.mark.parametrize("convention", ["t5", "xlnet", "xlm_roberta"])
-def test_saved_and_loaded_it_is_the_same(tmp_path, convention):
+def test_saving_and_loading(tmp_path, convention):
     one = SentencePieceTokenizer(MODEL, convention, convention == "xlnet")
     one.save(tmp_path)
     two = SentencePieceTokenizer.from_folder(tmp_path)
@@ -223,7 +225,7 @@ def test_saved_and_loaded_it_is_the_same(tmp_path, convention):
     assert two.encode("Two, young") == one.encode("Two, young")
 
 
-def test_a_model_alone_says_whose_it_is(tmp_path):
+def test_the_convention_follows_from_the_model_file(tmp_path):
     (tmp_path / "spiece.model").write_bytes(MODEL)
     loaded = SentencePieceTokenizer.from_folder(tmp_path)
     assert loaded.classify_token_id == loaded.pieces.index("<cls>")
@@ -234,7 +236,7 @@ def test_a_model_alone_says_whose_it_is(tmp_path):
     assert loaded.pieces[:4] == ("<s>", "<pad>", "</s>", "<unk>")
 
 
-def test_learning_gives_each_convention_its_tokens():
+def test_training_for_each_convention():
     pytest.importorskip("sentencepiece")
     for convention in ("t5", "xlm_roberta"):
         tokenizer = SentencePieceTokenizer.train(CASES, 1103, convention, 0.98)
@@ -254,7 +256,7 @@ def test_learning_gives_each_convention_its_tokens():
 
 @pytest.mark.parametrize("size", [0, 5, 997, len(MODEL) - 3])
 def test_a_broken_model_is_refused(tmp_path, size):
-    with pytest.raises(ValueError, match=f"`model` must be .*whole.*{size} bytes"):
+    with pytest.raises(ValueError, match=f"`model` must be .*complete.*{size} bytes"):
         SentencePieceTokenizer(MODEL[:size])
     (tmp_path / "spiece.model").write_bytes(MODEL[:size])
     with pytest.raises(ValueError, match=r"spiece\.model: `model` must be the content"):
@@ -274,12 +276,12 @@ def test_a_model_of_another_convention_is_refused():
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({}))
-    match = r"must have spiece\.model, or .*tokenizer\.model\..*there is config\.json"
+    match = r"must have spiece\.model, or .*tokenizer\.model\..*which has config\.json"
     with pytest.raises(ValueError, match=match):
         SentencePieceTokenizer.from_folder(tmp_path)
 
 
-def test_without_a_library_there_is_one_line_to_type(monkeypatch):
+def test_a_missing_library_is_named_with_its_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(ImportError, match="pip install sentencepiece"):
         SentencePieceTokenizer.train(CASES)

@@ -1,4 +1,4 @@
-"""What all text tokenizers share, and choosing one by its folder."""
+"""The interface of all text tokenizers, and loading one by its folder."""
 
 import json
 
@@ -34,7 +34,7 @@ def bert():
     return make("wordpiece")
 
 
-def test_all_are_of_one_family(tokenizer):
+def test_the_vocabulary_and_its_special_tokens(tokenizer):
     assert isinstance(tokenizer, TextTokenizer)
     assert tokenizer.vocabulary_size == len(tokenizer.pieces)
     for token, index in tokenizer.special_token_ids.items():
@@ -42,7 +42,7 @@ def test_all_are_of_one_family(tokenizer):
     assert tokenizer.encode("") == []
 
 
-def test_a_batch_is_one_row_a_text(tokenizer):
+def test_a_batch_has_one_row_per_text(tokenizer):
     texts = ["a man", "", "two men are near a ladder"]
     batch = tokenizer.encode_batch(iter(texts))
     assert {key: value.dtype for key, value in batch.items()} == {
@@ -60,7 +60,7 @@ def test_a_batch_is_one_row_a_text(tokenizer):
     assert all(value.shape == (0, 0) for value in empty.values())
 
 
-def test_a_row_may_be_cut_and_filled_up(tokenizer):
+def test_a_row_is_truncated_or_padded(tokenizer):
     text = CASES[0]
     added = len(tokenizer.convention.single) - 1
     cut = tokenizer.encode_batch([text], max_length=added + 3)
@@ -70,12 +70,12 @@ def test_a_row_may_be_cut_and_filled_up(tokenizer):
         if i not in tokenizer.special_token_ids.values()
     ]
     assert kept == tokenizer.encode(text)[:3]
-    filled = tokenizer.encode_batch(["a"], max_length=61, pad_to_max_length=True)
-    assert filled["token_ids"].shape == (1, 61)
+    padded = tokenizer.encode_batch(["a"], max_length=61, pad_to_max_length=True)
+    assert padded["token_ids"].shape == (1, 61)
     assert tokenizer.encode_batch(["a"], max_length=61)["token_ids"].shape[1] < 61
 
 
-def test_max_length_must_leave_room(tokenizer):
+def test_max_length_must_leave_room_for_text(tokenizer):
     added = len(tokenizer.convention.single) - 1
     tokenizer.encode_batch(["a"], max_length=added + 1)
     if added:
@@ -93,23 +93,23 @@ def test_max_length_must_leave_room(tokenizer):
 
 @pytest.mark.parametrize("text", [None, 5, b"bytes", ["list"]])
 def test_text_must_be_text(tokenizer, text):
-    with pytest.raises(TypeError, match="`text` must be text, that is `str`"):
+    with pytest.raises(TypeError, match="`text` must be text of type `str`"):
         tokenizer.encode(text)
-    with pytest.raises(TypeError, match="`texts` must be text, that is `str`"):
+    with pytest.raises(TypeError, match="`texts` must be text of type `str`"):
         tokenizer.encode_batch(["a", text])
     with pytest.raises(TypeError, match="`second_texts` must be text"):
         tokenizer.encode_batch(["a"], [text])
 
 
-def test_half_a_surrogate_pair_is_no_text(tokenizer):
-    with pytest.raises(ValueError, match="`text` must be text that UTF-8 can hold"):
+def test_unpaired_surrogates_are_refused(tokenizer):
+    with pytest.raises(ValueError, match="`text` must be text that UTF-8 can encode"):
         tokenizer.encode("a\ud83d")
 
 
-def test_texts_must_be_several_and_pairs_as_many(tokenizer):
+def test_texts_must_be_a_list_and_pairs_of_equal_length(tokenizer):
     with pytest.raises(ValueError, match=r"`texts` must be several .*texts='one'"):
         tokenizer.encode_batch("one")
-    with pytest.raises(ValueError, match="as many as `texts`.*2 texts and 1 second"):
+    with pytest.raises(ValueError, match="same length as `texts`.*2 texts and 1 s"):
         tokenizer.encode_batch(["a", "b"], ["c"])
 
 
@@ -131,12 +131,12 @@ def test_the_longer_text_of_a_pair_is_cut_first(bert):
         batch = bert.encode_batch(["a " * first], ["b " * second], max_length=10)
         segments = batch["segment_ids"][0].tolist()
         rows.append((segments.count(0) - 2, segments.count(1) - 1))
-    # Seven are left besides the special tokens.
+    # Seven tokens remain besides the special ones.
     assert rows == [(1, 6), (6, 1), (3, 4), (3, 4), (4, 3), (2, 2)]
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "xlnet"])
-def test_a_graph_takes_no_texts_and_empty_texts(kind):
+def test_a_graph_of_empty_batches_and_texts(kind):
     tokenizer = make(kind)
     none = tokenizer.pack(tf.constant([], tf.string), max_length=7)
     assert all(value.shape == (0, 0) for value in none.values())
@@ -144,7 +144,7 @@ def test_a_graph_takes_no_texts_and_empty_texts(kind):
     assert blank.shape == (2, len(tokenizer.convention.single) - 1)
 
 
-def test_a_graph_takes_strings_of_one_axis(bert):
+def test_a_graph_refuses_other_than_string_vectors(bert):
     for bad in (tf.constant("a"), tf.constant([["a"]]), tf.constant([1])):
         with pytest.raises(
             ValueError, match=r"`texts` must be strings of shape \(B,\)"
@@ -157,14 +157,14 @@ def test_a_graph_takes_strings_of_one_axis(bert):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_folder_is_read_as_what_it_is(tmp_path, kind):
+def test_a_saved_folder_loads_as_its_kind(tmp_path, kind):
     tokenizer = make(kind)
     tokenizer.save(tmp_path)
     loaded = load_text_tokenizer(tmp_path)
     assert type(loaded) is type(tokenizer)
     assert loaded.convention == tokenizer.convention
     assert loaded._tokenize(CASES[:31]) == tokenizer._tokenize(CASES[:31])
-    # By its files alone; T5 and XLNet have files of one name.
+    # By its files alone, which are of one name for T5 and XLNet.
     (tmp_path / "tokenizer_config.json").unlink()
     loaded = load_text_tokenizer(tmp_path)
     assert type(loaded) is type(tokenizer)
@@ -183,20 +183,20 @@ def test_a_folder_is_read_as_what_it_is(tmp_path, kind):
         ("xlm-roberta", "xlm_roberta", "xlm_roberta"),
     ],
 )
-def test_the_model_says_what_the_settings_do_not(
+def test_model_type_gives_the_kind_if_the_settings_do_not(
     tmp_path, model_type, kind, convention
 ):
     tokenizer = make(kind)
     tokenizer.save(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
-    for silent in ("PreTrainedTokenizerFast", "TokenizersBackend"):
-        settings = json.dumps({"tokenizer_class": silent})
+    for generic in ("PreTrainedTokenizerFast", "TokenizersBackend"):
+        settings = json.dumps({"tokenizer_class": generic})
         (tmp_path / "tokenizer_config.json").write_text(settings)
         loaded = load_text_tokenizer(tmp_path)
         assert loaded.convention == tokenizer.convention
 
 
-def test_one_file_is_read_as_what_it_holds(tmp_path):
+def test_tokenizer_json_alone_gives_the_kind(tmp_path):
     transformers = pytest.importorskip("transformers")
     for kind, name in [("wordpiece", "BertTokenizer"), ("gpt2", "GPT2Tokenizer")]:
         tokenizer = make(kind)
@@ -208,20 +208,20 @@ def test_one_file_is_read_as_what_it_holds(tmp_path):
         assert loaded.pieces == tokenizer.pieces
 
 
-def test_what_is_no_folder_of_a_tokenizer_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="`folder` must be a folder.*there is none"):
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="`folder` must be an existing folder"):
         load_text_tokenizer(tmp_path / "none")
     (tmp_path / "merges.txt").write_text("")
     match = (
         r"must have vocab\.txt, or spiece\.model, or sentencepiece\.bpe\.model, or "
         r"tokenizer\.model, or vocab\.json with merges\.txt, or tokenizer\.json\. "
-        r".*in which there is merges\.txt"
+        r".*which has merges\.txt"
     )
     with pytest.raises(ValueError, match=match):
         load_text_tokenizer(tmp_path)
 
 
-def test_a_kind_that_is_not_offered_is_named(tmp_path):
+def test_an_unsupported_kind_is_refused(tmp_path):
     make("gpt2").save(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": null}')
     (tmp_path / "config.json").write_text('{"model_type": "xlm"}')
@@ -230,5 +230,5 @@ def test_a_kind_that_is_not_offered_is_named(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text(
         '{"tokenizer_class": "MarianTokenizer"}'
     )
-    with pytest.raises(ValueError, match="of the kind 'marian'"):
+    with pytest.raises(ValueError, match="of kind 'marian'"):
         load_text_tokenizer(tmp_path)

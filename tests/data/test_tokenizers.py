@@ -35,7 +35,7 @@ def test_special_ids_come_first(tokenizer):
 
 
 @pytest.mark.parametrize("text", CORPUS)
-def test_text_comes_back(tokenizer, text):
+def test_decode_inverts_encode(tokenizer, text):
     ids = tokenizer.encode(text)
     assert min(ids) > 3
     assert max(ids) < tokenizer.vocabulary_size
@@ -43,13 +43,13 @@ def test_text_comes_back(tokenizer, text):
     assert len(tokenizer.tokens(ids)) == len(ids)
 
 
-def test_what_was_not_in_the_corpus_is_unknown(tokenizer):
+def test_characters_not_in_the_corpus_are_unknown(tokenizer):
     ids = tokenizer.encode("漢Mann")
     assert ids.count(tokenizer.unknown_token_id) == 1
     assert tokenizer.decode(ids) == "Mann"
 
 
-def test_special_pieces_in_a_text_are_only_text(tokenizer):
+def test_special_pieces_in_a_text_are_ordinary_text(tokenizer):
     assert not {0, 1, 2} & set(tokenizer.encode("<pad>Mann<end> <start>"))
 
 
@@ -79,16 +79,16 @@ def test_a_batch_is_padded_to_its_longest_row(tokenizer):
     assert tokenizer.encode_batch([]).shape == (0, 0)
 
 
-def test_a_long_row_is_cut_but_keeps_its_end(tokenizer):
+def test_a_truncated_row_keeps_its_end_token(tokenizer):
     ids = tokenizer.encode(CORPUS[0])
     cut = tokenizer.encode_batch(CORPUS[:1], max_length=7, add_start=True, add_end=True)
     assert cut.tolist() == [[1, *ids[:5], 2]]
     assert tokenizer.encode_batch(CORPUS[:1], max_length=7).tolist() == [ids[:7]]
-    # A limit is no wish: shorter rows stay short.
+    # A limit, not a width: shorter rows are not padded to it.
     assert tokenizer.encode_batch(["M"], max_length=97).shape[1] < 97
 
 
-def test_saved_and_loaded_it_is_the_same(tokenizer, tmp_path):
+def test_saving_and_loading(tokenizer, tmp_path):
     path = tmp_path / "new" / "tokenizer.json"
     tokenizer.save(path)
     loaded = load_tokenizer(path)
@@ -112,7 +112,7 @@ def test_ids_of_another_vocabulary_are_refused(tokenizer):
 
 
 @pytest.mark.parametrize("ids", [[[4, 5]], 4, [4.0, 5.0]])
-def test_ids_of_another_shape_or_kind_are_refused(tokenizer, ids):
+def test_ids_of_another_shape_or_dtype_are_refused(tokenizer, ids):
     with pytest.raises(ValueError, match=r"`ids` must be integers of shape \(T,\)"):
         tokenizer.decode(ids)
 
@@ -128,7 +128,7 @@ def test_arguments_of_a_batch_are_checked(tokenizer):
 
 
 @pytest.mark.parametrize("kind", [CharacterTokenizer, SubwordTokenizer])
-def test_a_corpus_is_needed(kind):
+def test_training_needs_a_corpus(kind):
     for empty in ([], ["", "  "], iter(())):
         with pytest.raises(ValueError, match="`texts` must have at least one text"):
             kind.train(empty)
@@ -155,16 +155,16 @@ def test_characters_must_not_repeat():
         CharacterTokenizer("aba")
 
 
-def test_subwords_say_where_words_begin():
+def test_subwords_mark_the_beginning_of_words():
     tokenizer = SubwordTokenizer.train(CORPUS, vocabulary_size=997)
     pieces = tokenizer.tokens(tokenizer.encode("Männer, Ein Sofa."))
     assert "".join(pieces) == "▁Männer,▁Ein▁Sofa."
-    # Punctuation is never glued to a word.
+    # Punctuation is always separate from words.
     assert pieces[-1] == "."
     assert "," in pieces
 
 
-def test_subwords_of_either_normal_form_are_one():
+def test_subwords_of_both_normal_forms_are_equal():
     tokenizer = SubwordTokenizer.train(CORPUS, vocabulary_size=113)
     apart = unicodedata.normalize("NFD", CORPUS[0])
     assert apart != CORPUS[0]
@@ -172,7 +172,7 @@ def test_subwords_of_either_normal_form_are_one():
     assert tokenizer.decode(tokenizer.encode(" Ein \t Mann\n")) == "Ein Mann"
 
 
-def test_training_subwords_twice_gives_the_same_and_keeps_to_the_size():
+def test_training_subwords_is_deterministic_and_limited_in_size():
     one = SubwordTokenizer.train(CORPUS, vocabulary_size=101)
     two = SubwordTokenizer.train(CORPUS, vocabulary_size=101)
     assert one.pieces == two.pieces
@@ -199,15 +199,17 @@ def test_subword_arguments_are_checked():
         SubwordTokenizer(foreign)
 
 
-def test_without_the_library_there_is_one_line_to_type(monkeypatch):
+def test_a_missing_library_is_named_with_its_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ImportError, match=r'pip install "keras-attn\[text\]"'):
         SubwordTokenizer.train(CORPUS)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_errors_name_a_missing_file(tmp_path):
     path = tmp_path / "none.json"
-    with pytest.raises(ValueError, match=r"`path` must be .*there is none.*none\.json"):
+    with pytest.raises(
+        ValueError, match=r"`path` must be an existing file.*none\.json"
+    ):
         load_tokenizer(path)
 
 
@@ -223,8 +225,8 @@ def test_a_missing_file_is_named(tmp_path):
         b'{"format": "keras_attn.tokenizer", "kind": "character"}',
     ],
 )
-def test_a_file_of_something_else_is_refused(tmp_path, content):
+def test_a_file_that_is_not_a_tokenizer_is_refused(tmp_path, content):
     path = tmp_path / "other.json"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"this one is something else.*other\.json"):
+    with pytest.raises(ValueError, match=r"this one is not.*other\.json"):
         load_tokenizer(path)

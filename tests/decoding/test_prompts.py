@@ -1,4 +1,4 @@
-"""What `generate` takes: prompts of unequal length, caches as long as they must be."""
+"""Inputs of `generate`: prompts of unequal length, lengths of caches, errors."""
 
 import keras
 import numpy as np
@@ -8,18 +8,19 @@ from model_cases import POSITIONS, SOURCE_V, V, create, logits_of, randomize, ti
 
 from keras_attn.decoding import Beam, Sample
 from keras_attn.decoding import generate as generate_now
-from keras_attn.decoding.halves import cache_length
+from keras_attn.decoding.compiled import cache_length
 
 PADDED = ["gpt2_small", "gpt_117m", "gpt3_small", "transformer_base"]
 SOURCE = [7, 3, 11, 2]
 
 
 def generate(model, inputs, length, **options):
+    """`generate` without XLA, which takes seconds per shape and strategy on JAX."""
     return generate_now(model, inputs, length, **{"jit_compile": False, **options})
 
 
-def wordy(case):
-    """A model that does not say the same token for ever, and knows its places."""
+def varied_model(case):
+    """A model that does not repeat one token, and depends on positions."""
     model = randomize(create(case), seed=1, scale=0.1)
     for weight in model.weights:
         if weight.path.endswith("gamma"):
@@ -30,7 +31,7 @@ def wordy(case):
 
 
 def as_inputs(model, tokens, mask):
-    """Prompts and their mask by the names they go by; one source for every row."""
+    """Prompts and their mask as inputs of the model; one source for every row."""
     if "decoder_token_ids" not in model.input:
         return {"token_ids": tokens, "padding_mask": mask}
     return {
@@ -41,7 +42,7 @@ def as_inputs(model, tokens, mask):
 
 
 def by_full_passes(model, prompt, length):
-    """Greedy text behind a prompt, alone and without any padding, and its score."""
+    """Greedy text after a prompt without any padding, and its score."""
     tokens, score = list(prompt), 0.0
     for _ in range(length):
         row = np.array([tokens])
@@ -57,19 +58,19 @@ def by_full_passes(model, prompt, length):
 
 @pytest.mark.parametrize("case", PADDED)
 def test_prompts_of_unequal_length_share_a_batch(case):
-    """Padding at the left, at the right and in between: the text of each alone."""
-    model = wordy(case)
+    """With padding at the left, right or in between, each gets its text alone."""
+    model = varied_model(case)
     prompts = [[5, 11, 2], [13], [17, 3, 3, 7, 1]]
-    # The place of each token among six, for each prompt.
-    places = [
+    # Three layouts in six columns for each prompt: the columns of its tokens.
+    layouts = [
         *([0, 1, 2], [3, 4, 5], [0, 2, 5]),
         *([0], [5], [2]),
         *([0, 1, 2, 3, 4], [1, 2, 3, 4, 5], [0, 1, 3, 4, 5]),
     ]
-    # Under the mask stands what is real elsewhere: nobody may look at it.
+    # Padding is a real token of other rows, so attending to it would show.
     tokens, mask = np.full((9, 6), 4), np.zeros((9, 6), bool)
-    for row, taken in enumerate(places):
-        tokens[row, taken], mask[row, taken] = prompts[row // 3], True
+    for row, columns in enumerate(layouts):
+        tokens[row, columns], mask[row, columns] = prompts[row // 3], True
     answer = generate(model, as_inputs(model, tokens, mask), 5)
     texts = set()
     for row, prompt in enumerate(prompts):
@@ -93,9 +94,9 @@ def test_without_a_mask_every_token_is_real(case):
 
 
 @pytest.mark.parametrize("strategy", [Sample(seed=3, top_k=7), Beam(3)], ids=str)
-def test_padding_hides_from_every_strategy(strategy):
+def test_every_strategy_ignores_padding(strategy):
     model = tiny("gpt2_small")
-    tokens, mask = np.array([[0, 5, 11, 2]]), np.array([[0, 1, 1, 1]])
+    tokens, mask = np.array([[0, 5, 11, 2]] * 2), np.array([[0, 1, 1, 1]] * 2)
     options = {"strategy": strategy, "end_token_id": 3}
     expected = generate(model, {"token_ids": tokens[:, 1:]}, 5, **options)
     inputs = {"token_ids": tokens, "padding_mask": mask}
@@ -104,11 +105,11 @@ def test_padding_hides_from_every_strategy(strategy):
     np.testing.assert_allclose(answer.scores, expected.scores, atol=1e-4)
 
 
-# How long the caches are.
+# Lengths of the caches.
 
 
-def spied(model, monkeypatch):
-    """The lengths that the model is asked for a pair of."""
+def record_lengths(model, monkeypatch):
+    """A list to which every call of `incremental` adds its `max_length`."""
     lengths, real = [], type(model).incremental
 
     def incremental(self, max_length=None):
@@ -119,13 +120,13 @@ def spied(model, monkeypatch):
     return lengths
 
 
-def test_caches_hold_prompt_and_continuation_and_little_more(monkeypatch):
-    model = create("gpt2_small")
-    lengths = spied(model, monkeypatch)
+def test_caches_are_rounded_up_and_shared(monkeypatch):
+    model = create("gpt2_small", num_layers=1)
+    lengths = record_lengths(model, monkeypatch)
     tokens = np.ones((1, POSITIONS), int)
     for prompt, more, expected in [
-        (3, 4, [POSITIONS]),  # No longer than there are positions.
-        (5, 3, [POSITIONS]),  # The same: nothing is built or compiled for it.
+        (3, 4, [POSITIONS]),  # No longer than the model has positions.
+        (5, 3, [POSITIONS]),  # The same length: nothing new is built.
         (POSITIONS - 4, 4, [POSITIONS]),
     ]:
         answer = generate(model, {"token_ids": tokens[:, :prompt]}, more)
@@ -143,16 +144,16 @@ def test_cache_lengths_are_few_and_close(limit):
     assert cache_length(97, None) == 128
 
 
-def test_a_state_of_one_size_serves_every_length(monkeypatch):
+def test_a_state_without_caches_serves_every_length(monkeypatch):
     model = create("seq2seq_context")
-    lengths = spied(model, monkeypatch)
+    lengths = record_lengths(model, monkeypatch)
     for more in (3, 23):
         generate(model, {"token_ids": [SOURCE]}, more, start_token_id=1)
     assert len(lengths) == 1
     assert model.incremental(5).max_length is None
 
 
-def test_a_transformer_has_no_last_position():
+def test_a_transformer_generates_past_256_positions():
     model = tiny("transformer_base")
     assert model.incremental().max_length == 256
     answer = generate(model, {"token_ids": [SOURCE]}, 260, start_token_id=1)
@@ -160,24 +161,24 @@ def test_a_transformer_has_no_last_position():
     assert np.isfinite(answer.scores).all()
 
 
-def test_a_pair_keeps_the_length_it_has():
-    pair = tiny("gpt2_small").incremental(max_length=9)
-    message = "beyond the model's 9 positions; at most 6 fit behind this prompt"
+def test_a_pair_keeps_its_length():
+    pair, prompt = tiny("gpt2_small").incremental(max_length=9), [[1, 2, 3]] * 2
+    message = "exceeds the model's 9 positions; at most 6 fit after this prompt"
     with pytest.raises(ValueError, match=message):
-        generate(pair, {"token_ids": [[1, 2, 3]]}, 7)
-    expected = generate(tiny("gpt2_small"), {"token_ids": [[1, 2, 3]]}, 6)
-    answer = generate(pair, {"token_ids": [[1, 2, 3]]}, 6)
+        generate(pair, {"token_ids": prompt}, 7)
+    expected = generate(tiny("gpt2_small"), {"token_ids": prompt}, 6)
+    answer = generate(pair, {"token_ids": prompt}, 6)
     np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
 
 
-# What is refused at the door.
+# Errors.
 
 VOCABULARY = rf"must be in \[0, {V}\), the vocabulary of the model"
-REFUSED = {
+INVALID = {
     "negative": (
         "gpt2_small",
         {"token_ids": [[3, -1]]},
-        rf"`token_ids` {VOCABULARY}, under a mask too. Received: ids from -1 to 3",
+        rf"`token_ids` {VOCABULARY}, masked tokens included. Received: ids from -1",
     ),
     "unknown token": (
         "gpt2_small",
@@ -202,17 +203,17 @@ REFUSED = {
     "fractions": (
         "gpt2_small",
         {"token_ids": [[0.5, 1.0]]},
-        r"`token_ids` must be whole numbers. Received: token_ids.dtype=float64",
+        r"`token_ids` must be integers. Received: token_ids.dtype=float64",
     ),
     "ragged": (
         "gpt2_small",
         {"token_ids": [[1, 2], [3]]},
-        r"`token_ids` must be an array: fill up rows of unequal length",
+        r"`token_ids` must be an array: pad rows to equal length",
     ),
     "rows": (
         "transformer_base",
         {"token_ids": [SOURCE, SOURCE], "decoder_token_ids": [[1]]},
-        r"as many rows as one another. Received: rows=.*'decoder_token_ids': 1",
+        r"the same number of rows. Received: rows=.*'decoder_token_ids': 1",
     ),
     "mask of another shape": (
         "gpt2_small",
@@ -227,14 +228,14 @@ REFUSED = {
             "decoder_token_ids": [[1, 2]] * 3,
             "decoder_padding_mask": [[0, 0], [0, 1], [0, 0]],
         },
-        r"`decoder_padding_mask` must show a real token in every row. Received: "
-        r"nothing but padding in the rows \[0, 2\]",
+        r"`decoder_padding_mask` must have at least one real token in every row. "
+        r"Received: only padding in rows \[0, 2\]",
     ),
     "long prompt": (
         "gpt2_small",
         {"token_ids": np.ones((1, POSITIONS + 2), int)},
         rf"`token_ids` must have at most {POSITIONS - 1} tokens, padding included: "
-        rf"there are {POSITIONS} positions, and what is added needs one. Shorten the "
+        rf"the model has {POSITIONS} positions, and a new token needs one. Shorten the "
         rf"prompt. Received: prompt length={POSITIONS + 2}",
     ),
     "full prompt": (
@@ -245,15 +246,15 @@ REFUSED = {
     "long text": (
         "gpt2_small",
         {"token_ids": np.ones((1, POSITIONS - 2), int)},
-        rf"`max_new_tokens` reaches beyond the model's {POSITIONS} positions; at most "
+        rf"`max_new_tokens` exceeds the model's {POSITIONS} positions; at most "
         rf"2 fit .*max_new_tokens=3, prompt length={POSITIONS - 2}",
     ),
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_inputs_that_do_not_fit_are_refused(what):
-    case, inputs, message = REFUSED[what]
+@pytest.mark.parametrize("name", INVALID)
+def test_invalid_inputs_are_refused(name):
+    case, inputs, message = INVALID[name]
     with pytest.raises(ValueError, match=message):
         generate(tiny(case), inputs, 3)
 
@@ -274,35 +275,33 @@ def test_inputs_that_do_not_fit_are_refused(what):
         ),
     ],
 )
-def test_options_that_are_no_tokens_are_refused(option, value, message):
+def test_special_tokens_must_be_in_the_vocabulary(option, value, message):
     with pytest.raises(ValueError, match=message):
         generate(tiny("gpt2_small"), {"token_ids": [[1]]}, 3, **{option: value})
 
 
 @pytest.mark.parametrize("option", ["end_token_id", "pad_token_id"])
-def test_options_that_are_no_numbers_are_refused(option):
-    message = (
-        rf"`{option}` must be a token's id, a whole number. Received: {option}='2'"
-    )
+def test_special_tokens_must_be_integers(option):
+    message = rf"`{option}` must be a token's id, an integer. Received: {option}='2'"
     with pytest.raises(TypeError, match=message):
         generate(tiny("gpt2_small"), {"token_ids": [[1]]}, 3, **{option: "2"})
 
 
-def test_inputs_have_names():
+def test_inputs_must_be_a_dictionary():
     message = "`inputs` must be a dictionary of arrays by name, as in .*of type list"
     with pytest.raises(TypeError, match=message):
         generate(tiny("gpt2_small"), [[1, 2]], 3)
 
 
-def test_whole_numbers_of_any_dtype_are_tokens():
-    model, answers = tiny("gpt2_small"), []
+def test_tokens_of_any_dtype():
+    model, answers, prompt = tiny("gpt2_small"), [], [[1, 2, 3]] * 2
     for dtype in ("int64", "uint8", "float32"):
-        answers.append(generate(model, {"token_ids": np.array([[1, 2]], dtype)}, 3))
+        answers.append(generate(model, {"token_ids": np.array(prompt, dtype)}, 3))
     for answer in answers[1:]:
         np.testing.assert_array_equal(answer.token_ids, answers[0].token_ids)
 
 
-def test_a_vocabulary_that_nobody_knows_is_not_checked():
+def test_an_unknown_vocabulary_is_not_checked():
     runner = HostRunner(table_model(np.zeros((5, 5))).incremental())
     runner.signatures["prefill"].outputs = {"logits": keras.KerasTensor((None, None))}
     answer = generate(runner, {"token_ids": [[3]]}, 2, end_token_id=7)
@@ -311,11 +310,11 @@ def test_a_vocabulary_that_nobody_knows_is_not_checked():
         generate(runner, {"token_ids": [[-1]]}, 2)
 
 
-# Halves that take prompts of one length.
+# Artefacts that take prompts of one length.
 
 
 class FixedRunner(HostRunner):
-    """An artefact of the shape (1, 5)."""
+    """An artefact whose inputs have the shape (1, 5)."""
 
     def __init__(self, pair):
         super().__init__(pair)
@@ -331,21 +330,22 @@ class FixedRunner(HostRunner):
 
 
 @pytest.mark.parametrize("case", ["gpt3_small", "transformer_base"])
-def test_short_prompts_are_filled_up_where_one_length_is_taken(case):
+def test_short_prompts_are_padded_to_a_fixed_length(case):
     model = tiny(case)
-    runner = FixedRunner(model.incremental(max_length=11))
-    for length in (1, 3, 5):
+    pair = model.incremental(max_length=11)
+    runner = FixedRunner(pair)
+    for length, more in ((1, 2), (3, 2), (5, 6)):  # The last fills the caches.
         tokens = np.array([[5, 11, 2, 3, 7]])[:, :length]
         inputs = as_inputs(model, tokens, np.ones_like(tokens, bool))
-        expected = generate(model, inputs, 6)
-        answer = generate(runner, inputs, 6, pad_token_id=4)
+        expected = generate(HostRunner(pair), inputs, more)
+        answer = generate(runner, inputs, more, pad_token_id=4)
         np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
         np.testing.assert_allclose(answer.scores, expected.scores, atol=1e-4)
     tokens = np.ones((1, 6), int)
     message = r"must have at most 5 tokens, the length that the artefact was exported"
     with pytest.raises(ValueError, match=message):
         generate(runner, as_inputs(model, tokens, tokens), 1)
-    # Padding takes places: of eleven, six are left.
-    message = "beyond the model's 11 positions; at most 6 .*=7, prompt length=5"
+    # Padding takes slots: of eleven, six are left.
+    message = "exceeds the model's 11 positions; at most 6 .*=7, prompt length=5"
     with pytest.raises(ValueError, match=message):
         generate(runner, as_inputs(model, tokens[:, :1], tokens[:, :1]), 7)

@@ -1,5 +1,6 @@
-"""Generative models made for these tests, of parts that no model has yet."""
+"""Small generative models for these tests, with states that no model has yet."""
 
+import functools
 import itertools
 
 import keras
@@ -24,8 +25,8 @@ class EmptyCache(keras.layers.Layer):
 class WithCache(keras.layers.Layer):
     """A block called with its cache.
 
-    Keras 3.15 takes the outputs of a layer's first call in any graph for those of all
-    its calls, so a layer that had one output there cannot have two here.
+    Keras 3.15 assumes that all calls of a layer have the outputs of its first call in
+    any graph, so a block with one output there cannot have two here.
     """
 
     def __init__(self, block):
@@ -43,9 +44,9 @@ class WithCache(keras.layers.Layer):
 
 
 class ToyLanguageModel(keras.Model):
-    """A decoder-only Transformer whose state is a key and a value cache a block.
+    """A decoder-only Transformer whose state is a key and a value cache per block.
 
-    Its steps return whole caches, where those of our models return what they add.
+    Its steps return whole caches, where those of our models return new entries.
     """
 
     def incremental(self):
@@ -54,7 +55,7 @@ class ToyLanguageModel(keras.Model):
         prompt = keras.Input((None,), dtype="int32", name="token_ids")
         caches = [EmptyCache()(prompt) for _ in range(2 * BLOCKS)]
         hidden, caches = _cached(part, prompt, caches, 0)
-        # A row at a time, as beam search moves it: how many tokens have been read.
+        # Number of tokens read, per row, because beam search reorders rows.
         position = ops.sum(ops.ones_like(prompt), axis=1)
         state = {f"cache_{i}": cache for i, cache in enumerate(caches)}
         prefill = keras.Model(
@@ -100,7 +101,7 @@ def toy_language_model(vocabulary=VOCABULARY, seed=1):
         hidden = TransformerDecoderBlock(HEADS, MLP, name=f"block_{index}")(hidden)
     logits = keras.layers.Dense(vocabulary, name="logits")(hidden)
     model = randomize(ToyLanguageModel({"token_ids": tokens}, logits), seed)
-    # So that what was said before matters more than what is always likely.
+    # So that earlier tokens matter more than the biases.
     for weight in model.weights:
         name = weight.path.rsplit("/", 1)[-1]
         factor = {"embeddings": 3.0, "bias": 0.3, "beta": 0.3}.get(name, 1.0)
@@ -109,30 +110,30 @@ def toy_language_model(vocabulary=VOCABULARY, seed=1):
 
 
 def toy_captioner():
-    """An encoder of features, not tokens; what it has looked at grows with them.
+    """An encoder-decoder of features, not tokens, with attention weights as its state.
 
-    The prompt is `decoder_token_ids`; `seen`, (B, S), is a state that changes and
-    whose length is that of the input.
+    The prompt is `decoder_token_ids`; `seen`, (B, S), is the sum of the weights so far,
+    a changing state that is as long as the input.
     """
     features = keras.Input((None, 3), name="features")
     prompt = keras.Input((None,), dtype="int32", name="decoder_token_ids")
     head = keras.layers.Dense(5, name="captioner_logits")
     embed = keras.layers.Embedding(5, 3, name="captioner_embedding")
 
-    def look(query, features, seen):
+    def attend(query, features, seen):
         weights = ops.softmax(ops.sum(ops.expand_dims(query, 1) * features, -1) - seen)
         context = ops.sum(ops.expand_dims(weights, -1) * features, 1)
         return head(context), seen + weights
 
-    none = ops.sum(features, -1) * 0.0
-    logits, seen = look(embed(prompt)[:, -1], features, none)
+    unseen = ops.sum(features, -1) * 0.0
+    logits, seen = attend(embed(prompt)[:, -1], features, unseen)
     prefill = keras.Model(
         {"features": features, "decoder_token_ids": prompt},
         {"logits": logits, "seen": seen},
     )
     token = keras.Input((), dtype="int32", name="token_ids")
     before = keras.Input((None,), name="seen")
-    logits, after = look(embed(token), features, before)
+    logits, after = attend(embed(token), features, before)
     step = keras.Model(
         {"token_ids": token, "features": features, "seen": before},
         {"logits": logits, "seen": after},
@@ -144,7 +145,7 @@ def toy_captioner():
 class TableModel(keras.Model):
     """A first-order Markov chain: the logits of the next token are a row of a table.
 
-    What its tokens cost can be worked out by hand.
+    Its scores can be computed by hand.
     """
 
     def incremental(self):
@@ -166,8 +167,23 @@ def table_model(logits):
     return model
 
 
+@functools.cache
+def _table_model_of_size(vocabulary):
+    return table_model(np.zeros((vocabulary, vocabulary)))
+
+
+def shared_table_model(logits):
+    """`table_model` that reuses the model of its size, and its compiled loops.
+
+    A later call with a table of the same size changes the model.
+    """
+    model = _table_model_of_size(len(logits))
+    model.set_weights([np.asarray(logits, "float32")])
+    return model
+
+
 class HostRunner:
-    """A pair behind the face of an exported artefact: names, and NumPy in and out."""
+    """A pair with the interface of an exported artefact: signatures, and NumPy."""
 
     def __init__(self, pair):
         self.pair = pair
@@ -190,7 +206,7 @@ class HostRunner:
 
 
 class _Signature:
-    """Tensors that have a `shape`, by name, as an artefact's have."""
+    """Tensors with a `shape`, by name, as in an artefact's signature."""
 
     def __init__(self, model):
         self.inputs = {tensor.name: tensor for tensor in model.inputs}
@@ -198,7 +214,7 @@ class _Signature:
 
 
 def every_answer(vocabulary, length, end):
-    """All answers of at most `length` tokens: ended, or cut off without an end."""
+    """All sequences of at most `length` tokens, with or without an end token."""
     for size in range(1, length + 1):
         for tokens in itertools.product(range(vocabulary), repeat=size):
             ended = tokens[-1] == end

@@ -80,8 +80,8 @@ def test_runner_knows_the_maximum_length(model, artefact, suffix):
     runner = artefact(suffix)
     assert runner.max_length == LENGTH
     message = (
-        rf"`max_new_tokens` reaches beyond the model's {LENGTH} positions; at most "
-        rf"{LENGTH - 4} fit behind this prompt. Received: max_new_tokens=10, prompt "
+        rf"`max_new_tokens` exceeds the model's {LENGTH} positions; at most "
+        rf"{LENGTH - 4} fit after this prompt. Received: max_new_tokens=10, prompt "
         r"length=4"
     )
     with pytest.raises(ValueError, match=message):

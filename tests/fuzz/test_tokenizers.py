@@ -1,4 +1,4 @@
-"""Damaged tokenizer files: refused by name, quickly, and in bounded memory."""
+"""Damaged tokenizer files are refused by name, quickly, and in bounded memory."""
 
 import json
 import os
@@ -85,7 +85,7 @@ def _sentencepiece(folder):
     )
 
 
-# Who writes a folder, the file in it that is damaged, and how many copies of it.
+# Function that writes a folder, name of the file to damage, number of mutations.
 FOLDERS = {
     "wordpiece_vocabulary": (_wordpiece, "vocab.txt", 12),
     "wordpiece_settings": (_wordpiece, "tokenizer_config.json", 20),
@@ -133,7 +133,7 @@ def test_files(kind, tmp_path, time_limit):
         check_harmless(path, load_and_use, time_limit)
 
 
-# What no random change finds.
+# Cases that random mutations would not find.
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_files(kind, tmp_path, time_limit):
             "byte_level_packed",
             '{"model": {"type": "BPE", "vocab": {}, "merges": [[1, 2]]}, '
             '"added_tokens": [], "pre_tokenizer": {"type": "ByteLevel"}}',
-            "a piece that is no text",
+            "a piece that is not a string",
         ),
         ("byte_level_packed", '{"model": "BPE"}', "`model` .* must be an object"),
         ("byte_level_settings", '{"add_prefix_space": "no"}', "`add_prefix_space`"),
@@ -181,14 +181,14 @@ def test_values_of_a_wrong_type(case, content, message, tmp_path):
 
 @pytest.mark.parametrize("kind", ["folder", "pipe"])
 @pytest.mark.parametrize("case", [*FOLDERS, "model_type"])
-def test_what_is_no_regular_file(case, kind, tmp_path, time_limit):
+def test_folders_and_pipes_are_refused(case, kind, tmp_path, time_limit):
     write, name, _ = FOLDERS.get(case, (_packed_wordpiece, "config.json", 0))
     write(tmp_path)
     (tmp_path / name).unlink(missing_ok=True)
     (tmp_path / name).mkdir() if kind == "folder" else os.mkfifo(tmp_path / name)
     with time_limit(SECONDS), pytest.raises(ValueError, match=f"{name} must be a reg"):
         load_text_tokenizer(tmp_path)
-    with time_limit(SECONDS), pytest.raises(ValueError, match="`path` must be a file"):
+    with time_limit(SECONDS), pytest.raises(ValueError, match="`path` must be an exi"):
         load_tokenizer(tmp_path / name)
 
 

@@ -1,4 +1,4 @@
-"""Text in, text out; and the folder it is kept in."""
+"""`Translator`: text in, text out, saving and loading."""
 
 import json
 import os
@@ -20,7 +20,7 @@ FILES = {
 
 
 class Runner:
-    """An exported artefact of fixed sizes, played by the pair itself."""
+    """Stands in for an exported artefact of fixed sizes."""
 
     def __init__(self, model, batch, length):
         pair = model.incremental()
@@ -55,7 +55,7 @@ class Runner:
         return {name: tensor.numpy() for name, tensor in outputs.items()}
 
 
-def test_translations_do_not_depend_on_company_or_order(translator, corpus):
+def test_translations_do_not_depend_on_batch_or_order(translator, corpus):
     sources = corpus[0][:7]
     together = translator.translate(sources)
     assert len(set(together)) > 2 and all(isinstance(t, str) for t in together)
@@ -72,18 +72,18 @@ def test_a_strategy_is_passed_on(translator, corpus):
     assert beam == again != translator.translate(sources)
 
 
-def test_a_translation_ends_at_its_end_token_or_is_as_long_as_may_be(build, corpus):
+def test_a_translation_ends_at_its_end_token_or_at_max_length(build, corpus):
     translator = build(max_length=11)
     end = translator.target_tokenizer.end_token_id
     logits = translator.model.get_layer("logits")
     for bias, length in ((-1e4, 11), (1e4, 0)):
         kernel, biases = logits.get_weights()
-        biases[:4] = -1e4  # No special token but perhaps the end.
+        biases[:4] = -1e4  # No special token, except possibly the end.
         biases[end] = bias
         logits.set_weights([kernel, biases])
         (answer,) = translator.translate(corpus[0][:1])
         assert len(answer) == length
-    # Sources are cut at as many tokens.
+    # Sources are truncated to the same length.
     biases[end] = -1e4
     logits.set_weights([kernel, biases])
     text = corpus[0][0] + "000"
@@ -108,7 +108,7 @@ def test_a_runner_gets_the_shapes_it_was_exported_with(
     assert translator.translate([], runner=runner) == []
 
 
-def test_a_text_longer_than_the_runner_takes_is_refused(translator, corpus):
+def test_a_text_too_long_for_the_runner_is_refused(translator, corpus):
     runner = Runner(translator.model, 5, 7)
     with pytest.raises(
         ValueError,
@@ -126,12 +126,12 @@ def test_a_text_longer_than_the_runner_takes_is_refused(translator, corpus):
         ("3 may 2027", "must be several texts.*Received: texts='3 may 2027'"),
     ],
 )
-def test_texts_that_are_none_are_refused(translator, texts, message):
+def test_invalid_texts_are_refused(translator, texts, message):
     with pytest.raises(ValueError, match=message):
         translator.translate(texts)
 
 
-def test_an_alignment_has_a_row_a_target_token_and_a_column_a_source_token(translator):
+def test_an_alignment_has_a_row_per_target_and_a_column_per_source_token(translator):
     aligned = translator.align("3 may 2027", "2027-05-03")
     assert isinstance(aligned, Alignment)
     assert aligned.source_tokens == list("3 may 2027")
@@ -144,11 +144,11 @@ def test_an_alignment_has_a_row_a_target_token_and_a_column_a_source_token(trans
         translator.align("3 may 2027").scores,
         translator.align("3 may 2027", own).scores,
     )
-    # The scores of the target itself: another one looks elsewhere.
+    # The scores are those of the given target: another one attends differently.
     other = translator.align("3 may 2027", "1901-12-30").scores
     np.testing.assert_array_equal(other[:1], aligned.scores[:1])
     assert np.abs(other - aligned.scores)[2:].max() > 1e-4
-    # What is cut in translating is cut here.
+    # Truncated as in translating.
     long = translator.align("1" * 50, "2" * 50)
     assert long.scores.shape == (43, 43)
     assert long.target_tokens[-2:] == ["2", "<end>"]
@@ -164,12 +164,13 @@ def test_an_example_is_teacher_forced(translator):
     assert (source, target) == (list("3 may"), ["2", "0", "<end>"])
 
 
-def test_what_has_no_alignment_says_so(build):
+def test_a_model_without_an_alignment_is_refused(build):
     with pytest.raises(ValueError, match="must have an attention layer"):
         build("seq2seq_sutskever").align("3 may", "2027")
     with pytest.raises(
         ValueError,
-        match=r"`model` must attend to the source.* fixed context. Received: scores of "
+        match=r"`model` must attend to all source tokens.* fixed "
+        r"context. Received: scores of "
         r"shape \(1, 1, 5, 1\) for 5 source tokens",
     ):
         build("seq2seq_context").align("3 may", "2027")
@@ -177,7 +178,7 @@ def test_what_has_no_alignment_says_so(build):
         build().align("", "2027")
 
 
-def test_a_folder_brings_everything_back(translator, corpus, tmp_path):
+def test_saving_and_loading(translator, corpus, tmp_path):
     folder = tmp_path / "deep" / "folder"
     translator.save(folder)
     assert {path.name for path in folder.iterdir()} == FILES
@@ -206,7 +207,7 @@ def test_a_save_that_fails_leaves_the_old_model(build, tmp_path, monkeypatch):
     assert (tmp_path / "model.keras").read_bytes() == before
     assert {path.name for path in tmp_path.iterdir()} == FILES
     assert np.isfinite(Translator.load(tmp_path).model.get_weights()[0]).all()
-    # And the rename is all that puts it there.
+    # Only the final rename replaces the model.
     monkeypatch.undo()
     monkeypatch.setattr(os, "replace", lambda *paths: None)
     second.save(tmp_path)
@@ -226,7 +227,7 @@ def test_a_save_that_fails_leaves_the_old_model(build, tmp_path, monkeypatch):
         lambda folder: (folder / "model.keras").unlink(),
     ],
 )
-def test_a_folder_of_something_else_is_refused(translator, tmp_path, spoil):
+def test_a_folder_that_is_not_a_translator_is_refused(translator, tmp_path, spoil):
     translator.save(tmp_path)
     spoil(tmp_path)
     with pytest.raises(
@@ -247,7 +248,7 @@ def test_a_folder_that_is_missing_or_lacks_a_tokenizer_is_refused(translator, tm
 
 
 @pytest.mark.parametrize("max_length", [0, 2.5])
-def test_a_length_is_a_whole_number_above_zero(translator, max_length):
+def test_max_length_must_be_a_positive_integer(translator, max_length):
     with pytest.raises(ValueError, match=f"`max_length` must be.*={max_length}"):
         Translator(
             translator.model,
@@ -257,7 +258,7 @@ def test_a_length_is_a_whole_number_above_zero(translator, max_length):
         )
 
 
-def test_a_loaded_model_is_the_registered_class(translator, tmp_path):
+def test_a_loaded_model_is_of_the_registered_class(translator, tmp_path):
     translator.save(tmp_path)
     loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
     assert type(loaded) is type(translator.model)

@@ -1,0 +1,232 @@
+"""What is compiled for a model: its loop, or `prefill` and `step` by themselves.
+
+`CompilationCache` keeps both for as long as the model lives.
+
+Legend: B batch, L length of the buffer of new tokens.
+"""
+
+import inspect
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_attn.decoding.loop import Settings, decode
+from keras_attn.decoding.pair import (
+    DecodingFunctions,
+    IncrementalPair,
+    functions_of,
+)
+from keras_attn.decoding.strategies import numbers_of, program_of, with_numbers
+
+# A compiled loop takes a multiple of this many end tokens.
+_END_TOKENS = 4
+# Prefix of the loop's own inputs, which sets them apart from those of `prefill`.
+_OWN = "generate/"
+
+
+class CompilationCache:
+    """The decoding functions of one model, and what was compiled of them.
+
+    Holds no reference to the model itself, so that it can be freed with the model.
+    """
+
+    def __init__(self):
+        # By the length of the caches; by None where they serve every length.
+        self._functions: dict[int | None, DecodingFunctions] = {}
+        self._steps = {}
+        self._loops = {}
+
+    def functions(self, model, length: int) -> DecodingFunctions:
+        """The decoding functions of the model, with caches for `length` tokens.
+
+        Args:
+            model: A model, a pair or an exported pair.
+            length: Maximum length of prompt and continuation together.
+
+        Raises:
+            TypeError: for a model that can't decode.
+        """
+        made = self._functions
+        if None in made:
+            return made[None]
+        if not hasattr(model, "incremental"):
+            return made.setdefault(None, functions_of(model))
+        if "max_length" not in inspect.signature(model.incremental).parameters:
+            return made.setdefault(None, functions_of(model.incremental()))
+        length = cache_length(length, getattr(model, "max_length", None))
+        if length not in made:
+            functions = functions_of(model.incremental(max_length=length))
+            made[None if functions.max_length is None else length] = functions
+            return functions
+        return made[length]
+
+    def steps(self, functions: DecodingFunctions, jit_compile) -> DecodingFunctions:
+        """The same functions, each compiled, for a loop on the host."""
+        key = (functions.max_length, jit_compile)
+        if key not in self._steps:
+            jit = _resolve_jit(jit_compile)
+            self._steps[key] = replace(
+                functions,
+                prefill=_compile(functions.prefill, jit),
+                step=_compile(functions.step, jit),
+            )
+        return self._steps[key]
+
+    def loop(
+        self, functions: DecodingFunctions, settings: Settings, jit_compile
+    ) -> "CompiledLoop":
+        """The compiled loop for these settings, or for others that it serves too."""
+        length = functions.max_length or cache_length(settings.max_new_tokens, None)
+        num_ends = len(_padded_ends(settings))
+        program = program_of(settings.strategy)
+        key = (program, functions.max_length, length, num_ends, jit_compile)
+        if key not in self._loops:
+            loop = CompiledLoop(functions, settings.strategy, length)
+            loop.compile(jit_compile=_resolve_jit(jit_compile))
+            self._loops[key] = loop
+        return self._loops[key]
+
+
+# Entries disappear with their models.
+_caches = weakref.WeakKeyDictionary()
+
+
+def compilation_cache(model) -> CompilationCache:
+    """The cache of a Keras model or pair; for anything else, a new one."""
+    if isinstance(model, (keras.Model, IncrementalPair)):
+        return _caches.setdefault(model, CompilationCache())
+    return CompilationCache()
+
+
+def cache_length(length: int, limit: int | None) -> int:
+    """`length`, rounded up so that few lengths are compiled.
+
+    Up to 512 to a multiple of 64, then to a multiple of an eighth to a quarter of the
+    length: 64, 128, …, 512, 640, 768, 896, 1024, 1280, …
+
+    Args:
+        length: Number of tokens that the caches must hold.
+        limit: Maximum length; None where there is no limit.
+    """
+    multiple = 1 << max(6, length.bit_length() - 3)
+    rounded = -(-length // multiple) * multiple
+    return rounded if limit is None else min(rounded, limit)
+
+
+class CompiledLoop(keras.Model):
+    """The loop as a Keras model, whose `predict` Keras compiles on every backend.
+
+    Args:
+        functions: `prefill` and `step`.
+        strategy: Which program to run; the values of its `numbers` are inputs.
+        length: L.
+    """
+
+    def __init__(self, functions: DecodingFunctions, strategy, length: int):
+        # Not the global policy's precision: random numbers must not be rounded to it.
+        super().__init__(name="generate", dtype="float32")
+        self.decoding_functions = functions
+        self.strategy = strategy
+        self.length = length
+        # As attributes, so that Keras passes their weights to the compiled function.
+        self.prefill = functions.prefill
+        self.step = functions.step
+
+    def run(self, inputs: dict, uniform, settings: Settings) -> dict:
+        """Runs the compiled loop.
+
+        Args:
+            inputs: Inputs of `prefill`.
+            uniform: The strategy's random numbers, (B, max_new_tokens), or None.
+            settings: With plain numbers.
+
+        Returns:
+            Arrays: `token_ids`, (B, max_new_tokens), and `scores`, (B,).
+        """
+        own = {
+            "max_new_tokens": np.int32(settings.max_new_tokens),
+            "end_token_ids": _padded_ends(settings),
+            "pad_token_id": np.int32(settings.pad_token_id),
+            **numbers_of(settings.strategy),
+        }
+        if uniform is not None:
+            unused = self.length - uniform.shape[1]
+            own["uniform"] = np.pad(uniform, [(0, 0), (0, unused)])
+        own = {_OWN + name: np.asarray(x) for name, x in own.items()}
+        outputs = self.predict_on_batch({**inputs, **own})
+        token_ids = outputs["token_ids"][:, : settings.max_new_tokens]
+        return {**outputs, "token_ids": token_ids}
+
+    def call(self, inputs):
+        """The new tokens, (B, L), and their scores, (B,); `inputs` from `run`."""
+        inputs, own = dict(inputs), {}
+        for name in list(inputs):
+            if name.startswith(_OWN):
+                own[name.removeprefix(_OWN)] = inputs.pop(name)
+        uniform = own.pop("uniform", None)
+        limits = ("max_new_tokens", "end_token_ids", "pad_token_id")
+        limits = {name: own.pop(name) for name in limits}
+        settings = Settings(with_numbers(self.strategy, own), **limits)
+        token_ids, scores = decode(
+            self.decoding_functions,
+            inputs,
+            uniform,
+            self.length,
+            settings,
+            ops.while_loop,
+        )
+        return {"token_ids": token_ids, "scores": scores}
+
+
+def _padded_ends(settings: Settings) -> np.ndarray:
+    """The end tokens, padded with -1, which is no token's id."""
+    ends = np.array(settings.end_token_ids, "int32")
+    return np.pad(ends, (0, -len(ends) % _END_TOKENS), constant_values=-1)
+
+
+def _compile(model, jit_compile: bool) -> Callable[[dict], dict]:
+    """A functional model as a function that its backend has compiled."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        call = tf.function(
+            lambda inputs: model(inputs, training=False),
+            jit_compile=jit_compile,
+            reduce_retracing=True,
+        )
+    elif backend == "jax" and jit_compile:
+        import jax
+
+        stateless = jax.jit(
+            lambda *state: model.stateless_call(*state, training=False)[0]
+        )
+
+        def call(inputs):
+            # As arguments: JAX would compile captured weights in as constants.
+            trainable = [weight.value for weight in model.trainable_variables]
+            others = [weight.value for weight in model.non_trainable_variables]
+            return stateless(trainable, others, inputs)
+    else:
+
+        def call(inputs):
+            return model(inputs, training=False)
+
+    return lambda inputs: call(
+        {name: ops.convert_to_tensor(array) for name, array in inputs.items()}
+    )
+
+
+def _resolve_jit(jit_compile) -> bool:
+    """XLA is faster on an accelerator; on a CPU, TensorFlow's own kernels are."""
+    if jit_compile != "auto":
+        return bool(jit_compile)
+    if keras.backend.backend() != "tensorflow":
+        return True
+    import tensorflow as tf
+
+    return bool(tf.config.list_logical_devices("GPU"))
