@@ -1,4 +1,4 @@
-"""AdamW by one operation a weight, and at a rate of its own for each."""
+"""AdamW with one kernel per weight, and layer-wise learning rates."""
 
 import re
 from collections.abc import Mapping
@@ -6,27 +6,27 @@ from collections.abc import Mapping
 import keras
 from keras import ops
 
-# The layers that count, one deeper than the other.
+# Names of the layers that make up the depth of a model.
 _BLOCK = re.compile(r"(stage_\d+_)?block_\d+")
 
 
 @keras.saving.register_keras_serializable("keras_attn")
 class AdamW(keras.optimizers.AdamW):
-    """Keras' AdamW, the same numbers, by TensorFlow's own update of Adam.
+    """Keras' AdamW with the same numbers, by TensorFlow's fused kernel for Adam.
 
-    Operation by operation, Adam reads and writes every weight and both its moments a
-    dozen times. With one operation a weight a training step of BERT-base takes 7 % less
-    on a CPU, in mixed bfloat16 12 % (TensorFlow 2.21, 8 x 128 tokens). On other
-    backends, with `amsgrad` and in a distribution strategy it is Keras' own.
+    As separate operations, Adam reads and writes every weight and both its moments a
+    dozen times. With one kernel per weight a training step of BERT-base takes 7 % less
+    time on a CPU, in mixed bfloat16 12 % (TensorFlow 2.21, 8 x 128 tokens). On other
+    backends, with `amsgrad`, and in a distribution strategy Keras' own update runs.
 
-    One number differs, and is the published one here: the gradients of a row of an
-    embedding that comes twice in a batch are summed before they are squared.
+    One number differs, where this class follows the paper: the gradients of an
+    embedding row that occurs twice in a batch are summed before they are squared.
 
     Args:
-        learning_rate: As for `keras.optimizers.AdamW`.
-        rate_factors: Path of a weight to a factor of its learning rate, and of its
-            decay; 1 for all others. `layerwise_rates` makes one.
-        **kwargs: As for `keras.optimizers.AdamW`.
+        learning_rate: As in `keras.optimizers.AdamW`.
+        rate_factors: Mapping from the path of a weight to the factor of its learning
+            rate and of its decay; 1 for all others. `layerwise_rates` makes one.
+        **kwargs: Arguments of `keras.optimizers.AdamW`.
 
     Reference:
         Loshchilov and Hutter 2019 (arXiv:1711.05101); Kingma and Ba 2015, section 2
@@ -65,7 +65,7 @@ class AdamW(keras.optimizers.AdamW):
             beta1=beta_1,
             beta2=beta_2,
             epsilon=tf.constant(self.epsilon, dtype),
-            # An embedding's gradient is of some rows alone.
+            # The gradient of an embedding may be sparse: only some rows.
             grad=ops.cast(tf.convert_to_tensor(gradient), dtype),
         )
 
@@ -82,12 +82,12 @@ class AdamW(keras.optimizers.AdamW):
     def _factor(self, variable):
         if not self.rate_factors:
             return 1.0
-        # A variable of TensorFlow does not know the path that Keras gave it.
+        # A `tf.Variable` does not know its Keras path.
         index = self._get_variable_index(variable)
         return self.rate_factors.get(self._trainable_variables[index].path, 1.0)
 
     def get_config(self):
-        """The arguments of the constructor."""
+        """Returns the arguments of the constructor."""
         return {**super().get_config(), "rate_factors": self.rate_factors}
 
     def _in_one_pass(self):
@@ -99,21 +99,22 @@ class AdamW(keras.optimizers.AdamW):
 
 
 def layerwise_rates(model: keras.Model, decay: float) -> dict[str, float]:
-    """Factors of the learning rate that fall from the head to the first layer.
+    """Factors of the learning rate that decrease from the head to the first layer.
 
-    `decay^(L + 1 - depth)`: what stands in front of the blocks has depth 0, the blocks
-    1 to L, and what follows them L + 1. A pre-trained model's first layers know most of
-    what the new task needs, so they move least.
+    `decay^(L + 1 - depth)`: layers before the blocks have depth 0, the blocks 1 to L,
+    and layers after them L + 1. The first layers of a pre-trained model are the most
+    general, so they are changed least.
 
     Args:
-        model: With layers called `block_0`, … or `stage_0_block_0`, ….
+        model: A model with layers named `block_0`, … or `stage_0_block_0`, ….
         decay: In (0, 1]; published: 0.65 to 0.75 for a ViT-B.
 
     Returns:
-        Path of each weight to its factor, for `AdamW(rate_factors=…)`.
+        Mapping from the path of each weight to its factor, for
+        `AdamW(rate_factors=…)`.
 
     Raises:
-        ValueError: for another decay, or a model without such layers.
+        ValueError: for a decay out of range, or a model without such layers.
 
     Example:
         ```python
@@ -133,7 +134,7 @@ def layerwise_rates(model: keras.Model, decay: float) -> dict[str, float]:
     names = list(dict.fromkeys(match.group() for match in blocks))
     if not names:
         raise ValueError(
-            "`model` must have layers called block_0, … or stage_0_block_0, …. "
+            "`model` must have layers named block_0, … or stage_0_block_0, …. "
             f"Received: model={model.name!r} with {[x.name for x in model.layers]}"
         )
     factors, depth = {}, 0
@@ -142,7 +143,7 @@ def layerwise_rates(model: keras.Model, decay: float) -> dict[str, float]:
         if match:
             depth = 1 + names.index(match.group())
         elif depth == len(names):
-            depth += 1  # Behind the last block.
+            depth += 1  # After the last block.
         for weight in layer.weights:
             factors[weight.path] = decay ** (len(names) + 1 - depth)
     return factors

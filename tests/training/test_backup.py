@@ -249,11 +249,11 @@ def test_a_backup_of_something_else_is_told(tmp_path, backup):
     with pytest.raises(ValueError, match=r"callbacks \['EarlyStopping', .* has \[\]"):
         model.fit(X, X[:, :2], callbacks=[BackupAndResume(tmp_path)], verbose=0)
     os.rename(tmp_path / BACKUP_FILE, tmp_path / "latest.weights.h5")
-    with pytest.raises(ValueError, match="no backup that `BackupAndResume` wrote"):
+    with pytest.raises(ValueError, match="not written by `BackupAndResume`"):
         fit(tmp_path, 2)
     (tmp_path / "latest.weights.h5").unlink()
     (tmp_path / BACKUP_FILE).mkdir()
-    with pytest.raises(ValueError, match="no backup that `BackupAndResume` wrote"):
+    with pytest.raises(ValueError, match="not written by `BackupAndResume`"):
         fit(tmp_path, 2)
 
 

@@ -140,13 +140,13 @@ def test_what_can_not_be():
             make(**{name: 0})
     with pytest.raises(ValueError, match="`stride` must be at most.*stride=6, block"):
         make(stride=6)
-    with pytest.raises(ValueError, match=r"row of whole numbers.*shape=\(5, 10\)"):
+    with pytest.raises(ValueError, match=r"array of integers.*shape=\(5, 10\)"):
         make(np.arange(50).reshape(5, 10))
-    with pytest.raises(ValueError, match="`token_ids` must be a row.*dtype=float64"):
+    with pytest.raises(ValueError, match="`token_ids` must be a one.*dtype=float64"):
         make(np.arange(50.0))
-    with pytest.raises(ValueError, match="must be at least 6, .*Received: 5 tokens"):
+    with pytest.raises(ValueError, match="must have at least 6 .*Received: 5 tokens"):
         make(np.arange(5))
-    with pytest.raises(ValueError, match="must be at least 2, .*Received: 1 tokens"):
+    with pytest.raises(ValueError, match="must have at least 2 .*Received: 1 tokens"):
         make(np.arange(1), keep_tail=True)
     with pytest.raises(ValueError, match=r"ids in \[0, 65535\].*from 5 to 65536"):
         pack_documents([[5, 65_536]], 7, dtype="uint16")

@@ -66,8 +66,8 @@ def test_a_fit_says_so_where_its_loss_would_be_nan():
     "labels, num_classes, error, message",
     [
         ([0, 1], 0, ValueError, "`num_classes` must be a whole number above zero"),
-        ([0.5], C, TypeError, r"whole numbers, .*dtype=float64, .*shape=\(1,\)"),
-        (pairs(np.eye(3, 5)), C, TypeError, r"whole numbers.*shape=\(None, 5\)"),
+        ([0.5], C, TypeError, r"integers, .*dtype=float64, .*shape=\(1,\)"),
+        (pairs(np.eye(3, 5)), C, TypeError, r"integers.*shape=\(None, 5\)"),
         (
             tf.data.Dataset.from_tensors(np.arange(3)),
             C,

@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from keras_attn.training.masked_lm import (
     MaskedLMMasking,
-    choose_tokens,
-    corrupt_tokens,
+    replace_tokens,
+    select_tokens,
 )
-from keras_attn.training.random_masking import SeededNumbers, mask_batches
+from keras_attn.training.random_masking import SeededRandom, mask_batches
 
 V, MASK = 101, 4
 SPECIAL = [0, 1, 2]
@@ -62,17 +62,17 @@ def test_choice_by_hand():
         ],
         "float32",
     )
-    chosen = np.asarray(choose_tokens(uniforms, candidates, 0.4))
+    chosen = np.asarray(select_tokens(uniforms, candidates, 0.4))
     # round(0.4 · 4) = 2: the fourth and the second; round(0.4 · 7) = 3.
     assert chosen.astype(int).tolist() == [
         [0, 0, 1, 0, 0, 1, 0],
         [0, 1, 0, 1, 0, 1, 0],
         [0] * 7,
     ]
-    few = np.asarray(choose_tokens(uniforms, candidates, 0.4, max_predictions=1))
+    few = np.asarray(select_tokens(uniforms, candidates, 0.4, max_predictions=1))
     assert [np.flatnonzero(row).tolist() for row in few] == [[5], [1], []]
     # At least one, however small the share.
-    least = np.asarray(choose_tokens(uniforms, candidates, 0.01))
+    least = np.asarray(select_tokens(uniforms, candidates, 0.01))
     assert least.sum(axis=1).tolist() == [1, 1, 0]
 
 
@@ -83,7 +83,7 @@ def test_choice_of_whole_words_by_hand():
     uniforms = np.array([[0.5, 0.6, 0.1] + [0.0] * 6], "float32")
 
     def words(rate, **options):
-        chosen = choose_tokens(
+        chosen = select_tokens(
             uniforms, candidates, rate, word_starts=starts, **options
         )
         return np.flatnonzero(np.asarray(chosen)[0]).tolist()
@@ -102,7 +102,7 @@ def test_fate_by_hand():
     token_ids = np.array([[11, 12, 13, 14, 15, 16]], "int32")
     chosen = np.array([[True, True, True, True, True, False]])
     uniforms = np.array([[0.0, 0.79, 0.8, 0.89, 0.91, 0.1]], "float32")
-    seen = corrupt_tokens(
+    seen = replace_tokens(
         token_ids, chosen, uniforms, token_ids + 50, mask_token_id=MASK
     )
     assert np.asarray(seen).tolist() == [[MASK, MASK, 63, 64, 15, 16]]
@@ -253,7 +253,7 @@ def test_it_is_saved_compiled_and_never_changed_by_precision(options, tmp_path):
     assert (chosen.sum(1) > 0).all()
     for name, tensor in compiled.items():
         assert len(model.output[name].shape) == tensor.ndim
-    draws = layer.draw((B, T), SeededNumbers(layer.seed_generator))
+    draws = layer.sample((B, T), SeededRandom(layer.seed_generator))
     expected = numpy(layer.mask(token_ids, padding_mask, **draws))
     compiled_mask = tf.function(layer.mask, jit_compile=True)
     for name, tensor in compiled_mask(token_ids, padding_mask, **draws).items():
@@ -355,13 +355,13 @@ def test_a_model_is_fitted():
     [
         ({"vocabulary_size": 0}, "`vocabulary_size` must be a whole number"),
         ({"mask_token_id": V}, "`mask_token_id` must be in.*101, vocabulary_size=101"),
-        ({"special_token_ids": [V]}, r"`special_token_ids` must be whole.*\(101,\)"),
-        ({"special_token_ids": [-1]}, "`special_token_ids` must be whole"),
-        ({"special_token_ids": [0.5]}, "`special_token_ids` must be whole"),
+        ({"special_token_ids": [V]}, r"`special_token_ids` must be integers.*\(101,\)"),
+        ({"special_token_ids": [-1]}, "`special_token_ids` must be integers"),
+        ({"special_token_ids": [0.5]}, "`special_token_ids` must be integers"),
         ({"special_token_ids": range(V)}, "must leave tokens.*101 special tokens"),
-        ({"rate": 0.0}, r"`rate` is a share in \(0, 1\]. Received: rate=0.0"),
+        ({"rate": 0.0}, r"`rate` must be in \(0, 1\]. Received: rate=0.0"),
         ({"mask_rate": 0.95}, "together at most 1. Received: mask_rate=0.95"),
-        ({"random_rate": -0.1}, "`mask_rate` and `random_rate` are shares"),
+        ({"random_rate": -0.1}, "`mask_rate` and `random_rate` must be at least 0"),
         ({"continuation_token_ids": [5, V]}, "from 5 to 101, vocabulary_size=101"),
         ({"continuation_token_ids": [-1]}, "`continuation_token_ids` must be in"),
         ({"max_predictions": 0}, "`max_predictions` must be a whole number"),

@@ -57,7 +57,7 @@ def test_a_model_is_fitted_by_it():
 
 def test_images_of_other_patches_are_refused():
     loss = MaskedPatchLoss((7, 7))
-    with pytest.raises(ValueError, match="patches that are predicted: .*`patch_size`"):
+    with pytest.raises(ValueError, match="patches as are predicted: .*`patch_size`"):
         loss(np.zeros((1, 14, 14, 3)), np.zeros((1, 6, 147)))
     with pytest.raises(ValueError, match="filled by patches"):
         loss(np.zeros((1, 15, 14, 3)), np.zeros((1, 6, 147)))

@@ -159,5 +159,5 @@ def test_rates_that_can_not_fall():
     for decay in (0.0, 1.5):
         with pytest.raises(ValueError, match=f"`decay` must be .*decay={decay}"):
             layerwise_rates(tiny("vit_base_patch16"), decay)
-    with pytest.raises(ValueError, match="layers called block_0.*cnn_self_attention"):
+    with pytest.raises(ValueError, match="layers named block_0.*cnn_self_attention"):
         layerwise_rates(tiny("cnn_self_attention"), 0.5)

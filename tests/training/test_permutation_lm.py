@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_attn.training.permutation_lm import PermutationLMMasking, choose_spans
-from keras_attn.training.random_masking import SeededNumbers, mask_batches
+from keras_attn.training.permutation_lm import PermutationLMMasking, select_spans
+from keras_attn.training.random_masking import SeededRandom, mask_batches
 
 B, T = 3, 37
 SPECIAL = [1, 2]
@@ -46,7 +46,7 @@ def test_spans_by_hand():
     padding_mask = np.ones((1, 12), "bool")
 
     def spans(uniforms, mask=padding_mask):
-        chosen = choose_spans(lengths, np.array([uniforms], "float32"), mask, 2)
+        chosen = select_spans(lengths, np.array([uniforms], "float32"), mask, 2)
         return np.flatnonzero(np.asarray(chosen)[0]).tolist()
 
     assert spans([0, 0, 0]) == [0, 1, 4, 6, 7, 8]
@@ -150,7 +150,7 @@ def test_one_in_six_in_spans_of_one_to_five():
     assert abs(share - 1 / 6) < 0.003
     # Lengths are drawn evenly: chi-square, 4 degrees of freedom. Neighbours may touch,
     # so the draws are looked at themselves.
-    drawn = layer.draw((rows, length), SeededNumbers(layer.seed_generator))
+    drawn = layer.sample((rows, length), SeededRandom(layer.seed_generator))
     found = np.bincount(np.asarray(drawn["span_lengths"]).ravel(), minlength=7)
     assert not found[0] and not found[6]
     mean = found[1:6].mean()
@@ -210,7 +210,7 @@ def test_it_is_saved_and_compiled(tmp_path):
     compiled = model.predict(given, verbose=0)
     tokens = (compiled["target_mapping"] * given["token_ids"][:, None]).sum(-1)
     np.testing.assert_array_equal(tokens, compiled["labels"])
-    draws = layer.draw((B, T), SeededNumbers(layer.seed_generator))
+    draws = layer.sample((B, T), SeededRandom(layer.seed_generator))
     expected = numpy(layer.mask(**given, **draws))
     compiled_mask = tf.function(layer.mask, jit_compile=True)
     for name, tensor in compiled_mask(**given, **draws).items():
@@ -276,7 +276,7 @@ def test_a_model_is_fitted():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"special_token_ids": [-2]}, r"`special_token_ids` must be whole.*\(-2,\)"),
+        ({"special_token_ids": [-2]}, r"`special_token_ids` must be integers.*\(-2,\)"),
         ({"one_in": 1}, "`one_in` must be at least 2.*one_in=1"),
         ({"one_in": 0}, "`one_in` must be a whole number"),
         ({"max_span_length": 0}, "`max_span_length` must be a whole number"),

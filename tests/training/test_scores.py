@@ -35,7 +35,7 @@ def test_bleu_is_the_number_that_comes_out_by_hand():
 
 @pytest.mark.parametrize("score", [bleu, exact_match])
 def test_translations_and_references_are_pairs(score):
-    message = "must be equally many, and at least one. Received: 2 translations, 1 ref"
+    message = "must have the same length, at least 1. Received: 2 translations, 1 ref"
     with pytest.raises(ValueError, match=message):
         score(["a", "b"], ["a"])
     with pytest.raises(ValueError, match="Received: 0 translations, 0 references"):

@@ -148,9 +148,11 @@ def test_a_model_is_fitted_and_looks_at_the_translation():
 
 
 def test_what_can_not_be():
-    with pytest.raises(ValueError, match="equally many. Received: 1 sources, 2 targ"):
+    with pytest.raises(ValueError, match="same length. Received: 1 sources, 2 targ"):
         dataset([[5]], [[6], [7]])
-    with pytest.raises(ValueError, match="must leave a pair.*max_length=5, 1 pairs"):
+    with pytest.raises(
+        ValueError, match="must fit at least one pair.*max_length=5, 1 pairs"
+    ):
         dataset([[5]], [[6]], max_length=5)
     for name in ("max_length", "batch_size", "pad_to_multiple_of"):
         with pytest.raises(ValueError, match=f"`{name}` must be a whole number"):
