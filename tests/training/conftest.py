@@ -1,4 +1,4 @@
-"""A tiny corpus, and translators of it."""
+"""A tiny corpus, and small translators for it."""
 
 import keras
 import pytest
@@ -16,14 +16,14 @@ BUILDERS = {
 
 @pytest.fixture(scope="session")
 def corpus():
-    """Forty dates, sources and targets."""
+    """Forty pairs of dates, as sources and targets."""
     sources, targets = zip(*make_dates(40, seed=3), strict=True)
     return list(sources), list(targets)
 
 
 @pytest.fixture(scope="session")
 def build(corpus):
-    """Makes translators, always of the same weights."""
+    """Makes translators; the same seed gives the same weights."""
 
     def make(name="rnnsearch_50", max_length=48, seed=1, **overrides):
         keras.utils.set_random_seed(seed)
@@ -39,11 +39,11 @@ def build(corpus):
                 **overrides,
             },
         )
-        # Weights that tell sources apart, as trained ones would.
+        # Larger weights, so that outputs depend on the source as in a trained model.
         model.set_weights([5 * w for w in model.get_weights()])
         logits = model.get_layer("logits")
         kernel, biases = logits.get_weights()
-        biases[:4] = -1e4  # No special token but, less often than not, the end.
+        biases[:4] = -1e4  # No special tokens, except the end, which is unlikely.
         biases[target.end_token_id] = -5
         logits.set_weights([kernel, biases])
         return Translator(model, source, target, max_length=max_length)
@@ -53,5 +53,5 @@ def build(corpus):
 
 @pytest.fixture(scope="session")
 def translator(build):
-    """One for all tests that only ask it something."""
+    """A translator for tests that do not change it."""
     return build(max_length=43)
