@@ -1,10 +1,13 @@
-"""A tiny corpus, and small translators for it."""
+"""A tiny corpus with small translators, and steps that tests of objectives share."""
 
 import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_attn import models
 from keras_attn.data import CharacterTokenizer, make_dates
+from keras_attn.training.random_masking import SeededRandom
 from keras_attn.translator import Translator
 
 BUILDERS = {
@@ -55,3 +58,42 @@ def build(corpus):
 def translator(build):
     """A translator for tests that do not change it."""
     return build(max_length=43)
+
+
+@pytest.fixture(scope="session")
+def learn():
+    """Trains a model on batches of an objective; returns the history."""
+
+    def fit(model, train, *, rate, epochs=3, metrics=None):
+        model.compile(
+            keras.optimizers.Adam(rate),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            weighted_metrics=metrics or ["accuracy"],
+            jit_compile=False,
+        )
+        return model.fit(train, epochs=epochs, shuffle=False, verbose=0).history
+
+    return fit
+
+
+@pytest.fixture(scope="session")
+def compile_masking():
+    """Compiles a model of a masking layer, and checks its `mask` compiled by XLA."""
+
+    def build(layer, given):
+        inputs = {
+            "token_ids": keras.Input((None,), dtype="int32", name="token_ids"),
+            "padding_mask": keras.Input((None,), dtype="bool", name="padding_mask"),
+        }
+        model = keras.Model(inputs, layer(**inputs))
+        model.compile(jit_compile=True)
+        random = SeededRandom(layer.seed_generator)
+        numbers = layer.sample(given["token_ids"].shape, random)
+        expected = layer.mask(**given, **numbers)
+        compiled = tf.function(layer.mask, jit_compile=True)(**given, **numbers)
+        assert compiled.keys() == expected.keys()
+        for name, tensor in compiled.items():
+            np.testing.assert_array_equal(tensor, expected[name])
+        return model
+
+    return build

@@ -107,7 +107,7 @@ def test_the_order_differs_by_epoch_and_repeats_by_run():
     assert all(len(batch) == 3 for batch in one[0])
 
 
-def test_a_model_learns():
+def test_a_model_learns(learn):
     keras.utils.set_random_seed(1)
     text = pack_documents([list(range(1, 11))] * 20, end_token_id=0)
     train = causal_lm_dataset(
@@ -119,13 +119,7 @@ def test_a_model_learns():
     }
     logits = keras.layers.Embedding(11, 11)(inputs["token_ids"])
     model = keras.Model(inputs, logits)
-    model.compile(
-        keras.optimizers.Adam(0.3),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        weighted_metrics=[Perplexity()],
-        jit_compile=False,
-    )
-    history = model.fit(train.repeat(4), epochs=3, shuffle=False, verbose=0).history
+    history = learn(model, train.repeat(4), rate=0.3, metrics=[Perplexity()])
     # Each token determines the next, so the perplexity approaches 1.
     assert history["perplexity"][0] > 2 and history["perplexity"][-1] < 1.05
 

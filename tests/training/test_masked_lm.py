@@ -11,7 +11,7 @@ from keras_attn.training.masked_lm import (
     replace_tokens,
     select_tokens,
 )
-from keras_attn.training.random_masking import SeededRandom, mask_batches
+from keras_attn.training.random_masking import mask_batches
 
 V, MASK = 101, 4
 SPECIAL = [0, 1, 2]
@@ -231,19 +231,14 @@ def test_a_seed_repeats_and_calls_differ():
         {"max_predictions": 7, "continuation_token_ids": [50, 51], "rate": 0.25},
     ],
 )
-def test_it_is_saved_and_compiled_in_any_precision(options, tmp_path):
+def test_it_is_saved_and_compiled_in_any_precision(options, tmp_path, compile_masking):
     layer = masking(**options, dtype="mixed_float16")
     config = layer.get_config()
     again = MaskedLMMasking.from_config(json.loads(json.dumps(config)))
     assert again.get_config() == config
-    inputs = {
-        "token_ids": keras.Input((None,), dtype="int32", name="token_ids"),
-        "padding_mask": keras.Input((None,), dtype="bool", name="padding_mask"),
-    }
-    model = keras.Model(inputs, layer(**inputs))
-    model.compile(jit_compile=True)
     token_ids, padding_mask = batch()
     given = {"token_ids": token_ids, "padding_mask": padding_mask}
+    model = compile_masking(layer, given)
     # XLA has its own random numbers, so only the outputs' consistency is checked.
     compiled = model.predict(given, verbose=0)
     at = compiled.get("masked_positions", np.arange(T)[None])
@@ -253,11 +248,6 @@ def test_it_is_saved_and_compiled_in_any_precision(options, tmp_path):
     assert (chosen.sum(1) > 0).all()
     for name, tensor in compiled.items():
         assert len(model.output[name].shape) == tensor.ndim
-    draws = layer.sample((B, T), SeededRandom(layer.seed_generator))
-    expected = numpy(layer.mask(token_ids, padding_mask, **draws))
-    compiled_mask = tf.function(layer.mask, jit_compile=True)
-    for name, tensor in compiled_mask(token_ids, padding_mask, **draws).items():
-        np.testing.assert_array_equal(tensor, expected[name])
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
     # A loaded layer restarts from its seed, as dropout does.
@@ -326,7 +316,7 @@ def test_a_pipeline_keeps_other_inputs_and_labels():
     np.testing.assert_array_equal(weights["next_sentence"], np.ones(B))
 
 
-def test_a_model_learns():
+def test_a_model_learns(learn):
     # Each text repeats one token, so any other position gives the masked one away.
     token_ids = np.repeat(np.arange(5, 15, dtype="int32")[:, None], T, axis=1)
     slices = sliced({"token_ids": np.tile(token_ids, (4, 1))})
@@ -342,13 +332,7 @@ def test_a_model_learns():
     mean = keras.layers.RepeatVector(2)(keras.layers.GlobalAveragePooling1D()(hidden))
     logits = keras.layers.Dense(V)(mean)
     model = keras.Model(inputs, logits)
-    model.compile(
-        keras.optimizers.Adam(0.1),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        weighted_metrics=["accuracy"],
-        jit_compile=False,
-    )
-    history = model.fit(train, epochs=3, shuffle=False, verbose=0).history
+    history = learn(model, train, rate=0.1)
     assert history["accuracy"][-1] > 0.95  # At random one in 101.
 
 

@@ -149,12 +149,12 @@ def test_one_in_six_in_spans_of_one_to_five():
     assert abs(share - 1 / 6) < 0.003
     # Lengths are uniformly distributed: chi-square, 4 degrees of freedom. Neighbouring
     # spans may touch, so the samples themselves are tested.
-    drawn = layer.sample((rows, length), SeededRandom(layer.seed_generator))
-    found = np.bincount(np.asarray(drawn["span_lengths"]).ravel(), minlength=7)
+    sampled = layer.sample((rows, length), SeededRandom(layer.seed_generator))
+    found = np.bincount(np.asarray(sampled["span_lengths"]).ravel(), minlength=7)
     assert not found[0] and not found[6]
     mean = found[1:6].mean()
     assert ((found[1:6] - mean) ** 2 / mean).sum() < 18.5  # 99.9 %.
-    assert drawn["span_lengths"].shape == (rows, 100)
+    assert sampled["span_lengths"].shape == (rows, 100)
 
 
 def test_the_default_max_predictions_is_always_enough():
@@ -193,27 +193,17 @@ def test_orders_are_uniformly_distributed():
     assert len(found) == 6 and ((found - 200.0) ** 2 / 200).sum() < 20.5
 
 
-def test_it_is_saved_and_compiled(tmp_path):
+def test_it_is_saved_and_compiled(tmp_path, compile_masking):
     layer = masking(one_in=3, max_span_length=2, max_predictions=7)
     config = layer.get_config()
     again = PermutationLMMasking.from_config(json.loads(json.dumps(config)))
     assert again.get_config() == config
-    inputs = {
-        "token_ids": keras.Input((None,), dtype="int32", name="token_ids"),
-        "padding_mask": keras.Input((None,), dtype="bool", name="padding_mask"),
-    }
-    model = keras.Model(inputs, layer(**inputs))
-    model.compile(jit_compile=True)
-    given = dict(zip(inputs, batch(), strict=True))
+    given = dict(zip(("token_ids", "padding_mask"), batch(), strict=True))
+    model = compile_masking(layer, given)
     # XLA has its own random numbers, so only the outputs' consistency is checked.
     compiled = model.predict(given, verbose=0)
     tokens = (compiled["target_mapping"] * given["token_ids"][:, None]).sum(-1)
     np.testing.assert_array_equal(tokens, compiled["labels"])
-    draws = layer.sample((B, T), SeededRandom(layer.seed_generator))
-    expected = numpy(layer.mask(**given, **draws))
-    compiled_mask = tf.function(layer.mask, jit_compile=True)
-    for name, tensor in compiled_mask(**given, **draws).items():
-        np.testing.assert_array_equal(tensor, expected[name])
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
     # A loaded layer restarts from its seed, as dropout does.
@@ -244,7 +234,7 @@ def test_a_pipeline_differs_by_epoch_and_repeats_by_run():
     assert labels.shape == weights.shape == (11, T // 6 + 5)
 
 
-def test_a_model_learns():
+def test_a_model_learns(learn):
     keras.utils.set_random_seed(1)
     # Texts are all 7 or all 8, so visible tokens give the targets away.
     token_ids = np.tile(np.array([[7], [8]], "int32"), (10, 12))
@@ -263,13 +253,7 @@ def test_a_model_learns():
     context = keras.ops.matmul(mask, values) / 12.0
     states = keras.ops.matmul(inputs["target_mapping"], context)
     model = keras.Model(inputs, keras.layers.Dense(11)(states))
-    model.compile(
-        keras.optimizers.Adam(0.1),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        weighted_metrics=["accuracy"],
-        jit_compile=False,
-    )
-    history = model.fit(train, epochs=3, shuffle=False, verbose=0).history
+    history = learn(model, train, rate=0.1)
     assert history["accuracy"][-1] > 0.95
 
 
