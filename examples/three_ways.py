@@ -2,9 +2,9 @@
 
     python examples/three_ways.py                 one layer of each, 64 wide
 
-Table 1 of Vaswani et al. 2017 (arXiv:1706.03762) gives O() for a layer's operations, its
-sequential operations, and the path length between two tokens. Here each is measured on
-one Keras layer of each kind:
+Table 1 of Vaswani et al. 2017 (arXiv:1706.03762) gives O() for the operations per
+layer, the sequential operations, and the path length between two tokens. Here each is
+measured on one Keras layer of each kind:
 
     GFLOPs    of the forward pass of 4 sequences, counted by TensorFlow
     ms        of a training step: forward, and gradients of inputs and weights
