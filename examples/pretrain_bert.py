@@ -123,17 +123,10 @@ def main():
         SmoothedCrossEntropy(),
         weighted_metrics=[Perplexity(), "accuracy"],
     )
+    watch = keras.callbacks.TensorBoard(folder / "logs", write_graph=False)
+    fit_options = {"epochs": arguments.epochs, "callbacks": [watch, backup]}
     start = time.perf_counter()
-    model.fit(
-        train,
-        validation_data=validation,
-        epochs=arguments.epochs,
-        shuffle=False,
-        callbacks=[
-            keras.callbacks.TensorBoard(folder / "logs", write_graph=False),
-            backup,
-        ],
-    )
+    model.fit(train, validation_data=validation, shuffle=False, **fit_options)
     models.save_checkpoint(models.build_bert_masked_lm(encoder), folder)
     backup.delete()
     print(

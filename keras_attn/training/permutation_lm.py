@@ -18,7 +18,6 @@ from keras_attn.layers.xlnet_block import permutation_mask
 from keras_attn.training.random_masking import (
     RandomMasking,
     candidate_tokens,
-    check_special_token_ids,
     ranks,
     selected_positions,
 )
@@ -78,7 +77,7 @@ class PermutationLMMasking(RandomMasking):
         **kwargs,
     ):
         super().__init__(
-            special_token_ids=check_special_token_ids(special_token_ids),
+            special_token_ids=special_token_ids,
             max_predictions=max_predictions,
             seed=seed,
             **kwargs,

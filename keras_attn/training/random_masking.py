@@ -25,7 +25,7 @@ class RandomMasking(BaseLayer):
     TensorFlow's stateless generators in a `tf.data` pipeline (`StatelessRandom`).
 
     Args:
-        special_token_ids: Tokens that are never predicted, checked.
+        special_token_ids: Tokens that are never predicted.
         max_predictions: Most predictions per row, or None.
         seed: Seed of the numbers of calls.
         **kwargs: Arguments of a Keras layer.
@@ -36,7 +36,7 @@ class RandomMasking(BaseLayer):
 
     def __init__(self, *, special_token_ids, max_predictions, seed, **kwargs):
         super().__init__(**kwargs)
-        self.special_token_ids = special_token_ids
+        self.special_token_ids = check_special_token_ids(special_token_ids)
         if max_predictions is not None:
             check_positive("max_predictions", max_predictions)
         self.max_predictions = max_predictions

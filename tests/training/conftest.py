@@ -97,3 +97,18 @@ def compile_masking():
         return model
 
     return build
+
+
+@pytest.fixture(scope="session")
+def refuses_invalid_inputs():
+    """Checks that a masking layer refuses inputs of wrong shapes."""
+
+    def check(layer, token_ids, padding_mask):
+        with pytest.raises(ValueError, match="`token_ids` must have 2 axes"):
+            layer(token_ids[0])
+        with pytest.raises(ValueError, match="`padding_mask` must have 2 axes"):
+            layer(token_ids, padding_mask[0])
+        with pytest.raises(ValueError, match="`padding_mask` must have the shape"):
+            layer(token_ids, padding_mask[:, 1:])
+
+    return check

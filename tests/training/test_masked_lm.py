@@ -358,12 +358,9 @@ def test_invalid_arguments_are_refused(options, message):
         MaskedLMMasking(**{"vocabulary_size": V, "mask_token_id": MASK, **options})
 
 
-def test_invalid_inputs_are_refused():
+def test_invalid_inputs_are_refused(refuses_invalid_inputs):
     token_ids, padding_mask = batch()
-    with pytest.raises(ValueError, match="`token_ids` must have 2 axes"):
-        masking()(token_ids[0])
-    with pytest.raises(ValueError, match="`padding_mask` must have 2 axes"):
-        masking()(token_ids, padding_mask[0])
+    refuses_invalid_inputs(masking(), token_ids, padding_mask)
     with pytest.raises(ValueError, match="`word_starts` must have the shape"):
         masking()(token_ids, padding_mask, padding_mask[:, :-1])
 

@@ -272,11 +272,5 @@ def test_invalid_arguments_are_refused(options, message):
         PermutationLMMasking(**options)
 
 
-def test_invalid_inputs_are_refused():
-    token_ids, padding_mask = batch()
-    with pytest.raises(ValueError, match="`token_ids` must have 2 axes"):
-        masking()(token_ids[0])
-    with pytest.raises(ValueError, match="`padding_mask` must have 2 axes"):
-        masking()(token_ids, padding_mask[0])
-    with pytest.raises(ValueError, match="`padding_mask` must have the shape"):
-        masking()(token_ids, padding_mask[:, 1:])
+def test_invalid_inputs_are_refused(refuses_invalid_inputs):
+    refuses_invalid_inputs(masking(), *batch())
