@@ -2,11 +2,11 @@
 
     make bench        (or: python benchmarks/attention.py --rounds 9)
 
-Each round times both layers in turn on the same inputs and weights; `interleaved.py`
-says how.
+Each round times both layers in turn, on the same inputs and weights, by
+`interleaved.py`.
 
-What came out with Keras 3.15.1 on TensorFlow 2.21, 2 cores of a Xeon (AVX-512), Keras'
-time over ours: forward 1.07, forward with padding 1.13, training step 1.19.
+Results with Keras 3.15.1 on TensorFlow 2.21, 2 cores of a Xeon (AVX-512), Keras' time
+over ours: forward 1.07, forward with padding 1.13, training step 1.19.
 """
 
 import argparse
@@ -20,7 +20,7 @@ WORK = ("forward", "forward, padded", "training step")
 
 
 def serve(which, dtype, batch, length):
-    """Child process: answers each line `<work>` with the milliseconds of one call."""
+    """Child process: times the calls of one layer by name."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import keras
     import numpy as np
@@ -63,12 +63,12 @@ def serve(which, dtype, batch, length):
 
 
 def main():
-    """Prints a table, or with `--json` one line for a script."""
+    """Prints a table, or with `--json` one line of JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=25, help="calls of each layer")
+    parser.add_argument("--rounds", type=int, default=25, help="calls per layer")
     parser.add_argument("--dtype", default="float32", help="Keras dtype policy")
-    parser.add_argument("--batch-size", type=int, default=8, help="sequences a call")
-    parser.add_argument("--length", type=int, default=128, help="tokens a sequence")
+    parser.add_argument("--batch-size", type=int, default=8, help="sequences per call")
+    parser.add_argument("--length", type=int, default=128, help="tokens per sequence")
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     parser.add_argument("--serve", choices=("ours", "keras"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()

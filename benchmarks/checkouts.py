@@ -1,11 +1,11 @@
-"""Two checkouts of keras_attn against each other, in turn: is the new one slower?
+"""Compares the speed of two checkouts of keras_attn.
 
     git worktree add ../before <commit>
     python benchmarks/checkouts.py ../before . --rounds 9
     python benchmarks/checkouts.py ../before . --row "gpt2 generation"
 
-The rows are those of `text.py` and `vision.py`. Each contestant is the same benchmark
-with keras_attn imported from its checkout; `interleaved.py` says how.
+The rows are those of `text.py` and `vision.py`. Each contestant runs the same benchmark
+with keras_attn imported from its checkout, timed by `interleaved.py`.
 """
 
 import argparse
@@ -20,15 +20,17 @@ DEFAULT = ("bert forward", "vit training", "gpt2 generation")
 
 
 def main():
-    """Prints a line for each row: milliseconds, and the first's by the second's."""
+    """Prints the milliseconds of both checkouts for each row, and their ratio."""
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").partition("\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("before", type=Path, help="folder of the older checkout")
     parser.add_argument("after", type=Path, help="folder of the newer checkout")
-    parser.add_argument("--row", choices=SCRIPTS, action="append", help="repeatable")
-    parser.add_argument("--rounds", type=int, default=9, help="calls of each")
+    parser.add_argument(
+        "--row", choices=SCRIPTS, action="append", help="may be repeated"
+    )
+    parser.add_argument("--rounds", type=int, default=9, help="calls per checkout")
     arguments = parser.parse_args()
     paths = {
         name: str(getattr(arguments, name).resolve()) for name in ("before", "after")

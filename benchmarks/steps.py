@@ -1,13 +1,12 @@
-"""A decoder's step by room: Keras, LiteRT and ONNX Runtime, with short and long caches.
+"""A decoding step by cache size: Keras, LiteRT and ONNX Runtime.
 
     python benchmarks/steps.py
     python benchmarks/steps.py --model gpt2_medium --lengths 128 512 --rounds 9
 
-One token of one row, published size, random weights, float32; half of the cache's
-positions are taken. Keras' step is a graph, as in `generate` on a CPU; the others are
-those of `export.load_runner`, whose state goes in and out as NumPy arrays, with the
-runtime's own number of threads. `interleaved.py` says how; what came out is in
-`RESULTS.md`.
+One token of one row, published size, random weights, float32; half of the cache is
+filled. Keras' step is a graph, as in `generate` on a CPU; the others are those of
+`export.load_runner`, with NumPy arrays as state and the runtime's default number of
+threads. Timed by `interleaved.py`; results are in `RESULTS.md`.
 """
 
 import argparse
@@ -23,7 +22,7 @@ LENGTHS = (128, 1024)
 
 
 def write(name, lengths, folder):
-    """Exports the model in both formats at every length, compared with Keras."""
+    """Exports the model in both formats at every length, verified against Keras."""
     from keras_attn import export, models
 
     model = models.create(name)
@@ -35,11 +34,11 @@ def write(name, lengths, folder):
 
 
 def state_at(specs, length):
-    """Arrays for the inputs of a step whose cache is half full.
+    """Arrays for the inputs of a step with a half-filled cache.
 
     Args:
-        specs: Shape and dtype by name.
-        length: Positions of the cache.
+        specs: Mapping from name to shape and dtype.
+        length: Length of the cache.
     """
     import numpy as np
 
@@ -59,7 +58,7 @@ def state_at(specs, length):
 
 
 def keras_step(name, length):
-    """A call of Keras' own step, compiled as `generate` does on a CPU."""
+    """The call of Keras' step, compiled as in `generate` on a CPU."""
     import tensorflow as tf
 
     from keras_attn import models
@@ -72,7 +71,7 @@ def keras_step(name, length):
 
 
 def artefact_step(path, length):
-    """A call of the step of an exported file."""
+    """The call of the step of an exported file."""
     from keras_attn import export
     from keras_attn.decoding import next_state
 
@@ -87,18 +86,18 @@ def artefact_step(path, length):
 
 
 def main():
-    """Exports, then prints the medians and their ratios."""
+    """Exports the model, then prints medians and their ratios."""
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").partition("\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument(
-        "--model", default="gpt2_small", help="a decoder, as `keras-attn list` names it"
+        "--model", default="gpt2_small", help="name of a decoder in `keras-attn list`"
     )
     parser.add_argument(
-        "--lengths", type=int, nargs="+", default=LENGTHS, help="of the caches"
+        "--lengths", type=int, nargs="+", default=LENGTHS, help="lengths of the caches"
     )
-    parser.add_argument("--rounds", type=int, default=15, help="steps of each")
+    parser.add_argument("--rounds", type=int, default=15, help="steps per runtime")
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

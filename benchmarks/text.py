@@ -1,24 +1,21 @@
 """BERT and GPT-2 against KerasHub and transformers: forward, training, generation.
 
-    python benchmarks/text.py                      every row, some twenty minutes
+    python benchmarks/text.py                      every row, about 20 minutes
     python benchmarks/text.py --row "bert forward" --rounds 7
     python benchmarks/text.py --memory             peak of generating 1,024 tokens
 
-Published sizes, random weights, the same shapes for all; `interleaved.py` says how.
-Needs the extra `parity` and `pip install keras-hub==0.32.0`. What came out is in
+Published sizes, random weights, the same shapes for all, timed by `interleaved.py`.
+Needs the extra `parity` and `pip install keras-hub==0.32.0`. Results are in
 `RESULTS.md`.
 """
 
-import argparse
 import os
 from pathlib import Path
 
-import interleaved
+import tables
+from tables import forward, keras_training
 
-CONTESTANTS = ("ours", "keras-hub", "torch")
-# Where ours is frozen KerasHub's is as it comes, and frozen by ours as well.
-FROZEN = (*CONTESTANTS, "keras-hub frozen")
-# Row to its precisions.
+# Precisions of each row.
 ROWS = {
     "bert forward": ("float32", "bfloat16"),
     "bert frozen": ("bfloat16",),
@@ -26,13 +23,25 @@ ROWS = {
     "gpt2 forward": ("float32",),
     "gpt2 generation": ("float32",),
 }
-BERT, GPT2 = (8, 128), (4, 256)  # Rows, tokens.
+# Contestants of each row. Frozen, KerasHub's model takes part as it is and frozen too.
+CONTESTANTS = {
+    row: ("ours", "keras-hub", "torch")
+    + (("keras-hub frozen",) if "frozen" in row else ())
+    for row in ROWS
+}
+BERT, GPT2 = (8, 128), (4, 256)  # Sequences, tokens.
 PROMPT, NEW = 32, 64
 BERT_VOCABULARY, GPT2_VOCABULARY = 30_522, 50_257
+KERAS_HUB_SIZES = {
+    "num_layers": 12,
+    "num_heads": 12,
+    "hidden_dim": 768,
+    "intermediate_dim": 3072,
+}
 
 
 def ours(row):
-    """A call of ours."""
+    """The call of our model."""
     import numpy as np
 
     from keras_attn import models
@@ -55,31 +64,20 @@ def ours(row):
 
 
 def keras_hub(row, frozen):
-    """A call of KerasHub's."""
+    """The call of KerasHub's model."""
     import keras
     import keras_hub  # pyright: ignore[reportMissingImports]
 
     hub = keras_hub.models
     if row.startswith("bert"):
         inputs = bert_inputs()
-        backbone = hub.BertBackbone(
-            vocabulary_size=BERT_VOCABULARY,
-            num_layers=12,
-            num_heads=12,
-            hidden_dim=768,
-            intermediate_dim=3072,
-        )
+        backbone = hub.BertBackbone(vocabulary_size=BERT_VOCABULARY, **KERAS_HUB_SIZES)
         if row != "bert training":
             return forward(backbone, inputs, frozen)
         classifier = hub.BertTextClassifier(backbone, num_classes=2)
         return keras_training(keras.optimizers.AdamW, classifier, inputs)
     backbone = hub.GPT2Backbone(
-        vocabulary_size=GPT2_VOCABULARY,
-        num_layers=12,
-        num_heads=12,
-        hidden_dim=768,
-        intermediate_dim=3072,
-        max_sequence_length=1024,
+        vocabulary_size=GPT2_VOCABULARY, max_sequence_length=1024, **KERAS_HUB_SIZES
     )
     model = hub.GPT2CausalLM(backbone)
     if row == "gpt2 forward":
@@ -92,7 +90,7 @@ def keras_hub(row, frozen):
 
 
 def torch(row, dtype):
-    """A call of transformers', on PyTorch, eager."""
+    """The call of the model of transformers, on PyTorch, eager."""
     import torch  # pyright: ignore[reportMissingImports]
     import transformers  # pyright: ignore[reportMissingImports]
 
@@ -141,7 +139,7 @@ def torch(row, dtype):
 
 
 def bert_inputs():
-    """Sentences of full length, as Keras models take them."""
+    """Sequences of full length, as the inputs of Keras models."""
     import numpy as np
 
     token_ids = np.random.default_rng(0).integers(1, BERT_VOCABULARY, BERT)
@@ -153,7 +151,7 @@ def bert_inputs():
 
 
 def gpt2_inputs(rows, length):
-    """Text of full length, as Keras models take it."""
+    """Sequences of full length, as the inputs of Keras models."""
     import numpy as np
 
     token_ids = np.random.default_rng(0).integers(1, GPT2_VOCABULARY, (rows, length))
@@ -163,46 +161,20 @@ def gpt2_inputs(rows, length):
     }
 
 
-def forward(model, inputs, frozen=False):
-    """A compiled call without a copy of its outputs to NumPy."""
-    import tensorflow as tf
-
-    call = tf.function(lambda tensors: model(tensors, training=False))
-    if frozen:
-        call = interleaved.frozen(model)
-    tensors = {name: tf.constant(values) for name, values in inputs.items()}
-    return lambda: call(tensors)
-
-
-def keras_training(optimizer, model, inputs):
-    """A step of AdamW on a classifier."""
-    import keras
-    import numpy as np
-
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer(1e-5), loss, metrics=[])
-    labels = np.zeros(len(inputs["token_ids"]), "int32")
-    return lambda: model.train_on_batch(inputs, labels)
-
-
-def serve(who, row, dtype):
-    """Child process: one contestant at one row."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if who == "torch":
-        call = torch(row, dtype)
-    else:
-        import keras
-
-        keras.config.set_dtype_policy(dtype)
-        call = ours(row) if who == "ours" else keras_hub(row, "frozen" in who)
-    interleaved.serve({row: call})
+def make_call(contestant, row, dtype):
+    """The call of a contestant at a row."""
+    if contestant == "torch":
+        return torch(row, dtype)
+    if contestant == "ours":
+        return ours(row)
+    return keras_hub(row, "frozen" in contestant)
 
 
 def peak_memory():
-    """What a process takes while it generates 1,024 tokens.
+    """Prints the memory of a process that generates 1,024 tokens.
 
-    Of what making a model takes, its random numbers, TensorFlow keeps some for later;
-    it is told apart from what generation adds.
+    Creating a model allocates memory for random numbers that TensorFlow keeps, so this
+    is reported apart from what generation adds.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import numpy as np
@@ -214,42 +186,34 @@ def peak_memory():
         text = Path("/proc/self/status").read_text()
         return int(text.split(f"{field}:")[1].split()[0]) * 1024
 
-    # TensorFlow's own room, and that of its first compiled loop.
+    # Excludes the memory of TensorFlow and of its first compiled loop.
     tiny = models.create("gpt2_small", num_layers=1, hidden_dim=64, num_heads=1)
     generate(tiny, {"token_ids": np.ones((1, PROMPT), "int32")}, 8)
     before = status("VmRSS")
     model = models.create("gpt2_small")
-    made = status("VmRSS") - before
+    created = status("VmRSS") - before
     generate(model, {"token_ids": np.ones((1, PROMPT), "int32")}, 1024 - PROMPT)
     peak = status("VmHWM") - before
     plan = models.plan("gpt2_small", sequence=1024)
     weights, cache = plan.weights, plan.cache or 0
     of_both = f"% of weights and cache, {(weights + cache) / 1e6:.0f} MB"
     for what, size in (
-        ("the model when it is made, and generation", peak),
-        ("the model's weights, and what generation adds", weights + peak - made),
+        ("creating the model, and generation", peak),
+        ("the model's weights, and what generation adds", weights + peak - created),
     ):
         more = 100 * (size / (weights + cache) - 1)
         print(f"{what}: {size / 1e6:.0f} MB, {more:+.1f} {of_both}")
 
 
 def main():
-    """Prints a line of the table for each row and precision."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--row", choices=ROWS, help="this one alone")
-    parser.add_argument("--rounds", type=int, default=7, help="calls of each")
-    parser.add_argument("--memory", action="store_true", help="generation's peak")
-    parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
+    """Prints a row of the table for each row and precision."""
+    parser = tables.new_parser(__doc__, ROWS)
+    parser.add_argument("--memory", action="store_true", help="peak of generation")
     arguments = parser.parse_args()
-    if arguments.serve:
-        serve(*arguments.serve)
-        return
     if arguments.memory:
         peak_memory()
         return
-    rows = {arguments.row: ROWS[arguments.row]} if arguments.row else ROWS
-    contestants = {row: FROZEN if "frozen" in row else CONTESTANTS for row in rows}
-    interleaved.print_table(__file__, rows, contestants, arguments.rounds)
+    tables.run(__file__, arguments, ROWS, CONTESTANTS, make_call)
 
 
 if __name__ == "__main__":

@@ -3,17 +3,15 @@
     python benchmarks/vision.py                      every row
     python benchmarks/vision.py --row "vit forward" --rounds 7
 
-Published sizes, random weights, 8 images of 224 pixels; `interleaved.py` says how.
-Needs the extra `parity` and `pip install keras-hub==0.32.0`. What came out is in
+Published sizes, random weights, 8 images of 224 pixels, timed by `interleaved.py`.
+Needs the extra `parity` and `pip install keras-hub==0.32.0`. Results are in
 `RESULTS.md`.
 """
 
-import argparse
-import os
+import tables
+from tables import forward, keras_training
 
-import interleaved
-
-# Row to its precisions.
+# Precisions of each row.
 ROWS = {
     "vit forward": ("float32", "bfloat16"),
     "vit frozen": ("bfloat16",),
@@ -22,8 +20,8 @@ ROWS = {
     "convnext forward": ("float32",),
     "vit training": ("float32",),
 }
-# Row to who takes part: "keras" is KerasHub, or Keras' own applications. Where ours is
-# frozen KerasHub's is as it comes, and frozen by ours as well.
+# Contestants of each row: "keras" is KerasHub or `keras.applications`. Frozen,
+# KerasHub's model takes part as it is and frozen too.
 CONTESTANTS = {
     "vit forward": ("ours", "keras", "torch"),
     "vit frozen": ("ours", "keras", "torch", "keras frozen"),
@@ -33,31 +31,32 @@ CONTESTANTS = {
     "vit training": ("ours", "keras", "torch"),
 }
 BATCH, SIZE, CLASSES = 8, 224, 1000
-# ViT-S/16, for the training.
+# ViT-S/16, for the training step.
 SMALL = {"num_layers": 12, "num_heads": 6, "hidden_dim": 384, "mlp_dim": 1536}
 
 
 def ours(row):
-    """A call of ours."""
+    """The call of our model."""
     from keras_attn import models
     from keras_attn.training import AdamW
 
     if row == "vit training":
-        return keras_training(AdamW, models.create("vit_small_patch16"))
+        return keras_training(AdamW, models.create("vit_small_patch16"), images())
     names = {
         "vit": "vit_base_patch16",
         "swin": "swin_tiny",
         "convnext": "convnext_tiny",
     }
-    return forward(models.create(names[row.split()[0]]), frozen="frozen" in row)
+    model = models.create(names[row.split()[0]])
+    return forward(model, images(), frozen="frozen" in row)
 
 
-def keras_own(row, frozen):
-    """A call of KerasHub's, or of Keras' applications'."""
+def keras_model(row, frozen):
+    """The call of KerasHub's model, or of that of `keras.applications`."""
     import keras
 
     if row == "convnext forward":
-        return forward(keras.applications.ConvNeXtTiny(weights=None))
+        return forward(keras.applications.ConvNeXtTiny(weights=None), images())
     import keras_hub  # pyright: ignore[reportMissingImports]
 
     sizes = {"num_layers": 12, "num_heads": 12, "hidden_dim": 768, "mlp_dim": 3072}
@@ -70,20 +69,20 @@ def keras_own(row, frozen):
         backbone, CLASSES, preprocessor=None, pooling="token"
     )
     if row == "vit training":
-        return keras_training(keras.optimizers.AdamW, model)
-    return forward(model, frozen)
+        return keras_training(keras.optimizers.AdamW, model, images())
+    return forward(model, images(), frozen)
 
 
 def torch(row, dtype):
-    """A call of transformers', on PyTorch, eager."""
+    """The call of the model of transformers, on PyTorch, eager."""
     import torch  # pyright: ignore[reportMissingImports]
     import transformers  # pyright: ignore[reportMissingImports]
 
     name = {"vit": "ViT", "swin": "Swin", "convnext": "ConvNext"}[row.split()[0]]
-    own = {"num_labels": CLASSES}
+    options = {"num_labels": CLASSES}
     if row == "vit training":
-        own.update(hidden_size=384, num_attention_heads=6, intermediate_size=1536)
-    config = getattr(transformers, f"{name}Config")(**own)
+        options.update(hidden_size=384, num_attention_heads=6, intermediate_size=1536)
+    config = getattr(transformers, f"{name}Config")(**options)
     model = getattr(transformers, f"{name}ForImageClassification")(config)
     pixels = torch.randn(BATCH, 3, SIZE, SIZE).to(getattr(torch, dtype))
     if row != "vit training":
@@ -107,59 +106,25 @@ def torch(row, dtype):
 
 
 def images():
-    """Pixels, as Keras models take them."""
+    """Images, as the inputs of Keras models."""
     import numpy as np
 
     return np.random.default_rng(0).normal(size=(BATCH, SIZE, SIZE, 3)).astype("f4")
 
 
-def forward(model, frozen=False):
-    """A compiled call without a copy of its outputs to NumPy."""
-    import tensorflow as tf
-
-    call = tf.function(lambda pixels: model(pixels, training=False))
-    if frozen:
-        call = interleaved.frozen(model)
-    pixels = tf.constant(images())
-    return lambda: call(pixels)
-
-
-def keras_training(optimizer, model):
-    """A step of AdamW on a classifier."""
-    import keras
-    import numpy as np
-
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer(1e-5), loss, metrics=[])
-    pixels, labels = images(), np.zeros(BATCH, "int32")
-    return lambda: model.train_on_batch(pixels, labels)
-
-
-def serve(who, row, dtype):
-    """Child process: one contestant at one row."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if who == "torch":
-        call = torch(row, dtype)
-    else:
-        import keras
-
-        keras.config.set_dtype_policy(dtype)
-        call = ours(row) if who == "ours" else keras_own(row, "frozen" in who)
-    interleaved.serve({row: call})
+def make_call(contestant, row, dtype):
+    """The call of a contestant at a row."""
+    if contestant == "torch":
+        return torch(row, dtype)
+    if contestant == "ours":
+        return ours(row)
+    return keras_model(row, "frozen" in contestant)
 
 
 def main():
-    """Prints a line of the table for each row and precision."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--row", choices=ROWS, help="this one alone")
-    parser.add_argument("--rounds", type=int, default=7, help="calls of each")
-    parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.serve:
-        serve(*arguments.serve)
-        return
-    rows = {arguments.row: ROWS[arguments.row]} if arguments.row else ROWS
-    interleaved.print_table(__file__, rows, CONTESTANTS, arguments.rounds)
+    """Prints a row of the table for each row and precision."""
+    arguments = tables.new_parser(__doc__, ROWS).parse_args()
+    tables.run(__file__, arguments, ROWS, CONTESTANTS, make_call)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""A convolutional network that looks all over the image once (Zhang et al. 2019).
+"""A convolutional network with one self-attention layer (Zhang et al. 2019).
 
     python examples/attend_in_cnn.py
 
-Trains `cnn_self_attention` on CIFAR-10, says how far the attention was let in, and
-draws what four positions of an image attend to.
+Trains `cnn_self_attention` on CIFAR-10, prints the learned weight of its attention, and
+plots what four positions of an image attend to.
 
-On one core of an Intel Xeon (AMX), another training on the other core, 10 epochs over
-10,000 images in 6 minutes: 164,885 parameters classify 64.1% of 2,000 other images
-correctly, and gamma, the weight of the attention in what is added to the convolution,
-went from 0 to -0.149. In the picture positions around a deer attend to its head and
-antlers, and positions of sky and sea to the boat.
+Results on one core of an Intel Xeon (AMX), with another training on the other core, 10
+epochs over 10,000 images in 6 minutes: 164,885 parameters classify 64.1% of 2,000
+held-out images correctly, and gamma, the weight of the attention in the residual sum,
+went from 0 to -0.149. In the figure positions around a deer attend to its head and
+antlers, and positions in the sky and the sea to the boat.
 """
 
 from pathlib import Path
@@ -17,12 +17,12 @@ from pathlib import Path
 import keras
 from cifar10 import (
     IMAGE_SIZE,
-    SHOWN,
+    NUM_SHOWN,
     batches,
     fit_classifier,
+    image_parser,
     load_images,
-    new_parser,
-    some,
+    preview,
 )
 from matplotlib.figure import Figure
 
@@ -33,27 +33,28 @@ from keras_attn.viz.callbacks import ImageAttentionMaps
 
 
 def parse_arguments():
-    """Reads the command line."""
-    parser = new_parser(__doc__, "runs/attend-in-cnn")
-    parser.add_argument("--epochs", type=int, default=10, help="passes over the images")
-    parser.add_argument("--width", type=int, default=24, help="of the first stage")
+    """Parses the command line."""
+    parser = image_parser(__doc__, "runs/attend-in-cnn", epochs=10)
+    parser.add_argument(
+        "--width", type=int, default=24, help="channels of the first stage"
+    )
     return parser.parse_args()
 
 
-def draw(model, images):
-    """A row for each image: the image, and what places of it, by a cross, look at."""
+def plot_attention(model, images):
+    """One row per image: the image, then the attention of four marked positions."""
     height, width = model.get_layer("self_attention").output.shape[1:3]
-    places = [(row, column) for row in (1, 3) for column in (1, 3)]
-    places = [(row * height // 4, column * width // 4) for row, column in places]
+    quarters = [(row, column) for row in (1, 3) for column in (1, 3)]
+    queries = [(row * height // 4, column * width // 4) for row, column in quarters]
     figure = Figure(figsize=(7, 1.4 * len(images)), dpi=150, layout="compressed")
-    axes = figure.subplots(len(images), 1 + len(places), squeeze=False)
-    for column, place in enumerate(places, start=1):
-        (maps,) = image_attention(model, images, query=place).values()
+    axes = figure.subplots(len(images), 1 + len(queries), squeeze=False)
+    for column, query in enumerate(queries, start=1):
+        (maps,) = image_attention(model, images, query=query).values()
         for row, image in enumerate(images):
             axis = axes[row, column]
             plot_image_attention(image, maps[row, 0], ax=axis)
             scale = image.shape[0] / height
-            axis.plot((place[1] + 0.5) * scale, (place[0] + 0.5) * scale, "c+")
+            axis.plot((query[1] + 0.5) * scale, (query[0] + 0.5) * scale, "c+")
     for row, image in enumerate(images):
         axes[row, 0].imshow((image + 1) / 2)
         axes[row, 0].set_axis_off()
@@ -61,7 +62,7 @@ def draw(model, images):
 
 
 def main():
-    """Trains, reports and draws."""
+    """Trains, reports and plots."""
     arguments = parse_arguments()
     train, validation, classes = load_images(arguments)
     keras.utils.set_random_seed(arguments.seed)
@@ -72,7 +73,7 @@ def main():
         hidden_dims=[arguments.width * 2**stage for stage in range(3)],
     )
     run_dir = Path(arguments.run_dir)
-    shown = some(validation[0], SHOWN)
+    shown = preview(validation[0], NUM_SHOWN)
     backup = BackupAndResume(run_dir / "backup", delete_checkpoint=False)
     accuracy, seconds = fit_classifier(
         model,
@@ -88,11 +89,11 @@ def main():
     )
     model.save(run_dir / "model.keras")
     backup.delete()
-    save_figure(draw(model, shown), run_dir / "attention.png")
+    save_figure(plot_attention(model, shown), run_dir / "attention.png")
     gamma = float(model.get_layer("self_attention").gamma.numpy())
     print(
-        f"{model.count_params():,} parameters, {seconds:.1f} s an epoch: "
-        f"{accuracy:.1%} of the held-out images told right; "
+        f"{model.count_params():,} parameters, {seconds:.1f} s per epoch: "
+        f"{accuracy:.1%} of the held-out images classified correctly; "
         f"gamma went from 0 to {gamma:.3f}\n"
         f"Attention: {run_dir / 'attention.png'}; tensorboard --logdir {run_dir}"
     )

@@ -1,31 +1,31 @@
 """Vision Transformers against convolution, at equal cost, on CIFAR-10.
 
-    python examples/classify_images.py            ViT, Swin, ConvNeXt in turn, one table
+    python examples/classify_images.py            ViT, Swin and ConvNeXt, in one table
     python examples/classify_images.py --model swin
 
-One after the other on one core of an Intel Xeon (AMX), other work on the other core and
-for a while on this one too; 15 epochs over 10,000 images, accuracy on 2,000 others:
+Results on one core of an Intel Xeon (AMX), with other work on the other core and at
+times on this one; 15 epochs over 10,000 images, accuracy on 2,000 held-out images:
 
     model      accuracy   parameters   seconds per epoch   MFLOPs per image
     vit         52.0%      307,914          40.6                44.4
     swin        48.6%      567,046          43.0                41.9
     convnext    51.6%      598,442          44.7                44.3
 
-With 2,000 images a difference of two points is within chance, so at equal operations
-and after as many epochs the ConvNeXt is no better than a ViT of half its parameters.
+With 2,000 images a difference of two points is not significant, so at equal cost and
+after as many epochs the ConvNeXt is no better than a ViT with half its parameters.
 """
 
 from pathlib import Path
 
 import keras
-from cifar10 import IMAGE_SIZE, batches, fit_classifier, load_images, new_parser
+from cifar10 import IMAGE_SIZE, batches, fit_classifier, image_parser, load_images
 
 from keras_attn import models
 from keras_attn.training import BackupAndResume
 from keras_attn.viz import image_attention, plot_image_attention, save_figure
 from keras_attn.viz.callbacks import ImageAttentionMaps
 
-# Published models made small, so that each takes as many operations for an image.
+# Published models with smaller sizes, so that each takes as many FLOPs per image.
 MODELS = {
     "vit": (
         "vit_tiny_patch16",
@@ -57,17 +57,14 @@ MODELS = {
 
 
 def parse_arguments():
-    """Reads the command line."""
-    parser = new_parser(__doc__, "runs/classify-images")
-    parser.add_argument("--epochs", type=int, default=15, help="passes over the images")
-    parser.add_argument(
-        "--model", choices=MODELS, help="train this alone, not all in turn"
-    )
+    """Parses the command line."""
+    parser = image_parser(__doc__, "runs/classify-images", epochs=15)
+    parser.add_argument("--model", choices=MODELS, help="train only this model")
     return parser.parse_args()
 
 
 def train_one(kind, train, validation, num_classes, arguments):
-    """A line of the table: what was trained, how well and how quickly."""
+    """Trains one model; returns its row of the table."""
     keras.utils.set_random_seed(arguments.seed)
     name, sizes = MODELS[kind]
     sizes = {**sizes, "image_size": IMAGE_SIZE, "num_classes": num_classes}
@@ -77,8 +74,8 @@ def train_one(kind, train, validation, num_classes, arguments):
     run_dir = Path(arguments.run_dir) / kind
     backup = BackupAndResume(run_dir / "backup", delete_checkpoint=False)
     callbacks = [keras.callbacks.TensorBoard(run_dir / "logs", write_graph=False)]
-    looks = kind != "convnext"
-    if looks:
+    has_attention = kind != "convnext"
+    if has_attention:
         callbacks.append(
             ImageAttentionMaps(run_dir / "logs", validation[0][:2], every=5)
         )
@@ -92,7 +89,7 @@ def train_one(kind, train, validation, num_classes, arguments):
     )
     model.save(run_dir / "model.keras")
     backup.delete()
-    if looks:
+    if has_attention:
         for path, maps in image_attention(model, validation[0][:1]).items():
             figure = plot_image_attention(validation[0][0], maps[0], title=path)
             save_figure(figure, run_dir / f"{path.replace('/', '_')}.png")
@@ -103,16 +100,16 @@ def train_one(kind, train, validation, num_classes, arguments):
 
 
 def main():
-    """Trains each, then prints the table."""
+    """Trains each model, then prints the table."""
     arguments = parse_arguments()
     train, validation, classes = load_images(arguments)
     kinds = [arguments.model] if arguments.model else list(MODELS)
-    lines = [
+    rows = [
         train_one(kind, train, validation, len(classes), arguments) for kind in kinds
     ]
-    print("\n| model | accuracy | parameters | seconds an epoch | MFLOPs an image |")
+    print("\n| model | accuracy | parameters | seconds per epoch | MFLOPs per image |")
     print("|---|---|---|---|---|")
-    print("\n".join(lines))
+    print("\n".join(rows))
     print(f"\nAttention: {arguments.run_dir}; tensorboard --logdir {arguments.run_dir}")
 
 

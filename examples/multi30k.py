@@ -1,8 +1,9 @@
-"""What the examples on Multi30k (Elliott et al. 2016) have in common."""
+"""Data, options and training that the examples on Multi30k (Elliott 2016) share."""
 
-import argparse
 import time
 from pathlib import Path
+
+from options import add_training_options, new_parser
 
 from keras_attn.data import load_multi30k
 from keras_attn.decoding import Beam, Greedy
@@ -10,37 +11,35 @@ from keras_attn.training import bleu, fit_translator
 from keras_attn.viz import plot_alignment, save_figure
 
 
-def new_parser(doc, run_dir):
+def caption_parser(doc, run_dir, **training):
     """The options of every example on these captions.
 
     Args:
-        doc: The script's docstring, whose first line says what it does.
-        run_dir: Default of the option of that name.
+        doc: Docstring of the script.
+        run_dir: Default of `--run-dir`.
+        **training: Defaults of the training options.
     """
-    parser = argparse.ArgumentParser(
-        description=(doc or "").partition("\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    parser = new_parser(doc)
     parser.add_argument(
         "--data-dir",
         help="folder of Multi30k; without it, multi30k/ in $KERAS_ATTN_DATA",
     )
-    parser.add_argument("--run-dir", default=run_dir, help="where it all goes")
-    parser.add_argument("--limit", type=int, help="only so many pairs, for a quick try")
-    parser.add_argument("--seed", type=int, default=0, help="of weights and order")
+    parser.add_argument("--run-dir", default=run_dir, help="folder for all results")
+    parser.add_argument("--limit", type=int, help="number of pairs, for a quick try")
+    add_training_options(parser, **training)
     return parser
 
 
 def load_captions(arguments):
-    """Training and validation captions: English, German."""
+    """Training and validation captions, each as (English, German)."""
     splits = [load_multi30k(arguments.data_dir, split) for split in ("train", "val")]
     return [[side[: arguments.limit] for side in sides] for sides in splits]
 
 
 def fit_and_show(translator, train, validation, arguments, **options):
-    """Fits a translator, translates the validation captions, draws an alignment."""
+    """Trains a translator, translates validation captions, and plots an alignment."""
     run_dir = Path(arguments.run_dir)
-    began = time.perf_counter()
+    start = time.perf_counter()
     fit_translator(
         translator,
         train,
@@ -55,13 +54,13 @@ def fit_and_show(translator, train, validation, arguments, **options):
         **options,
     )
     count = translator.model.count_params()
-    print(f"{count:,} parameters, {time.perf_counter() - began:.0f} s")
+    print(f"{count:,} parameters, {time.perf_counter() - start:.0f} s")
 
     sources, references = validation
     for strategy in (Greedy(), Beam(num_beams=4)):
-        began = time.perf_counter()
+        start = time.perf_counter()
         translations = translator.translate(sources, strategy=strategy)
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - start
         score = bleu(translations, references)
         print(f"{strategy}: BLEU {score:.2f}, {len(sources)} captions, {seconds:.1f} s")
     for source, reference, translation in list(

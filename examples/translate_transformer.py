@@ -3,11 +3,10 @@
     python examples/translate_transformer.py --data-dir multi30k
 
 Needs `pip install ".[text,eval]"` and the files of Multi30k (Elliott et al. 2016). A
-run that is killed goes on from its last whole epoch when it is started again.
+run that was killed resumes after its last complete epoch when it is started again.
 
-What came out, on 2 cores of a Xeon (AVX-512) that other work kept busy, killed in the
-sixth epoch and started again: 16 epochs in 63 minutes, 7.6 million parameters, on the
-validation set of 1,014 captions:
+Results on 2 busy cores of a Xeon (AVX-512), killed in the sixth epoch and resumed: 16
+epochs in 63 minutes, 7.6 million parameters, on the validation set of 1,014 captions:
 
     greedy          BLEU 35.4     22 s     (RNNsearch, 78 minutes: 32.6)
     beam of 4       BLEU 36.0     88 s     (RNNsearch, 78 minutes: 34.4)
@@ -16,12 +15,12 @@ validation set of 1,014 captions:
     validation loss       4.10  3.30  2.82  2.61  2.48  2.38  2.36  2.35
     BLEU of 200, greedy    2.3   8.6  24.4  29.4  32.3  36.3  36.6  37.1
 
-Losses are those of smoothed targets, so they don't compare with RNNsearch's. The last
-cross-attention, all heads together, looks at "truck" for "Lastwagen", and for "Lkw".
+The losses use label smoothing, so they do not compare with RNNsearch's. The last
+cross-attention, averaged over heads, attends to "truck" for "Lastwagen" and for "Lkw".
 """
 
 import keras
-from multi30k import fit_and_show, load_captions, new_parser
+from multi30k import caption_parser, fit_and_show, load_captions
 
 from keras_attn import models
 from keras_attn.data import SubwordTokenizer
@@ -29,19 +28,20 @@ from keras_attn.translator import Translator
 
 
 def parse_arguments():
-    """Reads the command line."""
-    parser = new_parser(__doc__, "runs/multi30k-transformer")
-    parser.add_argument("--epochs", type=int, default=16, help="passes over the pairs")
-    parser.add_argument("--batch-size", type=int, default=128, help="pairs a step")
-    parser.add_argument(
-        "--learning-rate", type=float, default=1e-3, help="of Adam, at its peak"
+    """Parses the command line."""
+    parser = caption_parser(
+        __doc__,
+        "runs/multi30k-transformer",
+        epochs=16,
+        batch_size=128,
+        learning_rate=1e-3,
     )
     parser.add_argument(
-        "--warmup-steps", type=int, default=1000, help="updates up to the peak"
+        "--warmup-steps", type=int, default=1000, help="updates of the warm-up"
     )
     parser.add_argument("--label-smoothing", type=float, default=0.1, help="paper: 0.1")
     parser.add_argument(
-        "--num-layers", type=int, default=3, help="blocks a side; paper: 6"
+        "--num-layers", type=int, default=3, help="blocks per side; paper: 6"
     )
     parser.add_argument("--hidden-dim", type=int, default=256, help="paper: 512")
     parser.add_argument("--num-heads", type=int, default=4, help="paper: 8")
@@ -53,11 +53,11 @@ def parse_arguments():
 
 
 def main():
-    """Trains, translates the validation captions, draws an alignment."""
+    """Trains, translates the validation captions, and plots an alignment."""
     arguments = parse_arguments()
     keras.utils.set_random_seed(arguments.seed)
     train, validation = load_captions(arguments)
-    # One vocabulary for both sides: their words share an embedding, and the output.
+    # One vocabulary for both languages, with one embedding, shared with the output.
     tokenizer = SubwordTokenizer.train(
         [text for side in train for text in side],
         vocabulary_size=arguments.vocabulary_size,

@@ -1,11 +1,11 @@
-"""A small GPT learns to write plays, character by character, from Shakespeare's.
+"""A small character-level GPT learns to write like Shakespeare.
 
     python examples/write_shakespeare.py --data-file tinyshakespeare/input.txt
 
-A run that is killed and started again resumes after its last whole epoch, and ends as
-if it had never been stopped.
+A run that was killed resumes after its last complete epoch when it is started again,
+and ends with the same weights as an uninterrupted one.
 
-The result, on one core of an Intel Xeon (AMX), another training on the other core: 6
+Results on one core of an Intel Xeon (AMX), with another training on the other core: 6
 epochs in 31 minutes, 1,817,664 parameters; 1.633 nats per character on the last tenth
 of the text:
 
@@ -18,7 +18,6 @@ of the text:
     capion they with the tends of our villains.
 """
 
-import argparse
 import math
 import os
 import time
@@ -26,6 +25,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+from options import add_training_options, new_parser
 
 from keras_attn import models
 from keras_attn.data import CharacterTokenizer
@@ -41,35 +41,33 @@ from keras_attn.training import (
 
 
 def parse_arguments():
-    """Reads the command line."""
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    """Parses the command line."""
+    parser = new_parser(__doc__)
     parser.add_argument(
         "--data-file",
-        help="the text; without it, tinyshakespeare/input.txt in $KERAS_ATTN_DATA",
+        help="text; without it, tinyshakespeare/input.txt in $KERAS_ATTN_DATA",
     )
-    parser.add_argument("--run-dir", default="runs/shakespeare", help="for all files")
-    parser.add_argument("--epochs", type=int, default=6, help="passes over the text")
-    parser.add_argument("--batch-size", type=int, default=32, help="blocks a step")
-    parser.add_argument("--block-length", type=int, default=128, help="characters")
-    parser.add_argument("--learning-rate", type=float, default=2e-3, help="at its peak")
-    parser.add_argument("--warmup-steps", type=int, default=100, help="up to the peak")
+    parser.add_argument(
+        "--run-dir", default="runs/shakespeare", help="folder for all results"
+    )
+    add_training_options(parser, epochs=6, batch_size=32, learning_rate=2e-3)
+    parser.add_argument(
+        "--block-length", type=int, default=128, help="characters per block"
+    )
+    parser.add_argument(
+        "--warmup-steps", type=int, default=100, help="updates of the warm-up"
+    )
     parser.add_argument("--num-layers", type=int, default=4, help="GPT-2 small: 12")
     parser.add_argument("--hidden-dim", type=int, default=192, help="GPT-2 small: 768")
     parser.add_argument("--num-heads", type=int, default=6, help="GPT-2 small: 12")
     parser.add_argument("--dropout", type=float, default=0.1, help="GPT-2: 0.1")
-    parser.add_argument(
-        "--prompt", default="\nROMEO:", help="what the samples begin with"
-    )
-    parser.add_argument("--limit", type=int, help="only so many characters, to try")
-    parser.add_argument("--seed", type=int, default=0, help="of weights and order")
+    parser.add_argument("--prompt", default="\nROMEO:", help="start of the samples")
+    parser.add_argument("--limit", type=int, help="number of characters to use")
     return parser.parse_args()
 
 
 def main():
-    """Trains on the first nine tenths, measures on the last, writes samples."""
+    """Trains on nine tenths of the text, evaluates on the rest, prints samples."""
     arguments = parse_arguments()
     keras.utils.set_random_seed(arguments.seed)
     run_dir = Path(arguments.run_dir)
@@ -92,7 +90,8 @@ def main():
         drop_remainder=True,
         **blocks,
     )
-    # Every character but the first is asked for once, and sees at least half a block.
+    # Every character but the first is a label once, with at least half a block of
+    # context after the first block.
     validation = causal_lm_dataset(
         token_ids[cut:], stride=arguments.block_length // 2, keep_tail=True, **blocks
     )
@@ -117,7 +116,7 @@ def main():
         SmoothedCrossEntropy(),
         weighted_metrics=[Perplexity()],
     )
-    began = time.perf_counter()
+    start = time.perf_counter()
     model.fit(
         train,
         validation_data=validation,
@@ -128,22 +127,21 @@ def main():
             backup,
         ],
     )
-    print(f"{model.count_params():,} parameters, {time.perf_counter() - began:.0f} s")
+    print(f"{model.count_params():,} parameters, {time.perf_counter() - start:.0f} s")
     model.save(run_dir / "model.keras")
     tokenizer.save(run_dir / "tokenizer.json")
     backup.delete()
     _, perplexity = model.evaluate(validation, verbose=0)
-    print(f"Validation: {math.log(perplexity):.4f} nats a character")
+    print(f"Validation: {math.log(perplexity):.4f} nats per character")
 
     prompt = np.array([tokenizer.encode(arguments.prompt)] * 3, "int32")
-    room = arguments.block_length - prompt.shape[1]
-    written = generate(
+    generated = generate(
         model,
         {"token_ids": prompt},
-        room,
+        arguments.block_length - prompt.shape[1],
         strategy=Sample(temperature=0.8, seed=arguments.seed),
     )
-    for row in written.token_ids:
+    for row in generated.token_ids:
         print("-" * 40, arguments.prompt + tokenizer.decode(row), sep="\n")
 
 

@@ -1,4 +1,4 @@
-"""The examples on texts run, small, from the command line that a reader would type."""
+"""The text examples run from the command line, with small sizes."""
 
 import pytest
 
@@ -44,14 +44,14 @@ def test_write_shakespeare(example, tmp_path):
     printed = example(
         "write_shakespeare", "--data-file", text, "--run-dir", run, *options.split()
     )
-    assert "nats a character" in printed
+    assert "nats per character" in printed
     assert printed.count("\nROMEO:") == 3
     assert (run / "model.keras").is_file()
 
 
-# Of a head that is new; the pooler was no part of the first training either.
+# The head is new, and the pooler was not pre-trained.
 @pytest.mark.filterwarnings("ignore:The checkpoint has no weights for:UserWarning")
-def test_a_bert_is_trained_and_tells_reviews_apart(example, tmp_path):
+def test_pretrain_bert_and_classify_sst2(example, tmp_path):
     dates = [words for words, _ in make_dates(200, seed=3)]
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(dates) + "\n")
@@ -64,8 +64,8 @@ def test_a_bert_is_trained_and_tells_reviews_apart(example, tmp_path):
         (tmp_path / f"stsa.binary.{split}").write_text("\n".join(lines) + "\n")
     options = ("--data-dir", tmp_path, "--epochs", 1, "--save", tuned)
     printed = example("classify_sst2", bert, *options)
-    assert "of the held-out reviews are told right" in printed
+    assert "of the held-out reviews classified correctly" in printed
     assert (tuned / "vocab.txt").is_file()
-    # What was fine-tuned is a checkpoint itself, and can be forgotten.
+    # The fine-tuned model is a checkpoint too; here its weights are discarded.
     printed = example("classify_sst2", tuned, *options[:-2], "--from-scratch")
-    assert "of the held-out reviews are told right" in printed
+    assert "of the held-out reviews classified correctly" in printed

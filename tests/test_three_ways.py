@@ -1,4 +1,4 @@
-"""Recurrence, convolution and attention cost what they should, by the example."""
+"""The example measures the costs of recurrence, convolution and attention."""
 
 import re
 
@@ -12,9 +12,11 @@ def test_three_ways(example, tmp_path):
     rows = re.findall(
         r"^\| ([\w-]+) \| (\d+) .* (\d+) \| (\d+) \| (\d+) \|$", printed, re.M
     )
-    chains = {(way, int(length)): tuple(map(int, rest)) for way, length, *rest in rows}
-    # Table 1: T steps wait for one another; a kernel of 3 carries two tokens further;
-    # attention takes four products, of whatever length.
+    chains = {
+        (kind, int(length)): tuple(map(int, rest)) for kind, length, *rest in rows
+    }
+    # Table 1: a recurrence has T sequential steps; a kernel of 3 reaches two tokens
+    # further; attention has four products at any length.
     assert chains == {
         ("recurrence", 8): (8, 1, 8),
         ("recurrence", 16): (16, 1, 16),
@@ -26,6 +28,6 @@ def test_three_ways(example, tmp_path):
     assert (tmp_path / "three_ways.png").stat().st_size > 1000
 
 
-def test_one_length_tells_no_growth(example, tmp_path):
+def test_one_length_is_refused(example, tmp_path):
     with pytest.raises(SystemExit, match="--lengths needs two or more"):
         example("three_ways", "--lengths", 8, "--run-dir", tmp_path)

@@ -1,4 +1,4 @@
-"""What a model is fitted by: objectives, schedules, scores, an optimizer, runs."""
+"""Training: objectives, losses, metrics, schedules, an optimizer, backups, runs."""
 
 from keras_attn.training.adversarial import (
     AdversarialTrainer,

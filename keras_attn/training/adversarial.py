@@ -1,4 +1,4 @@
-"""A generator against a discriminator: the hinge losses, and a step of both.
+"""Adversarial training of a generator and a discriminator with the hinge loss.
 
 Legend: B batch.
 """
@@ -15,7 +15,7 @@ def hinge_discriminator_loss(real, fake):
 
     Args:
         real: Scores of real images, (B, 1).
-        fake: Scores of drawn images, (B, 1).
+        fake: Scores of generated images, (B, 1).
 
     Returns:
         A scalar.
@@ -28,36 +28,36 @@ def hinge_discriminator_loss(real, fake):
 
 
 def hinge_generator_loss(fake):
-    """`-mean(D(G(z)))`, of scores (B, 1) of drawn images: a scalar."""
+    """`-mean(D(G(z)))` of the scores (B, 1) of generated images: a scalar."""
     return -ops.mean(fake)
 
 
 @keras.saving.register_keras_serializable("keras_attn")
 class AdversarialTrainer(keras.Model):
-    """Fits a generator and a discriminator to images, a step of each in turn.
+    """Trains a generator and a discriminator by alternating steps.
 
-    The discriminator learns four times as fast as the generator (a "two time-scale
-    update"), by Adam without momentum. `evaluate` and `validation_data` give the same
-    two losses without a step, of noise that is the same each time. Where a network
-    computes in float16, its loss is scaled. On TensorFlow alone.
+    The discriminator learns four times as fast as the generator (the "two time-scale
+    update rule"), both by Adam without momentum. `evaluate` and `validation_data`
+    compute the same two losses without an update, each time from the same noise. In
+    float16 the loss is scaled. Needs the TensorFlow backend.
 
     Args:
         generator: From `noise` (B, latent) and `labels` (B,) to images.
         discriminator: From `images` and `labels` to scores (B, 1).
-        discriminator_steps: Steps of the discriminator for each of the generator.
+        discriminator_steps: Discriminator steps per generator step.
         seed: Seed of the noise.
         **kwargs: `name`, … of a Keras model.
 
     Raises:
         ValueError: for a generator or discriminator with other inputs.
-        RuntimeError: on another backend of Keras than TensorFlow.
+        RuntimeError: on a Keras backend other than TensorFlow.
 
     Example:
         ```python
         trainer = AdversarialTrainer(generator, discriminator)
         trainer.compile()
         trainer.fit(images, labels, batch_size=64, epochs=10)
-        trainer.save("trainer.keras")  # To train on.
+        trainer.save("trainer.keras")  # To continue training.
         generator.save("generator.keras")
         ```
 
@@ -88,16 +88,16 @@ class AdversarialTrainer(keras.Model):
         )
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
-        # Its own, so that validation changes nothing of the training.
+        # Separate, so that validation does not affect training.
         self.evaluation_seed_generator = keras.random.SeedGenerator(seed)
-        self._evaluation_start = keras.ops.convert_to_numpy(
+        self._evaluation_start = ops.convert_to_numpy(
             self.evaluation_seed_generator.state
         )
-        self._losses_of = {
+        self._mean_losses = {
             name: keras.metrics.Mean(name=f"{name}_loss")
             for name in ("generator", "discriminator")
         }
-        self.built = True  # As both networks are.
+        self.built = True  # Both networks are built.
 
     def compile(
         self,
@@ -107,49 +107,37 @@ class AdversarialTrainer(keras.Model):
         auto_scale_loss=True,
         **kwargs,
     ):
-        """Takes an optimizer for each.
+        """Sets the optimizers.
 
         Args:
-            generator_optimizer: Default: Adam at 0.0001, with β of 0 and 0.9.
+            generator_optimizer: Default: Adam at 0.0001, with β₁ = 0 and β₂ = 0.9.
             discriminator_optimizer: Default: the same at 0.0004.
-            auto_scale_loss: Whether the optimizer of a network that computes in
-                float16 is wrapped in a `LossScaleOptimizer`, as by Keras.
-            **kwargs: As for `keras.Model.compile`, but for losses and optimizer.
+            auto_scale_loss: Whether to wrap the optimizer of a network that computes in
+                float16 in a `LossScaleOptimizer`, as Keras does.
+            **kwargs: Arguments of `keras.Model.compile` other than losses and
+                optimizer.
         """
         super().compile(optimizer=None, **kwargs)
-        rates = {"generator": 1e-4, "discriminator": 4e-4}
-        made = []
-        for name, network, given in (
-            ("generator", self.generator, generator_optimizer),
-            ("discriminator", self.discriminator, discriminator_optimizer),
-        ):
-            optimizer = keras.optimizers.get(
-                given or keras.optimizers.Adam(rates[name], beta_1=0.0, beta_2=0.9)
-            )
-            scaling = keras.optimizers.LossScaleOptimizer
-            in_float16 = any(
-                layer.compute_dtype == "float16" for layer in network.layers
-            )
-            if auto_scale_loss and in_float16 and not isinstance(optimizer, scaling):
-                optimizer = scaling(optimizer)
-            if not optimizer.built:
-                optimizer.build(network.trainable_variables)
-            made.append(optimizer)
-        self.generator_optimizer, self.discriminator_optimizer = made
+        self.generator_optimizer = _built_optimizer(
+            generator_optimizer, 1e-4, self.generator, auto_scale_loss
+        )
+        self.discriminator_optimizer = _built_optimizer(
+            discriminator_optimizer, 4e-4, self.discriminator, auto_scale_loss
+        )
 
     def get_compile_config(self):
-        """What `compile_from_config` takes."""
+        """Returns the argument of `compile_from_config`."""
         if not self.compiled:
             return None
         optimizers = (self.generator_optimizer, self.discriminator_optimizer)
         return {"optimizers": [keras.optimizers.serialize(each) for each in optimizers]}
 
     def compile_from_config(self, config):
-        """Compiles with optimizers like those of `get_compile_config`."""
+        """Compiles with the optimizers of `get_compile_config`."""
         self.compile(*map(keras.optimizers.deserialize, config["optimizers"]))
 
     def get_config(self):
-        """What the constructor takes."""
+        """Returns the arguments of the constructor."""
         networks = {"generator": self.generator, "discriminator": self.discriminator}
         return {
             **super().get_config(),
@@ -163,7 +151,7 @@ class AdversarialTrainer(keras.Model):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        """A trainer from what `get_config` gave."""
+        """Creates a trainer from the result of `get_config`."""
         config = dict(config)
         networks = [
             keras.saving.deserialize_keras_object(
@@ -175,42 +163,44 @@ class AdversarialTrainer(keras.Model):
 
     @property
     def metrics(self):
-        """The mean losses of an epoch."""
-        return list(self._losses_of.values())
+        """Mean losses of the epoch."""
+        return list(self._mean_losses.values())
 
     def reset_metrics(self):
-        """Begins the losses and the noise of an evaluation anew."""
+        """Resets the losses and the noise of the evaluation."""
         super().reset_metrics()
         self.evaluation_seed_generator.state.assign(self._evaluation_start)
 
     def call(self, inputs, training=None):
-        """What the generator draws."""
+        """Generates images."""
         return self.generator(inputs, training=training)
 
     def train_step(self, data):
-        """One step of the generator, after those of the discriminator."""
+        """Updates the discriminator, then the generator."""
         images, labels = data
         for _ in range(self.discriminator_steps):
-            self._discriminate(images, labels)
-        self._generate(labels)
+            self._update_discriminator(images, labels)
+        self._update_generator(labels)
         return {metric.name: metric.result() for metric in self.metrics}
 
     def test_step(self, data):
-        """The losses of a batch as it is, without a step."""
+        """Computes the losses of a batch without an update."""
         images, labels = data
-        drawn = self._draw(labels, self.evaluation_seed_generator, training=False)
+        generated = self._generate(
+            labels, self.evaluation_seed_generator, training=False
+        )
         real, fake = (
-            self._score(given, labels, training=False) for given in (images, drawn)
+            self._score(given, labels, training=False) for given in (images, generated)
         )
         self._log("discriminator", hinge_discriminator_loss(real, fake), labels)
         self._log("generator", hinge_generator_loss(fake), labels)
         return {metric.name: metric.result() for metric in self.metrics}
 
     def _log(self, name, loss, labels):
-        # By its images: the last batch may have less.
-        self._losses_of[name].update_state(loss, sample_weight=ops.shape(labels)[0])
+        # Weighted by the number of images: the last batch may be smaller.
+        self._mean_losses[name].update_state(loss, sample_weight=ops.shape(labels)[0])
 
-    def _draw(self, labels, seed_generator, training=True):
+    def _generate(self, labels, seed_generator, training=True):
         (shape,) = (x.shape for x in self.generator.inputs if x.name == "noise")
         size = (ops.shape(labels)[0], shape[1])
         noise = keras.random.normal(size, dtype="float32", seed=seed_generator)
@@ -220,33 +210,47 @@ class AdversarialTrainer(keras.Model):
         inputs = {"images": images, "labels": labels}
         return ops.cast(self.discriminator(inputs, training=training), "float32")
 
-    def _discriminate(self, images, labels):
-        drawn = ops.stop_gradient(self._draw(labels, self.seed_generator))
+    def _update_discriminator(self, images, labels):
+        generated = ops.stop_gradient(self._generate(labels, self.seed_generator))
 
         def loss():
-            real, fake = self._score(images, labels), self._score(drawn, labels)
+            real, fake = self._score(images, labels), self._score(generated, labels)
             return hinge_discriminator_loss(real, fake)
 
-        value = _step(self.discriminator, self.discriminator_optimizer, loss)
+        value = _update(self.discriminator, self.discriminator_optimizer, loss)
         self._log("discriminator", value, labels)
 
-    def _generate(self, labels):
+    def _update_generator(self, labels):
         def loss():
-            drawn = self._draw(labels, self.seed_generator)
-            return hinge_generator_loss(self._score(drawn, labels))
+            generated = self._generate(labels, self.seed_generator)
+            return hinge_generator_loss(self._score(generated, labels))
 
-        value = _step(self.generator, self.generator_optimizer, loss)
+        value = _update(self.generator, self.generator_optimizer, loss)
         self._log("generator", value, labels)
 
 
-def _step(network, optimizer, loss):
-    """One step of a network down a loss, a function; returns the loss."""
+def _built_optimizer(optimizer, default_rate, network, auto_scale_loss):
+    """An optimizer for a network, with a scaled loss if it computes in float16."""
+    optimizer = keras.optimizers.get(
+        optimizer or keras.optimizers.Adam(default_rate, beta_1=0.0, beta_2=0.9)
+    )
+    scaling = keras.optimizers.LossScaleOptimizer
+    in_float16 = any(layer.compute_dtype == "float16" for layer in network.layers)
+    if auto_scale_loss and in_float16 and not isinstance(optimizer, scaling):
+        optimizer = scaling(optimizer)
+    if not optimizer.built:
+        optimizer.build(network.trainable_variables)
+    return optimizer
+
+
+def _update(network, optimizer, compute_loss):
+    """Updates a network by one step of its optimizer; returns the loss."""
     import tensorflow as tf
 
     with tf.GradientTape() as tape:
-        value = loss()
-        scaled = optimizer.scale_loss(value)
+        loss = compute_loss()
+        scaled = optimizer.scale_loss(loss)
     weights = network.trainable_weights
     gradients = tape.gradient(scaled, [weight.value for weight in weights])
     optimizer.apply(gradients, weights)
-    return value
+    return loss

@@ -1,4 +1,4 @@
-"""3-Augment, mixup and cutmix: how DeiT III makes few images go a long way.
+"""Image augmentation: Keras layers in a pipeline, and DeiT III's 3-Augment.
 
 Legend: B batch, H and W pixels, C classes.
 """
@@ -12,9 +12,9 @@ import tensorflow as tf
 from keras_attn.checks import check_fraction, check_pair
 from keras_attn.data.epochs import Epoch, batch_seeds
 from keras_attn.training.label_checks import check_labels
-from keras_attn.training.random_masking import StatelessNumbers
+from keras_attn.training.random_masking import StatelessRandom
 
-_PADDING = 4  # Pixels on each side, so that a crop can shift.
+_MAX_SHIFT = 4  # Pixels of padding on each side before the random crop.
 
 
 def augment_batches(
@@ -24,18 +24,18 @@ def augment_batches(
     seed: int,
     epoch: Epoch = None,
 ) -> tf.data.Dataset:
-    """Batches whose images are changed at random by Keras' preprocessing layers.
+    """Augments batches of images by Keras' preprocessing layers.
 
-    The random numbers of a batch follow from `seed`, the epoch and the position of the
-    batch, whatever the layers' own seeds, so a run that resumes draws what an unbroken
-    one does. Batches are made one after the other.
+    The random numbers of a batch depend on `seed`, the epoch and the position of the
+    batch alone, not on the layers' own seeds, so a resumed run draws the same numbers
+    as an uninterrupted one. Batches are processed sequentially.
 
     Args:
-        dataset: Batches of images, or tuples of images and what else there is.
-        layers: Such as `RandomFlip`, applied in this order.
-        seed: Of it all, a whole number.
-        epoch: Number of the epoch whose numbers are drawn, or a `tf.Variable` that
-            holds it, such as that of `BackupAndResume`. None counts the iterations.
+        dataset: Batches of images, or tuples of images and other tensors.
+        layers: Layers such as `RandomFlip`, applied in this order.
+        seed: Seed of all layers, an integer.
+        epoch: Epoch whose numbers are drawn, or a `tf.Variable` that holds it, such as
+            that of `BackupAndResume`. None counts the iterations.
 
     Returns:
         As many batches of the same structure.
@@ -46,7 +46,7 @@ def augment_batches(
         train = augment_batches(train, layers, seed=0, epoch=backup.epoch)
         ```
     """
-    reseed = _reseeding(layers)
+    reseed = _make_reseed(layers)
 
     def augment(batch_seed, batch):
         reseed(batch_seed)
@@ -58,8 +58,8 @@ def augment_batches(
     return tf.data.Dataset.zip(batch_seeds(seed, epoch), dataset).map(augment)
 
 
-def _reseeding(layers: Sequence[keras.layers.Layer]) -> Callable[[tf.Tensor], None]:
-    """A function that sets the random state of layers by a seed (2,)."""
+def _make_reseed(layers: Sequence[keras.layers.Layer]) -> Callable[[tf.Tensor], None]:
+    """Makes a function that sets the random state of the layers from a seed (2,)."""
     states = [
         variable
         for layer in layers
@@ -89,35 +89,35 @@ def three_augment_dataset(
     seed: int | None = None,
     epoch: Epoch = None,
 ) -> tf.data.Dataset:
-    """Batches of images, each changed at random, and what they show.
+    """Batches of images augmented by 3-Augment, mixup and cutmix, and their targets.
 
-    An image is flipped or not and shifted by up to 4 pixels; it becomes gray, or its
-    bright pixels are turned into dark ones, or it is blurred, one of the three; its
-    brightness, contrast and saturation are jittered. Then images of a batch are mixed
-    in pairs, by mixup or by cutmix, which take turns at random.
+    Each image is randomly flipped and shifted by up to 4 pixels. Then one of three is
+    applied: it is converted to grayscale, or solarized, or blurred. Its brightness,
+    contrast and saturation are jittered. Finally images of a batch are mixed in pairs,
+    by mixup or by cutmix, which is chosen at random for each batch.
 
     Args:
-        dataset: Batches of images (B, H, W, 3) and labels (B,), whole numbers.
-        image_size: Pixels of the crop, one number or two, rows first.
+        dataset: Batches of images (B, H, W, 3) and integer labels (B,).
+        image_size: Height and width of the crop in pixels; one integer for both.
         num_classes: C.
-        mixup: α of the Beta distribution that images are mixed by; 0 for none.
-        cutmix: The same of the patch that is cut out; 0 for none.
+        mixup: α of mixup's Beta distribution; 0 disables it.
+        cutmix: α of cutmix's Beta distribution; 0 disables it.
         color_jitter: Largest change of brightness, contrast and saturation, in [0, 1).
-        binary_targets: Whether every class in a mixed image counts as there, for a
-            binary cross-entropy, or by its share.
-        value_range: Of the pixels, before and after.
-        seed: Seed of it all; with one, batches are made one after the other.
-        epoch: Number of the epoch whose numbers are drawn, or a `tf.Variable` that
-            holds it, such as that of `BackupAndResume`. None counts the iterations.
+        binary_targets: Whether both classes of a mixed image get the target 1, for a
+            binary cross-entropy, or each its share.
+        value_range: Range of the pixel values, before and after.
+        seed: Seed of everything. With a seed, batches are processed sequentially.
+        epoch: Epoch whose numbers are drawn, or a `tf.Variable` that holds it, such as
+            that of `BackupAndResume`. None counts the iterations.
 
     Returns:
         Batches of float32 images and targets (B, C).
 
     Raises:
-        ValueError: for a negative α or a number out of range.
-        TypeError: for labels that are not whole numbers.
-        tf.errors.InvalidArgumentError: while it is read, for a label that is none of
-            the classes.
+        ValueError: for a negative α or an argument out of range.
+        TypeError: for labels that are not integers.
+        tf.errors.InvalidArgumentError: while it is read, for a label outside
+            [0, C).
 
     Example:
         ```python
@@ -134,10 +134,11 @@ def three_augment_dataset(
     for name, alpha in (("mixup", mixup), ("cutmix", cutmix)):
         if alpha < 0:
             raise ValueError(
-                f"`{name}` must be at least 0, which is none. Received: {name}={alpha}"
+                f"`{name}` must be at least 0, which disables it. "
+                f"Received: {name}={alpha}"
             )
     layers = keras.layers
-    shift = [
+    flip_and_crop = [
         layers.RandomFlip("horizontal", seed=seed),
         layers.RandomCrop(height, width, seed=seed),
     ]
@@ -157,12 +158,11 @@ def three_augment_dataset(
         mixers.append(layers.MixUp(mixup, seed=seed))
     if cutmix:
         mixers.append(layers.CutMix(cutmix, seed=seed))
-    reseed = _reseeding([*shift, gray, blur, jitter, *mixers])
-    sides = [[0, 0], [_PADDING, _PADDING], [_PADDING, _PADDING], [0, 0]]
+    reseed = _make_reseed([*flip_and_crop, gray, blur, jitter, *mixers])
+    sides = [[0, 0], [_MAX_SHIFT, _MAX_SHIFT], [_MAX_SHIFT, _MAX_SHIFT], [0, 0]]
 
-    def solarized(images):
-        # Keras' layer (3.15) draws its threshold anew for each image, whatever it is
-        # told.
+    def solarize(images):
+        # Keras' layer (3.15) samples a threshold for each image, even if given one.
         total = value_range[0] + value_range[1]
         return tf.where(images < total / 2, images, total - images)
 
@@ -170,24 +170,18 @@ def three_augment_dataset(
         images, labels = batch
         if seed is not None:
             reseed(batch_seed)
-        numbers = StatelessNumbers(batch_seed)
+        numbers = StatelessRandom(batch_seed)
         images = tf.pad(tf.cast(images, "float32"), sides, "REFLECT")
-        for layer in shift:
+        for layer in flip_and_crop:
             images = layer(images, training=True)
-        which = numbers.whole([tf.shape(images)[0], 1, 1, 1], 0, 3)
-        one = tf.where(which == 0, gray(images, training=True), solarized(images))
-        images = tf.where(which == 2, blur(images, training=True), one)
+        choice = numbers.integers([tf.shape(images)[0], 1, 1, 1], 0, 3)
+        recolored = tf.where(choice == 0, gray(images, training=True), solarize(images))
+        images = tf.where(choice == 2, blur(images, training=True), recolored)
         if color_jitter:
             images = jitter(images, training=True)
         targets = tf.one_hot(labels, num_classes)
         if mixers:
-            given = {"images": images, "labels": targets}
-            made = [layer(given, training=True) for layer in mixers]
-            first = numbers.uniform([]) < 0.5 if len(made) > 1 else True
-            images, targets = (
-                tf.where(first, made[0][key], made[-1][key])
-                for key in ("images", "labels")
-            )
+            images, targets = _mix(mixers, images, targets, numbers)
         if binary_targets:
             targets = tf.cast(targets > 0, "float32")
         return images, targets
@@ -196,3 +190,14 @@ def three_augment_dataset(
     seeds = batch_seeds(random.randrange(2**31) if seed is None else seed, epoch)
     checked = tf.data.Dataset.zip(seeds, check_labels(dataset, num_classes))
     return checked.map(augment, num_parallel_calls=calls)
+
+
+def _mix(mixers, images, targets, numbers: StatelessRandom):
+    """Images and targets mixed by one of one or two layers, chosen at random."""
+    inputs = {"images": images, "labels": targets}
+    mixed = [layer(inputs, training=True) for layer in mixers]
+    use_first = numbers.uniform([]) < 0.5 if len(mixed) > 1 else True
+    return tuple(
+        tf.where(use_first, mixed[0][key], mixed[-1][key])
+        for key in ("images", "labels")
+    )

@@ -1,36 +1,29 @@
-"""Training that continues after a kill as if it had never been stopped.
+"""Training that resumes after a kill as if it had never been interrupted.
 
-Everything that the next epoch depends on is in one file, which is replaced as a whole:
-a kill at any moment leaves either the state after one epoch or that after the next.
-
-    file    magic | length of the header, 8 bytes | header, JSON | arrays | SHA-256
-    header  epochs and their logs, state of callbacks, name, type and shape of arrays
+Everything that the next epoch depends on is in one file, which is replaced atomically:
+a kill at any moment leaves the state after one epoch or the state after the next. Its
+header has the epochs and their logs, the state of callbacks, and the name, dtype and
+shape of each array; `backup_file` is its format.
 """
 
 import contextlib
-import hashlib
 import inspect
-import json
-import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_attn.file_writing import open_atomically, remove_leftovers
+from keras_attn.training.backup_file import read_arrays, read_header, write_backup
 
 BACKUP_FILE = "training.backup"
 
-_MAGIC = b"keras_attn training backup 1\n"
-_LENGTH_BYTES = 8
-_DIGEST_BYTES = hashlib.sha256().digest_size
-_CHUNK_BYTES = 1 << 20
-_KERAS_FILE = "latest.weights.h5"
-# What reading a header of the wrong types or sizes may end in.
+_KERAS_FILE = "latest.weights.h5"  # Written by `keras.callbacks.BackupAndRestore`.
+# Errors of reading a header with wrong types or sizes.
 _MALFORMED = (
     ValueError,
     TypeError,
@@ -46,40 +39,39 @@ _MALFORMED = (
 class BackupAndResume(keras.callbacks.Callback):
     """Saves the state of training after each epoch, and resumes from it.
 
-    A `model.fit` that was killed and is started again in a new process, with the same
-    arguments, ends with the losses of one that was never stopped, to the last digit
-    (on the same machine, with as many threads): an epoch that was cut short is trained
-    again. Kept are the model's variables, those of its dropout layers' seeds among
-    them, the optimizer's, the state of other callbacks, and the logs.
+    A `model.fit` that was killed and is run again in a new process, with the same
+    arguments, ends with exactly the losses of an uninterrupted one (on the same
+    machine, with the same number of threads); an interrupted epoch is repeated. The
+    backup holds the variables of the model, including the seeds of its dropout layers,
+    those of the optimizer, the state of other callbacks, and the logs.
 
-    The order of the data follows from `seed` and `epoch` where its dataset is given
-    `epoch=backup.epoch`, as all datasets of `keras_attn.training` and
-    `keras_attn.data` take it. Arrays that `model.fit` shuffles itself, and
-    `Dataset.shuffle`, begin anew with the order of the first epoch instead; see
-    `shuffled_dataset`. So does a dataset that `steps_per_epoch` reads on from epoch to
-    epoch: let an epoch be one pass over it.
+    The order of the data depends on `seed` and `epoch` alone if its dataset is given
+    `epoch=backup.epoch`, which all datasets of `keras_attn.training` and
+    `keras_attn.data` take. Arrays that `model.fit` shuffles itself, and
+    `Dataset.shuffle`, restart with the order of the first epoch instead; see
+    `shuffled_dataset`. So does a dataset that `steps_per_epoch` divides into epochs:
+    let each epoch be one pass over the dataset.
 
-    Pass it as the last callback: what others do at the end of an epoch is then part of
-    the backup.
+    Pass it as the last callback, so that the backup includes what the others do at the
+    end of an epoch.
 
     Args:
-        folder: Where the backup is written. One folder for each run.
-        callbacks: Callbacks of the same `model.fit` that remember something from epoch
-            to epoch, such as `EarlyStopping`, `ReduceLROnPlateau` or
-            `ModelCheckpoint`. Of their attributes those are kept that change, are not
-            arguments of the constructor, and are numbers, strings or lists of these or
-            of arrays.
-        delete_checkpoint: Whether the backup is deleted when training is complete.
+        folder: Folder of the backup. Each run needs its own.
+        callbacks: Callbacks of the same `model.fit` that keep state between epochs,
+            such as `EarlyStopping`, `ReduceLROnPlateau` or `ModelCheckpoint`. Saved are
+            those of their attributes that change, are not constructor arguments, and
+            are numbers, strings, or lists of these or of arrays.
+        delete_checkpoint: Whether to delete the backup when training is complete.
             False keeps it until `delete` is called, so that a process that is killed
-            before it saved its model does not train again.
+            before it saves its model need not train again.
 
     Attributes:
-        epoch: `tf.Variable`, the number of the current epoch, for datasets.
+        epoch: `tf.Variable` with the current epoch, for datasets.
         path: File of the backup.
 
     Raises:
-        ValueError: when training begins, for a backup that is damaged or of another
-            model, optimizer or list of callbacks.
+        ValueError: when training begins, if the backup is damaged, or from a run with
+            another model, optimizer or list of callbacks.
 
     Example:
         ```python
@@ -107,17 +99,18 @@ class BackupAndResume(keras.callbacks.Callback):
         self.path = Path(folder) / BACKUP_FILE
         self.callbacks = list(callbacks)
         self.delete_checkpoint = delete_checkpoint
-        # Read by `tf.data`, which runs on the CPU.
+        # `tf.data` reads it, on the CPU.
         with tf.device("CPU:0"):
             start = tf.zeros((), tf.int64)
             self.epoch = tf.Variable(start, trainable=False)
-        self._before = [dict(vars(callback)) for callback in self.callbacks]
+        self._initial_state = [dict(vars(callback)) for callback in self.callbacks]
+        # Epochs of this and of earlier processes, and their logs.
         self._epochs: list[int] = []
         self._logs: list[dict[str, Any]] = []
         self._restored = False
 
     def on_train_begin(self, logs=None):
-        """Restores the backup, if there is one."""
+        """Restores the backup, if one exists."""
         self._epochs, self._logs = [], []
         self._restored = False
         if self._exists():
@@ -125,35 +118,37 @@ class BackupAndResume(keras.callbacks.Callback):
             self._restored = True
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Tells datasets which epoch it is."""
+        """Sets the epoch of the datasets."""
         self._fill_history()
         self.epoch.assign(epoch)
 
     def on_epoch_end(self, epoch, logs=None):
         """Writes the backup."""
         self._epochs.append(epoch)
-        self._logs.append({name: _plain(value) for name, value in (logs or {}).items()})
+        self._logs.append(
+            {name: _as_json(value) for name, value in (logs or {}).items()}
+        )
         self._save()
 
     def on_train_end(self, logs=None):
-        """Deletes the backup, unless it is to be kept."""
+        """Deletes the backup, unless `delete_checkpoint` is False."""
         self._fill_history()
         if self.delete_checkpoint:
             self.delete()
 
     def delete(self) -> None:
-        """Deletes the backup, and its folder if nothing else is in it."""
+        """Deletes the backup, and its folder if that is then empty."""
         remove_leftovers(self.path)
         self.path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.path.parent.rmdir()
 
     def _fill_history(self):
-        """Puts the epochs of earlier processes in front of `model.fit`'s history."""
+        """Adds the epochs of earlier processes to the history of `model.fit`."""
         if not self._restored:
             return
         self._restored = False
-        # Else a second `fit` of this model would start there too.
+        # Otherwise a second `fit` of this model would start at that epoch too.
         self.model._initial_epoch = None
         history = self.model.history
         history.epoch = list(self._epochs)
@@ -163,29 +158,28 @@ class BackupAndResume(keras.callbacks.Callback):
                 history.history.setdefault(name, []).append(value)
 
     def _exists(self) -> bool:
-        """Whether there is a backup; raises for what can't be one."""
+        """Whether a backup exists; raises for a file of another kind."""
         if self.path.is_file():
             return True
-        old = self.path.with_name(_KERAS_FILE)
-        for path in (self.path, old):
+        for path in (self.path, self.path.with_name(_KERAS_FILE)):
             if path.exists():
-                raise self._error(path, "is no backup that `BackupAndResume` wrote")
+                raise self._error(path, "was not written by `BackupAndResume`")
         return False
 
     def _variables(self) -> list[tuple[str, Any]]:
-        """What is saved of the model and its optimizers, in a fixed order."""
+        """Variables of the model and its optimizers, named, in a fixed order."""
         optimizers = {
             name: value
             for name, value in vars(self.model).items()
             if isinstance(value, keras.optimizers.Optimizer)
         }
-        own = self.model.optimizer
-        if own is not None and not own.built:
-            own.build(self.model.trainable_variables)
-        found = [(variable.path, variable) for variable in self.model.variables]
+        main = self.model.optimizer
+        if main is not None and not main.built:
+            main.build(self.model.trainable_variables)
+        named = [(variable.path, variable) for variable in self.model.variables]
         for name, optimizer in sorted(optimizers.items()):
-            found += [(f"{name}/{part.path}", part) for part in optimizer.variables]
-        return found
+            named += [(f"{name}/{v.path}", v) for v in optimizer.variables]
+        return named
 
     def _save(self):
         arrays = [
@@ -194,7 +188,7 @@ class BackupAndResume(keras.callbacks.Callback):
         ]
         states = []
         for index, callback in enumerate(self.callbacks):
-            plain, lists = _state(callback, self._before[index])
+            plain, lists = _changed_state(callback, self._initial_state[index])
             counts = {name: len(parts) for name, parts in lists.items()}
             states.append(
                 {"class": type(callback).__name__, "state": plain, "arrays": counts}
@@ -212,14 +206,14 @@ class BackupAndResume(keras.callbacks.Callback):
             "arrays": [[name, str(a.dtype), list(a.shape)] for name, a in arrays],
         }
         with open_atomically(self.path) as file:
-            _write(file, header, [array for _, array in arrays])
+            write_backup(file, header, [array for _, array in arrays])
 
     def _restore(self):
-        with self.path.open("rb") as file, self._explained():
-            header = _read_header(file)
+        with self.path.open("rb") as file, self._explain_errors():
+            header = read_header(file)
             specs = [
-                (name, np.dtype(kind), tuple(shape))
-                for name, kind, shape in header["arrays"]
+                (name, np.dtype(dtype), tuple(shape))
+                for name, dtype, shape in header["arrays"]
             ]
             classes = [state["class"] for state in header["callbacks"]]
             plain = [dict(state["state"]) for state in header["callbacks"]]
@@ -227,8 +221,8 @@ class BackupAndResume(keras.callbacks.Callback):
             epochs = [int(epoch) for epoch in header["epochs"]]
             logs = [dict(logs) for logs in header["logs"]]
             next_epoch = self.params["epochs"] if header["stopped"] else epochs[-1] + 1
-            self._check_fits(specs, classes, sum(sum(c.values()) for c in counts))
-            arrays = _arrays(file, specs)
+            self._check_matches(specs, classes, sum(sum(c.values()) for c in counts))
+            arrays = read_arrays(file, specs)
             for _, variable in self._variables():
                 variable.assign(next(arrays))
             for callback, state, lists in zip(
@@ -240,33 +234,35 @@ class BackupAndResume(keras.callbacks.Callback):
         self._epochs, self._logs = epochs, logs
         self.model._initial_epoch = next_epoch
 
-    def _check_fits(self, specs, classes, num_others):
+    def _check_matches(self, specs, classes, num_callback_arrays):
+        """Raises unless a backup is from the same model, optimizer and callbacks."""
         expected = [type(callback).__name__ for callback in self.callbacks]
         if classes != expected:
             raise self._error(
                 self.path,
-                f"is of a run with the callbacks {classes}, this one has {expected}",
+                f"is from a run with the callbacks {classes}, this one has {expected}",
             )
         variables = self._variables()
-        if len(specs) != len(variables) + num_others:
+        num_saved = len(specs) - num_callback_arrays
+        if num_saved != len(variables):
             raise self._error(
                 self.path,
-                "is of another model or optimizer: it has "
-                f"{len(specs) - num_others} variables, this one {len(variables)}",
+                f"is from another model or optimizer: it has {num_saved} variables, "
+                f"this one {len(variables)}",
             )
-        for (name, variable), spec in zip(variables, specs, strict=False):
-            own = np.dtype(keras.backend.standardize_dtype(variable.dtype))
-            if spec[1:] != (own, tuple(variable.shape)):
+        for (name, variable), saved in zip(variables, specs, strict=False):
+            dtype = np.dtype(keras.backend.standardize_dtype(variable.dtype))
+            shape = tuple(variable.shape)
+            if saved[1:] != (dtype, shape):
                 raise self._error(
                     self.path,
-                    f"is of another model or optimizer: {name} is {own} "
-                    f"{tuple(variable.shape)}, in the backup {spec[0]} is {spec[1]} "
-                    f"{spec[2]}",
+                    f"is from another model or optimizer: {name} is {dtype} {shape}, "
+                    f"in the backup {saved[0]} is {saved[1]} {saved[2]}",
                 )
 
     @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Says of what is wrong in a file which file it is, and what to do."""
+    def _explain_errors(self) -> Iterator[None]:
+        """Adds to an error of reading which file is damaged, and what to do."""
         try:
             yield
         except _BackupError:
@@ -284,30 +280,30 @@ class BackupAndResume(keras.callbacks.Callback):
 
 
 class _BackupError(ValueError):
-    """A backup that can't be restored; the text says why and what to do."""
+    """A backup cannot be restored; the message says why, and what to do."""
 
 
-def _plain(value) -> Any:
-    """A number as JSON takes it."""
+def _as_json(value) -> Any:
+    """A log value as JSON can hold it."""
     if isinstance(value, str | int | float | bool | None):
         return value
     return np.asarray(value).tolist()
 
 
-def _state(callback, before: dict) -> tuple[dict, dict]:
-    """What a callback has changed of itself: what JSON takes, and lists of arrays."""
+def _changed_state(callback, initial: dict) -> tuple[dict, dict]:
+    """Attributes that a callback has changed: JSON values, and lists of arrays."""
     plain, lists = {}, {}
-    # What the caller decides is taken from the caller: Keras changes the sign of
-    # `min_delta` once in each process.
-    given = inspect.signature(type(callback).__init__).parameters
-    for name in vars(callback).keys() - given.keys() - {"_model", "params"}:
+    # Constructor arguments come from the caller: Keras changes the sign of `min_delta`
+    # in each process.
+    arguments = inspect.signature(type(callback).__init__).parameters
+    for name in vars(callback).keys() - arguments.keys() - {"_model", "params"}:
         value = vars(callback)[name]
         if isinstance(value, np.generic):
             value = value.item()
         is_list = isinstance(value, list) and len(value) > 0
         if is_list and all(isinstance(part, np.ndarray) for part in value):
             lists[name] = value
-        elif _is_plain(value) and (name not in before or before[name] != value):
+        elif _is_plain(value) and (name not in initial or initial[name] != value):
             plain[name] = value
     return plain, lists
 
@@ -316,51 +312,3 @@ def _is_plain(value) -> bool:
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, str | int | float | bool)
-
-
-def _write(file: BinaryIO, header: dict, arrays: Sequence[np.ndarray]) -> None:
-    digest = hashlib.sha256()
-
-    def put(data):
-        digest.update(data)
-        file.write(data)
-
-    text = json.dumps(header).encode()
-    put(_MAGIC)
-    put(len(text).to_bytes(_LENGTH_BYTES, "little"))
-    put(text)
-    for array in arrays:
-        # As bytes: the types of 16 bits that NumPy does not know have no buffer.
-        put(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-    file.write(digest.digest())
-
-
-def _read_header(file: BinaryIO) -> dict:
-    """Checks the whole file, then reads its header; arrays come next."""
-    size = os.fstat(file.fileno()).st_size
-    if file.read(len(_MAGIC)) != _MAGIC:
-        raise ValueError("it begins otherwise")
-    file.seek(0)
-    digest, left = hashlib.sha256(), size - _DIGEST_BYTES
-    while left > 0:
-        chunk = file.read(min(left, _CHUNK_BYTES))
-        digest.update(chunk)
-        left -= len(chunk)
-    if left < 0 or file.read() != digest.digest():
-        raise ValueError("its checksum is another")
-    file.seek(len(_MAGIC))
-    length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
-    if length > size:
-        raise ValueError("its header is longer than the file")
-    return json.loads(file.read(length))
-
-
-def _arrays(file: BinaryIO, specs) -> Iterator[np.ndarray]:
-    """Reads one array after the other."""
-    size = os.fstat(file.fileno()).st_size - _DIGEST_BYTES
-    for _, kind, shape in specs:
-        length = math.prod(shape) * kind.itemsize
-        if not 0 <= length <= size - file.tell():
-            raise ValueError("its arrays are larger than the file")
-        data = file.read(length)
-        yield np.frombuffer(data, np.uint8).view(kind).reshape(shape)

@@ -1,4 +1,4 @@
-"""Causal language modelling: one long text, cut into blocks; each token asks the next.
+"""Causal language modelling: a long text in blocks, each token the label of the last.
 
 Legend: B batch, T length of a block, N tokens of the text.
 """
@@ -10,28 +10,28 @@ import tensorflow as tf
 
 from keras_attn.checks import check_positive
 from keras_attn.data.epochs import Epoch
-from keras_attn.data.ragged import index_batches
+from keras_attn.training.batching import batches_of_rows
 
 
 def pack_documents(
     documents: Iterable[Sequence[int]], end_token_id: int, dtype: str = "int32"
 ) -> np.ndarray:
-    """One long text of many: each document, and the end token behind it.
+    """Concatenates documents to one text, with the end token after each.
 
-    Saved by `np.save` and loaded by `np.load(path, mmap_mode="r")` it takes no memory
-    to train on.
+    Save the result by `np.save` and load it by `np.load(path, mmap_mode="r")`, and
+    training reads it from disk as needed.
 
     Args:
-        documents: Each a sequence of token ids.
-        end_token_id: Closes every document, the last one too.
-        dtype: Of the result: `"uint16"` holds the ids of GPT-2's vocabulary in half
-            the room.
+        documents: Sequences of token ids.
+        end_token_id: Token after every document, including the last.
+        dtype: Dtype of the result: `"uint16"` holds the ids of GPT-2's vocabulary in
+            half the memory.
 
     Returns:
         (N,).
 
     Raises:
-        ValueError: for an id that does not fit into the type.
+        ValueError: for an id that does not fit into the dtype.
     """
     parts = []
     for document in documents:
@@ -57,42 +57,39 @@ def causal_lm_dataset(
     epoch: Epoch = None,
     drop_remainder: bool = False,
 ) -> tf.data.Dataset:
-    """Batches of blocks of a long text for `model.fit`, teacher forcing included.
+    """Batches of blocks of a long text for `model.fit`, with labels.
 
-    Block b holds the tokens from `b · stride` on, and its labels are the tokens one
-    further. Documents are not kept apart: a block may hold the end of one and the
-    start of the next, and a token sees what is in front of it in both, as GPT was
-    trained.
+    Block b starts at token `b · stride`, and its labels are the same tokens shifted by
+    one. Documents are not separated: a block may hold the end of one and the start of
+    the next, and attention crosses the boundary, as in GPT's training.
 
-    With the default stride every token but the text's first is a label once, and only
-    a tail of less than a block is lost, `(N - 1) mod T` labels; with `keep_tail` none
-    is. A smaller stride lets blocks overlap, and every token is a label once all the
-    same: of labels that the block before had, the weight is 0. So a longer context
-    than `stride` is seen, as for a fair perplexity of a long text.
+    With the default stride every token except the text's first is a label once, apart
+    from an incomplete last block of `(N - 1) mod T` labels, which `keep_tail` keeps.
+    With a smaller stride blocks overlap, and still every token is a label once: labels
+    that the previous block had get weight 0. So labels after the first block have a
+    context of more than `T - stride` tokens, as for a fair perplexity of a long text.
 
     Args:
-        token_ids: (N,), whole numbers; read where needed, so that it may be an array
-            that is mapped from a file.
+        token_ids: (N,), integers; read as needed, so this may be a memory-mapped array.
         block_length: T.
-        batch_size: Blocks a batch.
-        stride: Tokens from one block's start to the next, 1 … T. Default: T.
-        keep_tail: Whether the last labels get a block of their own, with padding
-            behind.
-        shuffle_seed: Shuffles the blocks, anew each epoch and alike in each run (given
-            the same `keras.utils.set_random_seed`). None keeps the order.
-        epoch: Number of the epoch whose order is read, or a `tf.Variable` that holds
-            it, such as that of `BackupAndResume`. None counts the iterations.
-        drop_remainder: Leaves out a last batch of less than `batch_size`.
+        batch_size: Blocks per batch.
+        stride: Tokens from the start of one block to the next, 1 … T. Default: T.
+        keep_tail: Whether the last labels get a block of their own, padded at the end.
+        shuffle_seed: Shuffles the blocks, in a new order each epoch and the same orders
+            in every run (given the same `keras.utils.set_random_seed`). None keeps the
+            order.
+        epoch: Epoch whose order is read, or a `tf.Variable` that holds it, such as that
+            of `BackupAndResume`. None counts the iterations.
+        drop_remainder: Drops a last batch of fewer than `batch_size` blocks.
 
     Returns:
         A dataset of known cardinality of `(inputs, labels, sample_weight)`, each of
-        the shape (B, T): inputs are `token_ids` and `padding_mask` int32, 1 =
-        real token; labels are int32; sample weights are float32, 1 on labels that
-        count.
+        shape (B, T): inputs are `token_ids` and `padding_mask` int32, 1 = real token;
+        labels are int32; sample weights are float32, 1 on labels that count.
 
     Raises:
-        ValueError: if the text is no row of whole numbers, or not long enough for a
-            block.
+        ValueError: if the text is not a one-dimensional array of integers, or too short
+            for a block.
 
     Reference:
         Radford et al. 2019, "Language Models are Unsupervised Multitask Learners".
@@ -105,31 +102,19 @@ def causal_lm_dataset(
             "`stride` must be at most `block_length`, or tokens between blocks would "
             f"be lost. Received: stride={stride}, block_length={block_length}"
         )
-    if token_ids.ndim != 1 or not np.issubdtype(token_ids.dtype, np.integer):
-        raise ValueError(
-            "`token_ids` must be a row of whole numbers, (tokens,). Received: "
-            f"token_ids.shape={token_ids.shape}, token_ids.dtype={token_ids.dtype}"
-        )
-    num_labels = len(token_ids) - 1
-    shortest = 1 if keep_tail else block_length
-    if num_labels < shortest:
-        raise ValueError(
-            f"`token_ids` must be at least {shortest + 1}, so many that there is a "
-            f"block and the label of its last token. Received: {len(token_ids)} tokens"
-        )
-    beyond = max(num_labels - block_length, 0)
-    num_blocks = 1 + (-(-beyond // stride) if keep_tail else beyond // stride)
+    num_labels = _count_labels(token_ids, 1 if keep_tail else block_length)
+    rest = max(num_labels - block_length, 0)  # Labels after the first block.
+    num_blocks = 1 + (-(-rest // stride) if keep_tail else rest // stride)
 
     def read(blocks):
-        places = blocks[:, None] * stride + np.arange(block_length + 1)
-        tokens = token_ids[np.minimum(places, num_labels)].astype(np.int32)
-        real = places <= num_labels
+        positions = blocks[:, None] * stride + np.arange(block_length + 1)
+        tokens = token_ids[np.minimum(positions, num_labels)].astype(np.int32)
+        real = positions <= num_labels
         tokens = np.where(real, tokens, 0)
-        new = (np.arange(block_length) >= block_length - stride) | (blocks == 0)[
-            :, None
-        ]
-        weights = (real[:, 1:] & new).astype(np.float32)
-        # What has no label is padding as well: nothing comes of reading it.
+        is_new = np.arange(block_length) >= block_length - stride
+        is_new = is_new | (blocks == 0)[:, None]
+        weights = (real[:, 1:] & is_new).astype(np.float32)
+        # A token without a label is padding too: nothing depends on it.
         return tokens[:, :-1], real[:, 1:].astype(np.int32), tokens[:, 1:], weights
 
     def batch_of(blocks):
@@ -139,12 +124,26 @@ def causal_lm_dataset(
         tokens, real, labels, weights = parts
         return {"token_ids": tokens, "padding_mask": real}, labels, weights
 
-    dataset = index_batches(
+    return batches_of_rows(
         num_blocks,
+        batch_of,
         batch_size=batch_size,
         shuffle_seed=shuffle_seed,
         epoch=epoch,
         drop_remainder=drop_remainder,
     )
-    dataset = dataset.map(batch_of, num_parallel_calls=tf.data.AUTOTUNE)
-    return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def _count_labels(token_ids, at_least):
+    """Number of labels in a text; raises for a wrong shape or dtype, or too few."""
+    if token_ids.ndim != 1 or not np.issubdtype(token_ids.dtype, np.integer):
+        raise ValueError(
+            "`token_ids` must be a one-dimensional array of integers. Received: "
+            f"token_ids.shape={token_ids.shape}, token_ids.dtype={token_ids.dtype}"
+        )
+    if len(token_ids) - 1 < at_least:
+        raise ValueError(
+            f"`token_ids` must have at least {at_least + 1} tokens, for one block and "
+            f"the label of its last token. Received: {len(token_ids)} tokens"
+        )
+    return len(token_ids) - 1

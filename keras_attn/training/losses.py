@@ -1,4 +1,4 @@
-"""Cross-entropy with label smoothing, over the targets that are none of them padding.
+"""Cross-entropy with label smoothing that leaves padding out.
 
 Legend: B batch, T length, V vocabulary.
 """
@@ -15,27 +15,27 @@ def smoothed_cross_entropy(
 ):
     """`-(1-ε) log p(y) - ε Σ_k u(k) log p(k)`, for each target.
 
-    u is uniform over all V classes, the target's own included: the target's share is
+    u is uniform over all V classes, the true class included: its share is
     `1 - ε + ε/V`, that of every other class `ε/V`. With a `pad_token_id`, u is uniform
-    over the other V - 1 classes, and 0 there: nobody wants padding to become likelier.
+    over the other V - 1 classes and 0 on padding, which should not become likelier.
 
     Args:
-        labels: Whole numbers, (B, T), of any rank; in [0, V), also where they count
-            nothing.
+        labels: Class indices, (B, T) or any other rank, in [0, V) even where their
+            weight is 0.
         predictions: One rank more, (B, T, V).
         label_smoothing: ε.
-        pad_token_id: The class that gets none of ε.
-        from_logits: Whether predictions are logits, or probabilities.
+        pad_token_id: Class that gets no share of ε.
+        from_logits: Whether predictions are logits or probabilities.
 
     Returns:
-        The shape of the labels, in the type of the predictions, in nats.
+        The loss in nats, with the shape of the labels and the dtype of the predictions.
 
     Raises:
         ValueError: unless predictions have one axis more than the labels.
 
     Reference:
-        Szegedy et al. 2016, section 7 (arXiv:1512.00567), which Vaswani et al. 2017
-        follow, section 5.4 (arXiv:1706.03762).
+        Szegedy et al. 2016, section 7 (arXiv:1512.00567), used by Vaswani et al. 2017,
+        section 5.4 (arXiv:1706.03762).
     """
     if len(predictions.shape) != len(labels.shape) + 1:
         raise ValueError(
@@ -45,13 +45,13 @@ def smoothed_cross_entropy(
         )
     labels = ops.cast(labels, "int32")
     if not from_logits:
-        # Logarithms of probabilities are logits, of which the log-sum-exp is 0.
+        # Log-probabilities are logits whose log-sum-exp is 0.
         predictions = ops.log(ops.clip(predictions, keras.config.epsilon(), 1.0))
-    own = ops.sparse_categorical_crossentropy(labels, predictions, from_logits=True)
+    hard = ops.sparse_categorical_crossentropy(labels, predictions, from_logits=True)
     if not label_smoothing:
-        return own
-    # With log p = z - lse(z): the loss is own + ε (z_y - Σ_k u(k) z_k). That needs one
-    # softmax, in the kernel of `own`, and nothing else of size V to go back through.
+        return hard
+    # With log p = z - lse(z), the loss is hard + ε (z_y - Σ_k u(k) z_k). So the softmax
+    # in `hard` is the only operation on V classes that needs a gradient kernel.
     index = ops.expand_dims(labels, -1)
     of_label = ops.squeeze(ops.take_along_axis(predictions, index, axis=-1), -1)
     num_classes = predictions.shape[-1]
@@ -59,32 +59,32 @@ def smoothed_cross_entropy(
     if pad_token_id is not None:
         num_classes -= 1
         total = total - predictions[..., pad_token_id]
-    return own + label_smoothing * (of_label - total / num_classes)
+    return hard + label_smoothing * (of_label - total / num_classes)
 
 
 @keras.saving.register_keras_serializable("keras_attn")
 class SmoothedCrossEntropy(keras.losses.Loss):
-    """The mean of `smoothed_cross_entropy` over the real targets, in nats a token.
+    """Mean of `smoothed_cross_entropy` over the real targets, in nats per token.
 
-    `Σ w·loss / Σ w`, where w is the sample weight, 1 without one, and 0 where the
-    target is padding. So a batch with much padding counts what its tokens count;
-    Keras' own default, `reduction="sum_over_batch_size"`, divides by all B·T targets,
-    whatever their weight, and makes the rates of padded batches smaller. `model.fit`
-    logs the mean over batches of these means; `Perplexity` is that of the tokens.
+    `Σ w·loss / Σ w`, where w is the sample weight (1 by default), and 0 on padding. So
+    the loss of a batch does not depend on how much padding it has. Keras' default,
+    `reduction="sum_over_batch_size"`, divides by all B·T targets whatever their weight,
+    which lowers the effective learning rate of padded batches. `model.fit` logs the
+    mean over batches of these means; `Perplexity` averages over tokens.
 
     Args:
         label_smoothing: ε, a probability in [0, 1).
-        pad_token_id: The target that counts nothing, and the class that gets none of
-            ε. None = there is no padding, or sample weights of 0 say where.
-        from_logits: Whether predictions are logits, or probabilities.
+        pad_token_id: Label that is ignored, and class that gets no share of ε. None if
+            nothing is padded or if padding has sample weight 0.
+        from_logits: Whether predictions are logits or probabilities.
         reduction: `"mean_with_sample_weight"`, or another of Keras.
-        name: Of the loss.
-        dtype: Of the computation. Default: float32, under every policy.
+        name: Name of the loss.
+        dtype: Dtype of the computation. Default: float32, under every policy.
 
     Call arguments:
-        y_true: Whole numbers in [0, V), (B, T), of any rank.
+        y_true: Class indices in [0, V), (B, T) or any other rank.
         y_pred: (B, T, V).
-        sample_weight: (B, T), or (B,) for all targets of a row.
+        sample_weight: (B, T), or (B,) with one weight per row.
 
     Returns:
         A scalar, or (B, T) with `reduction="none"`.
@@ -103,19 +103,19 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         name="smoothed_cross_entropy",
         dtype=None,
     ):
-        # Labels are cast as well, and 16 bits don't tell ids of a vocabulary apart.
+        # Keras casts labels to this dtype too, and 16 bits cannot hold every token id.
         super().__init__(name=name, reduction=reduction, dtype=dtype or "float32")
         self.label_smoothing = check_fraction("label_smoothing", label_smoothing)
         self.pad_token_id = check_token_id("pad_token_id", pad_token_id)
         self.from_logits = from_logits
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        """The loss, padding left out; see the class."""
+        """Computes the loss without padding; see the class."""
         weights = real_weights(y_true, sample_weight, self.pad_token_id)
         return super().__call__(y_true, y_pred, weights)
 
     def call(self, y_true, y_pred):
-        """The loss of each target."""
+        """Computes the loss of each target."""
         return smoothed_cross_entropy(
             y_true,
             y_pred,
@@ -125,7 +125,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         )
 
     def get_config(self):
-        """What the constructor takes."""
+        """Returns the arguments of the constructor."""
         return {
             **super().get_config(),
             "label_smoothing": self.label_smoothing,
@@ -136,12 +136,12 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
 
 def check_token_id(name, value):
-    """Raises unless `value` is None or a token's id; returns it."""
+    """Returns `value`; raises unless it is None or an integer of at least 0."""
     if value is not None and (
         isinstance(value, bool) or not isinstance(value, int) or value < 0
     ):
         raise ValueError(
-            f"`{name}` must be a token's id, a whole number from zero on, or None. "
+            f"`{name}` must be a token's id, an integer of at least 0, or None. "
             f"Received: {name}={value!r}"
         )
     return value
@@ -151,19 +151,25 @@ def real_weights(labels, sample_weight, pad_token_id):
     """Sample weights that are 0 where the label is padding, in float32.
 
     Args:
-        labels: (B, T), of any rank.
-        sample_weight: Of the same rank, or of its first axes alone, or None.
-        pad_token_id: None = there is no padding.
+        labels: (B, T), or any other rank.
+        sample_weight: Of the same rank, or of the leading axes only, or None.
+        pad_token_id: Label that is padding, or None.
 
     Returns:
-        The shape of the labels; the sample weights as they are without a padding id.
+        Weights in the shape of the labels; without a `pad_token_id` the
+        `sample_weight` as it is.
     """
     if pad_token_id is None:
         return sample_weight
     real = ops.cast(ops.not_equal(labels, pad_token_id), "float32")
     if sample_weight is None:
         return real
-    sample_weight = ops.cast(sample_weight, "float32")
-    for _ in range(len(real.shape) - len(sample_weight.shape)):
-        sample_weight = ops.expand_dims(sample_weight, -1)
-    return ops.multiply(real, sample_weight)
+    return ops.multiply(real, broadcastable(sample_weight, real))
+
+
+def broadcastable(weights, values):
+    """Weights of the leading axes, cast and with axes added to broadcast to values."""
+    weights = ops.cast(weights, values.dtype)
+    for _ in range(len(values.shape) - len(weights.shape)):
+        weights = ops.expand_dims(weights, -1)
+    return weights

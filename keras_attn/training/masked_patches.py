@@ -1,4 +1,4 @@
-"""The loss of a masked autoencoder: the pixels of what it did not see.
+"""The loss of a masked autoencoder: it reconstructs the pixels of hidden patches.
 
 Legend: B batch, H and W pixels, T patches, P = pixels of a patch times channels.
 """
@@ -12,23 +12,27 @@ from keras_attn.ops.patches import image_to_patches
 
 @keras.saving.register_keras_serializable("keras_attn")
 class MaskedPatchLoss(keras.losses.Loss):
-    """The mean squared error of the pixels of hidden patches, over hidden patches.
+    """Mean squared error of the pixels of hidden patches, averaged over these patches.
 
-    Which are hidden the model says itself: the Keras mask of `reconstruction`, which
-    `build_mae` sets, and without which all patches count. The targets are the images.
+    Hidden patches are given by the Keras mask of `reconstruction`, which `build_mae`
+    sets; without a mask all patches count. The targets are the images.
 
     Args:
-        patch_size: Pixels of a patch, one number or two.
-        normalize: Whether pixels are measured from the mean of their patch, in its
-            standard deviations.
+        patch_size: Height and width of a patch in pixels; one integer for both.
+        normalize: Whether each target patch is normalized to mean 0 and standard
+            deviation 1.
         epsilon: Added to the variance.
-        **kwargs: As for `keras.losses.Loss`.
+        name: Name of the loss.
+        **kwargs: Arguments of `keras.losses.Loss`.
 
     Call arguments:
         y_true: Images, (B, H, W, C).
         y_pred: (B, T, P).
-        sample_weight: (B,), one weight per image, or (B, T), one per patch. They
-            multiply the errors; the sum is divided by the number of hidden patches.
+        sample_weight: (B,), one weight per image, or (B, T), one per patch. Errors are
+            multiplied by it; their sum is divided by the number of hidden patches.
+
+    Raises:
+        ValueError: if the images do not have as many patches as are predicted.
 
     Example:
         ```python
@@ -56,22 +60,22 @@ class MaskedPatchLoss(keras.losses.Loss):
         self.epsilon = epsilon
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        """The loss, by the weights of images or patches; see the class."""
+        """Computes the loss, weighted by image or by patch; see the class."""
         if sample_weight is not None:
-            # Keras takes a row of weights for one weight per patch. Its compiled
-            # functions may not know the rank, so nothing here asks for it.
+            # Keras would read (B,) as one weight per patch. The rank may be unknown in
+            # a compiled function, so reshape without it.
             shape = ops.shape(y_pred)[:2]
             sample_weight = ops.reshape(sample_weight, (shape[0], -1))
             sample_weight = ops.broadcast_to(sample_weight, shape)
         return super().__call__(y_true, y_pred, sample_weight)
 
     def call(self, y_true, y_pred):
-        """The error of each patch, (B, T)."""
+        """Computes the error of each patch, (B, T)."""
         pixels = self.targets(y_true)
         if pixels.shape[1:] != y_pred.shape[1:]:
             raise ValueError(
-                "The images must have the patches that are predicted: give them at the "
-                "size that the model takes, and its `patch_size`. Received: "
+                "The images must have as many patches as are predicted: pass images of "
+                "the model's input size, and the model's `patch_size`. Received: "
                 f"y_true.shape={tuple(y_true.shape)}, y_pred.shape="
                 f"{tuple(y_pred.shape)}, patch_size={self.patch_size}"
             )
@@ -79,18 +83,18 @@ class MaskedPatchLoss(keras.losses.Loss):
         return ops.mean(ops.square(error), axis=-1)
 
     def targets(self, images):
-        """The pixels that `reconstruction` is to be, (B, T, P)."""
+        """Returns the targets of `reconstruction`, (B, T, P)."""
         pixels = image_to_patches(images, self.patch_size)
         if not self.normalize:
             return pixels
         count = pixels.shape[-1]
         centred = ops.subtract(pixels, ops.mean(pixels, axis=-1, keepdims=True))
-        # As published: the variance is that of a sample.
+        # As published, the unbiased variance.
         variance = ops.sum(ops.square(centred), axis=-1, keepdims=True) / (count - 1)
         return ops.divide(centred, ops.sqrt(ops.add(variance, self.epsilon)))
 
     def get_config(self):
-        """The arguments of the constructor."""
+        """Returns the arguments of the constructor."""
         return {
             **super().get_config(),
             "patch_size": self.patch_size,

@@ -1,4 +1,4 @@
-"""Perplexity: how many tokens a language model is, on average, undecided between.
+"""Perplexity: the number of tokens a language model is undecided between, on average.
 
 Legend: B batch, T length, V vocabulary.
 """
@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_attn.training.losses import (
+    broadcastable,
     check_token_id,
     real_weights,
     smoothed_cross_entropy,
@@ -17,27 +18,26 @@ from keras_attn.training.losses import (
 class Perplexity(keras.metrics.Metric):
     """`exp(-Σ w log p(y) / Σ w)` over all targets since the last reset.
 
-    The mean is that of the tokens of the epoch: a mean of the batches' perplexities
-    would depend on how the tokens fell into batches. No smoothing: a model's
-    perplexity is comparable whatever it was fitted by. Given to `compile` among the
-    `weighted_metrics`, it gets the sample weights; among the `metrics` it does not.
+    The mean is taken over the tokens of the epoch: a mean of per-batch perplexities
+    would depend on how the tokens are batched. Labels are never smoothed, so that
+    perplexities compare whatever loss a model was trained with. Pass it to `compile` in
+    `weighted_metrics` to use sample weights; those in `metrics` do not get them.
 
     Args:
-        from_logits: Whether predictions are logits, or probabilities.
-        pad_token_id: The target that counts nothing. None = there is no padding, or
-            sample weights of 0 say where.
-        name: Of the metric.
-        dtype: Of the sums. Default: float32, under every policy.
+        from_logits: Whether predictions are logits or probabilities.
+        pad_token_id: Label that is ignored. None if nothing is padded or if padding has
+            sample weight 0.
+        name: Name of the metric.
+        dtype: Dtype of the sums. Default: float32, under every policy.
 
     Call arguments:
-        y_true: Whole numbers in [0, V), (B, T), of any rank.
+        y_true: Class indices in [0, V), (B, T) or any other rank.
         y_pred: (B, T, V).
-        sample_weight: (B, T), or (B,) for all targets of a row. A Keras mask of the
-            predictions counts as well.
+        sample_weight: (B, T), or (B,) with one weight per row. Multiplied by the Keras
+            mask of the predictions, if they have one.
 
     Returns:
-        A scalar: at best 1, V for a model that knows nothing; 1 before there was any
-        target.
+        A scalar: 1 at best, V for uniform predictions, and 1 before the first target.
 
     Raises:
         ValueError: unless predictions have one axis more than the labels.
@@ -60,19 +60,16 @@ class Perplexity(keras.metrics.Metric):
         weights = ops.ones_like(losses)
         for given in (mask, real_weights(y_true, sample_weight, self.pad_token_id)):
             if given is not None:
-                given = ops.cast(given, losses.dtype)
-                for _ in range(len(losses.shape) - len(given.shape)):
-                    given = ops.expand_dims(given, -1)
-                weights = ops.multiply(weights, given)
+                weights = ops.multiply(weights, broadcastable(given, losses))
         self.total.assign_add(ops.cast(ops.sum(losses * weights), self.dtype))
         self.count.assign_add(ops.cast(ops.sum(weights), self.dtype))
 
     def result(self):
-        """The perplexity of the targets so far."""
+        """Returns the perplexity of the targets so far."""
         return ops.exp(ops.divide_no_nan(self.total.value, self.count.value))
 
     def get_config(self):
-        """What the constructor takes."""
+        """Returns the arguments of the constructor."""
         return {
             **super().get_config(),
             "from_logits": self.from_logits,

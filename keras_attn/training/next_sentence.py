@@ -1,4 +1,4 @@
-"""Next-sentence prediction: does the second text follow the first, or is it any other?
+"""Next-sentence prediction: does the second text follow the first, or is it random?
 
 Legend: B batch, T length.
 """
@@ -10,16 +10,12 @@ import tensorflow as tf
 
 from keras_attn.checks import check_fraction, check_positive
 from keras_attn.data.epochs import Epoch
-from keras_attn.data.ragged import (
-    constant_column,
-    constant_like,
-    index_batches,
-    to_ragged,
-)
+from keras_attn.data.ragged import constant_column, constant_like, to_ragged
+from keras_attn.training.batching import batches_of_rows
 
 IS_NEXT, IS_RANDOM = 0, 1
 
-# What is packed with the two texts: one token in front, one behind each.
+# Special tokens of a pair: one before both texts, one after each.
 _NUM_SPECIAL = 3
 
 
@@ -31,69 +27,63 @@ def next_sentence_pairs(
     random_rate: float = 0.5,
     short_rate: float = 0.1,
 ) -> Iterator[tuple[list[int], list[int], int]]:
-    """Pairs of texts from documents, half of which are neighbours.
+    """Pairs of texts from documents, half of which follow each other.
 
-    A document is read in stretches of sentences, each as long as a pair may be. A
-    stretch is cut between two sentences chosen at random; its rest follows the first
-    part, or is read again later where a part of another document takes its place.
-    Every sentence comes up in its place once, so a second seed gives other pairs.
+    Each document is read in runs of consecutive sentences, as long as a pair may be. A
+    run is split between two random sentences. Its second part either becomes the
+    second text, or is replaced by text of another document and read again in the next
+    run. So each seed gives other pairs, and no sentence is skipped.
 
     Args:
-        documents: Each a sequence of sentences, each a sequence of token ids. At
-            least two that are not empty.
-        max_length: Most tokens of a pair, its three special ones included; what is too
-            long is cut at the longer text, at its start as often as at its end.
-        seed: Of what is random.
-        random_rate: Share of the pairs that are no neighbours. A stretch of a single
-            sentence has no neighbour, so there are somewhat more of these.
-        short_rate: Share of the stretches that are shorter, of any length, to make
-            less of a difference between training and use.
+        documents: Sequences of sentences, which are sequences of token ids. At least
+            two documents must not be empty.
+        max_length: Most tokens of a pair, including three special ones. Of longer pairs
+            the longer text is cut, equally often at its start and at its end.
+        seed: Seed of the pairs.
+        random_rate: Share of the pairs whose second text is random. A run of a single
+            sentence always gets a random one, so their share is slightly larger.
+        short_rate: Share of the runs that get a random shorter length, since texts are
+            shorter in use than in pre-training.
 
     Yields:
-        The tokens of either text, and 0 where they are neighbours, 1 where not, as in
-        Hugging Face's models.
+        The tokens of both texts, and the label: 0 if the second follows the first, 1 if
+        it is random, as in Hugging Face's models.
 
     Raises:
-        ValueError: if there are fewer than two documents, or there is no room.
+        ValueError: for fewer than two documents, or too small a `max_length`.
 
     Reference:
         Devlin et al. 2019, "BERT", section 3.1 and appendix A.2 (arXiv:1810.04805),
         and its published code.
     """
-    room = check_positive("max_length", max_length) - _NUM_SPECIAL
-    if room < 2:
+    max_tokens = check_positive("max_length", max_length) - _NUM_SPECIAL
+    if max_tokens < 2:
         raise ValueError(
-            "`max_length` must leave room for a token of either text and three special "
+            "`max_length` must leave room for one token of each text and three special "
             f"ones. Received: max_length={max_length}"
         )
     check_fraction("random_rate", random_rate)
     check_fraction("short_rate", short_rate)
-    filled = [[list(text) for text in document if len(text)] for document in documents]
-    filled = [document for document in filled if document]
-    if len(filled) < 2:
-        raise ValueError(
-            "`documents` must be at least two that are not empty: the text that does "
-            "not follow is of another one. "
-            f"Received: {len(documents)} documents, {len(filled)} of them not empty"
-        )
     rng = random.Random(seed)
+    filled = _non_empty(documents)
     for number, document in enumerate(filled):
-        place = 0
-        while place < len(document):
-            wanted = rng.randint(2, room) if rng.random() < short_rate else room
-            stop, length = place, 0
+        start = 0
+        while start < len(document):
+            is_short = rng.random() < short_rate
+            wanted = rng.randint(2, max_tokens) if is_short else max_tokens
+            stop, length = start, 0
             while stop < len(document) and length < wanted:
                 length += len(document[stop])
                 stop += 1
-            cut = stop if stop == place + 1 else rng.randrange(place + 1, stop)
-            first = _joined(document[place:cut])
+            cut = stop if stop == start + 1 else rng.randrange(start + 1, stop)
+            first = _joined(document[start:cut])
             if cut == stop or rng.random() < random_rate:
-                second = _elsewhere(filled, number, wanted - len(first), rng)
-                label, place = IS_RANDOM, cut
+                second = _random_text(filled, number, wanted - len(first), rng)
+                label, start = IS_RANDOM, cut
             else:
                 second = _joined(document[cut:stop])
-                label, place = IS_NEXT, stop
-            _shorten(first, second, room, rng)
+                label, start = IS_NEXT, stop
+            _truncate(first, second, max_tokens, rng)
             yield first, second, label
 
 
@@ -114,28 +104,28 @@ def next_sentence_dataset(
 ) -> tf.data.Dataset:
     """Batches of pairs for `model.fit`: `[CLS] first [SEP] second [SEP]`.
 
-    With `mask_batches` it is the whole of BERT's pre-training.
+    With `mask_batches` this is BERT's complete pre-training.
 
     Args:
         documents: See `next_sentence_pairs`.
-        cls_token_id: Of `[CLS]`.
-        separator_token_id: Of `[SEP]`.
-        pad_token_id: Of `[PAD]`.
-        max_length: T, of every batch, so that one shape is compiled.
-        batch_size: Pairs a batch.
-        seed: Of the pairs, and of their order.
+        cls_token_id: Id of `[CLS]`.
+        separator_token_id: Id of `[SEP]`.
+        pad_token_id: Id of `[PAD]`.
+        max_length: T, the same for all batches, so that one shape is compiled.
+        batch_size: Pairs per batch.
+        seed: Seed of the pairs and of their order.
         random_rate: See `next_sentence_pairs`.
         short_rate: See `next_sentence_pairs`.
-        shuffle: Whether the order is random, anew each epoch.
-        epoch: Number of the epoch whose order is read, or a `tf.Variable` that holds
-            it, such as that of `BackupAndResume`. None counts the iterations.
-        drop_remainder: Leaves out a last batch of less than `batch_size`.
+        shuffle: Whether pairs are shuffled, in a new order each epoch.
+        epoch: Epoch whose order is read, or a `tf.Variable` that holds it, such as that
+            of `BackupAndResume`. None counts the iterations.
+        drop_remainder: Drops a last batch of fewer than `batch_size` pairs.
 
     Returns:
         A dataset of known cardinality of `(inputs, labels)`: inputs are `token_ids`
         int32, `padding_mask` int32, 1 = real token, and `segment_ids` int32, 0 up to
-        the first `[SEP]` and on padding, 1 from there, each (B, T); labels are int32
-        (B,), 0 = the second text follows.
+        the first `[SEP]` and on padding, 1 after it, each (B, T); labels are int32
+        (B,), 0 = the second text follows the first.
     """
     batch_size = check_positive("batch_size", batch_size)
     pairs = next_sentence_pairs(
@@ -167,25 +157,37 @@ def next_sentence_dataset(
         }
         return inputs, tf.gather(labels, rows)
 
-    dataset = index_batches(
+    return batches_of_rows(
         int(firsts.nrows()),
+        batch_of,
         batch_size=batch_size,
         shuffle_seed=seed if shuffle else None,
         epoch=epoch,
         drop_remainder=drop_remainder,
     )
-    dataset = dataset.map(batch_of, num_parallel_calls=tf.data.AUTOTUNE)
-    return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def _non_empty(documents) -> list[list[list[int]]]:
+    """Documents and sentences that are not empty; raises for fewer than two."""
+    filled = [[list(text) for text in document if len(text)] for document in documents]
+    filled = [document for document in filled if document]
+    if len(filled) < 2:
+        raise ValueError(
+            "`documents` must have at least two that are not empty: a random second "
+            "text is taken from another document. "
+            f"Received: {len(documents)} documents, {len(filled)} of them not empty"
+        )
+    return filled
 
 
 def _joined(sentences: list[list[int]]) -> list[int]:
     return [index for sentence in sentences for index in sentence]
 
 
-def _elsewhere(documents, number, wanted, rng) -> list[int]:
-    """Sentences of another document, from any one on, of at least `wanted` tokens.
+def _random_text(documents, number, wanted, rng) -> list[int]:
+    """Sentences of a document other than `number`, at least `wanted` tokens of them.
 
-    Fewer if that document ends before.
+    They start at a random sentence; fewer tokens if the document ends before.
     """
     other = rng.randrange(len(documents) - 1)
     document = documents[other + (other >= number)]
@@ -197,8 +199,8 @@ def _elsewhere(documents, number, wanted, rng) -> list[int]:
     return text
 
 
-def _shorten(first: list[int], second: list[int], room: int, rng) -> None:
-    """Takes tokens from the longer text's ends until both fit."""
-    while len(first) + len(second) > room:
+def _truncate(first: list[int], second: list[int], max_tokens: int, rng) -> None:
+    """Removes tokens at either end of the longer text until both fit, in place."""
+    while len(first) + len(second) > max_tokens:
         longer = first if len(first) > len(second) else second
         longer.pop(0 if rng.random() < 0.5 else -1)

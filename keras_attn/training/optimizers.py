@@ -82,7 +82,7 @@ class AdamW(keras.optimizers.AdamW):
         return self.rate_factors.get(self._trainable_variables[index].path, 1.0)
 
     def get_config(self):
-        """The arguments of the constructor."""
+        """Returns the arguments of the constructor."""
         return {**super().get_config(), "rate_factors": self.rate_factors}
 
     def _uses_kernel(self):
@@ -97,14 +97,15 @@ def layerwise_rates(model: keras.Model, decay: float) -> dict[str, float]:
     model are the most general, so they change least.
 
     Args:
-        model: With layers called `block_0`, … or `stage_0_block_0`, ….
+        model: A model with layers named `block_0`, … or `stage_0_block_0`, ….
         decay: In (0, 1]; published: 0.65 to 0.75 for a ViT-B.
 
     Returns:
-        The factor by the path of each weight, for `AdamW(rate_factors=…)`.
+        Mapping from the path of each weight to its factor, for
+        `AdamW(rate_factors=…)`.
 
     Raises:
-        ValueError: for another decay, or a model without such layers.
+        ValueError: for a decay out of range, or a model without such layers.
 
     Example:
         ```python
@@ -124,7 +125,7 @@ def layerwise_rates(model: keras.Model, decay: float) -> dict[str, float]:
     names = list(dict.fromkeys(match.group() for match in blocks))
     if not names:
         raise ValueError(
-            "`model` must have layers called block_0, … or stage_0_block_0, …. "
+            "`model` must have layers named block_0, … or stage_0_block_0, …. "
             f"Received: model={model.name!r} with {[x.name for x in model.layers]}"
         )
     factors, depth = {}, 0

@@ -1,10 +1,6 @@
-"""What the masking objectives share: who may be chosen, and where numbers come from.
+"""What the masking objectives share: their layer, their datasets, random numbers.
 
-A masking layer says what numbers it needs, `draw(shape, numbers)`, and what it does
-with them, `mask(...)`. The numbers come from a Keras seed generator where the layer is
-called, and from TensorFlow's stateless generators in a `tf.data` pipeline.
-
-Legend: B batch, T length, P predictions a row.
+Legend: B batch, T length, P predictions per row.
 """
 
 import keras
@@ -12,56 +8,60 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_attn.checks import check_matches, check_positive, check_rank
 from keras_attn.data.epochs import Epoch, batch_seeds, fold_in
 from keras_attn.kernels.runtime import require_tensorflow
+from keras_attn.layers.base import BaseLayer
 
-# Behind every position there is, where positions are sorted.
-_NOWHERE = np.iinfo("int32").max
-
-
-class SeededNumbers:
-    """Random numbers that follow from the state of a Keras seed generator.
-
-    Args:
-        seed_generator: A `keras.random.SeedGenerator`.
-    """
-
-    def __init__(self, seed_generator):
-        self.seed_generator = seed_generator
-
-    def uniform(self, shape):
-        """Numbers in [0, 1), in float32."""
-        return keras.random.uniform(shape, dtype="float32", seed=self.seed_generator)
-
-    def whole(self, shape, low, high):
-        """Whole numbers in [low, high), in int32."""
-        return keras.random.randint(
-            shape, low, high, dtype="int32", seed=self.seed_generator
-        )
+# After every real position when positions are sorted.
+_NO_POSITION = np.iinfo("int32").max
 
 
-class StatelessNumbers:
-    """Random numbers that follow from a seed alone: the n-th draw from its n-th part.
+class RandomMasking(BaseLayer):
+    """Base of the layers that select tokens at random for a model to predict.
+
+    A subclass defines which random numbers a batch needs, `sample(shape, random)`, and
+    what to do with them, `mask(token_ids, padding_mask, **numbers)`. The numbers come
+    from a Keras seed generator when the layer is called (`SeededRandom`), and from
+    TensorFlow's stateless generators in a `tf.data` pipeline (`StatelessRandom`).
 
     Args:
-        seed: Two whole numbers, a tensor (2,).
+        special_token_ids: Tokens that are never predicted.
+        max_predictions: Most predictions per row, or None.
+        seed: Seed of the numbers of calls.
+        **kwargs: Arguments of a Keras layer.
     """
 
-    def __init__(self, seed):
+    # Names of further arguments of `mask`, which a dataset may have.
+    optional_inputs: tuple[str, ...] = ()
+
+    def __init__(self, *, special_token_ids, max_predictions, seed, **kwargs):
+        super().__init__(**kwargs)
+        self.special_token_ids = check_special_token_ids(special_token_ids)
+        if max_predictions is not None:
+            check_positive("max_predictions", max_predictions)
+        self.max_predictions = max_predictions
         self.seed = seed
-        self.num_draws = 0
+        self.seed_generator = keras.random.SeedGenerator(seed)
 
-    def _next(self):
-        self.num_draws += 1
-        return fold_in(self.seed, self.num_draws)
+    def sample(self, shape, random):
+        """Draws the random numbers for a batch of shape (B, T), a dictionary."""
+        raise NotImplementedError
 
-    def uniform(self, shape):
-        """Numbers in [0, 1), in float32."""
-        return tf.random.stateless_uniform(shape, self._next())
+    def mask(self, token_ids, padding_mask, **numbers):
+        """Masks a batch by given random numbers."""
+        raise NotImplementedError
 
-    def whole(self, shape, low, high):
-        """Whole numbers in [low, high), in int32."""
-        return tf.random.stateless_uniform(shape, self._next(), low, high, tf.int32)
+    def _call(self, token_ids, padding_mask, **optional):
+        """Checks the arguments of a call, and masks by the layer's own numbers."""
+        axes = "(batch, length)"
+        check_rank("token_ids", token_ids, 2, axes)
+        for name, tensor in {"padding_mask": padding_mask, **optional}.items():
+            if tensor is not None:
+                check_rank(name, tensor, 2, axes)
+                check_matches(name, tensor.shape, token_ids.shape, axes)
+        numbers = self.sample(ops.shape(token_ids), SeededRandom(self.seed_generator))
+        return self.mask(token_ids, padding_mask, **optional, **numbers)
 
 
 def mask_batches(
@@ -73,119 +73,164 @@ def mask_batches(
     same_each_epoch=False,
     label_names=("masked_lm", "next_sentence"),
 ):
-    """Masks every batch of a dataset for `model.fit`, anew each epoch.
+    """Masks every batch of a dataset for `model.fit`, differently in each epoch.
 
-    Each batch gets a seed of its own, from `seed`, its position in the dataset and the
-    epoch, and the rest follows from that seed: the same masks in each run (given the
-    same `keras.utils.set_random_seed`), whatever is done in parallel.
+    The masks of a batch depend on `seed`, the epoch and the position of the batch in
+    the dataset alone. So every run draws the same masks (given the same
+    `keras.utils.set_random_seed`), however batches are processed in parallel.
 
     Args:
-        dataset: Of batches: a dictionary with `token_ids` int32 (B, T), perhaps
-            `padding_mask` (B, T) and, for `MaskedLMMasking`, `word_starts` bool
-            (B, T), and whatever else the model takes; or a tuple of such inputs and of
-            the labels (B,) of another task, as from `next_sentence_dataset`.
-        masking: A `MaskedLMMasking` or `PermutationLMMasking`; its own seed counts
-            nothing here.
-        seed: Of the masks, a whole number.
-        epoch: Number of the epoch whose masks are drawn, or a `tf.Variable` that holds
-            it, such as that of `BackupAndResume`. None counts the iterations.
-        same_each_epoch: Whether masks are the same each epoch: for validation.
-        label_names: What the two labels are called if there are those of another task.
+        dataset: Batches: a dictionary with `token_ids` int32 (B, T), optionally
+            `padding_mask` (B, T), for `MaskedLMMasking` optionally `word_starts` bool
+            (B, T), and other inputs of the model; or a tuple of such inputs and the
+            labels (B,) of another task, as from `next_sentence_dataset`.
+        masking: A `MaskedLMMasking` or `PermutationLMMasking`; its own seed is not
+            used.
+        seed: Seed of the masks, an integer.
+        epoch: Epoch whose masks are drawn, or a `tf.Variable` that holds it, such as
+            that of `BackupAndResume`. None counts the iterations.
+        same_each_epoch: Whether every epoch has the same masks, as for validation.
+        label_names: Names of the labels of both tasks, if there are two.
 
     Returns:
-        A dataset of as many batches `(inputs, labels, sample_weight)`: the inputs with
-        what the masking changed or added, masks as int32, its labels and their
-        weights; where the batches had labels, labels and weights are dictionaries, the
-        other task's weights all 1.
+        A dataset of as many batches `(inputs, labels, sample_weight)`: the inputs as
+        masked, with what the masking adds, masks as int32; its labels and their
+        weights. With a second task, labels and weights are dictionaries, and the
+        weights of the second task are 1.
 
     Raises:
-        RuntimeError: on another backend of Keras than TensorFlow, whose operations
-            can't run in `tf.data`.
+        RuntimeError: on a Keras backend other than TensorFlow, whose operations cannot
+            run in `tf.data`.
     """
     require_tensorflow("`mask_batches`")
 
-    def step(batch_seed, inputs, other_labels=None):
+    def mask_batch(batch_seed, inputs, other_labels=None):
         inputs = dict(inputs)
-        numbers = StatelessNumbers(batch_seed)
-        known = {
-            name: inputs.get(name)
-            for name in ("token_ids", "padding_mask", *masking.optional_inputs)
-        }
-        draws = masking.draw(tf.shape(inputs["token_ids"]), numbers)
-        masked = masking.mask(**known, **draws)
-        for name in masking.optional_inputs:
-            inputs.pop(name, None)
+        given = {name: inputs.get(name) for name in ("token_ids", "padding_mask")}
+        given |= {name: inputs.pop(name, None) for name in masking.optional_inputs}
+        numbers = masking.sample(
+            tf.shape(inputs["token_ids"]), StatelessRandom(batch_seed)
+        )
+        masked = masking.mask(**given, **numbers)
         labels, weights = masked.pop("labels"), masked.pop("sample_weight")
         if other_labels is not None:
             own, other = label_names
             labels = {own: labels, other: other_labels}
             ones = tf.ones(tf.shape(other_labels), tf.float32)
             weights = {own: weights, other: ones}
-        # `tf.distribute` of Keras 3.15 adds up what it takes, and no booleans.
+        # Under `tf.distribute`, Keras 3.15 sums inputs, and booleans cannot be summed.
         inputs = {
             name: tf.cast(value, tf.int32) if value.dtype == tf.bool else value
             for name, value in {**inputs, **masked}.items()
         }
         return inputs, labels, weights
 
-    def split(batch_seed, batch):
-        return step(batch_seed, *(batch if isinstance(batch, tuple) else (batch,)))
+    def mask_element(batch_seed, batch):
+        parts = batch if isinstance(batch, tuple) else (batch,)
+        return mask_batch(batch_seed, *parts)
 
     seeds = batch_seeds(seed, 0 if same_each_epoch else epoch)
     dataset = tf.data.Dataset.zip(seeds, dataset)
-    dataset = dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = dataset.map(mask_element, num_parallel_calls=tf.data.AUTOTUNE)
     return dataset.prefetch(tf.data.AUTOTUNE)
 
 
+class SeededRandom:
+    """Random numbers from a Keras seed generator.
+
+    Args:
+        seed_generator: A `keras.random.SeedGenerator`.
+    """
+
+    def __init__(self, seed_generator):
+        self.seed_generator = seed_generator
+
+    def uniform(self, shape):
+        """Samples float32 numbers in [0, 1)."""
+        return keras.random.uniform(shape, dtype="float32", seed=self.seed_generator)
+
+    def integers(self, shape, low, high):
+        """Samples int32 numbers in [low, high)."""
+        return keras.random.randint(
+            shape, low, high, dtype="int32", seed=self.seed_generator
+        )
+
+
+class StatelessRandom:
+    """Random numbers that depend on a seed alone; each call folds its index in.
+
+    Args:
+        seed: Tensor of two integers, (2,).
+    """
+
+    def __init__(self, seed):
+        self.seed = seed
+        self.num_calls = 0
+
+    def _next_seed(self):
+        self.num_calls += 1
+        return fold_in(self.seed, self.num_calls)
+
+    def uniform(self, shape):
+        """Samples float32 numbers in [0, 1)."""
+        return tf.random.stateless_uniform(shape, self._next_seed())
+
+    def integers(self, shape, low, high):
+        """Samples int32 numbers in [low, high)."""
+        return tf.random.stateless_uniform(
+            shape, self._next_seed(), low, high, tf.int32
+        )
+
+
 def check_special_token_ids(special_token_ids, vocabulary_size=None):
-    """The ids as a sorted tuple, each once.
+    """Returns the ids as a sorted list without duplicates.
 
     Raises:
-        ValueError: for an id that is no whole number in [0, vocabulary_size).
+        ValueError: for an id that is no integer in [0, vocabulary_size).
     """
     ids = tuple(special_token_ids)
     for index in ids:
-        whole = isinstance(index, int | np.integer) and not isinstance(index, bool)
-        if not whole or index < 0 or index >= (vocabulary_size or _NOWHERE):
+        integer = isinstance(index, int | np.integer) and not isinstance(index, bool)
+        if not integer or not 0 <= index < (vocabulary_size or _NO_POSITION):
             raise ValueError(
-                "`special_token_ids` must be whole numbers from zero on, below "
-                "`vocabulary_size` where there is one. "
+                "`special_token_ids` must be integers of at least 0, and below "
+                "`vocabulary_size` if that is given. "
                 f"Received: special_token_ids={ids!r}"
             )
-    return tuple(sorted({int(index) for index in ids}))
+    return sorted({int(index) for index in ids})
 
 
-def may_be_chosen(token_ids, padding_mask, special_token_ids):
-    """Tokens that are real and not special, bool (B, T)."""
-    chosen = ops.ones_like(token_ids, dtype="bool")
+def candidate_tokens(token_ids, padding_mask, excluded_token_ids):
+    """Tokens that may be selected, real ones that are not excluded, bool (B, T)."""
+    candidates = ops.ones_like(token_ids, dtype="bool")
     if padding_mask is not None:
-        chosen = ops.cast(padding_mask, "bool")
-    for index in special_token_ids:
-        chosen = ops.logical_and(chosen, ops.not_equal(token_ids, index))
-    return chosen
+        candidates = ops.cast(padding_mask, "bool")
+    for index in excluded_token_ids:
+        candidates = ops.logical_and(candidates, ops.not_equal(token_ids, index))
+    return candidates
 
 
 def ranks(numbers):
-    """The place of each number among those of its row, 0 for the smallest, (B, T)."""
-    # Of two that are equal the one is first: the ranks are always all different.
+    """Rank of each number in its row, 0 for the smallest, (B, T)."""
+    # Of equal numbers the first has the lower rank: ranks are always distinct.
     return ops.argsort(ops.argsort(numbers, axis=1), axis=1)
 
 
-def positions_of(chosen, count):
-    """Where the chosen tokens of a row are, in ascending order.
+def selected_positions(selected, count):
+    """Positions of the selected tokens of each row, in ascending order.
 
     Args:
-        chosen: Bool (B, T).
+        selected: Bool (B, T).
         count: P.
 
     Returns:
-        Positions, int32 (B, P), and whether there are so many, bool (B, P): the rest
-        are at position 0.
+        Positions, int32 (B, P), and which of them are real, bool (B, P): a row with
+        fewer selected tokens is padded with position 0.
     """
-    places = ops.arange(ops.shape(chosen)[1], dtype="int32")
-    places = ops.where(chosen, places, _NOWHERE)
+    positions = ops.arange(ops.shape(selected)[1], dtype="int32")
+    positions = ops.where(selected, positions, _NO_POSITION)
     # A row may be shorter than P.
-    places = ops.pad(places, [[0, 0], [0, count]], constant_values=_NOWHERE)
-    places = ops.sort(places, axis=1)[:, :count]
-    found = ops.less(places, _NOWHERE)
-    return ops.where(found, places, 0), found
+    positions = ops.pad(positions, [[0, 0], [0, count]], constant_values=_NO_POSITION)
+    positions = ops.sort(positions, axis=1)[:, :count]
+    real = ops.less(positions, _NO_POSITION)
+    return ops.where(real, positions, 0), real

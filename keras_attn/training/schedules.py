@@ -1,8 +1,8 @@
-"""Learning rates that begin small: warm-up, then a decay.
+"""Learning-rate schedules: a linear warm-up, then a decay.
 
-`step` counts the updates made before, as Keras' optimizers do, so the first update has
-step 0. Warm-up goes by the update's own number, `step + 1`: a rate of 0 would make the
-first update one for nothing. So the peak is the rate of update number `warmup_steps`.
+`step` is the number of updates made before, as in Keras' optimizers, so the first
+update has step 0. The warm-up uses the update's own number, `step + 1`, since a rate of
+0 would waste the first update. So the rate peaks at update number `warmup_steps`.
 """
 
 import math
@@ -15,14 +15,14 @@ from keras_attn.checks import check_positive
 
 @keras.saving.register_keras_serializable("keras_attn")
 class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """`D^-½ · min(s^-½, s · w^-1.5)` with `s = step + 1`: the Transformer's.
+    """`D^-½ · min(s^-½, s · w^-1.5)` with `s = step + 1`: the Transformer's schedule.
 
-    A straight line up to update w, then a fall with the square root of the updates.
+    A linear warm-up of w updates, then a decay with the square root of the updates.
 
     Args:
         warmup_steps: w.
         hidden_dim: D, the width of the model: the peak is then `(D · w)^-½`.
-        peak: The rate of update w, in place of `hidden_dim`.
+        peak: Rate at update w, instead of `hidden_dim`.
 
     Raises:
         ValueError: unless exactly one of `hidden_dim` and `peak` is given.
@@ -53,7 +53,7 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
         self.peak = peak
 
     def __call__(self, step):
-        """The rate of the update behind `step` others, a scalar in float32."""
+        """Returns the learning rate at a step, a float32 scalar."""
         peak = self.peak
         if self.hidden_dim is not None:
             peak = (self.hidden_dim * self.warmup_steps) ** -0.5
@@ -61,7 +61,7 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
         return ops.multiply(peak, ops.minimum(ops.rsqrt(share), share))
 
     def get_config(self):
-        """What the constructor takes."""
+        """Returns the arguments of the constructor."""
         return {
             "warmup_steps": self.warmup_steps,
             "hidden_dim": self.hidden_dim,
@@ -70,7 +70,7 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
 
 
 class _Warmup(keras.optimizers.schedules.LearningRateSchedule):
-    """A straight line up to the peak; a kind adds the way down."""
+    """A linear warm-up to the peak; subclasses define the decay."""
 
     def __init__(self, peak, warmup_steps, total_steps, *, end=0.0):
         super().__init__()
@@ -88,19 +88,23 @@ class _Warmup(keras.optimizers.schedules.LearningRateSchedule):
             _check_rate("end", end)
         self.end = end
 
-    def _rate(self, step, way_down):
-        """The rate; `way_down` goes from 1 to 0 while its argument goes from 0 to 1."""
+    def _remaining(self, progress):
+        """Share of the peak that is left, 1 … 0, as the decay progresses, 0 … 1."""
+        raise NotImplementedError
+
+    def __call__(self, step):
+        """Returns the learning rate at a step, a float32 scalar."""
         step = ops.cast(step, "float32")
         warmed = ops.divide(step + 1.0, float(max(self.warmup_steps, 1)))
         decay_steps = float(self.total_steps - self.warmup_steps)
-        done = ops.divide(step - float(self.warmup_steps), decay_steps)
-        left = way_down(ops.clip(done, 0.0, 1.0))
-        decayed = self.end + ops.multiply(self.peak - self.end, left)
+        progress = ops.divide(step - float(self.warmup_steps), decay_steps)
+        remaining = self._remaining(ops.clip(progress, 0.0, 1.0))
+        decayed = self.end + ops.multiply(self.peak - self.end, remaining)
         is_warmup = ops.less(step, float(self.warmup_steps))
         return ops.where(is_warmup, ops.multiply(self.peak, warmed), decayed)
 
     def get_config(self):
-        """What the constructor takes."""
+        """Returns the arguments of the constructor."""
         return {
             "peak": self.peak,
             "warmup_steps": self.warmup_steps,
@@ -111,13 +115,13 @@ class _Warmup(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class LinearWarmup(_Warmup):
-    """Up to the peak along a straight line, and down along another: BERT's.
+    """A linear warm-up, then a linear decay: BERT's schedule.
 
     Args:
-        peak: The largest rate, that of update number `warmup_steps`.
-        warmup_steps: Updates on the way up; 0 begins at the peak.
-        total_steps: Updates on the way up and down.
-        end: The rate from `total_steps` on.
+        peak: Largest rate, that of update number `warmup_steps`.
+        warmup_steps: Updates of the warm-up; 0 starts at the peak.
+        total_steps: Updates of warm-up and decay together.
+        end: Rate from `total_steps` on.
 
     Raises:
         ValueError: unless `total_steps` is more than `warmup_steps`.
@@ -126,23 +130,15 @@ class LinearWarmup(_Warmup):
         Devlin et al. 2019, "BERT", appendix A.2 (arXiv:1810.04805).
     """
 
-    def __call__(self, step):
-        """The rate of the update behind `step` others, a scalar in float32."""
-        return self._rate(step, lambda done: 1.0 - done)
+    def _remaining(self, progress):
+        return 1.0 - progress
 
 
 @keras.saving.register_keras_serializable("keras_attn")
 class CosineWarmup(_Warmup):
-    """Up to the peak along a straight line, and down along half a cosine: GPT's.
+    """A linear warm-up, then a decay along half a cosine: GPT's schedule.
 
-    Args:
-        peak: The largest rate, that of update number `warmup_steps`.
-        warmup_steps: Updates on the way up; 0 begins at the peak.
-        total_steps: Updates on the way up and down.
-        end: The rate from `total_steps` on.
-
-    Raises:
-        ValueError: unless `total_steps` is more than `warmup_steps`.
+    Args and Raises are those of `LinearWarmup`.
 
     Reference:
         Loshchilov & Hutter 2017, "SGDR", section 3 (arXiv:1608.03983); with a warm-up:
@@ -150,9 +146,8 @@ class CosineWarmup(_Warmup):
         Pre-Training", section 4.1.
     """
 
-    def __call__(self, step):
-        """The rate of the update behind `step` others, a scalar in float32."""
-        return self._rate(step, lambda done: 0.5 * (1.0 + ops.cos(math.pi * done)))
+    def _remaining(self, progress):
+        return 0.5 * (1.0 + ops.cos(math.pi * progress))
 
 
 def _check_rate(name, value):

@@ -1,4 +1,4 @@
-"""How good translations are: exact match and BLEU."""
+"""Scores of translations: exact match and BLEU."""
 
 from collections.abc import Sequence
 
@@ -6,14 +6,14 @@ from keras_attn.extras import requires_extra
 
 
 def exact_match(translations: Sequence[str], references: Sequence[str]) -> float:
-    """Share of translations that equal their reference to the letter, in [0, 1]."""
+    """Share of translations that equal their reference exactly, in [0, 1]."""
     _check_pairs(translations, references)
     pairs = zip(translations, references, strict=True)
     return sum(ours == theirs for ours, theirs in pairs) / len(references)
 
 
 def bleu(translations: Sequence[str], references: Sequence[str]) -> float:
-    """Corpus BLEU with one reference each, in [0, 100], as sacreBLEU counts it.
+    """Corpus BLEU with one reference each, in [0, 100], computed by sacreBLEU.
 
     Reference:
         Papineni et al. 2002; Post 2018, "A Call for Clarity in Reporting BLEU Scores"
@@ -31,6 +31,6 @@ def bleu(translations: Sequence[str], references: Sequence[str]) -> float:
 def _check_pairs(translations, references):
     if not references or len(translations) != len(references):
         raise ValueError(
-            "`translations` and `references` must be equally many, and at least one. "
+            "`translations` and `references` must have the same length, at least 1. "
             f"Received: {len(translations)} translations, {len(references)} references"
         )

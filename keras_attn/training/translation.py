@@ -1,4 +1,4 @@
-"""Fitting a translator: the run folder, what is watched, and going on after a kill."""
+"""The training loop of a translator: run folder, callbacks, resuming after a kill."""
 
 import csv
 import functools
@@ -20,21 +20,168 @@ from keras_attn.training.scores import exact_match
 from keras_attn.translator import Translator
 from keras_attn.viz.callbacks import AttentionMaps
 
+Pairs = tuple[Sequence[str], Sequence[str]]  # Sources and targets.
 
-class TranslationScore(keras.callbacks.Callback):
-    """Translates held-out texts after each epoch, and logs how well.
 
-    The score joins the logs of the epoch, and so whatever callback comes behind this
-    one, and goes to TensorBoard with a few of the translations themselves.
+def fit_translator(
+    translator: Translator,
+    train: Pairs,
+    validation: Pairs,
+    run_dir: str | os.PathLike,
+    *,
+    epochs: int,
+    batch_size: int = 64,
+    learning_rate: float = 1e-3,
+    warmup_steps: int = 0,
+    label_smoothing: float = 0.0,
+    score: Callable[[Sequence[str], Sequence[str]], float] = exact_match,
+    score_name: str = "exact_match",
+    num_scored: int = 200,
+    num_drawn: int = 3,
+    seed: int = 0,
+    verbose: str | int = "auto",
+) -> keras.callbacks.History:
+    """Trains a translator with teacher forcing, and logs the run in a folder.
+
+    Adam with gradients clipped to norm 1, on the mean cross-entropy of the target
+    tokens of a batch, without padding. The `loss` and `val_loss` of an epoch are means
+    over all its target tokens, in nats per token. After every epoch the run folder gets
+    the translator itself; `history.csv`, one row per epoch; and `logs/` for
+    TensorBoard, with curves, scores, translations and alignments. Until the run is
+    complete it also has `backup/`: a run that was killed and is started again resumes
+    after its last complete epoch, and ends with the losses of an uninterrupted one.
 
     Args:
-        translator: Holds the model that is being fitted.
+        translator: Translator whose model is trained.
+        train: Sources and targets.
+        validation: Held-out sources and targets.
+        run_dir: Run folder; created if it is missing.
+        epochs: Passes over the training pairs.
+        batch_size: Pairs per step.
+        learning_rate: Peak learning rate of Adam, which decays to zero along a cosine.
+        warmup_steps: Updates of a linear warm-up to the peak.
+        label_smoothing: Share of each target's probability that is spread over all
+            classes.
+        score: Score of held-out translations, from translations and references.
+        score_name: Name of the score in the logs.
+        num_scored: Number of validation texts translated after each epoch.
+        num_drawn: Number of validation texts whose alignment is plotted, if the model
+            has attention.
+        seed: Seed of the order of the pairs; `keras.utils.set_random_seed` sets all
+            others.
+        verbose: As in `model.fit`; a progress bar by default.
+
+    Returns:
+        The Keras `History` of all epochs, including those before a kill.
+
+    Raises:
+        ValueError: if `backup/` is damaged or from another model.
+    """
+    run_dir = Path(run_dir)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    backup = BackupAndResume(run_dir / "backup", delete_checkpoint=False)
+    batches = _batches_for(translator, batch_size)
+    train_batches = batches(*train, shuffle_seed=seed, epoch=backup.epoch)
+    num_steps = epochs * int(train_batches.cardinality())
+    _compile(
+        translator.model,
+        CosineWarmup(learning_rate, warmup_steps, num_steps),
+        label_smoothing,
+    )
+    sources, references = validation
+    logs = run_dir / "logs"
+    callbacks = [
+        TranslationScore(
+            translator,
+            sources[:num_scored],
+            references[:num_scored],
+            score=score,
+            name=score_name,
+            log_dir=logs / "validation",
+        ),
+        *_alignment_maps(
+            translator, sources, references, num_drawn, logs / "validation"
+        ),
+        keras.callbacks.TensorBoard(logs, write_graph=False),
+        keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: _log_epoch(
+                run_dir / "history.csv", epoch, logs
+            )
+        ),
+        # After everything else that an epoch writes, so that a kill loses none of it.
+        backup,
+        keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: translator.save(run_dir)
+        ),
+    ]
+    history = translator.model.fit(
+        train_batches,
+        validation_data=batches(*validation),
+        epochs=epochs,
+        shuffle=False,
+        callbacks=callbacks,
+        verbose=verbose,
+    )
+    # A run killed between its last backup and its last save has no epochs left.
+    translator.save(run_dir)
+    backup.delete()
+    return history
+
+
+def _batches_for(translator, batch_size):
+    """`parallel_dataset` for a translator, a function of sources and targets."""
+    max_length = translator.max_length
+    return functools.partial(
+        parallel_dataset,
+        source_tokenizer=translator.source_tokenizer,
+        target_tokenizer=translator.target_tokenizer,
+        batch_size=batch_size,
+        max_length=max_length,
+        # Texts of similar length together, so that less padding is computed.
+        bucket_boundaries=[n for n in (9, 17, 25, 33, 49, 65) if n < max_length],
+    )
+
+
+def _compile(model, schedule, label_smoothing):
+    model.compile(
+        keras.optimizers.Adam(schedule, global_clipnorm=1.0),
+        SmoothedCrossEntropy(label_smoothing),
+        weighted_metrics=[_loss_per_token(label_smoothing), "accuracy"],
+        # XLA compiles each batch shape separately. On a busy 2-core CPU a step took
+        # 115 ms either way at 128 units, and 0.58 s against 0.80 s at 384, after some
+        # 25 s of compiling: too slow for the many shapes of short runs.
+        jit_compile=bool(tf.config.list_logical_devices("GPU")),
+    )
+
+
+def _loss_per_token(label_smoothing):
+    """The cross-entropy of an epoch, averaged over its target tokens.
+
+    Keras' own mean of the loss weights each batch by its rows, however many tokens they
+    have. This metric is logged instead, since it has the same name.
+    """
+    return keras.metrics.MeanMetricWrapper(
+        smoothed_cross_entropy,
+        name="loss",
+        dtype="float32",
+        label_smoothing=label_smoothing,
+    )
+
+
+class TranslationScore(keras.callbacks.Callback):
+    """Translates held-out texts after each epoch, and logs their score.
+
+    The score is added to the logs of the epoch, which later callbacks read, and is
+    written to TensorBoard with some of the translations.
+
+    Args:
+        translator: Translator with the model that is trained.
         sources: Held-out texts.
         references: Their translations.
-        score: From translations and references to a number.
-        name: Of the score in the logs.
+        score: Function of translations and references that returns a number.
+        name: Name of the score in the logs.
         log_dir: Folder of the TensorBoard event file.
-        num_shown: Translations to log as text.
+        num_shown: Number of translations to log as text.
     """
 
     def __init__(
@@ -74,141 +221,8 @@ class TranslationScore(keras.callbacks.Callback):
         writer.close()
 
 
-def fit_translator(
-    translator: Translator,
-    train: tuple[Sequence[str], Sequence[str]],
-    validation: tuple[Sequence[str], Sequence[str]],
-    run_dir: str | os.PathLike,
-    *,
-    epochs: int,
-    batch_size: int = 64,
-    learning_rate: float = 1e-3,
-    warmup_steps: int = 0,
-    label_smoothing: float = 0.0,
-    score: Callable[[Sequence[str], Sequence[str]], float] = exact_match,
-    score_name: str = "exact_match",
-    num_scored: int = 200,
-    num_drawn: int = 3,
-    seed: int = 0,
-    verbose: str | int = "auto",
-) -> keras.callbacks.History:
-    """Fits a translator by teacher forcing, in a folder that tells how it went.
-
-    Adam with gradients clipped to norm 1 on the mean cross-entropy of the target tokens
-    of a batch, padding left out. The `loss` and `val_loss` of an epoch are means over
-    all its target tokens, in nats a token. The run folder gets, besides the translator
-    itself after every epoch: `history.csv`, a line an epoch; `logs/`, for TensorBoard,
-    with curves, scores, translations and alignment pictures; and, until the run is
-    complete, `backup/`: a run that was killed and is started again resumes after its
-    last whole epoch, and ends with the losses of one that was never stopped.
-
-    Args:
-        translator: Its model is fitted.
-        train: Sources and targets.
-        validation: Held-out sources and targets.
-        run_dir: Made if it is missing.
-        epochs: Passes over the training pairs.
-        batch_size: Pairs a step.
-        learning_rate: Of Adam, falling to zero along a cosine.
-        warmup_steps: Updates on a straight line up to it, before it falls.
-        label_smoothing: Share of a target's probability that goes to all others.
-        score: What held-out translations are judged by.
-        score_name: Its name in the logs.
-        num_scored: Validation texts translated after each epoch.
-        num_drawn: Validation texts whose alignment is drawn, if the model has one.
-        seed: Of the order of the pairs; `keras.utils.set_random_seed` sets the rest.
-        verbose: Of `model.fit`: a progress bar by default.
-
-    Returns:
-        The Keras `History` of all epochs, those before a kill among them.
-
-    Raises:
-        ValueError: for a `backup/` that is damaged or of another model.
-    """
-    run_dir = Path(run_dir)
-    run_dir.mkdir(parents=True, exist_ok=True)
-    logs = run_dir / "logs"
-    max_length = translator.max_length
-    batches = functools.partial(
-        parallel_dataset,
-        source_tokenizer=translator.source_tokenizer,
-        target_tokenizer=translator.target_tokenizer,
-        batch_size=batch_size,
-        max_length=max_length,
-        # Texts of like length together: what is padded is computed for nothing.
-        bucket_boundaries=[n for n in (9, 17, 25, 33, 49, 65) if n < max_length],
-    )
-    backup = BackupAndResume(run_dir / "backup", delete_checkpoint=False)
-    train_batches = batches(*train, shuffle_seed=seed, epoch=backup.epoch)
-    model = translator.model
-    steps = epochs * int(train_batches.cardinality())
-    model.compile(
-        keras.optimizers.Adam(
-            CosineWarmup(learning_rate, warmup_steps, steps),
-            global_clipnorm=1.0,
-        ),
-        SmoothedCrossEntropy(label_smoothing),
-        weighted_metrics=[_loss_per_token(label_smoothing), "accuracy"],
-        # Each new shape of a batch would be compiled anew. On a busy 2-core CPU a step
-        # took 115 ms either way at 128 units, and 0.58 s against 0.80 s at 384, after
-        # some 25 s of compiling: not worth it for the many shapes of short runs.
-        jit_compile=bool(tf.config.list_logical_devices("GPU")),
-    )
-    sources, references = validation
-    callbacks = [
-        TranslationScore(
-            translator,
-            sources[:num_scored],
-            references[:num_scored],
-            score=score,
-            name=score_name,
-            log_dir=logs / "validation",
-        ),
-        *_alignment_maps(
-            translator, sources, references, num_drawn, logs / "validation"
-        ),
-        keras.callbacks.TensorBoard(logs, write_graph=False),
-        keras.callbacks.LambdaCallback(
-            on_epoch_end=lambda epoch, logs: _log_epoch(
-                run_dir / "history.csv", epoch, logs
-            )
-        ),
-        # After whatever else an epoch leaves, so that a kill loses none of it.
-        backup,
-        keras.callbacks.LambdaCallback(
-            on_epoch_end=lambda epoch, logs: translator.save(run_dir)
-        ),
-    ]
-    history = model.fit(
-        train_batches,
-        validation_data=batches(*validation),
-        epochs=epochs,
-        shuffle=False,
-        callbacks=callbacks,
-        verbose=verbose,
-    )
-    # A run killed between its last backup and its last save has no epoch to go.
-    translator.save(run_dir)
-    backup.delete()
-    return history
-
-
-def _loss_per_token(label_smoothing):
-    """The cross-entropy of an epoch, in which each target token counts once.
-
-    Keras' own mean of the loss counts each batch by its rows, however many tokens they
-    have. This metric is logged instead, since it has the same name.
-    """
-    return keras.metrics.MeanMetricWrapper(
-        smoothed_cross_entropy,
-        name="loss",
-        dtype="float32",
-        label_smoothing=label_smoothing,
-    )
-
-
 def _log_epoch(path, epoch, logs):
-    """Writes the line of an epoch; one that is fitted again replaces its line."""
+    """Writes the row of an epoch to a CSV file, replacing that of an earlier run."""
     rows = []
     if path.exists():
         with path.open(newline="", encoding="utf-8") as file:
@@ -222,9 +236,9 @@ def _log_epoch(path, epoch, logs):
 
 
 def _alignment_maps(translator, sources, references, count, log_dir):
-    """Pictures of the first `count` validation pairs, padded to one batch.
+    """A callback that plots the alignments of the first `count` validation pairs.
 
-    None for a model that has no alignment: a list of one callback, or of none.
+    Returns a list of one callback, or an empty one for a model without attention.
     """
     examples = [
         translator.example(source, reference)
@@ -239,15 +253,16 @@ def _alignment_maps(translator, sources, references, count, log_dir):
         inputs[name] = tf.stack([tf.pad(row, [[0, width - len(row)]]) for row in rows])
     with record_attention_scores() as recorded:
         translator.model(inputs, training=False)
-    # A fixed context is a memory of one place, however long the source.
+    # A fixed context has one position, however long the source is.
     width = inputs["token_ids"].shape[-1]
     if all(scores.shape[-1] != width for scores in recorded.values()):
         return []
-    maps = AttentionMaps(
-        log_dir,
-        inputs,
-        source_tokens=[example[1] for example in examples],
-        target_tokens=[example[2] for example in examples],
-        max_examples=count,
-    )
-    return [maps]
+    return [
+        AttentionMaps(
+            log_dir,
+            inputs,
+            source_tokens=[example[1] for example in examples],
+            target_tokens=[example[2] for example in examples],
+            max_examples=count,
+        )
+    ]

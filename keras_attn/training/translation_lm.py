@@ -1,7 +1,7 @@
 """Translation language modelling: a sentence and its translation, masked as one text.
 
-To fill in a masked word the model may look at the translation, and so learns to put
-both languages into one space. Masking itself is that of `masked_lm`.
+To predict a masked word the model can attend to the translation, which aligns the
+representations of both languages. Tokens are masked as in `masked_lm`.
 
 Legend: B batch, T length, L languages.
 """
@@ -13,9 +13,10 @@ import tensorflow as tf
 
 from keras_attn.checks import check_positive
 from keras_attn.data.epochs import Epoch, batch_seeds
-from keras_attn.data.ragged import constant_column, index_batches, to_ragged
+from keras_attn.data.ragged import constant_column, to_ragged
+from keras_attn.training.batching import batches_of_rows
 
-# What is packed with the two sentences: a token on either side of each.
+# Special tokens of a pair: one before and one after each sentence.
 _NUM_SPECIAL = 4
 
 
@@ -34,37 +35,37 @@ def translation_lm_dataset(
     drop_remainder: bool = False,
     pad_to_multiple_of: int = 8,
 ) -> tf.data.Dataset:
-    """Batches of pairs, `</s> source </s> </s> target </s>`, to be masked.
+    """Batches of pairs, `</s> source </s> </s> target </s>`, for `mask_batches`.
 
-    Pass them to `mask_batches`. Positions begin anew with the target, so that a word
-    and its translation are at about the same; which language a token is of is told by
-    the language ids.
+    Positions restart at the target, so that a word and its translation have similar
+    positions; language ids tell the languages apart.
 
     Args:
-        sources: Token ids of the sentences, without special ones.
-        targets: Those of their translations, from the same vocabulary.
-        source_language: Number of the sources' language.
-        target_language: Number of the targets' language.
-        end_token_id: Of `</s>`.
-        pad_token_id: Fills up rows.
-        max_length: Most tokens of a pair, its four special ones included; longer pairs
-            are left out, since half a sentence has no translation.
-        batch_size: Pairs a batch.
-        shuffle_seed: Shuffles, anew each epoch and alike in each run (given the same
-            `keras.utils.set_random_seed`). None keeps the order.
-        epoch: Number of the epoch whose order is read, or a `tf.Variable` that holds
-            it, such as that of `BackupAndResume`. None counts the iterations.
-        drop_remainder: Leaves out a last batch of less than `batch_size`.
-        pad_to_multiple_of: Lengths are rounded up to a multiple of this (though not
-            past `max_length`), so that few shapes are compiled.
+        sources: Token ids of the sentences, without special tokens.
+        targets: Token ids of their translations, from the same vocabulary.
+        source_language: Language id of the sources.
+        target_language: Language id of the targets.
+        end_token_id: Id of `</s>`.
+        pad_token_id: Id of padding.
+        max_length: Most tokens of a pair, including four special ones; longer pairs are
+            dropped, since a truncated sentence no longer matches its translation.
+        batch_size: Pairs per batch.
+        shuffle_seed: Shuffles the pairs, in a new order each epoch and the same orders
+            in every run (given the same `keras.utils.set_random_seed`). None keeps the
+            order.
+        epoch: Epoch whose order is read, or a `tf.Variable` that holds it, such as that
+            of `BackupAndResume`. None counts the iterations.
+        drop_remainder: Drops a last batch of fewer than `batch_size` pairs.
+        pad_to_multiple_of: Lengths are rounded up to a multiple of this (but not above
+            `max_length`), so that few shapes are compiled.
 
     Returns:
         A dataset of known cardinality of dictionaries of `token_ids` int32,
         `padding_mask` int32, 1 = real token, `language_ids` int32 and `position_ids`
-        int32, each (B, T); on padding positions are 0 and languages the target's.
+        int32, each (B, T). Padding has position 0 and the target's language.
 
     Raises:
-        ValueError: if sources and targets are not equally many, or no pair is short
+        ValueError: if there are not as many sources as targets, or no pair is short
             enough.
 
     Reference:
@@ -73,7 +74,7 @@ def translation_lm_dataset(
     """
     if len(sources) != len(targets):
         raise ValueError(
-            "`sources` and `targets` must be equally many. "
+            "`sources` and `targets` must have the same length. "
             f"Received: {len(sources)} sources, {len(targets)} targets"
         )
     max_length = check_positive("max_length", max_length)
@@ -86,7 +87,7 @@ def translation_lm_dataset(
     ]
     if not kept:
         raise ValueError(
-            "`max_length` must leave a pair, with its four special tokens. "
+            "`max_length` must fit at least one pair and its four special tokens. "
             f"Received: max_length={max_length}, {len(sources)} pairs"
         )
     source_rows = to_ragged([source for source, _ in kept])
@@ -101,12 +102,12 @@ def translation_lm_dataset(
         lengths = tf.cast(token_ids.row_lengths(), tf.int32)
         width = -(-tf.reduce_max(lengths) // multiple) * multiple
         width = tf.minimum(width, max_length)
-        places = tf.range(width)[tf.newaxis]
+        columns = tf.range(width)[tf.newaxis]
         split = tf.cast(source.row_lengths(), tf.int32)[:, tf.newaxis]
-        in_source = places < split
-        positions = tf.where(in_source, places, places - split)
+        in_source = columns < split
+        positions = tf.where(in_source, columns, columns - split)
         real = tf.sequence_mask(lengths, width)
-        shape = tf.stack([-1, width])  # As many rows as there are.
+        shape = tf.stack([-1, width])  # Any number of rows.
         return {
             "token_ids": token_ids.to_tensor(pad_token_id, shape=shape),
             "padding_mask": tf.cast(real, tf.int32),
@@ -114,24 +115,22 @@ def translation_lm_dataset(
             "position_ids": tf.where(real, positions, 0),
         }
 
-    dataset = index_batches(
+    return batches_of_rows(
         len(kept),
+        batch_of,
         batch_size=batch_size,
         shuffle_seed=shuffle_seed,
         epoch=epoch,
         drop_remainder=drop_remainder,
     )
-    dataset = dataset.map(batch_of, num_parallel_calls=tf.data.AUTOTUNE)
-    return dataset.prefetch(tf.data.AUTOTUNE)
 
 
 def language_probabilities(sizes: Sequence[int], exponent: float = 0.7) -> np.ndarray:
-    """How often to read each language: `q_i = p_i^α / Σ_j p_j^α`, `p_i = n_i / Σ n`.
+    """Sampling rates of languages: `q_i = p_i^α / Σ_j p_j^α`, `p_i = n_i / Σ n`.
 
     Args:
-        sizes: n, sentences of each language.
-        exponent: α: 1 reads languages as often as there is text of them, 0 all as
-            often.
+        sizes: n, the number of sentences of each language.
+        exponent: α: 1 samples languages in proportion to their sizes, 0 uniformly.
 
     Returns:
         Probabilities, float64 (L,).
@@ -145,7 +144,8 @@ def language_probabilities(sizes: Sequence[int], exponent: float = 0.7) -> np.nd
     shares = np.asarray(sizes, np.float64)
     if not shares.size or not (shares > 0).all():
         raise ValueError(
-            f"`sizes` must be numbers above zero, at least one. Received: sizes={sizes}"
+            "`sizes` must be numbers above zero, at least one of them. "
+            f"Received: sizes={sizes}"
         )
     if not 0.0 <= exponent <= 1.0:
         raise ValueError(
@@ -163,19 +163,19 @@ def sample_languages(
     seed: int,
     epoch: Epoch = None,
 ) -> tf.data.Dataset:
-    """Batches from many datasets, each batch from one, drawn anew; without end.
+    """Infinite dataset of batches, each from a randomly sampled dataset.
 
-    Datasets are read again and again: tell `model.fit` the `steps_per_epoch`, or, with
-    an `epoch`, end each epoch by `.take(steps)`. All must have the same structure.
+    Datasets are repeated: pass `steps_per_epoch` to `model.fit`, or, with an `epoch`,
+    end each epoch by `.take(steps)`. All must have the same structure.
 
     Args:
-        datasets: One a language, or a pair of languages.
+        datasets: One dataset per language, or per pair of languages.
         sizes: See `language_probabilities`.
         exponent: See `language_probabilities`.
-        seed: Of the draws.
-        epoch: Number of the epoch whose draws are made, or a `tf.Variable` that holds
-            it, such as that of `BackupAndResume`; give it to the datasets too. None
-            counts the iterations.
+        seed: Seed of the sampling.
+        epoch: Epoch whose samples are drawn, or a `tf.Variable` that holds it, such as
+            that of `BackupAndResume`; pass it to the datasets too. None counts the
+            iterations.
 
     Returns:
         A dataset of infinite cardinality.
@@ -185,17 +185,17 @@ def sample_languages(
     """
     if len(datasets) != len(sizes):
         raise ValueError(
-            "`datasets` and `sizes` must be equally many. "
+            "`datasets` and `sizes` must have the same length. "
             f"Received: {len(datasets)} datasets, {len(sizes)} sizes"
         )
-    shares = language_probabilities(sizes, exponent)
-    logits = tf.math.log(tf.constant(shares[np.newaxis], tf.float32))
+    rates = language_probabilities(sizes, exponent)
+    logits = tf.math.log(tf.constant(rates[np.newaxis], tf.float32))
 
-    def draw(batch_seed):
+    def sample(batch_seed):
         return tf.random.stateless_categorical(logits, 1, batch_seed)[0, 0]
 
     return tf.data.Dataset.choose_from_datasets(
         [dataset.repeat() for dataset in datasets],
-        batch_seeds(seed, epoch).map(draw),
+        batch_seeds(seed, epoch).map(sample),
         stop_on_empty_dataset=False,
     )

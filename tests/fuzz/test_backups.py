@@ -1,4 +1,4 @@
-"""Damaged backups of a training: an error that names the file, and nothing restored."""
+"""Damaged backups raise an error that names the file, and restore nothing."""
 
 import hashlib
 
@@ -11,12 +11,12 @@ from keras import layers
 from keras_attn.training import BackupAndResume
 from keras_attn.training.backup import BACKUP_FILE
 
-SECONDS = 20  # Of one case, which takes some milliseconds.
+SECONDS = 20  # Limit of one case, which takes milliseconds.
 DIGEST = hashlib.sha256().digest_size
 
 
-class Remembering(keras.callbacks.Callback):
-    """With state of every kind that a backup keeps."""
+class StatefulCallback(keras.callbacks.Callback):
+    """A callback with state of every kind that a backup saves."""
 
     def __init__(self):
         super().__init__()
@@ -27,26 +27,26 @@ class Remembering(keras.callbacks.Callback):
         self.arrays = [np.arange(3.0), np.ones((2, 5), "int32")]
 
 
-def begin(folder):
-    """A model, and its backup before `on_train_begin`."""
+def create(folder):
+    """A model, a callback, and the backup before `on_train_begin`."""
     model = keras.Sequential(
         [keras.Input((3,)), layers.Dense(2), layers.Dropout(0.5, seed=1)]
     )
     model.compile("adam", "mse")
-    remembering = Remembering()
-    backup = BackupAndResume(folder, callbacks=[remembering])
+    callback = StatefulCallback()
+    backup = BackupAndResume(folder, callbacks=[callback])
     backup.set_model(model)
     backup.set_params({"epochs": 7})
-    return model, remembering, backup
+    return model, callback, backup
 
 
 @pytest.fixture(scope="module")
-def state(tmp_path_factory):
+def backup_bytes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("backup")
-    model, remembering, backup = begin(folder)
+    model, callback, backup = create(folder)
     model.stop_training = False
     backup.on_train_begin()
-    remembering.change()
+    callback.change()
     backup.on_epoch_end(0, {"loss": 0.25, "accuracy": np.float32(0.5)})
     return (folder / BACKUP_FILE).read_bytes()
 
@@ -55,20 +55,20 @@ def values(model):
     return [variable.numpy().tobytes() for variable in model.variables]
 
 
-def test_the_whole_file_is_restored(state, tmp_path):
-    (tmp_path / BACKUP_FILE).write_bytes(state)
-    model, remembering, backup = begin(tmp_path)
+def test_an_intact_backup_is_restored(backup_bytes, tmp_path):
+    (tmp_path / BACKUP_FILE).write_bytes(backup_bytes)
+    model, callback, backup = create(tmp_path)
     backup.on_train_begin()
     assert model._initial_epoch == 1
-    assert (remembering.best, remembering.name) == (0.5, "changed")
-    assert [array.shape for array in remembering.arrays] == [(3,), (2, 5)]
+    assert (callback.best, callback.name) == (0.5, "changed")
+    assert [array.shape for array in callback.arrays] == [(3,), (2, 5)]
 
 
-def test_damaged_backups(state, tmp_path, time_limit):
+def test_damaged_backups(backup_bytes, tmp_path, time_limit):
     path = tmp_path / BACKUP_FILE
-    model, _, backup = begin(tmp_path)
+    model, _, backup = create(tmp_path)
     before = values(model)
-    for number, data in enumerate(mutations(state, seed=11, count=rounds(60))):
+    for number, data in enumerate(mutations(backup_bytes, seed=11, count=rounds(60))):
         path.write_bytes(data)
         with time_limit(SECONDS), pytest.raises(ValueError) as found:
             backup.on_train_begin()
@@ -78,11 +78,11 @@ def test_damaged_backups(state, tmp_path, time_limit):
         assert values(model) == before
 
 
-def test_damaged_backups_of_a_right_checksum(state, tmp_path, time_limit):
+def test_damaged_backups_with_a_valid_checksum(backup_bytes, tmp_path, time_limit):
     path = tmp_path / BACKUP_FILE
-    model, _, backup = begin(tmp_path)
-    # The header comes first: most cases change something in it.
-    bodies = mutations(state[:-DIGEST], seed=13, count=rounds(60))
+    model, _, backup = create(tmp_path)
+    # Most mutations change the header, which comes first.
+    bodies = mutations(backup_bytes[:-DIGEST], seed=13, count=rounds(60))
     for body in bodies:
         path.write_bytes(body + hashlib.sha256(body).digest())
         with time_limit(SECONDS):

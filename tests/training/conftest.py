@@ -1,10 +1,13 @@
-"""A tiny corpus, and translators of it."""
+"""A tiny corpus with small translators, and steps that tests of objectives share."""
 
 import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_attn import models
 from keras_attn.data import CharacterTokenizer, make_dates
+from keras_attn.training.random_masking import SeededRandom
 from keras_attn.translator import Translator
 
 BUILDERS = {
@@ -16,14 +19,14 @@ BUILDERS = {
 
 @pytest.fixture(scope="session")
 def corpus():
-    """Forty dates, sources and targets."""
+    """Forty pairs of dates, as sources and targets."""
     sources, targets = zip(*make_dates(40, seed=3), strict=True)
     return list(sources), list(targets)
 
 
 @pytest.fixture(scope="session")
 def build(corpus):
-    """Makes translators, always of the same weights."""
+    """Makes translators; the same seed gives the same weights."""
 
     def make(name="rnnsearch_50", max_length=48, seed=1, **overrides):
         keras.utils.set_random_seed(seed)
@@ -39,11 +42,11 @@ def build(corpus):
                 **overrides,
             },
         )
-        # Weights that tell sources apart, as trained ones would.
+        # Larger weights, so that outputs depend on the source as in a trained model.
         model.set_weights([5 * w for w in model.get_weights()])
         logits = model.get_layer("logits")
         kernel, biases = logits.get_weights()
-        biases[:4] = -1e4  # No special token but, less often than not, the end.
+        biases[:4] = -1e4  # No special tokens, except the end, which is unlikely.
         biases[target.end_token_id] = -5
         logits.set_weights([kernel, biases])
         return Translator(model, source, target, max_length=max_length)
@@ -53,5 +56,59 @@ def build(corpus):
 
 @pytest.fixture(scope="session")
 def translator(build):
-    """One for all tests that only ask it something."""
+    """A translator for tests that do not change it."""
     return build(max_length=43)
+
+
+@pytest.fixture(scope="session")
+def learn():
+    """Trains a model on batches of an objective; returns the history."""
+
+    def fit(model, train, *, rate, epochs=3, metrics=None):
+        model.compile(
+            keras.optimizers.Adam(rate),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            weighted_metrics=metrics or ["accuracy"],
+            jit_compile=False,
+        )
+        return model.fit(train, epochs=epochs, shuffle=False, verbose=0).history
+
+    return fit
+
+
+@pytest.fixture(scope="session")
+def compile_masking():
+    """Compiles a model of a masking layer, and checks its `mask` compiled by XLA."""
+
+    def build(layer, given):
+        inputs = {
+            "token_ids": keras.Input((None,), dtype="int32", name="token_ids"),
+            "padding_mask": keras.Input((None,), dtype="bool", name="padding_mask"),
+        }
+        model = keras.Model(inputs, layer(**inputs))
+        model.compile(jit_compile=True)
+        random = SeededRandom(layer.seed_generator)
+        numbers = layer.sample(given["token_ids"].shape, random)
+        expected = layer.mask(**given, **numbers)
+        compiled = tf.function(layer.mask, jit_compile=True)(**given, **numbers)
+        assert compiled.keys() == expected.keys()
+        for name, tensor in compiled.items():
+            np.testing.assert_array_equal(tensor, expected[name])
+        return model
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def refuses_invalid_inputs():
+    """Checks that a masking layer refuses inputs of wrong shapes."""
+
+    def check(layer, token_ids, padding_mask):
+        with pytest.raises(ValueError, match="`token_ids` must have 2 axes"):
+            layer(token_ids[0])
+        with pytest.raises(ValueError, match="`padding_mask` must have 2 axes"):
+            layer(token_ids, padding_mask[0])
+        with pytest.raises(ValueError, match="`padding_mask` must have the shape"):
+            layer(token_ids, padding_mask[:, 1:])
+
+    return check

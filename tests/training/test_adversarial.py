@@ -1,4 +1,4 @@
-"""Generator against discriminator: the losses, and that both learn."""
+"""Adversarial training: the losses, and that both networks learn."""
 
 import keras
 import numpy as np
@@ -13,7 +13,7 @@ from keras_attn.training import (
 )
 
 if keras.backend.backend() != "tensorflow":
-    pytest.skip("it fits on TensorFlow alone", allow_module_level=True)
+    pytest.skip("it needs the TensorFlow backend", allow_module_level=True)
 
 NAMES = ("sagan_generator_128", "sagan_discriminator_128")
 
@@ -25,7 +25,7 @@ def make(**options):
 
 
 def data(count=16):
-    """Images that are white above and black below."""
+    """Images whose upper half is white and lower half black."""
     images = np.ones((count, 16, 16, 3), "float32")
     images[:, 8:] = -1
     return images, np.arange(count) % 3
@@ -37,45 +37,52 @@ def test_the_hinge_losses():
     assert float(hinge_generator_loss(fake)) == pytest.approx(1.375)
 
 
-def test_both_learn():
-    trainer = make()
-    trainer.compile()
-    before = [[numpy(w) for w in m.trainable_weights] for m in pair(trainer)]
-    history = trainer.fit(*data(), batch_size=8, epochs=1, verbose=0).history
-    assert set(history) == {"generator_loss", "discriminator_loss"}
-    assert np.isfinite(list(history.values())).all()
-    for model, weights in zip(pair(trainer), before, strict=True):
-        moved = [
-            np.abs(numpy(now) - was).max() > 0
-            for now, was in zip(model.trainable_weights, weights, strict=True)
-        ]
-        assert np.mean(moved) > 0.9
-
-
-def pair(trainer):
+def networks(trainer):
     return trainer.generator, trainer.discriminator
 
 
-def test_the_discriminator_finds_out_and_the_generator_follows():
+@pytest.fixture(scope="module")
+def trained():
+    """A compiled fit: the history, and weights and contrast before and after it.
+
+    The contrast is that of generated images between their upper and lower halves.
+    """
     trainer = make(discriminator_steps=2)
     trainer.compile(
         keras.optimizers.Adam(2e-3, beta_1=0.0), keras.optimizers.Adam(4e-3, beta_1=0.0)
     )
     images, labels = data(64)
     noise = np.random.default_rng(0).normal(size=(8, 13)).astype("float32")
-    inputs = {"noise": noise, "labels": labels[:8]}
 
-    def contrast():
-        drawn = numpy(trainer(inputs))
-        return drawn[:, :8].mean() - drawn[:, 8:].mean()
+    def state():
+        weights = [[numpy(w) for w in m.trainable_weights] for m in networks(trainer)]
+        generated = numpy(trainer({"noise": noise, "labels": labels[:8]}))
+        return weights, generated[:, :8].mean() - generated[:, 8:].mean()
 
-    before = contrast()
-    trainer.fit(images, labels, batch_size=16, epochs=12, verbose=0)
-    # The real ones differ by 2 between above and below.
-    assert contrast() > before + 0.3
+    before = state()
+    fit = trainer.fit(images, labels, batch_size=16, epochs=12, verbose=0)
+    return fit.history, before, state()
 
 
-def test_the_discriminator_is_four_times_as_fast():
+def test_both_networks_are_updated(trained):
+    history, (before, _), (after, _) = trained
+    assert set(history) == {"generator_loss", "discriminator_loss"}
+    assert np.isfinite(list(history.values())).all()
+    for weights, initial in zip(after, before, strict=True):
+        moved = [
+            np.abs(now - was).max() > 0
+            for now, was in zip(weights, initial, strict=True)
+        ]
+        assert np.mean(moved) > 0.9
+
+
+def test_the_generator_learns_from_the_discriminator(trained):
+    _, (_, before), (_, after) = trained
+    # In real images the halves differ by 2.
+    assert after > before + 0.3
+
+
+def test_the_discriminator_learns_four_times_as_fast():
     trainer = make()
     trainer.compile()
     rates = [
@@ -86,7 +93,7 @@ def test_the_discriminator_is_four_times_as_fast():
     assert trainer.generator_optimizer.beta_1 == 0
 
 
-def test_models_with_other_inputs_are_refused():
+def test_networks_with_other_inputs_are_refused():
     generator, discriminator = (tiny(name) for name in NAMES)
     with pytest.raises(ValueError, match="`generator` must have .*'labels', 'noise'"):
         AdversarialTrainer(discriminator, discriminator)
@@ -100,7 +107,7 @@ def weights_of(model):
     return [numpy(weight) for weight in model.weights]
 
 
-def test_it_evaluates_without_a_step():
+def test_evaluation_does_not_update():
     trainer = make()
     trainer.compile(run_eagerly=True)
     images, labels = data(7)
@@ -116,10 +123,10 @@ def test_it_evaluates_without_a_step():
         count = len(labels[rows])
         classes = keras.ops.convert_to_tensor(labels[rows])
         noise = keras.random.normal((count, 13), seed=seeds)
-        drawn = trainer({"noise": noise, "labels": classes}, training=False)
+        generated = trainer({"noise": noise, "labels": classes}, training=False)
         real, fake = (
             trainer.discriminator({"images": x, "labels": classes}, training=False)
-            for x in (keras.ops.convert_to_tensor(images[rows]), drawn)
+            for x in (keras.ops.convert_to_tensor(images[rows]), generated)
         )
         discriminator += count * float(hinge_discriminator_loss(real, fake)) / 7
         generator += count * float(hinge_generator_loss(fake)) / 7
@@ -127,14 +134,14 @@ def test_it_evaluates_without_a_step():
     assert found["generator_loss"] == pytest.approx(generator, rel=1e-5, abs=1e-6)
 
 
-def test_validation_changes_nothing_of_the_training():
+def test_validation_does_not_affect_training():
     histories = []
-    for validation in (None, data(5)):
+    for validation in (None, data(3)):
         trainer = make()
         trainer.compile(run_eagerly=True)
         histories.append(
             trainer.fit(
-                *data(8),
+                *data(4),
                 batch_size=4,
                 epochs=2,
                 shuffle=False,
@@ -148,11 +155,11 @@ def test_validation_changes_nothing_of_the_training():
     assert plain == validated
 
 
-def test_it_is_saved_and_trains_on(tmp_path):
+def test_it_is_saved_with_its_optimizers(tmp_path):
     trainer = make(discriminator_steps=2)
     fast = keras.optimizers.Adam(1e-3, beta_1=0.5)
     trainer.compile(discriminator_optimizer=fast, run_eagerly=True)
-    trainer.fit(*data(8), batch_size=4, shuffle=False, verbose=0)
+    trainer.fit(*data(4), batch_size=4, shuffle=False, verbose=0)
     trainer.save(tmp_path / "trainer.keras")
     loaded = keras.saving.load_model(tmp_path / "trainer.keras")
     assert loaded.discriminator_steps == 2 and loaded.seed == 2
@@ -182,11 +189,11 @@ def test_losses_are_scaled_in_float16():
     optimizers = (trainer.generator_optimizer, trainer.discriminator_optimizer)
     assert all(isinstance(optimizer, scaled) for optimizer in optimizers)
     before = [numpy(weight) for weight in trainer.generator.trainable_weights]
-    # Steps that overflow are left out, and halve the scale.
+    # Steps that overflow are skipped, and halve the scale.
     history = trainer.fit(*data(4), batch_size=4, epochs=4, verbose=0).history
     assert int(plain.iterations) >= 1
-    # The losses are logged unscaled, and the gradients are applied so: 4,096 times as
-    # large they would move weights by more.
+    # Logged losses and applied gradients are unscaled: 4,096 times larger gradients
+    # would change the weights by more.
     assert np.abs(list(history.values())).max() < 1e3
     moved = [
         np.abs(numpy(now) - was).max()

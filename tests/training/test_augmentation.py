@@ -1,4 +1,4 @@
-"""3-Augment, mixup and cutmix as batches: what comes out, and how often."""
+"""3-Augment, mixup and cutmix: their outputs and frequencies."""
 
 import numpy as np
 import pytest
@@ -17,14 +17,14 @@ def batches(images, labels, size=8, **options):
     return list(made.as_numpy_iterator())
 
 
-def draw(count=64):
+def random_images(count=64):
     rng = np.random.default_rng(0)
     images = rng.uniform(0, 255, (count, 12, 16, 3)).astype("float32")
     return images, rng.integers(0, C, count)
 
 
-def test_images_stay_images():
-    images, labels = draw()
+def test_shapes_and_ranges():
+    images, labels = random_images()
     for made, targets in batches(images, labels):
         assert made.shape == (8, 12, 16, 3) and made.dtype == np.float32
         assert made.min() >= -1e-3 and made.max() <= 255 + 1e-3
@@ -33,18 +33,18 @@ def test_images_stay_images():
         assert ((1 <= targets.sum(1)) & (targets.sum(1) <= 2)).all()
 
 
-def test_one_of_three_each_about_as_often():
-    images, labels = draw(300)
+def test_the_three_augmentations_are_equally_frequent():
+    images, labels = random_images(300)
     options = {"mixup": 0, "cutmix": 0, "color_jitter": 0.0}
     made = np.concatenate([x for x, _ in batches(images, labels, 50, **options)])
     gray = np.ptp(made, axis=-1).max((1, 2)) < 1
-    # Turned, nothing is brighter than the middle.
+    # A solarized image has no values above the middle of the range.
     dark = (made.max((1, 2, 3)) < 129) & ~gray
     assert 0.23 < gray.mean() < 0.43
     assert 0.23 < dark.mean() < 0.43
 
 
-def test_shares_are_those_of_the_pixels():
+def test_targets_are_shares_of_the_pixels():
     images = np.zeros((64, 12, 16, 3), "float32")
     images[::2] = 200
     labels = np.arange(64) % 2
@@ -54,32 +54,32 @@ def test_shares_are_those_of_the_pixels():
         np.testing.assert_allclose(targets.sum(1), 1, atol=1e-5)
         shares.append(targets[:, :2])
     assert np.ptp(np.concatenate(shares)[:, 0]) > 0.9
-    labels_alone = batches(images, labels, 64, cutmix=0, **options)
-    for _, targets in labels_alone:
+    unmixed = batches(images, labels, 64, cutmix=0, **options)
+    for _, targets in unmixed:
         np.testing.assert_array_equal(targets.argmax(1), labels)
 
 
-def test_it_is_made_again_from_its_seed():
-    images, labels = draw(16)
+def test_a_seed_repeats():
+    images, labels = random_images(16)
     first, second = (batches(images, labels) for _ in range(2))
     for (one, targets), (other, same) in zip(first, second, strict=True):
         np.testing.assert_array_equal(targets, same)
         np.testing.assert_allclose(one, other, atol=1e-3)
-    # But not alike from batch to batch.
+    # Batches differ from each other.
     assert np.abs(first[0][0] - first[1][0]).max() > 1
 
 
 @pytest.mark.parametrize("label", [-1, C])
-def test_a_label_that_is_no_class_is_refused(label):
-    images, labels = draw(8)
+def test_labels_out_of_range_are_refused(label):
+    images, labels = random_images(8)
     labels[3] = label
     message = rf"another `num_classes`.*labels\] \[{label}\] \[num_classes={C}\]"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         batches(images, labels)
 
 
-def test_without_a_seed_no_two_are_alike():
-    dataset = tf.data.Dataset.from_tensors(draw(8))
+def test_without_a_seed_datasets_differ():
+    dataset = tf.data.Dataset.from_tensors(random_images(8))
     first, second = (
         next(
             three_augment_dataset(
@@ -101,8 +101,8 @@ def test_without_a_seed_no_two_are_alike():
         ({"image_size": 0}, "`image_size` must be a whole"),
     ],
 )
-def test_what_can_not_be(options, message):
-    dataset = tf.data.Dataset.from_tensors(draw(4))
+def test_invalid_arguments_are_refused(options, message):
+    dataset = tf.data.Dataset.from_tensors(random_images(4))
     with pytest.raises(ValueError, match=message):
         three_augment_dataset(
             dataset, **{"image_size": 12, "num_classes": C, **options}

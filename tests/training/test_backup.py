@@ -1,4 +1,4 @@
-"""Training that is cut short and resumed is the same training, to the last digit."""
+"""Training that is interrupted and resumed equals uninterrupted training, exactly."""
 
 import itertools
 import json
@@ -27,7 +27,7 @@ from keras_attn.training import (
 from keras_attn.training.backup import BACKUP_FILE
 
 if keras.backend.backend() != "tensorflow":
-    pytest.skip("tf.data feeds TensorFlow", allow_module_level=True)
+    pytest.skip("it needs the TensorFlow backend", allow_module_level=True)
 
 EPOCHS = 4
 ROWS, WIDTH = 13, 3
@@ -37,11 +37,11 @@ Y = (X @ np.array([1.0, -2.0, 0.5], "float32") > 0).astype("float32")
 
 
 class KilledError(BaseException):
-    """As Ctrl-C: nothing in Keras catches it."""
+    """Like Ctrl-C, not caught by Keras."""
 
 
 class Kill(keras.callbacks.Callback):
-    """Ends training at a batch, or at the end of an epoch, before what comes next."""
+    """Ends training after a batch, or at the end of an epoch."""
 
     def __init__(self, epoch, batch):
         super().__init__()
@@ -59,8 +59,8 @@ class Kill(keras.callbacks.Callback):
             raise KilledError
 
 
-def build(seed, policy="float32", optimizer="adam"):
-    """A model with both kinds of dropout; its seeds are those of no other process."""
+def build(seed, policy="float32", optimizer="adam", compiled=False):
+    """A model with both kinds of dropout, and seeds of its own."""
     keras.utils.set_random_seed(seed)
     with_dropout = [
         keras.Input((WIDTH,)),
@@ -79,21 +79,28 @@ def build(seed, policy="float32", optimizer="adam"):
             "config": {"learning_rate": rate, "use_ema": optimizer == "adamw"},
         }
     )
-    # Without compiling, which takes longer than all epochs, but for one case.
-    eager = (policy, optimizer) != ("float32", "adam")
     model.compile(
         made,
         "binary_crossentropy",
         metrics=["accuracy"],
-        run_eagerly=eager,
+        run_eagerly=not compiled,
         jit_compile=False,
     )
     return model
 
 
-def fit(folder, seed, *, kill=None, optimizer="adam", policy="float32", **options):
-    """One process's share of a training: its history."""
-    model = build(seed, policy, optimizer)
+def fit(
+    folder,
+    seed,
+    *,
+    kill=None,
+    optimizer="adam",
+    policy="float32",
+    compiled=False,
+    **options,
+):
+    """Trains as one process would: returns history, model and callbacks."""
+    model = build(seed, policy, optimizer, compiled)
     others = [
         keras.callbacks.EarlyStopping(
             monitor="loss", patience=4, restore_best_weights=True
@@ -122,7 +129,7 @@ def fit(folder, seed, *, kill=None, optimizer="adam", policy="float32", **option
 
 
 def attributes(callbacks):
-    """What callbacks remember, as text that tells every digit."""
+    """State of the callbacks, as text with every digit."""
     known = [
         {k: v for k, v in vars(c).items() if isinstance(v, float | int | str)}
         for c in callbacks
@@ -135,7 +142,8 @@ def attributes(callbacks):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
+        # Only one case is compiled, which takes longer than all epochs.
+        {"compiled": True},
         pytest.param({"optimizer": "sgd"}, marks=pytest.mark.runs),
         pytest.param(
             {"optimizer": "adamw", "policy": "mixed_bfloat16"}, marks=pytest.mark.runs
@@ -144,17 +152,17 @@ def attributes(callbacks):
     ],
     ids=["adam", "sgd", "ema", "float16"],
 )
-def test_a_training_that_is_cut_short_is_the_unbroken_one(tmp_path, options):
-    unbroken, expected, kept = fit(tmp_path / "a", 1, **options)
-    assert unbroken.epoch == list(range(EPOCHS))
+def test_interrupted_training_equals_uninterrupted(tmp_path, options):
+    uninterrupted, expected, kept = fit(tmp_path / "a", 1, **options)
+    assert uninterrupted.epoch == list(range(EPOCHS))
     folder = tmp_path / "b"
-    # The first process begins with the same weights; none of the others does.
+    # The first processes start with the same weights, the others with their own.
     for seed, kill in ((1, (0, 1)), (1, (1, "end")), (8, (2, 2))):
         with pytest.raises(KilledError):
             fit(folder, seed, kill=kill, **options)
     history, model, others = fit(folder, 10, **options)
-    assert history.epoch == unbroken.epoch
-    assert json.dumps(history.history) == json.dumps(unbroken.history)
+    assert history.epoch == uninterrupted.epoch
+    assert json.dumps(history.history) == json.dumps(uninterrupted.history)
     assert attributes(others) == attributes(kept)
     for ours, theirs in zip(model.variables, expected.variables, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
@@ -162,7 +170,7 @@ def test_a_training_that_is_cut_short_is_the_unbroken_one(tmp_path, options):
     assert model._initial_epoch is None
 
 
-def test_a_training_that_was_stopped_early_stays_stopped(tmp_path):
+def test_training_that_stopped_early_stays_stopped(tmp_path):
     def run(seed):
         model = build(seed)
         stopping = keras.callbacks.EarlyStopping("loss", patience=0, mode="max")
@@ -196,18 +204,18 @@ def test_a_backup_is_kept_until_it_is_deleted(tmp_path):
     BackupAndResume(tmp_path / "a").delete()
 
 
-def test_a_kill_while_a_backup_is_written_keeps_the_one_before(tmp_path, monkeypatch):
-    unbroken, _, _ = fit(tmp_path / "a", 1)
+def test_a_partial_backup_is_ignored(tmp_path, monkeypatch):
+    uninterrupted, _, _ = fit(tmp_path / "a", 1)
     folder = tmp_path / "b"
     with pytest.raises(KilledError):
         fit(folder, 1, kill=(1, "end"))
-    # What a killed process leaves of the next one.
+    # A process that is killed while writing leaves a partial file.
     whole = (folder / BACKUP_FILE).read_bytes()
     partial = folder / f".{BACKUP_FILE}-12345678.partial"
     partial.mkdir()
     (partial / BACKUP_FILE).write_bytes(whole[: len(whole) // 2])
     history, _, _ = fit(folder, 2)
-    assert history.history == unbroken.history
+    assert history.history == uninterrupted.history
     assert not folder.exists()
 
 
@@ -231,9 +239,9 @@ def backup(tmp_path_factory):
         lambda data: b"PK" + data[2:],
         lambda data: data[:-50] + b"\xff" + data[-49:],
     ],
-    ids=["empty", "begun", "half", "end", "more", "other", "changed"],
+    ids=["empty", "start", "half", "end", "longer", "magic", "changed"],
 )
-def test_a_damaged_backup_is_told(tmp_path, backup, damage):
+def test_a_damaged_backup_is_refused(tmp_path, backup, damage):
     path = tmp_path / BACKUP_FILE
     path.write_bytes(damage(backup))
     message = r"is damaged .*Delete it, and training starts .*training\.backup'"
@@ -242,7 +250,7 @@ def test_a_damaged_backup_is_told(tmp_path, backup, damage):
     assert path.exists()
 
 
-def test_a_backup_of_something_else_is_told(tmp_path, backup):
+def test_a_backup_of_another_run_is_refused(tmp_path, backup):
     (tmp_path / BACKUP_FILE).write_bytes(backup)
     with pytest.raises(ValueError, match="another model or optimizer: it has"):
         fit(tmp_path, 2, optimizer="adamw")
@@ -251,11 +259,11 @@ def test_a_backup_of_something_else_is_told(tmp_path, backup):
     with pytest.raises(ValueError, match=r"callbacks \['EarlyStopping', .* has \[\]"):
         model.fit(X, X[:, :2], callbacks=[BackupAndResume(tmp_path)], verbose=0)
     os.rename(tmp_path / BACKUP_FILE, tmp_path / "latest.weights.h5")
-    with pytest.raises(ValueError, match="no backup that `BackupAndResume` wrote"):
+    with pytest.raises(ValueError, match="not written by `BackupAndResume`"):
         fit(tmp_path, 2)
     (tmp_path / "latest.weights.h5").unlink()
     (tmp_path / BACKUP_FILE).mkdir()
-    with pytest.raises(ValueError, match="no backup that `BackupAndResume` wrote"):
+    with pytest.raises(ValueError, match="not written by `BackupAndResume`"):
         fit(tmp_path, 2)
 
 
@@ -342,7 +350,7 @@ DATASETS = {
 
 
 def values(dataset):
-    """All that a dataset yields, as bytes."""
+    """All elements of a dataset, as bytes."""
     return [
         [np.asarray(part).tobytes() for part in tf.nest.flatten(batch)]
         for batch in dataset.as_numpy_iterator()
@@ -350,22 +358,22 @@ def values(dataset):
 
 
 @pytest.mark.parametrize("name", DATASETS)
-def test_what_an_epoch_reads_follows_from_its_number(name):
+def test_the_data_of_an_epoch_depend_on_its_number(name):
     epoch = tf.Variable(tf.zeros((), tf.int64))
     dataset = DATASETS[name](epoch)
-    unbroken = []
+    uninterrupted = []
     for number in range(3):
         epoch.assign(number)
-        unbroken.append(values(dataset))
-    for one, other in itertools.combinations(unbroken, 2):
+        uninterrupted.append(values(dataset))
+    for one, other in itertools.combinations(uninterrupted, 2):
         assert one != other
-    # Another process, which begins with the last epoch and reads it twice.
+    # Another process, which starts with the last epoch and reads it twice.
     epoch.assign(2)
     keras.utils.set_random_seed(4)
     again = DATASETS[name](epoch)
     next(iter(again))
-    assert values(again) == unbroken[2]
-    assert values(DATASETS[name](1)) == unbroken[1]
+    assert values(again) == uninterrupted[2]
+    assert values(DATASETS[name](1)) == uninterrupted[1]
     counted = DATASETS[name](None)
     assert counted.cardinality() == dataset.cardinality()
     assert values(counted) != values(counted)

@@ -18,7 +18,7 @@ def blocks(token_ids, **options):
     return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
 
 
-def test_documents_are_packed_with_their_ends():
+def test_documents_are_packed_with_end_tokens():
     packed = pack_documents([[5, 6], [], [7]], end_token_id=2)
     assert packed.tolist() == [5, 6, 2, 2, 7, 2] and packed.dtype == "int32"
     assert pack_documents([[65_535]], 0, dtype="uint16").dtype == "uint16"
@@ -48,7 +48,7 @@ def test_the_tail_by_hand():
 def test_every_token_is_a_label_once(length, stride, keep_tail):
     text = np.arange(100, 100 + length)
     tokens, real, labels, weights = blocks(text, stride=stride, keep_tail=keep_tail)
-    # A label is the token behind its input, and what is in front is in the input.
+    # Each label is the token after its input.
     assert (labels - tokens)[real == 1].tolist() == [1] * int(real.sum())
     assert not ((weights == 1) & (real == 0)).any()
     counted = labels[weights == 1].tolist()
@@ -63,23 +63,23 @@ def test_every_token_is_a_label_once(length, stride, keep_tail):
 
 
 @pytest.mark.parametrize("length", [2, 3, 5, 6])
-def test_a_text_shorter_than_a_block_is_all_tail(length):
+def test_a_text_shorter_than_a_block(length):
     _, real, labels, weights = blocks(range(length), keep_tail=True)
     assert labels.shape == (1, 5) and real.sum() == weights.sum() == length - 1
 
 
-def test_overlap_gives_context():
+def test_overlapping_blocks_have_context():
     tokens, _, labels, weights = blocks(range(100, 112), stride=2)
     assert tokens[:2].tolist() == [
         [100, 101, 102, 103, 104],
         [102, 103, 104, 105, 106],
     ]
     assert weights.tolist() == [[1] * 5] + [[0, 0, 0, 1, 1]] * 3
-    # Each label but the first block's has at least 4 tokens in front.
+    # Each label after the first block has a context of at least 4 tokens.
     assert labels[1:][weights[1:] == 1].tolist() == list(range(106, 112))
 
 
-def test_a_file_is_read_where_needed(tmp_path):
+def test_a_memory_mapped_file_is_read(tmp_path):
     text = np.random.default_rng(0).integers(0, 60_000, 1009)
     np.save(tmp_path / "text.npy", text.astype("uint16"))
     mapped = np.load(tmp_path / "text.npy", mmap_mode="r")
@@ -90,7 +90,7 @@ def test_a_file_is_read_where_needed(tmp_path):
     np.testing.assert_array_equal(labels.ravel(), text[1 : 144 * 7 + 1])
 
 
-def test_blocks_are_shuffled_anew_each_epoch_and_alike_in_each_run():
+def test_the_order_differs_by_epoch_and_repeats_by_run():
     def epochs():
         batches = causal_lm_dataset(
             np.arange(101),
@@ -107,7 +107,7 @@ def test_blocks_are_shuffled_anew_each_epoch_and_alike_in_each_run():
     assert all(len(batch) == 3 for batch in one[0])
 
 
-def test_a_model_is_fitted():
+def test_a_model_learns(learn):
     keras.utils.set_random_seed(1)
     text = pack_documents([list(range(1, 11))] * 20, end_token_id=0)
     train = causal_lm_dataset(
@@ -119,18 +119,12 @@ def test_a_model_is_fitted():
     }
     logits = keras.layers.Embedding(11, 11)(inputs["token_ids"])
     model = keras.Model(inputs, logits)
-    model.compile(
-        keras.optimizers.Adam(0.3),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        weighted_metrics=[Perplexity()],
-        jit_compile=False,
-    )
-    history = model.fit(train, epochs=12, shuffle=False, verbose=0).history
-    # What comes next follows from the token: nothing is left to be undecided about.
+    history = learn(model, train.repeat(4), rate=0.3, metrics=[Perplexity()])
+    # Each token determines the next, so the perplexity approaches 1.
     assert history["perplexity"][0] > 2 and history["perplexity"][-1] < 1.05
 
 
-def test_what_can_not_be():
+def test_invalid_arguments_are_refused():
     def make(text=None, **options):
         text = np.arange(50) if text is None else text
         causal_lm_dataset(text, **{"block_length": 5, "batch_size": 3, **options})
@@ -140,13 +134,13 @@ def test_what_can_not_be():
             make(**{name: 0})
     with pytest.raises(ValueError, match="`stride` must be at most.*stride=6, block"):
         make(stride=6)
-    with pytest.raises(ValueError, match=r"row of whole numbers.*shape=\(5, 10\)"):
+    with pytest.raises(ValueError, match=r"array of integers.*shape=\(5, 10\)"):
         make(np.arange(50).reshape(5, 10))
-    with pytest.raises(ValueError, match="`token_ids` must be a row.*dtype=float64"):
+    with pytest.raises(ValueError, match="`token_ids` must be a one.*dtype=float64"):
         make(np.arange(50.0))
-    with pytest.raises(ValueError, match="must be at least 6, .*Received: 5 tokens"):
+    with pytest.raises(ValueError, match="must have at least 6 .*Received: 5 tokens"):
         make(np.arange(5))
-    with pytest.raises(ValueError, match="must be at least 2, .*Received: 1 tokens"):
+    with pytest.raises(ValueError, match="must have at least 2 .*Received: 1 tokens"):
         make(np.arange(1), keep_tail=True)
     with pytest.raises(ValueError, match=r"ids in \[0, 65535\].*from 5 to 65536"):
         pack_documents([[5, 65_536]], 7, dtype="uint16")

@@ -1,4 +1,4 @@
-"""Labels that are no class are named before a model learns from them."""
+"""Labels out of range are reported before a model learns from them."""
 
 import keras
 import numpy as np
@@ -15,7 +15,7 @@ def pairs(labels, *weights):
     return tf.data.Dataset.from_tensor_slices((inputs, labels, *weights)).batch(2)
 
 
-def test_labels_come_back_as_they_were():
+def test_valid_labels_are_returned_unchanged():
     labels = np.array([[0], [4], [2]], "uint8")
     assert check_labels(labels, C) is labels
     assert check_labels([0, 4], C) == [0, 4]
@@ -23,7 +23,7 @@ def test_labels_come_back_as_they_were():
 
 
 @pytest.mark.parametrize("weights", [(), (np.arange(3.0),)])
-def test_a_dataset_comes_back_as_it_was(weights):
+def test_a_valid_dataset_is_unchanged(weights):
     dataset = pairs(np.array([0, 4, 2]), *weights)
     checked = check_labels(dataset, C)
     assert checked.element_spec == dataset.element_spec
@@ -34,7 +34,7 @@ def test_a_dataset_comes_back_as_it_was(weights):
 
 
 @pytest.mark.parametrize("wrong", [-1, 5, 255])
-def test_a_label_that_is_no_class_is_refused(wrong):
+def test_labels_out_of_range_are_refused(wrong):
     labels = np.array([0, 1, 2, wrong, wrong])
     with pytest.raises(
         ValueError,
@@ -49,7 +49,7 @@ def test_a_label_that_is_no_class_is_refused(wrong):
         list(check_labels(pairs(labels), C))
 
 
-def test_a_fit_says_so_where_its_loss_would_be_nan():
+def test_fit_fails_where_its_loss_would_be_nan():
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(C)])
     model.compile(
         "sgd",
@@ -66,8 +66,8 @@ def test_a_fit_says_so_where_its_loss_would_be_nan():
     "labels, num_classes, error, message",
     [
         ([0, 1], 0, ValueError, "`num_classes` must be a whole number above zero"),
-        ([0.5], C, TypeError, r"whole numbers, .*dtype=float64, .*shape=\(1,\)"),
-        (pairs(np.eye(3, 5)), C, TypeError, r"whole numbers.*shape=\(None, 5\)"),
+        ([0.5], C, TypeError, r"integers, .*dtype=float64, .*shape=\(1,\)"),
+        (pairs(np.eye(3, 5)), C, TypeError, r"integers.*shape=\(None, 5\)"),
         (
             tf.data.Dataset.from_tensors(np.arange(3)),
             C,
@@ -76,6 +76,6 @@ def test_a_fit_says_so_where_its_loss_would_be_nan():
         ),
     ],
 )
-def test_what_can_not_be_checked(labels, num_classes, error, message):
+def test_invalid_arguments_are_refused(labels, num_classes, error, message):
     with pytest.raises(error, match=message):
         check_labels(labels, num_classes)

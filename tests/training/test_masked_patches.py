@@ -11,7 +11,7 @@ RNG = np.random.default_rng(0)
 
 
 def patches(images):
-    """(B, 14, 21, 3) in patches of 7, one by one."""
+    """Images (B, 14, 21, 3) cut into patches of 7."""
     return np.stack(
         [
             images[:, 7 * row : 7 * row + 7, 7 * column : 7 * column + 7].reshape(
@@ -25,7 +25,7 @@ def patches(images):
 
 
 @pytest.mark.parametrize("normalize", [True, False])
-def test_it_is_the_error_of_hidden_patches(normalize):
+def test_the_loss_is_the_error_of_hidden_patches(normalize):
     model = create("mae_vit_base")
     inputs = inputs_for(model)
     outputs = numpy(model(inputs))
@@ -38,26 +38,28 @@ def test_it_is_the_error_of_hidden_patches(normalize):
     model.compile(loss={"reconstruction": loss})
     found = model.evaluate(inputs, {"reconstruction": inputs["images"]}, verbose=0)
     np.testing.assert_allclose(found, error[outputs["hidden"]].mean(), rtol=1e-5)
-    # Without a mask all of them count.
+    # Without a mask all patches count.
     alone = loss(inputs["images"], outputs["reconstruction"])
     np.testing.assert_allclose(alone, error.mean(), rtol=1e-5)
 
 
-def test_a_model_is_fitted_by_it():
+def test_a_model_learns():
     keras.utils.set_random_seed(1)
     model = create("mae_vit_base", noise=False)
     images = np.tile(RNG.normal(size=(1, 14, 21, 3)).astype("float32"), (16, 1, 1, 1))
     model.compile(
-        keras.optimizers.Adam(1e-2), loss={"reconstruction": MaskedPatchLoss(7)}
+        keras.optimizers.Adam(1e-2),
+        loss={"reconstruction": MaskedPatchLoss(7)},
+        jit_compile=False,
     )
     target = {"reconstruction": images}
     losses = model.fit(images, target, epochs=30, verbose=0).history["loss"]
     assert losses[-1] < 0.5 * losses[0]
 
 
-def test_images_of_other_patches_are_refused():
+def test_images_of_another_size_are_refused():
     loss = MaskedPatchLoss((7, 7))
-    with pytest.raises(ValueError, match="patches that are predicted: .*`patch_size`"):
+    with pytest.raises(ValueError, match="patches as are predicted: .*`patch_size`"):
         loss(np.zeros((1, 14, 14, 3)), np.zeros((1, 6, 147)))
     with pytest.raises(ValueError, match="multiple of `patch_size`"):
         loss(np.zeros((1, 15, 14, 3)), np.zeros((1, 6, 147)))

@@ -22,7 +22,7 @@ def nats(labels, logits):
     return -np.take_along_axis(logs, labels[..., None], -1)[..., 0]
 
 
-def test_the_mean_is_that_of_all_tokens():
+def test_the_mean_is_over_all_tokens():
     metric, losses, weights = Perplexity(), [], []
     assert float(metric.result()) == 1.0
     for labels, logits, weight in batches():
@@ -36,7 +36,7 @@ def test_the_mean_is_that_of_all_tokens():
     assert float(metric.result()) == 1.0
 
 
-def test_a_model_that_knows_nothing_and_one_that_knows_all():
+def test_uniform_and_perfect_predictions():
     labels = np.arange(V)[None]
     metric = Perplexity()
     metric.update_state(labels, np.zeros((1, V, V)))
@@ -46,7 +46,7 @@ def test_a_model_that_knows_nothing_and_one_that_knows_all():
     assert float(metric.result()) == pytest.approx(1, rel=1e-6)
 
 
-def test_padding_masks_and_rows_count_as_weights():
+def test_padding_masks_and_row_weights():
     labels, logits, _ = next(batches())
     labels[1, 2:] = 4
     losses = nats(labels, logits)
@@ -67,7 +67,7 @@ def test_padding_masks_and_rows_count_as_weights():
     assert float(masked.result()) == pytest.approx(expected, rel=1e-5)
 
 
-def test_probabilities_do_as_well():
+def test_probabilities():
     labels, logits, _ = next(batches())
     metric = Perplexity(from_logits=False)
     metric.update_state(labels, keras.ops.softmax(logits))
@@ -75,7 +75,7 @@ def test_probabilities_do_as_well():
     assert float(metric.result()) == pytest.approx(expected, rel=1e-4)
 
 
-def test_an_epoch_of_fit_is_one_mean():
+def test_the_mean_is_over_all_batches_of_an_evaluation():
     rng = np.random.default_rng(5)
     labels = rng.integers(0, V, (5, T))
     weights = (rng.random((5, T)) < 0.5).astype("float32")
@@ -103,7 +103,7 @@ def test_it_is_serialised():
     assert (again.from_logits, again.pad_token_id, again.name) == (False, 3, "other")
 
 
-def test_what_can_not_be():
+def test_invalid_arguments_are_refused():
     with pytest.raises(ValueError, match="`pad_token_id` must be a token's id"):
         Perplexity(pad_token_id="0")
     with pytest.raises(ValueError, match="one axis more than the labels"):

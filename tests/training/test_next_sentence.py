@@ -13,9 +13,9 @@ CLS, SEP = 1, 2
 
 
 def documents(count=5, sentences=11, seed=0):
-    """Every token of its own number, so that it tells where it stood.
+    """Documents whose token ids are unique, so that they tell their positions.
 
-    Document d counts up from 1000 · (d + 1).
+    Those of document d count up from 1000 · (d + 1).
     """
     rng = np.random.default_rng(seed)
     found = []
@@ -33,11 +33,11 @@ def pairs(texts, max_length=31, seed=0, **options):
     return list(next_sentence_pairs(texts, max_length=max_length, seed=seed, **options))
 
 
-def test_neighbours_are_neighbours_and_others_of_other_documents():
+def test_second_texts_follow_or_are_from_other_documents():
     found = pairs(documents())
     assert {label for _, _, label in found} == {0, 1}
     for first, second, label in found:
-        # Texts are cut at their ends alone.
+        # Texts are truncated at their ends only.
         for text in (first, second):
             assert text == list(range(text[0], text[0] + len(text)))
         assert first and second and len(first) + len(second) <= 28
@@ -47,8 +47,8 @@ def test_neighbours_are_neighbours_and_others_of_other_documents():
             assert second[0] // 1000 != first[0] // 1000
 
 
-def test_neighbours_that_fit_are_whole_and_side_by_side():
-    # Room for a whole document, so that nothing is cut.
+def test_pairs_that_fit_are_whole_and_adjacent():
+    # Long enough for a whole document, so that nothing is truncated.
     texts = documents(count=7, sentences=5)
     found = pairs(texts, max_length=200, short_rate=0.0)
     begins = [sentence[0] for document in texts for sentence in document]
@@ -57,36 +57,36 @@ def test_neighbours_that_fit_are_whole_and_side_by_side():
         assert first[0] in begins and second[0] in begins
         assert first[-1] in ends and second[-1] in ends
         assert label == 1 or second[0] == first[-1] + 1
-    # Every token comes up once in its place: in a first text, or in its neighbour.
+    # Every token occurs once in a first text, or in a second text that follows.
     placed = [t for first, second, label in found for t in first + second * (not label)]
     assert sorted(placed) == sorted(t for d in texts for s in d for t in s)
 
 
-def test_half_are_neighbours():
+def test_half_of_the_pairs_follow_each_other():
     texts = [[[1, 2, 3]] * 400, [[4, 5, 6]] * 400]
     found = pairs(texts, max_length=11, short_rate=0.0)
     labels = np.array([label for _, _, label in found])
-    # Stretches of three sentences, so that the last ones alone may have no neighbour.
+    # Runs have three sentences, so only the last ones may have a single sentence.
     assert len(labels) > 300
     assert abs(labels.mean() - 0.5) < 4 * np.sqrt(0.25 / len(labels)) + 2 / len(labels)
     never = pairs(texts, max_length=11, random_rate=0.0)
     alone = [len(first) == 3 for first, _, label in never if label]
-    assert all(alone)  # Without a neighbour: stretches of one sentence.
+    assert all(alone)  # A run of a single sentence cannot be split.
 
 
-def test_some_are_shorter():
+def test_some_pairs_are_shorter():
     texts = [[[7]] * 4000, [[8]] * 4000]
     full = pairs(texts, max_length=23, short_rate=0.0, random_rate=0.0)
     assert all(len(a) + len(b) == 20 for a, b, _ in full)
     found = pairs(texts, max_length=23, random_rate=0.0)
     lengths = np.array([len(a) + len(b) for a, b, _ in found])
-    # One in ten is of any of 19 lengths, one of which is the full one.
+    # One in ten has one of 19 random lengths, including the full length.
     share, rate = (lengths < 20).mean(), 0.1 * 18 / 19
     assert abs(share - rate) < 4 * np.sqrt(rate * (1 - rate) / len(lengths))
     assert lengths.min() >= 2 and len(set(lengths)) > 10
 
 
-def test_the_longer_text_is_cut_at_both_ends():
+def test_the_longer_text_is_truncated_at_both_ends():
     texts = [[list(range(100, 200)), [5]], [list(range(300, 400)), [6]]]
     starts, stops = set(), set()
     for seed in range(8):
@@ -98,7 +98,7 @@ def test_the_longer_text_is_cut_at_both_ends():
     assert min(starts) > 20 and max(stops) < 80
 
 
-def test_the_seed_says_all():
+def test_the_seed_determines_the_pairs():
     texts = documents()
     assert pairs(texts, seed=3) == pairs(texts, seed=3) != pairs(texts, seed=4)
 
@@ -114,7 +114,7 @@ def options(**more):
     }
 
 
-def test_batches_hold_the_pairs():
+def test_batches_contain_the_pairs():
     texts = documents()
     found = pairs(texts, seed=3)
     batches = next_sentence_dataset(texts, **options(shuffle=False, pad_token_id=9))
@@ -135,7 +135,7 @@ def test_batches_hold_the_pairs():
     assert dtypes["padding_mask"] == "int32"
 
 
-def test_batches_are_shuffled_anew_each_epoch_and_alike_in_each_run():
+def test_the_order_differs_by_epoch_and_repeats_by_run():
     def epochs():
         batches = next_sentence_dataset(documents(), **options(drop_remainder=True))
         assert {tuple(x["token_ids"].shape) for x, _ in batches} == {(4, 31)}
@@ -145,10 +145,10 @@ def test_batches_are_shuffled_anew_each_epoch_and_alike_in_each_run():
     assert one == other and one[0] != one[1]
 
 
-def test_with_masking_it_is_berts_pretraining():
+def test_a_model_learns_both_tasks(learn):
     keras.utils.set_random_seed(1)
     rng = np.random.default_rng(0)
-    # Each document of its own few words, so that neighbours can be told from others.
+    # Documents have different words, so that random second texts can be recognized.
     texts = [rng.integers(5 + 10 * n, 15 + 10 * n, (40, 3)).tolist() for n in range(4)]
     batches = next_sentence_dataset(texts, **options(max_length=15, batch_size=16))
     masking = MaskedLMMasking(
@@ -173,22 +173,17 @@ def test_with_masking_it_is_berts_pretraining():
     follows = keras.layers.Dense(2, name="next_sentence")(product)
     mixed = keras.layers.GlobalAveragePooling1D()(hidden)
     index = keras.ops.expand_dims(inputs["masked_positions"], -1)
-    places = keras.ops.take_along_axis(hidden, index, axis=1)
-    masked = keras.layers.Dense(47)(places + keras.ops.expand_dims(mixed, 1))
+    selected = keras.ops.take_along_axis(hidden, index, axis=1)
+    masked = keras.layers.Dense(47)(selected + keras.ops.expand_dims(mixed, 1))
     model = keras.Model(inputs, {"masked_lm": masked, "next_sentence": follows})
-    model.compile(
-        keras.optimizers.Adam(0.05),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        weighted_metrics={"masked_lm": ["accuracy"], "next_sentence": ["accuracy"]},
-        jit_compile=False,
-    )
-    history = model.fit(train, epochs=3, shuffle=False, verbose=0).history
+    metrics = {"masked_lm": ["accuracy"], "next_sentence": ["accuracy"]}
+    history = learn(model, train, rate=0.05, metrics=metrics)
     assert history["next_sentence_accuracy"][-1] > 0.85
-    # One in ten at best by the document's words alone, and some of them are seen.
+    # The document's words alone allow one in ten; masking leaves some visible.
     assert history["masked_lm_accuracy"][-1] > 3 * 1 / 47
 
 
-def test_what_can_not_be():
+def test_invalid_arguments_are_refused():
     def first(texts, **more):
         given = {"max_length": 31, "seed": 0, **more}
         return next(next_sentence_pairs(texts, **given))

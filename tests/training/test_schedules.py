@@ -13,7 +13,7 @@ def rates(schedule, steps):
     return np.array([float(schedule(step)) for step in steps])
 
 
-def test_the_transformers_rate_is_the_papers():
+def test_inverse_square_root_equals_the_paper():
     schedule = InverseSquareRootSchedule(13, hidden_dim=512)
     updates = np.arange(1, 60)
     expected = 512**-0.5 * np.minimum(updates**-0.5, updates * 13**-1.5)
@@ -21,15 +21,15 @@ def test_the_transformers_rate_is_the_papers():
     assert np.argmax(expected) == 12  # The peak is update 13.
 
 
-def test_the_base_models_peak():
-    # 4000 updates of warm-up at width 512: the known peak of about 7e-4.
+def test_the_peak_of_the_base_model():
+    # 4000 warm-up updates at width 512: the known peak of about 7e-4.
     schedule = InverseSquareRootSchedule(4000, hidden_dim=512)
     assert float(schedule(3999)) == pytest.approx((512 * 4000) ** -0.5, rel=1e-6)
     assert float(schedule(15_999)) == pytest.approx((512 * 16_000) ** -0.5, rel=1e-6)
     assert float(schedule(10**7 - 1)) == pytest.approx((512 * 1e7) ** -0.5, rel=1e-6)
 
 
-def test_a_peak_in_place_of_a_width():
+def test_a_given_peak():
     schedule = InverseSquareRootSchedule(5, peak=0.3)
     expected = 0.3 * np.array([0.2, 0.4, 0.6, 0.8, 1, (5 / 6) ** 0.5, (5 / 7) ** 0.5])
     np.testing.assert_allclose(rates(schedule, range(7)), expected, rtol=1e-6)
@@ -49,7 +49,7 @@ def test_cosine():
 
 
 @pytest.mark.parametrize("kind", [LinearWarmup, CosineWarmup])
-def test_without_a_warm_up_the_peak_comes_first(kind):
+def test_without_warm_up_the_peak_is_first(kind):
     schedule = kind(0.5, 0, 7)
     np.testing.assert_allclose(rates(schedule, [0, 7]), [0.5, 0], atol=1e-9)
     assert 0 < float(schedule(6)) < float(schedule(5)) < 0.5
@@ -73,8 +73,8 @@ def test_schedules_are_serialised(schedule):
 
 
 @pytest.mark.parametrize("schedule", ALL)
-def test_an_optimizer_goes_by_them_also_compiled(schedule):
-    # Plain gradient descent on a loss whose gradient is 1: each update is its rate.
+def test_a_compiled_optimizer_follows_the_schedule(schedule):
+    # SGD on a loss with gradient 1: each update equals its rate.
     inputs = keras.Input((1,))
     layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
     model = keras.Model(inputs, layer(inputs))
@@ -103,6 +103,6 @@ def test_an_optimizer_goes_by_them_also_compiled(schedule):
         (lambda: CosineWarmup(1.0, 2, 5, end=-0.5), "`end` must be a rate"),
     ],
 )
-def test_what_can_not_be(make, message):
+def test_invalid_arguments_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
