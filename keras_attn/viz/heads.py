@@ -112,17 +112,15 @@ def plot_attention_heads(
         for column, (layer, panel) in enumerate(row):
             width = layer.scores.shape[2] * layout.cell
             axes = layout.add_axes(figure, x, y, width, height)
+            # Each label is drawn once: left of its row, and above its column.
+            columns = layer.source_tokens if top > _HEAD_INCHES else []
+            lines = layer.target_tokens if column == 0 and layout.has_labels else []
             image = draw_panel(
                 axes,
                 layer.scores[panel],
-                list(map(readable, layer.source_tokens)),
-                list(map(readable, layer.target_tokens)),
+                list(map(readable, columns)),
+                list(map(readable, lines)),
                 layout.cell,
-            )
-            # A row without column labels has those of the row above.
-            axes.tick_params(
-                labelleft=layout.has_labels and column == 0,
-                labeltop=layout.has_labels and top > _HEAD_INCHES,
             )
             if layer.num_heads > 1:
                 _label_head(axes, layer.heads[panel], top)

@@ -228,7 +228,15 @@ def _grid_of_axes(
 
 
 def draw_panel(ax: Axes, panel: np.ndarray, columns, rows, cell: float):
-    """Draws one panel, (T, S), and returns its image, for the colour bar."""
+    """Draws one panel, (T, S), and returns its image, for the colour bar.
+
+    Args:
+        ax: The axes.
+        panel: Probabilities, (T, S).
+        columns: S labels, or none.
+        rows: T labels, or none.
+        cell: Side of a cell in inches, for the size of the labels.
+    """
     image = ax.imshow(
         panel,
         cmap=_COLORMAP,
@@ -250,10 +258,12 @@ def draw_panel(ax: Axes, panel: np.ndarray, columns, rows, cell: float):
     ax.set_yticks(range(len(rows)), rows, **style)
     # The source is labelled along the top, as in the paper.
     ax.tick_params(length=0, labeltop=True, labelbottom=False)
-    ax.set_xticks(np.arange(len(columns) - 1) + 0.5, minor=True)
-    ax.set_yticks(np.arange(len(rows) - 1) + 0.5, minor=True)
-    ax.tick_params(which="minor", length=0)
-    ax.grid(which="minor", color=_GRID_COLOR, linewidth=min(0.6, 2.4 * cell))
+    if cell >= _CELL_INCHES[0]:
+        height, width = panel.shape
+        ax.set_xticks(np.arange(width - 1) + 0.5, minor=True)
+        ax.set_yticks(np.arange(height - 1) + 0.5, minor=True)
+        ax.tick_params(which="minor", length=0)
+        ax.grid(which="minor", color=_GRID_COLOR, linewidth=min(0.6, 2.4 * cell))
     ax.spines[:].set_color(_GRID_COLOR)
     return image
 

@@ -1,4 +1,4 @@
-"""`keras-attn train`, killed at any moment and started again, is the unbroken run."""
+"""`keras-attn train`, killed at any time and resumed, equals an uninterrupted run."""
 
 import csv
 import os
@@ -44,7 +44,7 @@ def lines(folder):
 
 
 def kill_when(process, reached):
-    """Kills a process as soon as something is so; whether it was."""
+    """Kills a process as soon as a condition holds; returns whether it did."""
     with process:
         while process.poll() is None:
             if reached():
@@ -54,8 +54,8 @@ def kill_when(process, reached):
     return False
 
 
-def moments(folder):
-    """What is seen in the folder of a run at the moments to kill it, in order."""
+def conditions(folder):
+    """Conditions on the folder of a run, in the order in which they become true."""
     backup = folder / "backup"
 
     def names(where):
@@ -82,14 +82,14 @@ def moments(folder):
 
 @pytest.mark.runs
 @pytest.mark.parametrize("model", MODELS)
-def test_a_killed_run_is_the_unbroken_run(corpus, tmp_path, model):
-    unbroken = tmp_path / "unbroken"
-    report = finish(start(corpus, unbroken, model))
-    expected = lines(unbroken)
+def test_a_killed_run_equals_an_uninterrupted_run(corpus, tmp_path, model):
+    uninterrupted = tmp_path / "uninterrupted"
+    report = finish(start(corpus, uninterrupted, model))
+    expected = lines(uninterrupted)
     assert len(expected) == EPOCHS
     folder = tmp_path / "killed"
-    # One model is killed at every moment, the others once: each start takes a while.
-    at = moments(folder) if model == "rnnsearch_50" else moments(folder)[2:3]
+    # One model is killed at every condition, the others once: a start is slow.
+    at = conditions(folder) if model == "rnnsearch_50" else conditions(folder)[2:3]
     kills = sum(kill_when(start(corpus, folder, model), reached) for reached in at)
     assert kills >= min(3, len(at))
     again = finish(start(corpus, folder, model))
@@ -98,19 +98,19 @@ def test_a_killed_run_is_the_unbroken_run(corpus, tmp_path, model):
     # Score and translations too.
     marker = "held-out pairs, translated greedily"
     assert marker in report
-    unbroken_end, killed_end = (
+    uninterrupted_end, killed_end = (
         text.partition(marker)[2].partition("\nIn ")[0] for text in (report, again)
     )
-    assert killed_end == unbroken_end
+    assert killed_end == uninterrupted_end
     assert {path.name for path in folder.iterdir()} == {
-        path.name for path in unbroken.iterdir()
+        path.name for path in uninterrupted.iterdir()
     }
 
 
 @pytest.mark.runs
-def test_an_interrupted_run_is_the_unbroken_run(corpus, tmp_path):
-    unbroken, folder = tmp_path / "unbroken", tmp_path / "interrupted"
-    finish(start(corpus, unbroken, "rnnsearch_50"))
+def test_an_interrupted_run_equals_an_uninterrupted_run(corpus, tmp_path):
+    uninterrupted, folder = tmp_path / "uninterrupted", tmp_path / "interrupted"
+    finish(start(corpus, uninterrupted, "rnnsearch_50"))
     process = start(corpus, folder, "rnnsearch_50")
     for line in process.stdout or ():
         if line.startswith("Epoch 2/"):
@@ -120,11 +120,11 @@ def test_an_interrupted_run_is_the_unbroken_run(corpus, tmp_path):
     assert process.returncode == 130
     assert "run the same command to go on" in out and "Traceback" not in out
     finish(start(corpus, folder, "rnnsearch_50"))
-    assert lines(folder) == lines(unbroken)
+    assert lines(folder) == lines(uninterrupted)
 
 
 @pytest.mark.runs
-def test_a_damaged_backup_is_told_in_a_line(corpus, tmp_path):
+def test_a_damaged_backup_is_reported_in_one_line(corpus, tmp_path):
     process = start(corpus, tmp_path, "seq2seq_context")
     backup = tmp_path / "backup" / "training.backup"
     assert kill_when(process, backup.exists)
