@@ -186,6 +186,7 @@ register_variants(
         ),
     },
     name="rnnsearch_{variant}",
+    family="seq2seq",
     title="Bidirectional GRU with additive attention",
     paper="Bahdanau, Cho, Bengio 2015, arXiv:1409.0473",
     year=2015,

@@ -180,6 +180,7 @@ register_variants(
         "large": (355_000_000, "MNLI 90.2; SST-2 96.4; SQuAD 1.1 F1 94.6"),
     },
     name="roberta_{variant}",
+    family="bert",
     title="RoBERTa {variant}, an encoder",
     paper="Liu et al. 2019, arXiv:1907.11692",
     year=2019,

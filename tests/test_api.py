@@ -64,9 +64,9 @@ PUBLIC = {
         "three_augment_dataset translation_lm_dataset"
     ),
     "keras_attn.viz": (
-        "attention_rollout callbacks capture_attention image_attention plot_alignment "
-        "plot_image_attention plot_position_similarity plot_reconstruction "
-        "reconstruct_images save_figure"
+        "attention_page attention_rollout callbacks capture_attention image_attention "
+        "image_rollout plot_alignment plot_attention_heads plot_image_attention "
+        "plot_position_similarity plot_reconstruction reconstruct_images save_figure"
     ),
 }
 

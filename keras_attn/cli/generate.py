@@ -1,28 +1,42 @@
-"""The `generate` command: what it takes. What it does is in `cli_write`."""
+"""`keras-attn generate`: the continuation of a prompt, printed as it is generated."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from keras_attn.cli.opened_model import (
+    is_checkpoint,
+    is_translator,
+    load_tokenizer_of,
+    open_model,
+)
+from keras_attn.cli.startup import importing_tensorflow
+from keras_attn.cli.terminal import console
+
+if TYPE_CHECKING:
+    import keras
+
+_MAX_NEW_TOKENS = 64
+_STRATEGY_PANEL = "How the next token is chosen"
 
 _Model = Annotated[
     Path,
     typer.Option(
         rich_help_panel="Text",
-        help="Folder of a decoder such as GPT-2 and its tokenizer: a Hugging Face "
-        "checkpoint (config.json, *.safetensors, vocab.json, merges.txt), or a run "
-        "folder (model.keras, and tokenizer.json or vocab.json with merges.txt).",
+        help="A decoder such as GPT-2: a Hugging Face checkpoint with its tokenizer "
+        "(config.json, *.safetensors, vocab.json, merges.txt), a run folder "
+        "(model.keras, and tokenizer.json or vocab.json with merges.txt), or, with "
+        "--tokenizer, a `.keras` file.",
         exists=True,
-        file_okay=False,
         show_default=False,
     ),
 ]
 _Prompt = Annotated[
     str,
     typer.Option(
-        rich_help_panel="Text", help="The text to go on with; quote it.", metavar="TEXT"
+        rich_help_panel="Text", help="The text to continue; quote it.", metavar="TEXT"
     ),
 ]
 _MaxNewTokens = Annotated[
@@ -31,8 +45,8 @@ _MaxNewTokens = Annotated[
         rich_help_panel="Text",
         metavar="N",
         min=1,
-        help="Most tokens to write. Default: 64, or as many as the model has positions "
-        "for.",
+        help="Largest number of tokens to generate. Default: 64, or as many as the "
+        "model has positions for.",
         show_default=False,
     ),
 ]
@@ -41,104 +55,305 @@ _Stop = Annotated[
     typer.Option(
         rich_help_panel="Text",
         metavar="TEXT",
-        help="End in front of this text, as well as at the model's own end token. May "
-        "be given several times.",
+        help="Stop before this text, as well as at the model's own end token. May be "
+        "given several times.",
         show_default=False,
     ),
 ]
 _Temperature = Annotated[
     float | None,
     typer.Option(
-        rich_help_panel="How the next token is chosen",
+        rich_help_panel=_STRATEGY_PANEL,
         metavar="X",
         min=0.01,
-        help="By chance: below 1 bolder, above 1 more varied.",
+        help="Sample; below 1 favours probable tokens, above 1 is more varied.",
         show_default=False,
     ),
 ]
 _TopK = Annotated[
     int | None,
     typer.Option(
-        rich_help_panel="How the next token is chosen",
+        rich_help_panel=_STRATEGY_PANEL,
         metavar="N",
         min=1,
-        help="By chance, among the N most probable tokens.",
+        help="Sample among the N most probable tokens.",
         show_default=False,
     ),
 ]
 _TopP = Annotated[
     float | None,
     typer.Option(
-        rich_help_panel="How the next token is chosen",
+        rich_help_panel=_STRATEGY_PANEL,
         metavar="X",
         min=0.01,
         max=1.0,
-        help="By chance, among the fewest tokens that have this probability together.",
+        help="Sample among the fewest tokens whose probabilities sum to X.",
         show_default=False,
     ),
 ]
 _Seed = Annotated[
     int | None,
     typer.Option(
-        rich_help_panel="How the next token is chosen",
+        rich_help_panel=_STRATEGY_PANEL,
         metavar="N",
         min=0,
-        help="By chance, and the same text again for the same seed.",
+        help="Sample, with the same text for the same seed.",
         show_default=False,
     ),
 ]
 _Beam = Annotated[
     int | None,
     typer.Option(
-        rich_help_panel="How the next token is chosen",
+        rich_help_panel=_STRATEGY_PANEL,
         metavar="N",
         min=1,
-        help="The most probable of N texts side by side, written when it is found.",
+        help="Beam search with N beams; the text is printed at the end.",
         show_default=False,
     ),
 ]
 
 
-def command(load: Callable[[str], ModuleType]) -> Callable[..., None]:
-    """The command, which has a module of keras_attn imported by `load` when it runs."""
+_Tokenizer = Annotated[
+    Path | None,
+    typer.Option(
+        rich_help_panel="Text",
+        help="Folder of the tokenizer, if it is not beside the model.",
+        exists=True,
+        file_okay=False,
+        show_default=False,
+    ),
+]
 
-    def generate(
-        model: _Model,
-        prompt: _Prompt,
-        max_new_tokens: _MaxNewTokens = None,
-        stop: _Stop = None,
-        temperature: _Temperature = None,
-        top_k: _TopK = None,
-        top_p: _TopP = None,
-        seed: _Seed = None,
-        beam: _Beam = None,
-    ) -> None:
-        """Go on with a text, word by word.
 
-        Prints what the model writes behind the prompt, as it comes. The next token is
-        the most probable one, unless an option below says otherwise.
+def generate(
+    model: _Model,
+    prompt: _Prompt,
+    max_new_tokens: _MaxNewTokens = None,
+    stop: _Stop = None,
+    temperature: _Temperature = None,
+    top_k: _TopK = None,
+    top_p: _TopP = None,
+    seed: _Seed = None,
+    beam: _Beam = None,
+    tokenizer: _Tokenizer = None,
+) -> None:
+    """Generate a continuation of a prompt.
 
-        Example: keras-attn generate --model gpt2 --prompt "Once upon a time" --top-p .9
-        """
-        chance = {
-            "temperature": temperature,
-            "top_k": top_k,
-            "top_p": top_p,
-            "seed": seed,
-        }
-        chance = {name: value for name, value in chance.items() if value is not None}
-        if beam is not None and chance:
-            names = ", ".join(f"--{name.replace('_', '-')}" for name in chance)
-            raise typer.BadParameter(
-                f"--beam leaves nothing to chance; leave out it or {names}."
-            )
-        load("cli.write").write(
+    Prints each token as it is generated. The next token is the most probable one,
+    unless one of the options below selects sampling or beam search.
+
+    Example: keras-attn generate --model gpt2 --prompt "Once upon a time" --top-p .9
+    """
+    sampling = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "seed": seed,
+    }
+    sampling = {name: value for name, value in sampling.items() if value is not None}
+    if beam is not None and sampling:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in sampling)
+        raise typer.BadParameter(
+            f"--beam does not sample; leave out --beam or {names}."
+        )
+    if "" in (stop or []):
+        raise ValueError("--stop must not be empty. Received: --stop ''")
+    with importing_tensorflow():
+        from keras_attn.decoding import Beam, Greedy, Sample
+
+    # Before the model, which takes longer to load.
+    text_tokenizer = _load_tokenizer(model, tokenizer)
+    network = _load_decoder(model)
+    prompt_ids = _encode(text_tokenizer, prompt)
+    length = _count_new_tokens(network, len(prompt_ids), max_new_tokens)
+    strategy = Greedy() if beam is None else Beam(beam)
+    if sampling:
+        strategy = Sample(**sampling)
+    _print_continuation(
+        network, text_tokenizer, prompt_ids, length, strategy, stop or []
+    )
+
+
+def _print_continuation(
+    model: "keras.Model",
+    tokenizer: Any,
+    prompt_ids: list[int],
+    length: int,
+    strategy: Any,
+    stops: Sequence[str],
+) -> None:
+    """Prints tokens as they are generated; those of a beam search at its end."""
+    import numpy as np
+
+    from keras_attn.decoding import Beam, generate
+
+    end = tokenizer.end_token_id
+    tokens = _TokenStream(tokenizer, prompt_ids)
+    text = _StoppableText(stops)
+    status = console.status("Reading the prompt")
+
+    def on_token(row):
+        status.stop()
+        if row[0] != end:
+            text.feed(tokens.feed(int(row[0])))
+
+    is_beam = isinstance(strategy, Beam)
+    status.start()
+    try:
+        answer = generate(
             model,
-            prompt,
-            max_new_tokens=max_new_tokens,
-            stops=stop or [],
-            chance=chance,
-            num_beams=beam,
+            {"token_ids": np.array([prompt_ids])},
+            length,
+            strategy=strategy,
+            end_token_id=end,
+            **({} if is_beam else {"on_token": on_token}),
+        )
+        status.stop()
+        if is_beam:
+            for token in answer.token_ids[0].tolist():
+                if token == end:
+                    break
+                text.feed(tokens.feed(token))
+        text.feed(tokens.finish())
+        text.finish()
+    except _StoppedError:
+        pass
+    finally:
+        status.stop()
+    print(flush=True)
+
+
+class _StoppedError(Exception):
+    """One of the stop texts has been generated."""
+
+
+class _StoppableText:
+    """Prints text as it is generated, up to the first of the stop texts."""
+
+    def __init__(self, stops: Sequence[str]):
+        self._stops = stops
+        self._held = ""
+
+    def feed(self, text: str) -> None:
+        """Prints what can't be the beginning of a stop text; raises at a stop text."""
+        self._held += text
+        found = [self._held.find(stop) for stop in self._stops if stop in self._held]
+        if found:
+            self._print(min(found))
+            raise _StoppedError
+        self._print(len(self._held) - self._possible_stop())
+
+    def finish(self) -> None:
+        """Prints the remaining text."""
+        self._print(len(self._held))
+
+    def _possible_stop(self) -> int:
+        """Number of characters at the end that may become a stop text."""
+        return max(
+            (
+                size
+                for stop in self._stops
+                for size in range(1, len(stop))
+                if self._held.endswith(stop[:size])
+            ),
+            default=0,
         )
 
-    return generate
+    def _print(self, size: int) -> None:
+        print(self._held[:size], end="", flush=True)
+        self._held = self._held[size:]
+
+
+class _TokenStream:
+    """Decodes tokens one by one, with any tokenizer."""
+
+    def __init__(self, tokenizer: Any, prompt_ids: list[int]):
+        from keras_attn.data import ByteLevelBPETokenizer, StreamDecoder
+
+        self._tokenizer = tokenizer
+        self._stream = None
+        if isinstance(tokenizer, ByteLevelBPETokenizer):
+            self._stream = StreamDecoder(tokenizer)
+        # Other tokenizers may join a token to the one before: decode the prompt too.
+        self._ids = list(prompt_ids)
+        self._done = len(tokenizer.decode(self._ids))
+
+    def feed(self, token: int) -> str:
+        """The text that this token adds."""
+        if self._stream is not None:
+            return self._stream.feed(token)
+        self._ids.append(token)
+        text = self._tokenizer.decode(self._ids)
+        new, self._done = text[self._done :], max(self._done, len(text))
+        return new
+
+    def finish(self) -> str:
+        """The remaining text."""
+        return self._stream.finish() if self._stream is not None else ""
+
+
+def _load_tokenizer(path: Path, tokenizer: Path | None) -> Any:
+    if is_translator(path):
+        raise ValueError(
+            "--model is the folder of a translator, which does not continue a prompt; "
+            f"try `keras-attn attention`. Received: {str(path)!r}"
+        )
+    if tokenizer is None and path.is_file():
+        raise ValueError(
+            "--tokenizer must be given if --model is a file: a folder with its "
+            f"tokenizer. Received: --model {str(path)!r}"
+        )
+    return load_tokenizer_of(tokenizer or path)
+
+
+def _load_decoder(path: Path) -> Any:
+    model: Any = None
+    try:
+        opened = open_model(path, "causal_lm" if is_checkpoint(path) else None)
+        model = opened.model
+    except ValueError as error:
+        # The family has no such task.
+        if not str(error).startswith("`task` must be"):
+            raise
+    if not hasattr(model, "incremental") or "decoder_token_ids" in model.input:
+        raise ValueError(
+            "--model must be a model that continues a text, such as GPT-2. "
+            f"Received: {str(path)!r}"
+        )
+    return model
+
+
+def _encode(tokenizer: Any, prompt: str) -> list[int]:
+    """The ids of the prompt; an empty prompt is the start token, if there is one."""
+    ids = list(tokenizer.encode(prompt))
+    if not ids and getattr(tokenizer, "start_token_id", None) is not None:
+        ids = [tokenizer.start_token_id]
+    if not ids:
+        raise ValueError(
+            f"--prompt must have at least one token. Received: --prompt {prompt!r}"
+        )
+    return ids
+
+
+def _count_new_tokens(
+    model: Any, prompt_length: int, max_new_tokens: int | None
+) -> int:
+    """The number of tokens to generate."""
+    limit = getattr(model, "max_length", None)
+    if limit is None:
+        return max_new_tokens or _MAX_NEW_TOKENS
+    left = limit - prompt_length
+    if left < 1:
+        raise ValueError(
+            f"--prompt must have at most {limit - 1} tokens: the model has {limit} "
+            f"positions. Received: a prompt of {prompt_length} tokens"
+        )
+    if max_new_tokens is None:
+        return min(_MAX_NEW_TOKENS, left)
+    if max_new_tokens > left:
+        raise ValueError(
+            f"--max-new-tokens must be at most {left} after this prompt of "
+            f"{prompt_length} tokens: the model has {limit} positions. "
+            f"Received: --max-new-tokens {max_new_tokens}"
+        )
+    return max_new_tokens

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, with what their help says."""
+"""Arguments and options that several commands share, with their help texts."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,19 +8,9 @@ import typer
 Model = Annotated[
     Path,
     typer.Argument(
-        help="A `.keras` file, the folder of a `keras-attn train` run, or a Hugging "
-        "Face checkpoint (a folder of config.json and *.safetensors).",
+        help="A `.keras` file, the folder of a training run, or a Hugging Face "
+        "checkpoint (a folder of config.json and *.safetensors).",
         exists=True,
-        show_default=False,
-    ),
-]
-ModelFolder = Annotated[
-    Path,
-    typer.Argument(
-        help="The folder of a `keras-attn train` run, or a Hugging Face checkpoint of "
-        "a text model with its tokenizer.",
-        exists=True,
-        file_okay=False,
         show_default=False,
     ),
 ]
@@ -28,9 +18,9 @@ Task = Annotated[
     str | None,
     typer.Option(
         metavar="TASK",
-        help="What to build of a checkpoint folder: encoder, classifier, "
-        "token_classifier, masked_lm, causal_lm, sentence_encoder, …, as its family "
-        "has it. Default: what its config.json says.",
+        help="The head to build from a checkpoint folder: encoder, classifier, "
+        "token_classifier, masked_lm, causal_lm, sentence_encoder, …, as far as its "
+        "family has it. Default: the one in its config.json.",
         show_default=False,
     ),
 ]
@@ -45,8 +35,8 @@ Samples = Annotated[
     Path | None,
     typer.Option(
         help="Inputs to compare on, and to calibrate int8 with: an `.npz` with one "
-        "array an input, or, for a folder with a tokenizer, a text file, a text a "
-        "line. Default: made up.",
+        "array per input, or, for a folder with a tokenizer, a text file with one "
+        "text per line. Default: random inputs.",
         exists=True,
         dir_okay=False,
         show_default=False,
@@ -56,8 +46,8 @@ Tokenizer = Annotated[
     Path | None,
     typer.Option(
         help="For a SavedModel that takes strings: the folder of a WordPiece or "
-        "SentencePiece tokenizer, to put in front of the model. --samples is then a "
-        "text file, a text a line.",
+        "SentencePiece tokenizer to include. --samples is then a text file with one "
+        "text per line.",
         exists=True,
         file_okay=False,
         show_default=False,

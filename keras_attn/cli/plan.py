@@ -1,58 +1,59 @@
-"""The `plan` command: what it takes, and what it prints."""
+"""`keras-attn plan`: FLOPs and memory of a model, counted without allocating it."""
 
-from collections.abc import Callable
-from types import ModuleType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
-_Name = Annotated[
-    str, typer.Argument(help="A name of `keras-attn list`.", show_default=False)
-]
-_Batch = Annotated[
-    int, typer.Option(min=1, help="Rows of a step, of all devices together.")
-]
-_Sequence = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Tokens a row. Default: as many as the model has positions, or 128.",
-        show_default=False,
-    ),
-]
-_Dtype = Annotated[
-    str,
-    typer.Option(help="Keras' precision policy, such as mixed_bfloat16."),
-]
-_Optimizer = Annotated[
-    str, typer.Option(help="That trains it: adamw, adam, adafactor, sgd, lion, ….")
-]
-_Devices = Annotated[
-    int,
-    typer.Option(min=1, help="Share weights, optimizer and rows of the batch evenly."),
-]
+from keras_attn.cli.startup import importing_tensorflow
+from keras_attn.cli.terminal import console, say, working
+
+if TYPE_CHECKING:
+    from keras_attn.models import Plan
 
 
-def command(load: Callable[[str], ModuleType]) -> Callable[..., None]:
-    """The command; `load` imports what brings TensorFlow when it runs."""
+def plan(
+    name: Annotated[
+        str, typer.Argument(help="A name of `keras-attn list`.", show_default=False)
+    ],
+    batch: Annotated[
+        int, typer.Option(min=1, help="Rows per step, over all devices.")
+    ] = 1,
+    sequence: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Tokens per row. Default: as many as the model has positions, or 128.",
+            show_default=False,
+        ),
+    ] = None,
+    dtype: Annotated[
+        str, typer.Option(help="Keras' precision policy, such as mixed_bfloat16.")
+    ] = "float32",
+    optimizer: Annotated[
+        str,
+        typer.Option(help="Optimizer: adamw, adam, adafactor, sgd, lion, …."),
+    ] = "adamw",
+    devices: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Number of devices that share weights, optimizer and batch."
+        ),
+    ] = 1,
+) -> None:
+    """Estimate the cost of a model without building it: FLOPs and memory.
 
-    def plan(
-        name: _Name,
-        batch: _Batch = 1,
-        sequence: _Sequence = None,
-        dtype: _Dtype = "float32",
-        optimizer: _Optimizer = "adamw",
-        devices: _Devices = 1,
-    ) -> None:
-        """Say what a model would cost, without making it: FLOPs and memory.
+    The costs are counted in its graph; a model of a hundred layers takes a minute.
 
-        Everything is counted in its graph; a model of a hundred layers takes a
-        minute.
+    Example: keras-attn plan gpt3_175b --devices 64 --batch 64 --dtype
+    mixed_bfloat16
+    """
+    with importing_tensorflow():
+        from keras_attn import models
 
-        Example: keras-attn plan gpt3_175b --devices 64 --batch 64 --dtype
-        mixed_bfloat16
-        """
-        load("cli.commands").plan(
+    with working(f"Counting {name}"):
+        counted = models.plan(
             name,
             batch=batch,
             sequence=sequence,
@@ -60,5 +61,50 @@ def command(load: Callable[[str], ModuleType]) -> Callable[..., None]:
             optimizer=optimizer,
             devices=devices,
         )
+    of_tokens = "token_ids" in models.describe(name).inputs
+    size = f"{counted.batch} x {counted.sequence} tokens"
+    if not of_tokens:
+        size = f"{counted.batch} {'row' if counted.batch == 1 else 'rows'}"
+    table = Table(show_header=False, title=Text(f"{counted.name}: {size}"))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for row in _rows(counted, "token" if of_tokens else "row"):
+        table.add_row(*row)
+    console.print(table)
+    each = "one device" if counted.devices == 1 else f"each of {devices} devices"
+    say(
+        f"In {counted.dtype}. Memory is that of {each}; FLOPs are those of matrix "
+        "products, 2 per multiply-add.",
+        "dim",
+    )
 
-    return plan
+
+def _rows(counted: "Plan", unit: str) -> list[tuple[str, str]]:
+    """Label and quantity of each row of the table; `unit` is what a row consists of."""
+    forward, both = counted.forward_flops_per_token, counted.training_flops_per_token
+    rows = [
+        ("parameters", f"{counted.parameters:,}"),
+        (f"FLOPs per {unit}", f"{_short(forward)}FLOP forward"),
+        ("", f"{_short(both)}FLOP forward and backward"),
+        ("FLOPs per step", f"{_short(counted.training_flops)}FLOP"),
+        ("weights", f"{_short(counted.weights)}B"),
+        ("gradients", f"{_short(counted.gradients)}B"),
+        (counted.optimizer, f"{_short(counted.optimizer_state)}B"),
+        ("activations", f"{_short(counted.activations)}B"),
+        ("training", f"{_short(counted.training_memory)}B in total"),
+    ]
+    if counted.cache is not None:
+        rows += [
+            ("cache", f"{_short(counted.cache)}B of keys, values or states"),
+            ("generation", f"{_short(counted.generation_memory)}B in total"),
+        ]
+    return rows
+
+
+def _short(number: float | None) -> str:
+    """Three significant digits and the prefix of the unit."""
+    number = float(number or 0)
+    for size, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g} {prefix}"
+    return f"{number:.3g} "

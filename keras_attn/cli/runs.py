@@ -1,8 +1,8 @@
-"""A run folder: whose it is, and how far the run in it has come.
+"""A run folder: the settings it belongs to, and the state of its run.
 
-Beside what `fit_translator` writes there is `settings.json`, what the run was started
-with, written first. A backup is there while a run goes on, from its first whole epoch
-to its last; `translator.json` from the first whole epoch for good.
+Beside what `fit_translator` writes there is `settings.json`, the settings that the run
+was started with; it is written first. A backup exists from the first complete epoch to
+the last; `translator.json` exists from the first complete epoch on.
 """
 
 import json
@@ -26,7 +26,11 @@ _WRITTEN = (
 
 
 def read_settings(folder: Path) -> dict[str, Any] | None:
-    """What the run in a folder was started with; None where there is no run."""
+    """The settings that the run in a folder was started with; None without a run.
+
+    Raises:
+        ValueError: if the folder holds a translator but no settings.
+    """
     try:
         return json.loads((folder / _SETTINGS).read_bytes())
     except FileNotFoundError:
@@ -39,10 +43,10 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
 
 
 def claim(folder: Path, settings: dict[str, Any]) -> None:
-    """Makes a folder that of a run, or sees that it is.
+    """Writes the settings of a new run, or checks those of the run in the folder.
 
     Raises:
-        ValueError: if it holds a run of other settings.
+        ValueError: if it holds a run with other settings.
     """
     found = read_settings(folder)
     if found is None:
@@ -54,25 +58,26 @@ def claim(folder: Path, settings: dict[str, Any]) -> None:
             f"{name} was {found.get(name)}, is {settings[name]}" for name in names
         )
         raise ValueError(
-            f"--run-dir holds a run with other settings ({changes}); give those again, "
-            f"choose another folder, or remove this one. Received: {str(folder)!r}"
+            f"--run-dir holds a run with other settings ({changes}); use the same "
+            "settings, choose another folder, or remove this one. "
+            f"Received: {str(folder)!r}"
         )
 
 
 def is_interrupted(folder: Path) -> bool:
-    """Whether a run in the folder has finished some epochs, and has more to go."""
-    # A hidden file is a part of the first backup: of that epoch nothing is kept.
+    """Whether the run in the folder has completed some of its epochs, but not all."""
+    # A hidden file is an incomplete first backup, which can't be resumed from.
     files = (folder / "backup").glob("*")
     return any(not file.name.startswith(".") for file in files)
 
 
 def is_trained(folder: Path) -> bool:
-    """Whether the run in the folder went through all of its epochs."""
+    """Whether the run in the folder has completed all of its epochs."""
     return (folder / "translator.json").is_file() and not is_interrupted(folder)
 
 
 def clear(folder: Path, *more: str) -> None:
-    """Removes what a run writes, and the files or folders named besides."""
+    """Removes what a run writes, and the files or folders named in `more`."""
     for name in (*_WRITTEN, *more):
         path = folder / name
         if path.is_dir():

@@ -1,4 +1,4 @@
-"""How the command speaks: lines, errors, progress, and no noise from below."""
+"""Output of the command line: lines, errors, progress, and silenced libraries."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ _errors = Console(stderr=True, highlight=False)
 
 
 class CheckFailedError(Exception):
-    """What was measured is not as it must be: exit code 1, the text on stderr."""
+    """A measured result is not the required one: exit code 1, the text on stderr."""
 
 
 def debugging() -> bool:
@@ -24,7 +24,7 @@ def debugging() -> bool:
 
 
 def say(text: str = "", style: str = "") -> None:
-    """Prints text as it is: no brackets are markup, and no path is broken."""
+    """Prints text verbatim: brackets are not markup, and paths are not wrapped."""
     console.print(Text(text, style=style), soft_wrap=True)
 
 
@@ -35,7 +35,13 @@ def complain(text: str) -> None:
 
 
 def in_parts(items: Sequence, size: int, description: str) -> Iterable[Sequence]:
-    """Yields items, `size` at a time, behind a progress bar that goes when done."""
+    """Yields items, `size` at a time, with a progress bar that disappears at the end.
+
+    Args:
+        items: What to iterate over.
+        size: Items per part.
+        description: Text of the progress bar.
+    """
     parts = [items[start : start + size] for start in range(0, len(items), size)]
     return track(
         parts,
@@ -47,13 +53,13 @@ def in_parts(items: Sequence, size: int, description: str) -> Iterable[Sequence]
 
 
 def fit_verbosity() -> int:
-    """For `model.fit`: a moving bar on a terminal, else one line an epoch."""
+    """The `verbose` of `model.fit`: a progress bar on a terminal, else lines."""
     return 1 if console.is_terminal else 2
 
 
 @contextlib.contextmanager
 def working(text: str) -> Iterator[None]:
-    """Shows that something is being done; what libraries say meanwhile is not shown."""
+    """Shows a spinner, and hides what libraries print in the meantime."""
     noise = contextlib.nullcontext() if debugging() else silence()
     with console.status(text), noise:
         yield

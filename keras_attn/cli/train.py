@@ -1,57 +1,218 @@
-"""What `keras-attn train` does: from two text files to a translator in a folder."""
+"""`keras-attn train`: from two text files to a translator in a folder."""
 
 import hashlib
 import random
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import keras
+import typer
 
-from keras_attn import models
 from keras_attn.cli.runs import claim, is_interrupted, is_trained
+from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import fit_verbosity, in_parts, say
-from keras_attn.data import CharacterTokenizer, SubwordTokenizer, read_parallel
-from keras_attn.training import bleu, exact_match, fit_translator
-from keras_attn.translator import Translator
+
+if TYPE_CHECKING:
+    from keras_attn.translator import Translator
 
 Pairs = tuple[list[str], list[str]]
 
-_SCORES = {"bleu": bleu, "exact_match": exact_match}
 _MAX_LENGTHS = {"subword": 50, "character": 200}
-_NUM_SHOWN = 3
+_NUM_EXAMPLES = 3
 
 
 def train(
-    *,
-    source: Path,
-    target: Path,
-    validation_source: Path | None,
-    validation_target: Path | None,
-    validation_fraction: float,
-    model: str,
-    tokenizer: str,
-    vocabulary_size: int,
-    max_length: int | None,
-    hidden_dim: int,
-    embedding_dim: int,
-    dropout: float,
-    epochs: int,
-    batch_size: int,
-    learning_rate: float,
-    score: str,
-    run_dir: Path,
-    seed: int,
+    source: Annotated[
+        Path,
+        typer.Option(
+            rich_help_panel="Texts",
+            help="Text to translate: UTF-8, one sentence per line; gzip if it ends "
+            "in .gz.",
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+        ),
+    ],
+    target: Annotated[
+        Path,
+        typer.Option(
+            rich_help_panel="Texts",
+            help="Its translation: line n translates line n of --source.",
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+        ),
+    ],
+    validation_source: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel="Texts",
+            help="Validation text. Default: see --validation-fraction.",
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+    validation_target: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel="Texts",
+            help="Its translation.",
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+    validation_fraction: Annotated[
+        float,
+        typer.Option(
+            rich_help_panel="Texts",
+            metavar="X",
+            min=0.0001,
+            max=0.5,
+            help="Fraction of the pairs to hold out if no validation files are given.",
+        ),
+    ] = 0.1,
+    model: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel="Model",
+            help="seq2seq_sutskever, seq2seq_context, rnnsearch_30 or rnnsearch_50.",
+        ),
+    ] = "rnnsearch_50",
+    tokenizer: Annotated[
+        Literal["subword", "character"],
+        typer.Option(
+            rich_help_panel="Model",
+            help="Unit of a token: a byte-pair subword or a character.",
+        ),
+    ] = "subword",
+    vocabulary_size: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel="Model",
+            metavar="N",
+            min=5,
+            help="Largest number of subwords on each side.",
+        ),
+    ] = 8000,
+    max_length: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel="Model",
+            metavar="N",
+            min=2,
+            help="Tokens after which a text is truncated. Default: 50 subwords, "
+            "200 characters.",
+            show_default=False,
+        ),
+    ] = None,
+    hidden_dim: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel="Model",
+            metavar="N",
+            min=2,
+            help="Units of each recurrent layer; papers: 1000.",
+        ),
+    ] = 256,
+    embedding_dim: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel="Model",
+            metavar="N",
+            min=1,
+            help="Width of a token's embedding; papers: 100-1000.",
+        ),
+    ] = 256,
+    dropout: Annotated[
+        float,
+        typer.Option(
+            rich_help_panel="Model",
+            metavar="X",
+            min=0.0,
+            max=0.9,
+            help="Probability, in [0, 0.9]; papers: 0.",
+        ),
+    ] = 0.2,
+    epochs: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel="Training",
+            metavar="N",
+            min=1,
+            help="Passes over the pairs.",
+        ),
+    ] = 10,
+    batch_size: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel="Training", metavar="N", min=1, help="Pairs per step."
+        ),
+    ] = 64,
+    learning_rate: Annotated[
+        float,
+        typer.Option(
+            rich_help_panel="Training",
+            metavar="X",
+            min=1e-8,
+            help="Initial learning rate of Adam, with cosine decay to zero.",
+        ),
+    ] = 1e-3,
+    score: Annotated[
+        Literal["bleu", "exact_match"],
+        typer.Option(
+            rich_help_panel="Training",
+            help="Score of the held-out translations: BLEU (0 to 100), or the "
+            "fraction that equal their reference exactly.",
+        ),
+    ] = "bleu",
+    run_dir: Annotated[
+        Path,
+        typer.Option(
+            rich_help_panel="Training",
+            help="Folder for the translator, its history and TensorBoard logs. Run "
+            "the same command again to resume an interrupted run.",
+            file_okay=False,
+        ),
+    ] = Path("runs/translator"),
+    seed: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel="Training",
+            metavar="N",
+            min=0,
+            help="Seed of the weights, the data order and the held-out pairs.",
+        ),
+    ] = 0,
 ) -> None:
-    """Trains a translator, or goes on with it; the arguments are the options."""
-    if models.describe(model).family not in ("seq2seq", "rnnsearch"):
-        raise ValueError(f"--model must be a translator. Received: {model!r}")
-    # A package that is missing is better missed now than after the first epoch.
-    _SCORES[score](["a"], ["a"])
-    training = _without_blanks(read_parallel(source, target))
-    if validation_source is not None and validation_target is not None:
-        validation = _without_blanks(
-            read_parallel(validation_source, validation_target)
+    """Train a translator on line-aligned text.
+
+    Writes a folder that `attention` and `export` take. Run the same command again to
+    resume an interrupted run from its last complete epoch.
+
+    Example: keras-attn train --source train.en --target train.de --run-dir
+    runs/en-de
+    """
+    if (validation_source is None) != (validation_target is None):
+        raise typer.BadParameter(
+            "--validation-source and --validation-target go together."
         )
+    with importing_tensorflow():
+        import keras
+
+        from keras_attn import models
+        from keras_attn.training import fit_translator
+        from keras_attn.translator import Translator
+
+    if models.describe(model).family != "seq2seq":
+        raise ValueError(f"--model must be a translator. Received: {model!r}")
+    # Fails now if a package is missing, rather than after the first epoch.
+    _score_function(score)(["a"], ["a"])
+    training = _read_pairs(source, target)
+    if validation_source is not None and validation_target is not None:
+        validation = _read_pairs(validation_source, validation_target)
     else:
         training, validation = _hold_out(training, validation_fraction, seed)
     max_length = max_length or _MAX_LENGTHS[tokenizer]
@@ -77,15 +238,17 @@ def train(
     if (run_dir / "translator.json").is_file():
         translator = Translator.load(run_dir)
     else:
-        tokenizers = [_tokenizer(tokenizer, side, vocabulary_size) for side in training]
-        sizes = {"hidden_dim": hidden_dim, "embedding_dim": embedding_dim}
+        tokenizers = [
+            _train_tokenizer(tokenizer, side, vocabulary_size) for side in training
+        ]
         network = models.create(
             model,
             source_vocabulary_size=tokenizers[0].vocabulary_size,
             target_vocabulary_size=tokenizers[1].vocabulary_size,
             dropout=dropout,
-            **sizes,
-            **_widths(model, hidden_dim),
+            hidden_dim=hidden_dim,
+            embedding_dim=embedding_dim,
+            **_proportional_sizes(model, hidden_dim),
         )
         translator = Translator(network, *tokenizers, max_length=max_length)
     say(_summary(model, translator, training, validation))
@@ -93,7 +256,7 @@ def train(
         say(f"{run_dir} is trained already.")
     else:
         if is_interrupted(run_dir):
-            say(f"Going on with the interrupted run in {run_dir}.")
+            say(f"Resuming the interrupted run in {run_dir}.")
         fit_translator(
             translator,
             training,
@@ -102,25 +265,34 @@ def train(
             epochs=epochs,
             batch_size=batch_size,
             learning_rate=learning_rate,
-            score=_SCORES[score],
+            score=_score_function(score),
             score_name=score,
             seed=seed,
             verbose=fit_verbosity(),
         )
     _report(translator, validation, score)
-    _next_commands(model, validation[0][0], run_dir)
+    _suggest_commands(model, validation[0][0], run_dir)
 
 
-def _without_blanks(pairs: Pairs) -> Pairs:
-    """The pairs of which both sides say something."""
+def _score_function(name: str) -> Callable[[list[str], list[str]], float]:
+    from keras_attn import training
+
+    return {"bleu": training.bleu, "exact_match": training.exact_match}[name]
+
+
+def _read_pairs(source: Path, target: Path) -> Pairs:
+    """Reads two line-aligned files, without the pairs that have an empty side."""
+    from keras_attn.data import read_parallel
+
+    pairs = read_parallel(source, target)
     kept = [pair for pair in zip(*pairs, strict=True) if all(pair)]
     if len(kept) < len(pairs[0]):
-        say(f"Pairs left out for an empty side: {len(pairs[0]) - len(kept):,}")
+        say(f"Pairs left out because a side is empty: {len(pairs[0]) - len(kept):,}")
     return [source for source, _ in kept], [target for _, target in kept]
 
 
 def _hold_out(pairs: Pairs, fraction: float, seed: int) -> tuple[Pairs, Pairs]:
-    """Splits pairs at random into those to train on and those to score on."""
+    """Splits pairs at random into a training set and a validation set."""
     total = len(pairs[0])
     if total < 2:
         raise ValueError(
@@ -130,33 +302,35 @@ def _hold_out(pairs: Pairs, fraction: float, seed: int) -> tuple[Pairs, Pairs]:
     count = max(1, round(fraction * total))
     held_out = frozenset(random.Random(seed).sample(range(total), count))
 
-    def chosen(wanted: bool) -> Pairs:
-        rows = [index for index in range(total) if (index in held_out) == wanted]
+    def subset(is_held_out: bool) -> Pairs:
+        rows = [row for row in range(total) if (row in held_out) == is_held_out]
         return [pairs[0][row] for row in rows], [pairs[1][row] for row in rows]
 
-    return chosen(False), chosen(True)
+    return subset(False), subset(True)
 
 
 def _digest(*pairs: Pairs) -> str:
-    """A short fingerprint of all texts in their order."""
+    """A short hash of all texts in their order."""
     lines = [line for sides in pairs for side in sides for line in (*side, "")]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
-def _tokenizer(kind: str, texts: list[str], vocabulary_size: int):
+def _train_tokenizer(kind: str, texts: list[str], vocabulary_size: int):
+    from keras_attn.data import CharacterTokenizer, SubwordTokenizer
+
     if kind == "character":
         return CharacterTokenizer.train(texts)
     return SubwordTokenizer.train(texts, vocabulary_size=vocabulary_size)
 
 
-def _widths(model: str, hidden_dim: int) -> dict[str, int]:
-    """The sizes that go with `hidden_dim`, in the proportions of the papers."""
-    widths = {}
+def _proportional_sizes(model: str, hidden_dim: int) -> dict[str, int]:
+    """Sizes that follow from `hidden_dim`, in the proportions of the papers."""
+    sizes = {}
     if model != "seq2seq_sutskever":
-        widths["maxout_dim"] = hidden_dim // 2
+        sizes["maxout_dim"] = hidden_dim // 2
     if _has_attention(model):
-        widths["attention_dim"] = hidden_dim
-    return widths
+        sizes["attention_dim"] = hidden_dim
+    return sizes
 
 
 def _has_attention(model: str) -> bool:
@@ -164,7 +338,7 @@ def _has_attention(model: str) -> bool:
 
 
 def _summary(
-    name: str, translator: Translator, training: Pairs, validation: Pairs
+    name: str, translator: "Translator", training: Pairs, validation: Pairs
 ) -> str:
     tokenizers = (translator.source_tokenizer, translator.target_tokenizer)
     cut = sum(
@@ -182,32 +356,33 @@ def _summary(
     ]
     if cut:
         lines.append(
-            f"Cut at {translator.max_length} tokens: {cut:,} pairs (see --max-length)"
+            f"Truncated at {translator.max_length} tokens: {cut:,} pairs "
+            "(see --max-length)"
         )
     return "\n".join(lines)
 
 
-def _report(translator: Translator, validation: Pairs, score: str) -> None:
-    """Translates all that was held out; prints the score and the first of it."""
+def _report(translator: "Translator", validation: Pairs, score: str) -> None:
+    """Translates the validation set; prints the score and the first translations."""
     sources, references = validation
     translations = []
-    for part in in_parts(sources, 256, "Translating what was held out"):
+    for part in in_parts(sources, 256, "Translating the validation set"):
         translations += translator.translate(part)
-    value = _SCORES[score](translations, references)
+    value = _score_function(score)(translations, references)
     text = f"BLEU {value:.2f}" if score == "bleu" else f"exact match {value:.1%}"
     say(f"\n{text} on {len(sources):,} held-out pairs, translated greedily", "bold")
-    shown = zip(sources, references, translations, strict=True)
-    for source, reference, translation in list(shown)[:_NUM_SHOWN]:
+    examples = zip(sources, references, translations, strict=True)
+    for source, reference, translation in list(examples)[:_NUM_EXAMPLES]:
         say(f"\n  source     {source}")
         say(f"  reference  {reference}")
         say(f"  model      {translation}")
 
 
-def _next_commands(model: str, text: str, run_dir: Path) -> None:
+def _suggest_commands(model: str, text: str, run_dir: Path) -> None:
     folder = shlex.quote(str(run_dir))
     logs = shlex.quote(str(run_dir / "logs"))
     artefact = shlex.quote(f"{run_dir.resolve().name}.tflite")
-    say(f"\nIn {run_dir}: the translator, history.csv, logs/. What to do with it:")
+    say(f"\nIn {run_dir}: the translator, history.csv, logs/. Next steps:")
     say(f"  tensorboard --logdir {logs}")
     if _has_attention(model):
         say(f"  keras-attn attention {folder} {shlex.quote(text)}")

@@ -1,22 +1,28 @@
-"""See what a model attends to: capture, plots, TensorBoard."""
+"""What a model attends to: capture, plots, a page to explore, TensorBoard."""
 
 from keras_attn.viz import callbacks
 from keras_attn.viz.capture import capture_attention
+from keras_attn.viz.heads import plot_attention_heads
 from keras_attn.viz.images import (
     attention_rollout,
     image_attention,
+    image_rollout,
     plot_image_attention,
     plot_position_similarity,
 )
+from keras_attn.viz.page import attention_page
 from keras_attn.viz.plots import plot_alignment, save_figure
 from keras_attn.viz.reconstruction import plot_reconstruction, reconstruct_images
 
 __all__ = [
+    "attention_page",
     "attention_rollout",
     "callbacks",
     "capture_attention",
     "image_attention",
+    "image_rollout",
     "plot_alignment",
+    "plot_attention_heads",
     "plot_image_attention",
     "plot_position_similarity",
     "plot_reconstruction",

@@ -1,7 +1,7 @@
-"""What an image model looks at, on the image.
+"""What an image model attends to, drawn over the image.
 
-Legend: B batch, N heads, P tokens in front of the patches, T patches or places, R rows
-and S columns of them, L windows on a map.
+Legend: B batch, N heads, P tokens before the patches, T patches or positions, in R rows
+and S columns, L windows of a map.
 """
 
 import math
@@ -23,24 +23,23 @@ _PANEL_INCHES = 1.7
 def image_attention(
     model: keras.Model, images, query: tuple[int, int] | None = None
 ) -> dict[str, np.ndarray]:
-    """Runs a model on images and says for each place how much it is looked at.
+    """Runs a model on images and maps how much each position is attended to.
 
     Args:
-        model: Of `build_vit`, `build_deit3`, `build_swin`, `build_cnn_self_attention`,
-            or any functional model of such layers.
+        model: A model from `build_vit`, `build_deit3`, `build_swin` or
+            `build_cnn_self_attention`, or any functional model of their layers.
         images: What the model is called with, (B, H, W, channels).
-        query: The row and column of the patch that looks, of those of the layer.
-            Default: the class token, or where there is none the mean of all that
-            look.
+        query: Row and column of the patch that attends, on the grid of the layer.
+            Default: the class token, or without one the mean over all patches.
 
     Returns:
-        The path of each attention layer to its map, (B, N, R, S), probabilities: of a
-        ViT those of the class token; of windows the mean over the places of each, put
-        back where the window was before it was shifted. Layers that see no whole map,
-        such as an MAE's encoder, are left out.
+        Path of each attention layer to its map, (B, N, R, S), probabilities: for a ViT
+        those of the class token; for windows the mean over the positions of each
+        window, shifted back to its position on the map. Layers that don't see a whole
+        map, such as those of an MAE's encoder, are left out.
 
     Raises:
-        ValueError: where no layer is left, or for a query outside of a map.
+        ValueError: if no layer is left, or for a query outside of a map.
     """
     maps = {}
     for path, scores in capture_attention(model, images).items():
@@ -49,26 +48,64 @@ def image_attention(
             maps[path] = _map(model, path, scores, grid, query)
     if not maps:
         raise ValueError(
-            "`model` must have an attention layer that sees a whole image, of "
-            "`build_vit`, `build_swin` or `SelfAttention2D`. "
+            "`model` must have an attention layer that sees a whole image, as "
+            "`build_vit`, `build_swin` or `SelfAttention2D` have. "
             f"Received: model={model.name!r}"
         )
     return maps
 
 
-def attention_rollout(scores: Mapping[str, np.ndarray] | Sequence[np.ndarray]):
-    """Follows attention through the layers, residuals and all.
-
-    `A_l` is the mean of the heads of layer l; what a place draws from each input is
-    `Π_l ½ (A_l + 1)`, the last layer first.
+def image_rollout(
+    model: keras.Model, images, query: tuple[int, int] | None = None
+) -> np.ndarray:
+    """Runs a model on images and maps its attention rollout onto the patches.
 
     Args:
-        scores: Of each layer in order, (B, N, T, T), as `capture_attention` returns
+        model: A model whose layers all attend over all patches, such as a ViT.
+        images: As in `image_attention`.
+        query: As in `image_attention`.
+
+    Returns:
+        (B, R, S): how much the last layer's class token, or the patch `query`, depends
+        on each patch; without a class token the mean over all patches.
+
+    Raises:
+        ValueError: for a model with other layers, such as Swin's shifted windows, or a
+            query outside of the map.
+
+    Reference:
+        Abnar and Zuidema 2020 (arXiv:2005.00928).
+    """
+    scores = capture_attention(model, images)
+    grids = {}
+    for path in scores:
+        layer, _ = _layer_of(model, path)
+        is_map = isinstance(layer, WindowAttention | SelfAttention2D)
+        grids[path] = None if is_map else _grid_of(model, path, scores[path])
+    if None in grids.values():
+        raise ValueError(
+            "`model` must attend over all patches in every layer, as a ViT does, for a "
+            "rollout; use `image_attention` for windows or for attention on maps. "
+            f"Received: model={model.name!r}"
+        )
+    path = list(grids)[-1]
+    rollout = attention_rollout(scores)[:, None]
+    return _map(model, path, rollout, grids[path], query)[:, 0]
+
+
+def attention_rollout(scores: Mapping[str, np.ndarray] | Sequence[np.ndarray]):
+    """Propagates attention through the layers, residual connections included.
+
+    With `A_l` the mean over the heads of layer l, the rollout is `Π_l ½ (A_l + I)`,
+    the last layer first.
+
+    Args:
+        scores: (B, N, T, T) for each layer in order, as `capture_attention` returns
             them.
 
     Returns:
-        (B, T, T), in rows that sum to one: where the information of each token of the
-        last layer comes from, among the tokens of the first.
+        (B, T, T), with rows that sum to one: how much each token of the last layer
+        (row) depends on each token of the first (column).
 
     Raises:
         ValueError: for scores of other shapes, or of different lengths.
@@ -100,33 +137,43 @@ def plot_image_attention(
     maps: np.ndarray,
     *,
     title: str | None = None,
+    labels: Sequence[str] | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """Lays maps of attention over an image: bright is looked at.
+    """Draws maps of attention over an image: brighter is more attention.
 
-    Colours run from 0 to the largest value of each map, so they compare places, not
-    heads.
+    Colours run from 0 to the largest value of each map, so they compare positions,
+    not heads.
 
     Args:
-        image: (H, W, 1 or 3), of any range: it is stretched to black and white.
-        maps: (R, S), or (N, R, S) for a panel a head, of `image_attention` or a row of
-            `attention_rollout`.
-        title: Above the picture.
-        ax: Where to draw a single map. None makes a figure of its own, with the image
-            beside the maps.
+        image: (H, W, 1 or 3), of any range: it is rescaled to [0, 1].
+        maps: (R, S), or (N, R, S) for one panel per head, from `image_attention` or
+            `image_rollout`.
+        title: Title of the figure.
+        labels: Titles of the N panels. Default: `head 0`, `head 1`, ….
+        ax: Axes to draw a single map on. None creates a figure, with the image beside
+            the maps.
 
     Returns:
         The figure; `save_figure` writes it, and a notebook shows it.
 
     Raises:
-        ValueError: for an image or maps of another shape, or values that are not
-            finite.
+        ValueError: for an image or maps of another shape, values that are not finite,
+            or another number of labels than of maps.
     """
     image, maps = _check_image(image), _check_maps(maps)
+    if labels is None:
+        labels = (
+            [f"head {head}" for head in range(len(maps))] if len(maps) > 1 else [""]
+        )
+    if len(labels) != len(maps):
+        raise ValueError(
+            f"`labels` must be {len(maps)}, one per map. Received: labels={labels!r}"
+        )
     if ax is not None:
         if len(maps) != 1:
             raise ValueError(
-                "`maps` must be one where `ax` is given: an axes holds one panel. "
+                "`maps` must be one if `ax` is given: an axes holds one panel. "
                 f"Received: {len(maps)} maps"
             )
         _overlay(ax, image, maps[0])
@@ -147,10 +194,9 @@ def plot_image_attention(
         axis.remove()
     _overlay(axes[0], image, None)
     axes[0].set_title("image", fontsize=8, color=TEXT_COLOR)
-    for head, (axis, heat) in enumerate(zip(axes[1:], maps, strict=False)):
+    for axis, heat, label in zip(axes[1:count], maps, labels, strict=True):
         _overlay(axis, image, heat)
-        if len(maps) > 1:
-            axis.set_title(f"head {head}", fontsize=8, color=TEXT_COLOR)
+        axis.set_title(label, fontsize=8, color=TEXT_COLOR, parse_math=False)
     if title is not None:
         figure.suptitle(title, parse_math=False, fontsize=10, color=TEXT_COLOR)
     return figure
@@ -159,22 +205,22 @@ def plot_image_attention(
 def plot_position_similarity(
     table: np.ndarray, grid: tuple[int, int], *, title: str | None = None
 ) -> Figure:
-    """Draws how alike the learned position of each patch is to those of all others.
+    """Draws the similarity of the learned position embeddings of all patches.
 
-    A panel for each patch, laid out as the patches are; in it the cosine of its
-    position with every other, from -1 (dark) to 1 (bright).
+    One panel per patch, laid out as the patches are: the cosine of its embedding with
+    that of every patch, from -1 (dark) to 1 (bright).
 
     Args:
-        table: (P + R·S, D), the tokens in front first: the `embeddings` of a model's
-            `position_embedding`.
+        table: (P + R·S, D), the `embeddings` of a model's `position_embedding`, with
+            the tokens before the patches first.
         grid: R and S.
-        title: Above the picture.
+        title: Title of the figure.
 
     Returns:
         The figure.
 
     Raises:
-        ValueError: for a table with fewer rows than the grid has places.
+        ValueError: for a table with fewer rows than the grid has patches.
 
     Reference:
         Dosovitskiy et al. 2021, figure 7 (arXiv:2010.11929).
@@ -183,7 +229,7 @@ def plot_position_similarity(
     rows, columns = grid
     if table.ndim != 2 or len(table) < rows * columns:
         raise ValueError(
-            "`table` must have a row for each place of `grid`. Received: "
+            "`table` must have a row for each patch of `grid`. Received: "
             f"table.shape={table.shape}, grid={tuple(grid)}"
         )
     patches = table[len(table) - rows * columns :]
@@ -210,7 +256,7 @@ def plot_position_similarity(
 
 
 def _layer_of(model, path):
-    """The attention layer at a path, and the outermost layer that it is part of."""
+    """The attention layer of a path, and the layer of the model that contains it."""
     names = path.partition(":")[0].split("/")
     if names[0] not in {layer.name for layer in model.layers}:
         names = names[1:]  # The model's own name comes first.
@@ -221,7 +267,7 @@ def _layer_of(model, path):
 
 
 def _grid_of(model, path, scores):
-    """Rows and columns of the map a layer attends over; None where it sees no map."""
+    """Rows and columns of the map a layer attends over; None if it sees no map."""
     layer, outer = _layer_of(model, path)
     if isinstance(layer, WindowAttention | SelfAttention2D):
         return tuple(outer.output.shape[1:3])
@@ -237,10 +283,10 @@ def _grid_of(model, path, scores):
 def _map(model, path, scores, grid, query):
     """(B, N, R, S) from the scores of one layer."""
     if query is not None and not all(
-        0 <= place < size for place, size in zip(query, grid, strict=True)
+        0 <= index < size for index, size in zip(query, grid, strict=True)
     ):
         raise ValueError(
-            f"`query` must be the row and column of a place of the map of {path}, "
+            f"`query` must be the row and column of a position on the map of {path}, "
             f"{grid}. Received: query={query}"
         )
     layer, _ = _layer_of(model, path)
@@ -248,10 +294,10 @@ def _map(model, path, scores, grid, query):
         return _unwindow(layer, scores, grid, query)
     prefix = scores.shape[-1] - grid[0] * grid[1]
     if query is not None:
-        looks = scores[:, :, prefix + query[0] * grid[1] + query[1]]
+        weights = scores[:, :, prefix + query[0] * grid[1] + query[1]]
     else:
-        looks = scores[:, :, 0] if prefix else scores.mean(axis=2)
-    return looks[:, :, prefix:].reshape(*looks.shape[:2], *grid)
+        weights = scores[:, :, 0] if prefix else scores.mean(axis=2)
+    return weights[:, :, prefix:].reshape(*weights.shape[:2], *grid)
 
 
 def _unwindow(layer, scores, grid, query):
@@ -261,14 +307,14 @@ def _unwindow(layer, scores, grid, query):
     across = columns // window
     scores = scores.reshape(batch, -1, heads, *scores.shape[2:])
     if query is None:
-        looks = scores.mean(axis=3)  # (B, L, N, T)
+        weights = scores.mean(axis=3)  # (B, L, N, T)
     else:
         row, column = (query[0] - shift) % rows, (query[1] - shift) % columns
         own = row // window * across + column // window
-        place = row % window * window + column % window
-        looks = np.zeros_like(scores[:, :, :, 0])
-        looks[:, own] = scores[:, own, :, place]
-    tiles = looks.transpose(0, 2, 1, 3)
+        position = row % window * window + column % window
+        weights = np.zeros_like(scores[:, :, :, 0])
+        weights[:, own] = scores[:, own, :, position]
+    tiles = weights.transpose(0, 2, 1, 3)
     tiles = tiles.reshape(batch, heads, rows // window, across, window, window)
     maps = tiles.transpose(0, 1, 2, 4, 3, 5).reshape(batch, heads, rows, columns)
     maps = np.roll(maps, (shift, shift), axis=(2, 3))
@@ -279,8 +325,8 @@ def _check_image(image):
     image = np.asarray(image, "float32")
     if image.ndim != 3 or image.shape[-1] not in (1, 3) or 0 in image.shape:
         raise ValueError(
-            "`image` must have the shape (height, width, 1 or 3); of a batch, pass one "
-            f"example: `images[0]`. Received: image.shape={image.shape}"
+            "`image` must have the shape (height, width, 1 or 3); pass one example "
+            f"of a batch: `images[0]`. Received: image.shape={image.shape}"
         )
     if not np.isfinite(image).all():
         raise ValueError("`image` must be finite. Received: NaN or infinite pixels")
@@ -293,8 +339,8 @@ def _check_maps(maps):
     maps = np.asarray(maps, "float32")
     if maps.ndim not in (2, 3) or 0 in maps.shape or not np.isfinite(maps).all():
         raise ValueError(
-            "`maps` must be finite, (rows, columns) or (heads, rows, columns); of a "
-            f"batch, pass one example: `maps[0]`. Received: maps.shape={maps.shape}"
+            "`maps` must be finite, (rows, columns) or (heads, rows, columns); pass "
+            f"one example of a batch: `maps[0]`. Received: maps.shape={maps.shape}"
         )
     return maps.reshape(-1, *maps.shape[-2:])
 

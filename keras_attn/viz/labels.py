@@ -1,11 +1,11 @@
-"""Tokens as they may stand beside a plot: visible, and in fonts that have them."""
+"""Tokens as labels of a plot: visible, and in fonts that have their characters."""
 
 import functools
 
 from matplotlib import font_manager
 
 _BASE_FAMILY = "DejaVu Sans"  # Comes with matplotlib.
-# Asked in this order for what the base family lacks, where they are installed.
+# Tried in this order for characters that the base family lacks, if installed.
 _FALLBACK_FAMILIES = (
     "Noto Sans",
     "Noto Sans CJK SC",
@@ -28,10 +28,10 @@ _FALLBACK_FAMILIES = (
 
 @functools.cache
 def font_families() -> tuple[str, ...]:
-    """The installed families that labels are set in, first choice first.
+    """The installed font families for labels, in order of preference.
 
-    matplotlib takes each character from the first that has it, and would log a
-    complaint about each that is not installed.
+    matplotlib takes each character from the first family that has it, and would log a
+    warning for each that is not installed.
     """
     installed = set(font_manager.fontManager.get_font_names())
     return (
@@ -41,15 +41,20 @@ def font_families() -> tuple[str, ...]:
 
 
 def readable(token: str) -> str:
-    """Makes a token visible: as `drawable`, and a space becomes "␣"."""
+    """Makes a token visible in a plot: as `drawable`, with spaces as "␣"."""
     return drawable(token).replace(" ", "␣")
+
+
+def visible(token: str) -> str:
+    """Makes a token visible in any font: control characters and spaces replaced."""
+    return "".join(map(_escaped, token)).replace(" ", "␣")
 
 
 def drawable(text: str) -> str:
     r"""Replaces what cannot be drawn.
 
     A control character becomes its escape ("\n"), and a character that no font has
-    "□", which is what matplotlib would draw, with a warning for each.
+    becomes "□", which is what matplotlib would draw, with a warning for each.
     """
     return "".join(map(_drawable, text))
 
@@ -57,9 +62,15 @@ def drawable(text: str) -> str:
 @functools.cache
 def _drawable(character: str) -> str:
     if not character.isprintable():
-        return character.encode("unicode_escape").decode("ascii")
+        return _escaped(character)
     known = any(font.get_char_index(ord(character)) for font in _fonts())
     return character if known else "□"
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode("ascii")
 
 
 @functools.cache

@@ -76,6 +76,7 @@ def register_variants(
     task: str,
     inputs: dict[str, str],
     outputs: dict[str, str],
+    family: str | None = None,
 ) -> None:
     """Registers variants of one builder, whose cards differ in published figures only.
 
@@ -93,7 +94,7 @@ def register_variants(
     ```
 
     Args:
-        builder: The builder, called as `builder(variant)`. Its module is the family.
+        builder: The builder, called as `builder(variant)`.
         published: Number of parameters and notes of each variant; see `ModelCard`.
         name: Registry name; `{variant}` is replaced by the name of the variant.
         title: One-line description; `{variant}` is replaced by the name of the
@@ -103,6 +104,7 @@ def register_variants(
         task: What the models are for.
         inputs: Shape and meaning of each input, by name.
         outputs: Shape and meaning of each output, by name.
+        family: As in `ModelCard`. Default: the name of the builder's module.
 
     Raises:
         ValueError: if a name is taken.
@@ -110,7 +112,7 @@ def register_variants(
     for variant, (parameters, notes) in published.items():
         card = ModelCard(
             name=name.format(variant=variant),
-            family=builder.__module__.rpartition(".")[2],
+            family=family or builder.__module__.rpartition(".")[2],
             title=title.format(variant=variant.replace("_", ", ")),
             paper=paper,
             year=year,

@@ -7,7 +7,7 @@ TINY = "--tokenizer character --hidden-dim 6 --embedding-dim 5 --batch-size 29".
 
 
 class CommandLine:
-    """Runs command lines in this process, and keeps what they said."""
+    """Runs command lines in this process, and keeps their output."""
 
     def __init__(self, capsys):
         self._capsys = capsys
@@ -18,7 +18,7 @@ class CommandLine:
         return code
 
     def refuses(self, *arguments):
-        """The one line of a mistake, which must end with exit code 2."""
+        """Asserts exit code 2 and returns the one line of the error."""
         assert self(*arguments) == 2
         assert self.err.startswith("error: ")
         assert self.err.count("\n") == 1
@@ -33,9 +33,9 @@ def command(capsys):
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory):
-    """31 dates, line by line, one of them blank on one side.
+    """31 dates, one per line, one of them with an empty side.
 
-    Of like length: each length that batches are padded to is compiled, for seconds.
+    Of similar length: each length that batches are padded to is compiled, for seconds.
     """
     folder = tmp_path_factory.mktemp("corpus")
     dates = [pair for pair in make_dates(400, seed=3) if 9 <= len(pair[0]) <= 16]
@@ -48,7 +48,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def run_dir(corpus, tmp_path_factory):
-    """A translator trained for an epoch: it knows nothing, but all is there."""
+    """The folder of a translator trained for one epoch, which has learned nothing."""
     folder = tmp_path_factory.mktemp("runs") / "dates"
     options = [*corpus, *TINY, "--epochs", 1, "--score", "exact_match"]
     assert main([str(o) for o in ["train", *options, "--run-dir", folder]]) == 0

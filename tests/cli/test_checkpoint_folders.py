@@ -46,14 +46,14 @@ def test_export_and_verify(command, folder, tmp_path):
     assert "Export to litert" in command.out and command.err == ""
     (output,) = load_runner(artefact).signatures["serve"].outputs.values()
     assert output.shape[-1] == 6
-    # The length is that of the artefact.
+    # The sequence length is that of the artefact.
     assert command("verify", folder, artefact, *options) == 0
     assert "agrees with" in command.out
     line = command.refuses("verify", folder, artefact, "--task", "translate")
     assert "`task` must be one of encoder, masked_lm" in line
 
 
-def test_a_head_that_the_files_lack_is_told(command, folder, tmp_path):
+def test_a_head_without_weights_is_reported(command, folder, tmp_path):
     artefact = tmp_path / "head.tflite"
     assert command("export", folder, artefact, "--task", "token_classifier") == 0
     assert "has no weights for classifier: newly initialized" in command.out
@@ -69,23 +69,23 @@ def test_attention(command, folder, tmp_path):
     picture = tmp_path / "heads.svg"
     options = ["attention", folder, TEXTS[0], "--output", picture]
     assert command(*options) == 0
-    assert "Attention of block_1" in command.out
+    assert "Attention of 2 layers, block_0/attention to block_1/att" in command.out
     drawn = picture.read_text()
     assert "head 1" in drawn and "head 2" not in drawn
     assert command(*options, "--layer", 0) == 0
     assert "Attention of block_0" in command.out
     line = command.refuses(*options, "--layer", 2)
-    assert "--layer must be from 0 to 1" in line
+    assert "--layer must be from 0 to 1 for this model" in line
+    line = command.refuses(*options, "--head", 2)
+    assert "--head must be from 0 to 1 for this model" in line
     line = command.refuses(*options, "--translation", "ein Mann")
     assert "--translation is for the folder of a `keras-attn train` run" in line
 
 
-def test_folders_that_do_not_serve(command, folder, tmp_path):
+def test_folders_that_are_refused(command, folder, tmp_path):
     out = tmp_path / "a.onnx"
     line = command.refuses("export", tmp_path, out)
-    assert "this folder has neither config.json nor translator.json" in line
-    line = command.refuses("attention", tmp_path, "a text", "--layer", 0)
-    assert "--layer is for a checkpoint folder" in line
+    assert "has neither config.json nor translator.json nor model.keras" in line
     (tmp_path / "a.keras").write_bytes(b"")
     line = command.refuses("export", tmp_path / "a.keras", out, "--task", "encoder")
     assert "--task is for a checkpoint folder" in line

@@ -1,4 +1,4 @@
-"""The demo, quickly: every step, on a model that learns nothing."""
+"""The demo in its quick version: every step, on a model that does not learn."""
 
 import pytest
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 @pytest.mark.runs
-def test_the_demo_goes_all_the_way(command, tmp_path, monkeypatch):
+def test_the_quick_demo_runs_every_step(command, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     folder = tmp_path / "demo"
     assert command("demo", "--quick", "--run-dir", folder) == 0
@@ -27,43 +27,43 @@ def test_the_demo_goes_all_the_way(command, tmp_path, monkeypatch):
     assert isinstance(Translator.load(folder), Translator)
 
 
-def steps_of(monkeypatch, accuracy, failures):
-    """Leaves of the demo only what decides how it ends."""
-    for name in ("_fit", "_draw"):
+def patch_steps(monkeypatch, accuracy, failures):
+    """Replaces the slow steps of the demo by their results."""
+    for name in ("_fit", "_plot"):
         monkeypatch.setattr(demo, name, lambda *given: None)
     monkeypatch.setattr(demo, "_evaluate", lambda *given: accuracy)
     monkeypatch.setattr(demo, "_ship", lambda *given: list(failures))
 
 
 def test_a_model_that_did_not_learn_fails_the_demo(command, tmp_path, monkeypatch):
-    steps_of(monkeypatch, 0.97, [])
+    patch_steps(monkeypatch, 0.97, [])
     assert command("demo", "--run-dir", tmp_path) == 1
     assert command.err == (
         "error: 97.0% of the dates are right, at least 98% must be\n"
     )
-    steps_of(monkeypatch, 0.98, [])
+    patch_steps(monkeypatch, 0.98, [])
     assert command("demo", "--run-dir", tmp_path) == 0
 
 
 def test_an_artefact_that_differs_fails_the_demo(tmp_path, monkeypatch):
-    steps_of(monkeypatch, 1.0, ["ONNX, greedy: 3 of 200 dates differ from Keras"])
+    patch_steps(monkeypatch, 1.0, ["ONNX, greedy: 3 of 200 dates differ from Keras"])
     with pytest.raises(CheckFailedError, match="3 of 200 dates differ"):
-        demo.run(tmp_path, quick=True)
+        demo.demo(tmp_path, quick=True)
 
 
-def test_what_is_in_the_folder_already(command, tmp_path, monkeypatch):
-    steps_of(monkeypatch, 1.0, [])
-    demo.run(tmp_path, quick=False)
-    (tmp_path / "history.csv").write_text("of the earlier run")
+def test_an_earlier_demo_in_the_folder(command, tmp_path, monkeypatch):
+    patch_steps(monkeypatch, 1.0, [])
+    demo.demo(tmp_path, quick=False)
+    (tmp_path / "history.csv").write_text("the earlier run")
     backup = tmp_path / "backup" / "training.backup"
     backup.parent.mkdir()
     backup.touch()
     command("demo", "--run-dir", tmp_path)
-    assert "Going on with the interrupted demo" in command.out
+    assert "Resuming the interrupted demo" in command.out
     assert (tmp_path / "history.csv").exists()
 
     backup.unlink()
-    (tmp_path / "notes.txt").write_text("somebody's")
+    (tmp_path / "notes.txt").write_text("not from a demo")
     command("demo", "--run-dir", tmp_path)
     assert "Replacing the earlier demo" in command.out
     assert not (tmp_path / "history.csv").exists()

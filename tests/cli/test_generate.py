@@ -1,4 +1,4 @@
-"""`keras-attn generate`: writes what the model says, as it comes, and where to stop."""
+"""`keras-attn generate`: the text of the model, printed at once, up to a stop."""
 
 import shutil
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_attn import models
-from keras_attn.cli.write import _StoppedError, _Text
+from keras_attn.cli.generate import _StoppableText, _StoppedError
 from keras_attn.data import (
     ByteLevelBPETokenizer,
     CharacterTokenizer,
@@ -55,7 +55,7 @@ def model(tokenizer):
 
 @pytest.fixture(scope="module")
 def folder(model, tmp_path_factory):
-    """A tiny GPT-2, as Hugging Face would have it."""
+    """A tiny GPT-2 in the Hugging Face layout."""
     folder = tmp_path_factory.mktemp("checkpoints") / "gpt2"
     models.save_checkpoint(model, folder)
     for name in ("vocab.json", "merges.txt"):
@@ -64,7 +64,7 @@ def folder(model, tmp_path_factory):
 
 
 def text_of(model, tokenizer, length, prompt=PROMPT, **options):
-    """What the command must print, in one go."""
+    """What the command must print."""
     ids = np.array([tokenizer.encode(prompt)])
     answer = generate(
         model,
@@ -76,19 +76,19 @@ def text_of(model, tokenizer, length, prompt=PROMPT, **options):
     return tokenizer.decode(answer.token_ids[0]) + "\n"
 
 
-def test_it_writes_what_the_model_says(command, folder, model, tokenizer):
+def test_it_prints_the_greedy_continuation(command, folder, model, tokenizer):
     written = text_of(model, tokenizer, 9)
     assert len(set(written)) > 3
     options = ["generate", "--model", folder, "--prompt", PROMPT]
     assert command(*options, "--max-new-tokens", 9) == 0
     assert (command.out, command.err) == (written, "")
-    # Left out, all that the model has positions for.
+    # The default is limited by the positions of the model.
     room = POSITIONS - len(tokenizer.encode(PROMPT))
     assert command(*options) == 0
     assert command.out == text_of(model, tokenizer, room)
 
 
-def test_chance_and_beams(command, folder, model, tokenizer):
+def test_sampling_and_beam_search(command, folder, model, tokenizer):
     options = ["generate", "--model", folder, "--prompt", PROMPT, "--max-new-tokens", 9]
     assert command(*options, "--seed", 5, "--top-k", 11, "--temperature", 1.5) == 0
     strategy = Sample(seed=5, top_k=11, temperature=1.5)
@@ -103,7 +103,7 @@ def test_chance_and_beams(command, folder, model, tokenizer):
 
 
 @pytest.mark.parametrize("beam", [[], ["--beam", 1]])
-def test_it_stops_in_front_of_a_text(command, folder, model, tokenizer, beam):
+def test_it_stops_before_a_stop_text(command, folder, model, tokenizer, beam):
     written = text_of(model, tokenizer, 9)
     stop = written[4:6]
     options = ["generate", "--model", folder, "--prompt", PROMPT, "--max-new-tokens", 9]
@@ -111,8 +111,8 @@ def test_it_stops_in_front_of_a_text(command, folder, model, tokenizer, beam):
     assert command.out == written[: written.index(stop)] + "\n"
 
 
-def test_the_end_token_ends_it(command, model, tokenizer, tmp_path):
-    # What it would say third becomes the end token.
+def test_it_stops_at_the_end_token(command, model, tokenizer, tmp_path):
+    # The third token it would generate becomes the end token.
     ids = np.array([tokenizer.encode(PROMPT)])
     third = int(generate(model, {"token_ids": ids}, 3).token_ids[0, 2])
     pieces = list(tokenizer.pieces)
@@ -140,7 +140,7 @@ def test_an_empty_prompt_is_the_start_token(command, folder, model, tokenizer):
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory):
-    """A run: a `.keras` file and a tokenizer of characters."""
+    """A run: a `.keras` file and a character tokenizer."""
     folder = tmp_path_factory.mktemp("runs")
     tokenizer = CharacterTokenizer.train(["the quick brown fox jumps"])
     model = build(tokenizer.vocabulary_size)
@@ -149,7 +149,7 @@ def run_folder(tmp_path_factory):
     return folder
 
 
-def test_a_run_folder_will_do(command, run_folder):
+def test_a_run_folder(command, run_folder):
     options = ["--model", run_folder, "--prompt", "the fox ", "--max-new-tokens", 7]
     assert command("generate", *options) == 0
     model = keras.saving.load_model(run_folder / "model.keras")
@@ -157,16 +157,20 @@ def test_a_run_folder_will_do(command, run_folder):
     assert command.out == text_of(model, tokenizer, 7, prompt="the fox ")
 
 
-def test_a_keras_file_beside_a_published_tokenizer(command, model, tokenizer, tmp_path):
+def test_a_keras_file_and_a_published_tokenizer(command, model, tokenizer, tmp_path):
     model.save(tmp_path / "model.keras")
     tokenizer.save(tmp_path)
-    options = ["--model", tmp_path, "--prompt", PROMPT, "--max-new-tokens", 5]
-    assert command("generate", *options) == 0
-    assert command.out == text_of(model, tokenizer, 5)
+    options = ["--prompt", PROMPT, "--max-new-tokens", 5]
+    assert command("generate", "--model", tmp_path, *options) == 0
+    written = command.out
+    assert written == text_of(model, tokenizer, 5)
+    file = ["--model", tmp_path / "model.keras", "--tokenizer", tmp_path]
+    assert command("generate", *file, *options) == 0
+    assert command.out == written
 
 
 def test_a_tokenizer_whose_pieces_join(command, tmp_path):
-    """WordPiece: what comes may belong to the word before it, or begin another."""
+    """WordPiece: a token may continue the word before it, or start another."""
     shutil.copy(TOKENIZER.parent / "vocab.txt", tmp_path)
     tokenizer = load_text_tokenizer(tmp_path)
     model = build(tokenizer.vocabulary_size)
@@ -178,9 +182,9 @@ def test_a_tokenizer_whose_pieces_join(command, tmp_path):
     answer = generate(model, inputs, 7, strategy=Sample(seed=2)).token_ids[0]
     whole = tokenizer.decode([*ids, *answer.tolist()])
     assert "the" + command.out == whole + "\n"
-    # It has no start token.
+    # There is no start token.
     line = command.refuses("generate", "--model", tmp_path, "--prompt", "")
-    assert "--prompt must have a token at least. Received: --prompt ''" in line
+    assert "--prompt must have at least one token. Received: --prompt ''" in line
 
 
 # Mistakes.
@@ -192,15 +196,15 @@ def test_too_long(command, folder, tokenizer):
     assert f"--prompt must have at most {POSITIONS - 1} tokens" in line
     room = POSITIONS - len(tokenizer.encode(PROMPT))
     line = command.refuses(*options, PROMPT, "--max-new-tokens", room + 1)
-    assert f"--max-new-tokens must be at most {room} behind this prompt" in line
+    assert f"--max-new-tokens must be at most {room} after this prompt" in line
 
 
-def test_folders_that_will_not_do(command, folder, tmp_path):
+def test_folders_that_are_refused(command, folder, tmp_path):
     prompt = ["--prompt", PROMPT]
     line = command.refuses("generate", "--model", tmp_path / "none", *prompt)
     assert "does not exist" in line
     line = command.refuses("generate", "--model", folder / "config.json", *prompt)
-    assert "is a file" in line
+    assert "--tokenizer must be given if --model is a file" in line
     line = command.refuses("generate", "--model", tmp_path, *prompt)
     assert "`folder` must have vocab.txt" in line and "there is nothing" in line
     for name in ("vocab.json", "merges.txt"):
@@ -218,7 +222,7 @@ def test_folders_that_will_not_do(command, folder, tmp_path):
     assert "folder of a translator" in line and "keras-attn attention" in line
 
 
-def test_a_model_that_writes_nothing(command, tmp_path, tokenizer):
+def test_a_model_that_is_no_decoder(command, tmp_path, tokenizer):
     encoder = models.build_bert_masked_lm(
         models.build_bert(
             vocabulary_size=tokenizer.vocabulary_size,
@@ -232,13 +236,13 @@ def test_a_model_that_writes_nothing(command, tmp_path, tokenizer):
     models.save_checkpoint(encoder, tmp_path)
     tokenizer.save(tmp_path)
     line = command.refuses("generate", "--model", tmp_path, "--prompt", PROMPT)
-    assert "--model must be of a model that goes on with a text, such as GPT-2" in line
+    assert "--model must be a model that continues a text, such as GPT-2" in line
     keras_folder = tmp_path / "keras"
     keras_folder.mkdir()
     encoder.save(keras_folder / "model.keras")
     tokenizer.save(keras_folder)
     line = command.refuses("generate", "--model", keras_folder, "--prompt", PROMPT)
-    assert "--model must be of a model that goes on with a text" in line
+    assert "--model must be a model that continues a text" in line
 
 
 def test_a_tokenizer_of_another_model(command, folder, run_folder, tmp_path):
@@ -249,30 +253,29 @@ def test_a_tokenizer_of_another_model(command, folder, run_folder, tmp_path):
     assert "the vocabulary of the model" in line
 
 
-def test_the_wrong_use_of_options(command, folder):
+def test_wrong_options(command, folder):
     options = ["generate", "--model", folder, "--prompt", PROMPT]
     line = command.refuses(*options, "--beam", 2, "--top-k", 3, "--seed", 1)
-    assert "--beam leaves nothing to chance; leave out it or --top-k, --seed." in line
+    assert "--beam does not sample; leave out --beam or --top-k, --seed." in line
     assert "'--prompt'" in command.refuses("generate", "--model", folder)
     assert "'--temperature'" in command.refuses(*options, "--temperature", 0)
     assert "'--top-p'" in command.refuses(*options, "--top-p", 1.5)
-    assert "--stop must be a text" in command.refuses(*options, "--stop", "")
+    assert "--stop must not be empty" in command.refuses(*options, "--stop", "")
 
 
-def test_help_teaches(command, monkeypatch):
+def test_help_has_an_example_and_every_option(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     assert command("generate", "--help") == 0
     assert (
         'Example: keras-attn generate --model gpt2 --prompt "Once upon' in command.out
     )
-    for (
-        name
-    ) in "model prompt max-new-tokens stop temperature top-k top-p seed beam".split():
+    names = "model prompt max-new-tokens stop temperature top-k top-p seed beam"
+    for name in names.split():
         assert f"--{name}" in command.out
 
 
-def test_text_is_printed_as_it_comes_but_for_what_may_become_a_stop(capsys):
-    text, printed = _Text(["abc", "b!"]), []
+def test_text_that_may_become_a_stop_text_is_held_back(capsys):
+    text, printed = _StoppableText(["abc", "b!"]), []
 
     def feed(piece):
         text.feed(piece)
@@ -284,7 +287,7 @@ def test_text_is_printed_as_it_comes_but_for_what_may_become_a_stop(capsys):
     with pytest.raises(_StoppedError):
         feed("cab!")
     assert capsys.readouterr().out == ""
-    text = _Text(["abc"])
+    text = _StoppableText(["abc"])
     feed("ab")
     text.finish()
     assert capsys.readouterr().out == "ab"

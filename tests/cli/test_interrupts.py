@@ -1,4 +1,4 @@
-"""Ctrl-C ends every command with 130, whatever it interrupts, and a second one too."""
+"""Ctrl-C ends every command with exit code 130, whatever it interrupts."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ def assert_interrupted(process, resumable=False):
     "command",
     [
         "interrupt()",
-        # As an exporter or `tf.py_function` makes another exception of it.
+        # As an exporter or `tf.py_function` converts it.
         """
         try:
             interrupt()
@@ -54,7 +54,7 @@ def assert_interrupted(process, resumable=False):
         """,
         "try: interrupt()\nexcept BaseException: pass",
         "try: interrupt()\nfinally: 1 / 0",
-        # A second one at once: what is cleaned up is finished.
+        # A second one at once does not interrupt the cleaning up.
         """
         try:
             interrupt()
@@ -67,9 +67,13 @@ def assert_interrupted(process, resumable=False):
 )
 def test_an_interruption_of_a_command(command):
     body = textwrap.indent(textwrap.dedent(command).strip(), "    ")
-    patch = f"\ndef load(name):\n{body}\n    return None"
-    process = start(f"from keras_attn import cli{patch}\ncli._load = load", "list")
-    # `None.list_models` after the swallowed one fails, and is not told.
+    process = start(
+        "from keras_attn.cli import list_models\n"
+        f"def importing_tensorflow():\n{body}\n"
+        "list_models.importing_tensorflow = importing_tensorflow",
+        "list",
+    )
+    # `with None` after the swallowed one raises an error, which is not reported.
     out = assert_interrupted(process)
     assert ("cleaned up" in out) == ("cleaned up" in command)
 
@@ -78,37 +82,40 @@ def test_an_interruption_that_an_import_swallows():
     process = start(
         """
         from types import SimpleNamespace
-        from keras_attn import cli
-        original = cli.importlib.import_module
-        def import_module(name, package=None):
-            if name not in ("keras_attn.cli.commands", "tensorflow"):
-                return original(name, package)
-            try:
-                interrupt()
-            except KeyboardInterrupt:
-                pass
-            devices = SimpleNamespace(list_logical_devices=lambda: [])
-            goes_on = lambda pattern: print("went on")
-            return SimpleNamespace(config=devices, list_models=goes_on)
-        cli.importlib.import_module = import_module
+        class Finder:
+            def find_spec(self, name, *rest):
+                if name == "keras_attn.models":
+                    from importlib.machinery import ModuleSpec
+                    return ModuleSpec(name, self)
+            def create_module(self, spec):
+                return None
+            def exec_module(self, module):
+                try:
+                    interrupt()
+                except KeyboardInterrupt:
+                    pass
+                module.list_models = lambda: print("went on") or []
+        sys.meta_path.insert(0, Finder())
+        devices = SimpleNamespace(list_logical_devices=lambda: [])
+        sys.modules["tensorflow"] = SimpleNamespace(config=devices)
         """,
         "list",
     )
     assert "went on" not in assert_interrupted(process)
 
 
-def test_a_second_interruption_ends_what_takes_long():
+def test_a_second_interruption_ends_the_process():
     process = start(
         """
-        from keras_attn import cli
-        def load(name):
+        from keras_attn.cli import list_models
+        def importing_tensorflow():
             try:
                 interrupt()
             finally:
                 time.sleep(1.1)
                 interrupt()
                 time.sleep(100)
-        cli._load = load
+        list_models.importing_tensorflow = importing_tensorflow
         """,
         "list",
     )
@@ -141,7 +148,7 @@ def test_an_interruption_after_the_end_changes_nothing(arguments, code):
     assert "Traceback" not in err and "KeyboardInterrupt" not in err
 
 
-def test_a_process_that_ignores_interruptions_goes_on_doing_so():
+def test_a_process_that_ignores_interruptions_continues_to():
     code = f"import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n{START}"
     code += "interrupt(); sys.argv[1:] = ['--version']; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -180,7 +187,7 @@ def test_a_command_is_interrupted_at_any_time(
     finally:
         process.kill()
     if command == "describe" and process.returncode == 0:
-        return  # It was done by then.
+        return  # It had already ended.
     assert process.returncode == 130, (out, err)
     assert "Traceback" not in out + err and "Exception ignored" not in err
     assert err.startswith("error: interrupted")

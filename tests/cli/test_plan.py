@@ -1,4 +1,4 @@
-"""`keras-attn plan`: what a model would cost."""
+"""`keras-attn plan`: the cost of a model."""
 
 
 def test_a_plan_is_printed(command, monkeypatch):
@@ -8,7 +8,7 @@ def test_a_plan_is_printed(command, monkeypatch):
         "gpt2_small: 2 x 8 tokens",
         "In float32. Memory is that of one device",
         "124,439,808",
-        "498 MB",  # Of weights.
+        "498 MB",  # Weights.
         "adamw",
         "996 MB",
         "1.18 MB of keys, values or states",
@@ -20,16 +20,16 @@ def test_a_plan_is_printed(command, monkeypatch):
     assert "cache" not in command.out
 
 
-def test_of_images_there_are_rows(command, monkeypatch):
+def test_images_are_counted_in_rows(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     assert command("plan", "cnn_self_attention", "--batch", "3") == 0
     assert "cnn_self_attention: 3 rows" in command.out
-    assert "FLOPs a row" in command.out
+    assert "FLOPs per row" in command.out
     refused = command.refuses("plan", "cnn_self_attention", "--sequence", "8")
     assert "`sequence` is for models of tokens" in refused
 
 
-def test_mistakes(command):
+def test_wrong_options(command):
     assert "did you mean gpt2_small" in command.refuses("plan", "gpt2_smal")
     assert "`dtype` must be one of" in command.refuses(
         "plan", "bert_tiny", "--dtype", "half"

@@ -1,10 +1,10 @@
-"""From two text files to a translator, and what can be done with its folder."""
+"""`keras-attn train`: from two text files to a translator, and its folder in use."""
 
 import json
 
 import pytest
 
-from keras_attn.cli import train as cli_train
+from keras_attn import training
 from keras_attn.translator import Translator
 
 # Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
@@ -16,7 +16,7 @@ TINY = "--tokenizer character --hidden-dim 6 --embedding-dim 5 --batch-size 29".
 SMALL = [*TINY, "--score", "exact_match"]
 
 
-def test_a_trained_run_is_left_as_it_is(command, corpus, run_dir):
+def test_a_trained_run_is_not_changed(command, corpus, run_dir):
     before = (run_dir / "model.keras").stat().st_mtime_ns
     assert command("train", *corpus, *SMALL, "--epochs", 1, "--run-dir", run_dir) == 0
     assert "is trained already" in command.out
@@ -27,26 +27,26 @@ def test_a_trained_run_is_left_as_it_is(command, corpus, run_dir):
 # Keras leaves the history open when it is interrupted.
 @pytest.mark.runs
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupted_run_goes_on(command, corpus, tmp_path, monkeypatch):
+def test_an_interrupted_run_is_resumed(command, corpus, tmp_path, monkeypatch):
     folder = tmp_path / "my run"
     options = [*corpus, *SMALL, "--epochs", 2, "--run-dir", folder]
     scored = []
 
     def interrupt_the_second(translations, references):
         scored.append(len(references))
-        if scored == [1, 3, 3]:  # One is tried before training.
+        if scored == [1, 3, 3]:  # The first is a check before training.
             raise KeyboardInterrupt
         return 0.0
 
     with monkeypatch.context() as patch:
-        patch.setitem(cli_train._SCORES, "exact_match", interrupt_the_second)
+        patch.setattr(training, "exact_match", interrupt_the_second)
         assert command("train", *options) == 130
     assert "run the same command to go on" in command.err
-    assert "Pairs left out for an empty side: 1\n" in command.out
+    assert "Pairs left out because a side is empty: 1\n" in command.out
     assert "27 pairs to train on, 3 held out" in command.out
 
     assert command("train", *options) == 0
-    assert "Going on with the interrupted run" in command.out
+    assert "Resuming the interrupted run" in command.out
     assert "Epoch 2/2" in command.out and "Epoch 1/2" not in command.out
     assert "exact match" in command.out and "on 3 held-out pairs" in command.out
     assert f"keras-attn export '{folder}' 'my run.tflite'" in command.out
@@ -64,7 +64,7 @@ def test_a_folder_belongs_to_one_run(command, corpus, run_dir, tmp_path):
     assert "did not train" in line
 
 
-def test_what_can_not_be_trained_on(command, corpus, tmp_path):
+def test_texts_that_are_refused(command, corpus, tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     one.write_text("a\n")
     two.write_text("a\nb\n")
@@ -90,7 +90,7 @@ def test_the_other_models_take_the_same_options(
 ):
     fitted = []
     monkeypatch.setattr(
-        cli_train, "fit_translator", lambda *given, **options: fitted.append(options)
+        training, "fit_translator", lambda *given, **options: fitted.append(options)
     )
     validation = [
         f"--validation-{str(word).removeprefix('--')}" for word in corpus[::2]
@@ -115,7 +115,7 @@ def test_the_alignment_is_drawn(command, run_dir, tmp_path):
     assert command.out.startswith("2027-03-03\n")
 
 
-def test_what_can_not_be_drawn(command, run_dir, tmp_path):
+def test_drawings_that_are_refused(command, run_dir, tmp_path):
     assert "at least one token" in command.refuses("attention", run_dir, "")
     line = command.refuses("attention", run_dir, "3 mar", "--output", tmp_path / "a.x")
     assert "must end in one of" in line

@@ -1,4 +1,4 @@
-"""What every command does alike: help, mistakes, interruptions."""
+"""What all commands have in common: help, errors, interruptions."""
 
 import subprocess
 import sys
@@ -6,9 +6,10 @@ import sys
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_attn
-from keras_attn import cli
+from keras_attn.cli import demo, list_models
 
 # Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
 pytestmark = pytest.mark.filterwarnings(
@@ -29,9 +30,9 @@ def test_help_needs_no_tensorflow():
 
 
 def test_a_mistake_is_one_line_in_a_process_of_its_own(tmp_path):
-    # Where TensorFlow is imported first it has a lot to say.
+    # TensorFlow prints a lot when it is first imported.
     (tmp_path / "text.keras").write_text("no model")
-    (tmp_path / "model.tflite").write_bytes(b"\0\0\0\0TFL3 and nothing behind")
+    (tmp_path / "model.tflite").write_bytes(b"\0\0\0\0TFL3 and nothing else")
     done = subprocess.run(
         [
             sys.executable,
@@ -70,7 +71,7 @@ def test_help_has_an_example(command, name, monkeypatch):
     assert f"Example: keras-attn {name} " in command.out
 
 
-def test_the_wrong_use_of_options(command, tmp_path):
+def test_wrong_options(command, tmp_path):
     assert "No such command 'frob'" in command.refuses("frob")
     assert "See `keras-attn train --help`" in command.refuses("train")
     assert "'--epochs'" in command.refuses("train", "--epochs", 0)
@@ -81,14 +82,16 @@ def test_the_wrong_use_of_options(command, tmp_path):
     assert "'int4' is not one of" in line
 
 
-def test_files_that_are_missing_or_of_another_kind(command, tmp_path):
+def test_missing_and_wrong_files(command, tmp_path):
     text = tmp_path / "notes.txt"
     text.write_text("no model")
     assert "does not exist" in command.refuses("verify", tmp_path / "none", text)
     assert "does not exist" in command.refuses("attention", tmp_path / "none", "text")
-    assert "is a file" in command.refuses("attention", text, "a text")
+    line = command.refuses("attention", text, "--ids", "1")
+    assert "MODEL must be a `.keras` file" in line
     assert "MODEL must be a `.keras` file" in command.refuses("export", text, "a.onnx")
-    assert "`Translator.save` wrote" in command.refuses("attention", tmp_path, "text")
+    line = command.refuses("attention", tmp_path, "--ids", "1")
+    assert "neither config.json nor translator.json nor model.keras" in line
     assert "must be a SavedModel folder" in command.refuses("verify", text, text)
     fake = tmp_path / "fake.keras"
     fake.write_text("no model")
@@ -97,7 +100,9 @@ def test_files_that_are_missing_or_of_another_kind(command, tmp_path):
 
 def test_unknown_models(command):
     assert "did you mean rnnsearch_50" in command.refuses("describe", "rnnserch_50")
-    assert "no model is called 'qq*'" in command.refuses("list", "qq*")
+    line = command.refuses("list", "qq*")
+    assert "no model matches 'qq*' in its name, family or task" in line
+    assert "`keras-attn list` lists all models" in line
 
 
 def test_list_and_describe(command, monkeypatch):
@@ -105,42 +110,77 @@ def test_list_and_describe(command, monkeypatch):
     assert command("list", "rnnsearch_*") == 0
     assert "rnnsearch_30" in command.out and "rnnsearch_50" in command.out
     assert "seq2seq" not in command.out
+    assert command("list", "Rnnsearch") == 0  # Part of the name, in any case.
+    assert "rnnsearch_30" in command.out and "transformer_base" not in command.out
+    assert command("list", "translation") == 0  # Part of the task.
+    assert "rnnsearch_30" in command.out and "transformer_base" in command.out
+    assert "vit_base" not in command.out
     assert command("describe", "seq2seq_sutskever") == 0
     assert "384,000,000 parameters" in command.out  # Published.
     assert "384,112,000 parameters" in command.out
     assert "models.create('seq2seq_sutskever')" in command.out
 
 
-def raising(error):
-    def load(name):
-        raise error
+@pytest.fixture
+def failing(monkeypatch):
+    """Makes `list` and `demo` fail with an exception."""
 
-    return load
+    def fail_with(error):
+        def importing_tensorflow():
+            raise error
+
+        for module in (list_models, demo):
+            monkeypatch.setattr(module, "importing_tensorflow", importing_tensorflow)
+
+    return fail_with
 
 
-def test_a_bug_keeps_its_traceback(command, monkeypatch):
-    monkeypatch.setattr(cli, "_load", raising(KeyError("a bug")))
+def test_a_bug_keeps_its_traceback(command, failing):
+    failing(KeyError("a bug"))
     with pytest.raises(KeyError):
         command("list")
 
 
-def test_debugging_keeps_every_traceback(command, monkeypatch):
-    monkeypatch.setattr(cli, "_load", raising(ValueError("a mistake")))
+def test_debugging_keeps_every_traceback(command, failing, monkeypatch):
+    failing(ValueError("a mistake"))
     assert command.refuses("list") == "error: a mistake\n"
     monkeypatch.setenv("KERAS_ATTN_DEBUG", "1")
     with pytest.raises(ValueError):
         command("list")
 
 
-def test_errors_of_many_lines_are_said_in_one(command, monkeypatch):
-    monkeypatch.setattr(cli, "_load", raising(TypeError("one\n  two\n")))
+def test_errors_of_many_lines_are_printed_in_one(command, failing):
+    failing(TypeError("one\n  two\n"))
     assert command.refuses("list") == "error: one two\n"
-    monkeypatch.setattr(cli, "_load", raising(OSError(28, "No space left", "a/b")))
+    failing(OSError(28, "No space left", "a/b"))
     assert command.refuses("list") == "error: No space left: a/b\n"
 
 
-def test_an_interruption(command, monkeypatch):
-    monkeypatch.setattr(cli, "_load", raising(KeyboardInterrupt()))
+def test_errors_of_a_layer_are_printed_without_the_frame_of_keras(command, failing):
+    inputs = keras.Input((7,))
+    layer = keras.layers.Dense(3)
+    model = keras.Model(inputs, layer(inputs))
+    with pytest.raises(ValueError) as shape:
+        model(np.ones((2, 5), "float32"))
+    with pytest.raises(tf.errors.InvalidArgumentError) as index:
+        keras.layers.Embedding(7, 3)(np.array([[7]]))
+    assert "\x1b[1m" in str(index.value) and "Arguments received" in str(index.value)
+    for error in (shape.value, index.value):
+        failing(error)
+        line = command.refuses("list")
+        for frame in (
+            "\x1b",
+            "Exception encountered",
+            "Arguments received",
+            "{{",
+            "[Op",
+        ):
+            assert frame not in line
+    assert line == "error: indices[0,0] = 7 is not in [0, 7)\n"
+
+
+def test_an_interruption(command, failing):
+    failing(KeyboardInterrupt())
     assert command("list") == 130
     assert command.err == "error: interrupted\n"
     assert command("demo") == 130
@@ -169,7 +209,7 @@ def test_a_keras_file_is_exported_and_verified(command, keras_files):
     assert "agrees with" in command.out and command.err == ""
 
 
-def test_an_artefact_of_another_model_is_told(command, keras_files):
+def test_an_artefact_of_another_model_fails_the_check(command, keras_files):
     model, artefact = keras_files / "1.keras", keras_files / "1.onnx"
     assert command("export", model, artefact) == 0
     assert command("verify", keras_files / "2.keras", artefact) == 1
@@ -177,7 +217,7 @@ def test_an_artefact_of_another_model_is_told(command, keras_files):
     assert "max abs diff" in command.err and command.err.count("\n") == 1
 
 
-def test_where_an_export_can_not_go(command, keras_files):
+def test_paths_that_an_export_refuses(command, keras_files):
     model = keras_files / "1.keras"
     assert "a `.tflite` file" in command.refuses("export", model, "a.pb")
     line = command.refuses("export", model, keras_files / "none" / "a.onnx")
@@ -198,6 +238,6 @@ def test_samples_of_a_keras_file(command, keras_files):
     assert "must be an `.npz`" in command.refuses(*int8, "--samples", text)
     broken = keras_files / "broken.npz"
     broken.write_text("one\n")
-    assert "must be a whole `.npz`" in command.refuses(*int8, "--samples", broken)
+    assert "must be a valid `.npz`" in command.refuses(*int8, "--samples", broken)
     line = command.refuses(*int8, "--samples", keras_files / "samples.npz")
     assert "`sample_inputs` must have the keys" in line

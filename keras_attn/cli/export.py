@@ -1,0 +1,127 @@
+"""`keras-attn export`: a model as a SavedModel, LiteRT or ONNX artefact."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from keras_attn.cli.opened_model import open_model
+from keras_attn.cli.options import (
+    Model,
+    Quantization,
+    Samples,
+    Task,
+    Tokenizer,
+    Tolerance,
+)
+from keras_attn.cli.samples import read_samples
+from keras_attn.cli.startup import importing_tensorflow
+from keras_attn.cli.terminal import say, working
+
+
+def export(
+    model: Model,
+    artefact: Annotated[
+        Path,
+        typer.Argument(
+            help="Where to write: `*.tflite`, `*.onnx`, or a name without suffix for a "
+            "SavedModel folder.",
+            show_default=False,
+        ),
+    ],
+    task: Task = None,
+    format: Annotated[
+        Literal["saved_model", "litert", "onnx"] | None,
+        typer.Option(help="If the suffix does not say it.", show_default=False),
+    ] = None,
+    quantization: Quantization = "none",
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Fixes the number of rows. Default: any number, if the format "
+            "allows it.",
+            show_default=False,
+        ),
+    ] = None,
+    sequence_length: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Fixes the number of tokens of a source, to which shorter ones are "
+            "padded. Default: any number, if the format allows it.",
+            show_default=False,
+        ),
+    ] = None,
+    max_length: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="For a generative model: most tokens of prompt and continuation "
+            "together, the length of its caches. Default: the positions of the model.",
+            show_default=False,
+        ),
+    ] = None,
+    num_beams: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="For a generative model, with --batch-size: fixes the beams per row. "
+            "Default: any number, if the format allows it.",
+            show_default=False,
+        ),
+    ] = None,
+    samples: Samples = None,
+    tokenizer: Tokenizer = None,
+    tolerance: Tolerance = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write the report here, as JSON.",
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Export a model, run what was exported, and compare it with Keras.
+
+    A generative model gets the signatures `prefill` and `step`, any other `serve`.
+    An artefact that disagrees, or does not run, is not kept.
+
+    Example: keras-attn export runs/en-de en-de.tflite --quantization float16
+
+    Example: keras-attn export stars.keras stars --tokenizer bert-base-uncased
+
+    Example: keras-attn export all-MiniLM-L6-v2 minilm.onnx --task sentence_encoder
+    """
+    with importing_tensorflow():
+        from keras_attn import export
+        from keras_attn.data import load_text_tokenizer
+
+    opened = open_model(model, task)
+    text_tokenizer = load_text_tokenizer(tokenizer) if tokenizer else None
+    sample_inputs = read_samples(samples, opened, sequence_length, text_tokenizer)
+    if report is not None:
+        # Fails now rather than after the export.
+        report.parent.mkdir(parents=True, exist_ok=True)
+    with working(f"Exporting to {artefact}"):
+        result = export.export(
+            opened.model,
+            artefact,
+            format=format,
+            quantization=None if quantization == "none" else quantization,
+            batch_size=batch_size,
+            sequence_length=sequence_length,
+            max_length=max_length,
+            num_beams=num_beams,
+            sample_inputs=sample_inputs,
+            tokenizer=text_tokenizer,
+            tolerance=tolerance,
+        )
+    if report is not None:
+        result.save(report)
+    say(str(result))

@@ -1,0 +1,185 @@
+"""Opening what a user calls a model: a `.keras` file, a run folder or a checkpoint.
+
+Keras and what imports it are imported where they are used: `--help` needs neither.
+"""
+
+import warnings
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keras_attn.cli.terminal import say, working
+
+if TYPE_CHECKING:
+    import keras
+    import numpy as np
+
+    from keras_attn.translator import Translator
+
+_KINDS = (
+    "a `.keras` file that `model.save` wrote, the folder of a training run, or a "
+    "checkpoint folder (config.json, *.safetensors)"
+)
+
+
+@dataclass(frozen=True)
+class OpenedModel:
+    """A model and where it was read from.
+
+    Attributes:
+        path: The file or folder.
+        model: The Keras model.
+        translator: The model with its two tokenizers, for a `keras-attn train` run.
+    """
+
+    path: Path
+    model: "keras.Model"
+    translator: "Translator | None" = None
+
+    @property
+    def input_names(self) -> set[str]:
+        """Names of the inputs; empty for a model that takes a single tensor."""
+        inputs = self.model.input
+        return set(inputs) if isinstance(inputs, dict) else set()
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether a tokenizer may be beside the model: a single file has none."""
+        return self.path.is_dir()
+
+    def encode(
+        self, texts: list[str], length: int | None = None
+    ) -> dict[str, "np.ndarray"]:
+        """Encodes texts as inputs of the model, padded to `length` or the longest."""
+        import numpy as np
+
+        if self.translator is not None:
+            return _translator_inputs(self.translator, texts, length)
+        tokenizer = load_tokenizer_of(self.path)
+        names = self.input_names
+        if "token_ids" not in names:
+            raise ValueError(
+                "MODEL must be a model of text if texts are given. Received: a model "
+                f"with the inputs {', '.join(sorted(names)) or 'images'}"
+            )
+        if is_text_tokenizer(tokenizer):
+            batch = tokenizer.encode_batch(
+                texts, max_length=length, pad_to_max_length=length is not None
+            )
+        else:
+            token_ids = tokenizer.encode_batch(texts, length)
+            token_ids = _pad(token_ids, length)
+            mask = token_ids != tokenizer.pad_token_id
+            batch = {
+                "token_ids": token_ids,
+                "padding_mask": mask,
+                "segment_ids": np.zeros_like(token_ids),
+            }
+        return {name: array for name, array in batch.items() if name in names}
+
+
+def open_model(path: Path, task: str | None = None) -> OpenedModel:
+    """Opens a `.keras` file, the folder of a training run or a checkpoint folder.
+
+    Args:
+        path: The file or folder.
+        task: The head to build from a checkpoint folder. Default: what its
+            `config.json` says.
+
+    Raises:
+        ValueError: if it is none of the three, or for a `task` of a saved model.
+    """
+    if is_checkpoint(path):
+        return OpenedModel(path, _load_checkpoint(path, task))
+    if task is not None:
+        raise ValueError(
+            "--task is for a checkpoint folder, with config.json and *.safetensors; a "
+            f"model that Keras saved has its head already. Received: {str(path)!r}"
+        )
+    if is_translator(path):
+        from keras_attn.translator import Translator
+
+        translator = Translator.load(path)
+        return OpenedModel(path, translator.model, translator)
+    file = path / "model.keras" if path.is_dir() else path
+    if path.is_dir() and not file.is_file():
+        raise ValueError(
+            f"MODEL must be {_KINDS}; this folder has neither config.json nor "
+            f"translator.json nor model.keras. Received: {str(path)!r}"
+        )
+    if file.suffix != ".keras" or not zipfile.is_zipfile(file):
+        raise ValueError(f"MODEL must be {_KINDS}. Received: {str(path)!r}")
+    import keras
+
+    # Registers the classes that the file may name.
+    import keras_attn.models  # noqa: F401
+
+    with working("Loading the model"):
+        return OpenedModel(path, keras.saving.load_model(file))
+
+
+def is_translator(path: Path) -> bool:
+    """Whether a folder is that of a `keras-attn train` run."""
+    return (path / "translator.json").exists()
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a folder has the Hugging Face layout, and is not that of a run."""
+    return (path / "config.json").exists() and not is_translator(path)
+
+
+def is_text_tokenizer(tokenizer: Any) -> bool:
+    """Whether a tokenizer is one that adds special tokens: WordPiece, BPE, …."""
+    from keras_attn.data import TextTokenizer
+
+    return isinstance(tokenizer, TextTokenizer)
+
+
+def load_tokenizer_of(path: Path) -> Any:
+    """The tokenizer in a folder: Hugging Face's, or the `tokenizer.json` of a run."""
+    from keras_attn.data import load_text_tokenizer, load_tokenizer
+
+    ours = path / "tokenizer.json"
+    if ours.is_file() and not (path / "config.json").is_file():
+        try:
+            return load_tokenizer(ours)
+        except ValueError:
+            pass  # Hugging Face has a file of the same name.
+    return load_text_tokenizer(path)
+
+
+def _load_checkpoint(path: Path, task: str | None) -> "keras.Model":
+    from keras_attn import models
+
+    with working("Loading the model"), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        model = models.load_checkpoint(path, task)
+    for each in caught:
+        say(str(each.message), "yellow")
+    return model
+
+
+def _translator_inputs(
+    translator: "Translator", texts: list[str], length: int | None
+) -> dict[str, "np.ndarray"]:
+    import numpy as np
+
+    token_ids = translator.source_tokenizer.encode_batch(
+        texts, length or translator.max_length
+    )
+    token_ids = _pad(token_ids, length)
+    start = translator.target_tokenizer.start_token_id
+    return {
+        "token_ids": token_ids,
+        "padding_mask": token_ids != translator.source_tokenizer.pad_token_id,
+        "decoder_token_ids": np.full((len(token_ids), 1), start, "int32"),
+    }
+
+
+def _pad(token_ids: "np.ndarray", length: int | None) -> "np.ndarray":
+    """Pads (B, T) with zeros to (B, length)."""
+    import numpy as np
+
+    missing = max(0, (length or 0) - token_ids.shape[1])
+    return np.pad(token_ids, [(0, 0), (0, missing)])

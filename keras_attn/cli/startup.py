@@ -1,0 +1,40 @@
+"""Importing Keras and TensorFlow, which takes seconds: only in a command that runs."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+
+from keras_attn.cli.terminal import debugging, working
+from keras_attn.console import interruption
+
+
+@contextlib.contextmanager
+def importing_tensorflow() -> Iterator[None]:
+    """Configures TensorFlow and silences what it prints while it is imported.
+
+    A command puts its slow imports in the block:
+
+        with importing_tensorflow():
+            from keras_attn import models
+
+    Raises:
+        KeyboardInterrupt: if Ctrl-C was pressed and an import has swallowed it.
+    """
+    # Training and export need TensorFlow, whichever backend Keras is configured for.
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    # TensorFlow leaves oneDNN off on CPUs without AVX512-VNNI, where it is faster too.
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    if not debugging():
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        # Retracing warnings and the like: nothing that a user of the command can act
+        # on.
+        logging.getLogger("tensorflow").setLevel(logging.CRITICAL)
+    with working("Starting TensorFlow"):
+        yield
+        import tensorflow as tf
+
+        # TensorFlow also logs when it first enumerates the devices.
+        tf.config.list_logical_devices()
+    # Some modules ignore any exception while they import an optional dependency.
+    interruption.check()
