@@ -164,7 +164,7 @@ class MultiHeadAttention(BaseLayer):
     def build(self, query_shape, value_shape=None, key_shape=None):
         self.is_self_attention = value_shape is None
         q_dim, k_dim, v_dim = self.projection_dims
-        if self.is_self_attention:
+        if value_shape is None:
             widths = {"query": q_dim, "key": k_dim, "value": v_dim}
             self._add_input_projection("query_key_value", query_shape[-1], widths)
         else:
