@@ -1,14 +1,11 @@
-"""Where numbers must not be in half precision: softmax, normalization, logits.
+"""Where numbers must not be in half precision: softmax and normalization.
 
-In mixed precision a layer computes in float16 or bfloat16. Exponentials, variances and
-losses lose too many digits there, so they are computed in float32.
+In mixed precision a layer computes in float16 or bfloat16. Exponentials and variances
+lose too many digits there, so they are computed in float32.
 """
 
 import keras
 from keras import ops
-
-# The `dtype` of a layer whose outputs are logits or enter a loss.
-LOGITS_DTYPE = "float32"
 
 
 def at_least_float32(inputs):

@@ -6,11 +6,10 @@ Legend: B batch, H and W pixels, D width, C classes.
 from typing import Any
 
 import keras
-from keras.layers import Dense
 
 from keras_attn.checks import check_pair, check_positive
 from keras_attn.layers import MinimumImageSize
-from keras_attn.models.parts.heads import INITIALIZER
+from keras_attn.models.parts.heads import INITIALIZER, logits_layer
 
 # The normalization of images that published checkpoints were trained with.
 HALF = "in [0, 1], normalized to [-1, 1] by mean and standard deviation 0.5"
@@ -96,13 +95,9 @@ def classify(features, num_classes, name="classifier"):
         num_classes: C.
         name: Name of the layer.
     """
-    return Dense(
-        check_positive("num_classes", num_classes),
-        kernel_initializer=INITIALIZER,
-        # Always in float32, because a softmax follows.
-        dtype="float32",
-        name=name,
-    )(features)
+    num_classes = check_positive("num_classes", num_classes)
+    logits = logits_layer(num_classes, name, kernel_initializer=INITIALIZER)
+    return logits(features)
 
 
 def classifier_card(pixels) -> dict[str, Any]:
