@@ -23,7 +23,8 @@ class BaseLayer(keras.layers.Layer):
             NotImplementedError: if an argument is not an attribute.
         """
         config = super().get_config()
-        names = [name for name in _arguments(type(self)) if name not in config]
+        arguments = _arguments(type(self))  # pyright: ignore[reportArgumentType]
+        names = [name for name in arguments if name not in config]
         missing = [name for name in names if not hasattr(self, name)]
         if missing:
             raise NotImplementedError(

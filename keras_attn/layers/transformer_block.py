@@ -4,6 +4,8 @@ Legend: B batch, T target length, S source length, C length of the cache, N head
 key/value heads, H head size, D width, E width of the encoder.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -95,7 +97,7 @@ class _Block(BaseLayer):
         epsilon, dtype = self.layer_norm_epsilon, self.dtype_policy
         return built(LayerNormalization(epsilon=epsilon, dtype=dtype, name=name), shape)
 
-    def _new_scale(self, name, shape):
+    def _new_scale(self, name, shape) -> Any:
         if self.layer_scale is None:
             return None
         scale = LayerScale(self.layer_scale, dtype=self.dtype_policy, name=name)
