@@ -86,7 +86,9 @@ def get_model_args(config: Config, names: Mapping[str, str]) -> dict[str, Any]:
 def _read_argument(given: Config, name: str) -> Any:
     # Swin's `num_heads` has one number per stage.
     is_list = name == "num_heads" and isinstance(given[name], list)
-    getter = Config.get_sizes if is_list else _GETTERS.get(name, Config.get_size)
+    getter: Any = _GETTERS.get(name, Config.get_size)
+    if is_list:
+        getter = Config.get_sizes
     return getter(given, name, None)
 
 

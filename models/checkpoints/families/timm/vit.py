@@ -58,22 +58,23 @@ def _build(config, task, overrides):
 
 def _from_name(name) -> tuple[Any, dict[str, Any]]:
     """The builder of an architecture, and the sizes that are in its name."""
+    arguments: dict[str, Any] = {}
     if name["vit"]:
         builder, pixels = build_vit, name["pixels"]
-        arguments = {"variant": name["vit"].removeprefix("vit_")}
+        arguments["variant"] = name["vit"].removeprefix("vit_")
         if arguments["variant"] not in VARIANTS["vit"]:
             # A patch size for which we have no variant.
             patch = 14 if name["size"] == "huge" else 16
             arguments["variant"] = f"{name['size']}_patch{patch}"
             arguments["patch_size"] = int(name["patch"])
     elif name["hybrid"]:
-        builder, pixels, arguments = build_vit_hybrid, name["hybrid_pixels"], {}
+        builder, pixels = build_vit_hybrid, name["hybrid_pixels"]
     elif name["deit3"]:
         builder, pixels = build_deit3, name["deit3_pixels"]
-        arguments = {"variant": name["deit3"]}
+        arguments["variant"] = name["deit3"]
     else:
         builder, pixels = build_vit, name["deit_pixels"]
-        arguments = {"variant": f"{name['deit']}_patch16"}
+        arguments["variant"] = f"{name['deit']}_patch16"
     if pixels:
         arguments["image_size"] = int(pixels)
     return builder, arguments
