@@ -21,11 +21,8 @@ SPECIAL_PIECES = ("<pad>", "<start>", "<end>", "<unk>")
 class TokenDecoder(abc.ABC):
     """From ids to text, which all tokenizers have in common.
 
-    Attributes:
-        pieces: The vocabulary: one string for each id.
+    A subclass has `pieces`, the vocabulary: one string for each id.
     """
-
-    pieces: tuple[str, ...]
 
     @abc.abstractmethod
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
@@ -76,6 +73,7 @@ class Tokenizer(TokenDecoder):
     """
 
     kind: str
+    pieces: tuple[str, ...]
     pad_token_id = 0
     start_token_id = 1
     end_token_id = 2
