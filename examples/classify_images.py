@@ -17,6 +17,7 @@ and after as many epochs the ConvNeXt is no better than a ViT of half its parame
 
 from pathlib import Path
 
+import cpu_settings  # noqa: F401
 import keras
 from cifar10 import IMAGE_SIZE, batches, fit_classifier, load_images, new_parser
 

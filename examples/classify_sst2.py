@@ -25,6 +25,7 @@ import os
 import time
 from pathlib import Path
 
+import cpu_settings  # noqa: F401
 import keras
 import tensorflow as tf
 

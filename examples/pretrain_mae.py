@@ -21,6 +21,7 @@ The former is as good, within chance, as the 52.0% of a ViT of that size that
 
 from pathlib import Path
 
+import cpu_settings  # noqa: F401
 import keras
 import numpy as np
 from cifar10 import (

@@ -21,6 +21,7 @@ the third epoch and started again: 10 epochs in 78 minutes (the quickest in less
 Raum auf einem Sofa.`, and in the picture most German words look at their English ones.
 """
 
+import cpu_settings  # noqa: F401
 import keras
 from multi30k import fit_and_show, load_captions, new_parser
 

@@ -20,6 +20,7 @@ Losses are those of smoothed targets, so they don't compare with RNNsearch's. Th
 cross-attention, all heads together, looks at "truck" for "Lastwagen", and for "Lkw".
 """
 
+import cpu_settings  # noqa: F401
 import keras
 from multi30k import fit_and_show, load_captions, new_parser
 

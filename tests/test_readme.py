@@ -1,4 +1,4 @@
-"""The README's examples are run as they stand."""
+"""The README's examples are run verbatim."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ def test_the_example_runs(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "dates.tflite").is_file()
     printed = capsys.readouterr().out
     assert "litert" in printed
-    # Two epochs are not enough for every date, but for its form they are.
+    # After two epochs the format is right, though not every date.
     assert re.search(r"\['\d{4}-\d\d-\d\d'\]", printed.splitlines()[-1])
 
 
