@@ -24,6 +24,7 @@ import os
 import time
 from pathlib import Path
 
+import cpu_settings  # noqa: F401
 import keras
 import tensorflow as tf
 from options import add_training_options, new_parser

@@ -29,6 +29,7 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
+import cpu_settings  # noqa: F401
 import numpy as np
 from options import new_parser
 from rich.progress import track

@@ -33,6 +33,7 @@ import statistics
 import time
 from pathlib import Path
 
+import cpu_settings  # noqa: F401
 import keras
 import numpy as np
 import tensorflow as tf

@@ -23,6 +23,7 @@ import os
 import time
 from pathlib import Path
 
+import cpu_settings  # noqa: F401
 import keras
 import numpy as np
 from options import add_training_options, new_parser

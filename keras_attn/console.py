@@ -1,6 +1,7 @@
-"""Where the process of `keras-attn` starts: Ctrl-C ends it with 130 at any moment.
+"""Entry point of `keras-attn`: Ctrl-C ends the process with exit code 130 at any time.
 
-Imports next to nothing, so that it listens before typer, rich or TensorFlow come.
+It imports next to nothing, so that SIGINT is handled before typer, rich or TensorFlow
+are imported.
 """
 
 import os
@@ -10,15 +11,15 @@ import time
 
 INTERRUPTED = 130
 
-# A terminal, a shell and `timeout` may each pass on one and the same Ctrl-C: within
-# this time a second one counts as the first, so that cleaning up is not cut short.
+# A terminal, a shell and `timeout` may each forward the same Ctrl-C: within this time a
+# second signal counts as the first, so that it does not interrupt the cleaning up.
 _SAME_SECONDS = 1.0
 
 _SHOW_CURSOR = b"\x1b[?25h\n"
 
 
 class Interruption:
-    """What Ctrl-C does: the first ends the command, a later one the process at once."""
+    """Handles Ctrl-C: the first ends the command, a later one the process at once."""
 
     def __init__(self):
         self._began: float | None = None
@@ -26,11 +27,11 @@ class Interruption:
 
     @property
     def happened(self) -> bool:
-        """Whether there was a Ctrl-C, whatever became of its `KeyboardInterrupt`."""
+        """Whether Ctrl-C was pressed, even if its `KeyboardInterrupt` was swallowed."""
         return self._began is not None
 
     def listen(self) -> None:
-        """Takes over SIGINT, unless the process was started to ignore it."""
+        """Installs the handler, unless the process was started to ignore SIGINT."""
         if not self._listening and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
             self._listening = True
             signal.signal(signal.SIGINT, self._handle)
@@ -41,7 +42,7 @@ class Interruption:
             raise KeyboardInterrupt
 
     def finish(self) -> None:
-        """Ignores SIGINT from now on: the exit code is decided."""
+        """Ignores SIGINT from now on: the exit code is final."""
         if self._listening:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 

@@ -1,4 +1,4 @@
-"""Watching attention in TensorBoard while a model fits."""
+"""Callbacks that write plots of attention to TensorBoard during training."""
 
 import abc
 import os
@@ -17,8 +17,8 @@ from keras_attn.viz.images import image_attention, plot_image_attention
 from keras_attn.viz.plots import figure_to_array, plot_alignment
 
 
-class _Pictures(keras.callbacks.Callback, abc.ABC):
-    """Writes pictures of attention to TensorBoard, epoch by epoch."""
+class _AttentionPlots(keras.callbacks.Callback, abc.ABC):
+    """Writes plots of attention to TensorBoard after each epoch."""
 
     def __init__(self, log_dir, layer, every, max_examples):
         super().__init__()
@@ -29,22 +29,22 @@ class _Pictures(keras.callbacks.Callback, abc.ABC):
         self._pattern = _compile(layer)
 
     def on_train_begin(self, logs=None):
-        """Opens the event file, once it is clear that there is something to draw."""
-        # What is wrong had better be said before the first epoch than at its end.
+        """Opens the event file, after a check that the plots can be drawn."""
+        # Fails before the first epoch rather than at its end.
         for _ in self._figures():
             pass
         self._writer = tf.summary.create_file_writer(self.log_dir)
 
     def on_epoch_end(self, epoch, logs=None):
-        """Writes the pictures of every `every`-th epoch, with `step=epoch`."""
+        """Writes the plots of every `every`-th epoch, with `step=epoch`."""
         if epoch % self.every:
             return
-        # Before the writer is the default: the model may have summaries of its own.
+        # Before the writer is the default: the model may write summaries of its own.
         figures = list(self._figures())
         with self._writer.as_default(step=epoch):
             for tag, figure in figures:
                 tf.summary.image(tag, figure_to_array(figure)[None])
-        # So that TensorBoard shows the epoch now, not at the end of training.
+        # TensorBoard then shows the epoch at once, not at the end of training.
         self._writer.flush()
 
     def on_train_end(self, logs=None):
@@ -53,43 +53,43 @@ class _Pictures(keras.callbacks.Callback, abc.ABC):
 
     @abc.abstractmethod
     def _figures(self) -> Iterator[tuple[str, Figure]]:
-        """The tag and the picture of every layer and example."""
+        """Yields the tag and the figure of every layer and example."""
 
-    def _choose(self, scores: dict) -> dict:
-        """Those of the layers that `layer` is found in."""
+    def _select(self, scores: dict) -> dict:
+        """The scores of the layers whose path matches `layer`."""
         if self._pattern is None:
             return scores
-        chosen = {key: scores[key] for key in scores if self._pattern.search(key)}
-        if not chosen:
+        selected = {key: scores[key] for key in scores if self._pattern.search(key)}
+        if not selected:
             raise ValueError(
                 "`layer` must be found in the path of at least one attention layer, of "
                 f"{list(scores)}. Received: layer={self.layer!r}"
             )
-        return chosen
+        return selected
 
 
-class AttentionMaps(_Pictures):
-    """Writes what a model of tokens attends to as pictures, epoch by epoch.
+class AttentionMaps(_AttentionPlots):
+    """Writes plots of a token model's attention to TensorBoard after each epoch.
 
     The tab "Images" of TensorBoard then has, under `attention/<layer>/<i>`, a
-    slider over the epochs for example `i`. Training is not disturbed: the model is
+    slider over the epochs for example `i`. Training is not affected: the model is
     run on a few examples with `training=False`, outside of its compiled step.
 
     Args:
-        log_dir: Where the event file goes; the folder given to TensorBoard.
-        inputs: What the model is called with, batch first: an array, or a list or
-            dictionary of arrays.
-        source_tokens: For each example, the labels of what is attended to.
-        target_tokens: For each example, the labels of what attends; for a model
+        log_dir: Folder of the event file; the one given to TensorBoard.
+        inputs: Inputs of the model, batch first: an array, or a list or dictionary of
+            arrays.
+        source_tokens: For each example, the labels of the keys.
+        target_tokens: For each example, the labels of the queries; for a model
             without a decoder the same as `source_tokens`.
         layer: A regular expression, searched for in the layers' paths. None means the
-            paths with "cross_attention" in them, or where none has it, all.
-        every: Epochs from one picture to the next; the first is of epoch 0.
-        max_examples: Most examples drawn, the first of `inputs`.
+            paths with "cross_attention" in them, or all if there are none.
+        every: Epochs between plots; the first is of epoch 0.
+        max_examples: Largest number of examples drawn, the first of `inputs`.
 
     Raises:
-        ValueError: If there are not as many token lists as examples; at the start of
-            training, if no layer matches or a list is longer than its scores.
+        ValueError: If the number of token lists is not that of examples; at the start
+            of training, if no layer matches or a list is longer than its scores.
 
     Example:
         ```python
@@ -124,30 +124,31 @@ class AttentionMaps(_Pictures):
 
     def _figures(self):
         model = cast(keras.Model, self.model)
-        chosen = self._choose(capture_attention(model, self.inputs))
-        for path, scores in chosen.items():
+        selected = self._select(capture_attention(model, self.inputs))
+        for path, scores in selected.items():
             examples = zip(scores, self.source_tokens, self.target_tokens, strict=True)
             for index, example in enumerate(examples):
                 yield f"attention/{path}/{index}", plot_alignment(*example, title=path)
 
-    def _choose(self, scores):
+    def _select(self, scores):
         if self._pattern is None:
             cross = {key: scores[key] for key in scores if "cross_attention" in key}
             return cross or scores
-        return super()._choose(scores)
+        return super()._select(scores)
 
 
-class ImageAttentionMaps(_Pictures):
-    """Writes where an image model looks as pictures, epoch by epoch.
+class ImageAttentionMaps(_AttentionPlots):
+    """Writes an image model's attention to TensorBoard after each epoch.
 
-    As `AttentionMaps`, with the image and a panel a head; see `viz.image_attention`.
+    As `AttentionMaps`, with the image and one panel per head; see
+    `viz.image_attention`.
 
     Args:
-        log_dir: Where the event file goes; the folder given to TensorBoard.
-        images: (B, H, W, channels), as the model takes them.
+        log_dir: Folder of the event file; the one given to TensorBoard.
+        images: (B, H, W, channels), inputs of the model.
         layer: A regular expression, searched for in the layers' paths. None = all.
-        every: Epochs from one picture to the next; the first is of epoch 0.
-        max_examples: Most images drawn, the first of `images`.
+        every: Epochs between plots; the first is of epoch 0.
+        max_examples: Largest number of images drawn, the first of `images`.
 
     Raises:
         ValueError: At the start of training, if no layer matches or none sees a whole
@@ -173,7 +174,7 @@ class ImageAttentionMaps(_Pictures):
 
     def _figures(self):
         model = cast(keras.Model, self.model)
-        for path, maps in self._choose(image_attention(model, self.images)).items():
+        for path, maps in self._select(image_attention(model, self.images)).items():
             for index, (image, heads) in enumerate(zip(self.images, maps, strict=True)):
                 figure = plot_image_attention(image, heads, title=path)
                 yield f"attention/{path}/{index}", figure

@@ -1,4 +1,4 @@
-"""Running a model once, with somebody looking."""
+"""Running a model once to record its attention."""
 
 import keras
 import numpy as np
@@ -9,25 +9,25 @@ from keras_attn.layers.recorder import record_attention_scores
 
 
 def capture_attention(model: keras.Model, inputs) -> dict[str, np.ndarray]:
-    """Runs a model on `inputs` and returns what its layers attended to.
+    """Runs a model on `inputs` and returns the attention scores of its layers.
 
-    The model need not be rebuilt or told: a compiled, fitted or loaded one will do,
-    of any precision. Weights, metrics and random generators stay as they are.
+    The model need not be rebuilt or configured: it may be compiled, fitted or loaded,
+    of any precision. Weights, metrics and random generators do not change.
 
     Args:
         model: A Keras model with at least one attention layer of keras_attn.
-        inputs: What the model is called with: an array, or a list or dictionary of
-            arrays, batch first.
+        inputs: Inputs of the model: an array, or a list or dictionary of arrays, batch
+            first.
 
     Returns:
-        The path of each attention layer to its scores, (B, heads, T, S), float32
+        Path of each attention layer to its scores, (B, heads, T, S), float32
         probabilities, in the order in which the layers were called. A layer called
         again gets `path:1`, `path:2`, …
 
     Raises:
         TypeError: If `model` is not a Keras model.
-        ValueError: If nothing was recorded, or `inputs` are symbols; and whatever
-            the model itself has to say against `inputs`.
+        ValueError: If nothing was recorded, or `inputs` are symbolic; and whatever
+            the model raises for `inputs`.
 
     Example:
         ```python
@@ -48,14 +48,14 @@ def capture_attention(model: keras.Model, inputs) -> dict[str, np.ndarray]:
             f"Received: inputs={inputs!r}"
         )
     if not model.built:
-        # Building calls the layers once with symbols, which are not to be recorded.
+        # Building calls the layers with symbolic tensors, which must not be recorded.
         model(inputs, training=False)
     with record_attention_scores() as recorded:
         model(inputs, training=False)
     if not recorded:
         raise ValueError(
             "`model` must have an attention layer of `keras_attn.layers`; no layer "
-            "handed over its scores. Keras' own attention layers do not. "
+            "recorded its scores; Keras' own attention layers do not. "
             f"Received: model={model.name!r} with the layers "
             f"{[layer.name for layer in model.layers]}"
         )

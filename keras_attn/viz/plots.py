@@ -15,6 +15,7 @@ from typing import cast
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from keras_attn.file_writing import write_atomically
@@ -259,11 +260,14 @@ def draw_panel(ax: Axes, panel: np.ndarray, columns, rows, cell: float):
     # The source is labelled along the top, as in the paper.
     ax.tick_params(length=0, labeltop=True, labelbottom=False)
     if cell >= _CELL_INCHES[0]:
-        height, width = panel.shape
-        ax.set_xticks(np.arange(width - 1) + 0.5, minor=True)
-        ax.set_yticks(np.arange(height - 1) + 0.5, minor=True)
-        ax.tick_params(which="minor", length=0)
-        ax.grid(which="minor", color=_GRID_COLOR, linewidth=min(0.6, 2.4 * cell))
+        # Lines between the cells. The grid of minor ticks draws the same, but slowly.
+        bottom, right = (size - 0.5 for size in panel.shape)
+        lines = [[(x, -0.5), (x, bottom)] for x in np.arange(0.5, right)]
+        lines += [[(-0.5, y), (right, y)] for y in np.arange(0.5, bottom)]
+        width = min(0.6, 2.4 * cell)
+        ax.add_collection(
+            LineCollection(lines, colors=_GRID_COLOR, linewidths=width), autolim=False
+        )
     ax.spines[:].set_color(_GRID_COLOR)
     return image
 

@@ -1,6 +1,6 @@
-"""What a masked autoencoder saw, what it drew, and what was there.
+"""What a masked autoencoder saw, what it reconstructed, and the original.
 
-Legend: B images, H and W pixels, C channels, T patches, P = pixels of a patch times C.
+Legend: B images, H and W pixels, C channels, T patches, P = pixels per patch times C.
 """
 
 import numpy as np
@@ -15,72 +15,74 @@ _PANEL_INCHES = 1.4
 
 
 def reconstruct_images(images, reconstruction, hidden, patch_size, *, normalized=True):
-    """Puts what a masked autoencoder drew into the places it did not see.
+    """Replaces the hidden patches of images by their reconstruction.
 
     Args:
-        images: What the model was called with, (B, H, W, C).
-        reconstruction: What it drew, (B, T, P).
-        hidden: (B, T), True = it did not see the patch.
-        patch_size: Pixels of a patch, one number or two.
-        normalized: Whether it drew what `MaskedPatchLoss(normalize=True)` asks for,
-            pixels measured from the mean of their patch in its standard deviations.
-            Then these two are taken from the image itself: a picture shows the texture
-            that was drawn, not a guess of how bright it is.
+        images: Input of the model, (B, H, W, C).
+        reconstruction: Output of the model, (B, T, P).
+        hidden: (B, T), True = the model did not see the patch.
+        patch_size: Height and width of a patch in pixels, one number or two.
+        normalized: Whether the model was trained with
+            `MaskedPatchLoss(normalize=True)`, and so predicts pixels normalised by the
+            mean and standard deviation of their patch. These two are then taken from
+            the image itself: only the texture is predicted, not the brightness.
 
     Returns:
         NumPy array (B, H, W, C).
 
     Raises:
-        ValueError: where the shapes don't belong together.
+        ValueError: for shapes that do not match.
     """
     images = np.asarray(images, "float32")
-    drawn, hidden = np.asarray(reconstruction, "float32"), np.asarray(hidden, bool)
+    pixels, hidden = np.asarray(reconstruction, "float32"), np.asarray(hidden, bool)
     check_rank("images", images, 4, "(batch, height, width, channels)")
     patches = ops.convert_to_numpy(image_to_patches(images, patch_size))
-    if drawn.shape != patches.shape or hidden.shape != patches.shape[:2]:
+    if pixels.shape != patches.shape or hidden.shape != patches.shape[:2]:
         raise ValueError(
-            f"Of these images `reconstruction` must be {patches.shape} and `hidden` "
-            f"{patches.shape[:2]}. Received: reconstruction.shape={drawn.shape}, "
+            f"For these images `reconstruction` must be {patches.shape} and `hidden` "
+            f"{patches.shape[:2]}. Received: reconstruction.shape={pixels.shape}, "
             f"hidden.shape={hidden.shape}"
         )
     if normalized:
         deviation = patches.std(axis=-1, ddof=1, keepdims=True)
-        drawn = drawn * deviation + patches.mean(axis=-1, keepdims=True)
+        pixels = pixels * deviation + patches.mean(axis=-1, keepdims=True)
     height, width = check_pair("patch_size", patch_size)
     grid = (images.shape[1] // height, images.shape[2] // width)
-    whole = np.where(hidden[..., None], drawn, patches)
+    whole = np.where(hidden[..., None], pixels, patches)
     return ops.convert_to_numpy(patches_to_image(whole, patch_size, grid))
 
 
 def plot_reconstruction(
     images, reconstruction, hidden, patch_size, *, normalized=True, title=None
 ) -> Figure:
-    """Draws a row for each image: what was seen, what was made of it, what was there.
+    """Draws one row per image: the visible patches, the reconstruction, the original.
 
     Args:
-        images: As of `reconstruct_images`, of any range; C is 1 or 3.
-        reconstruction: As of `reconstruct_images`.
-        hidden: As of `reconstruct_images`.
-        patch_size: Pixels of a patch, one number or two.
-        normalized: As of `reconstruct_images`.
-        title: Above the picture.
+        images: As in `reconstruct_images`, of any range; C is 1 or 3.
+        reconstruction: As in `reconstruct_images`.
+        hidden: As in `reconstruct_images`.
+        patch_size: As in `reconstruct_images`.
+        normalized: As in `reconstruct_images`.
+        title: Title of the figure.
 
     Returns:
         The figure; `save_figure` writes it, and a notebook shows it.
 
     Raises:
-        ValueError: where the shapes don't belong together.
+        ValueError: for shapes that do not match.
 
     Example:
         ```python
-        made = mae.predict(images)
-        plot_reconstruction(images, made["reconstruction"], made["hidden"], 16)
+        outputs = mae.predict(images)
+        plot_reconstruction(
+            images, outputs["reconstruction"], outputs["hidden"], patch_size=16
+        )
         ```
 
     Reference:
         He et al. 2022, figure 2 (arXiv:2111.06377).
     """
-    made = reconstruct_images(
+    reconstructed = reconstruct_images(
         images, reconstruction, hidden, patch_size, normalized=normalized
     )
     images = np.asarray(images, "float32")
@@ -90,7 +92,7 @@ def plot_reconstruction(
             f"Received: images.shape={images.shape}"
         )
     low, high = images.min(), images.max()
-    # Where nothing was seen there is a gray between black and white.
+    # Hidden patches are drawn in the middle gray.
     gray = np.full(np.shape(reconstruction), (low + high) / 2, "float32")
     seen = reconstruct_images(images, gray, hidden, patch_size, normalized=False)
     height, width = images.shape[1:3]
@@ -103,7 +105,7 @@ def plot_reconstruction(
         layout="compressed",
     )
     axes = figure.subplots(len(images), 3, squeeze=False)
-    panels = {"seen": seen, "reconstructed": made, "original": images}
+    panels = {"seen": seen, "reconstructed": reconstructed, "original": images}
     for column, (name, batch) in enumerate(panels.items()):
         axes[0, column].set_title(name, fontsize=8, color=TEXT_COLOR)
         for axis, image in zip(axes[:, column], batch, strict=True):

@@ -1,7 +1,11 @@
+import keras
 import pytest
 
+from keras_attn import models
 from keras_attn.cli import main
-from keras_attn.data import make_dates
+from keras_attn.cli.runs import claim
+from keras_attn.data import CharacterTokenizer, make_dates
+from keras_attn.translator import Translator
 
 TINY = "--tokenizer character --hidden-dim 6 --embedding-dim 5 --batch-size 29".split()
 
@@ -44,6 +48,30 @@ def corpus(tmp_path_factory):
         text = "".join(f"{line}\n" for line in side)
         (folder / f"{name}.txt").write_text(text, encoding="utf-8")
     return ["--source", folder / "source.txt", "--target", folder / "target.txt"]
+
+
+@pytest.fixture(scope="session")
+def untrained_run(tmp_path_factory):
+    """As `run_dir`, without training: each test process needs its own, fast."""
+    folder = tmp_path_factory.mktemp("runs") / "untrained"
+    keras.utils.set_random_seed(1)
+    tokenizers = map(
+        CharacterTokenizer.train, zip(*make_dates(99, seed=3), strict=True)
+    )
+    source, target = tokenizers
+    model = models.create(
+        "rnnsearch_50",
+        source_vocabulary_size=source.vocabulary_size,
+        target_vocabulary_size=target.vocabulary_size,
+        embedding_dim=5,
+        hidden_dim=6,
+        attention_dim=6,
+        maxout_dim=3,
+    )
+    folder.mkdir()
+    claim(folder, {"command": "train"})
+    Translator(model, source, target, max_length=24).save(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -79,18 +79,18 @@ def test_ids_of_a_keras_file(command, folder, tmp_path):
     np.testing.assert_allclose(np.sum(layer["scores"], -1), 1, atol=1e-3)
 
 
-def test_a_translator_with_layers_or_as_a_page(command, run_dir, tmp_path):
+def test_a_translator_with_layers_or_as_a_page(command, untrained_run, tmp_path):
     page = tmp_path / "page.html"
     options = ["--translation", "2027-03-03", "--output", page]
-    assert command("attention", run_dir, "3 mar 2027", *options) == 0
-    translator = Translator.load(run_dir)
+    assert command("attention", untrained_run, "3 mar 2027", *options) == 0
+    translator = Translator.load(untrained_run)
     alignment = translator.align("3 mar 2027", "2027-03-03")
     (layer,) = layers_of(page)
     np.testing.assert_allclose(layer["scores"][0], alignment.scores, atol=5.1e-5)
     assert layer["target_tokens"] == alignment.target_tokens
-    line = command.refuses("attention", run_dir, "3 mar 2027", "--layer", 1)
+    line = command.refuses("attention", untrained_run, "3 mar 2027", "--layer", 1)
     assert "--layer must be from 0 to 0 for this model" in line
-    line = command.refuses("attention", run_dir, "3 mar 2027", "--rollout")
+    line = command.refuses("attention", untrained_run, "3 mar 2027", "--rollout")
     assert "--rollout must be of a model with a single sequence" in line
 
 

@@ -70,13 +70,13 @@ def test_an_earlier_demo_in_the_folder(command, tmp_path, monkeypatch):
     assert (tmp_path / "notes.txt").exists()
 
 
-def test_the_folder_of_another_run_is_left_alone(command, run_dir):
-    line = command.refuses("demo", "--run-dir", run_dir)
+def test_the_folder_of_another_run_is_left_alone(command, untrained_run):
+    line = command.refuses("demo", "--run-dir", untrained_run)
     assert "a run with other settings (command was train, is demo" in line
 
 
-def test_wrong_answers_are_counted_and_shown(monkeypatch, run_dir, capsys):
-    translator = Translator.load(run_dir)
+def test_wrong_answers_are_counted_and_shown(monkeypatch, untrained_run, capsys):
+    translator = Translator.load(untrained_run)
     monkeypatch.setattr(
         translator, "translate", lambda texts: ["2027-03-03"] * len(texts)
     )

@@ -1,4 +1,4 @@
-"""A model that attends, small enough to know its scores by heart."""
+"""A model with attention, small enough to compute its scores by hand."""
 
 import keras
 from keras import ops
@@ -21,7 +21,7 @@ class DotAttention(keras.layers.Layer):
 
 
 def make_model(*names, heads=1, dropout=0.3):
-    """Source (B, S) and target (B, U) ids to logits (B, U, 5); a layer a name."""
+    """Source (B, S) and target (B, U) ids to logits (B, U, 5); one layer per name."""
     source = keras.Input((None,), dtype="int32", name="token_ids")
     target = keras.Input((None,), dtype="int32", name="decoder_token_ids")
     value = keras.layers.Embedding(11, 3)(source)

@@ -37,7 +37,7 @@ def fit(*callbacks, names=("attention",), epochs=1, **options):
 
 
 def read(log_dir):
-    """Tag to the steps and the pictures written under it."""
+    """Each tag, with the steps and the images written under it."""
     events = EventAccumulator(str(log_dir), size_guidance={"tensors": 0})
     events.Reload()
     return {
@@ -46,7 +46,7 @@ def read(log_dir):
     }
 
 
-def test_pictures_arrive_in_tensorboard_under_tag_and_step(tmp_path):
+def test_plots_are_written_to_tensorboard_by_tag_and_step(tmp_path):
     fit(maps(tmp_path, every=2), epochs=5, heads=2)
     written = read(tmp_path)
     assert set(written) == {f"attention/attention/{i}" for i in range(3)}
@@ -60,17 +60,17 @@ def test_pictures_arrive_in_tensorboard_under_tag_and_step(tmp_path):
             assert picture.shape == (int(height), int(width), 3)
             assert picture.std() > 1
             sizes.add(picture.shape)
-        # A slider over the epochs is of use if the picture stays where it was.
+        # The slider over the epochs needs images of one size.
         assert len(sizes) == 1
 
 
-def test_pictures_follow_the_weights(tmp_path):
+def test_plots_change_with_the_weights(tmp_path):
     fit(maps(tmp_path, max_examples=1), epochs=2)
     ((_, first), (_, second)) = read(tmp_path)["attention/attention/0"]
     assert tf.make_ndarray(first)[2] != tf.make_ndarray(second)[2]
 
 
-def test_training_is_not_disturbed(tmp_path):
+def test_training_is_not_affected(tmp_path):
     plain, plain_history = fit(epochs=3)
     watched, history = fit(maps(tmp_path), epochs=3)
     assert history == plain_history
@@ -87,7 +87,7 @@ def test_training_is_not_disturbed(tmp_path):
         (["block_0_attention", "block_1_attention"], r"_[01]_a", ["0", "1"]),
     ],
 )
-def test_layers_are_chosen(tmp_path, names, layer, expected):
+def test_layers_are_selected(tmp_path, names, layer, expected):
     fit(maps(tmp_path, layer=layer, max_examples=1), names=names)
     assert set(read(tmp_path)) == {
         f"attention/block_{each}_attention/0" for each in expected
@@ -111,7 +111,7 @@ def test_arrays_and_lists_are_inputs_too(tmp_path):
     assert callback.inputs.shape == (2, 7)
 
 
-def test_a_layer_that_is_not_there_fails_before_the_first_epoch(tmp_path):
+def test_an_unknown_layer_fails_before_the_first_epoch(tmp_path):
     epochs = []
     seen = keras.callbacks.LambdaCallback(on_epoch_begin=lambda e, _: epochs.append(e))
     match = r"`layer` must be found .*\['attention'\]. Received: layer='cross'"

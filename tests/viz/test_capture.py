@@ -13,7 +13,7 @@ INPUTS = {
 }
 
 
-def test_scores_are_what_the_layer_computed():
+def test_scores_are_those_of_the_layer():
     value = np.random.default_rng(0).normal(size=(2, 7, 3)).astype("float32")
     query = np.random.default_rng(1).normal(size=(2, 5, 3)).astype("float32")
     inputs = [keras.Input((None, 3)), keras.Input((None, 3))]
@@ -80,7 +80,7 @@ def test_a_model_without_attention_is_refused():
         capture_attention(model, np.ones((2, 3)))
 
 
-def test_something_else_than_a_model_is_refused():
+def test_only_a_model_is_accepted():
     with pytest.raises(TypeError, match=r"`model` must be a `keras.Model`.*function"):
         capture_attention(lambda inputs: inputs, INPUTS)
 

@@ -41,7 +41,7 @@ def test_rows_are_targets_and_columns_are_sources():
     assert figure.get_suptitle() == "one $ and $ two"
 
 
-def test_the_colour_bar_says_what_it_shows_from_0_to_1():
+def test_the_colour_bar_is_labelled_and_runs_from_0_to_1():
     figure = plot_alignment(soft(3, 5) * 0.1, SOURCE, TARGET)
     assert panels(figure)[0].images[0].get_clim() == (0.0, 1.0)
     (bar,) = (ax for ax in figure.axes if not ax.images)
@@ -52,14 +52,14 @@ def test_the_colour_bar_says_what_it_shows_from_0_to_1():
     ("heads", "rows", "columns"),
     [(1, 1, 1), (2, 1, 2), (3, 1, 3), (5, 2, 3), (7, 2, 4), (8, 2, 4), (13, 5, 3)],
 )
-def test_one_panel_a_head(heads, rows, columns):
+def test_one_panel_per_head(heads, rows, columns):
     scores = soft(heads, 3, 5)
     figure = plot_alignment(scores, SOURCE, TARGET)
     drawn = panels(figure)
     assert len(drawn) == heads
-    place = drawn[0].get_subplotspec()
-    assert place is not None
-    assert place.get_gridspec().get_geometry() == (rows, columns)
+    subplot = drawn[0].get_subplotspec()
+    assert subplot is not None
+    assert subplot.get_gridspec().get_geometry() == (rows, columns)
     for head, panel in enumerate(drawn):
         np.testing.assert_array_equal(panel.images[0].get_array(), scores[head])
         assert panel.get_xlabel() == (f"head {head}" if heads > 1 else "")
@@ -67,7 +67,7 @@ def test_one_panel_a_head(heads, rows, columns):
         assert panel.yaxis.get_tick_params()["labelleft"] == first
 
 
-def test_characters_stand_upright_and_spaces_are_seen():
+def test_single_characters_are_not_rotated_and_spaces_are_visible():
     figure = plot_alignment(soft(3, 4), list("a b."), ["x\n", "é", "\t"])
     (panel,) = panels(figure)
     assert ticks(panel.xaxis) == ["a", "␣", "b", "."]
@@ -84,21 +84,21 @@ def test_letters_shrink_with_the_cells():
     assert small.get_size_inches()[0] < 25
 
 
-def test_texts_are_never_mathematics_and_no_glyph_is_missing():
+def test_texts_are_not_parsed_as_formulas_and_no_glyph_is_missing():
     # pytest turns the warnings of matplotlib, if any, into errors.
     source = ["$5", "$6_x", "漢字", "▁Büsche", "\U0001f9ff", "\u200d"]
     figure = plot_alignment(soft(3, 6), source, TARGET, title="漢 $x_$ \x00")
     assert figure_to_array(figure).std() > 0
 
 
-def test_what_cannot_be_drawn_is_shown_as_something_else(monkeypatch):
+def test_characters_that_cannot_be_drawn_are_replaced(monkeypatch):
     assert labels.readable("a \x07é") == "a␣\\x07é"
     assert labels.drawable("a \U0010fffd") == "a \\U0010fffd"
     monkeypatch.setattr(labels, "_fonts", lambda: [])
     assert labels._drawable.__wrapped__("a") == "□"
 
 
-def test_an_axes_may_be_given():
+def test_axes_can_be_given():
     figure = Figure()
     left, right = figure.subplots(1, 2)
     out = plot_alignment(soft(1, 3, 5), SOURCE, TARGET, title="$ here", ax=right)
@@ -110,7 +110,7 @@ def test_an_axes_may_be_given():
     assert figure_to_array(figure).std() > 0
 
 
-def test_an_axes_holds_one_head():
+def test_axes_hold_one_head():
     ax = Figure().subplots()
     with pytest.raises(ValueError, match="one panel. Received: scores of 2 heads"):
         plot_alignment(soft(2, 3, 5), SOURCE, TARGET, ax=ax)
@@ -138,7 +138,7 @@ def test_scores_must_be_probabilities(bad):
         plot_alignment(scores, SOURCE, TARGET)
 
 
-def test_rounded_probabilities_are_welcome():
+def test_rounded_probabilities_are_accepted():
     plot_alignment(np.full((3, 5), 1.004), SOURCE, TARGET)
 
 
@@ -150,7 +150,7 @@ def test_tokens_must_fit_the_scores(tokens):
         plot_alignment(soft(3, 7), SOURCE, tokens)
 
 
-def test_a_figure_is_saved_by_its_suffix_and_nothing_is_left_beside(tmp_path):
+def test_a_figure_is_saved_in_the_format_of_its_suffix(tmp_path):
     figure = plot_alignment(soft(3, 5), SOURCE, TARGET)
     heads = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
     for suffix, head in heads.items():

@@ -1,4 +1,4 @@
-"""The picture of a masked autoencoder: seen, reconstructed, original."""
+"""The plot of a masked autoencoder: seen, reconstructed, original."""
 
 import numpy as np
 import pytest
@@ -15,14 +15,14 @@ HIDDEN = np.array([[True, False, True, True, False, True]] * 2)
 
 
 @pytest.mark.parametrize("normalized", [True, False])
-def test_what_is_drawn_rightly_gives_the_image_back(normalized):
+def test_a_perfect_reconstruction_is_the_image(normalized):
     loss = MaskedPatchLoss(2, normalize=normalized)
     drawn = ops.convert_to_numpy(loss.targets(IMAGES))
     made = reconstruct_images(IMAGES, drawn, HIDDEN, 2, normalized=normalized)
     np.testing.assert_allclose(made, IMAGES, atol=1e-5)
 
 
-def test_only_what_was_hidden_is_drawn():
+def test_only_hidden_patches_are_replaced():
     drawn = np.full((2, 6, 12), 7.0, "float32")
     made = reconstruct_images(IMAGES, drawn, HIDDEN, 2, normalized=False)
     patches = ops.convert_to_numpy(image_to_patches(made, 2))
@@ -31,7 +31,7 @@ def test_only_what_was_hidden_is_drawn():
     np.testing.assert_array_equal(patches[~HIDDEN], original[~HIDDEN])
 
 
-def test_picture_of_a_model():
+def test_the_plot_of_a_model():
     model = tiny("mae_vit_base")
     given = {
         name: RNG.normal(size=(2, *each.shape[1:])).astype("float32")
@@ -48,12 +48,12 @@ def test_picture_of_a_model():
         np.asarray(a.images[0].get_array()) for a in figure.axes[:3]
     )
     hidden = (seen != original).any(-1).mean()
-    assert 0.5 < hidden < 1  # The share that the model hides.
+    assert 0.5 < hidden < 1  # The fraction that the model hides.
     same = (seen == original).all(-1)
     np.testing.assert_array_equal(drawn[same], original[same])
 
 
-def test_refusals():
+def test_arguments_that_are_refused():
     drawn = np.zeros((2, 6, 12), "float32")
     with pytest.raises(ValueError, match=r"filled by patches.*\(2, 4, 6, 3\).*=4"):
         reconstruct_images(IMAGES, drawn, HIDDEN, 4)
