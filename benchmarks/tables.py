@@ -50,18 +50,20 @@ def print_table(script, rows, contestants, rounds):
         contestants: Mapping from row to contestants; the first is ours.
         rounds: Number of calls per contestant.
     """
-    everyone = list(dict.fromkeys(who for each in contestants.values() for who in each))
-    ratios = [f"{who} / ours" for who in everyone[1:]]
-    print(f"| work | {' | '.join(everyone + ratios)} |")
-    print("|---" * (1 + len(everyone + ratios)) + "|")
+    names = list(dict.fromkeys(name for row in rows for name in contestants[row]))
+    ours, *others = names
+    headers = names + [f"{name} / {ours}" for name in others]
+    print(f"| work | {' | '.join(headers)} |")
+    print("|---" * (1 + len(headers)) + "|")
     for row, dtypes in rows.items():
         for dtype in dtypes:
-            taking = {who: ["--serve", who, row, dtype] for who in contestants[row]}
-            times = interleaved.measure(script, taking, [row], rounds)[row]
-            mine = times[everyone[0]]
-            cells = [f"{times[x]:.0f} ms" if x in times else "–" for x in everyone]
+            commands = {
+                name: ["--serve", name, row, dtype] for name in contestants[row]
+            }
+            times = interleaved.measure(script, commands, [row], rounds)[row]
+            cells = [f"{times[x]:.0f} ms" if x in times else "–" for x in names]
             cells += [
-                f"{times[x] / mine:.2f}" if x in times else "–" for x in everyone[1:]
+                f"{times[x] / times[ours]:.2f}" if x in times else "–" for x in others
             ]
             print(f"| {row}, {dtype} | {' | '.join(cells)} |", flush=True)
 

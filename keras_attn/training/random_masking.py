@@ -48,7 +48,7 @@ class RandomMasking(BaseLayer):
         """Draws the random numbers for a batch of shape (B, T), a dictionary."""
         raise NotImplementedError
 
-    def mask(self, token_ids, padding_mask, **numbers):
+    def mask(self, token_ids, padding_mask, *optional, **numbers):
         """Masks a batch by given random numbers."""
         raise NotImplementedError
 

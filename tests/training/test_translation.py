@@ -288,8 +288,12 @@ def test_a_model_without_attention_has_no_alignments(eager, build, corpus, tmp_p
 def test_alignments_are_plotted_for_models_with_attention(
     translator, fast, corpus, tmp_path
 ):
+    sources, targets = corpus
+
     def maps(translator, count):
-        return translation._alignment_maps(translator, *corpus, count, tmp_path)
+        return translation._alignment_maps(
+            translator, sources, targets, count, tmp_path
+        )
 
     assert len(maps(translator, 3)) == 1
     assert maps(translator, 0) == maps(fast(), 3) == []
