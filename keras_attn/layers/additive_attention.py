@@ -15,7 +15,8 @@ from keras_attn.ops import additive_scores, project
 class AdditiveAttention(ScoredAttention):
     """Scores by a feed-forward network: `e_ts = vᵀ tanh(W q_t + U k_s)`.
 
-    `W`, `U` and `v` of the paper are `query_kernel`, `key_kernel` and `score_vector`.
+    `ScoredAttention.attend` computes `α_t = softmax(e_t)` and `c_t = Σ_s α_ts v_s` from
+    them. `W`, `U` and `v` of the paper are `query_kernel`, `key_kernel` and `score_vector`.
     Call arguments, outputs and masking: see `ScoredAttention`.
 
     Args:
