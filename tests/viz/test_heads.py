@@ -101,7 +101,11 @@ def test_nothing_overlaps(tmp_path):
     save_figure(figure, tmp_path / "heads.png")
     renderer = FigureCanvasAgg(figure).get_renderer()
     # Left, bottom, right and top of each panel with its labels, in pixels.
-    boxes = [panel.get_tightbbox(renderer).extents for panel in panels(figure)]  # pyright: ignore[reportOptionalMemberAccess]
+    boxes = []
+    for panel in panels(figure):
+        box = panel.get_tightbbox(renderer)
+        assert box is not None
+        boxes.append(np.array(box.extents))
     for index, one in enumerate(boxes):
         assert (one[:2] >= 0).all() and (one[2:] <= figure.bbox.size).all()
         for two in boxes[index + 1 :]:
