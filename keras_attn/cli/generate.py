@@ -206,7 +206,7 @@ def _print_continuation(
             length,
             strategy=strategy,
             end_token_id=end,
-            **({} if is_beam else {"on_token": on_token}),
+            on_token=None if is_beam else on_token,
         )
         status.stop()
         if is_beam:
