@@ -270,10 +270,8 @@ register_variants(
             "WMT'14: BLEU En-De 28.4, En-Fr 41.8 (beam of 4, length penalty 0.6)",
         ),
     },
-    name="transformer_{variant}",
     title="Transformer {variant}, an encoder-decoder of attention alone",
     paper="Vaswani et al. 2017, arXiv:1706.03762",
-    year=2017,
     task="translation",
     inputs={
         "token_ids": "(B, S) int32, the source",

@@ -390,10 +390,8 @@ register_variants(
         "small_patch16": (22_000_000, "from ImageNet-21k: ImageNet 81.4"),
         "small_patch32": (23_000_000, "from ImageNet-21k: ImageNet 76.0"),
     },
-    name="vit_{variant}",
     title="ViT {variant}: an image as a sequence of patches",
     paper="Steiner et al. 2022, arXiv:2106.10270",
-    year=2022,
     **classifier_card(HALF),
 )
 register_variants(
@@ -405,19 +403,15 @@ register_variants(
         "large_patch32": (306_000_000, "from ImageNet-21k, at 384: ImageNet 80.99"),
         "huge_patch14": (632_000_000, "from ImageNet-21k, at 384: ImageNet 85.13"),
     },
-    name="vit_{variant}",
     title="ViT {variant}: an image as a sequence of patches",
     paper="Dosovitskiy et al. 2021, arXiv:2010.11929",
-    year=2021,
     **classifier_card(HALF),
 )
 register_variants(
     build_vit_hybrid,
     {"r50_base_patch16": (None, "published as R50+ViT-B/16")},
-    name="vit_hybrid_{variant}",
     title="ViT base on the feature map of a ResNet-50",
     paper="Dosovitskiy et al. 2021, arXiv:2010.11929",
-    year=2021,
     **classifier_card(HALF),
 )
 register_variants(
@@ -429,9 +423,7 @@ register_variants(
         "large": (304_000_000, "ImageNet 84.9 at 224"),
         "huge": (632_000_000, "ImageNet 85.2 at 224"),
     },
-    name="deit3_{variant}",
     title="DeiT III {variant}: ViT with LayerScale",
     paper="Touvron et al. 2022, arXiv:2204.07118",
-    year=2022,
     **classifier_card(IMAGENET),
 )

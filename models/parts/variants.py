@@ -71,12 +71,32 @@ def with_sizes(
     return decorate
 
 
-def resolve(variants: dict[str, dict], variant: str, **overrides) -> dict:
-    """The row of `variants` named `variant`, with every override that is not None.
+def passes_options_to(
+    function: Callable,
+) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
+    """Decorates a builder that passes its `**options` to a function shared by several.
 
-    Raises:
-        ValueError: for a variant that is not in the table, naming those that are.
+    ```python
+    @passes_options_to(encode)
+    def build(variant="base", *, vocabulary_size, name="bert", **blocks): ...
+    ```
+
+    Args:
+        function: The shared function. Those of its keyword-only arguments that the
+            builder does not name replace `**options` in the builder's signature, so
+            that `help` and `inspect.signature` show them.
     """
-    check_choice("variant", variant, tuple(variants))
-    chosen = {name: value for name, value in overrides.items() if value is not None}
-    return {**variants[variant], **chosen}
+
+    def decorate(build) -> Any:
+        signature = inspect.signature(build)
+        own = dict(signature.parameters)
+        options = {
+            name: parameter
+            for name, parameter in inspect.signature(function).parameters.items()
+            if parameter.kind is parameter.KEYWORD_ONLY and name not in own
+        }
+        named = [x for x in own.values() if x.kind is not x.VAR_KEYWORD]
+        build.__signature__ = signature.replace(parameters=[*named, *options.values()])
+        return build
+
+    return decorate
