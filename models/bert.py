@@ -33,20 +33,25 @@ from keras_attn.models.parts.variants import (
 )
 from keras_attn.ops import row_positions
 
-_BERT = {
-    "vocabulary_size": 30_522,
-    "max_sequence_length": 512,
-    "num_segments": 2,
-    "layer_norm_epsilon": 1e-12,
-}
+
+def _sizes(*sizes):
+    return {
+        **block_sizes(*sizes),
+        "vocabulary_size": 30_522,
+        "max_sequence_length": 512,
+        "num_segments": 2,
+        "layer_norm_epsilon": 1e-12,
+    }
+
+
 # Devlin et al. 2019, section 3; the smaller ones: Turc et al. 2019, table 1.
 VARIANTS = {
-    "tiny": {**_BERT, **block_sizes(2, 128, 2)},
-    "mini": {**_BERT, **block_sizes(4, 256, 4)},
-    "small": {**_BERT, **block_sizes(4, 512, 8)},
-    "medium": {**_BERT, **block_sizes(8, 512, 8)},
-    "base": {**_BERT, **block_sizes(12, 768, 12)},
-    "large": {**_BERT, **block_sizes(24, 1024, 16)},
+    "tiny": _sizes(2, 128, 2),
+    "mini": _sizes(4, 256, 4),
+    "small": _sizes(4, 512, 8),
+    "medium": _sizes(8, 512, 8),
+    "base": _sizes(12, 768, 12),
+    "large": _sizes(24, 1024, 16),
 }
 
 

@@ -188,7 +188,5 @@ register_variants(
     family="seq2seq",
     title="Bidirectional GRU with additive attention",
     paper="Bahdanau, Cho, Bengio 2015, arXiv:1409.0473",
-    task="translation",
-    inputs=recurrent.INPUTS,
-    outputs=recurrent.OUTPUTS,
+    **recurrent.TRANSLATOR_CARD,
 )

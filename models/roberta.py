@@ -29,15 +29,20 @@ from keras_attn.models.parts.variants import (
 )
 from keras_attn.ops import token_positions
 
-_ROBERTA = {
-    "vocabulary_size": 50_265,
-    "max_sequence_length": 512,
-    "layer_norm_epsilon": 1e-5,
-}
+
+def _sizes(*sizes):
+    return {
+        **block_sizes(*sizes),
+        "vocabulary_size": 50_265,
+        "max_sequence_length": 512,
+        "layer_norm_epsilon": 1e-5,
+    }
+
+
 # Liu et al. 2019, section 3.1 and table 9.
 VARIANTS = {
-    "base": {**_ROBERTA, **block_sizes(12, 768, 12)},
-    "large": {**_ROBERTA, **block_sizes(24, 1024, 16)},
+    "base": _sizes(12, 768, 12),
+    "large": _sizes(24, 1024, 16),
 }
 # The published position table starts with two rows that no real token uses: its
 # positions count from the id of the padding token, 1, plus one.

@@ -85,10 +85,8 @@ def register_variants(
         build_swin,
         {
             "tiny": (28_288_354, "ImageNet 81.3"),
-            "small": (49_606_258, "ImageNet 83.0"),
         },
         title="Swin {variant}, attention within shifted windows",
-        paper="Liu et al. 2021, arXiv:2103.14030",
         ...
     )
     ```

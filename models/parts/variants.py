@@ -84,7 +84,11 @@ def passes_options_to(
     Args:
         function: The shared function. Those of its keyword-only arguments that the
             builder does not name replace `**options` in the builder's signature, so
-            that `help` and `inspect.signature` show them.
+            that `help` and `inspect.signature` show them, and no others are taken.
+
+    Returns:
+        A decorator. The decorated function raises a `TypeError` for an argument that
+        is not in its signature.
     """
 
     def decorate(build) -> Any:
@@ -96,7 +100,17 @@ def passes_options_to(
             if parameter.kind is parameter.KEYWORD_ONLY and name not in own
         }
         named = [x for x in own.values() if x.kind is not x.VAR_KEYWORD]
-        build.__signature__ = signature.replace(parameters=[*named, *options.values()])
-        return build
+        complete = signature.replace(parameters=[*named, *options.values()])
+
+        @functools.wraps(build)
+        def build_checked(*args, **arguments):
+            try:
+                complete.bind(*args, **arguments)
+            except TypeError as error:
+                raise TypeError(f"{build.__name__}() {error}") from None
+            return build(*args, **arguments)
+
+        vars(build_checked)["__signature__"] = complete
+        return build_checked
 
     return decorate
