@@ -142,21 +142,21 @@ def build_gpt(
         ),
         Dropout(dropout, name="embeddings_dropout"),
     ]
+    options = {
+        "num_heads": num_heads,
+        "mlp_dim": mlp_dim,
+        "key_dim": hidden_dim // num_heads if key_dim is None else key_dim,
+        "activation": activation,
+        "norm_first": norm_first,
+        "layer_norm_epsilon": layer_norm_epsilon,
+        "dropout": dropout,
+        "attention_dropout": attention_dropout,
+        "kernel_initializer": initializer,
+        "output_initializer": residual,
+    }
     for index in range(num_layers):
-        block = TransformerDecoderBlock(
-            num_heads,
-            mlp_dim,
-            key_dim=hidden_dim // num_heads if key_dim is None else key_dim,
-            activation=activation,
-            norm_first=norm_first,
-            window=window if index % 2 else None,
-            layer_norm_epsilon=layer_norm_epsilon,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            kernel_initializer=initializer,
-            output_initializer=residual,
-            name=f"block_{index}",
-        )
+        band = window if index % 2 else None
+        block = TransformerDecoderBlock(**options, window=band, name=f"block_{index}")
         layers.append(block)
     if norm_first:
         layers.append(LayerNormalization(epsilon=layer_norm_epsilon, name="final_norm"))

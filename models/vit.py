@@ -143,7 +143,6 @@ def build_vit(
     *,
     image_size=FROM_VARIANT,
     patch_size=FROM_VARIANT,
-    stem_dims=None,
     num_classes=1000,
     include_top=True,
     pooling="token",
@@ -151,6 +150,7 @@ def build_vit(
     distillation=None,
     num_layers=FROM_VARIANT,
     hidden_dim=FROM_VARIANT,
+    stem_dims=None,
     num_channels=3,
     dropout=0.0,
     attention_dropout=0.0,
@@ -166,8 +166,6 @@ def build_vit(
         variant: A row of `VARIANTS["vit"]`, the default of each argument that is None.
         image_size: Pixels, one number or two, rows first; a multiple of `patch_size`.
         patch_size: Pixels of a patch, one number or two.
-        stem_dims: Channels of a convolutional stem before the patches; see
-            `PatchEmbedding`.
         num_classes: C.
         include_top: Whether the model outputs logits, or features.
         pooling: The features that the logits are computed from: `"token"`, the class
@@ -178,6 +176,8 @@ def build_vit(
             that token has a head of its own too, and the logits are the mean of both.
         num_layers: N, number of blocks.
         hidden_dim: D.
+        stem_dims: Channels of a convolutional stem before the patches; see
+            `PatchEmbedding`.
         num_channels: Channels of the images.
         dropout: Probability of dropping a unit of an embedding or a sub-layer.
         attention_dropout: Probability of dropping an attention probability.

@@ -101,6 +101,16 @@ def build_xlnet(
     if memory_length is not None:
         for memory in memory_names:
             inputs[memory] = keras.Input((None, hidden_dim), name=memory)
+    options = {
+        "num_heads": num_heads,
+        "mlp_dim": mlp_dim,
+        "activation": activation,
+        "layer_norm_epsilon": layer_norm_epsilon,
+        "dropout": dropout,
+        "attention_dropout": attention_dropout,
+        "kernel_initializer": INITIALIZER,
+        "bias_initializer": INITIALIZER,
+    }
     layers = by_name(
         [
             TokenEmbedding(
@@ -113,20 +123,7 @@ def build_xlnet(
             TargetEmbedding(INITIALIZER, trainable=False, name="target_embedding"),
             RelativePositionEncoding(max_distance, name="relative_positions"),
             Dropout(dropout, name="positions_dropout"),
-            *(
-                XLNetBlock(
-                    num_heads,
-                    mlp_dim,
-                    activation=activation,
-                    layer_norm_epsilon=layer_norm_epsilon,
-                    dropout=dropout,
-                    attention_dropout=attention_dropout,
-                    kernel_initializer=INITIALIZER,
-                    bias_initializer=INITIALIZER,
-                    name=f"block_{index}",
-                )
-                for index in range(num_layers)
-            ),
+            *(XLNetBlock(**options, name=f"block_{i}") for i in range(num_layers)),
             Dropout(dropout, name="output_dropout"),
         ]
     )
