@@ -4,6 +4,8 @@
     build_vit_hybrid    the same, on the feature map of a ResNet
     build_deit3         ViT with LayerScale, trained by another recipe
 
+All three are here, in more than 400 lines, because they share every helper.
+
 Legend: B batch, H and W pixels, T patches, D width, C classes.
 Layers: `patch_embedding`, `class_token`, `position_embedding`, `embeddings_dropout`,
 `block_0`, …, `final_norm`, `classifier`; in the hybrid's ResNet `stem_conv`,

@@ -187,15 +187,15 @@ class XLNetBlock(BaseLayer):
         self.seed = seed
 
     def build(self, inputs_shape):
-        shared = {"dtype": self.dtype_policy, "seed": self.seed}
         self.attention = RelativeMultiHeadAttention(
             self.num_heads,
             head_size(inputs_shape[-1], self.num_heads, self.key_dim),
             dropout=self.attention_dropout,
             kernel_initializer=fork(self.kernel_initializer, "attention"),
             bias_initializer=fork(self.bias_initializer, "attention"),
+            seed=self.seed,
+            dtype=self.dtype_policy,
             name="attention",
-            **shared,
         )
         self.attention.build(inputs_shape)
         self.attention_norm = built(layer_norm(self, "attention_norm"), inputs_shape)
@@ -204,7 +204,9 @@ class XLNetBlock(BaseLayer):
         )
         norm = layer_norm(self, "feed_forward_norm")
         self.feed_forward_norm = built(norm, inputs_shape)
-        self._residual_dropout = Dropout(self.dropout, name="dropout", **shared)
+        self._residual_dropout = Dropout(
+            self.dropout, seed=self.seed, dtype=self.dtype_policy, name="dropout"
+        )
         self._residual_dropout.build(inputs_shape)
 
     def call(

@@ -122,6 +122,15 @@ def norm(name: str, layer) -> list[Weight]:
     return [same(f"{name}.weight", layer.gamma), same(f"{name}.bias", layer.beta)]
 
 
+def patch_embedding(model, convolution_key: str, norm_key: str) -> list[Weight]:
+    """The convolution that embeds patches, and the norm after it."""
+    layers = layers_of(model)
+    return [
+        *convolution(convolution_key, layers["patch_embedding"].projection),
+        *norm(norm_key, layers["embeddings_norm"]),
+    ]
+
+
 def fused(name: str, parts: Sequence[str], kernel, bias) -> list[Weight]:
     """Several `Linear` of equal width that are one kernel of ours, side by side.
 

@@ -156,6 +156,19 @@ def image_family(model_type: str, bare: str, classifier: str, **fields) -> Famil
     )
 
 
+def label_arguments(config: Config, dropout: str) -> dict[str, Any]:
+    """The arguments of a classifier's builder.
+
+    Args:
+        config: The checkpoint's.
+        dropout: The field with the probability of dropping a feature.
+    """
+    return {
+        "num_classes": config.get_num_labels(),
+        "dropout": config.get_probability(dropout, 0.1),
+    }
+
+
 def block_arguments(config: Config) -> dict[str, Any]:
     """The arguments of the blocks, for configs with the names that BERT gave them."""
     return {

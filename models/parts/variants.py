@@ -77,8 +77,8 @@ def passes_options_to(
     """Decorates a builder that passes its `**options` to a function shared by several.
 
     ```python
-    @passes_options_to(encode)
-    def build(variant="base", *, vocabulary_size, name="bert", **blocks): ...
+    @passes_options_to(text_encoder)
+    def build_bert(variant="base", *, name="bert", **blocks): ...
     ```
 
     Args:

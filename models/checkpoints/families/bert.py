@@ -44,10 +44,7 @@ def head_arguments(config, task):
     rate = "classifier_dropout"
     if config.get(rate) is None:
         rate = "hidden_dropout_prob"
-    return {
-        "num_classes": config.get_num_labels(),
-        "dropout": config.get_probability(rate, 0.1),
-    }
+    return tasks.label_arguments(config, rate)
 
 
 def make_task_of(input_names):

@@ -83,12 +83,9 @@ def _block_weights(layers, name, key) -> list[Weight]:
 
 def _weights(model) -> list[Weight]:
     layers, start = layers_of(model), "convnext.embeddings"
-    weights = [
-        *mapping.convolution(
-            f"{start}.patch_embeddings", layers["patch_embedding"].projection
-        ),
-        *mapping.norm(f"{start}.layernorm", layers["embeddings_norm"]),
-    ]
+    weights = mapping.patch_embedding(
+        model, f"{start}.patch_embeddings", f"{start}.layernorm"
+    )
     for index, blocks in enumerate(stages_of(model)):
         stage = f"convnext.encoder.stages.{index}"
         if index:

@@ -89,8 +89,7 @@ def _head_arguments(config, task):
         rate = "classifier_dropout"
         if config.get(rate) is None:
             rate = "hidden_dropout"
-        dropout = config.get_probability(rate, 0.1)
-        return {"num_classes": config.get_num_labels(), "dropout": dropout}
+        return tasks.label_arguments(config, rate)
     if task == "classifier":
         # transformers has no dropout before this head.
         return {"num_classes": config.get_num_labels(), "dropout": 0.0}

@@ -102,11 +102,8 @@ def merging_weights(name: str, layer) -> list[Weight]:
 
 def _weights(model) -> list[Weight]:
     layers, start = layers_of(model), "swin.embeddings"
-    patches = layers["patch_embedding"].projection
-    weights = [
-        *mapping.convolution(f"{start}.patch_embeddings.projection", patches),
-        *mapping.norm(f"{start}.norm", layers["embeddings_norm"]),
-    ]
+    projection = f"{start}.patch_embeddings.projection"
+    weights = mapping.patch_embedding(model, projection, f"{start}.norm")
     for index, blocks in enumerate(stages_of(model)):
         stage = f"swin.encoder.layers.{index}"
         for number, block in enumerate(blocks):

@@ -66,17 +66,11 @@ def _encoder_arguments(config):
 
 def _head_arguments(config, task):
     if task == "token_classifier":
-        return {
-            "num_classes": config.get_num_labels(),
-            "dropout": config.get_probability("dropout", 0.1),
-        }
+        return tasks.label_arguments(config, "dropout")
     if task != "classifier":
         return {}
     config.require(_SUPPORTED_SUMMARY)
-    return {
-        "num_classes": config.get_num_labels(),
-        "dropout": config.get_probability("summary_first_dropout", 0.1),
-    }
+    return tasks.label_arguments(config, "summary_first_dropout")
 
 
 def _task_of(model) -> str | None:

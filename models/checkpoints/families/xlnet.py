@@ -79,10 +79,7 @@ def _head_arguments(config, task):
     if task != "classifier":
         return {}
     config.require(_SUPPORTED_SUMMARY)
-    return {
-        "num_classes": config.get_num_labels(),
-        "dropout": config.get_probability("summary_last_dropout", 0.1),
-    }
+    return tasks.label_arguments(config, "summary_last_dropout")
 
 
 def _task_of(model) -> str | None:

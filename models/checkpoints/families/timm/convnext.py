@@ -64,10 +64,7 @@ def _block(layers, name, key) -> list[Weight]:
 
 def _weights(model) -> list[Weight]:
     layers = layers_of(model)
-    weights = [
-        *mapping.convolution("stem.0", layers["patch_embedding"].projection),
-        *mapping.norm("stem.1", layers["embeddings_norm"]),
-    ]
+    weights = mapping.patch_embedding(model, "stem.0", "stem.1")
     for index, blocks in enumerate(stages_of(model)):
         stage = f"stages.{index}"
         if index:

@@ -111,10 +111,7 @@ def _block(name, block) -> list[Weight]:
 
 def _weights(model) -> list[Weight]:
     layers = layers_of(model)
-    weights = [
-        *mapping.convolution("patch_embed.proj", layers["patch_embedding"].projection),
-        *mapping.norm("patch_embed.norm", layers["embeddings_norm"]),
-    ]
+    weights = mapping.patch_embedding(model, "patch_embed.proj", "patch_embed.norm")
     for index, blocks in enumerate(stages_of(model)):
         if index:
             # timm merges patches at the start of a stage, we at the end.
