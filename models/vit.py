@@ -108,20 +108,20 @@ def _encode(
     Returns:
         The outputs of a model without its top.
     """
+    options |= {
+        "num_heads": num_heads,
+        "mlp_dim": mlp_dim,
+        "activation": activation,
+        "norm_first": True,
+        "layer_norm_epsilon": layer_norm_epsilon,
+        "dropout": dropout,
+        "mlp_dropout": dropout,
+        "qkv_bias": qkv_bias,
+        "kernel_initializer": INITIALIZER,
+    }
     for index, rate in enumerate(rates):
         hidden = TransformerEncoderBlock(
-            num_heads,
-            mlp_dim,
-            norm_first=True,
-            activation=activation,
-            layer_norm_epsilon=layer_norm_epsilon,
-            dropout=dropout,
-            mlp_dropout=dropout,
-            qkv_bias=qkv_bias,
-            stochastic_depth=rate,
-            kernel_initializer=INITIALIZER,
-            name=f"block_{index}",
-            **options,
+            **options, stochastic_depth=rate, name=f"block_{index}"
         )(hidden)
     check_choice("pooling", pooling, POOLINGS)
     norm = LayerNormalization(epsilon=layer_norm_epsilon, name="final_norm")
