@@ -21,46 +21,51 @@ from keras.layers import Embedding
 from keras_attn.layers import LearnedPositionEmbedding
 from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import encode, first_token, pooler
+from keras_attn.models.parts.encoder import encoder_card, text_encoder
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER, as_encoder
 from keras_attn.models.parts.registry import register_variants
-from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.models.parts.variants import (
+    FROM_VARIANT,
+    block_sizes,
+    passes_options_to,
+    with_sizes,
+)
 from keras_attn.ops import row_positions
 
-_BERT = {
-    "vocabulary_size": 30_522,
-    "max_sequence_length": 512,
-    "num_segments": 2,
-    "layer_norm_epsilon": 1e-12,
-}
+
+def _sizes(*sizes):
+    return {
+        **block_sizes(*sizes),
+        "vocabulary_size": 30_522,
+        "max_sequence_length": 512,
+        "num_segments": 2,
+        "layer_norm_epsilon": 1e-12,
+    }
+
+
 # Devlin et al. 2019, section 3; the smaller ones: Turc et al. 2019, table 1.
 VARIANTS = {
-    "tiny": {**_BERT, **block_sizes(2, 128, 2)},
-    "mini": {**_BERT, **block_sizes(4, 256, 4)},
-    "small": {**_BERT, **block_sizes(4, 512, 8)},
-    "medium": {**_BERT, **block_sizes(8, 512, 8)},
-    "base": {**_BERT, **block_sizes(12, 768, 12)},
-    "large": {**_BERT, **block_sizes(24, 1024, 16)},
+    "tiny": _sizes(2, 128, 2),
+    "mini": _sizes(4, 256, 4),
+    "small": _sizes(4, 512, 8),
+    "medium": _sizes(8, 512, 8),
+    "base": _sizes(12, 768, 12),
+    "large": _sizes(24, 1024, 16),
 }
 
 
 @with_sizes(VARIANTS)
+@passes_options_to(text_encoder)
 def build_bert(
     variant="base",
     *,
     vocabulary_size=FROM_VARIANT,
-    num_layers=FROM_VARIANT,
     hidden_dim=FROM_VARIANT,
-    num_heads=FROM_VARIANT,
-    mlp_dim=FROM_VARIANT,
     max_sequence_length=FROM_VARIANT,
     num_segments=FROM_VARIANT,
-    activation="gelu",
-    layer_norm_epsilon=FROM_VARIANT,
-    dropout=0.1,
-    attention_dropout=0.1,
     name="bert",
+    **blocks,
 ):
     """Token, segment and position embeddings, then N post-norm encoder blocks.
 
@@ -71,17 +76,18 @@ def build_bert(
     Args:
         variant: A row of `VARIANTS`, which gives the arguments that are None.
         vocabulary_size: V.
-        num_layers: Number of blocks.
         hidden_dim: D.
-        num_heads: Attention heads per block.
-        mlp_dim: Width of the feed-forward networks.
         max_sequence_length: Number of positions.
         num_segments: Number of segments.
-        activation: Activation of the feed-forward networks.
-        layer_norm_epsilon: Added to the variance.
-        dropout: Probability of dropping a unit of an embedding or a sub-layer.
-        attention_dropout: Probability of dropping an attention probability.
         name: Name of the model.
+        **blocks: The arguments of the blocks:
+            num_layers: Number of blocks.
+            num_heads: Attention heads per block.
+            mlp_dim: Width of the feed-forward networks.
+            activation: Activation of the feed-forward networks.
+            layer_norm_epsilon: Added to the variance.
+            dropout: Probability of dropping a unit of an embedding or a sub-layer.
+            attention_dropout: Probability of dropping an attention probability.
 
     Returns:
         A model from `token_ids`, `padding_mask` and `segment_ids`, each (B, T), to a
@@ -93,7 +99,6 @@ def build_bert(
         (arXiv:1908.08962).
     """
     inputs = sequence_inputs("token_ids", "padding_mask", "segment_ids")
-    padding_mask = inputs["padding_mask"]
     tokens = TokenEmbedding(
         vocabulary_size,
         hidden_dim,
@@ -110,21 +115,8 @@ def build_bert(
         max_sequence_length,
         embeddings_initializer=INITIALIZER,
         name="position_embedding",
-    )(ops.add(tokens, segments), row_positions(padding_mask))
-    hidden = encode(
-        embeddings,
-        padding_mask,
-        num_layers,
-        num_heads,
-        mlp_dim,
-        activation=activation,
-        layer_norm_epsilon=layer_norm_epsilon,
-        dropout=dropout,
-        attention_dropout=attention_dropout,
-    )
-    pooled = pooler(first_token(hidden, padding_mask))
-    outputs = {"sequence_output": hidden, "pooled_output": pooled}
-    return Functional(inputs, outputs, name=name)
+    )(ops.add(tokens, segments), row_positions(inputs["padding_mask"]))
+    return text_encoder(inputs, embeddings, name, **blocks)
 
 
 def build_bert_masked_lm(
@@ -298,18 +290,10 @@ for _published, _paper in (
     register_variants(
         build_bert,
         _published,
-        name="bert_{variant}",
         title="BERT {variant}, an encoder",
         paper=_paper,
-        year=2019,
-        task="encoder",
-        inputs={
-            "token_ids": "(B, T) int32",
-            "padding_mask": "(B, T) bool, True = a real token",
-            "segment_ids": "(B, T) int32, 0 or 1",
-        },
-        outputs={
-            "sequence_output": "(B, T, D), one vector per token",
-            "pooled_output": "(B, D), a tanh layer over the first real token",
-        },
+        **encoder_card(
+            "a tanh layer over the first real token",
+            segment_ids="(B, T) int32, 0 or 1",
+        ),
     )

@@ -183,9 +183,7 @@ register_variants(
         "large": (197_767_336, "ImageNet 84.3"),
         "xlarge": (350_196_968, "from ImageNet-22k: ImageNet 87.0"),
     },
-    name="convnext_{variant}",
     title="ConvNeXt {variant}: a convolutional network with the design of Swin",
     paper="Liu et al. 2022, arXiv:2201.03545",
-    year=2022,
     **classifier_card(IMAGENET),
 )

@@ -109,23 +109,11 @@ def build_gpt(
 
     Positions count the real tokens, so a prompt may be padded on either side.
 
-    Args:
-        variant: A row of `VARIANTS`, which gives the arguments that are None.
-        vocabulary_size: V.
-        num_layers: Number of blocks.
-        hidden_dim: D.
-        num_heads: Attention heads per block.
+    Besides the arguments of `build_bert`, with a `variant` of `VARIANTS` here:
         key_dim: H. Default: D / N, rounded down.
-        mlp_dim: Width of the feed-forward networks.
-        max_sequence_length: Number of positions.
         norm_first: Pre-norm (True) or post-norm.
         window: Number of tokens that a query of blocks 1, 3, 5, … attends to, itself
             included. A window of `max_sequence_length` has no effect.
-        activation: Activation of the feed-forward networks.
-        layer_norm_epsilon: Added to the variance.
-        dropout: Probability of dropping a unit of an embedding or a sub-layer.
-        attention_dropout: Probability of dropping an attention probability.
-        name: Name of the model.
 
     Returns:
         A model from `token_ids` and `padding_mask`, each (B, T), to logits (B, T, V).
@@ -154,21 +142,21 @@ def build_gpt(
         ),
         Dropout(dropout, name="embeddings_dropout"),
     ]
+    options = {
+        "num_heads": num_heads,
+        "mlp_dim": mlp_dim,
+        "key_dim": hidden_dim // num_heads if key_dim is None else key_dim,
+        "activation": activation,
+        "norm_first": norm_first,
+        "layer_norm_epsilon": layer_norm_epsilon,
+        "dropout": dropout,
+        "attention_dropout": attention_dropout,
+        "kernel_initializer": initializer,
+        "output_initializer": residual,
+    }
     for index in range(num_layers):
-        block = TransformerDecoderBlock(
-            num_heads,
-            mlp_dim,
-            key_dim=hidden_dim // num_heads if key_dim is None else key_dim,
-            activation=activation,
-            norm_first=norm_first,
-            window=window if index % 2 else None,
-            layer_norm_epsilon=layer_norm_epsilon,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            kernel_initializer=initializer,
-            output_initializer=residual,
-            name=f"block_{index}",
-        )
+        band = window if index % 2 else None
+        block = TransformerDecoderBlock(**options, window=band, name=f"block_{index}")
         layers.append(block)
     if norm_first:
         layers.append(LayerNormalization(epsilon=layer_norm_epsilon, name="final_norm"))
@@ -334,17 +322,15 @@ def _as_encoder(model):
     return build_gpt_encoder(model)
 
 
-for _title, _paper, _year, _published in (
+for _title, _paper, _published in (
     (
         "GPT, a causal decoder with post-norm blocks",
         "Radford et al. 2018, Generative Pre-Training",
-        2018,
         {"gpt_117m": (117_000_000, "SST-2 91.3; RACE 59.0")},
     ),
     (
         "GPT-2, a causal decoder with pre-norm blocks",
         "Radford et al. 2019, Unsupervised Multitask Learners",
-        2019,
         {
             "gpt2_small": (117_000_000, "WikiText-103 perplexity 37.50, zero-shot"),
             "gpt2_medium": (345_000_000, "WikiText-103 perplexity 26.37, zero-shot"),
@@ -355,7 +341,6 @@ for _title, _paper, _year, _published in (
     (
         "GPT-3, dense and banded sparse blocks in turn",
         "Brown et al. 2020, arXiv:2005.14165",
-        2020,
         {
             "gpt3_small": (125_000_000, "batches of 0.5 million tokens"),
             "gpt3_medium": (350_000_000, "batches of 0.5 million tokens"),
@@ -370,7 +355,6 @@ for _title, _paper, _year, _published in (
     (
         "Megatron-LM, GPT-2 at scale",
         "Shoeybi et al. 2019, arXiv:1909.08053",
-        2019,
         {
             "megatron_1p2b": (1_200_000_000, "one model-parallel device"),
             "megatron_2p5b": (2_500_000_000, "two model-parallel devices"),
@@ -388,7 +372,6 @@ for _title, _paper, _year, _published in (
         name="{variant}",
         title=_title,
         paper=_paper,
-        year=_year,
         task="language model",
         inputs={
             "token_ids": "(B, T) int32",

@@ -180,7 +180,6 @@ register_variants(
     name="mae_vit_{variant}",
     title="MAE {variant}: a ViT pre-trained by reconstructing hidden patches",
     paper="He et al. 2022, arXiv:2111.06377",
-    year=2022,
     task="self-supervised pre-training",
     inputs={
         "images": f"(B, H, W, 3) float, red, green, blue; {IMAGENET}",

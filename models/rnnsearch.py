@@ -185,12 +185,8 @@ register_variants(
             "WMT'14 En-Fr: BLEU 26.75, trained on sentences of up to 50 words",
         ),
     },
-    name="rnnsearch_{variant}",
     family="seq2seq",
     title="Bidirectional GRU with additive attention",
     paper="Bahdanau, Cho, Bengio 2015, arXiv:1409.0473",
-    year=2015,
-    task="translation",
-    inputs=recurrent.INPUTS,
-    outputs=recurrent.OUTPUTS,
+    **recurrent.TRANSLATOR_CARD,
 )

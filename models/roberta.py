@@ -17,22 +17,32 @@ from keras.layers import Embedding
 from keras_attn.layers import LearnedPositionEmbedding
 from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import encode, first_token, pooler
-from keras_attn.models.parts.functional import Functional, sequence_inputs
+from keras_attn.models.parts.encoder import encoder_card, first_token, text_encoder
+from keras_attn.models.parts.functional import sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER, as_encoder
 from keras_attn.models.parts.registry import register_variants
-from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.models.parts.variants import (
+    FROM_VARIANT,
+    block_sizes,
+    passes_options_to,
+    with_sizes,
+)
 from keras_attn.ops import token_positions
 
-_ROBERTA = {
-    "vocabulary_size": 50_265,
-    "max_sequence_length": 512,
-    "layer_norm_epsilon": 1e-5,
-}
+
+def _sizes(*sizes):
+    return {
+        **block_sizes(*sizes),
+        "vocabulary_size": 50_265,
+        "max_sequence_length": 512,
+        "layer_norm_epsilon": 1e-5,
+    }
+
+
 # Liu et al. 2019, section 3.1 and table 9.
 VARIANTS = {
-    "base": {**_ROBERTA, **block_sizes(12, 768, 12)},
-    "large": {**_ROBERTA, **block_sizes(24, 1024, 16)},
+    "base": _sizes(12, 768, 12),
+    "large": _sizes(24, 1024, 16),
 }
 # The published position table starts with two rows that no real token uses: its
 # positions count from the id of the padding token, 1, plus one.
@@ -40,20 +50,15 @@ _FIRST_ROW = 2
 
 
 @with_sizes(VARIANTS)
+@passes_options_to(text_encoder)
 def build_roberta(
     variant="base",
     *,
     vocabulary_size=FROM_VARIANT,
-    num_layers=FROM_VARIANT,
     hidden_dim=FROM_VARIANT,
-    num_heads=FROM_VARIANT,
-    mlp_dim=FROM_VARIANT,
     max_sequence_length=FROM_VARIANT,
-    activation="gelu",
-    layer_norm_epsilon=FROM_VARIANT,
-    dropout=0.1,
-    attention_dropout=0.1,
     name="roberta",
+    **blocks,
 ):
     """Token and position embeddings, then N post-norm encoder blocks.
 
@@ -91,20 +96,7 @@ def build_roberta(
         embeddings_initializer=INITIALIZER,
         name="position_embedding",
     )(ops.add(tokens, segments), positions)
-    hidden = encode(
-        embeddings,
-        padding_mask,
-        num_layers,
-        num_heads,
-        mlp_dim,
-        activation=activation,
-        layer_norm_epsilon=layer_norm_epsilon,
-        dropout=dropout,
-        attention_dropout=attention_dropout,
-    )
-    pooled = pooler(first_token(hidden, padding_mask))
-    outputs = {"sequence_output": hidden, "pooled_output": pooled}
-    return Functional(inputs, outputs, name=name)
+    return text_encoder(inputs, embeddings, name, **blocks)
 
 
 def build_roberta_masked_lm(
@@ -179,18 +171,8 @@ register_variants(
         "base": (125_000_000, "MNLI 87.6; SST-2 94.8"),
         "large": (355_000_000, "MNLI 90.2; SST-2 96.4; SQuAD 1.1 F1 94.6"),
     },
-    name="roberta_{variant}",
     family="bert",
     title="RoBERTa {variant}, an encoder",
     paper="Liu et al. 2019, arXiv:1907.11692",
-    year=2019,
-    task="encoder",
-    inputs={
-        "token_ids": "(B, T) int32",
-        "padding_mask": "(B, T) bool, True = a real token",
-    },
-    outputs={
-        "sequence_output": "(B, T, D), one vector per token",
-        "pooled_output": "(B, D), a tanh layer over the first real token",
-    },
+    **encoder_card("a tanh layer over the first real token"),
 )

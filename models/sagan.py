@@ -315,10 +315,8 @@ def _down(inputs, width, name, *, activate_first, halve=True):
 register_variants(
     build_sagan_generator,
     {"128": (None, "ImageNet at 128: Inception score 52.52, FID 18.65")},
-    name="sagan_generator_{variant}",
     title="SAGAN's generator: class-conditional images of {variant} pixels",
     paper="Zhang et al. 2019, arXiv:1805.08318",
-    year=2019,
     task="image generation",
     inputs={
         "noise": "(B, 128) float, normally distributed",
@@ -329,10 +327,8 @@ register_variants(
 register_variants(
     build_sagan_discriminator,
     {"128": (None, "trained at four times the generator's learning rate")},
-    name="sagan_discriminator_{variant}",
     title="SAGAN's discriminator: scores how realistic an image of a class is",
     paper="Zhang et al. 2019, arXiv:1805.08318",
-    year=2019,
     task="adversarial training",
     inputs={
         "images": f"(B, 128, 128, 3) float, red, green, blue; {HALF}",
@@ -346,6 +342,5 @@ register_variants(
     name="cnn_self_attention",
     title="A small convolutional classifier with self-attention",
     paper="Zhang et al. 2019, arXiv:1805.08318",
-    year=2019,
     **classifier_card(HALF),
 )

@@ -274,10 +274,7 @@ register_variants(
     name="seq2seq_sutskever",
     title="Stacked LSTMs, the last states handed over, the source reversed",
     paper="Sutskever, Vinyals, Le 2014, arXiv:1409.3215",
-    year=2014,
-    task="translation",
-    inputs=recurrent.INPUTS,
-    outputs=recurrent.OUTPUTS,
+    **recurrent.TRANSLATOR_CARD,
 )
 register_variants(
     build_seq2seq_context,
@@ -290,8 +287,5 @@ register_variants(
     name="seq2seq_context",
     title="GRU encoder-decoder with one fixed context",
     paper="Cho et al. 2014, arXiv:1406.1078",
-    year=2014,
-    task="translation",
-    inputs=recurrent.INPUTS,
-    outputs=recurrent.OUTPUTS,
+    **recurrent.TRANSLATOR_CARD,
 )

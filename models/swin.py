@@ -169,9 +169,7 @@ register_variants(
         "base": (87_768_224, "ImageNet 83.5"),
         "large": (196_532_476, "from ImageNet-22k, at 384: ImageNet 87.3"),
     },
-    name="swin_{variant}",
     title="Swin {variant}: attention within shifted windows",
     paper="Liu et al. 2021, arXiv:2103.14030",
-    year=2021,
     **classifier_card(IMAGENET),
 )

@@ -33,6 +33,7 @@ from keras_attn.models.parts.functional import (
     numbered,
     sequence_inputs,
 )
+from keras_attn.models.parts.recurrent import TRANSLATOR_CARD
 from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 from keras_attn.ops import row_positions, token_positions
@@ -101,22 +102,21 @@ def build_transformer(
         ),
         SinusoidalPositionEmbedding(name="position_embedding"),
     ]
+    options = {
+        "num_heads": num_heads,
+        "mlp_dim": mlp_dim,
+        "activation": activation,
+        "norm_first": norm_first,
+        "layer_norm_epsilon": layer_norm_epsilon,
+        "dropout": dropout,
+        "attention_dropout": attention_dropout,
+        "mlp_dropout": mlp_dropout,
+    }
     sides = {"encoder": TransformerEncoderBlock, "decoder": TransformerDecoderBlock}
     for side, block_class in sides.items():
         layers.append(Dropout(dropout, name=f"{side}_dropout"))
         for index in range(num_layers):
-            block = block_class(
-                num_heads,
-                mlp_dim,
-                activation=activation,
-                norm_first=norm_first,
-                layer_norm_epsilon=layer_norm_epsilon,
-                dropout=dropout,
-                attention_dropout=attention_dropout,
-                mlp_dropout=mlp_dropout,
-                name=f"{side}_block_{index}",
-            )
-            layers.append(block)
+            layers.append(block_class(**options, name=f"{side}_block_{index}"))
         if norm_first:
             layers.append(
                 LayerNormalization(epsilon=layer_norm_epsilon, name=f"{side}_norm")
@@ -270,15 +270,7 @@ register_variants(
             "WMT'14: BLEU En-De 28.4, En-Fr 41.8 (beam of 4, length penalty 0.6)",
         ),
     },
-    name="transformer_{variant}",
     title="Transformer {variant}, an encoder-decoder of attention alone",
     paper="Vaswani et al. 2017, arXiv:1706.03762",
-    year=2017,
-    task="translation",
-    inputs={
-        "token_ids": "(B, S) int32, the source",
-        "padding_mask": "(B, S) bool, True = a real source token",
-        "decoder_token_ids": "(B, T) int32, the target after its start token",
-    },
-    outputs={"logits": "(B, T, V), before the softmax"},
+    **TRANSLATOR_CARD,
 )

@@ -4,6 +4,8 @@
     build_vit_hybrid    the same, on the feature map of a ResNet
     build_deit3         ViT with LayerScale, trained by another recipe
 
+All three are here, in more than 400 lines, because they share every helper.
+
 Legend: B batch, H and W pixels, T patches, D width, C classes.
 Layers: `patch_embedding`, `class_token`, `position_embedding`, `embeddings_dropout`,
 `block_0`, …, `final_norm`, `classifier`; in the hybrid's ResNet `stem_conv`,
@@ -33,7 +35,12 @@ from keras_attn.models.parts.images import (
 )
 from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.resnet import standardized_resnet
-from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.models.parts.variants import (
+    FROM_VARIANT,
+    block_sizes,
+    passes_options_to,
+    with_sizes,
+)
 
 POOLINGS = ("token", "mean")
 
@@ -76,7 +83,63 @@ VARIANTS = {
 }
 
 
+def _encode(
+    hidden,
+    rates,
+    pooling,
+    num_tokens=1,
+    dropout=0.0,
+    *,
+    num_heads=FROM_VARIANT,
+    mlp_dim=FROM_VARIANT,
+    activation="gelu",
+    layer_norm_epsilon=1e-6,
+    qkv_bias=True,
+    **options,
+):
+    """The blocks, the final norm and the pooling, which all three models share.
+
+    Besides those of `build_vit`:
+        hidden: Tokens and patches, (B, tokens + T, D).
+        rates: Stochastic depth of each block.
+        num_tokens: Number of tokens before the patches.
+        **options: Further arguments of `TransformerEncoderBlock`.
+
+    Returns:
+        The outputs of a model without its top.
+    """
+    options |= {
+        "num_heads": num_heads,
+        "mlp_dim": mlp_dim,
+        "activation": activation,
+        "norm_first": True,
+        "layer_norm_epsilon": layer_norm_epsilon,
+        "dropout": dropout,
+        "mlp_dropout": dropout,
+        "qkv_bias": qkv_bias,
+        "kernel_initializer": INITIALIZER,
+    }
+    for index, rate in enumerate(rates):
+        hidden = TransformerEncoderBlock(
+            **options, stochastic_depth=rate, name=f"block_{index}"
+        )(hidden)
+    check_choice("pooling", pooling, POOLINGS)
+    norm = LayerNormalization(epsilon=layer_norm_epsilon, name="final_norm")
+    if pooling == "mean":
+        patches = hidden[:, num_tokens:] if num_tokens else hidden
+        pooled = norm(ops.mean(patches, axis=1))
+        return {"sequence_output": hidden, "pooled_output": pooled}
+    if not num_tokens:
+        raise ValueError(
+            "`pooling` must be 'mean' for a model without a class token. "
+            f"Received: pooling={pooling!r}, class_token=False"
+        )
+    hidden = norm(hidden)
+    return {"sequence_output": hidden, "pooled_output": hidden[:, 0]}
+
+
 @with_sizes(VARIANTS["vit"])
+@passes_options_to(_encode)
 def build_vit(
     variant="base_patch16",
     *,
@@ -89,17 +152,13 @@ def build_vit(
     distillation=None,
     num_layers=FROM_VARIANT,
     hidden_dim=FROM_VARIANT,
-    num_heads=FROM_VARIANT,
-    mlp_dim=FROM_VARIANT,
     stem_dims=None,
     num_channels=3,
-    activation="gelu",
-    layer_norm_epsilon=1e-6,
-    qkv_bias=True,
     dropout=0.0,
     attention_dropout=0.0,
     stochastic_depth=0.0,
     name="vit",
+    **blocks,
 ):
     """Patches and a class token with learned positions, then N pre-norm blocks.
 
@@ -119,19 +178,20 @@ def build_vit(
             that token has a head of its own too, and the logits are the mean of both.
         num_layers: N, number of blocks.
         hidden_dim: D.
-        num_heads: Attention heads per block.
-        mlp_dim: Width of the feed-forward networks.
         stem_dims: Channels of a convolutional stem before the patches; see
             `PatchEmbedding`.
         num_channels: Channels of the images.
-        activation: Activation of the feed-forward networks.
-        layer_norm_epsilon: Added to the variance.
-        qkv_bias: Whether the projections to queries, keys and values have biases.
         dropout: Probability of dropping a unit of an embedding or a sub-layer.
         attention_dropout: Probability of dropping an attention probability.
         stochastic_depth: Probability of skipping the sub-layers of the last block; it
             rises linearly from 0 in the first.
         name: Name of the model.
+        **blocks: The arguments of the blocks:
+            num_heads: Attention heads per block.
+            mlp_dim: Width of the feed-forward networks.
+            activation: Activation of the feed-forward networks.
+            layer_norm_epsilon: Added to the variance.
+            qkv_bias: Whether the projections to queries, keys and values have biases.
 
     Returns:
         A model from `images` (B, H, W, channels) to logits (B, C); without the top, to
@@ -158,13 +218,9 @@ def build_vit(
         rising_rates(stochastic_depth, num_layers),
         pooling,
         num_tokens,
-        num_heads=num_heads,
-        mlp_dim=mlp_dim,
-        activation=activation,
-        layer_norm_epsilon=layer_norm_epsilon,
-        qkv_bias=qkv_bias,
-        dropout=dropout,
+        dropout,
         attention_dropout=attention_dropout,
+        **blocks,
     )
     if include_top:
         outputs = _logits(outputs, num_classes, distillation)
@@ -172,6 +228,7 @@ def build_vit(
 
 
 @with_sizes(VARIANTS["hybrid"])
+@passes_options_to(_encode)
 def build_vit_hybrid(
     variant="r50_base_patch16",
     *,
@@ -183,16 +240,12 @@ def build_vit_hybrid(
     stem_dim=FROM_VARIANT,
     num_layers=FROM_VARIANT,
     hidden_dim=FROM_VARIANT,
-    num_heads=FROM_VARIANT,
-    mlp_dim=FROM_VARIANT,
     num_channels=3,
-    activation="gelu",
-    layer_norm_epsilon=1e-6,
-    qkv_bias=True,
     dropout=0.0,
     attention_dropout=0.0,
     stochastic_depth=0.0,
     name="vit_hybrid",
+    **blocks,
 ):
     """A ViT whose patches are the positions of a ResNet's feature map.
 
@@ -217,13 +270,9 @@ def build_vit_hybrid(
         hidden,
         rising_rates(stochastic_depth, num_layers),
         pooling,
-        num_heads=num_heads,
-        mlp_dim=mlp_dim,
-        activation=activation,
-        layer_norm_epsilon=layer_norm_epsilon,
-        qkv_bias=qkv_bias,
         dropout=dropout,
         attention_dropout=attention_dropout,
+        **blocks,
     )
     if include_top:
         outputs = _logits(outputs, num_classes)
@@ -231,6 +280,7 @@ def build_vit_hybrid(
 
 
 @with_sizes(VARIANTS["deit3"])
+@passes_options_to(_encode)
 def build_deit3(
     variant="base",
     *,
@@ -241,15 +291,11 @@ def build_deit3(
     pooling="token",
     num_layers=FROM_VARIANT,
     hidden_dim=FROM_VARIANT,
-    num_heads=FROM_VARIANT,
-    mlp_dim=FROM_VARIANT,
     num_channels=3,
-    activation="gelu",
-    layer_norm_epsilon=1e-6,
-    qkv_bias=True,
     layer_scale=1e-6,
     stochastic_depth=0.0,
     name="deit3",
+    **blocks,
 ):
     """ViT with LayerScale, and a class token that has no position.
 
@@ -270,12 +316,8 @@ def build_deit3(
         hidden,
         [stochastic_depth] * num_layers,
         pooling,
-        num_heads=num_heads,
-        mlp_dim=mlp_dim,
-        activation=activation,
-        layer_norm_epsilon=layer_norm_epsilon,
-        qkv_bias=qkv_bias,
         layer_scale=layer_scale,
+        **blocks,
     )
     if include_top:
         outputs = _logits(outputs, num_classes)
@@ -317,62 +359,6 @@ def _add_positions(hidden):
     )(hidden)
 
 
-def _encode(
-    hidden,
-    rates,
-    pooling,
-    num_tokens=1,
-    *,
-    num_heads,
-    mlp_dim,
-    layer_norm_epsilon,
-    dropout=0.0,
-    **options,
-):
-    """The blocks, the final norm and the pooling, which all three models share.
-
-    Args:
-        hidden: Tokens and patches, (B, tokens + T, D).
-        rates: Stochastic depth of each block.
-        pooling: As in `build_vit`.
-        num_tokens: Number of tokens before the patches.
-        num_heads: As in `build_vit`.
-        mlp_dim: As in `build_vit`.
-        layer_norm_epsilon: As in `build_vit`.
-        dropout: As in `build_vit`.
-        **options: Further arguments of `TransformerEncoderBlock`.
-
-    Returns:
-        The outputs of a model without its top.
-    """
-    for index, rate in enumerate(rates):
-        hidden = TransformerEncoderBlock(
-            num_heads,
-            mlp_dim,
-            norm_first=True,
-            layer_norm_epsilon=layer_norm_epsilon,
-            dropout=dropout,
-            mlp_dropout=dropout,
-            stochastic_depth=rate,
-            kernel_initializer=INITIALIZER,
-            name=f"block_{index}",
-            **options,
-        )(hidden)
-    check_choice("pooling", pooling, POOLINGS)
-    norm = LayerNormalization(epsilon=layer_norm_epsilon, name="final_norm")
-    if pooling == "mean":
-        patches = hidden[:, num_tokens:] if num_tokens else hidden
-        pooled = norm(ops.mean(patches, axis=1))
-        return {"sequence_output": hidden, "pooled_output": pooled}
-    if not num_tokens:
-        raise ValueError(
-            "`pooling` must be 'mean' for a model without a class token. "
-            f"Received: pooling={pooling!r}, class_token=False"
-        )
-    hidden = norm(hidden)
-    return {"sequence_output": hidden, "pooled_output": hidden[:, 0]}
-
-
 def _logits(outputs, num_classes, distillation=None):
     """(B, C): of the pooled features, or the mean of that and the second token's."""
     logits = classify(outputs["pooled_output"], num_classes)
@@ -390,10 +376,8 @@ register_variants(
         "small_patch16": (22_000_000, "from ImageNet-21k: ImageNet 81.4"),
         "small_patch32": (23_000_000, "from ImageNet-21k: ImageNet 76.0"),
     },
-    name="vit_{variant}",
     title="ViT {variant}: an image as a sequence of patches",
     paper="Steiner et al. 2022, arXiv:2106.10270",
-    year=2022,
     **classifier_card(HALF),
 )
 register_variants(
@@ -405,19 +389,15 @@ register_variants(
         "large_patch32": (306_000_000, "from ImageNet-21k, at 384: ImageNet 80.99"),
         "huge_patch14": (632_000_000, "from ImageNet-21k, at 384: ImageNet 85.13"),
     },
-    name="vit_{variant}",
     title="ViT {variant}: an image as a sequence of patches",
     paper="Dosovitskiy et al. 2021, arXiv:2010.11929",
-    year=2021,
     **classifier_card(HALF),
 )
 register_variants(
     build_vit_hybrid,
     {"r50_base_patch16": (None, "published as R50+ViT-B/16")},
-    name="vit_hybrid_{variant}",
     title="ViT base on the feature map of a ResNet-50",
     paper="Dosovitskiy et al. 2021, arXiv:2010.11929",
-    year=2021,
     **classifier_card(HALF),
 )
 register_variants(
@@ -429,9 +409,7 @@ register_variants(
         "large": (304_000_000, "ImageNet 84.9 at 224"),
         "huge": (632_000_000, "ImageNet 85.2 at 224"),
     },
-    name="deit3_{variant}",
     title="DeiT III {variant}: ViT with LayerScale",
     paper="Touvron et al. 2022, arXiv:2204.07118",
-    year=2022,
     **classifier_card(IMAGENET),
 )

@@ -18,11 +18,16 @@ from keras.layers import Embedding
 from keras_attn.layers import LearnedPositionEmbedding, TokenEmbedding
 from keras_attn.layers.initializers import normal
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import encode, first_token
-from keras_attn.models.parts.functional import Functional, sequence_inputs
+from keras_attn.models.parts.encoder import encoder_card, text_encoder
+from keras_attn.models.parts.functional import sequence_inputs
 from keras_attn.models.parts.heads import as_encoder
 from keras_attn.models.parts.registry import register_variants
-from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.models.parts.variants import (
+    FROM_VARIANT,
+    block_sizes,
+    passes_options_to,
+    with_sizes,
+)
 from keras_attn.ops import row_positions
 
 # Lample and Conneau 2019, section 5.1, for the 15 languages of XNLI.
@@ -31,6 +36,7 @@ VARIANTS = {
         "vocabulary_size": 95_000,
         "num_languages": 15,
         "max_sequence_length": 512,
+        "layer_norm_epsilon": 1e-12,
         **block_sizes(12, 1024, 8),
     }
 }
@@ -38,47 +44,31 @@ _EMBEDDINGS = normal(2048**-0.5)
 
 
 @with_sizes(VARIANTS)
+@passes_options_to(text_encoder)
 def build_xlm(
     variant="mlm_tlm_xnli15",
     *,
     vocabulary_size=FROM_VARIANT,
     num_languages=FROM_VARIANT,
-    num_layers=FROM_VARIANT,
     hidden_dim=FROM_VARIANT,
-    num_heads=FROM_VARIANT,
-    mlp_dim=FROM_VARIANT,
     max_sequence_length=FROM_VARIANT,
     position_ids=False,
-    activation="gelu",
-    layer_norm_epsilon=1e-12,
-    dropout=0.1,
-    attention_dropout=0.1,
     name="xlm",
+    **blocks,
 ):
     """Token, position and language embeddings, then N post-norm encoder blocks.
 
     The pooled output is the features of the first real token, `</s>`, without the tanh
     layer of BERT: XLM's heads read them directly.
 
-    Args:
-        variant: A row of `VARIANTS`, which gives the arguments that are None.
+    Besides the arguments of `build_bert`, with a `variant` of `VARIANTS` here:
         vocabulary_size: V, of all languages together.
         num_languages: Number of languages.
-        num_layers: Number of blocks.
-        hidden_dim: D.
-        num_heads: Attention heads per block.
-        mlp_dim: Width of the feed-forward networks.
-        max_sequence_length: Number of positions.
         position_ids: Whether to add an input of that name, int32 (B, T), with the
             position of each token, as `translation_lm_dataset` gives it: the positions
             of a translation start again at 0. Otherwise positions count from the first
             real token of a row, so padding on the left does not change the outputs. The
             weights are the same.
-        activation: Activation of the feed-forward networks.
-        layer_norm_epsilon: Added to the variance.
-        dropout: Probability of dropping a unit of an embedding or a sub-layer.
-        attention_dropout: Probability of dropping an attention probability.
-        name: Name of the model.
 
     Returns:
         A model from `token_ids`, `padding_mask` and `language_ids`, each (B, T), to a
@@ -89,12 +79,11 @@ def build_xlm(
         (arXiv:1901.07291).
     """
     inputs = sequence_inputs("token_ids", "padding_mask", "language_ids")
-    padding_mask = inputs["padding_mask"]
     if position_ids:
         inputs |= sequence_inputs("position_ids")
         positions = inputs["position_ids"]
     else:
-        positions = row_positions(padding_mask)
+        positions = row_positions(inputs["padding_mask"])
     tokens = TokenEmbedding(
         vocabulary_size,
         hidden_dim,
@@ -112,22 +101,8 @@ def build_xlm(
         embeddings_initializer=_EMBEDDINGS,
         name="language_embedding",
     )(inputs["language_ids"])
-    hidden = encode(
-        ops.add(hidden, languages),
-        padding_mask,
-        num_layers,
-        num_heads,
-        mlp_dim,
-        activation=activation,
-        layer_norm_epsilon=layer_norm_epsilon,
-        dropout=dropout,
-        attention_dropout=attention_dropout,
-    )
-    outputs = {
-        "sequence_output": hidden,
-        "pooled_output": first_token(hidden, padding_mask),
-    }
-    return Functional(inputs, outputs, name=name)
+    embeddings = ops.add(hidden, languages)
+    return text_encoder(inputs, embeddings, name, tanh_pooler=False, **blocks)
 
 
 def build_xlm_masked_lm(
@@ -198,18 +173,10 @@ def build_xlm_sentence_encoder(
 register_variants(
     build_xlm,
     {"mlm_tlm_xnli15": (None, "XNLI, mean of 15 languages: 75.1 (MLM and TLM)")},
-    name="xlm_{variant}",
     title="XLM, an encoder of 15 languages",
     paper="Lample and Conneau 2019, arXiv:1901.07291",
-    year=2019,
-    task="encoder",
-    inputs={
-        "token_ids": "(B, T) int32",
-        "padding_mask": "(B, T) bool, True = a real token",
-        "language_ids": "(B, T) int32, the language of each token",
-    },
-    outputs={
-        "sequence_output": "(B, T, D), one vector per token",
-        "pooled_output": "(B, D), the features of the first real token",
-    },
+    **encoder_card(
+        "the features of the first real token",
+        language_ids="(B, T) int32, the language of each token",
+    ),
 )

@@ -29,6 +29,7 @@ from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.layers.token_pooling import TokenPooling
 from keras_attn.layers.xlnet_block import SegmentMemory, TargetEmbedding, XLNetBlock
 from keras_attn.models.parts import heads
+from keras_attn.models.parts.encoder import encoder_card
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -75,13 +76,7 @@ def build_xlnet(
     in published checkpoints. Only `build_xlnet_permutation_lm` uses it, so it is frozen
     until that is called with the encoder.
 
-    Args:
-        variant: A row of `VARIANTS`, which gives the arguments that are None.
-        vocabulary_size: V.
-        num_layers: Number of blocks.
-        hidden_dim: D.
-        num_heads: Attention heads per block.
-        mlp_dim: Width of the feed-forward networks.
+    Besides the arguments of `build_bert`, with a `variant` of `VARIANTS` here:
         memory_length: M, the number of states that a segment passes to the next. None
             for no memory. With a memory the model has inputs and outputs `memory_0`,
             `memory_1`, …, the inputs of block 0, 1, … for earlier tokens. Every token
@@ -89,12 +84,8 @@ def build_xlnet(
             length 0.
         max_distance: Larger distances between tokens count as this one. None for no
             limit.
-        activation: Activation of the feed-forward networks.
-        layer_norm_epsilon: Added to the variance.
         dropout: Probability of dropping a unit of an embedding, a position, a
             sub-layer or the output.
-        attention_dropout: Probability of dropping an attention probability.
-        name: Name of the model.
 
     Returns:
         A model from `token_ids`, `padding_mask` and `segment_ids`, each (B, T), to a
@@ -110,6 +101,16 @@ def build_xlnet(
     if memory_length is not None:
         for memory in memory_names:
             inputs[memory] = keras.Input((None, hidden_dim), name=memory)
+    options = {
+        "num_heads": num_heads,
+        "mlp_dim": mlp_dim,
+        "activation": activation,
+        "layer_norm_epsilon": layer_norm_epsilon,
+        "dropout": dropout,
+        "attention_dropout": attention_dropout,
+        "kernel_initializer": INITIALIZER,
+        "bias_initializer": INITIALIZER,
+    }
     layers = by_name(
         [
             TokenEmbedding(
@@ -122,20 +123,7 @@ def build_xlnet(
             TargetEmbedding(INITIALIZER, trainable=False, name="target_embedding"),
             RelativePositionEncoding(max_distance, name="relative_positions"),
             Dropout(dropout, name="positions_dropout"),
-            *(
-                XLNetBlock(
-                    num_heads,
-                    mlp_dim,
-                    activation=activation,
-                    layer_norm_epsilon=layer_norm_epsilon,
-                    dropout=dropout,
-                    attention_dropout=attention_dropout,
-                    kernel_initializer=INITIALIZER,
-                    bias_initializer=INITIALIZER,
-                    name=f"block_{index}",
-                )
-                for index in range(num_layers)
-            ),
+            *(XLNetBlock(**options, name=f"block_{i}") for i in range(num_layers)),
             Dropout(dropout, name="output_dropout"),
         ]
     )
@@ -301,18 +289,10 @@ register_variants(
         "base": (117_000_000, "the published code's smaller model"),
         "large": (340_000_000, "RACE 85.4; SQuAD 2.0 F1 90.7; MNLI 90.8"),
     },
-    name="xlnet_{variant}",
     title="XLNet {variant}, an encoder",
     paper="Yang et al. 2019, arXiv:1906.08237",
-    year=2019,
-    task="encoder",
-    inputs={
-        "token_ids": "(B, T) int32",
-        "padding_mask": "(B, T) bool, True = a real token",
-        "segment_ids": "(B, T) int32, a number for each segment",
-    },
-    outputs={
-        "sequence_output": "(B, T, D), one vector per token",
-        "pooled_output": "(B, D), the features of the last real token",
-    },
+    **encoder_card(
+        "the features of the last real token",
+        segment_ids="(B, T) int32, a number for each segment",
+    ),
 )

@@ -1,4 +1,8 @@
-"""Helpers with which the Transformer and XLNet blocks build their sub-layers."""
+"""Helpers with which the Transformer, Swin and XLNet blocks build their sub-layers."""
+
+from keras_attn.layers.feed_forward import FeedForward
+from keras_attn.layers.initializers import fork
+from keras_attn.layers.layer_normalization import LayerNormalization
 
 
 def built(layer, *shapes):
@@ -13,6 +17,31 @@ def built(layer, *shapes):
     """
     layer.build(*shapes)
     return layer
+
+
+def layer_norm(block, name: str) -> LayerNormalization:
+    """A layer normalization of a block, not built yet."""
+    return LayerNormalization(
+        epsilon=block.layer_norm_epsilon, dtype=block.dtype_policy, name=name
+    )
+
+
+def feed_forward(block, **options) -> FeedForward:
+    """The feed-forward network of a block, not built yet.
+
+    Args:
+        block: The block, whose sizes, initializer and seed it takes.
+        **options: Further arguments of `FeedForward`.
+    """
+    return FeedForward(
+        block.mlp_dim,
+        activation=block.activation,
+        kernel_initializer=fork(block.kernel_initializer, "feed_forward"),
+        seed=block.seed,
+        dtype=block.dtype_policy,
+        name="feed_forward",
+        **options,
+    )
 
 
 def head_size(width: int, num_heads: int, key_dim: int | None) -> int:

@@ -60,28 +60,26 @@ class FeedForward(BaseLayer):
         self.seed = seed
 
     def build(self, inputs_shape):
-        shared = {"use_bias": self.use_bias, "dtype": self.dtype_policy}
-        self.expand = Projection(
-            self.mlp_dim,
-            kernel_initializer=fork(self.kernel_initializer, "expand"),
-            name="expand",
-            **shared,
-        )
-        self.contract = Projection(
-            inputs_shape[-1],
-            kernel_initializer=fork(
-                self.output_initializer or self.kernel_initializer, "contract"
-            ),
-            name="contract",
-            **shared,
-        )
+        width, initializer = inputs_shape[-1], self.kernel_initializer
+        self.expand = self._new_projection("expand", self.mlp_dim, initializer)
+        initializer = self.output_initializer or initializer
+        self.contract = self._new_projection("contract", width, initializer)
         self.drop = Dropout(
             self.dropout, seed=self.seed, dtype=self.dtype_policy, name="dropout"
         )
-        self.expand.build((None, inputs_shape[-1]))
+        self.expand.build((None, width))
         hidden_shape = (None, self.mlp_dim)
         self.drop.build(hidden_shape)
         self.contract.build(hidden_shape)
+
+    def _new_projection(self, name, units, initializer):
+        return Projection(
+            units,
+            use_bias=self.use_bias,
+            kernel_initializer=fork(initializer, name),
+            dtype=self.dtype_policy,
+            name=name,
+        )
 
     def call(self, inputs, training=None):
         # Flattened: a batched product with one shared matrix is slower.

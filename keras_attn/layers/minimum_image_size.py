@@ -6,6 +6,12 @@ from keras_attn.checks import check_pair, check_rank
 from keras_attn.layers.base import BaseLayer
 
 
+def is_smaller(size, minimum) -> bool:
+    """Whether rows or columns, None for any number, are fewer than the minimum."""
+    sides = zip(size, minimum, strict=True)
+    return any(side is not None and side < least for side, least in sides)
+
+
 @keras.saving.register_keras_serializable("keras_attn")
 class MinimumImageSize(BaseLayer):
     """Returns images unchanged, and raises for those with fewer rows or columns.
@@ -44,8 +50,7 @@ class MinimumImageSize(BaseLayer):
     def _check(self, inputs_shape):
         meaning = "(batch, height, width, channels)"
         check_rank("inputs", keras.KerasTensor(inputs_shape), 4, meaning)
-        sizes = zip(inputs_shape[1:3], self.minimum_size, strict=True)
-        if any(size is not None and size < least for size, least in sizes):
+        if is_smaller(inputs_shape[1:3], self.minimum_size):
             raise ValueError(
                 f"The images must have at least {self.minimum_size} pixels, rows "
                 "first: the last feature map of smaller ones would be empty. Resize or "

@@ -7,10 +7,9 @@ import keras
 
 from keras_attn.checks import check_fraction, check_positive
 from keras_attn.layers.base import BaseLayer
+from keras_attn.layers.block_parts import feed_forward, layer_norm
 from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.initializers import fork
-from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.stochastic_depth import StochasticDepth
 from keras_attn.layers.window_attention import WindowAttention
 
@@ -88,19 +87,9 @@ class SwinBlock(BaseLayer):
             name="attention",
             **shared,
         )
-        self.feed_forward = FeedForward(
-            self.mlp_dim,
-            activation=self.activation,
-            kernel_initializer=fork(self.kernel_initializer, "feed_forward"),
-            name="feed_forward",
-            **shared,
-        )
-        self.attention_norm, self.feed_forward_norm = (
-            LayerNormalization(
-                epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
-            )
-            for name in ("attention_norm", "feed_forward_norm")
-        )
+        self.feed_forward = feed_forward(self)
+        self.attention_norm = layer_norm(self, "attention_norm")
+        self.feed_forward_norm = layer_norm(self, "feed_forward_norm")
         self.drop = Dropout(self.dropout, name="dropout", **shared)
         self.drop_path = StochasticDepth(
             self.stochastic_depth, name="drop_path", **shared

@@ -11,11 +11,9 @@ from keras import ops
 
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.block_parts import built, head_size
+from keras_attn.layers.block_parts import built, feed_forward, head_size, layer_norm
 from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.initializers import fork
-from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.layer_scale import LayerScale
 from keras_attn.layers.multi_head_attention import MultiHeadAttention
 from keras_attn.layers.output_specs import caches_output_specs
@@ -94,8 +92,7 @@ class _Block(BaseLayer):
         )
 
     def _new_norm(self, name, shape):
-        epsilon, dtype = self.layer_norm_epsilon, self.dtype_policy
-        return built(LayerNormalization(epsilon=epsilon, dtype=dtype, name=name), shape)
+        return built(layer_norm(self, name), shape)
 
     def _new_scale(self, name, shape) -> Any:
         if self.layer_scale is None:
@@ -105,16 +102,11 @@ class _Block(BaseLayer):
 
     def _build_feed_forward(self, inputs_shape):
         """Builds the last sub-layer, and the layers that end every branch."""
-        self.feed_forward = FeedForward(
-            self.mlp_dim,
-            activation=self.activation,
+        self.feed_forward = feed_forward(
+            self,
             dropout=self.mlp_dropout,
             use_bias=self.use_bias,
-            kernel_initializer=fork(self.kernel_initializer, "feed_forward"),
             output_initializer=fork(self.output_initializer, "feed_forward"),
-            seed=self.seed,
-            dtype=self.dtype_policy,
-            name="feed_forward",
         )
         self.feed_forward.build(inputs_shape)
         self.feed_forward_norm = self._new_norm("feed_forward_norm", inputs_shape)

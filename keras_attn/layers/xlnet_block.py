@@ -9,11 +9,9 @@ from keras import ops
 
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.block_parts import built, head_size
+from keras_attn.layers.block_parts import built, feed_forward, head_size, layer_norm
 from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.initializers import fork
-from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.relative_attention import RelativeMultiHeadAttention
 
 
@@ -189,34 +187,27 @@ class XLNetBlock(BaseLayer):
         self.seed = seed
 
     def build(self, inputs_shape):
-        shared = {"dtype": self.dtype_policy, "seed": self.seed}
         self.attention = RelativeMultiHeadAttention(
             self.num_heads,
             head_size(inputs_shape[-1], self.num_heads, self.key_dim),
             dropout=self.attention_dropout,
             kernel_initializer=fork(self.kernel_initializer, "attention"),
             bias_initializer=fork(self.bias_initializer, "attention"),
+            seed=self.seed,
+            dtype=self.dtype_policy,
             name="attention",
-            **shared,
         )
         self.attention.build(inputs_shape)
-        self.attention_norm = self._new_norm("attention_norm", inputs_shape)
-        self.feed_forward = FeedForward(
-            self.mlp_dim,
-            activation=self.activation,
-            dropout=self.dropout,
-            kernel_initializer=fork(self.kernel_initializer, "feed_forward"),
-            name="feed_forward",
-            **shared,
+        self.attention_norm = built(layer_norm(self, "attention_norm"), inputs_shape)
+        self.feed_forward = built(
+            feed_forward(self, dropout=self.dropout), inputs_shape
         )
-        self.feed_forward.build(inputs_shape)
-        self.feed_forward_norm = self._new_norm("feed_forward_norm", inputs_shape)
-        self._residual_dropout = Dropout(self.dropout, name="dropout", **shared)
+        norm = layer_norm(self, "feed_forward_norm")
+        self.feed_forward_norm = built(norm, inputs_shape)
+        self._residual_dropout = Dropout(
+            self.dropout, seed=self.seed, dtype=self.dtype_policy, name="dropout"
+        )
         self._residual_dropout.build(inputs_shape)
-
-    def _new_norm(self, name, shape):
-        epsilon, dtype = self.layer_norm_epsilon, self.dtype_policy
-        return built(LayerNormalization(epsilon=epsilon, dtype=dtype, name=name), shape)
 
     def call(
         self,

@@ -72,9 +72,21 @@ def same(key: str, variable) -> Weight:
     return Weight((key,), variable)
 
 
-def transposed(key: str, variable) -> Weight:
-    """A tensor that is the transposed variable, as PyTorch stores its kernels."""
-    return Weight((key,), variable, np.transpose, lambda array: (array.T,))
+def transposed(key: str, variable, axes: tuple[int, ...] = (1, 0)) -> Weight:
+    """A tensor that is the transposed variable, as PyTorch stores its kernels.
+
+    Args:
+        key: Key of the tensor.
+        variable: Our variable.
+        axes: Axes of the tensor in the order of the variable's.
+    """
+    inverse = tuple(map(axes.index, range(len(axes))))
+    return Weight(
+        (key,),
+        variable,
+        lambda array: np.transpose(array, axes),
+        lambda array: (np.transpose(array, inverse),),
+    )
 
 
 def linear(name: str, kernel, bias) -> list[Weight]:
@@ -95,29 +107,28 @@ def conv1d(name: str, kernel, bias) -> list[Weight]:
 
 def convolution(name: str, layer) -> list[Weight]:
     """PyTorch's `Conv2d`: the axes of the channels come before rows and columns."""
-    kernel = Weight(
-        (f"{name}.weight",),
-        layer.kernel,
-        lambda array: array.transpose(2, 3, 1, 0),
-        lambda array: (array.transpose(3, 2, 0, 1),),
-    )
+    kernel = transposed(f"{name}.weight", layer.kernel, (2, 3, 1, 0))
     return [kernel] + ([] if layer.bias is None else [same(f"{name}.bias", layer.bias)])
 
 
 def depthwise_convolution(name: str, layer) -> list[Weight]:
     """PyTorch's `Conv2d` with one group per channel."""
-    kernel = Weight(
-        (f"{name}.weight",),
-        layer.kernel,
-        lambda array: array.transpose(2, 3, 0, 1),
-        lambda array: (array.transpose(2, 3, 0, 1),),
-    )
+    kernel = transposed(f"{name}.weight", layer.kernel, (2, 3, 0, 1))
     return [kernel, same(f"{name}.bias", layer.bias)]
 
 
 def norm(name: str, layer) -> list[Weight]:
     """A layer normalization."""
     return [same(f"{name}.weight", layer.gamma), same(f"{name}.bias", layer.beta)]
+
+
+def patch_embedding(model, convolution_key: str, norm_key: str) -> list[Weight]:
+    """The convolution that embeds patches, and the norm after it."""
+    layers = layers_of(model)
+    return [
+        *convolution(convolution_key, layers["patch_embedding"].projection),
+        *norm(norm_key, layers["embeddings_norm"]),
+    ]
 
 
 def fused(name: str, parts: Sequence[str], kernel, bias) -> list[Weight]:
@@ -212,9 +223,7 @@ class Family:
     Attributes:
         model_type: The `model_type` in `config.json`.
         architectures: Class in `config.json` to the task it is read as.
-        saved_as: Task to the class it is written as.
         tasks: Every task that `build` takes.
-        bare: The class whose keys have no prefix.
         prefix: Prefix of the body's keys; a file may omit it.
         heads: Prefixes of the full keys of heads, and of parts that only some heads
             have, such as the pooler. A file may have them where a model does not.
@@ -222,6 +231,8 @@ class Family:
         task_of: The task of a model of this family; None for any other model.
         config: A model's fields of `config.json`, except `architectures`.
         weights: Every weight of a model.
+        also_saved_as: Task to the class it is written as, for tasks that no class of
+            `architectures` is read as, or more than one.
         buffers: Patterns of full keys whose tensors are not learned.
         tied: Task to the tensors that repeat another: `{copy: original}`.
         renames: Patterns in the keys of old files, and their replacements, each a
@@ -234,20 +245,30 @@ class Family:
 
     model_type: str
     architectures: Mapping[str, str]
-    saved_as: Mapping[str, str]
     tasks: tuple[str, ...]
-    bare: str
     prefix: str
     heads: tuple[str, ...]
     build: Callable[[Config, str, dict], keras.Model]
     task_of: Callable[[keras.Model], str | None]
     config: Callable[[keras.Model], dict]
     weights: Callable[[keras.Model], list[Weight]]
+    also_saved_as: Mapping[str, str] = field(default_factory=dict)
     buffers: tuple[str, ...] = ()
     tied: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     renames: tuple[Rename, ...] = ()
     renames_for: Callable[[Collection[str]], tuple[Rename, ...]] | None = None
     default_task: Callable[[Config], str] | None = None
+
+    @property
+    def saved_as(self) -> dict[str, str]:
+        """Task to the class it is written as."""
+        read_as = {task: name for name, task in self.architectures.items()}
+        return {**read_as, **self.also_saved_as}
+
+    @property
+    def bare(self) -> str | None:
+        """The class of an encoder, whose keys have no prefix."""
+        return self.saved_as.get("encoder")
 
     def for_keys(self, keys: Collection[str]) -> "Family":
         """The same family, with the renames that a file with these keys needs."""

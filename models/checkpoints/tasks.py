@@ -1,4 +1,7 @@
-"""From a task to a model, by our builders; and from a model back to its task."""
+"""From a task to a model, by our builders; and from a model back to its task.
+
+And what families share: those of text encoders, of image models, BERT's field names.
+"""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -6,8 +9,12 @@ from typing import Any
 
 import keras
 
-from keras_attn.models.checkpoints.config import Config
-from keras_attn.models.checkpoints.mapping import layers_of
+from keras_attn.models.checkpoints.config import (
+    ACTIVATIONS,
+    Config,
+    activation_name,
+)
+from keras_attn.models.checkpoints.mapping import Family, layers_of, numbered
 
 # An image model without its top, or with it.
 IMAGE_TASKS = ("encoder", "classifier")
@@ -86,3 +93,104 @@ def head_task(model: keras.Model) -> str | None:
         return "classifier" if len(model.output.shape) == 2 else "token_classifier"
     is_encoder = isinstance(model.output, dict) and "sequence_output" in model.output
     return "encoder" if is_encoder else None
+
+
+def text_family(
+    model_type: str,
+    classes: dict[str, str],
+    calls: tuple[Callable, Callable[[Config], dict]],
+    heads: dict[str, Callable],
+    head_arguments: Callable[[Config, str], dict],
+    *,
+    head_keys: tuple[str, ...],
+    **fields,
+) -> Family:
+    """The family of a text encoder.
+
+    Args:
+        model_type: As in `config.json`.
+        classes: Class of transformers to task.
+        calls: The builder of the encoder, and the function that reads its arguments.
+        heads: Task to the builder of its head.
+        head_arguments: Maps a config and a task to the arguments of the head's builder.
+        head_keys: As `heads` of `Family`.
+        **fields: Further fields of `Family`.
+    """
+
+    def build(config, task, overrides):
+        build_encoder, arguments = calls
+        called = [(build_encoder, arguments(config))]
+        if task != "encoder":
+            called.append((heads[task], head_arguments(config, task)))
+        return call_builders(called, overrides)
+
+    bare = next(name for name, task in classes.items() if task == "encoder")
+    # transformers has no sentence encoder: it is saved without its head.
+    also = {"sentence_encoder": bare, **fields.pop("also_saved_as", {})}
+    return Family(
+        model_type=model_type,
+        architectures=classes,
+        also_saved_as=also,
+        tasks=("encoder", *heads),
+        heads=head_keys,
+        build=build,
+        **fields,
+    )
+
+
+def image_family(model_type: str, bare: str, classifier: str, **fields) -> Family:
+    """The family of an image model, with or without its top.
+
+    Args:
+        model_type: As in `config.json`, and the prefix of the keys.
+        bare: transformers' class of the model without its top.
+        classifier: That of the model with its top.
+        **fields: Further fields of `Family`.
+    """
+    return Family(
+        model_type=model_type,
+        architectures={bare: "encoder", classifier: "classifier"},
+        tasks=IMAGE_TASKS,
+        prefix=f"{model_type}.",
+        **{"heads": ("classifier.",), **fields},
+    )
+
+
+def label_arguments(config: Config, dropout: str) -> dict[str, Any]:
+    """The arguments of a classifier's builder.
+
+    Args:
+        config: The checkpoint's.
+        dropout: The field with the probability of dropping a feature.
+    """
+    return {
+        "num_classes": config.get_num_labels(),
+        "dropout": config.get_probability(dropout, 0.1),
+    }
+
+
+def block_arguments(config: Config) -> dict[str, Any]:
+    """The arguments of the blocks, for configs with the names that BERT gave them."""
+    return {
+        "num_layers": config.get_num_blocks("num_hidden_layers", 12),
+        "hidden_dim": config.get_size("hidden_size", 768),
+        "num_heads": config.get_size("num_attention_heads", 12),
+        "mlp_dim": config.get_size("intermediate_size", 3072),
+        "activation": config.get_choice("hidden_act", ACTIVATIONS, "gelu"),
+        "layer_norm_epsilon": config.get_epsilon("layer_norm_eps", 1e-12),
+    }
+
+
+def block_fields(model: keras.Model) -> dict[str, Any]:
+    """The fields of `config.json` that `block_arguments` reads, and their dropout."""
+    layers = layers_of(model)
+    block = layers["block_0"]
+    return {
+        "hidden_size": block.attention_norm.gamma.shape[0],
+        "num_hidden_layers": len(numbered(layers, "block_")),
+        "num_attention_heads": block.num_heads,
+        "intermediate_size": block.mlp_dim,
+        "hidden_act": activation_name(block.activation),
+        "layer_norm_eps": block.layer_norm_epsilon,
+        "attention_probs_dropout_prob": block.attention_dropout,
+    }

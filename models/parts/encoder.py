@@ -1,9 +1,12 @@
 """The body of BERT, RoBERTa and XLM: a stack of post-norm Transformer encoder blocks.
 
-    embeddings -> norm -> dropout -> block_0 -> block_1 -> … -> features
+    embeddings -> norm -> dropout -> block_0 -> block_1 -> … -> `sequence_output`
+                                     first token (-> tanh) -> `pooled_output`
 
 Legend: B batch, T length, D width.
 """
+
+from typing import Any
 
 from keras.layers import Dense
 
@@ -11,34 +14,36 @@ from keras_attn.layers import TransformerEncoderBlock
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_pooling import TokenPooling
+from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
+from keras_attn.models.parts.variants import FROM_VARIANT
 
 
-def encode(
+def text_encoder(
+    inputs,
     embeddings,
-    padding_mask,
-    num_layers,
-    num_heads,
-    mlp_dim,
+    name,
+    tanh_pooler=True,
     *,
-    activation,
-    layer_norm_epsilon,
-    dropout,
-    attention_dropout,
+    num_layers=FROM_VARIANT,
+    num_heads=FROM_VARIANT,
+    mlp_dim=FROM_VARIANT,
+    activation="gelu",
+    layer_norm_epsilon=FROM_VARIANT,
+    dropout=0.1,
+    attention_dropout=0.1,
 ):
-    """Features (B, T, D) from the sum of the embeddings, (B, T, D).
+    """The encoder with these embeddings, a model as that of `build_bert`.
 
-    Args:
-        embeddings: (B, T, D).
-        padding_mask: (B, T), True = a real token.
-        num_layers: Number of blocks.
-        num_heads: Attention heads per block.
-        mlp_dim: Width of the feed-forward networks.
-        activation: Activation of the feed-forward networks.
-        layer_norm_epsilon: Added to the variance.
-        dropout: Probability of dropping a unit of an embedding or a sub-layer.
-        attention_dropout: Probability of dropping an attention probability.
+    Positional arguments:
+        inputs: The model's inputs, `padding_mask` (B, T) among them.
+        embeddings: Sum of the embeddings of each token, (B, T, D).
+        name: Name of the model.
+        tanh_pooler: Whether a tanh layer follows the first token's features.
+
+    The keyword arguments are those of `build_bert`.
     """
+    padding_mask = inputs["padding_mask"]
     norm = LayerNormalization(epsilon=layer_norm_epsilon, name="embeddings_norm")
     hidden = Dropout(dropout, name="embeddings_dropout")(norm(embeddings))
     for index in range(num_layers):
@@ -52,7 +57,11 @@ def encode(
             kernel_initializer=INITIALIZER,
             name=f"block_{index}",
         )(hidden, padding_mask=padding_mask)
-    return hidden
+    pooled = first_token(hidden, padding_mask)
+    if tanh_pooler:
+        pooled = _pooler(pooled)
+    outputs = {"sequence_output": hidden, "pooled_output": pooled}
+    return Functional(inputs, outputs, name=name)
 
 
 def first_token(features, padding_mask):
@@ -60,7 +69,7 @@ def first_token(features, padding_mask):
     return TokenPooling("first", name="first_token")(features, padding_mask)
 
 
-def pooler(features):
+def _pooler(features):
     """BERT's pooled output, a tanh layer over the first token's features (B, D)."""
     return Dense(
         features.shape[-1],
@@ -68,3 +77,24 @@ def pooler(features):
         kernel_initializer=INITIALIZER,
         name="pooler",
     )(features)
+
+
+def encoder_card(pooled_output: str, **further_inputs: str) -> dict[str, Any]:
+    """The fields of a `ModelCard` that all text encoders share.
+
+    Args:
+        pooled_output: How the sequence is pooled.
+        **further_inputs: Shape and meaning of the inputs after token ids and mask.
+    """
+    return {
+        "task": "encoder",
+        "inputs": {
+            "token_ids": "(B, T) int32",
+            "padding_mask": "(B, T) bool, True = a real token",
+            **further_inputs,
+        },
+        "outputs": {
+            "sequence_output": "(B, T, D), one vector per token",
+            "pooled_output": f"(B, D), {pooled_output}",
+        },
+    }

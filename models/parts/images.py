@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from keras_attn.checks import check_pair, check_positive
-from keras_attn.layers import MinimumImageSize
+from keras_attn.layers.minimum_image_size import MinimumImageSize, is_smaller
 from keras_attn.models.parts.heads import INITIALIZER, logits_layer
 
 # The normalization of images that published checkpoints were trained with.
@@ -66,8 +66,7 @@ def check_large_enough(image_size, shrinks_by):
     Raises:
         ValueError: for fewer pixels than that factor.
     """
-    sizes = zip(_sides(image_size), shrinks_by, strict=True)
-    if any(size is not None and size < factor for size, factor in sizes):
+    if is_smaller(_sides(image_size), shrinks_by):
         raise ValueError(
             f"`image_size` must be at least {tuple(shrinks_by)}, rows first, because "
             "the last map is that many times smaller. Use larger images or fewer "

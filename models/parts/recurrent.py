@@ -16,12 +16,16 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.models.parts.functional import sequence_inputs
 from keras_attn.models.parts.heads import logits_layer
 
-INPUTS = {
-    "token_ids": "(B, S) int32, the source",
-    "padding_mask": "(B, S) bool, True = a real source token",
-    "decoder_token_ids": "(B, T) int32, the target after its start token",
+# The fields of a `ModelCard` that all translators share.
+TRANSLATOR_CARD = {
+    "task": "translation",
+    "inputs": {
+        "token_ids": "(B, S) int32, the source",
+        "padding_mask": "(B, S) bool, True = a real source token",
+        "decoder_token_ids": "(B, T) int32, the target after its start token",
+    },
+    "outputs": {"logits": "(B, T, V), before the softmax"},
 }
-OUTPUTS = {"logits": "(B, T, V), before the softmax"}
 
 
 def embedding_layers(

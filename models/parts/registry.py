@@ -2,6 +2,7 @@
 
 import difflib
 import fnmatch
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -69,13 +70,12 @@ def register_variants(
     builder: Callable[..., keras.Model],
     published: Mapping[str, tuple[int | None, str]],
     *,
-    name: str,
     title: str,
     paper: str,
-    year: int,
     task: str,
     inputs: dict[str, str],
     outputs: dict[str, str],
+    name: str | None = None,
     family: str | None = None,
 ) -> None:
     """Registers variants of one builder, whose cards differ in published figures only.
@@ -85,9 +85,7 @@ def register_variants(
         build_swin,
         {
             "tiny": (28_288_354, "ImageNet 81.3"),
-            "small": (49_606_258, "ImageNet 83.0"),
         },
-        name="swin_{variant}",
         title="Swin {variant}, attention within shifted windows",
         ...
     )
@@ -96,26 +94,30 @@ def register_variants(
     Args:
         builder: The builder, called as `builder(variant)`.
         published: Number of parameters and notes of each variant; see `ModelCard`.
-        name: Registry name; `{variant}` is replaced by the name of the variant.
         title: One-line description; `{variant}` is replaced by the name of the
             variant, with ", " in place of "_".
-        paper: As in `ModelCard`, like all that follow.
-        year: Year of publication.
-        task: What the models are for.
+        paper: Authors, year and arXiv id; the year is its first number.
+        task: As in `ModelCard`, like `inputs` and `outputs`.
         inputs: Shape and meaning of each input, by name.
         outputs: Shape and meaning of each output, by name.
+        name: Registry name; `{variant}` is replaced by the name of the variant.
+            Default: `"swin_{variant}"` for `build_swin`.
         family: As in `ModelCard`. Default: the name of the builder's module.
 
     Raises:
-        ValueError: if a name is taken.
+        ValueError: if a name is taken, or `paper` has no year.
     """
+    name = name or builder.__name__.removeprefix("build_") + "_{variant}"
+    year = re.search(r"\d{4}", paper)
+    if year is None:
+        raise ValueError(f"`paper` must contain its year. Received: paper={paper!r}")
     for variant, (parameters, notes) in published.items():
         card = ModelCard(
             name=name.format(variant=variant),
             family=family or builder.__module__.rpartition(".")[2],
             title=title.format(variant=variant.replace("_", ", ")),
             paper=paper,
-            year=year,
+            year=int(year[0]),
             task=task,
             parameters=parameters,
             inputs=inputs,

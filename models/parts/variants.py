@@ -71,12 +71,46 @@ def with_sizes(
     return decorate
 
 
-def resolve(variants: dict[str, dict], variant: str, **overrides) -> dict:
-    """The row of `variants` named `variant`, with every override that is not None.
+def passes_options_to(
+    function: Callable,
+) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
+    """Decorates a builder that passes its `**options` to a function shared by several.
 
-    Raises:
-        ValueError: for a variant that is not in the table, naming those that are.
+    ```python
+    @passes_options_to(text_encoder)
+    def build_bert(variant="base", *, name="bert", **blocks): ...
+    ```
+
+    Args:
+        function: The shared function. Those of its keyword-only arguments that the
+            builder does not name replace `**options` in the builder's signature, so
+            that `help` and `inspect.signature` show them, and no others are taken.
+
+    Returns:
+        A decorator. The decorated function raises a `TypeError` for an argument that
+        is not in its signature.
     """
-    check_choice("variant", variant, tuple(variants))
-    chosen = {name: value for name, value in overrides.items() if value is not None}
-    return {**variants[variant], **chosen}
+
+    def decorate(build) -> Any:
+        signature = inspect.signature(build)
+        own = dict(signature.parameters)
+        options = {
+            name: parameter
+            for name, parameter in inspect.signature(function).parameters.items()
+            if parameter.kind is parameter.KEYWORD_ONLY and name not in own
+        }
+        named = [x for x in own.values() if x.kind is not x.VAR_KEYWORD]
+        complete = signature.replace(parameters=[*named, *options.values()])
+
+        @functools.wraps(build)
+        def build_checked(*args, **arguments):
+            try:
+                complete.bind(*args, **arguments)
+            except TypeError as error:
+                raise TypeError(f"{build.__name__}() {error}") from None
+            return build(*args, **arguments)
+
+        vars(build_checked)["__signature__"] = complete
+        return build_checked
+
+    return decorate

@@ -5,7 +5,12 @@ import inspect
 import pytest
 
 from keras_attn import models
-from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.models.parts.variants import (
+    FROM_VARIANT,
+    block_sizes,
+    passes_options_to,
+    with_sizes,
+)
 
 SIZES = {
     "base": {"num_layers": 2, "norm_first": True, "window": None},
@@ -54,6 +59,25 @@ def test_published_builders_show_every_option():
     assert {"variant", "num_layers", "mlp_dim", "dropout", "name"} <= set(parameters)
     assert inspect.Parameter.VAR_KEYWORD not in {x.kind for x in parameters.values()}
     assert "num_layers" in (models.build_bert.__doc__ or "")
+
+
+def test_options_that_are_passed_on_are_in_the_signature():
+    def encode(inputs, pooled=True, *, num_layers=FROM_VARIANT, dropout=0.1):
+        return inputs, pooled, num_layers, dropout
+
+    @with_sizes({"base": {"num_layers": 2}})
+    @passes_options_to(encode)
+    def build_encoder(variant="base", *, name="encoder", **blocks):
+        return encode(variant, **blocks)
+
+    parameters = inspect.signature(build_encoder).parameters
+    assert list(parameters) == ["variant", "name", "num_layers", "dropout"]
+    assert parameters["dropout"].default == 0.1
+    assert build_encoder(dropout=0.0) == ("base", True, 2, 0.0)
+    # Arguments that the builder chooses itself cannot be passed on.
+    for unknown in ("pooled", "num_layer"):
+        with pytest.raises(TypeError, match=f"build_encoder.*'{unknown}'"):
+            build_encoder(**{unknown: 1})
 
 
 def test_unknown_variants_and_arguments_are_refused():

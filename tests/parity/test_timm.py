@@ -206,7 +206,9 @@ def test_the_architecture_determines_the_sizes(name, monkeypatch):
         _, arguments = calls[0]
         return arguments
 
-    monkeypatch.setattr(f"{family.build.__module__}.call_builders", first_arguments)
+    monkeypatch.setattr(
+        f"{family.build.__module__}.tasks.call_builders", first_arguments
+    )
     # No model is built, so there are no windows to check.
     monkeypatch.setattr(timm_swin, "_check_windows", lambda model: None)
     arguments = family.build(config, "classifier", {})

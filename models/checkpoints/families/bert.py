@@ -2,24 +2,9 @@
 
 from keras_attn.layers import TransformerEncoderBlock
 from keras_attn.models import bert as builders
-from keras_attn.models.checkpoints.config import (
-    ACTIVATIONS,
-    activation_name,
-    label_fields,
-)
-from keras_attn.models.checkpoints.mapping import (
-    Family,
-    Weight,
-    attention_output,
-    dense,
-    head_weights,
-    layers_of,
-    norm,
-    numbered,
-    query_key_value,
-    same,
-)
-from keras_attn.models.checkpoints.tasks import call_builders, head_task
+from keras_attn.models.checkpoints import mapping, tasks
+from keras_attn.models.checkpoints.config import label_fields
+from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
 
 # What our encoder computes; other values would silently give other outputs.
 _SUPPORTED = {
@@ -35,13 +20,8 @@ def encoder_arguments(config):
     """The arguments that `build_bert` and `build_roberta` share."""
     config.require(_SUPPORTED)
     return {
+        **tasks.block_arguments(config),
         "vocabulary_size": config.get_size("vocab_size", 30_522),
-        "num_layers": config.get_num_blocks("num_hidden_layers", 12),
-        "hidden_dim": config.get_size("hidden_size", 768),
-        "num_heads": config.get_size("num_attention_heads", 12),
-        "mlp_dim": config.get_size("intermediate_size", 3072),
-        "activation": config.get_choice("hidden_act", ACTIVATIONS, "gelu"),
-        "layer_norm_epsilon": config.get_epsilon("layer_norm_eps", 1e-12),
         "dropout": config.get_probability("hidden_dropout_prob", 0.1),
         "attention_dropout": config.get_probability(
             "attention_probs_dropout_prob", 0.1
@@ -57,34 +37,14 @@ def _arguments(config):
     }
 
 
-def _head_arguments(config, task):
+def head_arguments(config, task):
+    """The arguments of the builders of BERT's and RoBERTa's heads."""
     if task not in ("classifier", "token_classifier"):
         return {}
     rate = "classifier_dropout"
     if config.get(rate) is None:
         rate = "hidden_dropout_prob"
-    return {
-        "num_classes": config.get_num_labels(),
-        "dropout": config.get_probability(rate, 0.1),
-    }
-
-
-def make_build(encoder_builder, arguments, heads):
-    """The `build` of a family.
-
-    Args:
-        encoder_builder: Builds the encoder.
-        arguments: Maps a `config` to the arguments of `encoder_builder`.
-        heads: Task to the builder of its head.
-    """
-
-    def build(config, task, overrides):
-        calls = [(encoder_builder, arguments(config))]
-        if task != "encoder":
-            calls.append((heads[task], _head_arguments(config, task)))
-        return call_builders(calls, overrides)
-
-    return build
+    return tasks.label_arguments(config, rate)
 
 
 def make_task_of(input_names):
@@ -109,23 +69,16 @@ def make_task_of(input_names):
 
 def _task_of(model) -> str | None:
     is_pretrainer = {"masked_lm_logits", "next_sentence"} <= set(layers_of(model))
-    return "pretrainer" if is_pretrainer else head_task(model)
+    return "pretrainer" if is_pretrainer else tasks.head_task(model)
 
 
 def config_of(model) -> dict:
     """The fields of `config.json` that BERT and RoBERTa share."""
     layers = layers_of(model)
-    block, tokens = layers["block_0"], layers["token_embedding"]
     config = {
-        "vocab_size": tokens.input_dim,
-        "hidden_size": tokens.output_dim,
-        "num_hidden_layers": len(numbered(layers, "block_")),
-        "num_attention_heads": block.num_heads,
-        "intermediate_size": block.mlp_dim,
-        "hidden_act": activation_name(block.activation),
-        "layer_norm_eps": block.layer_norm_epsilon,
+        **tasks.block_fields(model),
+        "vocab_size": layers["token_embedding"].input_dim,
         "hidden_dropout_prob": layers["embeddings_dropout"].rate,
-        "attention_probs_dropout_prob": block.attention_dropout,
         "max_position_embeddings": layers["position_embedding"].embeddings.shape[0],
         "type_vocab_size": layers["segment_embedding"].input_dim,
     }
@@ -145,20 +98,20 @@ def body_weights(model, prefix: str) -> list[Weight]:
         ("segment_embedding", "token_type_embeddings"),
     ):
         table = layers[name].embeddings
-        weights.append(same(f"{prefix}embeddings.{key}.weight", table))
-    weights += norm(f"{prefix}embeddings.LayerNorm", layers["embeddings_norm"])
+        weights.append(mapping.same(f"{prefix}embeddings.{key}.weight", table))
+    weights += mapping.norm(f"{prefix}embeddings.LayerNorm", layers["embeddings_norm"])
     for index, name in enumerate(numbered(layers, "block_")):
         block, key = layers[name], f"{prefix}encoder.layer.{index}"
         weights += [
-            *query_key_value(f"{key}.attention.self", block.attention),
-            *attention_output(f"{key}.attention.output.dense", block.attention),
-            *norm(f"{key}.attention.output.LayerNorm", block.attention_norm),
-            *dense(f"{key}.intermediate.dense", block.feed_forward.expand),
-            *dense(f"{key}.output.dense", block.feed_forward.contract),
-            *norm(f"{key}.output.LayerNorm", block.feed_forward_norm),
+            *mapping.query_key_value(f"{key}.attention.self", block.attention),
+            *mapping.attention_output(f"{key}.attention.output.dense", block.attention),
+            *mapping.norm(f"{key}.attention.output.LayerNorm", block.attention_norm),
+            *mapping.dense(f"{key}.intermediate.dense", block.feed_forward.expand),
+            *mapping.dense(f"{key}.output.dense", block.feed_forward.contract),
+            *mapping.norm(f"{key}.output.LayerNorm", block.feed_forward_norm),
         ]
     if "pooler" in layers:
-        weights += dense(f"{prefix}pooler.dense", layers["pooler"])
+        weights += mapping.dense(f"{prefix}pooler.dense", layers["pooler"])
     return weights
 
 
@@ -171,7 +124,7 @@ def _weights(model):
         "classifier": "classifier",
         "span": "qa_outputs",
     }
-    return body_weights(model, "bert.") + head_weights(model, named)
+    return body_weights(model, "bert.") + mapping.head_weights(model, named)
 
 
 _HEADS = {
@@ -202,18 +155,14 @@ OLD_NORM_KEYS = (
     (r"LayerNorm\.beta$", "LayerNorm.bias"),
 )
 
-BERT = Family(
-    model_type="bert",
-    architectures=_CLASSES,
-    saved_as={
-        **{task: name for name, task in _CLASSES.items()},
-        "sentence_encoder": "BertModel",
-    },
-    tasks=("encoder", *_HEADS),
-    bare="BertModel",
+BERT = tasks.text_family(
+    "bert",
+    _CLASSES,
+    (builders.build_bert, _arguments),
+    _HEADS,
+    head_arguments,
     prefix="bert.",
-    heads=("bert.pooler.", "cls.", "classifier.", "qa_outputs."),
-    build=make_build(builders.build_bert, _arguments, _HEADS),
+    head_keys=("bert.pooler.", "cls.", "classifier.", "qa_outputs."),
     task_of=make_task_of({"token_ids", "padding_mask", "segment_ids"}),
     config=config_of,
     weights=_weights,

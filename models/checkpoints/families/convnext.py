@@ -1,29 +1,13 @@
 """ConvNeXt checkpoints."""
 
+from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     activation_name,
     label_fields,
     one_or_two,
 )
-from keras_attn.models.checkpoints.mapping import (
-    Family,
-    Weight,
-    convolution,
-    dense,
-    depthwise_convolution,
-    head_weights,
-    layers_of,
-    norm,
-    numbered,
-    same,
-)
-from keras_attn.models.checkpoints.tasks import (
-    IMAGE_TASKS,
-    call_builders,
-    image_task,
-    top_arguments,
-)
+from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
 from keras_attn.models.convnext import build_convnext
 
 
@@ -39,14 +23,14 @@ def _build(config, task, overrides):
         "layer_norm_epsilon": config.get_epsilon("layer_norm_eps", 1e-12),
         "layer_scale": scale or None,
         "stochastic_depth": config.get_probability("drop_path_rate", 0.0),
-        **top_arguments(config, task),
+        **tasks.top_arguments(config, task),
     }
-    return call_builders([(build_convnext, arguments)], overrides)
+    return tasks.call_builders([(build_convnext, arguments)], overrides)
 
 
 def _task_of(model):
     needed = {"patch_embedding", "stage_0_block_0_depthwise", "final_norm"}
-    return image_task(model) if needed <= set(layers_of(model)) else None
+    return tasks.image_task(model) if needed <= set(layers_of(model)) else None
 
 
 def stages_of(model) -> list[list[str]]:
@@ -86,50 +70,39 @@ def _config(model) -> dict:
 def _block_weights(layers, name, key) -> list[Weight]:
     feed_forward = layers[f"{name}_feed_forward"]
     weights = [
-        *depthwise_convolution(f"{key}.dwconv", layers[f"{name}_depthwise"]),
-        *norm(f"{key}.layernorm", layers[f"{name}_norm"]),
-        *dense(f"{key}.pwconv1", feed_forward.expand),
-        *dense(f"{key}.pwconv2", feed_forward.contract),
+        *mapping.depthwise_convolution(f"{key}.dwconv", layers[f"{name}_depthwise"]),
+        *mapping.norm(f"{key}.layernorm", layers[f"{name}_norm"]),
+        *mapping.dense(f"{key}.pwconv1", feed_forward.expand),
+        *mapping.dense(f"{key}.pwconv2", feed_forward.contract),
     ]
     if f"{name}_scale" in layers:
         gamma = layers[f"{name}_scale"].gamma
-        weights.append(same(f"{key}.layer_scale_parameter", gamma))
+        weights.append(mapping.same(f"{key}.layer_scale_parameter", gamma))
     return weights
 
 
 def _weights(model) -> list[Weight]:
     layers, start = layers_of(model), "convnext.embeddings"
-    weights = [
-        *convolution(f"{start}.patch_embeddings", layers["patch_embedding"].projection),
-        *norm(f"{start}.layernorm", layers["embeddings_norm"]),
-    ]
+    weights = mapping.patch_embedding(
+        model, f"{start}.patch_embeddings", f"{start}.layernorm"
+    )
     for index, blocks in enumerate(stages_of(model)):
         stage = f"convnext.encoder.stages.{index}"
         if index:
             key = f"{stage}.downsampling_layer"
-            weights += norm(f"{key}.0", layers[f"stage_{index}_norm"])
+            weights += mapping.norm(f"{key}.0", layers[f"stage_{index}_norm"])
             down = layers[f"stage_{index}_downsampling"].projection
-            weights += convolution(f"{key}.1", down)
+            weights += mapping.convolution(f"{key}.1", down)
         for number, name in enumerate(blocks):
             weights += _block_weights(layers, name, f"{stage}.layers.{number}")
-    weights += norm("convnext.layernorm", layers["final_norm"])
-    return weights + head_weights(model, {"classifier": "classifier"})
+    weights += mapping.norm("convnext.layernorm", layers["final_norm"])
+    return weights + mapping.head_weights(model, {"classifier": "classifier"})
 
 
-CONVNEXT = Family(
-    model_type="convnext",
-    architectures={
-        "ConvNextModel": "encoder",
-        "ConvNextForImageClassification": "classifier",
-    },
-    saved_as={
-        "encoder": "ConvNextModel",
-        "classifier": "ConvNextForImageClassification",
-    },
-    tasks=IMAGE_TASKS,
-    bare="ConvNextModel",
-    prefix="convnext.",
-    heads=("classifier.",),
+CONVNEXT = tasks.image_family(
+    "convnext",
+    "ConvNextModel",
+    "ConvNextForImageClassification",
     build=_build,
     task_of=_task_of,
     config=_config,

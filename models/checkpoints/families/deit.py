@@ -1,13 +1,13 @@
 """DeiT checkpoints: a ViT with a second token, trained by distillation."""
 
+from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families.vit import (
     body_weights,
     build,
     config_of,
     is_vit,
 )
-from keras_attn.models.checkpoints.mapping import Family, head_weights, layers_of
-from keras_attn.models.checkpoints.tasks import IMAGE_TASKS, image_task
+from keras_attn.models.checkpoints.mapping import Family, layers_of
 
 _WITH_TEACHER = "DeiTForImageClassificationWithTeacher"
 
@@ -24,7 +24,7 @@ def _task_of(model):
         return None
     if "distillation_classifier" in layers_of(model):
         return "distilled_classifier"
-    return image_task(model)
+    return tasks.image_task(model)
 
 
 def _weights(model):
@@ -34,7 +34,7 @@ def _weights(model):
             "classifier": "cls_classifier",
             "distillation_classifier": "distillation_classifier",
         }
-    return body_weights(model, "deit.") + head_weights(model, named)
+    return body_weights(model, "deit.") + mapping.head_weights(model, named)
 
 
 DEIT = Family(
@@ -44,13 +44,11 @@ DEIT = Family(
         "DeiTForImageClassification": "classifier",
         _WITH_TEACHER: "classifier",
     },
-    saved_as={
-        "encoder": "DeiTModel",
+    also_saved_as={
         "classifier": "DeiTForImageClassification",
         "distilled_classifier": _WITH_TEACHER,
     },
-    tasks=IMAGE_TASKS,
-    bare="DeiTModel",
+    tasks=tasks.IMAGE_TASKS,
     prefix="deit.",
     heads=(
         "deit.pooler.",

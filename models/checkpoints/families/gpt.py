@@ -10,22 +10,13 @@ import keras
 
 from keras_attn.layers import TransformerDecoderBlock
 from keras_attn.models import gpt as builders
+from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     activation_name,
     label_fields,
 )
-from keras_attn.models.checkpoints.mapping import (
-    Family,
-    Weight,
-    conv1d,
-    head_weights,
-    layers_of,
-    norm,
-    numbered,
-    same,
-)
-from keras_attn.models.checkpoints.tasks import call_builders
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered
 from keras_attn.ops import gelu_tanh
 
 # Here "gelu" is the function that every other family calls "gelu_new".
@@ -98,8 +89,7 @@ def _head_arguments(config, task):
         rate = "classifier_dropout"
         if config.get(rate) is None:
             rate = "hidden_dropout"
-        dropout = config.get_probability(rate, 0.1)
-        return {"num_classes": config.get_num_labels(), "dropout": dropout}
+        return tasks.label_arguments(config, rate)
     if task == "classifier":
         # transformers has no dropout before this head.
         return {"num_classes": config.get_num_labels(), "dropout": 0.0}
@@ -113,7 +103,7 @@ def _make_build(body_arguments):
         calls = [(builders.build_gpt, body_arguments(config, overrides))]
         if task in _HEADS:
             calls.append((_HEADS[task], _head_arguments(config, task)))
-        return call_builders(calls, overrides)
+        return tasks.call_builders(calls, overrides)
 
     return build
 
@@ -198,34 +188,36 @@ def _gpt2_config(model) -> dict:
 def _weights(model, tokens, positions) -> list[Weight]:
     layers, prefix = layers_of(model), "transformer."
     weights = [
-        same(f"{prefix}{tokens}.weight", layers["token_embedding"].embeddings),
-        same(f"{prefix}{positions}.weight", layers["position_embedding"].embeddings),
+        mapping.same(f"{prefix}{tokens}.weight", layers["token_embedding"].embeddings),
+        mapping.same(
+            f"{prefix}{positions}.weight", layers["position_embedding"].embeddings
+        ),
     ]
     for index, name in enumerate(numbered(layers, "block_")):
         block, key = layers[name], f"{prefix}h.{index}"
         attention, feed_forward = block.self_attention, block.feed_forward
         expand, contract = feed_forward.expand, feed_forward.contract
         weights += [
-            *norm(f"{key}.ln_1", block.self_attention_norm),
-            *conv1d(
+            *mapping.norm(f"{key}.ln_1", block.self_attention_norm),
+            *mapping.conv1d(
                 f"{key}.attn.c_attn",
                 attention.query_key_value_kernel,
                 attention.query_key_value_bias,
             ),
-            *conv1d(
+            *mapping.conv1d(
                 f"{key}.attn.c_proj", attention.output_kernel, attention.output_bias
             ),
-            *norm(f"{key}.ln_2", block.feed_forward_norm),
-            *conv1d(f"{key}.mlp.c_fc", expand.kernel, expand.bias),
-            *conv1d(f"{key}.mlp.c_proj", contract.kernel, contract.bias),
+            *mapping.norm(f"{key}.ln_2", block.feed_forward_norm),
+            *mapping.conv1d(f"{key}.mlp.c_fc", expand.kernel, expand.bias),
+            *mapping.conv1d(f"{key}.mlp.c_proj", contract.kernel, contract.bias),
         ]
     if "final_norm" in layers:
-        weights += norm(f"{prefix}ln_f", layers["final_norm"])
+        weights += mapping.norm(f"{prefix}ln_f", layers["final_norm"])
     if "classifier" in layers:
         # The classifier of texts has no bias, that of tokens has one.
         has_bias = layers["classifier"].bias is not None
         named = {"classifier": "classifier" if has_bias else "score"}
-        weights += head_weights(model, named)
+        weights += mapping.head_weights(model, named)
     return weights
 
 
@@ -240,13 +232,10 @@ def _make_family(model_type, classes, *, tokens, positions, norm_first, **fields
         norm_first: Whether blocks are pre-norm.
         **fields: Further fields of `Family`.
     """
-    bare = next(name for name, task in classes.items() if task == "encoder")
     return Family(
         model_type=model_type,
         architectures=classes,
-        saved_as={task: name for name, task in classes.items()},
         tasks=("causal_lm", *_HEADS),
-        bare=bare,
         prefix="transformer.",
         # Among them heads of transformers that we don't build.
         heads=("lm_head.", "score.", "classifier.", "multiple_choice_head."),

@@ -1,15 +1,16 @@
 """RoBERTa checkpoints: the body has BERT's keys, the heads have their own."""
 
 from keras_attn.models import roberta as builders
+from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families.bert import (
     OLD_NORM_KEYS,
     body_weights,
     config_of,
     encoder_arguments,
-    make_build,
+    head_arguments,
     make_task_of,
 )
-from keras_attn.models.checkpoints.mapping import Family, head_weights, layers_of
+from keras_attn.models.checkpoints.mapping import layers_of
 
 # RoBERTa's positions begin after the id of the padding.
 _PADDING = 1
@@ -48,7 +49,7 @@ def _weights(model):
         "classifier": "classifier.out_proj" if has_hidden else "classifier",
         "span": "qa_outputs",
     }
-    return body_weights(model, "roberta.") + head_weights(model, named)
+    return body_weights(model, "roberta.") + mapping.head_weights(model, named)
 
 
 _HEADS = {
@@ -72,24 +73,20 @@ _TIES = {
     "lm_head.decoder.bias": "lm_head.bias",
 }
 
-ROBERTA = Family(
-    model_type="roberta",
-    architectures=_CLASSES,
-    saved_as={
-        **{task: name for name, task in _CLASSES.items()},
-        "sentence_encoder": "RobertaModel",
-    },
-    tasks=("encoder", *_HEADS),
-    bare="RobertaModel",
+ROBERTA = tasks.text_family(
+    "roberta",
+    _CLASSES,
+    (builders.build_roberta, _arguments),
+    _HEADS,
+    head_arguments,
     prefix="roberta.",
-    heads=(
+    head_keys=(
         "roberta.pooler.",
         "lm_head.",
         "classifier.",
         "qa_outputs.",
         "seq_relationship.",
     ),
-    build=make_build(builders.build_roberta, _arguments, _HEADS),
     task_of=make_task_of({"token_ids", "padding_mask"}),
     config=_config,
     weights=_weights,

@@ -2,32 +2,14 @@
 
 import math
 
+from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     activation_name,
     label_fields,
     one_or_two,
 )
-from keras_attn.models.checkpoints.mapping import (
-    Family,
-    Weight,
-    attention_output,
-    convolution,
-    dense,
-    head_weights,
-    layers_of,
-    norm,
-    numbered,
-    query_key_value,
-    same,
-    transposed,
-)
-from keras_attn.models.checkpoints.tasks import (
-    IMAGE_TASKS,
-    call_builders,
-    image_task,
-    top_arguments,
-)
+from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
 from keras_attn.models.swin import build_swin
 
 
@@ -56,14 +38,14 @@ def _build(config, task, overrides):
             "attention_probs_dropout_prob", 0.0
         ),
         "stochastic_depth": config.get_probability("drop_path_rate", 0.1),
-        **top_arguments(config, task),
+        **tasks.top_arguments(config, task),
     }
-    return call_builders([(build_swin, arguments)], overrides)
+    return tasks.call_builders([(build_swin, arguments)], overrides)
 
 
 def _task_of(model):
     needed = {"patch_embedding", "stage_0_block_0", "final_norm"}
-    return image_task(model) if needed <= set(layers_of(model)) else None
+    return tasks.image_task(model) if needed <= set(layers_of(model)) else None
 
 
 def stages_of(model) -> list[list]:
@@ -102,29 +84,26 @@ def _config(model) -> dict:
 def _block_weights(name, block) -> list[Weight]:
     attention, table = f"{name}.attention", block.attention.position_bias
     return [
-        *norm(f"{name}.layernorm_before", block.attention_norm),
-        *query_key_value(f"{attention}.self", block.attention),
-        same(f"{attention}.self.relative_position_bias_table", table),
-        *attention_output(f"{attention}.output.dense", block.attention),
-        *norm(f"{name}.layernorm_after", block.feed_forward_norm),
-        *dense(f"{name}.intermediate.dense", block.feed_forward.expand),
-        *dense(f"{name}.output.dense", block.feed_forward.contract),
+        *mapping.norm(f"{name}.layernorm_before", block.attention_norm),
+        *mapping.query_key_value(f"{attention}.self", block.attention),
+        mapping.same(f"{attention}.self.relative_position_bias_table", table),
+        *mapping.attention_output(f"{attention}.output.dense", block.attention),
+        *mapping.norm(f"{name}.layernorm_after", block.feed_forward_norm),
+        *mapping.dense(f"{name}.intermediate.dense", block.feed_forward.expand),
+        *mapping.dense(f"{name}.output.dense", block.feed_forward.contract),
     ]
 
 
 def merging_weights(name: str, layer) -> list[Weight]:
     """The weights of a `PatchMerging`, which timm names alike."""
-    kernel = transposed(f"{name}.reduction.weight", layer.reduction.kernel)
-    return [*norm(f"{name}.norm", layer.norm), kernel]
+    kernel = mapping.transposed(f"{name}.reduction.weight", layer.reduction.kernel)
+    return [*mapping.norm(f"{name}.norm", layer.norm), kernel]
 
 
 def _weights(model) -> list[Weight]:
     layers, start = layers_of(model), "swin.embeddings"
-    patches = layers["patch_embedding"].projection
-    weights = [
-        *convolution(f"{start}.patch_embeddings.projection", patches),
-        *norm(f"{start}.norm", layers["embeddings_norm"]),
-    ]
+    projection = f"{start}.patch_embeddings.projection"
+    weights = mapping.patch_embedding(model, projection, f"{start}.norm")
     for index, blocks in enumerate(stages_of(model)):
         stage = f"swin.encoder.layers.{index}"
         for number, block in enumerate(blocks):
@@ -132,21 +111,14 @@ def _weights(model) -> list[Weight]:
         merging = layers.get(f"stage_{index}_merging")
         if merging is not None:
             weights += merging_weights(f"{stage}.downsample", merging)
-    weights += norm("swin.layernorm", layers["final_norm"])
-    return weights + head_weights(model, {"classifier": "classifier"})
+    weights += mapping.norm("swin.layernorm", layers["final_norm"])
+    return weights + mapping.head_weights(model, {"classifier": "classifier"})
 
 
-SWIN = Family(
-    model_type="swin",
-    architectures={
-        "SwinModel": "encoder",
-        "SwinForImageClassification": "classifier",
-    },
-    saved_as={"encoder": "SwinModel", "classifier": "SwinForImageClassification"},
-    tasks=IMAGE_TASKS,
-    bare="SwinModel",
-    prefix="swin.",
-    heads=("classifier.",),
+SWIN = tasks.image_family(
+    "swin",
+    "SwinModel",
+    "SwinForImageClassification",
     build=_build,
     task_of=_task_of,
     config=_config,

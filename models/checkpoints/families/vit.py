@@ -3,31 +3,9 @@
 import math
 
 from keras_attn.layers import TransformerEncoderBlock
-from keras_attn.models.checkpoints.config import (
-    ACTIVATIONS,
-    activation_name,
-    label_fields,
-    one_or_two,
-)
-from keras_attn.models.checkpoints.mapping import (
-    Family,
-    Weight,
-    attention_output,
-    concatenated,
-    convolution,
-    dense,
-    head_weights,
-    layers_of,
-    norm,
-    numbered,
-    query_key_value,
-)
-from keras_attn.models.checkpoints.tasks import (
-    IMAGE_TASKS,
-    call_builders,
-    image_task,
-    top_arguments,
-)
+from keras_attn.models.checkpoints import mapping, tasks
+from keras_attn.models.checkpoints.config import label_fields, one_or_two
+from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
 from keras_attn.models.vit import build_vit
 from keras_attn.ops.patches import resize_positions
 
@@ -35,15 +13,10 @@ from keras_attn.ops.patches import resize_positions
 def body_arguments(config):
     """The arguments that `build_vit` and `build_mae` share."""
     return {
+        **tasks.block_arguments(config),
         "image_size": config.get_image_size("image_size", 224),
         "patch_size": config.get_pair("patch_size", 16),
         "num_channels": config.get_size("num_channels", 3),
-        "num_layers": config.get_num_blocks("num_hidden_layers", 12),
-        "hidden_dim": config.get_size("hidden_size", 768),
-        "num_heads": config.get_size("num_attention_heads", 12),
-        "mlp_dim": config.get_size("intermediate_size", 3072),
-        "activation": config.get_choice("hidden_act", ACTIVATIONS, "gelu"),
-        "layer_norm_epsilon": config.get_epsilon("layer_norm_eps", 1e-12),
         "qkv_bias": config.get_bool("qkv_bias", True),
     }
 
@@ -56,10 +29,10 @@ def build(config, task, overrides, **arguments):
         "attention_dropout": config.get_probability(
             "attention_probs_dropout_prob", 0.0
         ),
-        **top_arguments(config, task),
+        **tasks.top_arguments(config, task),
         **arguments,
     }
-    return call_builders([(build_vit, arguments)], overrides)
+    return tasks.call_builders([(build_vit, arguments)], overrides)
 
 
 def is_vit(model, num_tokens: int) -> bool:
@@ -80,7 +53,7 @@ def is_vit(model, num_tokens: int) -> bool:
 
 
 def _task_of(model):
-    return image_task(model) if is_vit(model, 1) else None
+    return tasks.image_task(model) if is_vit(model, 1) else None
 
 
 def body_config(model) -> dict:
@@ -89,18 +62,12 @@ def body_config(model) -> dict:
     block, patches = layers["block_0"], layers["patch_embedding"]
     _, height, width, channels = patches.input.shape
     return {
+        **tasks.block_fields(model),
         "image_size": one_or_two((height, width)),
         "patch_size": one_or_two(patches.patch_size),
         "num_channels": channels,
-        "hidden_size": patches.hidden_dim,
-        "num_hidden_layers": len(numbered(layers, "block_")),
-        "num_attention_heads": block.num_heads,
-        "intermediate_size": block.mlp_dim,
-        "hidden_act": activation_name(block.activation),
-        "layer_norm_eps": block.layer_norm_epsilon,
         "qkv_bias": block.qkv_bias,
         "hidden_dropout_prob": block.dropout,
-        "attention_probs_dropout_prob": block.attention_dropout,
     }
 
 
@@ -161,12 +128,14 @@ def block_weights(model, start: str, key: str) -> list[Weight]:
     for index, name in enumerate(numbered(layers, start)):
         block, inner = layers[name], f"{key}.{index}"
         weights += [
-            *norm(f"{inner}.layernorm_before", block.attention_norm),
-            *query_key_value(f"{inner}.attention.attention", block.attention),
-            *attention_output(f"{inner}.attention.output.dense", block.attention),
-            *norm(f"{inner}.layernorm_after", block.feed_forward_norm),
-            *dense(f"{inner}.intermediate.dense", block.feed_forward.expand),
-            *dense(f"{inner}.output.dense", block.feed_forward.contract),
+            *mapping.norm(f"{inner}.layernorm_before", block.attention_norm),
+            *mapping.query_key_value(f"{inner}.attention.attention", block.attention),
+            *mapping.attention_output(
+                f"{inner}.attention.output.dense", block.attention
+            ),
+            *mapping.norm(f"{inner}.layernorm_after", block.feed_forward_norm),
+            *mapping.dense(f"{inner}.intermediate.dense", block.feed_forward.expand),
+            *mapping.dense(f"{inner}.output.dense", block.feed_forward.contract),
         ]
     return weights
 
@@ -177,35 +146,31 @@ def body_weights(model, prefix: str) -> list[Weight]:
     token, positions = layers["class_token"], layers["position_embedding"]
     tokens = ("cls_token", "distillation_token")[: token.num_tokens]
     return [
-        concatenated([f"{start}.{name}" for name in tokens], token.tokens, axis=1),
+        mapping.concatenated(
+            [f"{start}.{name}" for name in tokens], token.tokens, axis=1
+        ),
         position_table(
             f"{start}.position_embeddings", positions, model, token.num_tokens
         ),
-        *convolution(
+        *mapping.convolution(
             f"{start}.patch_embeddings.projection",
             layers["patch_embedding"].projection,
         ),
         *block_weights(model, "block_", f"{prefix}encoder.layer"),
-        *norm(f"{prefix}layernorm", layers["final_norm"]),
+        *mapping.norm(f"{prefix}layernorm", layers["final_norm"]),
     ]
 
 
 def weights_of(model) -> list[Weight]:
     """The weights of a ViT, with or without its top."""
-    head = head_weights(model, {"classifier": "classifier"})
+    head = mapping.head_weights(model, {"classifier": "classifier"})
     return body_weights(model, "vit.") + head
 
 
-VIT = Family(
-    model_type="vit",
-    architectures={
-        "ViTModel": "encoder",
-        "ViTForImageClassification": "classifier",
-    },
-    saved_as={"encoder": "ViTModel", "classifier": "ViTForImageClassification"},
-    tasks=IMAGE_TASKS,
-    bare="ViTModel",
-    prefix="vit.",
+VIT = tasks.image_family(
+    "vit",
+    "ViTModel",
+    "ViTForImageClassification",
     heads=("vit.pooler.", "classifier."),
     build=build,
     task_of=_task_of,

@@ -3,17 +3,9 @@
 With `task="encoder"` or `"classifier"` the body is read as a ViT, for fine-tuning.
 """
 
+from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families import vit
-from keras_attn.models.checkpoints.mapping import (
-    Family,
-    Weight,
-    dense,
-    layers_of,
-    norm,
-    numbered,
-    same,
-)
-from keras_attn.models.checkpoints.tasks import IMAGE_TASKS, call_builders
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered
 from keras_attn.models.mae import build_mae
 
 
@@ -28,7 +20,7 @@ def _build(config, task, overrides):
         "decoder_num_heads": config.get_size("decoder_num_attention_heads", 16),
         "decoder_mlp_dim": config.get_size("decoder_intermediate_size", 2048),
     }
-    return call_builders([(build_mae, arguments)], overrides)
+    return tasks.call_builders([(build_mae, arguments)], overrides)
 
 
 def _task_of(model):
@@ -58,12 +50,12 @@ def _weights(model) -> list[Weight]:
     positions = layers["decoder_position_embedding"]
     return [
         *vit.body_weights(model, "vit."),
-        *dense("decoder.decoder_embed", layers["decoder_embedding"]),
-        same("decoder.mask_token", layers["unmasking"].token),
+        *mapping.dense("decoder.decoder_embed", layers["decoder_embedding"]),
+        mapping.same("decoder.mask_token", layers["unmasking"].token),
         vit.position_table("decoder.decoder_pos_embed", positions, model, 1),
         *vit.block_weights(model, "decoder_block_", "decoder.decoder_encoder.layer"),
-        *norm("decoder.decoder_norm", layers["decoder_norm"]),
-        *dense("decoder.decoder_pred", layers["decoder_prediction"]),
+        *mapping.norm("decoder.decoder_norm", layers["decoder_norm"]),
+        *mapping.dense("decoder.decoder_pred", layers["decoder_prediction"]),
     ]
 
 
@@ -73,9 +65,7 @@ VIT_MAE = Family(
         "ViTMAEForPreTraining": "pretrainer",
         "ViTMAEModel": "encoder",
     },
-    saved_as={"pretrainer": "ViTMAEForPreTraining"},
-    tasks=("pretrainer", *IMAGE_TASKS),
-    bare="ViTMAEModel",
+    tasks=("pretrainer", *tasks.IMAGE_TASKS),
     prefix="vit.",
     heads=("decoder.", "classifier."),
     build=_build,

@@ -4,20 +4,9 @@ A file lists the layers by kind: all attentions, then all first norms, and so on
 """
 
 from keras_attn.models import xlm as builders
+from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import label_fields
-from keras_attn.models.checkpoints.mapping import (
-    Family,
-    Weight,
-    attention_output,
-    dense,
-    head_weights,
-    layers_of,
-    norm,
-    numbered,
-    query_key_value,
-    same,
-)
-from keras_attn.models.checkpoints.tasks import call_builders, head_task
+from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
 
 # What our encoder computes; other values would silently give other outputs.
 _SUPPORTED = {
@@ -77,29 +66,16 @@ def _encoder_arguments(config):
 
 def _head_arguments(config, task):
     if task == "token_classifier":
-        return {
-            "num_classes": config.get_num_labels(),
-            "dropout": config.get_probability("dropout", 0.1),
-        }
+        return tasks.label_arguments(config, "dropout")
     if task != "classifier":
         return {}
     config.require(_SUPPORTED_SUMMARY)
-    return {
-        "num_classes": config.get_num_labels(),
-        "dropout": config.get_probability("summary_first_dropout", 0.1),
-    }
-
-
-def _build(config, task, overrides):
-    calls = [(builders.build_xlm, _encoder_arguments(config))]
-    if task != "encoder":
-        calls.append((_HEADS[task], _head_arguments(config, task)))
-    return call_builders(calls, overrides)
+    return tasks.label_arguments(config, "summary_first_dropout")
 
 
 def _task_of(model) -> str | None:
     needed = {"language_embedding", "token_embedding", "block_0"}
-    return head_task(model) if needed <= set(layers_of(model)) else None
+    return tasks.head_task(model) if needed <= set(layers_of(model)) else None
 
 
 def _config(model) -> dict:
@@ -143,17 +119,17 @@ def _weights(model) -> list[Weight]:
         ("position_embedding", "position_embeddings"),
         ("language_embedding", "lang_embeddings"),
     ):
-        weights.append(same(f"{prefix}{key}.weight", layers[name].embeddings))
-    weights += norm(f"{prefix}layer_norm_emb", layers["embeddings_norm"])
+        weights.append(mapping.same(f"{prefix}{key}.weight", layers[name].embeddings))
+    weights += mapping.norm(f"{prefix}layer_norm_emb", layers["embeddings_norm"])
     for index, name in enumerate(numbered(layers, "block_")):
         block, key = layers[name], f"{prefix}attentions.{index}"
         weights += [
-            *query_key_value(key, block.attention, ("q_lin", "k_lin", "v_lin")),
-            *attention_output(f"{key}.out_lin", block.attention),
-            *norm(f"{prefix}layer_norm1.{index}", block.attention_norm),
-            *dense(f"{prefix}ffns.{index}.lin1", block.feed_forward.expand),
-            *dense(f"{prefix}ffns.{index}.lin2", block.feed_forward.contract),
-            *norm(f"{prefix}layer_norm2.{index}", block.feed_forward_norm),
+            *mapping.query_key_value(key, block.attention, ("q_lin", "k_lin", "v_lin")),
+            *mapping.attention_output(f"{key}.out_lin", block.attention),
+            *mapping.norm(f"{prefix}layer_norm1.{index}", block.attention_norm),
+            *mapping.dense(f"{prefix}ffns.{index}.lin1", block.feed_forward.expand),
+            *mapping.dense(f"{prefix}ffns.{index}.lin2", block.feed_forward.contract),
+            *mapping.norm(f"{prefix}layer_norm2.{index}", block.feed_forward_norm),
         ]
     is_tagger = _task_of(model) == "token_classifier"
     named = {
@@ -163,27 +139,23 @@ def _weights(model) -> list[Weight]:
         "classifier": "classifier" if is_tagger else "sequence_summary.summary",
         "span": "qa_outputs",
     }
-    return weights + head_weights(model, named)
+    return weights + mapping.head_weights(model, named)
 
 
-XLM = Family(
-    model_type="xlm",
-    architectures=_CLASSES,
-    saved_as={
-        **{task: name for name, task in _CLASSES.items()},
-        "sentence_encoder": "XLMModel",
-    },
-    tasks=("encoder", *_HEADS),
-    bare="XLMModel",
+XLM = tasks.text_family(
+    "xlm",
+    _CLASSES,
+    (builders.build_xlm, _encoder_arguments),
+    _HEADS,
+    _head_arguments,
     prefix="transformer.",
-    heads=(
+    head_keys=(
         "pred_layer.",
         "sequence_summary.",
         "classifier.",
         "qa_outputs.",
         "seq_relationship.",
     ),
-    build=_build,
     task_of=_task_of,
     config=_config,
     weights=_weights,

@@ -9,22 +9,13 @@ import numpy as np
 
 from keras_attn.layers.xlnet_block import XLNetBlock
 from keras_attn.models import xlnet as builders
+from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     activation_name,
     label_fields,
 )
-from keras_attn.models.checkpoints.mapping import (
-    Family,
-    Weight,
-    dense,
-    head_weights,
-    layers_of,
-    norm,
-    numbered,
-    same,
-)
-from keras_attn.models.checkpoints.tasks import call_builders, head_task
+from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
 
 # What our encoder computes; other values would silently give other outputs.
 _SUPPORTED = {
@@ -88,23 +79,13 @@ def _head_arguments(config, task):
     if task != "classifier":
         return {}
     config.require(_SUPPORTED_SUMMARY)
-    return {
-        "num_classes": config.get_num_labels(),
-        "dropout": config.get_probability("summary_last_dropout", 0.1),
-    }
-
-
-def _build(config, task, overrides):
-    calls = [(builders.build_xlnet, _encoder_arguments(config))]
-    if task != "encoder":
-        calls.append((_HEADS[task], _head_arguments(config, task)))
-    return call_builders(calls, overrides)
+    return tasks.label_arguments(config, "summary_last_dropout")
 
 
 def _task_of(model) -> str | None:
     if not isinstance(layers_of(model).get("block_0"), XLNetBlock):
         return None
-    task = head_task(model)
+    task = tasks.head_task(model)
     if task == "masked_lm" and "target_mapping" in model.input:
         return "permutation_lm"
     return task
@@ -150,7 +131,9 @@ def _attention(name, layer) -> list[Weight]:
         "v": layer.value_kernel,
         "r": layer.position_kernel,
     }
-    weights = [same(f"{name}.{key}", variable) for key, variable in biases.items()]
+    weights = [
+        mapping.same(f"{name}.{key}", variable) for key, variable in biases.items()
+    ]
     for key, variable in kernels.items():
         weights.append(
             Weight(
@@ -174,7 +157,9 @@ def _attention(name, layer) -> list[Weight]:
 def _weights(model) -> list[Weight]:
     layers, prefix = layers_of(model), "transformer."
     weights = [
-        same(f"{prefix}word_embedding.weight", layers["token_embedding"].embeddings),
+        mapping.same(
+            f"{prefix}word_embedding.weight", layers["token_embedding"].embeddings
+        ),
         Weight(
             (f"{prefix}mask_emb",),
             layers["target_embedding"].embeddings,
@@ -186,10 +171,10 @@ def _weights(model) -> list[Weight]:
         block, key = layers[name], f"{prefix}layer.{index}"
         weights += [
             *_attention(f"{key}.rel_attn", block.attention),
-            *norm(f"{key}.rel_attn.layer_norm", block.attention_norm),
-            *dense(f"{key}.ff.layer_1", block.feed_forward.expand),
-            *dense(f"{key}.ff.layer_2", block.feed_forward.contract),
-            *norm(f"{key}.ff.layer_norm", block.feed_forward_norm),
+            *mapping.norm(f"{key}.rel_attn.layer_norm", block.attention_norm),
+            *mapping.dense(f"{key}.ff.layer_1", block.feed_forward.expand),
+            *mapping.dense(f"{key}.ff.layer_2", block.feed_forward.contract),
+            *mapping.norm(f"{key}.ff.layer_norm", block.feed_forward_norm),
         ]
     return weights + _head_weights(model)
 
@@ -204,23 +189,19 @@ def _head_weights(model) -> list[Weight]:
         "classifier": "logits_proj" if has_hidden else "classifier",
         "span": "qa_outputs",
     }
-    return head_weights(model, named)
+    return mapping.head_weights(model, named)
 
 
 _TIES = {"lm_loss.weight": "transformer.word_embedding.weight"}
 
-XLNET = Family(
-    model_type="xlnet",
-    architectures=_CLASSES,
-    saved_as={
-        **{task: name for name, task in _CLASSES.items()},
-        "masked_lm": "XLNetLMHeadModel",
-        "sentence_encoder": "XLNetModel",
-    },
-    tasks=("encoder", *_HEADS),
-    bare="XLNetModel",
+XLNET = tasks.text_family(
+    "xlnet",
+    _CLASSES,
+    (builders.build_xlnet, _encoder_arguments),
+    _HEADS,
+    _head_arguments,
     prefix="transformer.",
-    heads=(
+    head_keys=(
         "lm_loss.",
         "sequence_summary.",
         "logits_proj.",
@@ -232,7 +213,7 @@ XLNET = Family(
         "end_logits.",
         "answer_class.",
     ),
-    build=_build,
+    also_saved_as={"masked_lm": "XLNetLMHeadModel"},
     task_of=_task_of,
     config=_config,
     weights=_weights,

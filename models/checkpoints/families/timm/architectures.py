@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from keras_attn.file_reading import shown
+from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import MAX_CLASSES, Config
-from keras_attn.models.checkpoints.mapping import Family, Weight, dense, linear, norm
-from keras_attn.models.checkpoints.tasks import IMAGE_TASKS
+from keras_attn.models.checkpoints.mapping import Family, Weight
 
 # How an entry of `model_args` is read, for every family; the others are sizes.
 _GETTERS: dict[str, Callable[..., Any]] = {
@@ -101,17 +101,19 @@ def transformer_block(name: str, block) -> list[Weight]:
     """
     attention, feed_forward = block.attention, block.feed_forward
     return [
-        *norm(f"{name}.norm1", block.attention_norm),
+        *mapping.norm(f"{name}.norm1", block.attention_norm),
         # timm also has queries, keys and values in one kernel.
-        *linear(
+        *mapping.linear(
             f"{name}.attn.qkv",
             attention.query_key_value_kernel,
             attention.query_key_value_bias,
         ),
-        *linear(f"{name}.attn.proj", attention.output_kernel, attention.output_bias),
-        *norm(f"{name}.norm2", block.feed_forward_norm),
-        *dense(f"{name}.mlp.fc1", feed_forward.expand),
-        *dense(f"{name}.mlp.fc2", feed_forward.contract),
+        *mapping.linear(
+            f"{name}.attn.proj", attention.output_kernel, attention.output_bias
+        ),
+        *mapping.norm(f"{name}.norm2", block.feed_forward_norm),
+        *mapping.dense(f"{name}.mlp.fc1", feed_forward.expand),
+        *mapping.dense(f"{name}.mlp.fc2", feed_forward.contract),
     ]
 
 
@@ -129,9 +131,7 @@ def make_family(
     return Family(
         model_type="timm",
         architectures={},
-        saved_as={},
-        tasks=IMAGE_TASKS,
-        bare="",
+        tasks=tasks.IMAGE_TASKS,
         prefix="",
         heads=heads,
         build=build,

@@ -3,18 +3,10 @@
 import re
 from typing import Any
 
+from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families.convnext import stages_of
 from keras_attn.models.checkpoints.families.timm import architectures as timm
-from keras_attn.models.checkpoints.mapping import (
-    Weight,
-    convolution,
-    dense,
-    depthwise_convolution,
-    layers_of,
-    norm,
-    same,
-)
-from keras_attn.models.checkpoints.tasks import call_builders, top_arguments
+from keras_attn.models.checkpoints.mapping import Weight, layers_of
 from keras_attn.models.convnext import build_convnext
 
 ARCHITECTURE = re.compile(
@@ -40,9 +32,9 @@ def _build(config, task, overrides):
         "image_size": _image_size(config, name["pixels"]),
         "layer_norm_epsilon": 1e-6,
         **timm.get_model_args(config, _ARGUMENTS),
-        **top_arguments(config, task, timm.get_num_classes),
+        **tasks.top_arguments(config, task, timm.get_num_classes),
     }
-    return call_builders([(build_convnext, arguments)], overrides)
+    return tasks.call_builders([(build_convnext, arguments)], overrides)
 
 
 def _image_size(config, pixels):
@@ -60,33 +52,32 @@ def _image_size(config, pixels):
 def _block(layers, name, key) -> list[Weight]:
     feed_forward = layers[f"{name}_feed_forward"]
     weights = [
-        *depthwise_convolution(f"{key}.conv_dw", layers[f"{name}_depthwise"]),
-        *norm(f"{key}.norm", layers[f"{name}_norm"]),
-        *dense(f"{key}.mlp.fc1", feed_forward.expand),
-        *dense(f"{key}.mlp.fc2", feed_forward.contract),
+        *mapping.depthwise_convolution(f"{key}.conv_dw", layers[f"{name}_depthwise"]),
+        *mapping.norm(f"{key}.norm", layers[f"{name}_norm"]),
+        *mapping.dense(f"{key}.mlp.fc1", feed_forward.expand),
+        *mapping.dense(f"{key}.mlp.fc2", feed_forward.contract),
     ]
     if f"{name}_scale" in layers:
-        weights.append(same(f"{key}.gamma", layers[f"{name}_scale"].gamma))
+        weights.append(mapping.same(f"{key}.gamma", layers[f"{name}_scale"].gamma))
     return weights
 
 
 def _weights(model) -> list[Weight]:
     layers = layers_of(model)
-    weights = [
-        *convolution("stem.0", layers["patch_embedding"].projection),
-        *norm("stem.1", layers["embeddings_norm"]),
-    ]
+    weights = mapping.patch_embedding(model, "stem.0", "stem.1")
     for index, blocks in enumerate(stages_of(model)):
         stage = f"stages.{index}"
         if index:
             down = layers[f"stage_{index}_downsampling"].projection
-            weights += norm(f"{stage}.downsample.0", layers[f"stage_{index}_norm"])
-            weights += convolution(f"{stage}.downsample.1", down)
+            weights += mapping.norm(
+                f"{stage}.downsample.0", layers[f"stage_{index}_norm"]
+            )
+            weights += mapping.convolution(f"{stage}.downsample.1", down)
         for number, name in enumerate(blocks):
             weights += _block(layers, name, f"{stage}.blocks.{number}")
-    weights += norm("head.norm", layers["final_norm"])
+    weights += mapping.norm("head.norm", layers["final_norm"])
     if "classifier" in layers:
-        weights += dense("head.fc", layers["classifier"])
+        weights += mapping.dense("head.fc", layers["classifier"])
     return weights
 
 

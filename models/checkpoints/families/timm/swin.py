@@ -5,16 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families.swin import merging_weights, stages_of
 from keras_attn.models.checkpoints.families.timm import architectures as timm
-from keras_attn.models.checkpoints.mapping import (
-    Weight,
-    convolution,
-    dense,
-    layers_of,
-    norm,
-)
-from keras_attn.models.checkpoints.tasks import call_builders, top_arguments
+from keras_attn.models.checkpoints.mapping import Weight, layers_of
 from keras_attn.models.swin import build_swin
 
 ARCHITECTURE = re.compile(
@@ -47,9 +41,9 @@ def _build(config, task, overrides):
         "window_size": int(name["window"]),
         **({"image_size": int(name["pixels"])} if name["pixels"] else {}),
         **timm.get_model_args(config, _ARGUMENTS),
-        **top_arguments(config, task, timm.get_num_classes),
+        **tasks.top_arguments(config, task, timm.get_num_classes),
     }
-    model = call_builders([(build_swin, arguments)], overrides)
+    model = tasks.call_builders([(build_swin, arguments)], overrides)
     if not {"image_size", "window_size", "patch_size"} & set(overrides):
         _check_windows(model)
     return model
@@ -117,10 +111,7 @@ def _block(name, block) -> list[Weight]:
 
 def _weights(model) -> list[Weight]:
     layers = layers_of(model)
-    weights = [
-        *convolution("patch_embed.proj", layers["patch_embedding"].projection),
-        *norm("patch_embed.norm", layers["embeddings_norm"]),
-    ]
+    weights = mapping.patch_embedding(model, "patch_embed.proj", "patch_embed.norm")
     for index, blocks in enumerate(stages_of(model)):
         if index:
             # timm merges patches at the start of a stage, we at the end.
@@ -128,9 +119,9 @@ def _weights(model) -> list[Weight]:
             weights += merging_weights(f"layers.{index}.downsample", merging)
         for number, block in enumerate(blocks):
             weights += _block(f"layers.{index}.blocks.{number}", block)
-    weights += norm("norm", layers["final_norm"])
+    weights += mapping.norm("norm", layers["final_norm"])
     if "classifier" in layers:
-        weights += dense("head.fc", layers["classifier"])
+        weights += mapping.dense("head.fc", layers["classifier"])
     return weights
 
 

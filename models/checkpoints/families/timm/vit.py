@@ -4,19 +4,10 @@ import math
 import re
 from typing import Any
 
+from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families.timm import architectures as timm
 from keras_attn.models.checkpoints.families.vit import grid_of, position_table
-from keras_attn.models.checkpoints.mapping import (
-    Weight,
-    concatenated,
-    convolution,
-    dense,
-    layers_of,
-    norm,
-    numbered,
-    same,
-)
-from keras_attn.models.checkpoints.tasks import call_builders, top_arguments
+from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
 from keras_attn.models.vit import VARIANTS, build_deit3, build_vit, build_vit_hybrid
 
 ARCHITECTURE = re.compile(
@@ -52,8 +43,8 @@ def _build(config, task, overrides):
     arguments["layer_norm_epsilon"] = 1e-6
     arguments["pooling"] = poolings[timm.check_pooling(config, poolings, "token")]
     arguments.update(_model_args(config, builder))
-    arguments.update(top_arguments(config, task, timm.get_num_classes))
-    return call_builders([(builder, arguments)], overrides)
+    arguments.update(tasks.top_arguments(config, task, timm.get_num_classes))
+    return tasks.call_builders([(builder, arguments)], overrides)
 
 
 def _from_name(name) -> tuple[Any, dict[str, Any]]:
@@ -100,23 +91,23 @@ def _weights(model) -> list[Weight]:
         token = layers["class_token"]
         # DeiT with distillation has two.
         keys = ("cls_token", "dist_token")[: token.num_tokens]
-        weights.append(concatenated(keys, token.tokens, axis=1))
+        weights.append(mapping.concatenated(keys, token.tokens, axis=1))
     positions = layers["position_embedding"]
     # In DeiT III the class token has no position.
     num_prefix_tokens = positions.embeddings.shape[0] - math.prod(grid_of(model))
     weights += [
         position_table("pos_embed", positions, model, num_prefix_tokens),
-        *convolution("patch_embed.proj", layers["patch_embedding"].projection),
+        *mapping.convolution("patch_embed.proj", layers["patch_embedding"].projection),
         *_resnet(layers),
     ]
     for index, name in enumerate(numbered(layers, "block_")):
         weights += _block(f"blocks.{index}", layers[name])
     # With mean pooling the final norm comes after it, under another name.
     is_pooled = len(layers["final_norm"].output.shape) == 2
-    weights += norm("fc_norm" if is_pooled else "norm", layers["final_norm"])
+    weights += mapping.norm("fc_norm" if is_pooled else "norm", layers["final_norm"])
     for name, key in (("classifier", "head"), ("distillation_classifier", "head_dist")):
         if name in layers:
-            weights += dense(key, layers[name])
+            weights += mapping.dense(key, layers[name])
     return weights
 
 
@@ -124,8 +115,8 @@ def _block(name, block) -> list[Weight]:
     weights = timm.transformer_block(name, block)
     if block.layer_scale is not None:
         weights += [
-            same(f"{name}.ls1.gamma", block.attention_scale.gamma),
-            same(f"{name}.ls2.gamma", block.feed_forward_scale.gamma),
+            mapping.same(f"{name}.ls1.gamma", block.attention_scale.gamma),
+            mapping.same(f"{name}.ls2.gamma", block.feed_forward_scale.gamma),
         ]
     return weights
 
@@ -143,7 +134,9 @@ def _resnet(layers) -> list[Weight]:
         # timm counts them from one.
         key = re.sub(r"(conv|norm)_(\d)$", lambda m: f"{m[1]}{int(m[2]) + 1}", key)
         is_norm = key.endswith("norm") or re.search(r"norm\d$", key)
-        weights += (norm if is_norm else convolution)(f"{start}.{key}", layer)
+        weights += (mapping.norm if is_norm else mapping.convolution)(
+            f"{start}.{key}", layer
+        )
     return weights
 
 
