@@ -1,4 +1,9 @@
-"""`export` and `verify`."""
+"""`export` and `verify`.
+
+In order: signatures.py lists the entry points of a model, shape_fallback.py traces them
+at the requested shapes, formats/<format>.py writes them, runner.py loads the artefact,
+samples.py and comparison.py compare it with Keras.
+"""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -137,16 +142,16 @@ def export(
     """
     require_tensorflow("Export")
     path = Path(path)
-    target = format_to_write(path, format)
-    check_quantization(target, quantization, sample_inputs)
+    file_format = format_to_write(path, format)
+    check_quantization(file_format, quantization, sample_inputs)
     check_sizes(batch_size, sequence_length)
     _check_beams(num_beams, batch_size)
-    check_target(path, target)
+    check_target(path, file_format)
     if tokenizer is None:
         signatures = signatures_of(model, sample_inputs, max_length)
         sequence_length = _input_lengths(signatures[0], sequence_length)
     else:
-        signatures = with_tokenizer(model, tokenizer, target, sequence_length)
+        signatures = with_tokenizer(model, tokenizer, file_format, sequence_length)
         sequence_length = None  # The tokenizer truncates and pads.
     _check_generative(signatures, max_length=max_length, num_beams=num_beams)
     check = _Check(signatures, sample_inputs, quantization, tolerance)
@@ -157,16 +162,6 @@ def export(
             "computes in float32: the converters do not support half precision"
         )
 
-    def attempt(functions: dict, specs: dict[str, Specs]) -> Measured | None:
-        """Writes one artefact to `partial` and compares it with Keras."""
-        calibration = ()
-        if quantization == "int8" and check.sample is not None:
-            calibration = samples.calibration(signatures, specs, check.sample)
-        options = (quantization, calibration, tokenizer)
-        traced = TracedModel(signatures, functions, *options)
-        notes.extend(target.write(traced, partial))
-        return check.run(load_runner(partial), specs) if verify else None
-
     shapes = RequestedShapes(
         batch_size,
         sequence_length,
@@ -174,15 +169,26 @@ def export(
         sample=check.sample or {},
         unroll=quantization == "int8",
     )
-    may_fix = target.may_need_fixed_shapes
+    may_fix = file_format.may_need_fixed_shapes
     with inference_mode(models), _replacing(path) as partial, reraising_interrupts():
+
+        def attempt(functions: dict, specs: dict[str, Specs]) -> Measured | None:
+            """Writes one artefact to `partial` and compares it with Keras."""
+            calibration = ()
+            if quantization == "int8" and check.sample is not None:
+                calibration = samples.calibration(signatures, specs, check.sample)
+            options = (quantization, calibration, tokenizer)
+            traced = TracedModel(signatures, functions, *options)
+            notes.extend(file_format.write(traced, partial))
+            return check.run(load_runner(partial), specs) if verify else None
+
         try:
             exported = export_with_fallback(signatures, attempt, shapes, may_fix)
         except RefusedError as error:
             raise with_layers(error, models) from error
         return check.report(
             path,
-            target,
+            file_format,
             exported.signatures,
             exported.result,
             artefact=partial,
@@ -223,14 +229,14 @@ def verify(
     require_tensorflow("Export")
     path = Path(path)
     runner = load_runner(path)
-    target = FORMATS[runner.format]
-    check_quantization(target, quantization, sample_inputs)
+    file_format = FORMATS[runner.format]
+    check_quantization(file_format, quantization, sample_inputs)
     if tokenizer is None:
         is_pair = isinstance(model, IncrementalPair)
         max_length = None if is_pair else runner.max_length
         signatures = signatures_of(model, sample_inputs, max_length)
     else:
-        signatures = with_tokenizer(model, tokenizer, target, sequence_length)
+        signatures = with_tokenizer(model, tokenizer, file_format, sequence_length)
     specs = {s.name: _artefact_specs(s, runner) for s in signatures}
     check = _Check(signatures, sample_inputs, quantization, tolerance)
     with inference_mode(signature.model for signature in signatures):
@@ -238,7 +244,7 @@ def verify(
             measured = check.run(runner, specs)
         except ExportError as error:
             raise ExportError(f"{path.name}: {error}") from error
-    return check.report(path, target, runner.signatures, measured, artefact=path)
+    return check.report(path, file_format, runner.signatures, measured, artefact=path)
 
 
 class _Check:

@@ -136,6 +136,7 @@ def _encode(layers, inputs):
     mask = inputs["padding_mask"]
     embedded = layers["source_embedding"](inputs["token_ids"])
     embedded = layers["source_dropout"](embedded)
+    # All states, and the last of each direction: the backward GRU ends at h_1.
     annotations, _, backward_state = layers["encoder"](embedded, mask=mask)
     return annotations, mask, layers["initial_state"](backward_state)
 

@@ -189,8 +189,8 @@ def train(
 ) -> None:
     """Train a translator on line-aligned text.
 
-    Writes a folder that `attention` and `export` take. Run the same command again to
-    resume an interrupted run from its last complete epoch.
+    Writes a folder that `generate`, `attention` and `export` take. Run the same
+    command again to resume an interrupted run from its last complete epoch.
 
     Example: keras-attn train --source train.en --target train.de --run-dir
     runs/en-de
@@ -386,4 +386,5 @@ def _suggest_commands(model: str, text: str, run_dir: Path) -> None:
     say(f"  tensorboard --logdir {logs}")
     if _has_attention(model):
         say(f"  keras-attn attention {folder} {shlex.quote(text)}")
+    say(f"  keras-attn generate --model {folder} --prompt {shlex.quote(text)}")
     say(f"  keras-attn export {folder} {artefact}")

@@ -115,10 +115,11 @@ def generate(
     check_strategy(strategy, on_token)
     inputs = as_arrays(inputs)
 
-    # The model's `prefill` and `step`, with caches that are long enough.
-    cache = compilation_cache(model)
+    # The model's `prefill` and `step` (for GPT-2: gpt.py), with caches that are long
+    # enough, and what was compiled of them in earlier calls.
+    compiled = compilation_cache(model)
     length = required_length(model, inputs, max_new_tokens)
-    functions = cache.functions(model, length)
+    functions = compiled.functions(model, length)
     check_beams(functions, strategy)
 
     inputs = prepare(functions, inputs, start_token_id, pad_token_id)
@@ -128,15 +129,22 @@ def generate(
     pad_token_id = check_token("pad_token_id", pad_token_id, vocabulary)
     end_token_ids = check_end_tokens(end_token_id, vocabulary)
     settings = Settings(strategy, max_new_tokens, end_token_ids, pad_token_id)
-    uniform = strategy.uniform(batch, max_new_tokens)
+    random_numbers = strategy.uniform(batch, max_new_tokens)
 
-    # One compiled call, unless the host needs each token or the model is an artefact.
+    # `decode` in one compiled graph, unless the host needs each token or the model is
+    # an artefact.
     if functions.traceable and on_token is None:
-        loop = cache.loop(functions, settings, jit_compile)
-        return Generated(**loop.run(inputs, uniform, settings))
+        loop = compiled.loop(functions, settings, jit_compile)
+        return Generated(**loop.run(inputs, random_numbers, settings))
     if functions.traceable:
-        functions = cache.steps(functions, jit_compile)
+        functions = compiled.steps(functions, jit_compile)
     results = decode(
-        functions, inputs, uniform, max_new_tokens, settings, host_while, on_token
+        functions,
+        inputs,
+        random_numbers,
+        max_new_tokens,
+        settings,
+        host_while,
+        on_token,
     )
     return Generated(*map(ops.convert_to_numpy, results))

@@ -83,6 +83,8 @@ def decode(
             on_token(ops.convert_to_numpy(token))
 
     batch = ops.shape(outputs["logits"])[0]
+    # `search` holds the tokens and scores so far; `advance` chooses the next token of
+    # each row, and for a beam the row that it continues, its parent.
     search = strategy.start(batch, length, settings.pad_token_id, uniform)
     token, parents, search = strategy.advance(search, logits, 0, *special)
     changing = reorder_by_parent(changing, parents)

@@ -142,10 +142,10 @@ class AttentionRNN(keras.layers.Layer):
         if return_attention_scores or recorder.is_recording():
             # Computed again for all steps at once, so that the loop has no scores among
             # its outputs when they are not needed.
-            scores = ops.expand_dims(attend(queries)[1], 1)
-            recorder.record(self, scores)
+            weights = ops.expand_dims(attend(queries)[1], 1)
+            recorder.record(self, weights)
             if return_attention_scores:
-                results["attention_scores"] = scores
+                results["attention_scores"] = weights
         return results
 
     def _check_call(self, inputs, memory, initial_state):

@@ -222,6 +222,7 @@ class MultiHeadAttention(BaseLayer):
     ):
         self._check_call(query, value, key, cache, cache_index)
         queries, keys, values = self._project_inputs(query, value, key)
+        # Without a cache these are the call's own keys and values.
         attended = with_cache(keys, values, cache, cache_index, self.compute_dtype)
         self._check_masks(
             query, attended.static_length, padding_mask, attention_mask, attention_bias

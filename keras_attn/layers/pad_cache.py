@@ -10,7 +10,7 @@ from keras_attn.checks import check_positive, check_rank
 from keras_attn.layers.base import BaseLayer
 
 
-# Files saved before version 0.2 call it by this name.
+# Saved files have its former name.
 @keras.saving.register_keras_serializable("keras_attn", "CacheRoom")
 class PadCache(BaseLayer):
     """Pads keys or values with zeros, so that decoding steps can write into them.
@@ -49,4 +49,4 @@ class PadCache(BaseLayer):
         return (*inputs_shape[:2], self.length, inputs_shape[3])
 
 
-CacheRoom = PadCache  # The name before version 0.2.
+CacheRoom = PadCache  # Its former name.

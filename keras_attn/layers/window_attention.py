@@ -160,13 +160,14 @@ class WindowAttention(BaseLayer):
 
     def _attend(self, windows, window, padded, shift, training):
         """Multi-head attention within windows: (B·L, T, D) and (B, L·N, T, T)."""
+        # Windows share an axis with the heads: one bias serves every image.
         num_windows = padded[0] * padded[1] // window**2
         queries, keys, values = self._project_inputs(windows, num_windows)
         heads, weights = scaled_dot_product_attention(
             queries,
             keys,
             values,
-            bias=self._relative_position_bias(window, padded, shift, num_windows),
+            bias=self._bias_and_mask(window, padded, shift, num_windows),
             dropout=dropout_function(self._dropout, training),
         )
         merged = self._merge_heads(heads, num_windows)
@@ -191,7 +192,7 @@ class WindowAttention(BaseLayer):
         merged = ops.transpose(split, (0, 1, 3, 2, 4))  # (B, L, T, N, H)
         return ops.reshape(merged, (-1, length, self.num_heads * size))
 
-    def _relative_position_bias(self, window, padded, shift, num_windows):
+    def _bias_and_mask(self, window, padded, shift, num_windows):
         """b, and the mask of shifted windows as -1e9, (1, L·N, T, T)."""
         rows = relative_position_rows(window, self.window_size)  # (T, T)
         length, heads = len(rows), self.num_heads

@@ -108,7 +108,7 @@ def fit_translator(
                 run_dir / "history.csv", epoch, logs
             )
         ),
-        # After everything else that an epoch writes, so that a kill loses none of it.
+        # Before the translator: a folder with a translator and no backup is trained.
         backup,
         keras.callbacks.LambdaCallback(
             on_epoch_end=lambda epoch, logs: translator.save(run_dir)

@@ -1,4 +1,4 @@
-"""The body of BERT, RoBERTa and XLM: a stack of post-norm Transformer encoder blocks.
+"""The body of RoBERTa and XLM, a stack of post-norm encoder blocks as in BERT.
 
     embeddings -> norm -> dropout -> block_0 -> block_1 -> … -> `sequence_output`
                                      first token (-> tanh) -> `pooled_output`
@@ -59,7 +59,7 @@ def text_encoder(
         )(hidden, padding_mask=padding_mask)
     pooled = first_token(hidden, padding_mask)
     if tanh_pooler:
-        pooled = _pooler(pooled)
+        pooled = pooler(pooled)
     outputs = {"sequence_output": hidden, "pooled_output": pooled}
     return Functional(inputs, outputs, name=name)
 
@@ -69,7 +69,7 @@ def first_token(features, padding_mask):
     return TokenPooling("first", name="first_token")(features, padding_mask)
 
 
-def _pooler(features):
+def pooler(features):
     """BERT's pooled output, a tanh layer over the first token's features (B, D)."""
     return Dense(
         features.shape[-1],

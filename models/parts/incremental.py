@@ -3,8 +3,8 @@
 `prefill` reads the prompt once and returns the state; `step` takes one token per row
 and the state, and returns the changes of the state.
 
-    key_0, …      (B, N, L, H), the keys of each block
-    value_0, …    (B, N, L, H), the values of each block
+    key_0, …      (B, G, L, H), the keys of each block
+    value_0, …    (B, G, L, H), the values of each block
     visible       (B, L) bool, which slots of the caches hold a real token
     position      (B,) int32, the position of the next token
     cache_index   (B,) int32, the slot of the next token, the same in all rows
@@ -14,11 +14,11 @@ differ where a prompt is padded: padding has a slot, which is never attended to,
 position. So prompts of different lengths can share a batch.
 
 A step does not return its caches, only the entries to write: `new_key_0`, …,
-`new_value_0`, …, (B, N, 1, H), for the slot `cache_index`. `decoding.next_state` writes
+`new_value_0`, …, (B, G, 1, H), for the slot `cache_index`. `decoding.next_state` writes
 them.
 
-Legend: B batch, P prompt length, L cache length, N heads, H head size, D width,
-V vocabulary.
+Legend: B batch, P prompt length, L cache length, G key/value heads, H head size,
+D width, V vocabulary.
 """
 
 import keras
@@ -62,7 +62,7 @@ def state_after_prompt(padding_mask, caches, length):
 
     Args:
         padding_mask: (B, P), True = a real token of the prompt.
-        caches: Keys and values of each block, a pair of (B, N, P, H).
+        caches: Keys and values of each block, a pair of (B, G, P, H).
         length: L.
     """
     is_real = ops.cast(padding_mask, "int32")
@@ -153,7 +153,7 @@ class DecodingStep:
         positions: (B, 1), its position.
         padding_mask: (B, L + 1), what the token attends to: the visible slots of the
             caches, then itself.
-        caches: Keys and values of each block, a pair of (B, N, L, H), without the new
+        caches: Keys and values of each block, a pair of (B, G, L, H), without the new
             token.
     """
 
@@ -171,7 +171,7 @@ class DecodingStep:
         """The changes of the state, which `step` returns.
 
         Args:
-            entries: The new token's keys and values from each block, (B, N, 1, H).
+            entries: The new token's keys and values from each block, (B, G, 1, H).
         """
         slots = ops.expand_dims(ops.arange(self._visible.shape[1], dtype="int32"), 0)
         is_new = ops.equal(slots, ops.expand_dims(self._cache_index, 1))
