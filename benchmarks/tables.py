@@ -11,7 +11,7 @@ import interleaved
 
 def new_parser(doc, rows):
     """The options of a benchmark with these rows, described by its docstring."""
-    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser = interleaved.new_parser(doc)
     parser.add_argument("--row", choices=rows, help="measure only this row")
     parser.add_argument("--rounds", type=int, default=7, help="calls per contestant")
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)

@@ -25,6 +25,7 @@ words that they translate.
 import cpu_settings  # noqa: F401
 import keras
 from multi30k import caption_parser, fit_and_show, load_captions
+from options import selected
 
 from keras_attn import models
 from keras_attn.data import SubwordTokenizer
@@ -63,11 +64,9 @@ def main():
         "rnnsearch_50",
         source_vocabulary_size=source_tokenizer.vocabulary_size,
         target_vocabulary_size=target_tokenizer.vocabulary_size,
-        embedding_dim=arguments.embedding_dim,
-        hidden_dim=arguments.hidden_dim,
         attention_dim=arguments.hidden_dim,
         maxout_dim=arguments.hidden_dim // 2,
-        dropout=arguments.dropout,
+        **selected(arguments, "embedding_dim", "hidden_dim", "dropout"),
     )
     translator = Translator(model, *tokenizers, max_length=50)
     fit_and_show(translator, train, validation, arguments)

@@ -22,6 +22,7 @@ cross-attention, averaged over heads, attends to "truck" for "Lastwagen" and for
 import cpu_settings  # noqa: F401
 import keras
 from multi30k import caption_parser, fit_and_show, load_captions
+from options import selected
 
 from keras_attn import models
 from keras_attn.data import SubwordTokenizer
@@ -66,11 +67,8 @@ def main():
     model = models.create(
         "transformer_base",
         vocabulary_size=tokenizer.vocabulary_size,
-        num_layers=arguments.num_layers,
-        hidden_dim=arguments.hidden_dim,
-        num_heads=arguments.num_heads,
         mlp_dim=4 * arguments.hidden_dim,
-        dropout=arguments.dropout,
+        **selected(arguments, "num_layers", "hidden_dim", "num_heads", "dropout"),
     )
     translator = Translator(model, tokenizer, tokenizer, max_length=50)
     fit_and_show(

@@ -146,6 +146,18 @@ def randomize(layer, seed=1):
         weight.assign(rng.uniform(-0.5, 0.5, weight.shape))
 
 
+def built_on(layer, *call):
+    """The layer, built by a call with these arguments, with random weights."""
+    layer(*call)
+    randomize(layer)
+    return layer
+
+
+def normal(*shape, seed=0):
+    """A float32 array of samples from N(0, 1)."""
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
 def flat(outputs):
     """The tensors of a nested output, as arrays."""
     return [

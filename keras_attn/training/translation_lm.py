@@ -50,11 +50,8 @@ def translation_lm_dataset(
         max_length: Most tokens of a pair, including four special ones; longer pairs are
             dropped, since a truncated sentence no longer matches its translation.
         batch_size: Pairs per batch.
-        shuffle_seed: Shuffles the pairs, in a new order each epoch and the same orders
-            in every run (given the same `keras.utils.set_random_seed`). None keeps the
-            order.
-        epoch: Epoch whose order is read, or a `tf.Variable` that holds it, such as that
-            of `BackupAndResume`. None counts the iterations.
+        shuffle_seed: Shuffles the pairs, as in `causal_lm_dataset`.
+        epoch: As in `causal_lm_dataset`.
         drop_remainder: Drops a last batch of fewer than `batch_size` pairs.
         pad_to_multiple_of: Lengths are rounded up to a multiple of this (but not above
             `max_length`), so that few shapes are compiled.
