@@ -35,17 +35,15 @@ from keras_attn.translator import Translator
 def parse_arguments():
     """Parses the command line."""
     parser = caption_parser(
-        __doc__, "runs/multi30k", epochs=10, batch_size=80, learning_rate=1e-3
+        __doc__,
+        "runs/multi30k",
+        vocabulary_size=6000,  # Of each language.
+        epochs=10,
+        batch_size=80,
+        learning_rate=1e-3,
     )
-    parser.add_argument(
-        "--hidden-dim", type=int, default=384, help="units of each GRU; paper: 1000"
-    )
-    parser.add_argument(
-        "--embedding-dim", type=int, default=256, help="embedding width; paper: 620"
-    )
-    parser.add_argument(
-        "--vocabulary-size", type=int, default=6000, help="subwords per language"
-    )
+    parser.add_argument("--hidden-dim", type=int, default=384, help="paper: 1000")
+    parser.add_argument("--embedding-dim", type=int, default=256, help="paper: 620")
     parser.add_argument("--dropout", type=float, default=0.2, help="paper: 0")
     return parser.parse_args()
 

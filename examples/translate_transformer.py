@@ -34,6 +34,7 @@ def parse_arguments():
     parser = caption_parser(
         __doc__,
         "runs/multi30k-transformer",
+        vocabulary_size=8000,  # Of both languages together.
         epochs=16,
         batch_size=128,
         learning_rate=1e-3,
@@ -47,9 +48,6 @@ def parse_arguments():
     )
     parser.add_argument("--hidden-dim", type=int, default=256, help="paper: 512")
     parser.add_argument("--num-heads", type=int, default=4, help="paper: 8")
-    parser.add_argument(
-        "--vocabulary-size", type=int, default=8000, help="subwords of both languages"
-    )
     parser.add_argument("--dropout", type=float, default=0.3, help="paper: 0.1")
     return parser.parse_args()
 

@@ -12,7 +12,7 @@ from keras_attn.cli.opened_model import (
     load_tokenizer_of,
     open_model,
 )
-from keras_attn.cli.options import Model, Panel, Task
+from keras_attn.cli.options import Model, Panel, Task, TokenizerFolder
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import say
 
@@ -49,10 +49,7 @@ def attention(
             'Token ids instead of a text: "1 2 3". --translation is then ids too.'
         ),
     ] = None,
-    tokenizer: Annotated[
-        Path | None,
-        _TEXT.folder("Folder of the tokenizer, if it is not beside the model."),
-    ] = None,
+    tokenizer: TokenizerFolder = None,
     image: Annotated[
         Path | None,
         _IMAGE.file(

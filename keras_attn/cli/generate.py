@@ -12,7 +12,7 @@ from keras_attn.cli.opened_model import (
     load_tokenizer_of,
     open_model,
 )
-from keras_attn.cli.options import Panel
+from keras_attn.cli.options import Panel, TokenizerFolder
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import console
 
@@ -77,10 +77,7 @@ def generate(
         int | None,
         _STRATEGY.count("Beam search with N beams; the text is printed at the end."),
     ] = None,
-    tokenizer: Annotated[
-        Path | None,
-        _TEXT.folder("Folder of the tokenizer, if it is not beside the model."),
-    ] = None,
+    tokenizer: TokenizerFolder = None,
 ) -> None:
     """Generate a continuation of a prompt.
 

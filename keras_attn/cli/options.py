@@ -80,6 +80,10 @@ Tokenizer = Annotated[
         "text per line."
     ),
 ]
+TokenizerFolder = Annotated[
+    Path | None,
+    Panel("Text").folder("Folder of the tokenizer, if it is not beside the model."),
+]
 Tolerance = Annotated[
     float | None,
     _OPTIONS.option(

@@ -6,12 +6,13 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from keras_attn.checks import check_choice, check_positive
+from keras_attn.checks import check_choice
 from keras_attn.data import tokenizer_files as files
 from keras_attn.data.text_tokenizer import (
     Convention,
     TextTokenizer,
     Vocabulary,
+    check_trained_size,
     tokenizers_library,
     training_corpus,
 )
@@ -161,20 +162,16 @@ class ByteLevelBPETokenizer(TextTokenizer):
         corpus = training_corpus(texts)
         check_choice("convention", convention, CONVENTIONS)
         special = _ROBERTA_FIRST if convention == "roberta" else ("<|endoftext|>",)
-        check_positive("vocabulary_size", vocabulary_size)
-        room = vocabulary_size - len(special)
-        if room < len(_LETTER_OF_BYTE):
-            raise ValueError(
-                f"`vocabulary_size` must be at least {256 + len(special)}: the bytes "
-                f"and the special tokens. Received: vocabulary_size={vocabulary_size}"
-            )
+        check_trained_size(
+            vocabulary_size, 256 + len(special), "the bytes and the special tokens"
+        )
         library = tokenizers_library()
         model = library.Tokenizer(library.models.BPE())
         model.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
         model.train_from_iterator(
             corpus,
             library.trainers.BpeTrainer(
-                vocab_size=room,
+                vocab_size=vocabulary_size - len(special),
                 min_frequency=min_frequency,
                 initial_alphabet=list(_BYTE_OF_LETTER),
                 show_progress=False,

@@ -9,13 +9,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_attn.checks import check_positive
 from keras_attn.data import tokenizer_files as files
 from keras_attn.data.character_map import CharacterMap, bert_changes
 from keras_attn.data.graph_tokenizer import GraphTokenizer
 from keras_attn.data.text_tokenizer import (
     Convention,
     Vocabulary,
+    check_trained_size,
     text_library,
     tokenizers_library,
     training_corpus,
@@ -142,14 +142,12 @@ class WordPieceTokenizer(GraphTokenizer):
         """
         corpus = training_corpus(texts)
         special = [BERT_TOKENS[role] for role in BERT_TOKENS]
-        check_positive("vocabulary_size", vocabulary_size)
+        check_trained_size(
+            vocabulary_size,
+            len(special) + 2,
+            "the special tokens, and a letter at the start of a word and inside one",
+        )
         alphabet_size = vocabulary_size - len(special)
-        if alphabet_size < 2:
-            raise ValueError(
-                f"`vocabulary_size` must be more than {len(special) + 1}: the special "
-                "tokens, and a letter at the start of a word and inside one. Received: "
-                f"vocabulary_size={vocabulary_size}"
-            )
         library = tokenizers_library()
         model = library.Tokenizer(library.models.WordPiece(unk_token="[UNK]"))
         model.normalizer = library.normalizers.BertNormalizer(

@@ -242,7 +242,7 @@ def test_training_needs_texts_and_a_minimum_size():
         WordPieceTokenizer.train(["", " "])
     with pytest.raises(ValueError, match=r"`texts` must be several .*texts='Mann'"):
         WordPieceTokenizer.train("Mann")
-    with pytest.raises(ValueError, match="`vocabulary_size` must be more than 6"):
+    with pytest.raises(ValueError, match="`vocabulary_size` must be at least 7"):
         WordPieceTokenizer.train(["Mann"], vocabulary_size=6)
     with pytest.raises(ValueError, match="`vocabulary_size` must be a whole number"):
         WordPieceTokenizer.train(["Mann"], vocabulary_size=0)

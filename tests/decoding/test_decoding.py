@@ -185,16 +185,21 @@ def test_the_loop_stops_when_every_row_has_ended(strategy):
     assert runner.steps == 4
 
 
+def answer_of(model, inputs, strategy, **options):
+    """Five tokens by a strategy of this name, or fewer with the end token."""
+    strategy = STRATEGIES[strategy]
+    return generate(model, inputs, 5, strategy=strategy, end_token_id=END, **options)
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("case", KINDS)
 def test_compiled_loop_equals_host_loop_and_xla(case, strategy):
     model, inputs = tiny(case), make_inputs(batch=3, target=2)
-    options = {"strategy": STRATEGIES[strategy], "end_token_id": END}
-    plain = generate(model, inputs, 5, **options)
+    plain = answer_of(model, inputs, strategy)
     runner = HostRunner(tiny_pair(case))
-    ways = [generate(runner, inputs, 5, **options)]
+    ways = [answer_of(runner, inputs, strategy)]
     if (case, strategy) in WITH_XLA:
-        ways.append(generate(model, inputs, 5, **options, jit_compile=True))
+        ways.append(answer_of(model, inputs, strategy, jit_compile=True))
     for other in ways:
         assert other.token_ids.dtype == np.int32
         np.testing.assert_array_equal(other.token_ids, plain.token_ids)
@@ -204,9 +209,8 @@ def test_compiled_loop_equals_host_loop_and_xla(case, strategy):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_pair_generates_as_its_model(strategy):
     model, inputs = tiny("rnnsearch_50"), make_inputs(batch=3, target=2)
-    options = {"strategy": STRATEGIES[strategy], "end_token_id": END}
-    expected = generate(model, inputs, 5, **options)
-    answer = generate(tiny_pair("rnnsearch_50"), inputs, 5, **options)
+    expected = answer_of(model, inputs, strategy)
+    answer = answer_of(tiny_pair("rnnsearch_50"), inputs, strategy)
     np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
 
 
@@ -215,8 +219,7 @@ def test_a_pair_generates_as_its_model(strategy):
 def test_rows_are_independent(case, strategy):
     """A row's answer is the same alone, in any batch and with any padding."""
     model, inputs = tiny(case), make_inputs(batch=3, target=2)
-    options = {"strategy": STRATEGIES[strategy], "end_token_id": END}
-    together = generate(model, inputs, 5, **options)
+    together = answer_of(model, inputs, strategy)
     if strategy == "sample":  # Random numbers depend on the row.
         rows = slice(0, 1)
     else:
@@ -226,9 +229,8 @@ def test_rows_are_independent(case, strategy):
         "padding_mask": np.pad(inputs["padding_mask"], [(0, 0), (0, 4)]),
         "decoder_token_ids": inputs["decoder_token_ids"],
     }
-    alone = generate(
-        model, {name: value[rows] for name, value in wider.items()}, 5, **options
-    )
+    row = {name: value[rows] for name, value in wider.items()}
+    alone = answer_of(model, row, strategy)
     np.testing.assert_array_equal(alone.token_ids, together.token_ids[rows])
     np.testing.assert_allclose(alone.scores, together.scores[rows], rtol=0, atol=1e-4)
 

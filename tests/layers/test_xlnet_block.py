@@ -68,14 +68,17 @@ def test_memory_keeps_the_last_states_without_gradient():
 
 def layers():
     """The layers of both files, with no option at its default."""
+    initial = {
+        "kernel_initializer": "he_normal",
+        "bias_initializer": "ones",
+        "seed": 3,
+    }
     return {
         "attention": RelativeMultiHeadAttention(
             N,
             H,
             dropout=0.2,
-            kernel_initializer="he_normal",
-            bias_initializer="ones",
-            seed=3,
+            **initial,
         ),
         "encoding": RelativePositionEncoding(5, max_wavelength=100),
         "target": TargetEmbedding("ones"),
@@ -88,9 +91,7 @@ def layers():
             layer_norm_epsilon=1e-3,
             dropout=0.1,
             attention_dropout=0.2,
-            kernel_initializer="he_normal",
-            bias_initializer="ones",
-            seed=3,
+            **initial,
         ),
     }
 
