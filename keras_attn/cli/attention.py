@@ -1,14 +1,19 @@
 """`keras-attn attention`: what a model attends to, as a plot or an HTML page."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from keras_attn.cli.attention_inputs import (
+    Example,
+    encode_ids,
+    encode_text,
+    read_image,
+)
 from keras_attn.cli.opened_model import (
     OpenedModel,
     is_checkpoint,
-    is_text_tokenizer,
     load_tokenizer_of,
     open_model,
 )
@@ -21,14 +26,6 @@ if TYPE_CHECKING:
 
 _TEXT, _IMAGE, _DRAWING = Panel("Text"), Panel("Image"), Panel("What is drawn")
 _OPTIONS = Panel()
-
-
-class _Example(NamedTuple):
-    """One row of inputs and the labels of its tokens."""
-
-    inputs: "dict[str, np.ndarray]"
-    source_tokens: list[str]
-    target_tokens: list[str] | None = None
 
 
 def attention(
@@ -105,29 +102,16 @@ def attention(
 
     Example: keras-attn attention model.keras --ids "4 8 15" --layer 0 --head 2
     """
-    given = [
-        name
-        for name, value in (("TEXT", text), ("--ids", ids), ("--image", image))
-        if value is not None
-    ]
-    if len(given) != 1:
-        raise typer.BadParameter(
-            "give one of TEXT, --ids and --image. "
-            f"Received: {' and '.join(given) or 'none of them'}."
-        )
-    if rollout and (layer or head):
-        raise typer.BadParameter(
-            "--rollout combines all layers and heads; leave out --layer and --head."
-        )
-    is_page = output.suffix.lower() == ".html"
-    if is_page and image is not None:
-        raise typer.BadParameter(
-            "--output of an image must end in .png, .pdf or .svg; a page is for texts."
-        )
+    _check_options(
+        {"TEXT": text, "--ids": ids, "--image": image},
+        {"--text-pair": text_pair, "--translation": translation},
+        rollout and bool(layer or head),
+        output,
+    )
     with importing_tensorflow():
         from keras_attn import viz
 
-    if text is not None and not model.is_dir() and tokenizer is None:
+    if text is not None and model.is_file() and tokenizer is None:
         raise ValueError(
             "MODEL has no tokenizer: give the folder of one by --tokenizer, or token "
             f"ids by --ids. Received: {str(model)!r}"
@@ -136,39 +120,64 @@ def attention(
     if image is not None:
         figure, drawn = _plot_image(opened, image, rollout, layer, head)
         viz.save_figure(figure, output)
-        say(f"{drawn}: {output}", "dim")
-        return
-    if opened.translator is not None and ids is None:
+    elif ids is not None:
+        example = encode_ids(opened, ids, translation, tokenizer)
+        drawn = _draw_heads(opened, example, ids, rollout, layer, head, output)
+    elif opened.translator is not None:
         if text_pair is not None or tokenizer is not None:
             raise ValueError(
                 "--text-pair and --tokenizer are not for the folder of a translator. "
                 f"Received: {str(model)!r}"
             )
+        text = text or ""
         if translation is None:
-            (translation,) = opened.translator.translate([text or ""])
-        if not (is_page or rollout or layer or head):
-            alignment = opened.translator.align(text or "", translation)
+            (translation,) = opened.translator.translate([text])
+        if rollout or layer or head or _is_page(output):
+            example = Example(*opened.translator.example(text, translation))
+            drawn = _draw_heads(opened, example, text, rollout, layer, head, output)
+        else:
+            alignment = opened.translator.align(text, translation)
             viz.save_figure(viz.plot_alignment(*alignment, title=text), output)
-            say(translation)
-            say(f"Alignment: {output}", "dim")
-            return
-        example = _Example(*opened.translator.example(text or "", translation))
+            drawn = "Alignment"
         say(translation)
-    elif ids is not None:
-        if text_pair is not None:
-            raise ValueError("--text-pair goes with TEXT. Received: --ids")
-        example = _encode_ids(opened, ids, translation, tokenizer)
     else:
         if translation is not None:
             raise ValueError(
                 "--translation is for the folder of a `keras-attn train` run, or for "
                 f"--ids. Received: {str(model)!r}"
             )
-        example = _encode_text(opened, text or "", text_pair, tokenizer)
-    drawn = _draw_heads(
-        opened, example, text or ids or "", rollout, layer, head, output
-    )
+        text = text or ""
+        example = encode_text(opened, text, text_pair, tokenizer)
+        drawn = _draw_heads(opened, example, text, rollout, layer, head, output)
     say(f"{drawn}: {output}", "dim")
+
+
+def _check_options(
+    inputs: dict[str, Any], targets: dict[str, Any], is_filtered: bool, output: Path
+) -> None:
+    """Checks that the options go together: one input, and what belongs to it."""
+    given = [name for name, value in inputs.items() if value is not None]
+    if len(given) != 1:
+        raise typer.BadParameter(
+            "give one of TEXT, --ids and --image. "
+            f"Received: {' and '.join(given) or 'none of them'}."
+        )
+    unused = {"TEXT": (), "--ids": ("--text-pair",), "--image": tuple(targets)}
+    for name in unused[given[0]]:
+        if targets[name] is not None:
+            raise typer.BadParameter(f"{name} does not go together with {given[0]}.")
+    if is_filtered:
+        raise typer.BadParameter(
+            "--rollout combines all layers and heads; leave out --layer and --head."
+        )
+    if given == ["--image"] and _is_page(output):
+        raise typer.BadParameter(
+            "--output of an image must end in .png, .pdf or .svg; a page is for texts."
+        )
+
+
+def _is_page(output: Path) -> bool:
+    return output.suffix.lower() == ".html"
 
 
 def _open(
@@ -190,100 +199,9 @@ def _open(
     return open_model(path)
 
 
-def _encode_text(
-    opened: OpenedModel, text: str, text_pair: str | None, folder: Path | None
-) -> _Example:
-    tokenizer = load_tokenizer_of(folder or opened.path)
-    if not is_text_tokenizer(tokenizer):
-        if text_pair is not None:
-            raise ValueError(
-                "--text-pair needs a tokenizer with special tokens, such as WordPiece. "
-                f"Received: {type(tokenizer).__name__}"
-            )
-        return _example_of_ids(opened, tokenizer.encode(text), None, tokenizer)
-    batch = tokenizer.encode_batch([text], None if text_pair is None else [text_pair])
-    ids = batch["token_ids"][0].tolist()
-    example = _example_of_ids(opened, ids, None, tokenizer)
-    return example._replace(
-        inputs={name: batch.get(name, array) for name, array in example.inputs.items()}
-    )
-
-
-def _encode_ids(
-    opened: OpenedModel, ids: str, target_ids: str | None, folder: Path | None
-) -> _Example:
-    if opened.translator is not None:
-        raise ValueError(
-            "--ids is for models without a tokenizer; give the folder of a translator "
-            f"a text. Received: {str(opened.path)!r}"
-        )
-    tokenizer = load_tokenizer_of(folder) if folder else None
-    targets = None if target_ids is None else _parse_ids("--translation", target_ids)
-    return _example_of_ids(opened, _parse_ids("--ids", ids), targets, tokenizer)
-
-
-def _parse_ids(option: str, text: str) -> list[int]:
-    try:
-        ids = [int(part) for part in text.replace(",", " ").split()]
-    except ValueError:
-        ids = []
-    if not ids or not all(0 <= index < 2**31 for index in ids):
-        raise ValueError(
-            f'{option} must be non-negative integers, such as "1 2 3". '
-            f"Received: {option} {text!r}"
-        )
-    return ids
-
-
-def _example_of_ids(
-    opened: OpenedModel, ids: list[int], target_ids: list[int] | None, tokenizer: Any
-) -> _Example:
-    """One row of inputs for a model of tokens, with zeros for segments and the like."""
-    import numpy as np
-
-    names = opened.input_names
-    row = np.array([ids], "int32").reshape(1, -1)
-    inputs = {
-        "token_ids": row,
-        "padding_mask": np.ones_like(row, bool),
-        "segment_ids": np.zeros_like(row),
-        "language_ids": np.zeros_like(row),
-        "masked_positions": np.zeros((1, 1), "int32"),
-    }
-    if target_ids is not None:
-        inputs["decoder_token_ids"] = np.array([target_ids], "int32")
-    if "token_ids" not in names:
-        raise ValueError(
-            "MODEL must be a model of text for TEXT or --ids; use --image for a model "
-            f"of images. Received: {str(opened.path)!r}"
-        )
-    if "decoder_token_ids" in names and target_ids is None:
-        raise ValueError(
-            "--ids and --translation must both be given as token ids for an "
-            f"encoder-decoder. Received: {str(opened.path)!r}"
-        )
-    if not names <= set(inputs) or (target_ids and "decoder_token_ids" not in names):
-        missing = names.symmetric_difference(inputs) & (names | {"decoder_token_ids"})
-        raise ValueError(
-            "MODEL must be a model of token ids, masks and segments. Received: "
-            f"{str(opened.path)!r} and the input {', '.join(sorted(missing))}"
-        )
-    if not row.size:
-        raise ValueError("TEXT must have at least one token. Received: ''")
-    labels = [
-        [str(index) for index in each] if tokenizer is None else tokenizer.tokens(each)
-        for each in (ids, target_ids or [])
-    ]
-    return _Example(
-        {name: inputs[name] for name in names},
-        labels[0],
-        labels[1] if target_ids is not None else None,
-    )
-
-
 def _draw_heads(
     opened: OpenedModel,
-    example: _Example,
+    example: Example,
     title: str,
     rollout: bool,
     layers: list[int] | None,
@@ -308,7 +226,7 @@ def _draw_heads(
     _check_numbers("--head", heads, min(scores[path].shape[1] for path in paths))
     options = {"layers": layers or None, "heads": heads or None, "title": title}
     tokens = example.source_tokens, example.target_tokens
-    if output.suffix.lower() == ".html":
+    if _is_page(output):
         page = viz.attention_page(scores, *tokens, **options)
         write_atomically(output, page.encode())
     else:
@@ -347,7 +265,7 @@ def _plot_image(
             "MODEL must be a model of images for --image; give a text otherwise. "
             f"Received: {str(opened.path)!r}"
         )
-    pixels, normalised = _read_image(file, shape[1:], opened.path)
+    pixels, normalised = read_image(file, shape[1:], opened.path)
     if rollout:
         try:
             maps = viz.image_rollout(opened.model, normalised[None])
@@ -391,37 +309,3 @@ def _resize_map(heat: "np.ndarray", shape: tuple[int, ...]) -> "np.ndarray":
         for size, old in zip(shape, heat.shape, strict=True)
     )
     return heat[np.ix_(rows, columns)]
-
-
-def _read_image(
-    file: Path, shape: tuple[int | None, ...], model: Path
-) -> "tuple[np.ndarray, np.ndarray]":
-    """The pixels of a file at the size of the model's input, and normalised for it."""
-    import keras
-    import numpy as np
-
-    from keras_attn.file_reading import read_json
-
-    height, width, channels = shape
-    if channels not in (1, 3):
-        raise ValueError(
-            "MODEL must take images of 1 or 3 channels for --image. "
-            f"Received: {channels} channels"
-        )
-    size = (height, width) if height and width else None
-    mode = "rgb" if channels == 3 else "grayscale"
-    try:
-        loaded = keras.utils.load_img(file, color_mode=mode, target_size=size)
-    except OSError as error:
-        raise ValueError(
-            f"--image must be an image file, such as .png or .jpg. "
-            f"Received: {str(file)!r}"
-        ) from error
-    pixels = keras.utils.img_to_array(loaded) / 255.0
-    settings = model / "preprocessor_config.json"
-    about = read_json(settings) if settings.is_file() else {}
-    mean, deviation = (
-        np.asarray(about.get(name) or [0.5], "float32")
-        for name in ("image_mean", "image_std")
-    )
-    return pixels, (pixels - mean) / deviation

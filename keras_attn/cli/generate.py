@@ -30,7 +30,7 @@ def generate(
             "A decoder such as GPT-2: a Hugging Face checkpoint with its tokenizer "
             "(config.json, *.safetensors, vocab.json, merges.txt), a run folder "
             "(model.keras, and tokenizer.json or vocab.json with merges.txt), or, with "
-            "--tokenizer, a `.keras` file.",
+            "--tokenizer, a `.keras` file. The folder of a translator translates.",
             exists=True,
         ),
     ],
@@ -79,10 +79,10 @@ def generate(
     ] = None,
     tokenizer: TokenizerFolder = None,
 ) -> None:
-    """Generate a continuation of a prompt.
+    """Generate a continuation of a prompt, or its translation.
 
-    Prints each token as it is generated. The next token is the most probable one,
-    unless one of the options below selects sampling or beam search.
+    Prints each token of a continuation as it is generated. The next token is the most
+    probable one, unless one of the options below selects sampling or beam search.
 
     Example: keras-attn generate --model gpt2 --prompt "Once upon a time" --top-p .9
     """
@@ -103,17 +103,46 @@ def generate(
     with importing_tensorflow():
         from keras_attn.decoding import Beam, Greedy, Sample
 
+    strategy = Greedy() if beam is None else Beam(beam)
+    if sampling:
+        strategy = Sample(**sampling)
+    if is_translator(model):
+        _print_translation(model, prompt, strategy, max_new_tokens, stop, tokenizer)
+        return
     # Before the model, which takes longer to load.
     text_tokenizer = _load_tokenizer(model, tokenizer)
     network = _load_decoder(model)
     prompt_ids = _encode(text_tokenizer, prompt)
     length = _count_new_tokens(network, len(prompt_ids), max_new_tokens)
-    strategy = Greedy() if beam is None else Beam(beam)
-    if sampling:
-        strategy = Sample(**sampling)
     _print_continuation(
         network, text_tokenizer, prompt_ids, length, strategy, stop or []
     )
+
+
+def _print_translation(
+    folder: Path,
+    text: str,
+    strategy: Any,
+    max_new_tokens: int | None,
+    stop: list[str] | None,
+    tokenizer: Path | None,
+) -> None:
+    """Prints the translation of the prompt, for the folder of a translator."""
+    from keras_attn.translator import Translator
+
+    for option, value in {
+        "--max-new-tokens": max_new_tokens,
+        "--stop": stop,
+        "--tokenizer": tokenizer,
+    }.items():
+        if value:
+            raise typer.BadParameter(
+                f"{option} is for models that continue a text; a translator has its "
+                "own tokenizers and stops at its end token."
+            )
+    with console.status("Translating"):
+        (translation,) = Translator.load(folder).translate([text], strategy=strategy)
+    print(translation, flush=True)
 
 
 def _print_continuation(
@@ -148,7 +177,7 @@ def _print_continuation(
             length,
             strategy=strategy,
             end_token_id=end,
-            **({} if is_beam else {"on_token": on_token}),
+            on_token=None if is_beam else on_token,
         )
         status.stop()
         if is_beam:
@@ -235,11 +264,6 @@ class _TokenStream:
 
 
 def _load_tokenizer(path: Path, tokenizer: Path | None) -> Any:
-    if is_translator(path):
-        raise ValueError(
-            "--model is the folder of a translator, which does not continue a prompt; "
-            f"try `keras-attn attention`. Received: {str(path)!r}"
-        )
     if tokenizer is None and path.is_file():
         raise ValueError(
             "--tokenizer must be given if --model is a file: a folder with its "

@@ -3,7 +3,7 @@
 import hashlib
 import random
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -193,7 +193,7 @@ def train(
     _suggest_commands(model, validation[0][0], run_dir)
 
 
-def _score_function(name: str) -> Callable[[list[str], list[str]], float]:
+def _score_function(name: str) -> Callable[[Sequence[str], Sequence[str]], float]:
     from keras_attn import training
 
     return {"bleu": training.bleu, "exact_match": training.exact_match}[name]

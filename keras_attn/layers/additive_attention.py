@@ -15,8 +15,9 @@ from keras_attn.ops import additive_scores, project
 class AdditiveAttention(ScoredAttention):
     """Scores by a feed-forward network: `e_ts = vᵀ tanh(W q_t + U k_s)`.
 
-    `W`, `U` and `v` of the paper are `query_kernel`, `key_kernel` and `score_vector`.
-    Call arguments, outputs and masking: see `ScoredAttention`.
+    `ScoredAttention` computes `α_t = softmax(e_t)` and the context `c_t = Σ_s α_ts v_s`
+    from the scores; see there for call arguments, outputs and masking. `W`, `U` and `v`
+    of the paper are `query_kernel`, `key_kernel` and `score_vector`.
 
     Args:
         units: A, the width of the hidden layer (the paper's n', 1000).

@@ -122,6 +122,7 @@ class AttentionRNN(keras.layers.Layer):
             projected_memory = self.attention.project_key(memory)
 
         def attend(queries):
+            """The context Σ_j α_j h_j, and α = softmax(e) for the scores e."""
             return self.attention.attend(queries, memory, projected_memory, mask)
 
         cell = _AttentionCell(self.cell, attend, memory.shape[-1], training)

@@ -27,8 +27,14 @@ def folder(tmp_path_factory):
     """A tiny BERT with its tokenizer, as a checkpoint, and as `.keras` files."""
     folder = tmp_path_factory.mktemp("models")
     tokenizer = WordPieceTokenizer.train([TEXT, PAIR] * 3, vocabulary_size=61)
-    sizes = {"num_layers": 2, "hidden_dim": 6, "num_heads": 2, "mlp_dim": 7}
-    bert = models.build_bert(vocabulary_size=61, max_sequence_length=17, **sizes)
+    bert = models.build_bert(
+        vocabulary_size=61,
+        max_sequence_length=17,
+        num_layers=2,
+        hidden_dim=6,
+        num_heads=2,
+        mlp_dim=7,
+    )
     models.save_checkpoint(bert, folder / "bert")
     tokenizer.save(folder / "bert")
     bert.save(folder / "bert.keras")
@@ -131,6 +137,10 @@ def test_the_wrong_kind_of_input(command, folder, tmp_path):
     assert "Received: none of them" in command.refuses("attention", bert)
     line = command.refuses("attention", bert, TEXT, "--ids", "1")
     assert "give one of TEXT, --ids and --image. Received: TEXT and --ids" in line
+    line = command.refuses("attention", bert, "--ids", "1", "--text-pair", TEXT)
+    assert "--text-pair does not go together with --ids" in line
+    line = command.refuses("attention", vit, *image, "--translation", TEXT)
+    assert "--translation does not go together with --image" in line
     line = command.refuses("attention", bert, TEXT)
     assert "MODEL has no tokenizer: give the folder of one by --tokenizer" in line
     for ids in ("", "1 x", "-1"):

@@ -16,7 +16,8 @@ from keras_attn.data import (
     load_text_tokenizer,
     load_tokenizer,
 )
-from keras_attn.decoding import Beam, Sample, generate
+from keras_attn.decoding import Beam, Greedy, Sample, generate
+from keras_attn.translator import Translator
 
 # Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
 pytestmark = pytest.mark.filterwarnings(
@@ -207,7 +208,7 @@ def test_folders_that_are_refused(command, folder, tmp_path):
     line = command.refuses("generate", "--model", folder / "config.json", *prompt)
     assert "--tokenizer must be given if --model is a file" in line
     line = command.refuses("generate", "--model", tmp_path, *prompt)
-    assert "`folder` must have vocab.txt" in line and "there is nothing" in line
+    assert "`folder` must have vocab.txt" in line and "which has no files" in line
     for name in ("vocab.json", "merges.txt"):
         shutil.copy(TOKENIZER / name, tmp_path)
     line = command.refuses("generate", "--model", tmp_path, *prompt)
@@ -218,9 +219,18 @@ def test_folders_that_are_refused(command, folder, tmp_path):
         shutil.copy(folder / name, bare)
     line = command.refuses("generate", "--model", bare, *prompt)
     assert "vocab.json with merges.txt" in line
-    (bare / "translator.json").write_text("{}")
-    line = command.refuses("generate", "--model", bare, *prompt)
-    assert "folder of a translator" in line and "keras-attn attention" in line
+
+
+def test_a_translator_translates_the_prompt(command, untrained_run):
+    translator, text = Translator.load(untrained_run), "3 may 1999"
+    for options, strategy in (([], Greedy()), (["--beam", "2"], Beam(2))):
+        arguments = ["--model", untrained_run, "--prompt", text, *options]
+        assert command("generate", *arguments) == 0
+        (expected,) = translator.translate([text], strategy=strategy)
+        assert command.out.rstrip("\n") == expected.rstrip("\n")
+    for option in (["--max-new-tokens", 3], ["--stop", "x"]):
+        line = command.refuses("generate", *arguments, *option)
+        assert f"{option[0]} is for models that continue a text" in line
 
 
 def test_a_model_that_is_no_decoder(command, tmp_path, tokenizer):

@@ -35,7 +35,7 @@ def fitted(optimizer, epochs=2, **options):
 @pytest.fixture(scope="module")
 def initial():
     """The weights that `fitted` starts from."""
-    return fitted(AdamW(), epochs=0)
+    return fitted(AdamW(0.0), epochs=1, run_eagerly=True)
 
 
 @functools.cache
