@@ -23,6 +23,16 @@ KNOWN = S + T  # Memory and inputs.
 UNKNOWN = (B, T, S, KNOWN, 2 * T)  # Input sizes that a model need not know.
 LENGTHS = (*UNKNOWN, KNOWN + T, 1 + T)  # The same of outputs.
 
+# Options of a block, none of them at its default.
+BLOCK_OPTIONS: dict[str, Any] = {
+    "activation": "relu",
+    "layer_norm_epsilon": 1e-3,
+    "dropout": 0.1,
+    "attention_dropout": 0.2,
+    "kernel_initializer": "he_normal",
+    "seed": 3,
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Case:

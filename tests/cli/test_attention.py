@@ -8,7 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from model_cases import tiny
+from model_cases import build, tiny
 
 from keras_attn import models
 from keras_attn.data import load_text_tokenizer
@@ -27,14 +27,7 @@ def folder(tmp_path_factory):
     """A tiny BERT with its tokenizer, as a checkpoint, and as `.keras` files."""
     folder = tmp_path_factory.mktemp("models")
     tokenizer = WordPieceTokenizer.train([TEXT, PAIR] * 3, vocabulary_size=61)
-    bert = models.build_bert(
-        vocabulary_size=61,
-        max_sequence_length=17,
-        num_layers=2,
-        hidden_dim=6,
-        num_heads=2,
-        mlp_dim=7,
-    )
+    bert = build("bert_base", vocabulary_size=61, hidden_dim=6, num_heads=2)
     models.save_checkpoint(bert, folder / "bert")
     tokenizer.save(folder / "bert")
     bert.save(folder / "bert.keras")

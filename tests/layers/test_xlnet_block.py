@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from layer_contract import assert_close, flat, gradients, randomize
+from layer_contract import BLOCK_OPTIONS, assert_close, flat, gradients, randomize
 from layers.relative_cases import CALLS, MAPPING, B, D, H, M, N, P, S, T, draw
 
 from keras_attn.layers.recorder import record_attention_scores
@@ -68,30 +68,20 @@ def test_memory_keeps_the_last_states_without_gradient():
 
 def layers():
     """The layers of both files, with no option at its default."""
-    initial = {
-        "kernel_initializer": "he_normal",
-        "bias_initializer": "ones",
-        "seed": 3,
-    }
     return {
         "attention": RelativeMultiHeadAttention(
             N,
             H,
             dropout=0.2,
-            **initial,
+            kernel_initializer="he_normal",
+            bias_initializer="ones",
+            seed=3,
         ),
         "encoding": RelativePositionEncoding(5, max_wavelength=100),
         "target": TargetEmbedding("ones"),
         "memory": SegmentMemory(3),
         "block": XLNetBlock(
-            N,
-            MLP,
-            key_dim=H,
-            activation="relu",
-            layer_norm_epsilon=1e-3,
-            dropout=0.1,
-            attention_dropout=0.2,
-            **initial,
+            N, MLP, key_dim=H, bias_initializer="ones", **BLOCK_OPTIONS
         ),
     }
 

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+from typing import Any
 
 import keras
 import numpy as np
@@ -269,7 +270,7 @@ def test_a_backup_of_another_run_is_refused(tmp_path, backup):
 
 TEXTS = [f"{'ab' * (n % 5 + 1)}c{n % 3}" for n in range(23)]
 IDS = [[1 + (i * n) % 7 for i in range(n % 5 + 2)] for n in range(23)]
-SIZES = {"max_length": 20, "batch_size": 4}
+SIZES: dict[str, Any] = {"max_length": 20, "batch_size": 4}
 IMAGES = RNG.uniform(0, 255, (23, 12, 8, 3)).astype("float32")
 
 
