@@ -8,7 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from model_cases import build, tiny
+from model_cases import POSITIONS, build, tiny
 
 from keras_attn import models
 from keras_attn.data import load_text_tokenizer
@@ -141,7 +141,7 @@ def test_the_wrong_kind_of_input(command, folder, tmp_path):
         assert "--ids must be non-negative integers" in line
     line = command.refuses("attention", bert, "--ids", "1 99")
     assert "`token_ids` must be in [0, 61)" in line and "\x1b" not in line
-    line = command.refuses("attention", bert, "--ids", "1 " * 18)
+    line = command.refuses("attention", bert, "--ids", "1 " * (POSITIONS + 1))
     assert "longer than there are positions" in line and "encountered" not in line
     line = command.refuses("attention", vit, "--ids", "1")
     assert "use --image for a model of images" in line
