@@ -77,7 +77,7 @@ def named(signature: Signature, sample_inputs: Any) -> Inputs | None:
         if not spec.shape.is_compatible_with(array.shape) or 0 in array.shape:
             raise ValueError(
                 f"`sample_inputs[{name!r}]` must have the shape {tuple(spec.shape)}, "
-                f"None being any size but 0. Received: shape={array.shape}"
+                f"where None is any size but 0. Received: shape={array.shape}"
             )
         result[name] = array
     return result

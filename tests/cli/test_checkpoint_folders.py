@@ -85,7 +85,7 @@ def test_folders_that_are_refused(command, folder, tmp_path):
     assert "--task is for a checkpoint folder" in line
     # A checkpoint without a tokenizer.
     line = command.refuses("attention", VIT, "a text")
-    assert "`folder` must be of a tokenizer" in line
+    assert "`folder` must hold a tokenizer" in line
     broken = tmp_path / "broken"
     shutil.copytree(folder, broken)
     (broken / "config.json").write_text("[" * 200_000)
@@ -93,7 +93,7 @@ def test_folders_that_are_refused(command, folder, tmp_path):
     assert "config.json must be JSON nested at most 64 deep" in line
     (broken / "config.json").write_text('{"model_type": "bert"}')
     line = command.refuses("verify", broken, folder / "config.json")
-    assert "must be a SavedModel folder" in line
+    assert "must be one of: a SavedModel folder" in line
     line = command.refuses("export", broken, out)
     assert "or say by `task` what to build, one of encoder" in line
     assert not out.exists()

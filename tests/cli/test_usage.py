@@ -92,7 +92,8 @@ def test_missing_and_wrong_files(command, tmp_path):
     assert "MODEL must be a `.keras` file" in command.refuses("export", text, "a.onnx")
     line = command.refuses("attention", tmp_path, "--ids", "1")
     assert "neither config.json nor translator.json nor model.keras" in line
-    assert "must be a SavedModel folder" in command.refuses("verify", text, text)
+    line = command.refuses("verify", text, text)
+    assert "must be one of: a SavedModel folder" in line
     fake = tmp_path / "fake.keras"
     fake.write_text("no model")
     assert "MODEL must be a `.keras` file" in command.refuses("export", fake, "a.onnx")

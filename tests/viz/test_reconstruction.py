@@ -55,7 +55,7 @@ def test_the_plot_of_a_model():
 
 def test_arguments_that_are_refused():
     drawn = np.zeros((2, 6, 12), "float32")
-    with pytest.raises(ValueError, match=r"filled by patches.*\(2, 4, 6, 3\).*=4"):
+    with pytest.raises(ValueError, match=r"multiple of `patch_size`.*\(2, 4, 6, 3\)"):
         reconstruct_images(IMAGES, drawn, HIDDEN, 4)
     with pytest.raises(ValueError, match=r"must be \(2, 6, 12\).*\(2, 5, 12\)"):
         reconstruct_images(IMAGES, drawn[:, :5], HIDDEN, 2)
