@@ -77,18 +77,11 @@ $(VENV)/.venv:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	touch $@
 
-$(VENV)/.demo: $(VENV)/.venv pyproject.toml constraints.txt
-	$(PIP) --editable ".[export]"
-	touch $@
+$(VENV)/.demo: EXTRAS = export
+$(VENV)/.test: EXTRAS = test
+$(VENV)/.dev: EXTRAS = dev
+$(VENV)/.parity: EXTRAS = test,parity
 
-$(VENV)/.test: $(VENV)/.venv pyproject.toml constraints.txt
-	$(PIP) --editable ".[test]"
-	touch $@
-
-$(VENV)/.dev: $(VENV)/.venv pyproject.toml constraints.txt
-	$(PIP) --editable ".[dev]"
-	touch $@
-
-$(VENV)/.parity: $(VENV)/.venv pyproject.toml constraints.txt
-	$(PIP) --editable ".[test,parity]"
+$(addprefix $(VENV)/,.demo .test .dev .parity): $(VENV)/.venv pyproject.toml constraints.txt
+	$(PIP) --editable ".[$(EXTRAS)]"
 	touch $@

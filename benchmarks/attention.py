@@ -64,7 +64,7 @@ def serve(which, dtype, batch, length):
 
 def main():
     """Prints a table, or with `--json` one line of JSON."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = interleaved.new_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=25, help="calls per layer")
     parser.add_argument("--dtype", default="float32", help="Keras dtype policy")
     parser.add_argument("--batch-size", type=int, default=8, help="sequences per call")

@@ -8,7 +8,6 @@ The rows are those of `text.py` and `vision.py`. Each contestant runs the same b
 with keras_attn imported from its checkout, timed by `interleaved.py`.
 """
 
-import argparse
 from pathlib import Path
 
 import interleaved
@@ -21,10 +20,7 @@ DEFAULT = ("bert forward", "vit training", "gpt2 generation")
 
 def main():
     """Prints the milliseconds of both checkouts for each row, and their ratio."""
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    parser = interleaved.new_parser(__doc__)
     parser.add_argument("before", type=Path, help="folder of the older checkout")
     parser.add_argument("after", type=Path, help="folder of the newer checkout")
     parser.add_argument(

@@ -67,10 +67,7 @@ def onnx(path):
 
 def main():
     """Exports, measures, and prints the medians and their ratio."""
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    parser = interleaved.new_parser(__doc__)
     parser.add_argument(
         "--model", default="vit_base_patch16", help="as `keras-attn list` prints it"
     )

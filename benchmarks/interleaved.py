@@ -4,11 +4,20 @@ Compare ratios, not times: times depend on the machine and its load, which affec
 contestants alike.
 """
 
+import argparse
 import os
 import statistics
 import subprocess
 import sys
 import time
+
+
+def new_parser(doc):
+    """A parser that shows defaults, described by the first line of a docstring."""
+    return argparse.ArgumentParser(
+        description=(doc or "").partition("\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
 
 
 def serve(calls, warm_ups=3):

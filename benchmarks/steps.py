@@ -87,10 +87,7 @@ def artefact_step(path, length):
 
 def main():
     """Exports the model, then prints medians and their ratios."""
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    parser = interleaved.new_parser(__doc__)
     parser.add_argument(
         "--model", default="gpt2_small", help="name of a decoder in `keras-attn list`"
     )

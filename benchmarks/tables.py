@@ -1,6 +1,8 @@
 """Tables of benchmarks: rows, and the contestants that are timed for each.
 
-`interleaved.py` does the timing. What `text.py` and `vision.py` share is here.
+`interleaved.py` does the timing. What `text.py` and `vision.py` share is here. Both
+need the extra `parity` and `pip install keras-hub==0.32.0`. Results are in
+`RESULTS.md`.
 """
 
 import argparse
@@ -8,17 +10,19 @@ import os
 
 import interleaved
 
+BASE = {"num_layers": 12, "num_heads": 12, "hidden_dim": 768}  # BERT, GPT-2 and ViT.
+
 
 def new_parser(doc, rows):
     """The options of a benchmark with these rows, described by its docstring."""
-    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser = interleaved.new_parser(doc)
     parser.add_argument("--row", choices=rows, help="measure only this row")
     parser.add_argument("--rounds", type=int, default=7, help="calls per contestant")
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     return parser
 
 
-def run(script, arguments, rows, contestants, make_call):
+def run(script, arguments, rows, contestants, ours, keras_model, torch_model):
     """Prints the table, or serves one contestant as a child process.
 
     Args:
@@ -26,7 +30,10 @@ def run(script, arguments, rows, contestants, make_call):
         arguments: Arguments of `new_parser`.
         rows: Mapping from row to precisions.
         contestants: Mapping from row to contestants; the first is ours.
-        make_call: From contestant, row and precision to a function to time.
+        ours: From a row to the call of our model.
+        keras_model: From a row, and whether it is frozen, to the call of the other
+            Keras model.
+        torch_model: From a row and a precision to the call of the PyTorch model.
     """
     if not arguments.serve:
         rows = {arguments.row: rows[arguments.row]} if arguments.row else rows
@@ -34,11 +41,15 @@ def run(script, arguments, rows, contestants, make_call):
         return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     contestant, row, dtype = arguments.serve
-    if contestant != "torch":
-        import keras
+    if contestant == "torch":
+        interleaved.serve({row: torch_model(row, dtype)})
+        return
+    import keras
 
-        keras.config.set_dtype_policy(dtype)
-    interleaved.serve({row: make_call(contestant, row, dtype)})
+    keras.config.set_dtype_policy(dtype)
+    is_ours = contestant == "ours"
+    call = ours(row) if is_ours else keras_model(row, "frozen" in contestant)
+    interleaved.serve({row: call})
 
 
 def print_table(script, rows, contestants, rounds):
@@ -88,6 +99,36 @@ def keras_training(optimizer, model, inputs):
     model.compile(optimizer(1e-5), loss, metrics=[])
     labels = np.zeros(len(keras.tree.flatten(inputs)[0]), "int32")
     return lambda: model.train_on_batch(inputs, labels)
+
+
+def torch_forward(model, *inputs, **options):
+    """A forward pass of a PyTorch model, eager."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    model.eval()
+
+    def forward():
+        with torch.no_grad():
+            model(*inputs, **options)
+
+    return forward
+
+
+def torch_training(model, inputs, dtype):
+    """A training step of a model of transformers whose inputs include labels."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+
+    def step():
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled="bfloat16" in dtype):
+            loss = model(**inputs).loss
+        loss.backward()
+        optimizer.step()
+
+    return step
 
 
 def freeze_random(model):

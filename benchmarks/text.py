@@ -4,16 +4,14 @@
     python benchmarks/text.py --row "bert forward" --rounds 7
     python benchmarks/text.py --memory             peak of generating 1,024 tokens
 
-Published sizes, random weights, the same shapes for all, timed by `interleaved.py`.
-Needs the extra `parity` and `pip install keras-hub==0.32.0`. Results are in
-`RESULTS.md`.
+Published sizes, random weights, the same shapes for all; see `tables.py`.
 """
 
 import os
 from pathlib import Path
 
 import tables
-from tables import forward, keras_training
+from tables import forward, keras_training, torch_forward, torch_training
 
 # Precisions of each row.
 ROWS = {
@@ -32,12 +30,7 @@ CONTESTANTS = {
 BERT, GPT2 = (8, 128), (4, 256)  # Sequences, tokens.
 PROMPT, NEW = 32, 64
 BERT_VOCABULARY, GPT2_VOCABULARY = 30_522, 50_257
-KERAS_HUB_SIZES = {
-    "num_layers": 12,
-    "num_heads": 12,
-    "hidden_dim": 768,
-    "intermediate_dim": 3072,
-}
+KERAS_HUB_SIZES = {**tables.BASE, "intermediate_dim": 3072}
 
 
 def ours(row):
@@ -99,34 +92,16 @@ def torch(row, dtype):
         mask = torch.ones_like(token_ids)
         config = transformers.BertConfig()
         if row != "bert training":
-            model = transformers.BertModel(config).eval().to(getattr(torch, dtype))
-
-            def forward():
-                with torch.no_grad():
-                    model(token_ids, attention_mask=mask)
-
-            return forward
-        model = transformers.BertForSequenceClassification(config).train()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+            model = transformers.BertModel(config).to(getattr(torch, dtype))
+            return torch_forward(model, token_ids, attention_mask=mask)
+        model = transformers.BertForSequenceClassification(config)
         labels = torch.zeros(len(token_ids), dtype=torch.long)
-
-        def step():
-            optimizer.zero_grad()
-            with torch.autocast("cpu", torch.bfloat16, enabled="bfloat16" in dtype):
-                loss = model(token_ids, attention_mask=mask, labels=labels).loss
-            loss.backward()
-            optimizer.step()
-
-        return step
+        inputs = {"input_ids": token_ids, "attention_mask": mask, "labels": labels}
+        return torch_training(model, inputs, dtype)
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config()).eval()
     if row == "gpt2 forward":
         token_ids = torch.from_numpy(gpt2_inputs(*GPT2)["token_ids"]).long()
-
-        def forward():
-            with torch.no_grad():
-                model(token_ids)
-
-        return forward
+        return torch_forward(model, token_ids)
     prompt = torch.ones((1, PROMPT), dtype=torch.long)
     return lambda: model.generate(
         prompt,
@@ -159,15 +134,6 @@ def gpt2_inputs(rows, length):
         "token_ids": token_ids.astype("int32"),
         "padding_mask": np.ones((rows, length), bool),
     }
-
-
-def make_call(contestant, row, dtype):
-    """The call of a contestant at a row."""
-    if contestant == "torch":
-        return torch(row, dtype)
-    if contestant == "ours":
-        return ours(row)
-    return keras_hub(row, "frozen" in contestant)
 
 
 def peak_memory():
@@ -213,7 +179,7 @@ def main():
     if arguments.memory:
         peak_memory()
         return
-    tables.run(__file__, arguments, ROWS, CONTESTANTS, make_call)
+    tables.run(__file__, arguments, ROWS, CONTESTANTS, ours, keras_hub, torch)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,11 @@
     python benchmarks/vision.py                      every row
     python benchmarks/vision.py --row "vit forward" --rounds 7
 
-Published sizes, random weights, 8 images of 224 pixels, timed by `interleaved.py`.
-Needs the extra `parity` and `pip install keras-hub==0.32.0`. Results are in
-`RESULTS.md`.
+Published sizes, random weights, 8 images of 224 pixels; see `tables.py`.
 """
 
 import tables
-from tables import forward, keras_training
+from tables import forward, keras_training, torch_forward, torch_training
 
 # Precisions of each row.
 ROWS = {
@@ -59,7 +57,7 @@ def keras_model(row, frozen):
         return forward(keras.applications.ConvNeXtTiny(weights=None), images())
     import keras_hub  # pyright: ignore[reportMissingImports]
 
-    sizes = {"num_layers": 12, "num_heads": 12, "hidden_dim": 768, "mlp_dim": 3072}
+    sizes = {**tables.BASE, "mlp_dim": 3072}
     backbone = keras_hub.models.ViTBackbone(
         image_shape=(SIZE, SIZE, 3),
         patch_size=16,
@@ -86,23 +84,9 @@ def torch(row, dtype):
     model = getattr(transformers, f"{name}ForImageClassification")(config)
     pixels = torch.randn(BATCH, 3, SIZE, SIZE).to(getattr(torch, dtype))
     if row != "vit training":
-        model = model.eval().to(getattr(torch, dtype))
-
-        def forward():
-            with torch.no_grad():
-                model(pixels)
-
-        return forward
-    model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+        return torch_forward(model.to(getattr(torch, dtype)), pixels)
     labels = torch.zeros(BATCH, dtype=torch.long)
-
-    def step():
-        optimizer.zero_grad()
-        model(pixels, labels=labels).loss.backward()
-        optimizer.step()
-
-    return step
+    return torch_training(model, {"pixel_values": pixels, "labels": labels}, dtype)
 
 
 def images():
@@ -112,19 +96,10 @@ def images():
     return np.random.default_rng(0).normal(size=(BATCH, SIZE, SIZE, 3)).astype("f4")
 
 
-def make_call(contestant, row, dtype):
-    """The call of a contestant at a row."""
-    if contestant == "torch":
-        return torch(row, dtype)
-    if contestant == "ours":
-        return ours(row)
-    return keras_model(row, "frozen" in contestant)
-
-
 def main():
     """Prints a row of the table for each row and precision."""
     arguments = tables.new_parser(__doc__, ROWS).parse_args()
-    tables.run(__file__, arguments, ROWS, CONTESTANTS, make_call)
+    tables.run(__file__, arguments, ROWS, CONTESTANTS, ours, keras_model, torch)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,13 @@ from keras_attn.training import bleu, fit_translator
 from keras_attn.viz import plot_alignment, save_figure
 
 
-def caption_parser(doc, run_dir, **training):
+def caption_parser(doc, run_dir, vocabulary_size, **training):
     """The options of every example on these captions.
 
     Args:
         doc: Docstring of the script.
         run_dir: Default of `--run-dir`.
+        vocabulary_size: Default of `--vocabulary-size`.
         **training: Defaults of the training options.
     """
     parser = new_parser(doc)
@@ -26,6 +27,9 @@ def caption_parser(doc, run_dir, **training):
     )
     parser.add_argument("--run-dir", default=run_dir, help="folder for all results")
     parser.add_argument("--limit", type=int, help="number of pairs, for a quick try")
+    parser.add_argument(
+        "--vocabulary-size", type=int, default=vocabulary_size, help="subwords"
+    )
     add_training_options(parser, **training)
     return parser
 

@@ -11,6 +11,11 @@ def new_parser(doc):
     )
 
 
+def selected(arguments, *names):
+    """The options of these names, as keyword arguments."""
+    return {name: getattr(arguments, name) for name in names}
+
+
 def add_training_options(parser, *, epochs, batch_size, learning_rate):
     """Adds the options of a training run, with their defaults."""
     parser.add_argument(

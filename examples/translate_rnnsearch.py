@@ -25,6 +25,7 @@ words that they translate.
 import cpu_settings  # noqa: F401
 import keras
 from multi30k import caption_parser, fit_and_show, load_captions
+from options import selected
 
 from keras_attn import models
 from keras_attn.data import SubwordTokenizer
@@ -34,17 +35,15 @@ from keras_attn.translator import Translator
 def parse_arguments():
     """Parses the command line."""
     parser = caption_parser(
-        __doc__, "runs/multi30k", epochs=10, batch_size=80, learning_rate=1e-3
+        __doc__,
+        "runs/multi30k",
+        vocabulary_size=6000,  # Of each language.
+        epochs=10,
+        batch_size=80,
+        learning_rate=1e-3,
     )
-    parser.add_argument(
-        "--hidden-dim", type=int, default=384, help="units of each GRU; paper: 1000"
-    )
-    parser.add_argument(
-        "--embedding-dim", type=int, default=256, help="embedding width; paper: 620"
-    )
-    parser.add_argument(
-        "--vocabulary-size", type=int, default=6000, help="subwords per language"
-    )
+    parser.add_argument("--hidden-dim", type=int, default=384, help="paper: 1000")
+    parser.add_argument("--embedding-dim", type=int, default=256, help="paper: 620")
     parser.add_argument("--dropout", type=float, default=0.2, help="paper: 0")
     return parser.parse_args()
 
@@ -63,11 +62,9 @@ def main():
         "rnnsearch_50",
         source_vocabulary_size=source_tokenizer.vocabulary_size,
         target_vocabulary_size=target_tokenizer.vocabulary_size,
-        embedding_dim=arguments.embedding_dim,
-        hidden_dim=arguments.hidden_dim,
         attention_dim=arguments.hidden_dim,
         maxout_dim=arguments.hidden_dim // 2,
-        dropout=arguments.dropout,
+        **selected(arguments, "embedding_dim", "hidden_dim", "dropout"),
     )
     translator = Translator(model, *tokenizers, max_length=50)
     fit_and_show(translator, train, validation, arguments)

@@ -22,6 +22,7 @@ cross-attention, averaged over heads, attends to "truck" for "Lastwagen" and for
 import cpu_settings  # noqa: F401
 import keras
 from multi30k import caption_parser, fit_and_show, load_captions
+from options import selected
 
 from keras_attn import models
 from keras_attn.data import SubwordTokenizer
@@ -33,6 +34,7 @@ def parse_arguments():
     parser = caption_parser(
         __doc__,
         "runs/multi30k-transformer",
+        vocabulary_size=8000,  # Of both languages together.
         epochs=16,
         batch_size=128,
         learning_rate=1e-3,
@@ -46,9 +48,6 @@ def parse_arguments():
     )
     parser.add_argument("--hidden-dim", type=int, default=256, help="paper: 512")
     parser.add_argument("--num-heads", type=int, default=4, help="paper: 8")
-    parser.add_argument(
-        "--vocabulary-size", type=int, default=8000, help="subwords of both languages"
-    )
     parser.add_argument("--dropout", type=float, default=0.3, help="paper: 0.1")
     return parser.parse_args()
 
@@ -66,11 +65,8 @@ def main():
     model = models.create(
         "transformer_base",
         vocabulary_size=tokenizer.vocabulary_size,
-        num_layers=arguments.num_layers,
-        hidden_dim=arguments.hidden_dim,
-        num_heads=arguments.num_heads,
         mlp_dim=4 * arguments.hidden_dim,
-        dropout=arguments.dropout,
+        **selected(arguments, "num_layers", "hidden_dim", "num_heads", "dropout"),
     )
     translator = Translator(model, tokenizer, tokenizer, max_length=50)
     fit_and_show(

@@ -26,7 +26,7 @@ from pathlib import Path
 import cpu_settings  # noqa: F401
 import keras
 import numpy as np
-from options import add_training_options, new_parser
+from options import add_training_options, new_parser, selected
 
 from keras_attn import models
 from keras_attn.data import CharacterTokenizer
@@ -79,10 +79,7 @@ def main():
     tokenizer = CharacterTokenizer.train([text])
     token_ids = np.array(tokenizer.encode(text), "uint16")
     cut = len(token_ids) * 9 // 10
-    blocks = {
-        "block_length": arguments.block_length,
-        "batch_size": arguments.batch_size,
-    }
+    blocks = selected(arguments, "block_length", "batch_size")
     backup = BackupAndResume(run_dir / "backup", delete_checkpoint=False)
     train = causal_lm_dataset(
         token_ids[:cut],
@@ -101,12 +98,9 @@ def main():
         "gpt2_small",
         vocabulary_size=tokenizer.vocabulary_size,
         max_sequence_length=arguments.block_length,
-        num_layers=arguments.num_layers,
-        hidden_dim=arguments.hidden_dim,
-        num_heads=arguments.num_heads,
         mlp_dim=4 * arguments.hidden_dim,
-        dropout=arguments.dropout,
         attention_dropout=arguments.dropout,
+        **selected(arguments, "num_layers", "hidden_dim", "num_heads", "dropout"),
     )
     steps = arguments.epochs * int(train.cardinality())
     schedule = CosineWarmup(

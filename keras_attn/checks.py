@@ -103,6 +103,16 @@ def check_fraction(name: str, value: float) -> float:
     return value
 
 
+def check_same_length(**sequences) -> int:
+    """Returns the length that all sequences, given by name, have."""
+    lengths = {name: len(sequence) for name, sequence in sequences.items()}
+    if len(set(lengths.values())) != 1:
+        names = " and ".join(f"`{name}`" for name in lengths)
+        received = ", ".join(f"{length} {name}" for name, length in lengths.items())
+        raise ValueError(f"{names} must have the same length. Received: {received}")
+    return next(iter(lengths.values()))
+
+
 def check_choice(name: str, value, choices) -> None:
     """Raises a `ValueError` unless `value` is one of `choices`."""
     if value not in choices:

@@ -197,10 +197,7 @@ def get_flag(fields: dict, name: str, default, path: Path, *, allow_none=False):
     if isinstance(value, bool) or (value is None and allow_none):
         return value
     kinds = "true, false or null" if allow_none else "true or false"
-    raise ValueError(
-        f"`{name}` in {path.name} must be {kinds}. Received: {str(path)!r}, "
-        f"{name}={shown(value)}"
-    )
+    raise _wrong_type(name, value, kinds, path)
 
 
 def get_object(fields: dict, name: str, path: Path) -> dict[str, Any]:
@@ -213,10 +210,7 @@ def get_object(fields: dict, name: str, path: Path) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise ValueError(
-            f"`{name}` in {path.name} must be an object. Received: {str(path)!r}, "
-            f"{name}={shown(value)}"
-        )
+        raise _wrong_type(name, value, "an object", path)
     return value
 
 
@@ -228,11 +222,15 @@ def get_text(fields: dict, name: str, path: Path) -> str | None:
     """
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
-        raise ValueError(
-            f"`{name}` in {path.name} must be a string. Received: {str(path)!r}, "
-            f"{name}={shown(value)}"
-        )
+        raise _wrong_type(name, value, "a string", path)
     return value
+
+
+def _wrong_type(name: str, value: Any, expected: str, path: Path) -> ValueError:
+    return ValueError(
+        f"`{name}` in {path.name} must be {expected}. Received: {str(path)!r}, "
+        f"{name}={shown(value)}"
+    )
 
 
 def _decode(content: bytes, path: Path) -> str:

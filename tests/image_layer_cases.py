@@ -1,7 +1,7 @@
 """The layers of image models, each in several configurations."""
 
 import keras
-from layer_contract import HEADS, UNITS, B, Case, D, E, T
+from layer_contract import BLOCK_OPTIONS, HEADS, UNITS, B, Case, D, E, T
 
 from keras_attn import layers
 
@@ -89,14 +89,9 @@ CASES = {
                 HEADS,
                 UNITS,
                 4,
-                activation="relu",
-                layer_norm_epsilon=1e-3,
                 attention_bias=False,
-                dropout=0.1,
-                attention_dropout=0.2,
                 stochastic_depth=0.3,
-                kernel_initializer="he_normal",
-                seed=3,
+                **BLOCK_OPTIONS,
             ),
             {"inputs": MAP},
         ),

@@ -23,6 +23,16 @@ KNOWN = S + T  # Memory and inputs.
 UNKNOWN = (B, T, S, KNOWN, 2 * T)  # Input sizes that a model need not know.
 LENGTHS = (*UNKNOWN, KNOWN + T, 1 + T)  # The same of outputs.
 
+# Options of a block, none of them at its default.
+BLOCK_OPTIONS: dict[str, Any] = {
+    "activation": "relu",
+    "layer_norm_epsilon": 1e-3,
+    "dropout": 0.1,
+    "attention_dropout": 0.2,
+    "kernel_initializer": "he_normal",
+    "seed": 3,
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Case:
@@ -144,6 +154,18 @@ def randomize(layer, seed=1):
     rng = np.random.default_rng(seed)
     for weight in layer.trainable_variables:
         weight.assign(rng.uniform(-0.5, 0.5, weight.shape))
+
+
+def built_on(layer, *call):
+    """The layer, built by a call with these arguments, with random weights."""
+    layer(*call)
+    randomize(layer)
+    return layer
+
+
+def normal(*shape, seed=0):
+    """A float32 array of samples from N(0, 1)."""
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
 def flat(outputs):

@@ -301,6 +301,26 @@ def randomize(model, seed=0, scale=0.6):
     return model
 
 
+def varied(case, **overrides):
+    """A decoder that does not repeat one token, and depends on positions."""
+    model = randomize(create(case, **overrides), seed=1, scale=0.1)
+    for weight in model.weights:
+        if weight.path.endswith("gamma"):
+            weight.assign(1.0 + 3 * weight.value)
+        elif "position_embedding" in weight.path:
+            weight.assign(3 * weight.value)
+    return model
+
+
+def dropout_rates(model):
+    """The rate of every layer of Keras' `Dropout`, by its name."""
+    return {
+        layer.name: layer.rate
+        for layer in model.layers
+        if isinstance(layer, keras.layers.Dropout)
+    }
+
+
 def make_inputs(batch=B, source=S, target=T, seed=1, padded=True):
     """Inputs of an encoder-decoder; all rows but the first end in padding."""
     rng = np.random.default_rng(seed)

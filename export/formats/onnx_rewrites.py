@@ -114,26 +114,23 @@ def _one_like(graph, node) -> str:
 
 def _erfc(graph, node, name: str, args: list) -> None:
     """erfc(x) = 1 - erf(x). Exact GELU uses it."""
-    one = _one_like(graph, node)
     made = _replace(graph, node)
     erf = graph.make_node("Erf", node.input).output[0]
-    graph.make_node("Sub", [one, erf], **made)
+    graph.make_node("Sub", [_one_like(graph, node), erf], **made)
 
 
 def _log1p(graph, node, name: str, args: list) -> None:
     """log(1 + x)."""
-    one = _one_like(graph, node)
     made = _replace(graph, node)
-    total = graph.make_node("Add", [one, node.input[0]]).output[0]
+    total = graph.make_node("Add", [_one_like(graph, node), *node.input]).output[0]
     graph.make_node("Log", [total], **made)
 
 
 def _expm1(graph, node, name: str, args: list) -> None:
     """exp(x) - 1."""
-    one = _one_like(graph, node)
     made = _replace(graph, node)
     exponential = graph.make_node("Exp", node.input).output[0]
-    graph.make_node("Sub", [exponential, one], **made)
+    graph.make_node("Sub", [exponential, _one_like(graph, node)], **made)
 
 
 def _dynamic_update_slice(graph, node, name: str, args: list) -> None:

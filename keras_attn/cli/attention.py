@@ -17,101 +17,72 @@ from keras_attn.cli.opened_model import (
     load_tokenizer_of,
     open_model,
 )
-from keras_attn.cli.options import Model, Task
+from keras_attn.cli.options import Model, Panel, Task, TokenizerFolder
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import say
 
 if TYPE_CHECKING:
     import numpy as np
 
-_TEXT, _IMAGE, _DRAWING = "Text", "Image", "What is drawn"
+_TEXT, _IMAGE, _DRAWING = Panel("Text"), Panel("Image"), Panel("What is drawn")
+_OPTIONS = Panel()
 
 
 def attention(
     model: Model,
     text: Annotated[
-        str | None,
-        typer.Argument(help="The text to read or translate; quote it."),
+        str | None, typer.Argument(help="The text to read or translate; quote it.")
     ] = None,
     text_pair: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=_TEXT,
-            help="A second text, for a model of pairs such as BERT.",
-            show_default=False,
-        ),
+        str | None, _TEXT.option("A second text, for a model of pairs such as BERT.")
     ] = None,
     translation: Annotated[
         str | None,
-        typer.Option(
-            rich_help_panel=_TEXT,
-            help="The target text of a translator. Default: its own translation.",
-            show_default=False,
-        ),
+        _TEXT.option("The target text of a translator. Default: its own translation."),
     ] = None,
     ids: Annotated[
         str | None,
-        typer.Option(
-            rich_help_panel=_TEXT,
-            help='Token ids instead of a text: "1 2 3". --translation is then ids too.',
-            show_default=False,
+        _TEXT.option(
+            'Token ids instead of a text: "1 2 3". --translation is then ids too.'
         ),
     ] = None,
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option(
-            rich_help_panel=_TEXT,
-            help="Folder of the tokenizer, if it is not beside the model.",
-            exists=True,
-            file_okay=False,
-            show_default=False,
-        ),
-    ] = None,
+    tokenizer: TokenizerFolder = None,
     image: Annotated[
         Path | None,
-        typer.Option(
-            rich_help_panel=_IMAGE,
-            help="The image, for a model of images. It is resized to the model's input "
+        _IMAGE.file(
+            "The image, for a model of images. It is resized to the model's input "
             "and normalised by the checkpoint's preprocessor_config.json, or to "
-            "[-1, 1].",
-            exists=True,
-            dir_okay=False,
-            show_default=False,
+            "[-1, 1]."
         ),
     ] = None,
     rollout: Annotated[
         bool,
-        typer.Option(
-            "--rollout",
-            rich_help_panel=_DRAWING,
-            help="One map for all layers and heads, by attention rollout. Not for "
+        _DRAWING.option(
+            "One map for all layers and heads, by attention rollout. Not for "
             "windowed models such as Swin.",
+            "--rollout",
         ),
     ] = False,
     layer: Annotated[
         list[int] | None,
-        typer.Option(
-            rich_help_panel=_DRAWING,
-            metavar="N",
-            help="A layer, counted from 0; may be given several times. Default: all "
+        _DRAWING.option(
+            "A layer, counted from 0; may be given several times. Default: all "
             "for a text, the last for an image.",
-            show_default=False,
+            metavar="N",
         ),
     ] = None,
     head: Annotated[
         list[int] | None,
-        typer.Option(
-            rich_help_panel=_DRAWING,
+        _DRAWING.option(
+            "A head, counted from 0; may be given several times. Default: all.",
             metavar="N",
-            help="A head, counted from 0; may be given several times. Default: all.",
-            show_default=False,
         ),
     ] = None,
     task: Task = None,
     output: Annotated[
         Path,
-        typer.Option(
-            help="A plot, .png, .pdf or .svg, or for a text .html: a page to explore "
+        _OPTIONS.option(
+            "A plot, .png, .pdf or .svg, or for a text .html: a page to explore "
             "in a browser.",
             dir_okay=False,
         ),

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.table import Table
 
+from keras_attn.cli.options import Panel
 from keras_attn.cli.runs import claim, clear, is_interrupted, read_settings
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import (
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 Pairs = list[tuple[str, str]]
 
+_OPTIONS = Panel()
 _SEED = 0
 _LEARNING_RATE = 4e-3
 _BATCH_SIZE = 64
@@ -78,18 +79,18 @@ _QUICK = Plan(320, 16, 32, 16, 1, 8, 16, required=0.0)
 def demo(
     run_dir: Annotated[
         Path,
-        typer.Option(
-            help="Folder for everything it writes. An interrupted demo there is "
+        _OPTIONS.option(
+            "Folder for everything it writes. An interrupted demo there is "
             "resumed; a finished one is replaced.",
             file_okay=False,
         ),
     ] = Path("runs/demo"),
     quick: Annotated[
         bool,
-        typer.Option(
-            "--quick",
-            help="A smoke test on a few hundred dates, half a minute: every step, but "
+        _OPTIONS.option(
+            "A smoke test on a few hundred dates, half a minute: every step, but "
             "the model does not learn the task, and no accuracy is required.",
+            "--quick",
         ),
     ] = False,
 ) -> None:

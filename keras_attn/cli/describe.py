@@ -11,9 +11,7 @@ from keras_attn.cli.terminal import console
 
 
 def describe(
-    name: Annotated[
-        str, typer.Argument(help="A name of `keras-attn list`.", show_default=False)
-    ],
+    name: Annotated[str, typer.Argument(help="A name of `keras-attn list`.")],
 ) -> None:
     """Show a model's card: paper, inputs, outputs, size, how to build it.
 

@@ -5,86 +5,63 @@ from typing import Annotated, Literal
 
 import typer
 
+from keras_attn.cli import options
 from keras_attn.cli.opened_model import open_model
-from keras_attn.cli.options import (
-    Model,
-    Quantization,
-    Samples,
-    Task,
-    Tokenizer,
-    Tolerance,
-)
 from keras_attn.cli.samples import read_samples
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import say, working
 
+_OPTIONS = options.Panel()
+
 
 def export(
-    model: Model,
+    model: options.Model,
     artefact: Annotated[
         Path,
         typer.Argument(
             help="Where to write: `*.tflite`, `*.onnx`, or a name without suffix for a "
             "SavedModel folder.",
-            show_default=False,
         ),
     ],
-    task: Task = None,
+    task: options.Task = None,
     format: Annotated[
         Literal["saved_model", "litert", "onnx"] | None,
-        typer.Option(help="If the suffix does not say it.", show_default=False),
+        _OPTIONS.option("If the suffix does not say it."),
     ] = None,
-    quantization: Quantization = "none",
+    quantization: options.Quantization = "none",
     batch_size: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Fixes the number of rows. Default: any number, if the format "
-            "allows it.",
-            show_default=False,
+        _OPTIONS.count(
+            "Fixes the number of rows. Default: any number, if the format allows it."
         ),
     ] = None,
     sequence_length: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Fixes the number of tokens of a source, to which shorter ones are "
-            "padded. Default: any number, if the format allows it.",
-            show_default=False,
+        _OPTIONS.count(
+            "Fixes the number of tokens of a source, to which shorter ones are "
+            "padded. Default: any number, if the format allows it."
         ),
     ] = None,
     max_length: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="For a generative model: most tokens of prompt and continuation "
-            "together, the length of its caches. Default: the positions of the model.",
-            show_default=False,
+        _OPTIONS.count(
+            "For a generative model: most tokens of prompt and continuation "
+            "together, the length of its caches. Default: the positions of the model."
         ),
     ] = None,
     num_beams: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="For a generative model, with --batch-size: fixes the beams per row. "
-            "Default: any number, if the format allows it.",
-            show_default=False,
+        _OPTIONS.count(
+            "For a generative model, with --batch-size: fixes the beams per row. "
+            "Default: any number, if the format allows it."
         ),
     ] = None,
-    samples: Samples = None,
-    tokenizer: Tokenizer = None,
-    tolerance: Tolerance = None,
+    samples: options.Samples = None,
+    tokenizer: options.Tokenizer = None,
+    tolerance: options.Tolerance = None,
     report: Annotated[
         Path | None,
-        typer.Option(
-            help="Also write the report here, as JSON.",
-            dir_okay=False,
-            show_default=False,
-        ),
+        _OPTIONS.option("Also write the report here, as JSON.", dir_okay=False),
     ] = None,
 ) -> None:
     """Export a model, run what was exported, and compare it with Keras.

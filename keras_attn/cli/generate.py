@@ -12,6 +12,7 @@ from keras_attn.cli.opened_model import (
     load_tokenizer_of,
     open_model,
 )
+from keras_attn.cli.options import Panel, TokenizerFolder
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import console
 
@@ -19,123 +20,64 @@ if TYPE_CHECKING:
     import keras
 
 _MAX_NEW_TOKENS = 64
-_STRATEGY_PANEL = "How the next token is chosen"
-
-_Model = Annotated[
-    Path,
-    typer.Option(
-        rich_help_panel="Text",
-        help="A decoder such as GPT-2: a Hugging Face checkpoint with its tokenizer "
-        "(config.json, *.safetensors, vocab.json, merges.txt), a run folder "
-        "(model.keras, and tokenizer.json or vocab.json with merges.txt), or, with "
-        "--tokenizer, a `.keras` file. The folder of a translator translates.",
-        exists=True,
-        show_default=False,
-    ),
-]
-_Prompt = Annotated[
-    str,
-    typer.Option(
-        rich_help_panel="Text", help="The text to continue; quote it.", metavar="TEXT"
-    ),
-]
-_MaxNewTokens = Annotated[
-    int | None,
-    typer.Option(
-        rich_help_panel="Text",
-        metavar="N",
-        min=1,
-        help="Largest number of tokens to generate. Default: 64, or as many as the "
-        "model has positions for.",
-        show_default=False,
-    ),
-]
-_Stop = Annotated[
-    list[str] | None,
-    typer.Option(
-        rich_help_panel="Text",
-        metavar="TEXT",
-        help="Stop before this text, as well as at the model's own end token. May be "
-        "given several times.",
-        show_default=False,
-    ),
-]
-_Temperature = Annotated[
-    float | None,
-    typer.Option(
-        rich_help_panel=_STRATEGY_PANEL,
-        metavar="X",
-        min=0.01,
-        help="Sample; below 1 favours probable tokens, above 1 is more varied.",
-        show_default=False,
-    ),
-]
-_TopK = Annotated[
-    int | None,
-    typer.Option(
-        rich_help_panel=_STRATEGY_PANEL,
-        metavar="N",
-        min=1,
-        help="Sample among the N most probable tokens.",
-        show_default=False,
-    ),
-]
-_TopP = Annotated[
-    float | None,
-    typer.Option(
-        rich_help_panel=_STRATEGY_PANEL,
-        metavar="X",
-        min=0.01,
-        max=1.0,
-        help="Sample among the fewest tokens whose probabilities sum to X.",
-        show_default=False,
-    ),
-]
-_Seed = Annotated[
-    int | None,
-    typer.Option(
-        rich_help_panel=_STRATEGY_PANEL,
-        metavar="N",
-        min=0,
-        help="Sample, with the same text for the same seed.",
-        show_default=False,
-    ),
-]
-_Beam = Annotated[
-    int | None,
-    typer.Option(
-        rich_help_panel=_STRATEGY_PANEL,
-        metavar="N",
-        min=1,
-        help="Beam search with N beams; the text is printed at the end.",
-        show_default=False,
-    ),
-]
-
-
-_Tokenizer = Annotated[
-    Path | None,
-    typer.Option(
-        rich_help_panel="Text",
-        help="Folder of the tokenizer, if it is not beside the model.",
-        exists=True,
-        file_okay=False,
-        show_default=False,
-    ),
-]
+_TEXT, _STRATEGY = Panel("Text"), Panel("How the next token is chosen")
 
 
 def generate(
-    model: _Model,
-    prompt: _Prompt,
-    max_new_tokens: _MaxNewTokens = None,
-    stop: _Stop = None,
-    temperature: _Temperature = None,
-    top_k: _TopK = None,
-    top_p: _TopP = None,
-    seed: _Seed = None,
-    beam: _Beam = None,
-    tokenizer: _Tokenizer = None,
+    model: Annotated[
+        Path,
+        _TEXT.option(
+            "A decoder such as GPT-2: a Hugging Face checkpoint with its tokenizer "
+            "(config.json, *.safetensors, vocab.json, merges.txt), a run folder "
+            "(model.keras, and tokenizer.json or vocab.json with merges.txt), or, with "
+            "--tokenizer, a `.keras` file. The folder of a translator translates.",
+            exists=True,
+        ),
+    ],
+    prompt: Annotated[
+        str, _TEXT.option("The text to continue; quote it.", metavar="TEXT")
+    ],
+    max_new_tokens: Annotated[
+        int | None,
+        _TEXT.count(
+            "Largest number of tokens to generate. Default: 64, or as many as the "
+            "model has positions for."
+        ),
+    ] = None,
+    stop: Annotated[
+        list[str] | None,
+        _TEXT.option(
+            "Stop before this text, as well as at the model's own end token. May be "
+            "given several times.",
+            metavar="TEXT",
+        ),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        _STRATEGY.number(
+            "Sample; below 1 favours probable tokens, above 1 is more varied.", min=0.01
+        ),
+    ] = None,
+    top_k: Annotated[
+        int | None, _STRATEGY.count("Sample among the N most probable tokens.")
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        _STRATEGY.number(
+            "Sample among the fewest tokens whose probabilities sum to X.",
+            min=0.01,
+            max=1.0,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        _STRATEGY.count("Sample, with the same text for the same seed.", min=0),
+    ] = None,
+    beam: Annotated[
+        int | None,
+        _STRATEGY.count("Beam search with N beams; the text is printed at the end."),
+    ] = None,
+    tokenizer: TokenizerFolder = None,
 ) -> None:
     """Generate a continuation of a prompt, or its translation.
 

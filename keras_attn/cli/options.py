@@ -1,9 +1,44 @@
-"""Arguments and options that several commands share, with their help texts."""
+"""Kinds of options, and the arguments and options that several commands share."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A panel of the help, and the kinds of options in it.
+
+    Attributes:
+        title: Its title; None for the panel of options without one.
+    """
+
+    title: str | None = None
+
+    def option(self, help: str, *names: str, **settings: Any) -> Any:
+        """An option; `names` and `settings` are those of `typer.Option`."""
+        return typer.Option(*names, help=help, rich_help_panel=self.title, **settings)
+
+    def count(self, help: str, min: int = 1) -> Any:
+        """A whole number, N in the help."""
+        return self.option(help, metavar="N", min=min)
+
+    def number(self, help: str, min: float, max: float | None = None) -> Any:
+        """A real number, X in the help."""
+        return self.option(help, metavar="X", min=min, max=max)
+
+    def file(self, help: str) -> Any:
+        """A file that exists."""
+        return self.option(help, exists=True, dir_okay=False)
+
+    def folder(self, help: str) -> Any:
+        """A folder that exists."""
+        return self.option(help, exists=True, file_okay=False)
+
+
+_OPTIONS = Panel()
 
 Model = Annotated[
     Path,
@@ -11,55 +46,50 @@ Model = Annotated[
         help="A `.keras` file, the folder of a training run, or a Hugging Face "
         "checkpoint (a folder of config.json and *.safetensors).",
         exists=True,
-        show_default=False,
     ),
 ]
 Task = Annotated[
     str | None,
-    typer.Option(
-        metavar="TASK",
-        help="The head to build from a checkpoint folder: encoder, classifier, "
+    _OPTIONS.option(
+        "The head to build from a checkpoint folder: encoder, classifier, "
         "token_classifier, masked_lm, causal_lm, sentence_encoder, …, as far as its "
         "family has it. Default: the one in its config.json.",
-        show_default=False,
+        metavar="TASK",
     ),
 ]
 Quantization = Annotated[
     Literal["none", "float16", "int8_dynamic", "int8"],
-    typer.Option(
-        help="For LiteRT. none: float32. float16: half the size. int8_dynamic: 8-bit "
+    _OPTIONS.option(
+        "For LiteRT. none: float32. float16: half the size. int8_dynamic: 8-bit "
         "weights. int8: 8-bit arithmetic too, where LiteRT can; needs --samples."
     ),
 ]
 Samples = Annotated[
     Path | None,
-    typer.Option(
-        help="Inputs to compare on, and to calibrate int8 with: an `.npz` with one "
+    _OPTIONS.file(
+        "Inputs to compare on, and to calibrate int8 with: an `.npz` with one "
         "array per input, or, for a folder with a tokenizer, a text file with one "
-        "text per line. Default: random inputs.",
-        exists=True,
-        dir_okay=False,
-        show_default=False,
+        "text per line. Default: random inputs."
     ),
 ]
 Tokenizer = Annotated[
     Path | None,
-    typer.Option(
-        help="For a SavedModel that takes strings: the folder of a WordPiece or "
+    _OPTIONS.folder(
+        "For a SavedModel that takes strings: the folder of a WordPiece or "
         "SentencePiece tokenizer to include. --samples is then a text file with one "
-        "text per line.",
-        exists=True,
-        file_okay=False,
-        show_default=False,
+        "text per line."
     ),
+]
+TokenizerFolder = Annotated[
+    Path | None,
+    Panel("Text").folder("Folder of the tokenizer, if it is not beside the model."),
 ]
 Tolerance = Annotated[
     float | None,
-    typer.Option(
-        min=0.0,
-        help="Largest error allowed. Default: 1e-4 in float32 (relative above 1); "
+    _OPTIONS.option(
+        "Largest error allowed. Default: 1e-4 in float32 (relative above 1); "
         "quantized, as root mean square relative to the output, 0.01 for float16, "
         "0.1 for int8_dynamic, 0.2 for int8.",
-        show_default=False,
+        min=0.0,
     ),
 ]

@@ -6,39 +6,38 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from keras_attn.cli.options import Panel
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import console, say, working
 
 if TYPE_CHECKING:
     from keras_attn.models import Plan
 
+_OPTIONS = Panel()
+
 
 def plan(
-    name: Annotated[
-        str, typer.Argument(help="A name of `keras-attn list`.", show_default=False)
-    ],
+    name: Annotated[str, typer.Argument(help="A name of `keras-attn list`.")],
     batch: Annotated[
-        int, typer.Option(min=1, help="Rows per step, over all devices.")
+        int, _OPTIONS.option("Rows per step, over all devices.", min=1)
     ] = 1,
     sequence: Annotated[
         int | None,
-        typer.Option(
+        _OPTIONS.option(
+            "Tokens per row. Default: as many as the model has positions, or 128.",
             min=1,
-            help="Tokens per row. Default: as many as the model has positions, or 128.",
-            show_default=False,
         ),
     ] = None,
     dtype: Annotated[
-        str, typer.Option(help="Keras' precision policy, such as mixed_bfloat16.")
+        str, _OPTIONS.option("Keras' precision policy, such as mixed_bfloat16.")
     ] = "float32",
     optimizer: Annotated[
-        str,
-        typer.Option(help="Optimizer: adamw, adam, adafactor, sgd, lion, …."),
+        str, _OPTIONS.option("Optimizer: adamw, adam, adafactor, sgd, lion, ….")
     ] = "adamw",
     devices: Annotated[
         int,
-        typer.Option(
-            min=1, help="Number of devices that share weights, optimizer and batch."
+        _OPTIONS.option(
+            "Number of devices that share weights, optimizer and batch.", min=1
         ),
     ] = 1,
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from keras_attn.cli.options import Panel
 from keras_attn.cli.runs import claim, is_interrupted, is_trained
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import fit_verbosity, in_parts, say
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 Pairs = tuple[list[str], list[str]]
 
+_TEXTS, _MODEL, _TRAINING = Panel("Texts"), Panel("Model"), Panel("Training")
 _MAX_LENGTHS = {"subword": 50, "character": 200}
 _NUM_EXAMPLES = 3
 
@@ -25,165 +27,82 @@ _NUM_EXAMPLES = 3
 def train(
     source: Annotated[
         Path,
-        typer.Option(
-            rich_help_panel="Texts",
-            help="Text to translate: UTF-8, one sentence per line; gzip if it ends "
-            "in .gz.",
-            exists=True,
-            dir_okay=False,
-            show_default=False,
+        _TEXTS.file(
+            "Text to translate: UTF-8, one sentence per line; gzip if it ends in .gz."
         ),
     ],
     target: Annotated[
-        Path,
-        typer.Option(
-            rich_help_panel="Texts",
-            help="Its translation: line n translates line n of --source.",
-            exists=True,
-            dir_okay=False,
-            show_default=False,
-        ),
+        Path, _TEXTS.file("Its translation: line n translates line n of --source.")
     ],
     validation_source: Annotated[
-        Path | None,
-        typer.Option(
-            rich_help_panel="Texts",
-            help="Validation text. Default: see --validation-fraction.",
-            exists=True,
-            dir_okay=False,
-            show_default=False,
-        ),
+        Path | None, _TEXTS.file("Validation text. Default: see --validation-fraction.")
     ] = None,
-    validation_target: Annotated[
-        Path | None,
-        typer.Option(
-            rich_help_panel="Texts",
-            help="Its translation.",
-            exists=True,
-            dir_okay=False,
-            show_default=False,
-        ),
-    ] = None,
+    validation_target: Annotated[Path | None, _TEXTS.file("Its translation.")] = None,
     validation_fraction: Annotated[
         float,
-        typer.Option(
-            rich_help_panel="Texts",
-            metavar="X",
+        _TEXTS.number(
+            "Fraction of the pairs to hold out if no validation files are given.",
             min=0.0001,
             max=0.5,
-            help="Fraction of the pairs to hold out if no validation files are given.",
         ),
     ] = 0.1,
     model: Annotated[
         str,
-        typer.Option(
-            rich_help_panel="Model",
-            help="seq2seq_sutskever, seq2seq_context, rnnsearch_30 or rnnsearch_50.",
+        _MODEL.option(
+            "seq2seq_sutskever, seq2seq_context, rnnsearch_30 or rnnsearch_50."
         ),
     ] = "rnnsearch_50",
     tokenizer: Annotated[
         Literal["subword", "character"],
-        typer.Option(
-            rich_help_panel="Model",
-            help="Unit of a token: a byte-pair subword or a character.",
-        ),
+        _MODEL.option("Unit of a token: a byte-pair subword or a character."),
     ] = "subword",
     vocabulary_size: Annotated[
-        int,
-        typer.Option(
-            rich_help_panel="Model",
-            metavar="N",
-            min=5,
-            help="Largest number of subwords on each side.",
-        ),
+        int, _MODEL.count("Largest number of subwords on each side.", min=5)
     ] = 8000,
     max_length: Annotated[
         int | None,
-        typer.Option(
-            rich_help_panel="Model",
-            metavar="N",
-            min=2,
-            help="Tokens after which a text is truncated. Default: 50 subwords, "
+        _MODEL.count(
+            "Tokens after which a text is truncated. Default: 50 subwords, "
             "200 characters.",
-            show_default=False,
+            min=2,
         ),
     ] = None,
     hidden_dim: Annotated[
-        int,
-        typer.Option(
-            rich_help_panel="Model",
-            metavar="N",
-            min=2,
-            help="Units of each recurrent layer; papers: 1000.",
-        ),
+        int, _MODEL.count("Units of each recurrent layer; papers: 1000.", min=2)
     ] = 256,
     embedding_dim: Annotated[
-        int,
-        typer.Option(
-            rich_help_panel="Model",
-            metavar="N",
-            min=1,
-            help="Width of a token's embedding; papers: 100-1000.",
-        ),
+        int, _MODEL.count("Width of a token's embedding; papers: 100-1000.")
     ] = 256,
     dropout: Annotated[
-        float,
-        typer.Option(
-            rich_help_panel="Model",
-            metavar="X",
-            min=0.0,
-            max=0.9,
-            help="Probability, in [0, 0.9]; papers: 0.",
-        ),
+        float, _MODEL.number("Probability, in [0, 0.9]; papers: 0.", min=0.0, max=0.9)
     ] = 0.2,
-    epochs: Annotated[
-        int,
-        typer.Option(
-            rich_help_panel="Training",
-            metavar="N",
-            min=1,
-            help="Passes over the pairs.",
-        ),
-    ] = 10,
-    batch_size: Annotated[
-        int,
-        typer.Option(
-            rich_help_panel="Training", metavar="N", min=1, help="Pairs per step."
-        ),
-    ] = 64,
+    epochs: Annotated[int, _TRAINING.count("Passes over the pairs.")] = 10,
+    batch_size: Annotated[int, _TRAINING.count("Pairs per step.")] = 64,
     learning_rate: Annotated[
         float,
-        typer.Option(
-            rich_help_panel="Training",
-            metavar="X",
-            min=1e-8,
-            help="Initial learning rate of Adam, with cosine decay to zero.",
+        _TRAINING.number(
+            "Initial learning rate of Adam, with cosine decay to zero.", min=1e-8
         ),
     ] = 1e-3,
     score: Annotated[
         Literal["bleu", "exact_match"],
-        typer.Option(
-            rich_help_panel="Training",
-            help="Score of the held-out translations: BLEU (0 to 100), or the "
-            "fraction that equal their reference exactly.",
+        _TRAINING.option(
+            "Score of the held-out translations: BLEU (0 to 100), or the "
+            "fraction that equal their reference exactly."
         ),
     ] = "bleu",
     run_dir: Annotated[
         Path,
-        typer.Option(
-            rich_help_panel="Training",
-            help="Folder for the translator, its history and TensorBoard logs. Run "
+        _TRAINING.option(
+            "Folder for the translator, its history and TensorBoard logs. Run "
             "the same command again to resume an interrupted run.",
             file_okay=False,
         ),
     ] = Path("runs/translator"),
     seed: Annotated[
         int,
-        typer.Option(
-            rich_help_panel="Training",
-            metavar="N",
-            min=0,
-            help="Seed of the weights, the data order and the held-out pairs.",
+        _TRAINING.count(
+            "Seed of the weights, the data order and the held-out pairs.", min=0
         ),
     ] = 0,
 ) -> None:

@@ -5,42 +5,28 @@ from typing import Annotated
 
 import typer
 
+from keras_attn.cli import options
 from keras_attn.cli.opened_model import open_model
-from keras_attn.cli.options import (
-    Model,
-    Quantization,
-    Samples,
-    Task,
-    Tokenizer,
-    Tolerance,
-)
 from keras_attn.cli.samples import fixed_length, read_samples
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import CheckFailedError, say, working
 
+_OPTIONS = options.Panel()
+
 
 def verify(
-    model: Model,
+    model: options.Model,
     artefact: Annotated[
-        Path,
-        typer.Argument(
-            help="What `keras-attn export` wrote.", exists=True, show_default=False
-        ),
+        Path, typer.Argument(help="What `keras-attn export` wrote.", exists=True)
     ],
-    task: Task = None,
-    quantization: Quantization = "none",
-    samples: Samples = None,
-    tokenizer: Tokenizer = None,
+    task: options.Task = None,
+    quantization: options.Quantization = "none",
+    samples: options.Samples = None,
+    tokenizer: options.Tokenizer = None,
     sequence_length: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="The one of the export, if it had a --tokenizer.",
-            show_default=False,
-        ),
+        int | None, _OPTIONS.count("The one of the export, if it had a --tokenizer.")
     ] = None,
-    tolerance: Tolerance = None,
+    tolerance: options.Tolerance = None,
 ) -> None:
     """Compare an artefact with its model; exit code 1 if they disagree.
 

@@ -6,23 +6,15 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from keras_attn.checks import check_choice, check_positive
+from keras_attn.checks import check_choice
+from keras_attn.data import tokenizer_files as files
 from keras_attn.data.text_tokenizer import (
     Convention,
     TextTokenizer,
     Vocabulary,
+    check_trained_size,
     tokenizers_library,
     training_corpus,
-)
-from keras_attn.data.tokenizer_files import (
-    check_num_pieces,
-    find_file,
-    missing_files,
-    named_tokens,
-    pieces_in_order,
-    read_settings,
-    write_json,
-    write_settings,
 )
 from keras_attn.file_reading import (
     get_flag,
@@ -170,20 +162,16 @@ class ByteLevelBPETokenizer(TextTokenizer):
         corpus = training_corpus(texts)
         check_choice("convention", convention, CONVENTIONS)
         special = _ROBERTA_FIRST if convention == "roberta" else ("<|endoftext|>",)
-        check_positive("vocabulary_size", vocabulary_size)
-        room = vocabulary_size - len(special)
-        if room < len(_LETTER_OF_BYTE):
-            raise ValueError(
-                f"`vocabulary_size` must be at least {256 + len(special)}: the bytes "
-                f"and the special tokens. Received: vocabulary_size={vocabulary_size}"
-            )
+        check_trained_size(
+            vocabulary_size, 256 + len(special), "the bytes and the special tokens"
+        )
         library = tokenizers_library()
         model = library.Tokenizer(library.models.BPE())
         model.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
         model.train_from_iterator(
             corpus,
             library.trainers.BpeTrainer(
-                vocab_size=room,
+                vocab_size=vocabulary_size - len(special),
                 min_frequency=min_frequency,
                 initial_alphabet=list(_BYTE_OF_LETTER),
                 show_progress=False,
@@ -211,26 +199,26 @@ class ByteLevelBPETokenizer(TextTokenizer):
             convention: "gpt2" or "roberta"; None takes it from `tokenizer_config.json`,
                 otherwise RoBERTa's if the vocabulary has "<s>" and "</s>".
         """
-        settings = read_settings(folder)
+        settings = files.read_settings(folder)
         listed, merged, packed = (
-            find_file(folder, name)
+            files.find_file(folder, name)
             for name in ("vocab.json", "merges.txt", "tokenizer.json")
         )
         if listed is not None and merged is not None:
-            pieces = pieces_in_order(read_vocabulary_json(listed), listed)
+            pieces = files.pieces_in_order(read_vocabulary_json(listed), listed)
             merges = _read_merges(merged)
         elif packed is not None:
             pieces, merges, prefix = _read_packed(packed)
             settings = {"add_prefix_space": prefix} | settings
         else:
-            raise missing_files(folder, *_FILES)
+            raise files.missing_files(folder, *_FILES)
         if convention is None:
             kind = (settings.get("tokenizer_class") or "").removesuffix("Fast")
             of_class = {known: name for name, known in _HUGGING_FACE.items()}
             inferred = "roberta" if {"<s>", "</s>"} <= set(pieces) else "gpt2"
             convention = of_class.get(kind, inferred)
         check_choice("convention", convention, CONVENTIONS)
-        tokens = named_tokens(settings, CONVENTIONS[convention].tokens)
+        tokens = files.named_tokens(settings, CONVENTIONS[convention].tokens)
         prefix = bool(settings.get("add_prefix_space", False))
         try:
             return cls(pieces, merges, convention, prefix, tokens)
@@ -240,12 +228,12 @@ class ByteLevelBPETokenizer(TextTokenizer):
     def save(self, folder: str | os.PathLike) -> None:
         """Writes `vocab.json`, `merges.txt` and `tokenizer_config.json`."""
         ids = {piece: index for index, piece in enumerate(self.pieces)}
-        write_json(Path(folder) / "vocab.json", ids, indent=None)
+        files.write_json(Path(folder) / "vocab.json", ids, indent=None)
         lines = "".join(f"{first} {second}\n" for first, second in self.merges)
         write_atomically(
             Path(folder) / "merges.txt", f"#version: 0.2\n{lines}".encode()
         )
-        write_settings(
+        files.write_settings(
             folder,
             _HUGGING_FACE[self._name],
             self.convention.tokens,
@@ -298,7 +286,7 @@ def _bytes_of(piece: str) -> bytes:
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
     text, merges = read_text(path), []
-    check_num_pieces(text.count("\n"), path)
+    files.check_num_pieces(text.count("\n"), path)
     # Not `splitlines`: the character of a byte may be a Unicode line separator.
     for number, line in enumerate(text.split("\n"), 1):
         line = line.removesuffix("\r")
@@ -355,4 +343,4 @@ def _read_packed(path: Path) -> tuple[list[str], list[tuple[str, str]], bool]:
             f"{str(path)!r}; {type(error).__name__}: {error}"
         ) from error
     prefix = get_flag(splitter, "add_prefix_space", None, path, allow_none=True)
-    return pieces_in_order(ids, path), merges, bool(prefix)
+    return files.pieces_in_order(ids, path), merges, bool(prefix)

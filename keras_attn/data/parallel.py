@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks import check_positive
+from keras_attn.checks import check_positive, check_same_length
 from keras_attn.data.base_tokenizer import Tokenizer
 from keras_attn.data.epochs import Epoch, row_indices
 from keras_attn.data.ragged import to_ragged
@@ -158,10 +158,9 @@ def parallel_dataset(
         are int32 (B, U), the target and the end token; sample weights are float32
         (B, U), 1 on real labels and 0 on padding.
     """
-    if not len(sources) or len(sources) != len(targets):
+    if not check_same_length(sources=sources, targets=targets):
         raise ValueError(
-            "`sources` and `targets` must be of equal length, and not empty. "
-            f"Received: {len(sources)} sources, {len(targets)} targets"
+            "`sources` and `targets` must not be empty. Received: 0 sources, 0 targets"
         )
     batch_size = check_positive("batch_size", batch_size)
     max_length = check_positive("max_length", max_length)

@@ -10,18 +10,13 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_attn.checks import check_choice, check_positive
+from keras_attn.data import tokenizer_files as files
 from keras_attn.data.graph_tokenizer import GraphTokenizer
 from keras_attn.data.text_tokenizer import (
     Convention,
     Vocabulary,
     text_library,
     training_corpus,
-)
-from keras_attn.data.tokenizer_files import (
-    find_file,
-    missing_files,
-    read_settings,
-    write_settings,
 )
 from keras_attn.file_reading import MAX_VOCABULARY_BYTES, read_bytes
 from keras_attn.file_writing import write_atomically
@@ -220,10 +215,10 @@ class SentencePieceTokenizer(GraphTokenizer):
                 and T5's for any other.
             lower_case: None takes it from `tokenizer_config.json`.
         """
-        path = find_file(folder, *MODEL_FILES)
+        path = files.find_file(folder, *MODEL_FILES)
         if path is None:
-            raise missing_files(folder, *MODEL_FILES)
-        settings = read_settings(folder)
+            raise files.missing_files(folder, *MODEL_FILES)
+        settings = files.read_settings(folder)
         kind = (settings.get("tokenizer_class") or "").removesuffix("Fast")
         if convention is None:
             of_class = {known: name for name, (known, _) in _HUGGING_FACE.items()}
@@ -254,7 +249,7 @@ class SentencePieceTokenizer(GraphTokenizer):
                 "keep_accents": False,
                 "remove_space": True,
             }
-        write_settings(folder, kind, tokens, **options)
+        files.write_settings(folder, kind, tokens, **options)
 
     def _ragged(self, texts: tf.Tensor) -> tf.RaggedTensor:
         if self._name == "xlnet":

@@ -370,6 +370,22 @@ def training_corpus(texts: Iterable[str]) -> list[str]:
     return corpus
 
 
+def check_trained_size(vocabulary_size: int, minimum: int, contents: str) -> None:
+    """Checks the size of a vocabulary to train.
+
+    Args:
+        vocabulary_size: The argument.
+        minimum: Number of ids that every such vocabulary has.
+        contents: What these ids are, for the message.
+    """
+    check_positive("vocabulary_size", vocabulary_size)
+    if vocabulary_size < minimum:
+        raise ValueError(
+            f"`vocabulary_size` must be at least {minimum}: {contents}. "
+            f"Received: vocabulary_size={vocabulary_size}"
+        )
+
+
 def tokenizers_library():
     """Imports `tokenizers`, or says what to install."""
     with requires_extra("text", "This tokenizer"):

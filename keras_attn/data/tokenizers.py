@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from keras_attn.checks import check_positive
 from keras_attn.data.base_tokenizer import (
     FORMAT,
     SPECIAL_PIECES,
     Tokenizer,
 )
-from keras_attn.data.text_tokenizer import tokenizers_library, training_corpus
+from keras_attn.data.text_tokenizer import (
+    check_trained_size,
+    tokenizers_library,
+    training_corpus,
+)
 from keras_attn.file_reading import (
     MAX_PIECES,
     MAX_VOCABULARY_BYTES,
@@ -133,14 +136,9 @@ class SubwordTokenizer(Tokenizer):
             vocabulary_size: Maximum number of ids; a small corpus gives fewer. If the
                 alphabet is larger, the rarest characters become unknown.
         """
-        check_positive("vocabulary_size", vocabulary_size)
-        alphabet_size = vocabulary_size - len(SPECIAL_PIECES)
-        if alphabet_size < 1:
-            raise ValueError(
-                f"`vocabulary_size` must be more than {len(SPECIAL_PIECES)}, the "
-                "number of special ids. Received: "
-                f"vocabulary_size={vocabulary_size}"
-            )
+        check_trained_size(
+            vocabulary_size, len(SPECIAL_PIECES) + 1, "the special ids and a character"
+        )
         library = tokenizers_library()
         normalizers, splitters = library.normalizers, library.pre_tokenizers
         model = library.Tokenizer(library.models.BPE(unk_token="<unk>"))
@@ -159,7 +157,7 @@ class SubwordTokenizer(Tokenizer):
             vocab_size=vocabulary_size,
             special_tokens=list(SPECIAL_PIECES),
             # Otherwise the alphabet alone could exceed the vocabulary.
-            limit_alphabet=alphabet_size,
+            limit_alphabet=vocabulary_size - len(SPECIAL_PIECES),
             show_progress=False,
         )
         model.train_from_iterator(training_corpus(texts), trainer)

@@ -9,24 +9,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_attn.checks import check_positive
+from keras_attn.data import tokenizer_files as files
 from keras_attn.data.character_map import CharacterMap, bert_changes
 from keras_attn.data.graph_tokenizer import GraphTokenizer
 from keras_attn.data.text_tokenizer import (
     Convention,
     Vocabulary,
+    check_trained_size,
     text_library,
     tokenizers_library,
     training_corpus,
-)
-from keras_attn.data.tokenizer_files import (
-    check_num_pieces,
-    find_file,
-    missing_files,
-    named_tokens,
-    pieces_in_order,
-    read_settings,
-    write_settings,
 )
 from keras_attn.file_reading import (
     get_flag,
@@ -150,14 +142,12 @@ class WordPieceTokenizer(GraphTokenizer):
         """
         corpus = training_corpus(texts)
         special = [BERT_TOKENS[role] for role in BERT_TOKENS]
-        check_positive("vocabulary_size", vocabulary_size)
+        check_trained_size(
+            vocabulary_size,
+            len(special) + 2,
+            "the special tokens, and a letter at the start of a word and inside one",
+        )
         alphabet_size = vocabulary_size - len(special)
-        if alphabet_size < 2:
-            raise ValueError(
-                f"`vocabulary_size` must be more than {len(special) + 1}: the special "
-                "tokens, and a letter at the start of a word and inside one. Received: "
-                f"vocabulary_size={vocabulary_size}"
-            )
         library = tokenizers_library()
         model = library.Tokenizer(library.models.WordPiece(unk_token="[UNK]"))
         model.normalizer = library.normalizers.BertNormalizer(
@@ -198,9 +188,9 @@ class WordPieceTokenizer(GraphTokenizer):
             lower_case: Whether the model is uncased; None takes it from
                 `tokenizer_config.json`, otherwise True.
         """
-        settings = read_settings(folder)
+        settings = files.read_settings(folder)
         listed, packed = (
-            find_file(folder, name) for name in ("vocab.txt", "tokenizer.json")
+            files.find_file(folder, name) for name in ("vocab.txt", "tokenizer.json")
         )
         if listed is not None:
             pieces = _read_listed(listed)
@@ -213,7 +203,7 @@ class WordPieceTokenizer(GraphTokenizer):
                 ),
             } | settings
         else:
-            raise missing_files(folder, "vocab.txt", "tokenizer.json")
+            raise files.missing_files(folder, "vocab.txt", "tokenizer.json")
         if lower_case is None:
             lower_case = bool(settings.get("do_lower_case", True))
         if settings.get("tokenize_chinese_chars") is False:
@@ -228,7 +218,7 @@ class WordPieceTokenizer(GraphTokenizer):
                 f"`folder` must have pieces of at most {_MAX_LETTERS} letters "
                 f"together. Received: {str(listed or packed)!r}, with {letters}"
             )
-        tokens = named_tokens(settings, BERT_TOKENS)
+        tokens = files.named_tokens(settings, BERT_TOKENS)
         try:
             return cls(pieces, lower_case, settings.get("strip_accents"), tokens)
         except ValueError as error:
@@ -238,7 +228,7 @@ class WordPieceTokenizer(GraphTokenizer):
         """Writes `vocab.txt` and `tokenizer_config.json`."""
         lines = "".join(f"{piece}\n" for piece in self.pieces)
         write_atomically(Path(folder) / "vocab.txt", lines.encode())
-        write_settings(
+        files.write_settings(
             folder,
             "BertTokenizer",
             self.convention.tokens,
@@ -279,7 +269,7 @@ def _convention(tokens: Mapping[str, str]) -> Convention:
 def _read_listed(path: Path) -> list[str]:
     """The pieces of a `vocab.txt`."""
     text = read_text(path)
-    check_num_pieces(text.count("\n"), path)
+    files.check_num_pieces(text.count("\n"), path)
     # Not `splitlines`: a piece may be a Unicode line separator.
     pieces = text.replace("\r\n", "\n").split("\n")
     return pieces[:-1] if pieces[-1] == "" else pieces
@@ -295,4 +285,4 @@ def _read_packed(path: Path) -> tuple[list[str], dict[str, Any]]:
             f"{str(path)!r}, a model of type {shown(model.get('type'))}"
         )
     ids = get_object(model, "vocab", path)
-    return pieces_in_order(ids, path), get_object(content, "normalizer", path)
+    return files.pieces_in_order(ids, path), get_object(content, "normalizer", path)

@@ -146,12 +146,9 @@ def three_augment_dataset(
     blur = layers.RandomGaussianBlur(
         1.0, kernel_size=9, sigma=(0.1, 2.0), value_range=value_range, seed=seed
     )
+    factors = ("brightness_factor", "contrast_factor", "saturation_factor")
     jitter = layers.RandomColorJitter(
-        value_range,
-        brightness_factor=color_jitter,
-        contrast_factor=color_jitter,
-        saturation_factor=color_jitter,
-        seed=seed,
+        value_range, **dict.fromkeys(factors, color_jitter), seed=seed
     )
     mixers = []
     if mixup:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks import check_positive
+from keras_attn.checks import check_positive, check_same_length
 from keras_attn.data.epochs import Epoch, batch_seeds
 from keras_attn.data.ragged import constant_column, to_ragged
 from keras_attn.training.batching import batches_of_rows
@@ -50,11 +50,8 @@ def translation_lm_dataset(
         max_length: Most tokens of a pair, including four special ones; longer pairs are
             dropped, since a truncated sentence no longer matches its translation.
         batch_size: Pairs per batch.
-        shuffle_seed: Shuffles the pairs, in a new order each epoch and the same orders
-            in every run (given the same `keras.utils.set_random_seed`). None keeps the
-            order.
-        epoch: Epoch whose order is read, or a `tf.Variable` that holds it, such as that
-            of `BackupAndResume`. None counts the iterations.
+        shuffle_seed: Shuffles the pairs, as in `causal_lm_dataset`.
+        epoch: As in `causal_lm_dataset`.
         drop_remainder: Drops a last batch of fewer than `batch_size` pairs.
         pad_to_multiple_of: Lengths are rounded up to a multiple of this (but not above
             `max_length`), so that few shapes are compiled.
@@ -72,11 +69,7 @@ def translation_lm_dataset(
         Lample & Conneau 2019, "Cross-lingual Language Model Pretraining", section 3.4
         (arXiv:1901.07291).
     """
-    if len(sources) != len(targets):
-        raise ValueError(
-            "`sources` and `targets` must have the same length. "
-            f"Received: {len(sources)} sources, {len(targets)} targets"
-        )
+    check_same_length(sources=sources, targets=targets)
     max_length = check_positive("max_length", max_length)
     batch_size = check_positive("batch_size", batch_size)
     multiple = check_positive("pad_to_multiple_of", pad_to_multiple_of)
@@ -183,11 +176,7 @@ def sample_languages(
     Raises:
         ValueError: if there are not as many sizes as datasets.
     """
-    if len(datasets) != len(sizes):
-        raise ValueError(
-            "`datasets` and `sizes` must have the same length. "
-            f"Received: {len(datasets)} datasets, {len(sizes)} sizes"
-        )
+    check_same_length(datasets=datasets, sizes=sizes)
     rates = language_probabilities(sizes, exponent)
     logits = tf.math.log(tf.constant(rates[np.newaxis], tf.float32))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from model_cases import tiny
+from model_cases import POSITIONS, build, tiny
 
 from keras_attn import models
 from keras_attn.data import load_text_tokenizer
@@ -27,14 +27,7 @@ def folder(tmp_path_factory):
     """A tiny BERT with its tokenizer, as a checkpoint, and as `.keras` files."""
     folder = tmp_path_factory.mktemp("models")
     tokenizer = WordPieceTokenizer.train([TEXT, PAIR] * 3, vocabulary_size=61)
-    bert = models.build_bert(
-        vocabulary_size=61,
-        max_sequence_length=17,
-        num_layers=2,
-        hidden_dim=6,
-        num_heads=2,
-        mlp_dim=7,
-    )
+    bert = build("bert_base", vocabulary_size=61, hidden_dim=6, num_heads=2)
     models.save_checkpoint(bert, folder / "bert")
     tokenizer.save(folder / "bert")
     bert.save(folder / "bert.keras")
@@ -148,7 +141,7 @@ def test_the_wrong_kind_of_input(command, folder, tmp_path):
         assert "--ids must be non-negative integers" in line
     line = command.refuses("attention", bert, "--ids", "1 99")
     assert "`token_ids` must be in [0, 61)" in line and "\x1b" not in line
-    line = command.refuses("attention", bert, "--ids", "1 " * 18)
+    line = command.refuses("attention", bert, "--ids", "1 " * (POSITIONS + 1))
     assert "longer than `max_sequence_length`" in line and "encountered" not in line
     line = command.refuses("attention", vit, "--ids", "1")
     assert "use --image for a model of images" in line

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from model_cases import build
 
 from keras_attn import models
 from keras_attn.export import load_runner
@@ -24,14 +25,7 @@ VIT = Path(__file__).parents[1] / "parity/checkpoints/vit_classifier"
 def folder(tmp_path_factory):
     """A tiny BERT with its tokenizer."""
     folder = tmp_path_factory.mktemp("checkpoints") / "bert"
-    encoder = models.build_bert(
-        vocabulary_size=61,
-        max_sequence_length=17,
-        num_layers=2,
-        hidden_dim=6,
-        num_heads=2,
-        mlp_dim=7,
-    )
+    encoder = build("bert_base", vocabulary_size=61, hidden_dim=6, num_heads=2)
     models.save_checkpoint(encoder, folder)
     WordPieceTokenizer.train(TEXTS * 3, vocabulary_size=61).save(folder)
     return folder

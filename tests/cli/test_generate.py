@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import keras
+import model_cases
 import numpy as np
 import pytest
 
@@ -233,15 +234,8 @@ def test_a_translator_translates_the_prompt(command, untrained_run):
 
 
 def test_a_model_that_is_no_decoder(command, tmp_path, tokenizer):
-    encoder = models.build_bert_masked_lm(
-        models.build_bert(
-            vocabulary_size=tokenizer.vocabulary_size,
-            max_sequence_length=11,
-            num_layers=1,
-            hidden_dim=6,
-            num_heads=3,
-            mlp_dim=7,
-        )
+    encoder = model_cases.build(
+        "bert_masked_lm", vocabulary_size=tokenizer.vocabulary_size
     )
     models.save_checkpoint(encoder, tmp_path)
     tokenizer.save(tmp_path)

@@ -147,11 +147,14 @@ def test_fitting_a_keras_model():
 
 
 @pytest.mark.parametrize(
-    ("sources", "targets", "received"),
-    [([], [], "0 sources, 0 targets"), (["a"], ["x", "y"], "1 sources, 2 targets")],
+    ("sources", "targets", "message"),
+    [
+        ([], [], "must not be empty.*0 sources, 0 targets"),
+        (["a"], ["x", "y"], "must have the same length.*1 sources, 2 targets"),
+    ],
 )
-def test_sources_and_targets_must_be_of_equal_length(sources, targets, received):
-    with pytest.raises(ValueError, match=f"must be of equal length.*{received}"):
+def test_sources_and_targets_must_be_of_equal_length(sources, targets, message):
+    with pytest.raises(ValueError, match=f"`sources` and `targets` {message}"):
         parallel_dataset(sources, targets, SOURCE, TARGET, batch_size=2, max_length=5)
 
 

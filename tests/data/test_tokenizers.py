@@ -184,7 +184,7 @@ def test_training_subwords_is_deterministic_and_limited_in_size():
 
 
 def test_subword_arguments_are_checked():
-    with pytest.raises(ValueError, match="`vocabulary_size` must be more than 4"):
+    with pytest.raises(ValueError, match="`vocabulary_size` must be at least 5"):
         SubwordTokenizer.train(CORPUS, vocabulary_size=4)
     with pytest.raises(ValueError, match="`vocabulary_size` must be .*=0"):
         SubwordTokenizer.train(CORPUS, vocabulary_size=0)

@@ -242,7 +242,7 @@ def test_training_needs_texts_and_a_minimum_size():
         WordPieceTokenizer.train(["", " "])
     with pytest.raises(ValueError, match=r"`texts` must be several .*texts='Mann'"):
         WordPieceTokenizer.train("Mann")
-    with pytest.raises(ValueError, match="`vocabulary_size` must be more than 6"):
+    with pytest.raises(ValueError, match="`vocabulary_size` must be at least 7"):
         WordPieceTokenizer.train(["Mann"], vocabulary_size=6)
     with pytest.raises(ValueError, match="`vocabulary_size` must be a whole number"):
         WordPieceTokenizer.train(["Mann"], vocabulary_size=0)
@@ -270,38 +270,35 @@ def test_special_tokens_may_have_other_names(tmp_path):
     assert tokenizer.encode("A a") == [1, 5]
 
 
+def refuses(folder, match):
+    with pytest.raises(ValueError, match=match):
+        WordPieceTokenizer.from_folder(folder)
+
+
 def test_errors_name_a_bad_file(tmp_path):
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_bytes(b"[PAD]\nb\n\xff\n")
-    with pytest.raises(ValueError, match=r"vocab\.txt must be UTF-8; line 3 is not"):
-        WordPieceTokenizer.from_folder(tmp_path)
+    refuses(tmp_path, r"vocab\.txt must be UTF-8; line 3 is not")
     vocabulary.write_text("\n".join(PIECES))
     settings = tmp_path / "tokenizer_config.json"
     settings.write_text('{"do_lower_case": ')
     match = r"tokenizer_config\.json must be JSON.*at line 1"
-    with pytest.raises(ValueError, match=match):
-        WordPieceTokenizer.from_folder(tmp_path)
+    refuses(tmp_path, match)
     settings.write_text("[1]")
-    with pytest.raises(ValueError, match="must hold a JSON object.*holds a list"):
-        WordPieceTokenizer.from_folder(tmp_path)
+    refuses(tmp_path, "must hold a JSON object.*holds a list")
     settings.write_text('{"tokenize_chinese_chars": false}')
-    with pytest.raises(ValueError, match="must have a tokenizer that splits Chinese"):
-        WordPieceTokenizer.from_folder(tmp_path)
+    refuses(tmp_path, "must have a tokenizer that splits Chinese")
 
 
 def test_a_folder_without_a_vocabulary_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="`folder` must be an existing folder"):
-        WordPieceTokenizer.from_folder(tmp_path / "none")
+    refuses(tmp_path / "none", "`folder` must be an existing folder")
     match = r"must have vocab\.txt, or tokenizer\.json\..*which has no files"
-    with pytest.raises(ValueError, match=match):
-        WordPieceTokenizer.from_folder(tmp_path)
+    refuses(tmp_path, match)
     packed = tmp_path / "tokenizer.json"
     packed.write_text('{"model": {"type": "BPE", "vocab": {}}}')
-    with pytest.raises(ValueError, match="must hold a WordPiece model.*type 'BPE'"):
-        WordPieceTokenizer.from_folder(tmp_path)
+    refuses(tmp_path, "must hold a WordPiece model.*type 'BPE'")
     packed.write_text('{"model": {"type": "WordPiece", "vocab": {"a": 0, "b": 2}}}')
-    with pytest.raises(ValueError, match="must number its 2 pieces 0 to 1"):
-        WordPieceTokenizer.from_folder(tmp_path)
+    refuses(tmp_path, "must number its 2 pieces 0 to 1")
 
 
 def test_a_vocabulary_that_tensorflow_text_rejects_is_refused():

@@ -3,7 +3,6 @@
 import functools
 import gc
 import weakref
-from dataclasses import dataclass
 
 import keras
 import numpy as np
@@ -186,16 +185,21 @@ def test_the_loop_stops_when_every_row_has_ended(strategy):
     assert runner.steps == 4
 
 
+def answer_of(model, inputs, strategy, **options):
+    """Five tokens by a strategy of this name, or fewer with the end token."""
+    strategy = STRATEGIES[strategy]
+    return generate(model, inputs, 5, strategy=strategy, end_token_id=END, **options)
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("case", KINDS)
 def test_compiled_loop_equals_host_loop_and_xla(case, strategy):
     model, inputs = tiny(case), make_inputs(batch=3, target=2)
-    options = {"strategy": STRATEGIES[strategy], "end_token_id": END}
-    plain = generate(model, inputs, 5, **options)
+    plain = answer_of(model, inputs, strategy)
     runner = HostRunner(tiny_pair(case))
-    ways = [generate(runner, inputs, 5, **options)]
+    ways = [answer_of(runner, inputs, strategy)]
     if (case, strategy) in WITH_XLA:
-        ways.append(generate(model, inputs, 5, **options, jit_compile=True))
+        ways.append(answer_of(model, inputs, strategy, jit_compile=True))
     for other in ways:
         assert other.token_ids.dtype == np.int32
         np.testing.assert_array_equal(other.token_ids, plain.token_ids)
@@ -205,9 +209,8 @@ def test_compiled_loop_equals_host_loop_and_xla(case, strategy):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_pair_generates_as_its_model(strategy):
     model, inputs = tiny("rnnsearch_50"), make_inputs(batch=3, target=2)
-    options = {"strategy": STRATEGIES[strategy], "end_token_id": END}
-    expected = generate(model, inputs, 5, **options)
-    answer = generate(tiny_pair("rnnsearch_50"), inputs, 5, **options)
+    expected = answer_of(model, inputs, strategy)
+    answer = answer_of(tiny_pair("rnnsearch_50"), inputs, strategy)
     np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
 
 
@@ -216,8 +219,7 @@ def test_a_pair_generates_as_its_model(strategy):
 def test_rows_are_independent(case, strategy):
     """A row's answer is the same alone, in any batch and with any padding."""
     model, inputs = tiny(case), make_inputs(batch=3, target=2)
-    options = {"strategy": STRATEGIES[strategy], "end_token_id": END}
-    together = generate(model, inputs, 5, **options)
+    together = answer_of(model, inputs, strategy)
     if strategy == "sample":  # Random numbers depend on the row.
         rows = slice(0, 1)
     else:
@@ -227,9 +229,8 @@ def test_rows_are_independent(case, strategy):
         "padding_mask": np.pad(inputs["padding_mask"], [(0, 0), (0, 4)]),
         "decoder_token_ids": inputs["decoder_token_ids"],
     }
-    alone = generate(
-        model, {name: value[rows] for name, value in wider.items()}, 5, **options
-    )
+    row = {name: value[rows] for name, value in wider.items()}
+    alone = answer_of(model, row, strategy)
     np.testing.assert_array_equal(alone.token_ids, together.token_ids[rows])
     np.testing.assert_allclose(alone.scores, together.scores[rows], rtol=0, atol=1e-4)
 
@@ -383,42 +384,7 @@ def test_a_state_as_long_as_an_input_of_features():
 # Compilation.
 
 
-@dataclass(frozen=True)
-class Counting(Greedy):
-    """Greedy that counts how often `start` is traced."""
-
-    calls = []
-
-    def start(self, batch, length, pad_token_id, uniform):
-        self.calls.append(None)
-        return super().start(batch, length, pad_token_id, uniform)
-
-
-def test_a_second_call_compiles_nothing():
-    model, inputs = create("seq2seq_context"), make_inputs(target=1)
-    other = make_inputs(target=1, seed=9)
-    Counting.calls.clear()
-    for each in (inputs, other, inputs):
-        generate_now(model, each, 3, strategy=Counting(), end_token_id=END)
-    traced = len(Counting.calls)
-    assert traced >= 1
-    generate_now(model, inputs, 3, strategy=Counting(), end_token_id=END)
-    assert len(Counting.calls) == traced
-    pair = model.incremental()
-    generate_now(pair, inputs, 3, strategy=Counting(), end_token_id=END)
-    traced = len(Counting.calls)
-    generate_now(pair, other, 3, strategy=Counting(), end_token_id=END)
-    assert len(Counting.calls) == traced
-    # Number of tokens, end tokens and padding are inputs of the loop.
-    generate_now(pair, inputs, 9, strategy=Counting(), end_token_id=(3, 4))
-    generate_now(pair, inputs, 2, strategy=Counting(), pad_token_id=5)
-    assert len(Counting.calls) == traced
-    # More than four end tokens are another shape.
-    generate_now(pair, inputs, 2, strategy=Counting(), end_token_id=(3, 4, 5, 6, 7))
-    assert len(Counting.calls) > traced
-
-
-class Spy:
+class CountsTraces:
     """Counts how often a strategy's `start` is traced."""
 
     calls = []
@@ -428,12 +394,42 @@ class Spy:
         return super().start(batch, length, pad_token_id, uniform)
 
 
-class SpiedSample(Spy, Sample):
-    """`Sample` that counts its traces."""
+class CountedGreedy(CountsTraces, Greedy):
+    """`Greedy` that counts its traces."""
 
 
-class SpiedBeam(Spy, Beam):
+class CountedSample(CountsTraces, Sample):
+    """`Sample` that counts its traces; equal to another with a different seed."""
+
+
+class CountedBeam(CountsTraces, Beam):
     """`Beam` that counts its traces."""
+
+
+def test_a_second_call_compiles_nothing():
+    model, inputs = create("seq2seq_context"), make_inputs(target=1)
+    other = make_inputs(target=1, seed=9)
+    CountsTraces.calls.clear()
+    for each in (inputs, other, inputs):
+        generate_now(model, each, 3, strategy=CountedGreedy(), end_token_id=END)
+    traced = len(CountsTraces.calls)
+    assert traced >= 1
+    generate_now(model, inputs, 3, strategy=CountedGreedy(), end_token_id=END)
+    assert len(CountsTraces.calls) == traced
+    pair = model.incremental()
+    generate_now(pair, inputs, 3, strategy=CountedGreedy(), end_token_id=END)
+    traced = len(CountsTraces.calls)
+    generate_now(pair, other, 3, strategy=CountedGreedy(), end_token_id=END)
+    assert len(CountsTraces.calls) == traced
+    # Number of tokens, end tokens and padding are inputs of the loop.
+    generate_now(pair, inputs, 9, strategy=CountedGreedy(), end_token_id=(3, 4))
+    generate_now(pair, inputs, 2, strategy=CountedGreedy(), pad_token_id=5)
+    assert len(CountsTraces.calls) == traced
+    # More than four end tokens are another shape.
+    generate_now(
+        pair, inputs, 2, strategy=CountedGreedy(), end_token_id=(3, 4, 5, 6, 7)
+    )
+    assert len(CountsTraces.calls) > traced
 
 
 def test_one_compiled_loop_serves_every_setting():
@@ -450,16 +446,16 @@ def test_one_compiled_loop_serves_every_setting():
         ({"top_k": 5, "top_p": 1.0, "temperature": 1.7}, 3),
     ]
     beams = [({}, 3), ({"length_penalty": 0.0}, 6), ({"length_penalty": 2.0}, 2)]
-    for strategy, settings in ((SpiedSample, samples), (SpiedBeam, beams)):
+    for strategy, settings in ((CountedSample, samples), (CountedBeam, beams)):
         traced = []
         for number, (options, length) in enumerate(settings):
-            if strategy is SpiedSample:
+            if strategy is CountedSample:
                 options["seed"] = number
             ends = [None, 4, (4, 9), (4, 9, 11)][number % 4]
             call = {"strategy": strategy(**options), "end_token_id": ends}
-            Spy.calls.clear()
+            CountsTraces.calls.clear()
             answer = generate(model, inputs, length, pad_token_id=number, **call)
-            traced.append(len(Spy.calls))
+            traced.append(len(CountsTraces.calls))
             host = generate(runner, inputs, length, pad_token_id=number, **call)
             np.testing.assert_array_equal(answer.token_ids, host.token_ids)
             np.testing.assert_allclose(answer.scores, host.scores, rtol=0, atol=1e-4)
@@ -467,24 +463,15 @@ def test_one_compiled_loop_serves_every_setting():
         assert traced[1:] == [0] * (len(settings) - 1)
 
 
-class CountingSample(Sample):
-    """`Sample` that counts its traces; equal to another with a different seed."""
-
-    calls = []
-
-    def start(self, batch, length, pad_token_id, uniform):
-        self.calls.append(None)
-        return super().start(batch, length, pad_token_id, uniform)
-
-
 def test_another_seed_compiles_nothing():
     model, inputs = create("seq2seq_context"), make_inputs(target=1)
     answers, traced = [], []
+    CountsTraces.calls.clear()
     for seed in (1, 2, 1, None):
         answers.append(
-            generate_now(model, inputs, 7, strategy=CountingSample(seed=seed)).token_ids
+            generate_now(model, inputs, 7, strategy=CountedSample(seed=seed)).token_ids
         )
-        traced.append(len(CountingSample.calls))
+        traced.append(len(CountsTraces.calls))
     assert traced[0] == traced[-1]
     np.testing.assert_array_equal(answers[0], answers[2])
     assert (answers[0] != answers[1]).any()
@@ -501,7 +488,7 @@ def test_new_weights_are_used_at_once():
 
 def test_the_compiled_loop_is_freed_with_the_model():
     model, inputs = create("seq2seq_context"), make_inputs(target=1)
-    generate(model, inputs, 3, strategy=Counting())
+    generate(model, inputs, 3, strategy=CountedGreedy())
     references = [weakref.ref(part) for part in (model, model.get_layer("decoder"))]
     del model
     # One round may free what holds the objects of the next.

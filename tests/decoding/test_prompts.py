@@ -4,7 +4,15 @@ import keras
 import numpy as np
 import pytest
 from decoding.toys import HostRunner, table_model
-from model_cases import POSITIONS, SOURCE_V, V, create, logits_of, randomize, tiny
+from model_cases import (
+    POSITIONS,
+    SOURCE_V,
+    V,
+    create,
+    logits_of,
+    tiny,
+    varied,
+)
 
 from keras_attn.decoding import Beam, Sample
 from keras_attn.decoding import generate as generate_now
@@ -17,17 +25,6 @@ SOURCE = [7, 3, 11, 2]
 def generate(model, inputs, length, **options):
     """`generate` without XLA, which takes seconds per shape and strategy on JAX."""
     return generate_now(model, inputs, length, **{"jit_compile": False, **options})
-
-
-def varied_model(case):
-    """A model that does not repeat one token, and depends on positions."""
-    model = randomize(create(case), seed=1, scale=0.1)
-    for weight in model.weights:
-        if weight.path.endswith("gamma"):
-            weight.assign(1.0 + 3 * weight.value)
-        elif "position_embedding" in weight.path:
-            weight.assign(3 * weight.value)
-    return model
 
 
 def as_inputs(model, tokens, mask):
@@ -59,7 +56,7 @@ def by_full_passes(model, prompt, length):
 @pytest.mark.parametrize("case", PADDED)
 def test_prompts_of_unequal_length_share_a_batch(case):
     """With padding at the left, right or in between, each gets its text alone."""
-    model = varied_model(case)
+    model = varied(case)
     prompts = [[5, 11, 2], [13], [17, 3, 3, 7, 1]]
     # Three layouts in six columns for each prompt: the columns of its tokens.
     layouts = [

@@ -4,11 +4,11 @@ import builtins
 from typing import Any
 
 import keras
+import model_cases
 import numpy as np
 import pytest
 from keras import layers
 
-from keras_attn import models
 from keras_attn.export import export, load_runner, verify
 
 
@@ -113,23 +113,12 @@ def test_max_length_and_num_beams_are_for_generative_models(build, tmp_path):
     model = Generative(features, layers.Dense(3)(features))
     with pytest.raises(ValueError, match="models whose `incremental.*max_length=7"):
         export(model, path, max_length=7)
+    gpt = model_cases.build("gpt2_small", max_sequence_length=5)
     with pytest.raises(ValueError, match="`max_length` must be at most 5, the posit"):
-        export(tiny_gpt(), path, max_length=7)
+        export(gpt, path, max_length=7)
     with pytest.raises(ValueError, match="`max_length` must be a whole.*max_length=0"):
-        export(tiny_gpt(), path, max_length=0)
+        export(gpt, path, max_length=0)
     assert not list(tmp_path.iterdir())
-
-
-def tiny_gpt():
-    return models.create(
-        "gpt2_small",
-        vocabulary_size=11,
-        num_layers=1,
-        hidden_dim=6,
-        num_heads=2,
-        mlp_dim=7,
-        max_sequence_length=5,
-    )
 
 
 @pytest.mark.parametrize("call", [export, verify])

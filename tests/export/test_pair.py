@@ -1,11 +1,11 @@
 """Generative models: `prefill` and `step` in every format, with shared weights."""
 
 import keras
+import model_cases
 import numpy as np
 import pytest
 from keras import layers
 
-from keras_attn import models
 from keras_attn.decoding import Beam, Greedy, IncrementalPair, generate
 from keras_attn.export import ExportError, export, load_runner
 
@@ -48,12 +48,8 @@ def test_litert_fixes_only_the_batch_of_prefill(build, artefact):
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_state_has_the_lengths_of_prefill(build, tmp_path, suffix):
-    report = export(
-        build("attention_pair"),
-        tmp_path / f"pair{suffix}",
-        batch_size=1,
-        sequence_length=7,
-    )
+    path = tmp_path / f"pair{suffix}"
+    report = export(build("attention_pair"), path, batch_size=1, sequence_length=7)
     assert report.inputs["prefill"]["token_ids"] == "int32 (1, 7)"
     assert report.inputs["step"]["padding_mask"] == "bool (?, 7)"
     assert report.outputs["prefill"]["memory"] == "float32 (1, 7, 5)"
@@ -142,14 +138,7 @@ def test_sample_inputs_are_inputs_of_prefill(build, tmp_path):
 
 
 def test_sequence_length_applies_to_the_source(tmp_path):
-    model = models.create(
-        "seq2seq_context",
-        source_vocabulary_size=11,
-        target_vocabulary_size=13,
-        embedding_dim=3,
-        hidden_dim=5,
-        maxout_dim=2,
-    )
+    model = model_cases.build("seq2seq_context")
     report = export(model, tmp_path / "pair", sequence_length=7)
     assert report.inputs["prefill"]["token_ids"] == "int32 (?, 7)"
     # The target is one token, the start token.

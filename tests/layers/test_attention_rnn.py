@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 from attention_reference import array_of
 from keras import ops
-from layer_contract import B, D, E, S, T, assert_close, flat, gradients, randomize
+from layer_contract import (
+    B,
+    D,
+    E,
+    S,
+    T,
+    assert_close,
+    flat,
+    gradients,
+    normal,
+    randomize,
+)
 
 from keras_attn.layers import (
     AdditiveAttention,
@@ -16,10 +27,6 @@ from keras_attn.layers import (
 )
 
 UNITS = 17
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
 def score_of(attention):

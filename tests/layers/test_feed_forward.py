@@ -3,13 +3,9 @@ import numpy as np
 import pytest
 from attention_reference import array_of
 from keras import ops
-from layer_contract import B, D, T, assert_close, flat, randomize
+from layer_contract import B, D, T, assert_close, flat, normal, randomize
 
 from keras_attn.layers import FeedForward, Maxout
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
 @pytest.mark.parametrize("use_bias", [True, False])

@@ -7,22 +7,23 @@ import numpy as np
 import pytest
 from attention_reference import array_of
 from keras import ops
-from layer_contract import B, D, E, F, S, T, assert_close, flat, gradients, randomize
+from layer_contract import (
+    B,
+    D,
+    E,
+    F,
+    S,
+    T,
+    assert_close,
+    built_on,
+    flat,
+    gradients,
+    normal,
+)
 
 from keras_attn.layers import MultiHeadAttention, SinusoidalPositionEmbedding
 
 HEADS, KEY_DIM, VALUE_DIM, OUTPUT_DIM = 6, 3, 19, 23
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
-
-
-def built(layer, *call):
-    """The layer, built for arguments like `call`, with random weights."""
-    layer(*call)
-    randomize(layer)
-    return layer
 
 
 @pytest.mark.parametrize("use_bias", [True, False])
@@ -44,7 +45,7 @@ def test_computes_the_papers_equations(kind, value_dim, groups, use_bias):
     call = call[kind]
     value = query if kind == "self" else value
     key = key if kind == "cross_key" else value
-    built(layer, *call)
+    built_on(layer, *call)
     length = key.shape[1]
     mask = np.random.default_rng(3).random((B, HEADS, T, length)) < 0.7
     mask[0, 2, 1] = False
@@ -67,7 +68,7 @@ def test_computes_the_papers_equations(kind, value_dim, groups, use_bias):
 @pytest.mark.parametrize("mask_shape", [(T, S), (B, T, S), (B, HEADS, T, S)])
 def test_masks_of_every_rank_are_combined(mask_shape):
     query, value = normal(B, T, D), normal(B, S, E, seed=1)
-    layer = built(MultiHeadAttention(HEADS, KEY_DIM), query, value)
+    layer = built_on(MultiHeadAttention(HEADS, KEY_DIM), query, value)
     mask = np.random.default_rng(2).random(mask_shape) < 0.7
     padding = np.arange(S) < np.array([[3], [S]])
     full = mask if len(mask_shape) != 3 else mask[:, None]
@@ -103,7 +104,7 @@ def test_one_head_by_hand():
 
 def test_a_query_without_keys_gets_the_output_of_zeros():
     inputs = normal(B, T, D)
-    layer = built(MultiHeadAttention(HEADS, KEY_DIM), inputs)
+    layer = built_on(MultiHeadAttention(HEADS, KEY_DIM), inputs)
     padding = np.ones((B, T), bool)
     padding[1] = False
     outputs, scores = layer(inputs, padding_mask=padding, return_attention_scores=True)
@@ -114,7 +115,7 @@ def test_a_query_without_keys_gets_the_output_of_zeros():
 @pytest.mark.parametrize("groups", [None, 3])
 def test_permutation_equivariance(groups):
     inputs = normal(B, T, D)
-    layer = built(
+    layer = built_on(
         MultiHeadAttention(HEADS, KEY_DIM, num_key_value_heads=groups), inputs
     )
     shuffle = np.array([3, 0, 4, 1, 2])
@@ -218,7 +219,7 @@ def test_agrees_with_keras_in_outputs_scores_and_gradients(kind, masked):
         output_dim=None if is_self else OUTPUT_DIM,
     )
     call = {"query": query} if is_self else {"query": query, "value": value, "key": key}
-    built(layer, *call.values())
+    built_on(layer, *call.values())
     twin = keras_twin(layer, query, value, key)
     length = value.shape[1]
     ours, theirs = {}, {}
@@ -272,7 +273,7 @@ def unwritten_cache(groups, value_dim=KEY_DIM):
 @pytest.mark.parametrize("groups", [HEADS, 3, 1])
 def test_incremental_decoding_equals_one_call(groups):
     inputs = normal(B, T, D)
-    layer = built(
+    layer = built_on(
         MultiHeadAttention(HEADS, KEY_DIM, num_key_value_heads=groups), inputs
     )
     expected = layer(inputs, use_causal_mask=True, return_attention_scores=True)
@@ -303,7 +304,7 @@ def test_incremental_decoding_equals_one_call(groups):
 
 def test_the_returned_cache_holds_keys_and_values():
     inputs = normal(B, T, D)
-    layer = built(MultiHeadAttention(HEADS, KEY_DIM, num_key_value_heads=3), inputs)
+    layer = built_on(MultiHeadAttention(HEADS, KEY_DIM, num_key_value_heads=3), inputs)
     _, _, wk, bk, wv, bv, _, _ = reference.multi_head_weights(layer)
     _, cache = layer(inputs, return_cache=True)
     for part, kernel, bias in zip(cache, (wk, wv), (bk, bv), strict=True):
@@ -319,7 +320,7 @@ def test_continuing_a_cache_equals_one_call(groups, value_dim):
     layer = MultiHeadAttention(
         HEADS, KEY_DIM, value_dim=value_dim, num_key_value_heads=groups
     )
-    built(layer, inputs)
+    built_on(layer, inputs)
     options = {"use_causal_mask": True, "return_attention_scores": True}
     expected = layer(inputs, padding_mask=padding, **options)
     # The prompt, then two chunks; each call returns its own keys and values only.
@@ -348,7 +349,7 @@ def test_continuing_a_cache_equals_one_call(groups, value_dim):
 @pytest.mark.parametrize("groups", [HEADS, 3])
 def test_cross_attention_to_a_cache(groups):
     query, value = normal(B, T, D), normal(B, S, E, seed=1)
-    layer = built(
+    layer = built_on(
         MultiHeadAttention(HEADS, KEY_DIM, num_key_value_heads=groups), query, value
     )
     padding = np.arange(S) < np.array([[3], [S]])
@@ -374,7 +375,7 @@ def test_caches_may_have_half_precision():
 
 def test_a_bias_of_minus_infinity_gives_no_nan():
     inputs = normal(B, T, D)
-    layer = built(MultiHeadAttention(HEADS, KEY_DIM), inputs)
+    layer = built_on(MultiHeadAttention(HEADS, KEY_DIM), inputs)
     bias = np.zeros((B, HEADS, T, T), "float32")
     bias[..., 3:] = -np.inf
     hidden = layer(inputs, attention_bias=bias, return_attention_scores=True)
@@ -413,7 +414,7 @@ def test_half_precision_scores_of_ten_thousand(dtype):
 
 def test_dropout_applies_in_training_only_and_not_to_the_scores():
     inputs = normal(B, T, D)
-    layer = built(MultiHeadAttention(HEADS, KEY_DIM, dropout=0.5, seed=3), inputs)
+    layer = built_on(MultiHeadAttention(HEADS, KEY_DIM, dropout=0.5, seed=3), inputs)
     plain = MultiHeadAttention.from_config({**layer.get_config(), "dropout": 0.0})
     plain(inputs)
     plain.set_weights([array_of(w) for w in layer.trainable_variables])

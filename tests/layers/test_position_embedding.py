@@ -2,13 +2,9 @@ import attention_reference as reference
 import numpy as np
 import pytest
 from attention_reference import array_of
-from layer_contract import B, D, E, S, T, assert_close
+from layer_contract import B, D, E, S, T, assert_close, normal
 
 from keras_attn.layers import LearnedPositionEmbedding, SinusoidalPositionEmbedding
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
 def joined(merge, inputs, table):

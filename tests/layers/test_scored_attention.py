@@ -6,14 +6,10 @@ import numpy as np
 import pytest
 from attention_reference import array_of
 from keras import ops
-from layer_contract import B, D, E, F, S, T, assert_close, gradients, randomize
+from layer_contract import B, D, E, F, S, T, assert_close, gradients, normal, randomize
 
 from keras_attn.layers import AdditiveAttention, DotProductAttention, ScoredAttention
 from keras_attn.layers.dot_product_attention import SCORES
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
 def score_of(layer):

@@ -5,22 +5,22 @@ import numpy as np
 import pytest
 from attention_reference import array_of
 from keras import ops
-from layer_contract import B, D, E, S, T, assert_close, flat, randomize
+from layer_contract import (
+    B,
+    D,
+    E,
+    S,
+    T,
+    assert_close,
+    built_on,
+    flat,
+    normal,
+)
 
 from keras_attn.layers import TransformerDecoderBlock, TransformerEncoderBlock
 
 HEADS, KEY_DIM, MLP = 3, 7, 29
 ACTIVATIONS = {"relu": reference.relu, "gelu": reference.gelu}
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
-
-
-def made(layer, *call):
-    layer(*call)
-    randomize(layer)
-    return layer
 
 
 class Expected:
@@ -80,7 +80,7 @@ def test_encoder_matches_the_equations(norm_first, activation, use_bias):
         layer_norm_epsilon=1e-2,
     )
     inputs = normal(B, T, D)
-    made(block, inputs)
+    built_on(block, inputs)
     padding = np.arange(T) < np.array([[3], [T]])
     bias = normal(B, HEADS, T, T, seed=1)
     mask = np.random.default_rng(2).random((B, T, T)) < 0.8
@@ -110,7 +110,7 @@ def test_decoder_matches_the_equations(norm_first, has_encoder):
     )
     inputs = normal(B, T, D)
     encoded = normal(B, S, E, seed=1) if has_encoder else None
-    made(block, *([inputs, encoded] if has_encoder else [inputs]))
+    built_on(block, *([inputs, encoded] if has_encoder else [inputs]))
     padding = np.arange(T) < np.array([[T], [3]])
     encoder_padding = np.arange(S) < np.array([[3], [S]])
     mask = (np.random.default_rng(2).random((T, T)) < 0.8) | np.eye(T, dtype=bool)
@@ -143,7 +143,7 @@ def test_decoder_matches_the_equations(norm_first, has_encoder):
 
 
 def test_key_dim_defaults_to_the_width_per_head():
-    block = made(TransformerEncoderBlock(3, MLP), normal(B, T, 21))
+    block = built_on(TransformerEncoderBlock(3, MLP), normal(B, T, 21))
     assert block.attention.key_dim == 7
     message = (
         "The width must be a multiple of `num_heads`, or `key_dim` given. "
@@ -197,7 +197,7 @@ def test_every_option_reaches_the_sub_layers():
 )
 def test_each_dropout_is_active_only_in_training(make, option):
     inputs = normal(B, T, D)
-    block = made(make(HEADS, MLP, key_dim=KEY_DIM, seed=3, **{option: 0.5}), inputs)
+    block = built_on(make(HEADS, MLP, key_dim=KEY_DIM, seed=3, **{option: 0.5}), inputs)
     expected, again = flat([block(inputs), block(inputs, training=False)])
     np.testing.assert_array_equal(expected, again)
     first, second = flat([block(inputs, training=True), block(inputs, training=True)])
@@ -212,7 +212,7 @@ def test_incremental_decoding_matches_one_call(groups, norm_first):
         HEADS, MLP, key_dim=KEY_DIM, num_key_value_heads=groups, norm_first=norm_first
     )
     inputs, encoded = normal(B, T, D), normal(B, S, E, seed=1)
-    made(block, inputs, encoded)
+    built_on(block, inputs, encoded)
     padding = np.arange(S) < np.array([[3], [S]])
     options = {"encoder_padding_mask": padding, "return_attention_scores": True}
     outputs, self_scores, cross_scores = block(inputs, encoded, **options)
@@ -241,7 +241,7 @@ def test_incremental_decoding_matches_one_call(groups, norm_first):
 
 def test_incremental_decoding_of_a_padded_prompt():
     block = TransformerDecoderBlock(HEADS, MLP, key_dim=KEY_DIM)
-    inputs = made(block, normal(B, T, D)) and normal(B, T, D)
+    inputs = built_on(block, normal(B, T, D)) and normal(B, T, D)
     # The prompt of the first row is shorter: its padding stays masked.
     padding = np.ones((B, S), bool)
     padding[0, 2:3] = False
@@ -308,7 +308,7 @@ def test_a_window_is_counted_in_real_tokens(padded):
     mask = None if padded == "nowhere" else real
     block = TransformerDecoderBlock(HEADS, MLP, key_dim=KEY_DIM, window=window)
     inputs = normal(1, length, D)
-    made(block, inputs)
+    built_on(block, inputs)
     expected = ops.convert_to_numpy(block(inputs, padding_mask=mask))[0]
     tokens = np.flatnonzero(real[0])
     for index, position in enumerate(tokens):

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from layer_contract import assert_close, flat, gradients, randomize
+from layer_contract import BLOCK_OPTIONS, assert_close, flat, gradients, randomize
 from layers.relative_cases import CALLS, MAPPING, B, D, H, M, N, P, S, T, draw
 
 from keras_attn.layers.recorder import record_attention_scores
@@ -81,16 +81,7 @@ def layers():
         "target": TargetEmbedding("ones"),
         "memory": SegmentMemory(3),
         "block": XLNetBlock(
-            N,
-            MLP,
-            key_dim=H,
-            activation="relu",
-            layer_norm_epsilon=1e-3,
-            dropout=0.1,
-            attention_dropout=0.2,
-            kernel_initializer="he_normal",
-            bias_initializer="ones",
-            seed=3,
+            N, MLP, key_dim=H, bias_initializer="ones", **BLOCK_OPTIONS
         ),
     }
 

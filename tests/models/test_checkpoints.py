@@ -390,14 +390,7 @@ print(json.dumps([held, max(peak, *seen) - before]))
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="measured there")
 def test_peak_memory(tmp_path):
-    encoder = models.build_bert(
-        "small",
-        vocabulary_size=20_011,
-        hidden_dim=512,
-        num_heads=8,
-        mlp_dim=2048,
-        num_layers=6,
-    )
+    encoder = models.build_bert("small", vocabulary_size=20_011, num_layers=6)
     save_checkpoint(encoder, tmp_path)
     command = [sys.executable, "-c", _PEAK, CHECKPOINTS / "bert_encoder", tmp_path]
     output = subprocess.run(

@@ -11,6 +11,7 @@ from model_cases import (
     T,
     V,
     create,
+    dropout_rates,
     logits_of,
     make_inputs,
     numpy,
@@ -113,12 +114,7 @@ def test_dropout_is_active_in_training_only():
     np.testing.assert_array_equal(inference[0], logits_of(tiny("rnnsearch_50"), inputs))
     training = [numpy(model(inputs, training=True)) for _ in range(2)]
     assert np.abs(training[0] - training[1]).max() > 0.1
-    rates = {
-        layer.name: layer.rate
-        for layer in model.layers
-        if isinstance(layer, keras.layers.Dropout)
-    }
-    assert rates == {
+    assert dropout_rates(model) == {
         "source_dropout": 0.3,
         "target_dropout": 0.3,
         "readout_dropout": 0.3,

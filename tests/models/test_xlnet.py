@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from keras import ops
 from layer_contract import flat, randomize
+from model_cases import dropout_rates
 
 from keras_attn.models import xlnet
 from keras_attn.training.permutation_lm import PermutationLMMasking
@@ -257,12 +258,7 @@ def test_dropout_is_active_in_training_only():
     np.testing.assert_array_equal(inference[0], inference[1])
     training = flat(model(inputs, training=True))[0]
     assert np.abs(training - inference[0]).max() > 0.1
-    rates = {
-        layer.name: layer.rate
-        for layer in model.layers
-        if isinstance(layer, keras.layers.Dropout)
-    }
-    assert rates == {
+    assert dropout_rates(model) == {
         "embeddings_dropout": 0.1,
         "positions_dropout": 0.1,
         "output_dropout": 0.1,

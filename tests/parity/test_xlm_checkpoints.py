@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from model_cases import build
 from parity.folders import (
     CHECKPOINTS,
     altered,
@@ -154,14 +155,7 @@ def test_the_old_name_of_the_vocabulary_size_is_read(tmp_path):
 
 
 def test_models_that_transformers_lacks_are_not_written(tmp_path):
-    model = models.build_xlm(
-        vocabulary_size=7,
-        num_languages=2,
-        num_layers=1,
-        hidden_dim=6,
-        num_heads=2,
-        mlp_dim=11,
-    )
+    model = build("xlm_mlm_tlm_xnli15", hidden_dim=6, mlp_dim=11)
     with pytest.raises(ValueError, match="no counterpart.*mlp_dim=11, width=6"):
         save_checkpoint(model, tmp_path)
     assert not list(tmp_path.iterdir())

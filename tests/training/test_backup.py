@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+from typing import Any
 
 import keras
 import numpy as np
@@ -269,6 +270,7 @@ def test_a_backup_of_another_run_is_refused(tmp_path, backup):
 
 TEXTS = [f"{'ab' * (n % 5 + 1)}c{n % 3}" for n in range(23)]
 IDS = [[1 + (i * n) % 7 for i in range(n % 5 + 2)] for n in range(23)]
+SIZES: dict[str, Any] = {"max_length": 20, "batch_size": 4}
 IMAGES = RNG.uniform(0, 255, (23, 12, 8, 3)).astype("float32")
 
 
@@ -294,10 +296,9 @@ def translation_pairs(epoch):
         source_language=0,
         target_language=1,
         end_token_id=9,
-        max_length=20,
-        batch_size=4,
         shuffle_seed=2,
         epoch=epoch,
+        **SIZES,
     )
 
 
@@ -323,10 +324,9 @@ DATASETS = {
         [IDS[:9], IDS[9:15], IDS[15:]],
         cls_token_id=8,
         separator_token_id=9,
-        max_length=16,
-        batch_size=4,
         seed=2,
         epoch=epoch,
+        **SIZES,
     ),
     "translations": translation_pairs,
     "masked": masked(MaskedLMMasking(11, 10, special_token_ids=[0, 9], seed=1)),

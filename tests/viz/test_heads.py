@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from model_cases import tiny
+from viz.figures import panels, random_attention, tick_labels
 
 from keras_attn.viz import capture_attention, plot_attention_heads, save_figure
 
@@ -11,25 +12,15 @@ TOKENS = ["[CLS]", "a $", "dog", "[SEP]"]
 TARGETS = ["ein", "Hund", "<end>"]
 
 
-def probabilities(*shape):
-    scores = np.random.default_rng(0).random(shape).astype("float32")
-    return scores / scores.sum(-1, keepdims=True)
-
-
-def panels(figure):
-    return [ax for ax in figure.axes if ax.images]
-
-
-def labels(axis):
-    return [tick.get_text() for tick in axis.get_ticklabels()]
-
-
 def notes(ax):
     return [text.get_text() for text in ax.texts]
 
 
 def test_one_row_per_layer_and_one_column_per_head():
-    scores = {"block_0": probabilities(1, 3, 5, 5), "block_1": probabilities(2, 5, 5)}
+    scores = {
+        "block_0": random_attention(1, 3, 5, 5),
+        "block_1": random_attention(2, 5, 5),
+    }
     figure = plot_attention_heads(scores, TOKENS, title="a $ dog")
     drawn = panels(figure)
     expected = [*scores["block_0"][0], *scores["block_1"]]
@@ -51,14 +42,20 @@ def test_one_row_per_layer_and_one_column_per_head():
     assert tops[0] == tops[1] == tops[2] > tops[3] == tops[4]
     # Each label once: left of its row, above its column.
     shown = ["[CLS]", "a␣$", "dog", "[SEP]"]
-    assert [labels(panel.yaxis) for panel in drawn] == [shown, [], [], shown, []]
-    assert [labels(panel.xaxis) for panel in drawn] == [shown, shown, shown, [], []]
+    assert [tick_labels(panel.yaxis) for panel in drawn] == [shown, [], [], shown, []]
+    assert [tick_labels(panel.xaxis) for panel in drawn] == [
+        shown,
+        shown,
+        shown,
+        [],
+        [],
+    ]
     assert figure.get_suptitle() == "a $ dog"
 
 
 def test_layers_and_heads_are_filtered_and_keep_their_numbers():
     scores = {
-        f"block_{index}": probabilities(5, 4, 4) + index / 100 for index in (0, 1)
+        f"block_{index}": random_attention(5, 4, 4) + index / 100 for index in (0, 1)
     }
     figure = plot_attention_heads(scores, TOKENS, layers=[1], heads=[4, 2])
     first, second = panels(figure)
@@ -68,7 +65,7 @@ def test_layers_and_heads_are_filtered_and_keep_their_numbers():
 
 
 def test_the_heads_of_one_layer_are_wrapped():
-    drawn = panels(plot_attention_heads({"block": probabilities(8, 4, 4)}, TOKENS))
+    drawn = panels(plot_attention_heads({"block": random_attention(8, 4, 4)}, TOKENS))
     tops = np.array([panel.get_position().y0 for panel in drawn]).reshape(2, 4)
     np.testing.assert_allclose(tops, np.repeat(tops[:, :1], 4, axis=1))
     assert tops[0, 0] > tops[1, 0]
@@ -85,7 +82,7 @@ def test_an_encoder_decoder_has_its_own_labels_in_each_kind_of_layer():
     sources = [str(index) for index in range(4)]
     figure = plot_attention_heads(scores, sources, TARGETS)
     shown = {
-        notes(panel)[1]: (labels(panel.yaxis), labels(panel.xaxis))
+        notes(panel)[1]: (tick_labels(panel.yaxis), tick_labels(panel.xaxis))
         for panel in panels(figure)
         if len(notes(panel)) > 1
     }
@@ -96,7 +93,7 @@ def test_an_encoder_decoder_has_its_own_labels_in_each_kind_of_layer():
 
 
 def test_nothing_overlaps(tmp_path):
-    scores = {f"block_{index}": probabilities(4, 4, 4) for index in range(3)}
+    scores = {f"block_{index}": random_attention(4, 4, 4) for index in range(3)}
     figure = plot_attention_heads(scores, TOKENS, title="a dog")
     save_figure(figure, tmp_path / "heads.png")
     renderer = FigureCanvasAgg(figure).get_renderer()
@@ -114,10 +111,10 @@ def test_nothing_overlaps(tmp_path):
 
 
 def test_long_texts_have_no_labels_and_a_bounded_size():
-    scores = {"block": probabilities(4, 211, 211)}
+    scores = {"block": random_attention(4, 211, 211)}
     figure = plot_attention_heads(scores, ["token"] * 211)
     assert max(figure.get_size_inches()) < 45
-    assert labels(panels(figure)[0].xaxis) == []
+    assert tick_labels(panels(figure)[0].xaxis) == []
 
 
 @pytest.mark.parametrize(

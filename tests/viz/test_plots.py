@@ -3,6 +3,7 @@ import sys
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from viz.figures import panels, random_attention, tick_labels
 
 from keras_attn.viz import labels, plot_alignment, save_figure
 from keras_attn.viz.plots import figure_to_array
@@ -11,27 +12,14 @@ SOURCE = ["Das", "ist", "ein", "Haus", "."]
 TARGET = ["This", "is", "<end>"]
 
 
-def soft(*shape):
-    scores = np.random.default_rng(0).random(shape).astype("float32")
-    return scores / scores.sum(-1, keepdims=True)
-
-
-def panels(figure):
-    return [ax for ax in figure.axes if ax.images]
-
-
-def ticks(axis):
-    return [label.get_text() for label in axis.get_ticklabels()]
-
-
 def test_rows_are_targets_and_columns_are_sources():
-    scores = soft(7, 11)
+    scores = random_attention(7, 11)
     figure = plot_alignment(scores, SOURCE, TARGET, title="one $ and $ two")
     (panel,) = panels(figure)
     # Trimmed to the tokens.
     np.testing.assert_array_equal(panel.images[0].get_array(), scores[:3, :5])
-    assert ticks(panel.xaxis) == SOURCE
-    assert ticks(panel.yaxis) == TARGET
+    assert tick_labels(panel.xaxis) == SOURCE
+    assert tick_labels(panel.yaxis) == TARGET
     assert panel.get_aspect() == 1.0
     # The first target is at the top, the source above it.
     assert panel.yaxis_inverted()
@@ -42,7 +30,7 @@ def test_rows_are_targets_and_columns_are_sources():
 
 
 def test_the_colour_bar_is_labelled_and_runs_from_0_to_1():
-    figure = plot_alignment(soft(3, 5) * 0.1, SOURCE, TARGET)
+    figure = plot_alignment(random_attention(3, 5) * 0.1, SOURCE, TARGET)
     assert panels(figure)[0].images[0].get_clim() == (0.0, 1.0)
     (bar,) = (ax for ax in figure.axes if not ax.images)
     assert bar.get_ylabel() == "attention weight (probability)"
@@ -53,7 +41,7 @@ def test_the_colour_bar_is_labelled_and_runs_from_0_to_1():
     [(1, 1, 1), (2, 1, 2), (3, 1, 3), (5, 2, 3), (7, 2, 4), (8, 2, 4), (13, 5, 3)],
 )
 def test_one_panel_per_head(heads, rows, columns):
-    scores = soft(heads, 3, 5)
+    scores = random_attention(heads, 3, 5)
     figure = plot_alignment(scores, SOURCE, TARGET)
     drawn = panels(figure)
     assert len(drawn) == heads
@@ -68,16 +56,16 @@ def test_one_panel_per_head(heads, rows, columns):
 
 
 def test_single_characters_are_not_rotated_and_spaces_are_visible():
-    figure = plot_alignment(soft(3, 4), list("a b."), ["x\n", "é", "\t"])
+    figure = plot_alignment(random_attention(3, 4), list("a b."), ["x\n", "é", "\t"])
     (panel,) = panels(figure)
-    assert ticks(panel.xaxis) == ["a", "␣", "b", "."]
-    assert ticks(panel.yaxis) == ["x\\n", "é", "\\t"]
+    assert tick_labels(panel.xaxis) == ["a", "␣", "b", "."]
+    assert tick_labels(panel.yaxis) == ["x\\n", "é", "\\t"]
     assert {label.get_rotation() for label in panel.get_xticklabels()} == {0.0}
 
 
 def test_letters_shrink_with_the_cells():
-    small = plot_alignment(soft(3, 211), ["w"] * 211, TARGET)
-    large = plot_alignment(soft(3, 5), SOURCE, TARGET)
+    small = plot_alignment(random_attention(3, 211), ["w"] * 211, TARGET)
+    large = plot_alignment(random_attention(3, 5), SOURCE, TARGET)
     labels = [panels(figure)[0].get_xticklabels()[0] for figure in (small, large)]
     sizes = [float(label.get_fontsize()) for label in labels]
     assert 4.0 <= sizes[0] < sizes[1] <= 10.0
@@ -87,7 +75,9 @@ def test_letters_shrink_with_the_cells():
 def test_texts_are_not_parsed_as_formulas_and_no_glyph_is_missing():
     # pytest turns the warnings of matplotlib, if any, into errors.
     source = ["$5", "$6_x", "漢字", "▁Büsche", "\U0001f9ff", "\u200d"]
-    figure = plot_alignment(soft(3, 6), source, TARGET, title="漢 $x_$ \x00")
+    figure = plot_alignment(
+        random_attention(3, 6), source, TARGET, title="漢 $x_$ \x00"
+    )
     assert figure_to_array(figure).std() > 0
 
 
@@ -101,7 +91,9 @@ def test_characters_that_cannot_be_drawn_are_replaced(monkeypatch):
 def test_axes_can_be_given():
     figure = Figure()
     left, right = figure.subplots(1, 2)
-    out = plot_alignment(soft(1, 3, 5), SOURCE, TARGET, title="$ here", ax=right)
+    out = plot_alignment(
+        random_attention(1, 3, 5), SOURCE, TARGET, title="$ here", ax=right
+    )
     assert out is figure
     assert not left.images
     assert len(right.images) == 1
@@ -113,7 +105,7 @@ def test_axes_can_be_given():
 def test_axes_hold_one_head():
     ax = Figure().subplots()
     with pytest.raises(ValueError, match="one panel. Received: scores of 2 heads"):
-        plot_alignment(soft(2, 3, 5), SOURCE, TARGET, ax=ax)
+        plot_alignment(random_attention(2, 3, 5), SOURCE, TARGET, ax=ax)
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 3, 5, 7), (0, 5)])
@@ -124,7 +116,7 @@ def test_scores_of_another_shape_are_refused(shape):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_scores_must_be_finite(bad):
-    scores = soft(3, 5)
+    scores = random_attention(3, 5)
     scores[1, 2] = bad
     with pytest.raises(ValueError, match="`scores` must be finite.*1 of 15"):
         plot_alignment(scores, SOURCE, TARGET)
@@ -132,7 +124,7 @@ def test_scores_must_be_finite(bad):
 
 @pytest.mark.parametrize("bad", [-0.5, 1.5])
 def test_scores_must_be_probabilities(bad):
-    scores = soft(3, 5)
+    scores = random_attention(3, 5)
     scores[1, 2] = bad
     with pytest.raises(ValueError, match=r"`scores` must be probabilities in \[0, 1\]"):
         plot_alignment(scores, SOURCE, TARGET)
@@ -145,13 +137,13 @@ def test_rounded_probabilities_are_accepted():
 @pytest.mark.parametrize("tokens", [["w"] * 6, [], "Haus"])
 def test_tokens_must_fit_the_scores(tokens):
     with pytest.raises(ValueError, match="`source_tokens` must be a list of 1 to 5"):
-        plot_alignment(soft(3, 5), tokens, TARGET)
+        plot_alignment(random_attention(3, 5), tokens, TARGET)
     with pytest.raises(ValueError, match="`target_tokens` must be a list of 1 to 3"):
-        plot_alignment(soft(3, 7), SOURCE, tokens)
+        plot_alignment(random_attention(3, 7), SOURCE, tokens)
 
 
 def test_a_figure_is_saved_in_the_format_of_its_suffix(tmp_path):
-    figure = plot_alignment(soft(3, 5), SOURCE, TARGET)
+    figure = plot_alignment(random_attention(3, 5), SOURCE, TARGET)
     heads = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
     for suffix, head in heads.items():
         path = tmp_path / "new" / f"figure.{suffix}"
@@ -162,7 +154,7 @@ def test_a_figure_is_saved_in_the_format_of_its_suffix(tmp_path):
 
 @pytest.mark.parametrize("name", ["figure", "figure.bmpx"])
 def test_an_unknown_suffix_is_refused(tmp_path, name):
-    figure = plot_alignment(soft(3, 5), SOURCE, TARGET)
+    figure = plot_alignment(random_attention(3, 5), SOURCE, TARGET)
     with pytest.raises(ValueError, match=rf"`path` must end in one of .*png.*{name}'"):
         save_figure(figure, tmp_path / name)
     assert not list(tmp_path.iterdir())
@@ -179,6 +171,6 @@ def test_pixels_are_red_green_and_blue():
 
 
 def test_pyplot_is_not_needed():
-    figure_to_array(plot_alignment(soft(3, 5), SOURCE, TARGET))
+    figure_to_array(plot_alignment(random_attention(3, 5), SOURCE, TARGET))
     pyplot = sys.modules.get("matplotlib.pyplot")
     assert pyplot is None or not pyplot.get_fignums()
