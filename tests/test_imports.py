@@ -15,7 +15,7 @@ ALLOWED = {
     "layers": {"kernels", "ops"},
     "decoding": {"kernels", "ops"},
     "models": {*BASE, "decoding"},
-    "data": {"ops"},
+    "data": set(),
     "viz": {*BASE, "data"},
     "training": {*BASE, "data", "viz"},
     "export": {*BASE, "data", "decoding", "models", "training"},
