@@ -25,7 +25,7 @@ def images(tmp_path):
                 keras.utils.save_img(image, color, scale=False)
                 # As in the public archives, both have one folder of that name.
                 archive.add(image, f"train/class_{label}/{index}.jpg")
-    return "--data-dir", data, "--run-dir", tmp_path / "run", "--batch-size", 16
+    return "--data-dir", data, "--run-dir", tmp_path / "run", "--batch-size", 20
 
 
 def test_classify_images(example, images, tmp_path):

@@ -95,5 +95,5 @@ def test_folders_that_are_refused(command, folder, tmp_path):
     line = command.refuses("verify", broken, folder / "config.json")
     assert "must be one of: a SavedModel folder" in line
     line = command.refuses("export", broken, out)
-    assert "or say by `task` what to build, one of encoder" in line
+    assert "otherwise pass a `task`, one of encoder" in line
     assert not out.exists()
