@@ -1,4 +1,4 @@
-"""Test cases: every exported layer in several configurations."""
+"""Test cases: every exported layer in several configurations, one table."""
 
 import image_layer_cases
 import keras

@@ -1,4 +1,7 @@
-"""The loop generates what full passes of the model predict, however it is run."""
+"""The loop generates what full passes of the model predict, however it is run.
+
+More than 400 lines, because all tests share the compiled loops of a few models.
+"""
 
 import functools
 import gc

@@ -1,3 +1,8 @@
+"""`MultiHeadAttention` against NumPy: projections, masks, biases, caches.
+
+More than 400 lines: one layer with three sources of masks and three ways to use a cache.
+"""
+
 import math
 import re
 

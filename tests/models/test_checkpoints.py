@@ -1,6 +1,7 @@
 """`load_checkpoint` and `save_checkpoint`: variants of files, and round trips.
 
-`tests/parity` tests that a model computes what transformers does.
+`tests/parity` tests that a model computes what transformers does. More than 400 lines,
+because the variants of files share the checkpoints that they are made from.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The registry: names, cards, and published numbers of parameters."""
+"""The registry: names, cards, and published numbers of parameters (a long table)."""
 
 import dataclasses
 import resource
