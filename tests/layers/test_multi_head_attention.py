@@ -1,6 +1,6 @@
 """`MultiHeadAttention` against NumPy: projections, masks, biases, caches.
 
-More than 400 lines: one layer with three sources of masks and three ways to use a cache.
+More than 400 lines: one layer, three sources of masks and three ways to use a cache.
 """
 
 import math
