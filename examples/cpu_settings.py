@@ -1,7 +1,6 @@
 """Settings of TensorFlow that are read when it is imported: import this module first.
 
-TensorFlow leaves oneDNN off on CPUs without AVX512-VNNI, where it is faster too:
-BERT-base forward in 1,393 ms instead of 1,953 on an AMD EPYC with AVX2.
+TensorFlow leaves oneDNN off on CPUs without AVX512-VNNI, where it is faster, too.
 """
 
 import os
