@@ -32,7 +32,7 @@ test-export: $(VENV)/.test  ## every kind of model in every format, in its runti
 	$(ONE_THREAD) $(call XLA_LEVEL,1) $(PYTEST) -m "shipped and not parity"
 
 test-runs: $(VENV)/.test  ## whole runs: README, examples, demo, what was killed goes on
-	$(ONE_THREAD) $(call XLA_LEVEL,1) $(PYTEST) -m "runs and not parity"
+	$(PYTEST) -m "runs and not parity"
 
 # Masks, precisions and seeds are handled above the backend.
 JAX_TESTS := not half_precision and not random_weights and not padding_changes \

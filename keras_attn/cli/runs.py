@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from keras_attn.file_writing import write_atomically
+from keras_attn.file_writing import remove_leftovers, write_atomically
 
 _SETTINGS = "settings.json"
 _WRITTEN = (
@@ -49,6 +49,8 @@ def claim(folder: Path, settings: dict[str, Any]) -> None:
         ValueError: if it holds a run with other settings.
     """
     found = read_settings(folder)
+    # A process killed right after it wrote the settings leaves its work folder.
+    remove_leftovers(folder / _SETTINGS)
     if found is None:
         text = json.dumps(settings, indent=2) + "\n"
         write_atomically(folder / _SETTINGS, text.encode())

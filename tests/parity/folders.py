@@ -173,6 +173,7 @@ def compare_with_committed(case, tensors, arrays):
         arrays: Inputs and outputs, as in `expected.npz`.
     """
     with np.load(CHECKPOINTS / case / "expected.npz") as file:
+        assert set(file) == set(arrays)
         for name, array in file.items():
             np.testing.assert_allclose(array, arrays[name], rtol=0, atol=1e-5)
     for key, array in tensors_of(CHECKPOINTS / case).items():

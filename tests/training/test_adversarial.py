@@ -64,16 +64,30 @@ def trained():
     return fit.history, before, state()
 
 
-def test_both_networks_are_updated(trained):
-    history, (before, _), (after, _) = trained
-    assert set(history) == {"generator_loss", "discriminator_loss"}
-    assert np.isfinite(list(history.values())).all()
+def assert_moved(after, before):
+    """Nearly all weights of both networks changed."""
     for weights, initial in zip(after, before, strict=True):
         moved = [
             np.abs(now - was).max() > 0
             for now, was in zip(weights, initial, strict=True)
         ]
         assert np.mean(moved) > 0.9
+
+
+def test_both_networks_are_updated(trained):
+    history, (before, _), (after, _) = trained
+    assert set(history) == {"generator_loss", "discriminator_loss"}
+    assert np.isfinite(list(history.values())).all()
+    assert_moved(after, before)
+
+
+def test_one_step_updates_both_networks():
+    """With the default optimizers, compiled."""
+    trainer = make()
+    trainer.compile()
+    before = [weights_of(model) for model in networks(trainer)]
+    trainer.fit(*data(4), batch_size=4, verbose=0)
+    assert_moved([weights_of(model) for model in networks(trainer)], before)
 
 
 def test_the_generator_learns_from_the_discriminator(trained):

@@ -324,11 +324,15 @@ def test_a_score_and_translations_are_logged(translator, corpus, tmp_path):
     assert texts.string_val[5].decode() == translator.translate(corpus[0][:1])[0]
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.25])
+@pytest.mark.parametrize(
+    "smoothing, runs_eagerly", [(0.0, True), (0.25, False)], ids=["eager", "smoothed"]
+)
 def test_the_loss_is_averaged_over_target_tokens(
-    eager, build, tmp_path, smoothing, monkeypatch
+    request, build, tmp_path, smoothing, runs_eagerly, monkeypatch
 ):
     """Nats per real token, however the tokens are batched and padded."""
+    if runs_eagerly:
+        request.getfixturevalue("eager")
     sources = ["a", "bb", "a b", "abab", "ba", "b"]
     targets = ["b", "ab", "abba ab", "a", "bab", "ba"]
     translator = build("seq2seq_context", max_length=LENGTH)
