@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import errno
 import os
 import re
 import shutil
@@ -67,8 +68,13 @@ def open_atomically(path: str | os.PathLike) -> Iterator[BinaryIO]:
     Yields:
         The file to write to. Even after a kill or a power cut `path` holds all of the
         old content or all of the new.
+
+    Raises:
+        IsADirectoryError: `path` is a folder, which is never replaced by a file.
     """
     path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "Is a folder", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as partial, partial.open("wb") as file:
         yield file

@@ -21,6 +21,15 @@ def test_a_file_is_written_then_replaced(tmp_path):
     assert [entry.name for entry in path.parent.iterdir()] == ["b.bin"]
 
 
+def test_a_file_does_not_replace_a_folder(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "model.keras").write_bytes(b"one")
+    with pytest.raises(IsADirectoryError, match="run"):
+        write_atomically(tmp_path / "run", b"two")
+    assert (tmp_path / "run" / "model.keras").read_bytes() == b"one"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run"]
+
+
 def test_failure_keeps_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "b.bin"
     write_atomically(path, b"one")

@@ -13,26 +13,20 @@ class BaseLayer(keras.layers.Layer):
 
     So `get_config` needs no list of them. A subclass with an argument that is not an
     attribute defines its own `get_config`, which adds all arguments of its own
-    constructor to those of `super().get_config()`.
+    constructor to those of `super().get_config()`; without one the argument is left
+    out, and a loaded layer has its default.
     """
 
     def get_config(self):
-        """The constructor arguments, serializable as JSON.
-
-        Raises:
-            NotImplementedError: if an argument is not an attribute.
-        """
+        """The constructor arguments, serializable as JSON."""
         config = super().get_config()
         arguments = _arguments(type(self))  # pyright: ignore[reportArgumentType]
-        names = [name for name in arguments if name not in config]
-        missing = [name for name in names if not hasattr(self, name)]
-        if missing:
-            raise NotImplementedError(
-                f"`{type(self).__name__}` must define `get_config`, or keep each "
-                "constructor argument in an attribute of the same name. "
-                f"Received: arguments without an attribute={missing}"
-            )
-        return config | {name: _serialized(getattr(self, name)) for name in names}
+        own = {
+            name: _serialized(getattr(self, name))
+            for name in arguments
+            if name not in config and hasattr(self, name)
+        }
+        return config | own
 
 
 @functools.cache

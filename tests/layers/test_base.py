@@ -104,12 +104,12 @@ def test_activations_and_initializers_survive_json(activation, initializer):
         assert twin.initializer is layer.initializer
 
 
-def test_an_argument_that_is_no_attribute_is_named():
+def test_an_argument_that_is_no_attribute_is_left_out():
     class Forgets(Scale):
-        def __init__(self, units, percentage, **kwargs):
+        def __init__(self, units, percentage=50, **kwargs):
             super().__init__(units, **kwargs)
             self.ratio = percentage / 100
 
-    message = r"`Forgets` must define `get_config`, .*attribute=\['percentage'\]"
-    with pytest.raises(NotImplementedError, match=message):
-        Forgets(3, 25).get_config()
+    config = Forgets(3, 25).get_config()
+    assert config["units"] == 3 and "percentage" not in config
+    assert Forgets.from_config(config).ratio == 0.5
