@@ -81,12 +81,12 @@ def test_both_networks_are_updated(trained):
     assert_moved(after, before)
 
 
-def test_one_step_updates_both_networks():
+def test_two_steps_update_both_networks():
     """With the default optimizers, compiled."""
     trainer = make()
     trainer.compile()
     before = [weights_of(model) for model in networks(trainer)]
-    trainer.fit(*data(4), batch_size=4, verbose=0)
+    trainer.fit(*data(8), batch_size=4, verbose=0)
     assert_moved([weights_of(model) for model in networks(trainer)], before)
 
 
