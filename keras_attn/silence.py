@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import sys
-import tempfile
 import warnings
 from collections.abc import Iterator
 
@@ -29,6 +28,8 @@ def silence() -> Iterator[None]:
             logger.setLevel(logging.CRITICAL)
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
+        import tempfile  # Here, so that `keras-attn --help` starts quickly.
+
         captured = stack.enter_context(tempfile.TemporaryFile())
         stack.enter_context(_stderr_to(captured.fileno()))
         try:

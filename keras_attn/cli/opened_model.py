@@ -1,10 +1,9 @@
 """Opening what a user calls a model: a `.keras` file, a run folder or a checkpoint.
 
-Keras and what imports it are imported where they are used: `--help` needs neither.
+Imports are where they are used, because `keras-attn --help` needs none of them.
 """
 
 import warnings
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,6 +107,8 @@ def open_model(path: Path, task: str | None = None) -> OpenedModel:
             f"MODEL must be {_KINDS}; this folder has neither config.json nor "
             f"translator.json nor model.keras. Received: {str(path)!r}"
         )
+    import zipfile
+
     if file.suffix != ".keras" or not zipfile.is_zipfile(file):
         raise ValueError(f"MODEL must be {_KINDS}. Received: {str(path)!r}")
     import keras

@@ -2,15 +2,13 @@
 
 Beside what `fit_translator` writes there is `settings.json`, the settings that the run
 was started with; it is written first. A backup exists from the first complete epoch to
-the last; `translator.json` exists from the first complete epoch on.
+the last; `translator.json` exists from the first complete epoch on. Imports are in the
+functions that need them, so that `keras-attn --help` starts quickly.
 """
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
-
-from keras_attn.file_writing import remove_leftovers, write_atomically
 
 _SETTINGS = "settings.json"
 _WRITTEN = (
@@ -31,6 +29,8 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
     Raises:
         ValueError: if the folder holds a translator but no settings.
     """
+    import json
+
     try:
         return json.loads((folder / _SETTINGS).read_bytes())
     except FileNotFoundError:
@@ -48,6 +48,10 @@ def claim(folder: Path, settings: dict[str, Any]) -> None:
     Raises:
         ValueError: if it holds a run with other settings.
     """
+    import json
+
+    from keras_attn.file_writing import remove_leftovers, write_atomically
+
     found = read_settings(folder)
     # A process killed right after it wrote the settings leaves its work folder.
     remove_leftovers(folder / _SETTINGS)

@@ -1,6 +1,5 @@
 """The inputs that `export` and `verify` compare on: `--samples`."""
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,8 @@ def read_samples(
     if tokenizer is not None:
         return {"text": path.read_text(encoding="utf-8").splitlines()}
     if path.suffix == ".npz":
+        import zipfile
+
         try:
             return dict(np.load(path))
         except (ValueError, OSError, zipfile.BadZipFile) as error:

@@ -1,8 +1,5 @@
 """`keras-attn train`: from two text files to a translator in a folder."""
 
-import hashlib
-import random
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -212,6 +209,8 @@ def _read_pairs(source: Path, target: Path) -> Pairs:
 
 def _hold_out(pairs: Pairs, fraction: float, seed: int) -> tuple[Pairs, Pairs]:
     """Splits pairs at random into a training set and a validation set."""
+    import random
+
     total = len(pairs[0])
     if total < 2:
         raise ValueError(
@@ -230,6 +229,8 @@ def _hold_out(pairs: Pairs, fraction: float, seed: int) -> tuple[Pairs, Pairs]:
 
 def _digest(*pairs: Pairs) -> str:
     """A short hash of all texts in their order."""
+    import hashlib
+
     lines = [line for sides in pairs for side in sides for line in (*side, "")]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
@@ -298,6 +299,8 @@ def _report(translator: "Translator", validation: Pairs, score: str) -> None:
 
 
 def _suggest_commands(model: str, text: str, run_dir: Path) -> None:
+    import shlex
+
     folder = shlex.quote(str(run_dir))
     logs = shlex.quote(str(run_dir / "logs"))
     artefact = shlex.quote(f"{run_dir.resolve().name}.tflite")
