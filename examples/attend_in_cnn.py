@@ -14,7 +14,7 @@ antlers, and positions in the sky and the sea to the boat.
 
 from pathlib import Path
 
-import cpu_settings  # noqa: F401
+import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 from cifar10 import (
     IMAGE_SIZE,

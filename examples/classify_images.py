@@ -17,7 +17,7 @@ after as many epochs the ConvNeXt is no better than a ViT with half its paramete
 
 from pathlib import Path
 
-import cpu_settings  # noqa: F401
+import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 from cifar10 import IMAGE_SIZE, batches, fit_classifier, image_parser, load_images
 

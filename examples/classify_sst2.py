@@ -24,7 +24,7 @@ import os
 import time
 from pathlib import Path
 
-import cpu_settings  # noqa: F401
+import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 import tensorflow as tf
 from options import add_training_options, new_parser

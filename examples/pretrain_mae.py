@@ -22,7 +22,7 @@ The former does not differ significantly from the 52.0% of a ViT of that size th
 
 from pathlib import Path
 
-import cpu_settings  # noqa: F401
+import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 import numpy as np
 from cifar10 import (

@@ -29,7 +29,7 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-import cpu_settings  # noqa: F401
+import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import numpy as np
 from options import new_parser
 from rich.progress import track

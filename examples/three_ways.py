@@ -33,7 +33,7 @@ import statistics
 import time
 from pathlib import Path
 
-import cpu_settings  # noqa: F401
+import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 import numpy as np
 import tensorflow as tf

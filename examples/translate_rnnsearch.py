@@ -22,7 +22,7 @@ grünen Raum auf einem Sofa.`, and in the figure most German words attend to the
 words that they translate.
 """
 
-import cpu_settings  # noqa: F401
+import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 from multi30k import caption_parser, fit_and_show, load_captions
 from options import selected

@@ -19,7 +19,7 @@ The losses use label smoothing, so they do not compare with RNNsearch's. The las
 cross-attention, averaged over heads, attends to "truck" for "Lastwagen" and for "Lkw".
 """
 
-import cpu_settings  # noqa: F401
+import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 from multi30k import caption_parser, fit_and_show, load_captions
 from options import selected

@@ -216,7 +216,7 @@ def _draw_heads(
     if rollout:
         if example.target_tokens is not None:
             raise ValueError(
-                "--rollout must be of a model with a single sequence, not of an "
+                "--rollout needs a model with a single sequence, not an "
                 f"encoder-decoder. Received: {str(opened.path)!r}"
             )
         scores = {"rollout": viz.attention_rollout(scores)[:, None]}
@@ -273,7 +273,7 @@ def _plot_image(
             if "for a rollout" not in str(error):
                 raise
             raise ValueError(
-                "--rollout must be of a model whose layers all attend over the whole "
+                "--rollout needs a model whose layers all attend over the whole "
                 "image, as those of a ViT; leave it out for windowed models such as "
                 f"Swin. Received: {str(opened.path)!r}"
             ) from error

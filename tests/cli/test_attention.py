@@ -90,7 +90,7 @@ def test_a_translator_with_layers_or_as_a_page(command, untrained_run, tmp_path)
     line = command.refuses("attention", untrained_run, "3 mar 2027", "--layer", 1)
     assert "--layer must be from 0 to 0 for this model" in line
     line = command.refuses("attention", untrained_run, "3 mar 2027", "--rollout")
-    assert "--rollout must be of a model with a single sequence" in line
+    assert "--rollout needs a model with a single sequence" in line
 
 
 def test_ids_of_an_encoder_decoder(command, folder, tmp_path):
