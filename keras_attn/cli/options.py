@@ -48,6 +48,15 @@ Model = Annotated[
         exists=True,
     ),
 ]
+ModelOrName = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A name of `keras-attn list`, or what the other commands take: a `.keras` "
+        "file, the folder of a training run, or a Hugging Face checkpoint. A path that "
+        "is also a name is ./NAME.",
+    ),
+]
 Task = Annotated[
     str | None,
     _OPTIONS.option(

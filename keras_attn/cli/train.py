@@ -46,7 +46,8 @@ def train(
     model: Annotated[
         str,
         _MODEL.option(
-            "seq2seq_sutskever, seq2seq_context, rnnsearch_30 or rnnsearch_50."
+            "Architecture: seq2seq_sutskever, seq2seq_context, rnnsearch_30 or "
+            "rnnsearch_50."
         ),
     ] = "rnnsearch_50",
     tokenizer: Annotated[
