@@ -38,6 +38,7 @@ from keras_attn.ops import token_positions
 
 
 def _sizes(*sizes):
+    """A variant of `num_layers`, `hidden_dim` and `num_heads`; `mlp_dim` is 4 · D."""
     return {
         **block_sizes(*sizes),
         "vocabulary_size": 50_265,

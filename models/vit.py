@@ -48,6 +48,7 @@ POOLINGS = ("token", "mean")
 
 
 def _sizes(patch_size, *sizes):
+    """A variant of `num_layers`, `hidden_dim` and `num_heads`; `mlp_dim` is 4 · D."""
     return {"image_size": 224, "patch_size": patch_size, **block_sizes(*sizes)}
 
 
@@ -366,6 +367,7 @@ def _prepend_tokens(hidden, num_tokens=1):
 
 
 def _add_positions(hidden):
+    """Adds a learned vector for each position of (B, T, D)."""
     return LearnedPositionEmbedding(
         hidden.shape[1], embeddings_initializer=INITIALIZER, name="position_embedding"
     )(hidden)

@@ -133,6 +133,7 @@ def train(
     else:
         training, validation = _hold_out(training, validation_fraction, seed)
     max_length = max_length or _MAX_LENGTHS[tokenizer]
+    # Writes these settings, or refuses a folder whose run has others.
     claim(
         run_dir,
         {
