@@ -152,26 +152,6 @@ def find_model(name: str, task: str | None) -> Path | None:
     return None
 
 
-def _keras_file(path: Path, task: str | None) -> Path:
-    """The file of a model that Keras saved, or of one in the folder of a run."""
-    if task is not None:
-        raise ValueError(
-            "--task is for a checkpoint folder, with config.json and *.safetensors; a "
-            f"model that Keras saved has its head already. Received: {str(path)!r}"
-        )
-    if not path.is_dir():
-        if path.suffix != ".keras":
-            raise ValueError(f"MODEL must be {_KINDS}. Received: {str(path)!r}")
-        return path
-    file = path / "model.keras"
-    if not file.exists() and not is_translator(path):
-        raise ValueError(
-            f"MODEL must be {_KINDS}; this folder has neither config.json nor "
-            f"translator.json nor model.keras. Received: {str(path)!r}"
-        )
-    return file
-
-
 def is_translator(path: Path) -> bool:
     """Whether a folder is that of a `keras-attn train` run."""
     return (path / "translator.json").exists()
@@ -200,6 +180,26 @@ def load_tokenizer_of(path: Path) -> Any:
         except ValueError:
             pass  # Hugging Face has a file of the same name.
     return load_text_tokenizer(path)
+
+
+def _keras_file(path: Path, task: str | None) -> Path:
+    """The file of a model that Keras saved, or of one in the folder of a run."""
+    if task is not None:
+        raise ValueError(
+            "--task is for a checkpoint folder, with config.json and *.safetensors; a "
+            f"model that Keras saved has its head already. Received: {str(path)!r}"
+        )
+    if not path.is_dir():
+        if path.suffix != ".keras":
+            raise ValueError(f"MODEL must be {_KINDS}. Received: {str(path)!r}")
+        return path
+    file = path / "model.keras"
+    if not file.exists() and not is_translator(path):
+        raise ValueError(
+            f"MODEL must be {_KINDS}; this folder has neither config.json nor "
+            f"translator.json nor model.keras. Received: {str(path)!r}"
+        )
+    return file
 
 
 def _declared(model: "keras.Model", path: Path) -> "keras.Model":

@@ -53,8 +53,8 @@ ModelOrName = Annotated[
     typer.Argument(
         metavar="MODEL",
         help="A name of `keras-attn list`, or what the other commands take: a `.keras` "
-        "file, the folder of a training run, or a Hugging Face checkpoint. A path that "
-        "is also a name is ./NAME.",
+        "file, the folder of a training run, or a Hugging Face checkpoint. For a path "
+        "that is also such a name, write ./NAME.",
     ),
 ]
 Task = Annotated[
