@@ -66,6 +66,11 @@ Task = Annotated[
         metavar="TASK",
     ),
 ]
+# Formats and quantizations: those of `export/formats`, whose import would be slow.
+Format = Annotated[
+    Literal["saved_model", "litert", "onnx"] | None,
+    _OPTIONS.option("If the suffix does not say it."),
+]
 Quantization = Annotated[
     Literal["none", "float16", "int8_dynamic", "int8"],
     _OPTIONS.option(
