@@ -37,6 +37,7 @@ from keras_attn.models.parts.registry import (  # noqa: E402
     describe,
     list_models,
 )
+from keras_attn.models.resnet import build_resnet  # noqa: E402
 from keras_attn.models.rnnsearch import build_rnnsearch  # noqa: E402
 from keras_attn.models.roberta import (  # noqa: E402
     build_roberta,
@@ -101,6 +102,7 @@ __all__ = [
     "build_gpt_encoder",
     "build_gpt_token_classifier",
     "build_mae",
+    "build_resnet",
     "build_rnnsearch",
     "build_roberta",
     "build_roberta_classifier",

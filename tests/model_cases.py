@@ -36,6 +36,7 @@ _BLOCKS = {
     "num_heads": HEADS,
     "mlp_dim": MLP,
 }
+_CLASSES = {"num_classes": C}
 _POSITIONED = {**_BLOCKS, "max_sequence_length": POSITIONS}
 _IMAGES = {"image_size": (14, 21), "patch_size": 7}
 _VIT = {
@@ -101,6 +102,10 @@ GRAPHS = {
         "convnext_*",
         {**_STAGES, "hidden_dims": (U, M), "num_blocks": (2, 1)},
     ),
+    "resnet50": (
+        "resnet*",
+        {"image_size": (18, 26), "stem_dim": 5, "num_blocks": (2, 1), **_CLASSES},
+    ),
     "sagan_generator_128": ("sagan_generator_*", {**_SAGAN, "latent_dim": M}),
     "sagan_discriminator_128": ("sagan_discriminator_*", _SAGAN),
     "cnn_self_attention": (
@@ -118,7 +123,6 @@ GRAPH_OF = {
 TINY = {name: GRAPHS[graph][1] for name, graph in GRAPH_OF.items()}
 
 SCORES = ("additive", "dot", "scaled_dot", "general", "linear")
-_CLASSES = {"num_classes": C}
 _ENCODER_HEADS = {
     "masked_lm": {},
     "next_sentence": {},
@@ -197,6 +201,12 @@ CASES = {
     "convnext_tiny-any_size": Case("convnext_tiny", {"image_size": None}),
     "convnext_tiny-any_size_features": Case(
         "convnext_tiny", {"image_size": (None, None), "include_top": False}
+    ),
+    "resnet50-any_size_features": Case(
+        "resnet50", {"image_size": None, "include_top": False}
+    ),
+    "resnet50-dilated": Case(
+        "resnet50", {"dilated_stages": (1,), "frozen_norms": True, "num_frozen": 1}
     ),
     **_heads("bert_base", "bert", _BERT_HEADS),
     **_heads("roberta_base", "roberta", _OWN_HEADS),

@@ -39,7 +39,7 @@ PUBLIC = {
         "build_bert_span_qa build_bert_token_classifier build_cnn_self_attention "
         "build_convnext build_deit3 build_gpt "
         "build_gpt_classifier build_gpt_encoder build_gpt_token_classifier "
-        "build_mae build_rnnsearch build_roberta build_roberta_classifier "
+        "build_mae build_resnet build_rnnsearch build_roberta build_roberta_classifier "
         "build_roberta_masked_lm build_roberta_next_sentence "
         "build_roberta_sentence_encoder build_roberta_span_qa "
         "build_roberta_token_classifier build_sagan_discriminator "

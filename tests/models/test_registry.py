@@ -244,17 +244,23 @@ def vit(width, layers, patch, token_has_position=True, scales=False):
     return body + 2 * layers * width * scales
 
 
-def hybrid():
-    """The first three stages of a ResNet-50, then a ViT."""
-    count, inputs = 7 * 7 * 3 * 64 + 2 * 64, 64
-    for blocks, inner in ((3, 64), (4, 128), (9, 256)):
+def resnet(*num_blocks, norm=2):
+    """Without a top; a norm has two vectors, four with its mean and variance."""
+    count, inputs = 7 * 7 * 3 * 64 + norm * 64, 64
+    for stage, blocks in enumerate(num_blocks):
+        inner = 64 * 2**stage
         outputs = 4 * inner
-        count += inputs * outputs + 2 * outputs  # The shortcut of the first.
+        count += inputs * outputs + norm * outputs  # The shortcut of the first.
         for _ in range(blocks):
             count += inputs * inner + 9 * inner * inner + inner * outputs
-            count += 2 * (2 * inner + outputs)
+            count += norm * (2 * inner + outputs)
             inputs = outputs
-    return count + vit(768, 12, 16) - dense(768, 768) + dense(1024, 768)
+    return count
+
+
+def hybrid():
+    """The first three stages of a ResNet-50, then a ViT."""
+    return resnet(3, 4, 9) + vit(768, 12, 16) - dense(768, 768) + dense(1024, 768)
 
 
 def mae(width, layers, patch):
@@ -322,6 +328,8 @@ FORMULAS = {
     "mae_vit_base": mae(768, 12, 16),
     "mae_vit_large": mae(1024, 24, 16),
     "mae_vit_huge": mae(1280, 32, 14),
+    "resnet50": resnet(3, 4, 6, 3, norm=4) + dense(2048, 1000),
+    "resnet101": resnet(3, 4, 23, 3, norm=4) + dense(2048, 1000),
     "sagan_generator_128": sagan_generator(),
     "sagan_discriminator_128": sagan_discriminator(),
     "cnn_self_attention": cnn(),
@@ -362,6 +370,10 @@ def test_formulas_agree_with_counts_and_publications():
     assert gpt(50_257, 1024, 768, 12) == COUNTS["gpt2_small"]
     assert gpt(40_478, 512, 768, 12, norms=False) == COUNTS["gpt_117m"]
     assert vit(768, 12, 16) == COUNTS["vit_base_patch16"]
+    # Published without running means and variances.
+    for name, blocks in (("resnet50", (3, 4, 6, 3)), ("resnet101", (3, 4, 23, 3))):
+        count = resnet(*blocks) + dense(2048, 1000)
+        assert count == models.describe(name).parameters
     # The published counts are rounded: "117M" and "345M" of GPT-2 leave out parts.
     for name, count in BLOCKS.items():
         published = models.describe(name).parameters
