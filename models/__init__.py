@@ -59,6 +59,7 @@ from keras_attn.models.seq2seq import (  # noqa: E402
 )
 from keras_attn.models.swin import build_swin  # noqa: E402
 from keras_attn.models.transformer import build_transformer  # noqa: E402
+from keras_attn.models.vgg import build_vgg  # noqa: E402
 from keras_attn.models.vit import (  # noqa: E402
     build_deit3,
     build_vit,
@@ -117,6 +118,7 @@ __all__ = [
     "build_seq2seq_sutskever",
     "build_swin",
     "build_transformer",
+    "build_vgg",
     "build_vit",
     "build_vit_hybrid",
     "build_xlm",

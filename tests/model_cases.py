@@ -106,6 +106,16 @@ GRAPHS = {
         "resnet*",
         {"image_size": (18, 26), "stem_dim": 5, "num_blocks": (2, 1), **_CLASSES},
     ),
+    "vgg16": (
+        "vgg*",
+        {
+            "image_size": (18, 26),
+            "hidden_dims": (U, M),
+            "num_convs": (1, 2),
+            "fully_connected_dims": (E,),
+            **_CLASSES,
+        },
+    ),
     "sagan_generator_128": ("sagan_generator_*", {**_SAGAN, "latent_dim": M}),
     "sagan_discriminator_128": ("sagan_discriminator_*", _SAGAN),
     "cnn_self_attention": (
@@ -207,6 +217,9 @@ CASES = {
     ),
     "resnet50-dilated": Case(
         "resnet50", {"dilated_stages": (1,), "frozen_norms": True, "num_frozen": 1}
+    ),
+    "vgg16-any_size_features": Case(
+        "vgg16", {"image_size": None, "include_top": False}
     ),
     **_heads("bert_base", "bert", _BERT_HEADS),
     **_heads("roberta_base", "roberta", _OWN_HEADS),

@@ -44,7 +44,7 @@ PUBLIC = {
         "build_roberta_sentence_encoder build_roberta_span_qa "
         "build_roberta_token_classifier build_sagan_discriminator "
         "build_sagan_generator build_seq2seq_context build_seq2seq_sutskever "
-        "build_swin build_transformer build_vit build_vit_hybrid build_xlm "
+        "build_swin build_transformer build_vgg build_vit build_vit_hybrid build_xlm "
         "build_xlm_classifier build_xlm_masked_lm build_xlm_next_sentence "
         "build_xlm_sentence_encoder build_xlm_span_qa build_xlm_token_classifier "
         "build_xlnet build_xlnet_classifier build_xlnet_next_sentence "

@@ -30,6 +30,18 @@ def truncated_normal(stddev: float) -> Any:
     return {"class_name": "TruncatedNormal", "config": {"stddev": stddev}}
 
 
+def he_normal_fan_out() -> Any:
+    """Configuration of He's initializer by the outputs of a kernel; see `normal`.
+
+    Public convolutional networks count the outputs, Keras' `he_normal` the inputs.
+
+    Reference:
+        He et al. 2015, "Delving Deep into Rectifiers" (arXiv:1502.01852).
+    """
+    config = {"scale": 2.0, "mode": "fan_out", "distribution": "untruncated_normal"}
+    return {"class_name": "VarianceScaling", "config": config}
+
+
 def fork(initializer, name: str = ""):
     """A copy of an initializer whose random values are independent of the original's.
 

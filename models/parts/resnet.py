@@ -23,13 +23,9 @@ from keras.layers import (
 
 from keras_attn.checks import check_positive
 from keras_attn.layers import StandardizedConv2D
+from keras_attn.layers.initializers import he_normal_fan_out
 
 _GROUPS = 32  # Groups of each norm of a standardized ResNet.
-# He et al. 2015, over the output channels, as in the public ResNets.
-_FAN_OUT: Any = {
-    "class_name": "VarianceScaling",
-    "config": {"scale": 2.0, "mode": "fan_out", "distribution": "untruncated_normal"},
-}
 
 
 def resnet(
@@ -90,7 +86,7 @@ def resnet(
             padding="same" if stride == 1 else "valid",
             dilation_rate=dilation,
             use_bias=False,
-            kernel_initializer=_FAN_OUT,
+            kernel_initializer=he_normal_fan_out(),
             data_format="channels_last",
             trainable=trainable,
             name=conv_name,

@@ -203,6 +203,7 @@ COUNTS = {
     "swin_small": 49_606_258,
     "swin_base": 87_768_224,
     "swin_large": 196_532_476,
+    "vgg16": 138_357_544,
     "convnext_tiny": 28_589_128,
     "convnext_small": 50_223_688,
     "convnext_base": 88_591_464,

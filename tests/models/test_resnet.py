@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from model_cases import C, given, inputs_for, numpy, randomize
+from model_cases import C, numpy, randomize
 
 from keras_attn import models
 
@@ -132,14 +132,3 @@ def test_an_empty_image_is_refused():
     for shape in ((2, 0, 7, 3), (0, 5, 7, 3)):
         with pytest.raises(ValueError, match=r"`images` must have the shape"):
             model(np.zeros(shape, "float32"))
-
-
-def test_features_are_the_input_of_the_classifier():
-    model = randomize(build())
-    features = keras.Model(model.input, model.get_layer("classifier").input)
-    bare = build(include_top=False)
-    bare.set_weights(model.get_weights()[: len(bare.weights)])
-    images = given(model, inputs_for(model))
-    np.testing.assert_allclose(
-        numpy(bare(images))["pooled_output"], numpy(features(images)), atol=1e-5
-    )
