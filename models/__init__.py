@@ -22,6 +22,7 @@ from keras_attn.models.checkpoints import (  # noqa: E402
     save_checkpoint,
 )
 from keras_attn.models.convnext import build_convnext  # noqa: E402
+from keras_attn.models.fcn import build_fcn_resnet  # noqa: E402
 from keras_attn.models.gpt import (  # noqa: E402
     build_gpt,
     build_gpt_classifier,
@@ -98,6 +99,7 @@ __all__ = [
     "build_cnn_self_attention",
     "build_convnext",
     "build_deit3",
+    "build_fcn_resnet",
     "build_gpt",
     "build_gpt_classifier",
     "build_gpt_encoder",

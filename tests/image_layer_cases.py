@@ -8,6 +8,7 @@ from keras_attn import layers
 QUERY = (B, T, D)
 IMAGE = (B, 6, 9, 3)
 MAP = (B, 8, 9, 15)
+QUERY_MAP = (B, T, 7, 3)
 
 CASES = {
     "PatchEmbedding": {
@@ -32,6 +33,23 @@ CASES = {
     },
     "MinimumImageSize": {
         "not_square": Case(lambda: layers.MinimumImageSize((6, 5)), {"inputs": IMAGE}),
+    },
+    "ResizeLike": {
+        "larger": Case(
+            lambda: layers.ResizeLike(),
+            {"inputs": (B, T, 7, D), "reference": (B, 11, 19, 1)},
+        ),
+        "smaller": Case(
+            lambda: layers.ResizeLike(), {"inputs": MAP, "reference": QUERY_MAP}
+        ),
+    },
+    "CropLike": {
+        "offset": Case(
+            lambda: layers.CropLike(2), {"inputs": MAP, "reference": QUERY_MAP}
+        ),
+        "same_size": Case(
+            lambda: layers.CropLike(), {"inputs": MAP, "reference": (B, 8, 9, 3)}
+        ),
     },
     "ClassToken": {
         "one": Case(lambda: layers.ClassToken(initializer="ones"), {"inputs": QUERY}),

@@ -116,6 +116,16 @@ GRAPHS = {
             **_CLASSES,
         },
     ),
+    "fcn_resnet50": (
+        "fcn_resnet*",
+        {
+            "image_size": (19, 27),
+            "stem_dim": 5,
+            "num_blocks": (1, 2),
+            **_CLASSES,
+            "dilated_stages": (1,),
+        },
+    ),
     "sagan_generator_128": ("sagan_generator_*", {**_SAGAN, "latent_dim": M}),
     "sagan_discriminator_128": ("sagan_discriminator_*", _SAGAN),
     "cnn_self_attention": (
@@ -220,6 +230,9 @@ CASES = {
     ),
     "vgg16-any_size_features": Case(
         "vgg16", {"image_size": None, "include_top": False}
+    ),
+    "fcn_resnet50-any_size": Case(
+        "fcn_resnet50", {"image_size": None, "auxiliary_head": False}
     ),
     **_heads("bert_base", "bert", _BERT_HEADS),
     **_heads("roberta_base", "roberta", _OWN_HEADS),

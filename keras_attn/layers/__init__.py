@@ -10,6 +10,7 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.layer_scale import LayerScale
+from keras_attn.layers.match_size import CropLike, ResizeLike
 from keras_attn.layers.maxout import Maxout
 from keras_attn.layers.minimum_image_size import MinimumImageSize
 from keras_attn.layers.multi_head_attention import MultiHeadAttention
@@ -51,6 +52,7 @@ __all__ = [
     "CacheRoom",
     "ClassToken",
     "ConditionalBatchNormalization",
+    "CropLike",
     "DotProductAttention",
     "Dropout",
     "FeedForward",
@@ -69,6 +71,7 @@ __all__ = [
     "RandomPatchMasking",
     "RelativeMultiHeadAttention",
     "RelativePositionEncoding",
+    "ResizeLike",
     "ScoredAttention",
     "SegmentMemory",
     "SelfAttention2D",

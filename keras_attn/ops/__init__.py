@@ -1,6 +1,7 @@
 """The math of attention as pure functions of `keras.ops`: no weights, no state."""
 
 from keras_attn.kernels.bias import add_bias
+from keras_attn.kernels.resize import resize_bilinear
 from keras_attn.ops.activations import gelu_tanh
 from keras_attn.ops.attention import (
     MASKED,
@@ -64,6 +65,7 @@ __all__ = [
     "relative_scores",
     "relative_shift",
     "relative_sinusoids",
+    "resize_bilinear",
     "resize_positions",
     "row_positions",
     "scaled_dot_product_attention",

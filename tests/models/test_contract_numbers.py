@@ -29,7 +29,9 @@ from model_contract import close, every_case, is_idle, labels_for, train
 from keras_attn.viz import capture_attention
 
 BACKEND = keras.backend.backend()
-WITHOUT_ATTENTION = {"seq2seq_sutskever", "convnext_tiny", "resnet50", "vgg16"}
+WITHOUT_ATTENTION = {
+    *("seq2seq_sutskever", "convnext_tiny", "resnet50", "vgg16", "fcn_resnet50")
+}
 every_text_case = pytest.mark.parametrize("case", TEXT)
 
 
