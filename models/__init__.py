@@ -30,6 +30,7 @@ from keras_attn.models.gpt import (  # noqa: E402
     build_gpt_token_classifier,
 )
 from keras_attn.models.mae import build_mae  # noqa: E402
+from keras_attn.models.parts.convolutional import convolutionize  # noqa: E402
 from keras_attn.models.parts.planning import Plan, plan  # noqa: E402
 from keras_attn.models.parts.registry import (  # noqa: E402
     ModelCard,
@@ -137,6 +138,7 @@ __all__ = [
     "build_xlnet_sentence_encoder",
     "build_xlnet_span_qa",
     "build_xlnet_token_classifier",
+    "convolutionize",
     "count_parameters",
     "create",
     "describe",

@@ -51,7 +51,8 @@ PUBLIC = {
         "build_xlm_sentence_encoder build_xlm_span_qa build_xlm_token_classifier "
         "build_xlnet build_xlnet_classifier build_xlnet_next_sentence "
         "build_xlnet_permutation_lm build_xlnet_sentence_encoder build_xlnet_span_qa "
-        "build_xlnet_token_classifier count_parameters create describe list_models "
+        "build_xlnet_token_classifier convolutionize count_parameters create "
+        "describe list_models "
         "load_checkpoint plan save_checkpoint"
     ),
     "keras_attn.training": (
