@@ -23,7 +23,8 @@ PUBLIC = {
         "AdditiveAttention AttentionRNN CacheRoom ClassToken "
         "ConditionalBatchNormalization CropLike DotProductAttention Dropout "
         "FeedForward HiddenPatches LayerNormalization LayerScale "
-        "LearnedPositionEmbedding Maxout MinimumImageSize "
+        "LearnedPositionEmbedding MaxPoolWithIndices MaxUnpool2D Maxout "
+        "MinimumImageSize "
         "MultiHeadAttention OutputBias PadCache PatchEmbedding "
         "PatchMerging "
         "PatchUnmasking "
@@ -33,6 +34,7 @@ PUBLIC = {
         "SpectralNormalization StandardizedConv2D StochasticDepth SwinBlock "
         "TargetEmbedding "
         "TokenEmbedding TokenPooling TransformerDecoderBlock TransformerEncoderBlock "
+        "TransposedConv2D "
         "WindowAttention XLNetBlock"
     ),
     "keras_attn.models": (

@@ -22,6 +22,7 @@ from keras_attn.ops.patches import (
     resize_positions,
     sinusoid_grid,
 )
+from keras_attn.ops.pooling import max_pool_with_indices, max_unpool
 from keras_attn.ops.positions import (
     row_positions,
     sinusoids,
@@ -55,6 +56,8 @@ __all__ = [
     "dot_scores",
     "gelu_tanh",
     "image_to_patches",
+    "max_pool_with_indices",
+    "max_unpool",
     "maxout",
     "merge_heads",
     "merge_masks",
