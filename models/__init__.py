@@ -22,7 +22,7 @@ from keras_attn.models.checkpoints import (  # noqa: E402
     save_checkpoint,
 )
 from keras_attn.models.convnext import build_convnext  # noqa: E402
-from keras_attn.models.fcn import build_fcn_resnet  # noqa: E402
+from keras_attn.models.fcn import build_fcn_resnet, build_fcn_vgg  # noqa: E402
 from keras_attn.models.gpt import (  # noqa: E402
     build_gpt,
     build_gpt_classifier,
@@ -101,6 +101,7 @@ __all__ = [
     "build_convnext",
     "build_deit3",
     "build_fcn_resnet",
+    "build_fcn_vgg",
     "build_gpt",
     "build_gpt_classifier",
     "build_gpt_encoder",

@@ -30,7 +30,8 @@ from keras_attn.viz import capture_attention
 
 BACKEND = keras.backend.backend()
 WITHOUT_ATTENTION = {
-    *("seq2seq_sutskever", "convnext_tiny", "resnet50", "vgg16", "fcn_resnet50")
+    *("seq2seq_sutskever", "convnext_tiny", "resnet50", "vgg16", "fcn_resnet50"),
+    "fcn8s_vgg16",
 }
 every_text_case = pytest.mark.parametrize("case", TEXT)
 
