@@ -135,3 +135,12 @@ def test_an_empty_image_is_refused():
     for shape in ((2, 0, 7, 3), (0, 5, 7, 3)):
         with pytest.raises(ValueError, match=r"`images` must have the shape"):
             model(np.zeros(shape, "float32"))
+
+
+def test_blocks_start_as_their_shortcuts_unless_their_norms_are_frozen():
+    for options, value in (({}, 0.0), ({"frozen_norms": True}, 1.0)):
+        model = build(**options)
+        for layer in model.layers:
+            if isinstance(layer, keras.layers.BatchNormalization):
+                expected = value if layer.name.endswith("_norm_2") else 1.0
+                np.testing.assert_array_equal(layer.gamma, expected)
