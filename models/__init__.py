@@ -22,6 +22,7 @@ from keras_attn.models.checkpoints import (  # noqa: E402
     save_checkpoint,
 )
 from keras_attn.models.convnext import build_convnext  # noqa: E402
+from keras_attn.models.fcn import build_fcn_resnet, build_fcn_vgg  # noqa: E402
 from keras_attn.models.gpt import (  # noqa: E402
     build_gpt,
     build_gpt_classifier,
@@ -29,6 +30,7 @@ from keras_attn.models.gpt import (  # noqa: E402
     build_gpt_token_classifier,
 )
 from keras_attn.models.mae import build_mae  # noqa: E402
+from keras_attn.models.parts.convolutional import convolutionize  # noqa: E402
 from keras_attn.models.parts.planning import Plan, plan  # noqa: E402
 from keras_attn.models.parts.registry import (  # noqa: E402
     ModelCard,
@@ -37,6 +39,7 @@ from keras_attn.models.parts.registry import (  # noqa: E402
     describe,
     list_models,
 )
+from keras_attn.models.resnet import build_resnet  # noqa: E402
 from keras_attn.models.rnnsearch import build_rnnsearch  # noqa: E402
 from keras_attn.models.roberta import (  # noqa: E402
     build_roberta,
@@ -58,6 +61,7 @@ from keras_attn.models.seq2seq import (  # noqa: E402
 )
 from keras_attn.models.swin import build_swin  # noqa: E402
 from keras_attn.models.transformer import build_transformer  # noqa: E402
+from keras_attn.models.vgg import build_vgg  # noqa: E402
 from keras_attn.models.vit import (  # noqa: E402
     build_deit3,
     build_vit,
@@ -96,11 +100,14 @@ __all__ = [
     "build_cnn_self_attention",
     "build_convnext",
     "build_deit3",
+    "build_fcn_resnet",
+    "build_fcn_vgg",
     "build_gpt",
     "build_gpt_classifier",
     "build_gpt_encoder",
     "build_gpt_token_classifier",
     "build_mae",
+    "build_resnet",
     "build_rnnsearch",
     "build_roberta",
     "build_roberta_classifier",
@@ -115,6 +122,7 @@ __all__ = [
     "build_seq2seq_sutskever",
     "build_swin",
     "build_transformer",
+    "build_vgg",
     "build_vit",
     "build_vit_hybrid",
     "build_xlm",
@@ -131,6 +139,7 @@ __all__ = [
     "build_xlnet_sentence_encoder",
     "build_xlnet_span_qa",
     "build_xlnet_token_classifier",
+    "convolutionize",
     "count_parameters",
     "create",
     "describe",

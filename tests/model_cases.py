@@ -36,6 +36,7 @@ _BLOCKS = {
     "num_heads": HEADS,
     "mlp_dim": MLP,
 }
+_CLASSES = {"num_classes": C}
 _POSITIONED = {**_BLOCKS, "max_sequence_length": POSITIONS}
 _IMAGES = {"image_size": (14, 21), "patch_size": 7}
 _VIT = {
@@ -101,6 +102,41 @@ GRAPHS = {
         "convnext_*",
         {**_STAGES, "hidden_dims": (U, M), "num_blocks": (2, 1)},
     ),
+    "resnet50": (
+        "resnet*",
+        {"image_size": (18, 26), "stem_dim": 5, "num_blocks": (2, 1), **_CLASSES},
+    ),
+    "vgg16": (
+        "vgg*",
+        {
+            "image_size": (18, 26),
+            "hidden_dims": (U, M),
+            "num_convs": (1, 2),
+            "fully_connected_dims": (E,),
+            **_CLASSES,
+        },
+    ),
+    "fcn8s_vgg16": (
+        "fcn8s_* fcn16s_* fcn32s_*",
+        {
+            "skips": (3, 2),
+            "image_size": (19, 27),
+            "hidden_dims": (3, 5, U, 3, E),
+            "num_convs": (1, 1, 1, 1, 1),
+            "fully_connected_dims": (M,),
+            **_CLASSES,
+        },
+    ),
+    "fcn_resnet50": (
+        "fcn_resnet*",
+        {
+            "image_size": (19, 27),
+            "stem_dim": 5,
+            "num_blocks": (1, 2),
+            **_CLASSES,
+            "dilated_stages": (1,),
+        },
+    ),
     "sagan_generator_128": ("sagan_generator_*", {**_SAGAN, "latent_dim": M}),
     "sagan_discriminator_128": ("sagan_discriminator_*", _SAGAN),
     "cnn_self_attention": (
@@ -118,7 +154,6 @@ GRAPH_OF = {
 TINY = {name: GRAPHS[graph][1] for name, graph in GRAPH_OF.items()}
 
 SCORES = ("additive", "dot", "scaled_dot", "general", "linear")
-_CLASSES = {"num_classes": C}
 _ENCODER_HEADS = {
     "masked_lm": {},
     "next_sentence": {},
@@ -197,6 +232,20 @@ CASES = {
     "convnext_tiny-any_size": Case("convnext_tiny", {"image_size": None}),
     "convnext_tiny-any_size_features": Case(
         "convnext_tiny", {"image_size": (None, None), "include_top": False}
+    ),
+    "resnet50-any_size_features": Case(
+        "resnet50", {"image_size": None, "include_top": False}
+    ),
+    "resnet50-dilated": Case(
+        "resnet50", {"dilated_stages": (1,), "frozen_norms": True, "num_frozen": 1}
+    ),
+    "vgg16-any_size_features": Case(
+        "vgg16", {"image_size": None, "include_top": False}
+    ),
+    "fcn8s_vgg16-any_size": Case("fcn8s_vgg16", {"image_size": None, "skips": (3,)}),
+    "fcn8s_vgg16-32s": Case("fcn8s_vgg16", {"skips": ()}),
+    "fcn_resnet50-any_size": Case(
+        "fcn_resnet50", {"image_size": None, "auxiliary_head": False}
     ),
     **_heads("bert_base", "bert", _BERT_HEADS),
     **_heads("roberta_base", "roberta", _OWN_HEADS),

@@ -10,6 +10,8 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.layer_scale import LayerScale
+from keras_attn.layers.match_size import CropLike, ResizeLike
+from keras_attn.layers.max_unpooling import MaxPoolWithIndices, MaxUnpool2D
 from keras_attn.layers.maxout import Maxout
 from keras_attn.layers.minimum_image_size import MinimumImageSize
 from keras_attn.layers.multi_head_attention import MultiHeadAttention
@@ -40,6 +42,7 @@ from keras_attn.layers.transformer_block import (
     TransformerDecoderBlock,
     TransformerEncoderBlock,
 )
+from keras_attn.layers.transposed_conv import TransposedConv2D
 from keras_attn.layers.window_attention import WindowAttention
 from keras_attn.layers.xlnet_block import SegmentMemory, TargetEmbedding, XLNetBlock
 
@@ -51,6 +54,7 @@ __all__ = [
     "CacheRoom",
     "ClassToken",
     "ConditionalBatchNormalization",
+    "CropLike",
     "DotProductAttention",
     "Dropout",
     "FeedForward",
@@ -58,6 +62,8 @@ __all__ = [
     "LayerNormalization",
     "LayerScale",
     "LearnedPositionEmbedding",
+    "MaxPoolWithIndices",
+    "MaxUnpool2D",
     "Maxout",
     "MinimumImageSize",
     "MultiHeadAttention",
@@ -69,6 +75,7 @@ __all__ = [
     "RandomPatchMasking",
     "RelativeMultiHeadAttention",
     "RelativePositionEncoding",
+    "ResizeLike",
     "ScoredAttention",
     "SegmentMemory",
     "SelfAttention2D",
@@ -82,6 +89,7 @@ __all__ = [
     "TokenPooling",
     "TransformerDecoderBlock",
     "TransformerEncoderBlock",
+    "TransposedConv2D",
     "WindowAttention",
     "XLNetBlock",
 ]

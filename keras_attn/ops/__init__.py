@@ -1,6 +1,7 @@
 """The math of attention as pure functions of `keras.ops`: no weights, no state."""
 
 from keras_attn.kernels.bias import add_bias
+from keras_attn.kernels.resize import resize_bilinear
 from keras_attn.ops.activations import gelu_tanh
 from keras_attn.ops.attention import (
     MASKED,
@@ -21,6 +22,7 @@ from keras_attn.ops.patches import (
     resize_positions,
     sinusoid_grid,
 )
+from keras_attn.ops.pooling import max_pool_with_indices, max_unpool
 from keras_attn.ops.positions import (
     row_positions,
     sinusoids,
@@ -54,6 +56,8 @@ __all__ = [
     "dot_scores",
     "gelu_tanh",
     "image_to_patches",
+    "max_pool_with_indices",
+    "max_unpool",
     "maxout",
     "merge_heads",
     "merge_masks",
@@ -64,6 +68,7 @@ __all__ = [
     "relative_scores",
     "relative_shift",
     "relative_sinusoids",
+    "resize_bilinear",
     "resize_positions",
     "row_positions",
     "scaled_dot_product_attention",

@@ -1,17 +1,117 @@
-"""A ResNet with group norms and standardized kernels, as a backbone.
+"""ResNets as backbones: with batch norms, or with group norms and standardized kernels.
+
+Both have the same stages of bottlenecks; they differ in their convolutions and norms.
 
 Legend: B batch, H and W pixels.
-Layers: `stem_conv`, `stem_norm`, `stage_0_block_0_conv_0`, `…_norm_0`, …,
-`…_shortcut`, `…_shortcut_norm`.
+Layers: `stem_conv`, `stem_norm`, `stem_pooling`; in each block
+`stage_0_block_0_conv_0`, `…_norm_0`, …, `…_shortcut`, `…_shortcut_norm`. With batch
+norms also `stem_padding`, `stem_pooling_padding`, and `…_conv_1_padding` where a block
+halves the map.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from keras import ops
-from keras.layers import GroupNormalization, MaxPooling2D
+from keras.layers import (
+    BatchNormalization,
+    Conv2D,
+    GroupNormalization,
+    MaxPooling2D,
+    ZeroPadding2D,
+)
 
 from keras_attn.checks import check_positive
 from keras_attn.layers import StandardizedConv2D
+from keras_attn.layers.initializers import he_normal_fan_out
 
-_GROUPS = 32  # Groups of each norm.
+_GROUPS = 32  # Groups of each norm of a standardized ResNet.
+
+
+def resnet(
+    images,
+    *,
+    stem_dim=64,
+    num_blocks=(3, 4, 6, 3),
+    dilated_stages=(),
+    norm_epsilon=1e-5,
+    frozen_norms=False,
+    num_frozen=0,
+) -> dict[str, Any]:
+    """The maps of a ResNet v1.5 with batch norms.
+
+    "v1.5": a block halves the map in its 3 × 3 convolution, not in its first one. Maps
+    are padded equally on all sides, as in PyTorch, so a map with an odd number of rows
+    r has (r + 1) / 2 rows after it is halved, and no image is too small.
+
+    Args:
+        images: A tensor (B, H, W, channels); H and W may be unknown.
+        stem_dim: Channels of the first map. The blocks of stage s have
+            stem_dim · 2^s inner channels and four times as many outputs.
+        num_blocks: Bottlenecks of each stage: (3, 4, 6, 3) is ResNet-50.
+        dilated_stages: Indices of stages, 1 or above, that keep the size of the map;
+            their kernels and those of all later stages are dilated by 2 instead. (2, 3)
+            is torchvision's `replace_stride_with_dilation=[False, True, True]`.
+        norm_epsilon: Added to the variance by the norms.
+        frozen_norms: Whether no norm is trained: each uses its moving mean and variance
+            in training too, and has no trainable weight. For detection, whose batches
+            are small.
+        num_frozen: Number of parts that are not trained, norms included: 1 is the stem,
+            2 the stem and stage 0, and so on.
+
+    Returns:
+        The maps `stage_0`, `stage_1`, …, (B, rows, columns, 4 · stem_dim · 2^s). The
+        first has a fourth of the rows and columns of the images, and each next one half
+        of its predecessor's, all rounded up.
+
+    Raises:
+        ValueError: for a number that is not a whole number above zero, a dilated stage
+            that is not there, or more frozen parts than there are.
+
+    Reference:
+        He et al. 2016 (arXiv:1512.03385); dilation: Yu et al. 2017,
+        "Dilated Residual Networks" (arXiv:1705.09914); the zeros that the last scale of
+        each block starts with: Goyal et al. 2017, section 5.1 (arXiv:1706.02677).
+    """
+    check_positive("stem_dim", stem_dim)
+    _check_stages(len(num_blocks), dilated_stages, num_frozen)
+
+    def normed(hidden, width, size, stride, dilation, conv_name, norm_name):
+        part = 0 if conv_name.startswith("stem") else 1 + int(conv_name.split("_")[1])
+        trainable = part >= num_frozen
+        hidden = Conv2D(
+            width,
+            size,
+            strides=stride,
+            # Both pad equally on all sides; TensorFlow's "same" does not with a stride.
+            padding="same" if stride == 1 else "valid",
+            dilation_rate=dilation,
+            use_bias=False,
+            kernel_initializer=he_normal_fan_out(),
+            data_format="channels_last",
+            trainable=trainable,
+            name=conv_name,
+        )(_padded(hidden, size, stride, f"{conv_name}_padding"))
+        is_trained = trainable and not frozen_norms
+        # Each block starts as its shortcut: otherwise its sums grow from block to block
+        # until the norms have seen data. A scale that is not trained would stay zero.
+        starts_at_zero = is_trained and norm_name.endswith("_norm_2")
+        return BatchNormalization(
+            axis=-1,
+            momentum=0.9,
+            epsilon=norm_epsilon,
+            gamma_initializer="zeros" if starts_at_zero else "ones",
+            trainable=is_trained,
+            name=norm_name,
+        )(hidden)
+
+    hidden = ops.relu(normed(images, stem_dim, 7, 2, 1, "stem_conv", "stem_norm"))
+    # Zeros never win: no value is below zero after a ReLU.
+    hidden = _padded(hidden, 3, 2, "stem_pooling_padding")
+    hidden = MaxPooling2D(
+        3, strides=2, data_format="channels_last", name="stem_pooling"
+    )(hidden)
+    return _stages(hidden, stem_dim, num_blocks, normed, dilated_stages)
 
 
 def standardized_resnet(images, stem_dim, num_blocks):
@@ -37,46 +137,92 @@ def standardized_resnet(images, stem_dim, num_blocks):
             f"`stem_dim` must be a multiple of {_GROUPS}, the groups of each norm. "
             f"Received: stem_dim={stem_dim}"
         )
-    hidden = ops.relu(_normed(images, stem_dim, 7, 2, "stem_conv", "stem_norm"))
+
+    def normed(hidden, width, size, stride, dilation, conv_name, norm_name):
+        hidden = StandardizedConv2D(
+            width,
+            size,
+            strides=stride,
+            padding="same",
+            dilation_rate=dilation,
+            use_bias=False,
+            kernel_initializer="he_normal",
+            data_format="channels_last",
+            name=conv_name,
+        )(hidden)
+        return GroupNormalization(_GROUPS, epsilon=1e-5, name=norm_name)(hidden)
+
+    hidden = ops.relu(normed(images, stem_dim, 7, 2, 1, "stem_conv", "stem_norm"))
     hidden = MaxPooling2D(3, strides=2, padding="same", name="stem_pooling")(hidden)
+    maps = _stages(hidden, stem_dim, num_blocks, normed)
+    return maps[f"stage_{len(num_blocks) - 1}"]
+
+
+def _stages(
+    hidden, stem_dim, num_blocks, normed: Callable, dilated_stages=()
+) -> dict[str, Any]:
+    """The map of each stage.
+
+    Args:
+        hidden: The map of the stem.
+        stem_dim: As in `resnet`, like `num_blocks` and `dilated_stages`.
+        num_blocks: Bottlenecks of each stage.
+        normed: Applies a convolution and a norm to a map; takes the map, the number of
+            output channels, kernel size, stride, dilation and the names of both layers.
+        dilated_stages: Indices of stages that are dilated.
+    """
+    maps, dilation = {}, 1
     for stage, count in enumerate(num_blocks):
+        # The first block of a dilated stage still has the dilation of the one before.
+        first = dilation
+        if stage in dilated_stages:
+            dilation *= 2
+        halves = stage > 0 and stage not in dilated_stages
         for index in range(check_positive("num_blocks", count)):
             hidden = _bottleneck(
                 hidden,
                 stem_dim * 2**stage,
-                stride=2 if stage and not index else 1,
+                stride=2 if halves and not index else 1,
+                dilation=dilation if index else first,
                 widen=not index,
+                normed=normed,
                 name=f"stage_{stage}_block_{index}",
             )
-    return hidden
+        maps[f"stage_{stage}"] = hidden
+    return maps
 
 
-def _bottleneck(inputs, width, stride, widen, name):
+def _bottleneck(inputs, width, stride, dilation, widen, normed, name):
     """Convolutions of 1 × 1, 3 × 3 and 1 × 1, each with a norm, and a residual."""
 
-    def normed(hidden, outputs, size, by, index):
+    def layer(hidden, outputs, size, index, stride=1, dilation=1):
         names = (f"{name}_conv_{index}", f"{name}_norm_{index}")
-        return _normed(hidden, outputs, size, by, *names)
+        return normed(hidden, outputs, size, stride, dilation, *names)
 
     shortcut = inputs
     if widen:
         names = (f"{name}_shortcut", f"{name}_shortcut_norm")
-        shortcut = _normed(inputs, 4 * width, 1, stride, *names)
-    hidden = ops.relu(normed(inputs, width, 1, 1, 0))
-    hidden = ops.relu(normed(hidden, width, 3, stride, 1))
-    return ops.relu(ops.add(normed(hidden, 4 * width, 1, 1, 2), shortcut))
+        shortcut = normed(inputs, 4 * width, 1, stride, 1, *names)
+    hidden = ops.relu(layer(inputs, width, 1, 0))
+    hidden = ops.relu(layer(hidden, width, 3, 1, stride, dilation))
+    return ops.relu(ops.add(layer(hidden, 4 * width, 1, 2), shortcut))
 
 
-def _normed(inputs, width, size, stride, conv_name, norm_name):
-    """A convolution with a standardized kernel, then a norm of 32 groups."""
-    hidden = StandardizedConv2D(
-        width,
-        size,
-        strides=stride,
-        padding="same",
-        use_bias=False,
-        kernel_initializer="he_normal",
-        data_format="channels_last",
-        name=conv_name,
-    )(inputs)
-    return GroupNormalization(_GROUPS, epsilon=1e-5, name=norm_name)(hidden)
+def _padded(hidden, size, stride, name):
+    """Zeros on all sides before a kernel with a stride."""
+    if stride == 1 or size == 1:
+        return hidden
+    return ZeroPadding2D(size // 2, data_format="channels_last", name=name)(hidden)
+
+
+def _check_stages(count, dilated_stages, num_frozen):
+    if not all(stage in range(1, count) for stage in dilated_stages):
+        raise ValueError(
+            f"`dilated_stages` must be indices of stages after the first, from 1 to "
+            f"{count - 1}. Received: dilated_stages={dilated_stages!r}"
+        )
+    if num_frozen not in range(count + 2):
+        raise ValueError(
+            f"`num_frozen` must be a number of parts from 0 to {count + 1}, the stem "
+            f"and {count} stages. Received: num_frozen={num_frozen!r}"
+        )

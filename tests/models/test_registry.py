@@ -203,6 +203,7 @@ COUNTS = {
     "swin_small": 49_606_258,
     "swin_base": 87_768_224,
     "swin_large": 196_532_476,
+    "vgg16": 138_357_544,
     "convnext_tiny": 28_589_128,
     "convnext_small": 50_223_688,
     "convnext_base": 88_591_464,
@@ -244,17 +245,39 @@ def vit(width, layers, patch, token_has_position=True, scales=False):
     return body + 2 * layers * width * scales
 
 
-def hybrid():
-    """The first three stages of a ResNet-50, then a ViT."""
-    count, inputs = 7 * 7 * 3 * 64 + 2 * 64, 64
-    for blocks, inner in ((3, 64), (4, 128), (9, 256)):
+def resnet(*num_blocks, norm=2):
+    """Without a top; a norm has two vectors, four with its mean and variance."""
+    count, inputs = 7 * 7 * 3 * 64 + norm * 64, 64
+    for stage, blocks in enumerate(num_blocks):
+        inner = 64 * 2**stage
         outputs = 4 * inner
-        count += inputs * outputs + 2 * outputs  # The shortcut of the first.
+        count += inputs * outputs + norm * outputs  # The shortcut of the first.
         for _ in range(blocks):
             count += inputs * inner + 9 * inner * inner + inner * outputs
-            count += 2 * (2 * inner + outputs)
+            count += norm * (2 * inner + outputs)
             inputs = outputs
-    return count + vit(768, 12, 16) - dense(768, 768) + dense(1024, 768)
+    return count
+
+
+def fcn_resnet(*num_blocks, norm=2, classes=21):
+    """With two heads: a 3 × 3 convolution, a norm, and the scores."""
+    count = resnet(*num_blocks, norm=norm)
+    for width in (2048, 1024):
+        inner = width // 4
+        count += 9 * width * inner + norm * inner + dense(inner, classes)
+    return count
+
+
+def fcn_vgg(factor, *skips, classes=21):
+    """The last enlargement has a kernel of twice its factor, those before of 4 × 4."""
+    count = COUNTS["vgg16"] - dense(4096, 1000) + dense(4096, classes)
+    count += sum(dense(width, classes) + 16 * classes**2 for width in skips)
+    return count + (2 * factor * classes) ** 2
+
+
+def hybrid():
+    """The first three stages of a ResNet-50, then a ViT."""
+    return resnet(3, 4, 9) + vit(768, 12, 16) - dense(768, 768) + dense(1024, 768)
 
 
 def mae(width, layers, patch):
@@ -322,6 +345,13 @@ FORMULAS = {
     "mae_vit_base": mae(768, 12, 16),
     "mae_vit_large": mae(1024, 24, 16),
     "mae_vit_huge": mae(1280, 32, 14),
+    "resnet50": resnet(3, 4, 6, 3, norm=4) + dense(2048, 1000),
+    "resnet101": resnet(3, 4, 23, 3, norm=4) + dense(2048, 1000),
+    "fcn32s_vgg16": fcn_vgg(32),
+    "fcn16s_vgg16": fcn_vgg(16, 512),
+    "fcn8s_vgg16": fcn_vgg(8, 512, 256),
+    "fcn_resnet50": fcn_resnet(3, 4, 6, 3, norm=4),
+    "fcn_resnet101": fcn_resnet(3, 4, 23, 3, norm=4),
     "sagan_generator_128": sagan_generator(),
     "sagan_discriminator_128": sagan_discriminator(),
     "cnn_self_attention": cnn(),
@@ -362,6 +392,12 @@ def test_formulas_agree_with_counts_and_publications():
     assert gpt(50_257, 1024, 768, 12) == COUNTS["gpt2_small"]
     assert gpt(40_478, 512, 768, 12, norms=False) == COUNTS["gpt_117m"]
     assert vit(768, 12, 16) == COUNTS["vit_base_patch16"]
+    # Published without running means and variances.
+    for name, blocks in (("resnet50", (3, 4, 6, 3)), ("resnet101", (3, 4, 23, 3))):
+        count = resnet(*blocks) + dense(2048, 1000)
+        assert count == models.describe(name).parameters
+        card = models.describe(f"fcn_{name}")
+        assert card.parameters == fcn_resnet(*blocks)
     # The published counts are rounded: "117M" and "345M" of GPT-2 leave out parts.
     for name, count in BLOCKS.items():
         published = models.describe(name).parameters

@@ -50,6 +50,31 @@ def create(name, **options):
         ("convnext_tiny", {"image_size": (3, None)}, r"\(4, 4\).*size=\(3, None\)"),
         ("convnext_tiny", {"image_size": (None, 0)}, "`image_size` must be a whole"),
         ("swin_tiny", {"image_size": (None, 26)}, "`image_size` must be a whole"),
+        ("resnet50", {"stem_dim": 0}, "`stem_dim` must be a whole"),
+        ("resnet50", {"num_blocks": (1, 0)}, "`num_blocks` must be a whole"),
+        ("resnet50", {"dilated_stages": (0,)}, r"from 1 to 1.*stages=\(0,\)"),
+        ("resnet50", {"dilated_stages": (2,)}, r"from 1 to 1.*stages=\(2,\)"),
+        ("resnet50", {"num_frozen": 4}, "from 0 to 3.*num_frozen=4"),
+        ("fcn_resnet50", {"num_classes": 0}, "`num_classes` must be a whole"),
+        (
+            "fcn_resnet50",
+            {"num_blocks": (1,), "dilated_stages": ()},
+            r"`auxiliary_head` needs a stage .*auxiliary_head=True, num_blocks=\(1,\)",
+        ),
+        ("fcn8s_vgg16", {"skips": (2,)}, r"`skips` be \(\), .*skips=\(2,\)"),
+        ("fcn8s_vgg16", {"hidden_dims": (5,) * 4}, "must have five stages"),
+        ("fcn8s_vgg16", {"fully_connected_dims": (0,)}, "`fully_connected_dims` must"),
+        ("fcn8s_vgg16", {"num_classes": 0}, "`num_classes` must be a whole"),
+        ("vgg16", {"hidden_dims": (5,)}, "must have the same length.*2 num_convs"),
+        ("vgg16", {"num_convs": (1, 0)}, "`num_convs` must be a whole"),
+        ("vgg16", {"fully_connected_dims": (0,)}, "`fully_connected_dims` must be a"),
+        ("vgg16", {"num_classes": 0}, "`num_classes` must be a whole"),
+        ("vgg16", {"image_size": (3, 8)}, r"least \(4, 4\).*ize=\(3, 8\)"),
+        (
+            "vgg16",
+            {"image_size": (None, 8)},
+            r"must be known .*`include_top=False`. Received: image_size=\(None, 8\)",
+        ),
         ("sagan_generator_128", {"image_size": 24}, "4 doubled.*image_size=24"),
         ("sagan_discriminator_128", {"image_size": 4}, "4 doubled.*image_size=4"),
         ("sagan_generator_128", {"attention_size": 16}, r"of \[8\].*size=16"),
@@ -149,7 +174,10 @@ def test_an_image_smaller_than_a_patch_is_padded_in_swin():
 
 
 def test_features_are_the_input_of_the_classifier():
-    for name in ("vit_base_patch16", "swin_tiny", "convnext_tiny", "deit3_base"):
+    for name in (
+        *("vit_base_patch16", "swin_tiny", "convnext_tiny", "deit3_base"),
+        "resnet50",
+    ):
         model = tiny(name)
         features = keras.Model(model.input, model.get_layer("classifier").input)
         images = sample(2, *model.input.shape[1:])
@@ -233,3 +261,19 @@ def test_generated_images_are_in_range_and_depend_on_the_class():
     assert generated[0].shape == (1, 16, 16, 3)
     assert np.abs(generated).max() <= 1
     assert np.abs(generated[0] - generated[1]).max() > 1e-3
+
+
+def test_maps_of_a_vgg_are_those_before_their_pooling():
+    model = create("vgg16", image_size=None, include_top=False)
+    fixed = create("vgg16", image_size=(19, 26), include_top=False)
+    fixed.set_weights(model.get_weights())
+    images = sample(2, 19, 26, 3)
+    found, expected = numpy(model(images)), numpy(fixed(images))
+    # An odd last row is left out.
+    assert found["stage_0"].shape == (2, 19, 26, 7)
+    assert found["stage_1"].shape == (2, 9, 13, 13)
+    corners = found["stage_1"][:, :8, :12].reshape(2, 4, 2, 6, 2, 13)
+    mean = corners.max((2, 4)).mean((1, 2))
+    np.testing.assert_allclose(found["pooled_output"], mean, rtol=0, atol=1e-6)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-6)

@@ -1,0 +1,342 @@
+"""Fully convolutional networks: a score per class for every pixel of any image.
+
+    build_fcn_vgg     images -> logits of each pixel, on VGG16
+    build_fcn_resnet  the same on a dilated ResNet
+
+Legend: B batch, H and W pixels, C classes.
+Layers of both: `classifier`, `upsampling`. On VGG: `padding`, those of
+`models/parts/vgg.py`, `fully_connected_0`, `fully_connected_0_dropout`, …; of each
+skip, named by its stage, `upsampling_3`, `score_3`, `crop_3`; `crop`. On a ResNet:
+those of `models/parts/resnet.py`, `head_conv`, `head_norm`, `head_dropout`; of the
+auxiliary head `auxiliary_conv`, `auxiliary_norm`, `auxiliary_dropout`,
+`auxiliary_classifier`, `auxiliary_upsampling`. If `image_size` is None,
+`minimum_image_size` comes first.
+"""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+from keras.layers import BatchNormalization, Conv2D, ZeroPadding2D
+
+from keras_attn.checks import check_positive
+from keras_attn.layers import CropLike, ResizeLike, TransposedConv2D
+from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.initializers import BilinearKernel, he_normal_fan_out, normal
+from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.images import IMAGENET, any_image_input, segmenter_card
+from keras_attn.models.parts.registry import register_variants
+from keras_attn.models.parts.resnet import resnet
+from keras_attn.models.parts.variants import (
+    FROM_VARIANT,
+    passes_options_to,
+    with_sizes,
+)
+from keras_attn.models.parts.vgg import vgg
+
+_VGG16 = {
+    "hidden_dims": (64, 128, 256, 512, 512),
+    "num_convs": (2, 2, 3, 3, 3),
+    "fully_connected_dims": (4096, 4096),
+}
+VARIANTS = {
+    # Long et al. 2015, section 4.2; the stages whose pooled maps are added.
+    "vgg": {
+        "32s": {**_VGG16, "skips": ()},
+        "16s": {**_VGG16, "skips": (3,)},
+        "8s": {**_VGG16, "skips": (3, 2)},
+    },
+    # He et al. 2016, table 1.
+    "resnet": {
+        "50": {"stem_dim": 64, "num_blocks": (3, 4, 6, 3)},
+        "101": {"stem_dim": 64, "num_blocks": (3, 4, 23, 3)},
+    },
+}
+
+
+# Zeros around the image: so many that its first pixel is seen by the first place of the
+# last map, whose kernel covers 7 × 7 places of 32 × 32 pixels.
+_PADDING = 99
+# Rows to leave out so that the maps of the skips lie on each other, and the scores on
+# the image, by the number of skips; from the published networks.
+_SKIP_OFFSETS = {3: 5, 2: 9}
+_OFFSETS = (19, 27, 31)
+
+
+@with_sizes(VARIANTS["vgg"])
+def build_fcn_vgg(
+    variant="8s",
+    *,
+    image_size=None,
+    num_classes=21,
+    weights_from=None,
+    hidden_dims=FROM_VARIANT,
+    num_convs=FROM_VARIANT,
+    fully_connected_dims=FROM_VARIANT,
+    skips=FROM_VARIANT,
+    num_channels=3,
+    dropout=0.5,
+    name="fcn_vgg",
+):
+    """VGG16 whose fully connected layers are convolutions, with skips and upsampling.
+
+    Scores for places of 32 × 32 pixels are enlarged by transposed convolutions, which
+    start as bilinear interpolation. "16s" and "8s" enlarge twofold and add scores of
+    the fourth stage, then again of the third. The last enlargement is not trained.
+
+    Args:
+        variant: A row of `VARIANTS["vgg"]`, the default of each argument that is None.
+        image_size: Pixels, one number or two, rows first. None: images of any size,
+            which may differ between batches; None for rows or columns: any number of
+            these.
+        num_classes: C.
+        weights_from: A model whose weights are copied into the layers of the same
+            name: a classifier from `build_vgg` for images of 224 pixels, or the FCN of
+            a coarser variant, as in the paper, where each starts from the one before.
+            Layers of another number of classes start anew.
+        hidden_dims: Channels of each of the five stages.
+        num_convs: Convolutions of each stage.
+        fully_connected_dims: Channels of each of the convolutions behind the last map,
+            the first of which is 7 × 7.
+        skips: Stages whose pooled maps are added, in this order: (), (3,) or (3, 2).
+        num_channels: Channels of the images.
+        dropout: Probability of dropping a unit behind the last map.
+        name: Name of the model.
+
+    Returns:
+        A model from `images` (B, H, W, channels) to logits (B, H, W, C).
+
+    Raises:
+        ValueError: for sizes that are not whole numbers above zero, another number of
+            stages than five, other skips, or a `weights_from` that does not fit.
+
+    Reference:
+        Long et al. 2015, "Fully Convolutional Networks for Semantic Segmentation"
+        (arXiv:1411.4038), with the paddings, roundings and crops of its published code.
+    """
+    check_positive("num_classes", num_classes)
+    skips = tuple(skips)
+    if len(hidden_dims) != 5 or skips not in ((), (3,), (3, 2)):
+        raise ValueError(
+            "`hidden_dims` must have five stages, and `skips` be (), (3,) or (3, 2). "
+            f"Received: hidden_dims={hidden_dims}, skips={skips}"
+        )
+    images, hidden = any_image_input(image_size, num_channels, (1, 1))
+    hidden = ZeroPadding2D(_PADDING, data_format="channels_last", name="padding")(
+        hidden
+    )
+    maps = vgg(
+        hidden, hidden_dims=hidden_dims, num_convs=num_convs, pooling_padding="same"
+    )
+    hidden = maps["pooled_4"]
+    for index, width in enumerate(fully_connected_dims):
+        layer = f"fully_connected_{index}"
+        hidden = Conv2D(
+            check_positive("fully_connected_dims", width),
+            1 if index else 7,
+            activation="relu",
+            kernel_initializer=normal(0.01),
+            data_format="channels_last",
+            name=layer,
+        )(hidden)
+        hidden = Dropout(dropout, name=f"{layer}_dropout")(hidden)
+    scores = _scores(hidden, num_classes, "classifier", "zeros")
+    for stage in skips:
+        scores = _enlarged(scores, 2, f"upsampling_{stage}")
+        skip = _scores(maps[f"pooled_{stage}"], num_classes, f"score_{stage}", "zeros")
+        crop = CropLike(_SKIP_OFFSETS[stage], dtype="float32", name=f"crop_{stage}")
+        scores = ops.add(scores, crop(skip, scores))
+    factor = 2 ** (5 - len(skips))
+    scores = _enlarged(scores, factor, "upsampling", trainable=False)
+    crop = CropLike(_OFFSETS[len(skips)], dtype="float32", name="crop")
+    model = Functional(images, crop(scores, images), name=name)
+    if weights_from is not None:
+        _copy_weights(weights_from, model)
+    return model
+
+
+def _enlarged(scores, factor, name, trainable=True):
+    """A map with `factor` times as many rows and columns, and as many more."""
+    return TransposedConv2D(
+        scores.shape[-1],
+        2 * factor,
+        factor,
+        use_bias=False,
+        kernel_initializer=BilinearKernel(),
+        trainable=trainable,
+        dtype="float32",
+        name=name,
+    )(scores)
+
+
+def _copy_weights(source, model):
+    """Copies the weights of layers with the same names.
+
+    The kernel of a dense layer on a flattened map is that of a convolution, reshaped.
+    """
+    theirs = {layer.name: layer for layer in getattr(source, "layers", ())}
+    needed = [layer for layer in model.layers if layer.name.startswith("stage_")]
+    if not {layer.name for layer in needed if layer.weights} <= set(theirs):
+        raise ValueError(
+            "`weights_from` must be a model of `build_vgg` or `build_fcn_vgg`. "
+            f"Received: weights_from={source!r}"
+        )
+    for layer in model.layers:
+        if layer.name not in theirs or not layer.weights:
+            continue
+        found: Any = [
+            keras.ops.convert_to_numpy(weight) for weight in theirs[layer.name].weights
+        ]
+        if [array.size for array in found] == [
+            math.prod(weight.shape) for weight in layer.weights
+        ]:
+            layer.set_weights(
+                [
+                    array.reshape(weight.shape)
+                    for array, weight in zip(found, layer.weights, strict=True)
+                ]
+            )
+        elif layer.name.startswith(("stage_", "fully_connected_")):
+            raise ValueError(
+                f"`weights_from` must have layers of the same sizes: `{layer.name}` "
+                f"has {[array.shape for array in found]}, expected "
+                f"{[tuple(weight.shape) for weight in layer.weights]}. A classifier "
+                "must be built for images of 224 pixels. "
+                f"Received: weights_from={source!r}"
+            )
+
+
+@with_sizes(VARIANTS["resnet"])
+@passes_options_to(resnet)
+def build_fcn_resnet(
+    variant="50",
+    *,
+    image_size=None,
+    num_classes=21,
+    auxiliary_head=True,
+    stem_dim=FROM_VARIANT,
+    num_blocks=FROM_VARIANT,
+    dilated_stages=(2, 3),
+    num_channels=3,
+    dropout=0.1,
+    name="fcn_resnet",
+    **backbone,
+):
+    """A dilated ResNet, a head of two convolutions, and bilinear upsampling.
+
+    Args:
+        variant: A row of `VARIANTS["resnet"]`, the default of each argument that is
+            None.
+        image_size: Pixels, one number or two, rows first. None: images of any size,
+            which may differ between batches; None for rows or columns: any number of
+            these.
+        num_classes: C.
+        auxiliary_head: Whether the map before the last stage has a head of its own.
+            In training its loss, weighted by 0.5, helps the earlier stages; afterwards
+            it is of no use.
+        stem_dim: Channels of the ResNet's first map.
+        num_blocks: Bottlenecks of each stage.
+        dilated_stages: Stages that dilate their kernels and keep the map's size.
+        num_channels: Channels of the images.
+        dropout: Probability of dropping a unit before the scores.
+        name: Name of the model.
+        **backbone: Further arguments of `models.parts.resnet.resnet`:
+            norm_epsilon: Added to the variance by the norms of the ResNet.
+            frozen_norms: Whether no norm of the ResNet is trained.
+            num_frozen: Number of parts, the stem first, that are not trained.
+
+    Returns:
+        A model from `images` (B, H, W, channels) to logits (B, H, W, C); with the
+        auxiliary head, to a dictionary of `logits` and `auxiliary_logits`, both
+        (B, H, W, C).
+
+    Raises:
+        ValueError: for sizes that are not whole numbers above zero, a dilated stage
+            that is not there, more frozen parts than there are, or an auxiliary head
+            on a ResNet of one stage.
+
+    Reference:
+        Long et al. 2015, "Fully Convolutional Networks for Semantic Segmentation"
+        (arXiv:1411.4038), in the form of torchvision's `fcn_resnet50`; auxiliary head:
+        Zhao et al. 2017, section 3.3 (arXiv:1612.01105).
+    """
+    check_positive("num_classes", num_classes)
+    if auxiliary_head and len(num_blocks) < 2:
+        raise ValueError(
+            "`auxiliary_head` needs a stage before the last: add one, or pass "
+            f"auxiliary_head=False. Received: auxiliary_head={auxiliary_head}, "
+            f"num_blocks={num_blocks}"
+        )
+    images, hidden = any_image_input(image_size, num_channels, (1, 1))
+    maps = resnet(
+        hidden,
+        stem_dim=stem_dim,
+        num_blocks=num_blocks,
+        dilated_stages=dilated_stages,
+        **backbone,
+    )
+    *_, last = maps.values()
+    logits = _head(last, images, num_classes, dropout, "head", "")
+    if not auxiliary_head:
+        return Functional(images, logits, name=name)
+    *_, inner, _ = maps.values()
+    auxiliary = _head(inner, images, num_classes, dropout, "auxiliary", "auxiliary_")
+    outputs = {"logits": logits, "auxiliary_logits": auxiliary}
+    return Functional(images, outputs, name=name)
+
+
+def _head(hidden, images, num_classes, dropout, name, prefix):
+    """Scores (B, H, W, C) from a map, by a 3 × 3 convolution and one of 1 × 1."""
+    hidden = Conv2D(
+        hidden.shape[-1] // 4,
+        3,
+        padding="same",
+        use_bias=False,
+        kernel_initializer=he_normal_fan_out(),
+        data_format="channels_last",
+        name=f"{name}_conv",
+    )(hidden)
+    hidden = BatchNormalization(
+        axis=-1, momentum=0.9, epsilon=1e-5, name=f"{name}_norm"
+    )(hidden)
+    hidden = Dropout(dropout, name=f"{name}_dropout")(ops.relu(hidden))
+    scores = _scores(hidden, num_classes, f"{prefix}classifier", normal(0.01))
+    return ResizeLike(dtype="float32", name=f"{prefix}upsampling")(scores, images)
+
+
+def _scores(hidden, num_classes, name, kernel_initializer):
+    """Logits for each place of a map, in float32 under every policy."""
+    return Conv2D(
+        num_classes,
+        1,
+        kernel_initializer=kernel_initializer,
+        data_format="channels_last",
+        dtype="float32",
+        name=name,
+    )(hidden)
+
+
+register_variants(
+    build_fcn_vgg,
+    {
+        "32s": (136_152_917, "VOC 2011 validation: mean IoU 59.4"),
+        "16s": (134_815_994, "VOC 2011 validation: mean IoU 62.4"),
+        "8s": (134_489_759, "VOC 2011 validation: mean IoU 62.7"),
+    },
+    name="fcn{variant}_vgg16",
+    title="FCN-{variant} on VGG16: a class for every pixel",
+    paper="Long et al. 2015, arXiv:1411.4038",
+    **segmenter_card(IMAGENET),
+)
+register_variants(
+    build_fcn_resnet,
+    {
+        "50": (35_322_218, "COCO, classes of VOC: mean IoU 60.5 with torchvision's"),
+        "101": (54_314_346, "COCO, classes of VOC: mean IoU 63.7 with torchvision's"),
+    },
+    name="fcn_resnet{variant}",
+    title="FCN on a dilated ResNet-{variant}: a class for every pixel",
+    paper="Long et al. 2015, arXiv:1411.4038",
+    **segmenter_card(IMAGENET, auxiliary=True),
+)

@@ -1,0 +1,102 @@
+"""ResNet v1.5: residual bottlenecks of convolutions and batch norms.
+
+    build_resnet  images -> logits, or the features of each stage
+
+Legend: B batch, H and W pixels, C classes.
+Layers: those of `models/parts/resnet.py`, and `classifier`. If `image_size` is None,
+`minimum_image_size` comes first.
+"""
+
+from keras import ops
+
+from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.images import (
+    IMAGENET,
+    any_image_input,
+    classifier_card,
+    classify,
+)
+from keras_attn.models.parts.registry import register_variants
+from keras_attn.models.parts.resnet import resnet
+from keras_attn.models.parts.variants import (
+    FROM_VARIANT,
+    passes_options_to,
+    with_sizes,
+)
+
+# He et al. 2016, table 1.
+VARIANTS = {
+    "50": {"stem_dim": 64, "num_blocks": (3, 4, 6, 3)},
+    "101": {"stem_dim": 64, "num_blocks": (3, 4, 23, 3)},
+}
+
+
+@with_sizes(VARIANTS)
+@passes_options_to(resnet)
+def build_resnet(
+    variant="50",
+    *,
+    image_size=224,
+    num_classes=1000,
+    include_top=True,
+    stem_dim=FROM_VARIANT,
+    num_blocks=FROM_VARIANT,
+    num_channels=3,
+    name="resnet",
+    **backbone,
+):
+    """A 7 × 7 convolution and stages of bottlenecks, each at half the rows and columns.
+
+    Args:
+        variant: A row of `VARIANTS`, the default of each argument that is None.
+        image_size: Pixels, one number or two, rows first. None: images of any size,
+            which may differ between batches; None for rows or columns: any number of
+            these.
+        num_classes: C.
+        include_top: Whether the model outputs logits, or features.
+        stem_dim: Channels of the first map.
+        num_blocks: Bottlenecks of each stage.
+        num_channels: Channels of the images.
+        name: Name of the model.
+        **backbone: Further arguments of `models.parts.resnet.resnet`:
+            dilated_stages: Stages that dilate their kernels and keep the map's size.
+            norm_epsilon: Added to the variance by the norms.
+            frozen_norms: Whether no norm is trained.
+            num_frozen: Number of parts, the stem first, that are not trained.
+
+    Returns:
+        A model from `images` (B, H, W, channels) to logits (B, C); without the top, to
+        a dictionary of the maps `stage_0`, …, (B, rows, columns, 4 · stem_dim · 2^s),
+        the first four times smaller than the image and each next one half as large,
+        rounded up; and `pooled_output`, the mean of the last map.
+
+    Raises:
+        ValueError: for sizes that are not whole numbers above zero, a dilated stage
+            that is not there, or more frozen parts than there are.
+
+    Reference:
+        He et al. 2016, "Deep Residual Learning for Image Recognition"
+        (arXiv:1512.03385).
+    """
+    images, hidden = any_image_input(image_size, num_channels, (1, 1))
+    maps = resnet(hidden, stem_dim=stem_dim, num_blocks=num_blocks, **backbone)
+    *_, last = maps.values()
+    pooled = ops.mean(last, axis=(1, 2))
+    if include_top:
+        outputs = classify(pooled, num_classes)
+    else:
+        outputs = {**maps, "pooled_output": pooled}
+    return Functional(images, outputs, name=name)
+
+
+register_variants(
+    build_resnet,
+    {
+        "50": (25_557_032, "ImageNet 76.1 with torchvision's first weights"),
+        "101": (44_549_160, "ImageNet 77.4 with torchvision's first weights"),
+    },
+    name="resnet{variant}",
+    title="ResNet-{variant}: residual bottlenecks of convolutions",
+    paper="He et al. 2016, arXiv:1512.03385",
+    **classifier_card(IMAGENET),
+)

@@ -1,0 +1,124 @@
+"""VGG: a deep stack of 3 × 3 convolutions, then fully connected layers.
+
+    build_vgg  images -> logits, or the features of each stage
+
+Legend: B batch, H and W pixels, C classes.
+Layers: those of `models/parts/vgg.py`; `flatten`, `fully_connected_0`,
+`fully_connected_0_dropout`, `fully_connected_1`, …, `classifier`. If `image_size` is
+None, `minimum_image_size` comes first.
+"""
+
+from keras import ops
+from keras.layers import Dense, Flatten
+
+from keras_attn.checks import check_positive
+from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.initializers import normal
+from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.heads import logits_layer
+from keras_attn.models.parts.images import (
+    IMAGENET,
+    any_image_input,
+    classifier_card,
+)
+from keras_attn.models.parts.registry import register_variants
+from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.parts.vgg import vgg
+
+# Simonyan and Zisserman 2015, table 1, column D.
+VARIANTS = {
+    "16": {
+        "hidden_dims": (64, 128, 256, 512, 512),
+        "num_convs": (2, 2, 3, 3, 3),
+        "fully_connected_dims": (4096, 4096),
+    },
+}
+
+
+@with_sizes(VARIANTS)
+def build_vgg(
+    variant="16",
+    *,
+    image_size=224,
+    num_classes=1000,
+    include_top=True,
+    hidden_dims=FROM_VARIANT,
+    num_convs=FROM_VARIANT,
+    fully_connected_dims=FROM_VARIANT,
+    num_channels=3,
+    dropout=0.5,
+    name="vgg",
+):
+    """Stages of 3 × 3 convolutions with max pooling, then fully connected layers.
+
+    A map with an odd number of rows or columns is cropped at the bottom and on the
+    right where it is pooled.
+
+    Args:
+        variant: A row of `VARIANTS`, the default of each argument that is None.
+        image_size: Pixels, one number or two, rows first. Without the top None, or None
+            for rows or columns: any number. The first fully connected layer has
+            weights for each place of the last map, so with the top the size is fixed;
+            `convolutionize(model)` gives a model for larger images.
+        num_classes: C.
+        include_top: Whether the model outputs logits, or features.
+        hidden_dims: Channels of each stage.
+        num_convs: Convolutions of each stage.
+        fully_connected_dims: Units of each fully connected layer before the last.
+        num_channels: Channels of the images.
+        dropout: Probability of dropping a unit of a fully connected layer.
+        name: Name of the model.
+
+    Returns:
+        A model from `images` (B, H, W, channels) to logits (B, C); without the top, to
+        a dictionary of the maps `stage_0`, …, (B, rows, columns, width), the first of
+        the size of the images and each next one half as large, before their pooling;
+        and `pooled_output`, the mean of the last map after its pooling.
+
+    Raises:
+        ValueError: if `hidden_dims` and `num_convs` differ in length; for an image
+            size at which the last map would be empty; with the top, for an unknown
+            image size.
+
+    Reference:
+        Simonyan and Zisserman 2015, "Very Deep Convolutional Networks for Large-Scale
+        Image Recognition" (arXiv:1409.1556).
+    """
+    images, hidden = any_image_input(
+        image_size, num_channels, [2 ** len(hidden_dims)] * 2
+    )
+    if include_top and None in images.shape[1:3]:
+        raise ValueError(
+            "`image_size` must be known for a model with its top, whose first fully "
+            "connected layer has weights for each place of the last map. Build the "
+            "model for one size, and use `keras_attn.models.convolutionize`, or "
+            f"`include_top=False`. Received: image_size={image_size}"
+        )
+    maps = vgg(hidden, hidden_dims=hidden_dims, num_convs=num_convs)
+    last = maps[f"pooled_{len(hidden_dims) - 1}"]
+    if not include_top:
+        stages = {name: map for name, map in maps.items() if name.startswith("stage_")}
+        outputs = {**stages, "pooled_output": ops.mean(last, axis=(1, 2))}
+        return Functional(images, outputs, name=name)
+    hidden = Flatten(data_format="channels_last", name="flatten")(last)
+    for index, units in enumerate(fully_connected_dims):
+        hidden = Dense(
+            check_positive("fully_connected_dims", units),
+            activation="relu",
+            kernel_initializer=normal(0.01),
+            name=f"fully_connected_{index}",
+        )(hidden)
+        hidden = Dropout(dropout, name=f"fully_connected_{index}_dropout")(hidden)
+    check_positive("num_classes", num_classes)
+    logits = logits_layer(num_classes, "classifier", kernel_initializer=normal(0.01))
+    return Functional(images, logits(hidden), name=name)
+
+
+register_variants(
+    build_vgg,
+    {"16": (138_357_544, "ImageNet 71.6 with torchvision's weights")},
+    name="vgg{variant}",
+    title="VGG{variant}: a deep stack of 3 × 3 convolutions",
+    paper="Simonyan and Zisserman 2015, arXiv:1409.1556",
+    **classifier_card(IMAGENET),
+)
