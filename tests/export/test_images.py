@@ -29,13 +29,22 @@ def test_any_batch_size(name, suffix, tmp_path):
         np.testing.assert_allclose(logits, numpy(model(images)), rtol=0, atol=2e-5)
 
 
+ANY_SIZE = {
+    "convnext_tiny-any_size": [(18, 26), (19, 27), (4, 37)],
+    "segnet-any_size": [(18, 26), (19, 27), (1, 3)],
+    "deconvnet_vgg16-any_size": [(18, 26), (19, 27), (9, 9)],
+    "unet-same_any_size": [(18, 26), (19, 27), (1, 3)],
+}
+
+
 @pytest.mark.parametrize("suffix", ["", ".tflite", ".onnx"])
-def test_any_image_size(suffix, tmp_path):
-    model = tiny("convnext_tiny-any_size")
+@pytest.mark.parametrize("case", ANY_SIZE)
+def test_any_image_size(case, suffix, tmp_path):
+    model = tiny(case)
     report = export(model, tmp_path / f"model{suffix}")
     assert report.inputs["serve"] == {"images": "float32 (?, ?, ?, 3)"}
     runner = load_runner(tmp_path / f"model{suffix}")
-    for size in ((18, 26), (19, 27), (4, 37)):
+    for size in ANY_SIZE[case]:
         images = np.random.default_rng(0).normal(size=(2, *size, 3)).astype("float32")
         (logits,) = runner({"images": images}).values()
         np.testing.assert_allclose(logits, numpy(model(images)), rtol=0, atol=2e-5)
