@@ -19,7 +19,7 @@ import keras
 from keras import ops
 from keras.layers import BatchNormalization, Conv2D, MaxPooling2D
 
-from keras_attn.checks import check_choice, check_positive
+from keras_attn.checks import check_choice, check_fraction, check_positive
 from keras_attn.layers import (
     CropLike,
     MinimumImageSize,
@@ -150,6 +150,7 @@ def _build_own(
 ):
     """The network of the paper; see `build_unet`."""
     check_choice("padding", padding, ("valid", "same"))
+    check_fraction("dropout", dropout)
     halvings = len(hidden_dims) - 1
     images, hidden = _image_input(image_size, num_channels, halvings, padding)
     maps = []

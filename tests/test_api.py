@@ -5,7 +5,9 @@ import importlib
 import pytest
 
 PUBLIC = {
-    "keras_attn": ("data decoding export layers models ops training translator viz"),
+    "keras_attn": (
+        "data decoding export layers models ops tiling training translator viz"
+    ),
     "keras_attn.data": (
         "ByteLevelBPETokenizer CharacterTokenizer SentencePieceTokenizer "
         "StreamDecoder SubwordTokenizer TextTokenizer Tokenizer "
@@ -61,7 +63,8 @@ PUBLIC = {
         "AdamW AdversarialTrainer BackupAndResume CosineWarmup "
         "InverseSquareRootSchedule "
         "LinearWarmup MaskedLMMasking MaskedPatchLoss PermutationLMMasking "
-        "Perplexity SmoothedCrossEntropy TranslationScore augment_batches bleu "
+        "Perplexity SegmentationCrossEntropy SmoothedCrossEntropy TranslationScore "
+        "augment_batches bleu border_weights "
         "causal_lm_dataset check_labels exact_match fit_translator "
         "hinge_discriminator_loss hinge_generator_loss language_probabilities "
         "layerwise_rates mask_batches next_sentence_dataset next_sentence_pairs "

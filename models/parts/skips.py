@@ -38,7 +38,8 @@ def find_skips(backbone: keras.Model, layer_names: Sequence[str] | None = None):
         tensors = _bottlenecks(backbone)
     else:
         tensors = [_output_of(backbone, name) for name in layer_names]
-    scales = _scales(backbone, tensors)
+    # Padding before a convolution is not a map, unless it is asked for.
+    scales = _scales(backbone, tensors, slack=0 if layer_names is None else 2)
     found: dict[int, Any] = {}
     for tensor, scale in zip(tensors, scales, strict=True):
         if layer_names is not None:
@@ -135,7 +136,7 @@ def _nodes_before(backbone, end):
     return order
 
 
-def _scales(backbone, tensors) -> list[int | None]:
+def _scales(backbone, tensors, slack) -> list[int | None]:
     """How many times each map was halved; None for another ratio."""
     _, rows, columns, channels = backbone.inputs[0].shape
     sides = (rows or _PROBE, columns or _PROBE)
@@ -143,13 +144,23 @@ def _scales(backbone, tensors) -> list[int | None]:
     if not tensors:
         return []
     outputs = keras.Model(backbone.inputs, list(tensors)).compute_output_spec(probe)
-    return [_scale(sides, output.shape[1:3]) for output in keras.tree.flatten(outputs)]
+    return [
+        _scale(sides, output.shape[1:3], slack)
+        for output in keras.tree.flatten(outputs)
+    ]
 
 
-def _scale(sides, size):
-    scale = round(math.log2(sides[0] / size[0]))
-    # Rounded up or down at each halving, or short of a row by a convolution.
-    fits = all(
-        abs(side / 2**scale - n) < 2 for side, n in zip(sides, size, strict=True)
-    )
-    return scale if fits else None
+def _scale(sides, size, slack):
+    """How many halvings, each rounded up or down, lead from one size to the other.
+
+    Convolutions without padding, and padding before a convolution, change a size by a
+    row or two; `slack` allows that.
+    """
+    for scale in range(max(sides).bit_length()):
+        exact = [side / 2**scale for side in sides]
+        if all(
+            math.floor(x) - slack <= n <= math.ceil(x) + slack
+            for x, n in zip(exact, size, strict=True)
+        ):
+            return scale
+    return None
