@@ -23,7 +23,7 @@ from keras_attn.models.checkpoints import (  # noqa: E402
 )
 from keras_attn.models.convnext import build_convnext  # noqa: E402
 from keras_attn.models.deconvnet import build_deconvnet  # noqa: E402
-from keras_attn.models.fcn import build_fcn_resnet  # noqa: E402
+from keras_attn.models.fcn import build_fcn_resnet, build_fcn_vgg  # noqa: E402
 from keras_attn.models.gpt import (  # noqa: E402
     build_gpt,
     build_gpt_classifier,
@@ -31,6 +31,7 @@ from keras_attn.models.gpt import (  # noqa: E402
     build_gpt_token_classifier,
 )
 from keras_attn.models.mae import build_mae  # noqa: E402
+from keras_attn.models.parts.convolutional import convolutionize  # noqa: E402
 from keras_attn.models.parts.planning import Plan, plan  # noqa: E402
 from keras_attn.models.parts.registry import (  # noqa: E402
     ModelCard,
@@ -104,6 +105,7 @@ __all__ = [
     "build_deconvnet",
     "build_deit3",
     "build_fcn_resnet",
+    "build_fcn_vgg",
     "build_gpt",
     "build_gpt_classifier",
     "build_gpt_encoder",
@@ -143,6 +145,7 @@ __all__ = [
     "build_xlnet_sentence_encoder",
     "build_xlnet_span_qa",
     "build_xlnet_token_classifier",
+    "convolutionize",
     "count_parameters",
     "create",
     "describe",

@@ -116,6 +116,17 @@ GRAPHS = {
             **_CLASSES,
         },
     ),
+    "fcn8s_vgg16": (
+        "fcn8s_* fcn16s_* fcn32s_*",
+        {
+            "skips": (3, 2),
+            "image_size": (19, 27),
+            "hidden_dims": (3, 5, U, 3, E),
+            "num_convs": (1, 1, 1, 1, 1),
+            "fully_connected_dims": (M,),
+            **_CLASSES,
+        },
+    ),
     "fcn_resnet50": (
         "fcn_resnet*",
         {
@@ -261,6 +272,8 @@ CASES = {
     "vgg16-any_size_features": Case(
         "vgg16", {"image_size": None, "include_top": False}
     ),
+    "fcn8s_vgg16-any_size": Case("fcn8s_vgg16", {"image_size": None, "skips": (3,)}),
+    "fcn8s_vgg16-32s": Case("fcn8s_vgg16", {"skips": ()}),
     "fcn_resnet50-any_size": Case(
         "fcn_resnet50", {"image_size": None, "auxiliary_head": False}
     ),

@@ -31,7 +31,7 @@ from keras_attn.viz import capture_attention
 BACKEND = keras.backend.backend()
 WITHOUT_ATTENTION = {
     *("seq2seq_sutskever", "convnext_tiny", "resnet50", "vgg16", "fcn_resnet50"),
-    *("segnet", "deconvnet_vgg16", "unet"),
+    *("fcn8s_vgg16", "segnet", "deconvnet_vgg16", "unet"),
 }
 UNPOOLING = ("segnet", "deconvnet")
 every_text_case = pytest.mark.parametrize("case", TEXT)

@@ -307,6 +307,13 @@ def unet(channels, classes):
     return count
 
 
+def fcn_vgg(factor, *skips, classes=21):
+    """The last enlargement has a kernel of twice its factor, those before of 4 × 4."""
+    count = COUNTS["vgg16"] - dense(4096, 1000) + dense(4096, classes)
+    count += sum(dense(width, classes) + 16 * classes**2 for width in skips)
+    return count + (2 * factor * classes) ** 2
+
+
 def hybrid():
     """The first three stages of a ResNet-50, then a ViT."""
     return resnet(3, 4, 9) + vit(768, 12, 16) - dense(768, 768) + dense(1024, 768)
@@ -382,6 +389,9 @@ FORMULAS = {
     "segnet": segnet(12),
     "deconvnet_vgg16": deconvnet(21),
     "unet": unet(1, 2),
+    "fcn32s_vgg16": fcn_vgg(32),
+    "fcn16s_vgg16": fcn_vgg(16, 512),
+    "fcn8s_vgg16": fcn_vgg(8, 512, 256),
     "fcn_resnet50": fcn_resnet(3, 4, 6, 3, norm=4),
     "fcn_resnet101": fcn_resnet(3, 4, 23, 3, norm=4),
     "sagan_generator_128": sagan_generator(),
