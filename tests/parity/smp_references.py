@@ -47,6 +47,6 @@ def network(case, images):
 
 
 if __name__ == "__main__":
-    for name, size in {"even": (16, 24), "odd": (19, 29)}.items():
+    for name, size in {"even": (8, 24), "odd": (11, 13)}.items():
         arrays = _Case().run(network, size, size)
         np.savez_compressed(DATA / f"smp_{name}.npz", **arrays)
