@@ -57,8 +57,9 @@ def transposed():
     case = _Case()
 
     def run(case, images):
-        geometry = {"stride": (2, 3), "padding": (1, 0), "output_padding": (1, 2)}
-        layer = torch.nn.ConvTranspose2d(3, 5, (4, 5), **geometry)
+        layer = torch.nn.ConvTranspose2d(
+            3, 5, (4, 5), stride=(2, 3), padding=(1, 0), output_padding=(1, 2)
+        )
         return case.named("transposed", layer)(images)
 
     return case.run(run, (5, 4), size=None)
@@ -114,7 +115,7 @@ def _encoder(case, images):
 
 def _unpool(hidden, pooled):
     indices, size = pooled
-    return functional.max_unpool2d(hidden, indices, 2, output_size=size)
+    return functional.max_unpool2d(hidden, indices, (2, 2), output_size=size)
 
 
 def unet_valid(case, images):

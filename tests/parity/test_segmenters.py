@@ -1,6 +1,7 @@
 """Segmenters and their layers against PyTorch: in committed files, and live."""
 
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -18,24 +19,19 @@ WIDTHS = {"hidden_dims": (3, 4), "num_convs": (2, 1), "num_classes": CLASSES}
 UNET = {"hidden_dims": (3, 4, 5), "num_channels": 3, "num_classes": CLASSES}
 
 
-def build(name):
+def build(name) -> Any:
     """Our model of a case."""
     if name == "segnet":
         return models.build_segnet(**WIDTHS)
     if name == "deconvnet":
-        return models.build_deconvnet(
-            image_size=None,
-            fully_connected_dims=(7, 6),
-            fully_connected_size=2,
-            **WIDTHS,
-        )
+        options = {"fully_connected_dims": (7, 6), "fully_connected_size": 2}
+        return models.create("deconvnet_vgg16", image_size=None, **options, **WIDTHS)
     if name.startswith("unet"):
         return models.build_unet(padding=name.removeprefix("unet_"), **UNET)
     images = hidden = keras.Input((None, None, 3))
     if name == "transposed":
-        layer = TransposedConv2D(
-            5, (4, 5), (2, 3), padding=(1, 0), output_padding=(1, 2), name=name
-        )
+        sizes: Any = {"padding": (1, 0), "output_padding": (1, 2), "strides": (2, 3)}
+        layer = TransposedConv2D(5, (4, 5), name=name, **sizes)
         return keras.Model(images, layer(images))
     for stage, width in enumerate((4, 5, 6)):
         hidden = keras.layers.ZeroPadding2D(1)(hidden)
