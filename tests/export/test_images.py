@@ -42,6 +42,7 @@ def of_any_size(case):
     [
         *("convnext_tiny-any_size", "convolutional"),
         *("fcn_resnet50-any_size", "fcn8s_vgg16-any_size"),
+        *("segnet-any_size", "deconvnet_vgg16-any_size", "unet-same_any_size"),
     ],
 )
 def test_any_image_size(case, suffix, tmp_path):
