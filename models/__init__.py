@@ -22,6 +22,11 @@ from keras_attn.models.checkpoints import (  # noqa: E402
     save_checkpoint,
 )
 from keras_attn.models.convnext import build_convnext  # noqa: E402
+from keras_attn.models.detection import (  # noqa: E402
+    build_faster_rcnn,
+    build_faster_rcnn_vgg16,
+    build_mask_rcnn,
+)
 from keras_attn.models.gpt import (  # noqa: E402
     build_gpt,
     build_gpt_classifier,
@@ -98,11 +103,14 @@ __all__ = [
     "build_cnn_self_attention",
     "build_convnext",
     "build_deit3",
+    "build_faster_rcnn",
+    "build_faster_rcnn_vgg16",
     "build_gpt",
     "build_gpt_classifier",
     "build_gpt_encoder",
     "build_gpt_token_classifier",
     "build_mae",
+    "build_mask_rcnn",
     "build_resnet",
     "build_rnnsearch",
     "build_roberta",

@@ -24,6 +24,7 @@ from keras_attn.ops.boxes import (
     pairwise_iou,
 )
 from keras_attn.ops.cache import CachedKeysAndValues, with_cache
+from keras_attn.ops.instance_masks import paste_masks
 from keras_attn.ops.masks import banded_mask, both_masks, causal_mask, merge_masks
 from keras_attn.ops.non_max_suppression import non_max_suppression
 from keras_attn.ops.patches import (
@@ -80,6 +81,7 @@ __all__ = [
     "merge_masks",
     "non_max_suppression",
     "pairwise_iou",
+    "paste_masks",
     "patches_to_image",
     "project",
     "relative_distances",

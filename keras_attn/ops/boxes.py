@@ -214,3 +214,29 @@ def _center_and_size(boxes):
     left, top, right, bottom = ops.unstack(boxes, 4, axis=-1)
     width, height = right - left, bottom - top
     return left + 0.5 * width, top + 0.5 * height, width, height
+
+
+def pyramid_levels(boxes, strides, canonical_size=224, canonical_level=4):
+    """The map of a pyramid that each box is read from.
+
+    `⌊k + log2(√(w h) / s)⌋`, where k is `canonical_level` and s `canonical_size`, minus
+    the level of the first map, and inside the pyramid.
+
+    Args:
+        boxes: (B, R, 4), in pixels.
+        strides: Pixels between two places of each map, powers of two.
+        canonical_size: √(w h) of a box that reads the map with stride 2^k.
+        canonical_level: k.
+
+    Returns:
+        (B, R) int32, indices of maps.
+
+    Reference:
+        Lin et al. 2017, equation 1 (arXiv:1612.03144).
+    """
+    first = round(math.log2(strides[0]))
+    size = ops.sqrt(ops.maximum(box_areas(boxes), _SMALLEST_SIZE))
+    # A margin against rounding, as in torchvision.
+    level = ops.log(size / canonical_size) / math.log(2.0) + canonical_level + 1e-6
+    level = ops.clip(ops.floor(level) - first, 0, len(strides) - 1)
+    return ops.cast(level, "int32")

@@ -19,6 +19,9 @@ from keras import ops
 from keras_attn.ops.box_matching import first_true
 from keras_attn.ops.boxes import gather_boxes, pairwise_iou
 
+# Below all scores. Not infinity, with which ONNX Runtime compares wrongly.
+_LOWEST = -3e38
+
 
 def non_max_suppression(
     boxes,
@@ -58,11 +61,10 @@ def non_max_suppression(
     is_candidate = (
         is_number if is_candidate is None else ops.logical_and(is_candidate, is_number)
     )
-    lowest = ops.full_like(scores, -float("inf"))
     size = min(size, max_candidates or size)
-    ranked, order = ops.top_k(ops.where(is_candidate, scores, lowest), size)
+    ranked, order = ops.top_k(ops.where(is_candidate, scores, _LOWEST), size)
     order = ops.cast(order, "int32")
-    is_candidate = ranked > lowest[:, :size]
+    is_candidate = ranked > _LOWEST
     if groups is not None:
         groups = gather_boxes(groups, order)
     is_kept = keep_best(gather_boxes(boxes, order), is_candidate, iou_threshold, groups)
