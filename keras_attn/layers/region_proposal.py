@@ -21,7 +21,7 @@ from keras_attn.ops.boxes import (
     gather_boxes,
     has_area,
 )
-from keras_attn.ops.non_max_suppression import keep_best
+from keras_attn.ops.non_max_suppression import LOWEST, keep_best
 
 _SMALLEST = 1e-3  # Pixels; narrower proposals are left out.
 
@@ -245,8 +245,7 @@ class RegionProposal(BaseLayer):
         total = boxes.shape[1]
         is_kept = ops.reshape(is_kept, (-1, total))
         wanted = self.num_training_proposals if training else self.num_proposals
-        lowest = ops.full_like(scores, -float("inf"))
-        _, order = ops.top_k(ops.where(is_kept, scores, lowest), min(wanted, total))
+        _, order = ops.top_k(ops.where(is_kept, scores, LOWEST), min(wanted, total))
         order = ops.cast(order, "int32")
         count = ops.minimum(
             ops.sum(ops.cast(is_kept, "int32"), axis=1), min(wanted, total)

@@ -19,8 +19,8 @@ from keras import ops
 from keras_attn.ops.box_matching import first_true
 from keras_attn.ops.boxes import gather_boxes, pairwise_iou
 
-# Below all scores. Not infinity, with which ONNX Runtime compares wrongly.
-_LOWEST = -3e38
+# Below all scores. Finite, because exported ONNX graphs rank infinity wrongly.
+LOWEST = -3e38
 
 
 def non_max_suppression(
@@ -62,9 +62,9 @@ def non_max_suppression(
         is_number if is_candidate is None else ops.logical_and(is_candidate, is_number)
     )
     size = min(size, max_candidates or size)
-    ranked, order = ops.top_k(ops.where(is_candidate, scores, _LOWEST), size)
+    ranked, order = ops.top_k(ops.where(is_candidate, scores, LOWEST), size)
     order = ops.cast(order, "int32")
-    is_candidate = ranked > _LOWEST
+    is_candidate = ranked > LOWEST
     if groups is not None:
         groups = gather_boxes(groups, order)
     is_kept = keep_best(gather_boxes(boxes, order), is_candidate, iou_threshold, groups)

@@ -104,7 +104,7 @@ class Detector(Functional):
     @functools.cached_property
     def _maps(self) -> Any:
         """The part of the model from images to maps."""
-        return keras.Model(self.inputs, self.get_layer("region_proposal").input)
+        return keras.Model(self.input, self.get_layer("region_proposal").input)
 
     @functools.cached_property
     def _region_models(self) -> dict[int, keras.Model]:
@@ -270,7 +270,7 @@ class Detector(Functional):
             "features": ops.where(is_real, ops.cast(features, "float32"), 0.0),
             **{name: found[name] for name in ("boxes", "scores", "num_detections")},
         }
-        return Functional(self.inputs[0], outputs, name=f"{self.name}_regions")
+        return Functional(self.input, outputs, name=f"{self.name}_regions")
 
 
 def _head_losses(logits, deltas, samples):
