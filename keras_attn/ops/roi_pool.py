@@ -9,12 +9,15 @@ from keras import ops
 
 from keras_attn.ops.roi_align import Pyramid
 
+_FARTHEST = 2.0**20
+
 
 def roi_pool(maps, boxes, *, strides, output_size, levels=None):
     """The largest feature in each of O × O bins of each box.
 
     The sides of a box are rounded to places of the map, and the sides of bins outwards
     to whole places, so neighboring bins may share places. A bin without places is 0.
+    A side is at most 2^20 places from the map.
 
     A bin has any number of rows and columns up to those of the map. The maximum over it
     is that of four windows whose sides are powers of two, and the maxima over all such
@@ -69,6 +72,8 @@ def roi_pool(maps, boxes, *, strides, output_size, levels=None):
 
 def _round(x):
     """Rounded to whole numbers, halves away from zero, as in the published code."""
+    # No product of a box beyond this overflows; 0 for what is not a number.
+    x = ops.clip(ops.where(x == x, x, 0.0), -_FARTHEST, _FARTHEST)
     return ops.sign(x) * ops.floor(ops.abs(x) + 0.5)
 
 
@@ -88,23 +93,21 @@ def _bins(start, end, size, places, powers):
         (B, R, O) bool.
     """
     start, end, places = (
-        ops.expand_dims(ops.cast(x, "float32"), -1) for x in (start, end, places)
+        ops.expand_dims(ops.cast(x, "int32"), -1) for x in (start, end, places)
     )
-    bin_size = ops.maximum(end - start + 1.0, 1.0) / size
-    bins = np.arange(size, dtype="float32")
-    first = ops.clip(ops.floor(bins * bin_size) + start, 0.0, places)
-    last = ops.clip(ops.ceil((bins + 1.0) * bin_size) + start, 0.0, places)
-    length = ops.cast(last - first, "int32")
+    # Whole numbers: how a fraction is rounded would depend on the compiler.
+    pixels = ops.maximum(end - start + 1, 1)
+    bins = np.arange(size, dtype="int32")
+    first = ops.floor_divide(bins * pixels, size)
+    last = ops.floor_divide((bins + 1) * pixels + size - 1, size)
+    first, last = (ops.clip(x + start, 0, places) for x in (first, last))
+    length = last - first
     power, window = ops.zeros_like(length), ops.ones_like(length)
     for exponent in range(1, powers):
         power = power + ops.cast(length >= 2**exponent, "int32")
     for exponent in range(1, powers):
         window = ops.where(power == exponent, 2**exponent, window)
-    largest = ops.cast(places, "int32") - 1
-    starts = [
-        ops.clip(x, 0, largest)
-        for x in (ops.cast(first, "int32"), ops.cast(last, "int32") - window)
-    ]
+    starts = [ops.clip(x, 0, places - 1) for x in (first, last - window)]
     return starts, power, length > 0
 
 

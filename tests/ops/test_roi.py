@@ -109,10 +109,10 @@ def pooled_by_definition(features, box, stride, size):
     output = np.zeros((*size, features.shape[-1]), "float32")
     for i in range(size[0]):
         for j in range(size[1]):
-            first = int(np.floor(np.float32(i) * np.float32(height / size[0]))) + top
-            last = int(np.ceil(np.float32(i + 1) * np.float32(height / size[0]))) + top
-            start = int(np.floor(np.float32(j) * np.float32(width / size[1]))) + left
-            end = int(np.ceil(np.float32(j + 1) * np.float32(width / size[1]))) + left
+            first = i * height // size[0] + top
+            last = -(-(i + 1) * height // size[0]) + top
+            start = j * width // size[1] + left
+            end = -(-(j + 1) * width // size[1]) + left
             first, last = (min(max(x, 0), rows) for x in (first, last))
             start, end = (min(max(x, 0), columns) for x in (start, end))
             window = features[first:last, start:end]

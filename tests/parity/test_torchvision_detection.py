@@ -223,7 +223,7 @@ def test_detections(pair):
             continue
         pasted = ops.paste_masks(found["masks"], found["boxes"], SIZE, threshold=None)
         close(pasted[row, :count], wanted["masks"][:, 0])
-        assert wanted["masks"].numpy().std() > 0.1
+        assert wanted["masks"].numpy().std() > 0.03
 
 
 def test_losses(pair):
