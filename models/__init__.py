@@ -27,6 +27,7 @@ from keras_attn.models.detection import (  # noqa: E402
     build_faster_rcnn_vgg16,
     build_mask_rcnn,
 )
+from keras_attn.models.fcn import build_fcn_resnet  # noqa: E402
 from keras_attn.models.gpt import (  # noqa: E402
     build_gpt,
     build_gpt_classifier,
@@ -34,6 +35,7 @@ from keras_attn.models.gpt import (  # noqa: E402
     build_gpt_token_classifier,
 )
 from keras_attn.models.mae import build_mae  # noqa: E402
+from keras_attn.models.parts.convolutional import convolutionize  # noqa: E402
 from keras_attn.models.parts.planning import Plan, plan  # noqa: E402
 from keras_attn.models.parts.registry import (  # noqa: E402
     ModelCard,
@@ -105,6 +107,7 @@ __all__ = [
     "build_deit3",
     "build_faster_rcnn",
     "build_faster_rcnn_vgg16",
+    "build_fcn_resnet",
     "build_gpt",
     "build_gpt_classifier",
     "build_gpt_encoder",
@@ -143,6 +146,7 @@ __all__ = [
     "build_xlnet_sentence_encoder",
     "build_xlnet_span_qa",
     "build_xlnet_token_classifier",
+    "convolutionize",
     "count_parameters",
     "create",
     "describe",

@@ -1,7 +1,7 @@
 """The layers of image models, each in several configurations."""
 
 import keras
-from layer_contract import BLOCK_OPTIONS, HEADS, UNITS, B, Case, D, E, T
+from layer_contract import BLOCK_OPTIONS, HEADS, KNOWN, UNITS, B, Case, D, E, T
 
 from keras_attn import layers
 
@@ -17,6 +17,7 @@ DETECTIONS = {
     "proposals": (B, 13, 4),
     "num_proposals": (B,),
 }
+QUERY_MAP = (B, T, 7, 3)
 
 CASES = {
     "PatchEmbedding": {
@@ -41,6 +42,74 @@ CASES = {
     },
     "MinimumImageSize": {
         "not_square": Case(lambda: layers.MinimumImageSize((6, 5)), {"inputs": IMAGE}),
+    },
+    "ResizeLike": {
+        "larger": Case(
+            lambda: layers.ResizeLike(),
+            {"inputs": (B, T, 7, D), "reference": (B, 11, 19, 1)},
+        ),
+        "smaller": Case(
+            lambda: layers.ResizeLike(), {"inputs": MAP, "reference": QUERY_MAP}
+        ),
+    },
+    "CropLike": {
+        "offset": Case(
+            lambda: layers.CropLike(2), {"inputs": MAP, "reference": QUERY_MAP}
+        ),
+        "same_size": Case(
+            lambda: layers.CropLike(), {"inputs": MAP, "reference": (B, 8, 9, 3)}
+        ),
+    },
+    "MaxPoolWithIndices": {
+        "odd_columns": Case(
+            lambda: layers.MaxPoolWithIndices(), {"inputs": (B, KNOWN, T, 3)}
+        ),
+        "padded": Case(
+            lambda: layers.MaxPoolWithIndices((2, 3), padding="same"),
+            {"inputs": (B, KNOWN, T, 3)},
+        ),
+        "known_size": Case(
+            lambda: layers.MaxPoolWithIndices(3, padding="same"), {"inputs": MAP}
+        ),
+    },
+    "MaxUnpool2D": {
+        "odd_columns": Case(
+            lambda: layers.MaxUnpool2D(),
+            {
+                "inputs": (B, 6, 2, 3),
+                "indices": (B, 6, 2, 3),
+                "reference": (B, KNOWN, T, 1),
+            },
+        ),
+        "padded": Case(
+            lambda: layers.MaxUnpool2D((3, 2), padding="same"),
+            {
+                "inputs": (B, 3, 5, 15),
+                "indices": (B, 3, 5, 15),
+                "reference": MAP,
+            },
+        ),
+    },
+    "TransposedConv2D": {
+        "gaps": Case(
+            lambda: layers.TransposedConv2D(
+                UNITS, (1, 2), (3, 2), output_padding=(2, 1), use_bias=False
+            ),
+            {"inputs": MAP},
+        ),
+        "any_size": Case(
+            lambda: layers.TransposedConv2D(
+                E,
+                4,
+                2,
+                padding=(1, 0),
+                output_padding=(0, 1),
+                activation="relu",
+                kernel_initializer="he_normal",
+                bias_initializer="ones",
+            ),
+            {"inputs": (B, T, 7, D)},
+        ),
     },
     "ClassToken": {
         "one": Case(lambda: layers.ClassToken(initializer="ones"), {"inputs": QUERY}),

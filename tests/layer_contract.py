@@ -125,7 +125,7 @@ def far_from_zero(case, inputs, deviation=0.01):
 
 def is_ids(case, name):
     """Whether an input of a case holds integers."""
-    return name in ("positions", "places", "labels", *NUMBERS) or (
+    return name in ("positions", "places", "labels", "indices", *NUMBERS) or (
         name == "inputs" and case.ids_below is not None
     )
 

@@ -18,6 +18,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn import models
+from keras_attn.models.parts.detector import Detector
 
 B, T, S, U, E, M, A, V, SOURCE_V = 2, 3, 5, 7, 11, 13, 17, 19, 23
 HEADS, D, C, POSITIONS, MLP = 3, 21, 29, 31, 37
@@ -59,6 +60,26 @@ _MAE = {
     "noise": True,
 }
 _SAGAN = {"image_size": 16, "base_dim": 8, "attention_size": 8, "num_classes": C}
+# Every anchor and every proposal is a sample, so that no random choice is left.
+_ALL = {"num_samples": 10_000, "positive_fraction": 0.5}
+_DETECTOR = {
+    "num_classes": M,
+    "head_dim": A,
+    "num_proposals": 19,
+    "num_training_proposals": 23,
+    "max_detections": E,
+    "proposal_options": {**_ALL, "candidates_per_level": 31},
+    "detection_options": _ALL,
+}
+_PYRAMID_DETECTOR = {
+    **_DETECTOR,
+    "image_size": (51, 79),
+    "stem_dim": 3,
+    "num_blocks": (1, 1),
+    "num_frozen": 0,
+    "pyramid_dim": U,
+    "anchor_sizes": (7, 13, 29),
+}
 # One model for all names of the patterns, whose graphs are equal at a tiny size.
 GRAPHS = {
     "seq2seq_sutskever": ("seq2seq_sutskever", {**_SEQ2SEQ, "num_layers": 2}),
@@ -116,11 +137,37 @@ GRAPHS = {
             **_CLASSES,
         },
     ),
+    "fcn_resnet50": (
+        "fcn_resnet*",
+        {
+            "image_size": (19, 27),
+            "stem_dim": 5,
+            "num_blocks": (1, 2),
+            **_CLASSES,
+            "dilated_stages": (1,),
+        },
+    ),
     "sagan_generator_128": ("sagan_generator_*", {**_SAGAN, "latent_dim": M}),
     "sagan_discriminator_128": ("sagan_discriminator_*", _SAGAN),
     "cnn_self_attention": (
         "cnn_*",
         {"image_size": (14, 18), "hidden_dims": (E, A), "num_classes": C},
+    ),
+    "faster_rcnn_resnet50": ("faster_rcnn_resnet*", _PYRAMID_DETECTOR),
+    "mask_rcnn_resnet50": (
+        "mask_rcnn_*",
+        {**_PYRAMID_DETECTOR, "mask_dim": 5, "num_mask_layers": 1},
+    ),
+    "faster_rcnn_vgg16": (
+        "faster_rcnn_vgg16",
+        {
+            **_DETECTOR,
+            "image_size": (37, 53),
+            "hidden_dims": (5, U),
+            "num_convs": (1, 2),
+            "num_frozen": 0,
+            "anchor_sizes": (7, 17),
+        },
     ),
 }
 # The model in `GRAPHS` for every name.
@@ -220,6 +267,9 @@ CASES = {
     ),
     "vgg16-any_size_features": Case(
         "vgg16", {"image_size": None, "include_top": False}
+    ),
+    "fcn_resnet50-any_size": Case(
+        "fcn_resnet50", {"image_size": None, "auxiliary_head": False}
     ),
     **_heads("bert_base", "bert", _BERT_HEADS),
     **_heads("roberta_base", "roberta", _OWN_HEADS),
@@ -396,6 +446,30 @@ def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
         else inputs[tensor.name]
         for tensor in model.inputs
     }
+
+
+def is_detector(model):
+    """Whether a model learns from boxes, by losses of its own."""
+    return isinstance(model, Detector)
+
+
+def truth_for(model, batch=B) -> dict:
+    """Objects to detect: some rows have fewer, the second row has none."""
+    rng = np.random.default_rng(5)
+    height, width = model.input.shape[1:3]
+    corners = rng.uniform(0, 0.5, (batch, 3, 2)) * [width, height]
+    sizes = rng.uniform(0.2, 0.5, (batch, 3, 2)) * [width, height]
+    classes = rng.integers(0, M, (batch, 3)).astype("int32")
+    classes[0, 2] = -1
+    classes[1] = -1
+    truth = {
+        "boxes": np.concatenate([corners, corners + sizes], axis=-1).astype("float32"),
+        "classes": classes,
+    }
+    if model.has_masks:
+        masks = rng.random((batch, 3, height, width)) < 0.5
+        truth["masks"] = masks.astype("int32")
+    return truth
 
 
 def numpy(tensor) -> Any:

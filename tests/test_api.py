@@ -21,23 +21,27 @@ PUBLIC = {
     ),
     "keras_attn.layers": (
         "AdditiveAttention AttentionRNN CacheRoom ClassToken "
-        "ConditionalBatchNormalization DotProductAttention Dropout FeedForward "
-        "HiddenPatches LayerNormalization LayerScale LearnedPositionEmbedding Maxout "
-        "MinimumImageSize MultiHeadAttention OutputBias PadCache PatchEmbedding "
+        "ConditionalBatchNormalization CropLike DotProductAttention Dropout "
+        "FeedForward HiddenPatches LayerNormalization LayerScale "
+        "LearnedPositionEmbedding MaxPoolWithIndices MaxUnpool2D Maxout "
+        "MinimumImageSize "
+        "MultiHeadAttention OutputBias PadCache PatchEmbedding "
         "PatchMerging "
         "PatchUnmasking "
         "RandomPatchMasking RelativeMultiHeadAttention RelativePositionEncoding "
-        "ScoredAttention SegmentMemory SelfAttention2D SinusoidalPositionEmbedding "
+        "ResizeLike ScoredAttention SegmentMemory SelfAttention2D "
+        "SinusoidalPositionEmbedding "
         "SpectralNormalization StandardizedConv2D StochasticDepth SwinBlock "
         "TargetEmbedding "
         "TokenEmbedding TokenPooling TransformerDecoderBlock TransformerEncoderBlock "
+        "TransposedConv2D "
         "WindowAttention XLNetBlock"
     ),
     "keras_attn.models": (
         "ModelCard Plan build_bert build_bert_classifier build_bert_masked_lm "
         "build_bert_next_sentence build_bert_pretrainer build_bert_sentence_encoder "
         "build_bert_span_qa build_bert_token_classifier build_cnn_self_attention "
-        "build_convnext build_deit3 build_gpt "
+        "build_convnext build_deit3 build_fcn_resnet build_gpt "
         "build_gpt_classifier build_gpt_encoder build_gpt_token_classifier "
         "build_mae build_resnet build_rnnsearch build_roberta build_roberta_classifier "
         "build_roberta_masked_lm build_roberta_next_sentence "
@@ -49,7 +53,8 @@ PUBLIC = {
         "build_xlm_sentence_encoder build_xlm_span_qa build_xlm_token_classifier "
         "build_xlnet build_xlnet_classifier build_xlnet_next_sentence "
         "build_xlnet_permutation_lm build_xlnet_sentence_encoder build_xlnet_span_qa "
-        "build_xlnet_token_classifier count_parameters create describe list_models "
+        "build_xlnet_token_classifier convolutionize count_parameters create "
+        "describe list_models "
         "load_checkpoint plan save_checkpoint"
     ),
     "keras_attn.training": (

@@ -11,6 +11,8 @@ from keras_attn.layers.feature_pyramid import FeaturePyramid
 from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.layer_scale import LayerScale
+from keras_attn.layers.match_size import CropLike, ResizeLike
+from keras_attn.layers.max_unpooling import MaxPoolWithIndices, MaxUnpool2D
 from keras_attn.layers.maxout import Maxout
 from keras_attn.layers.minimum_image_size import MinimumImageSize
 from keras_attn.layers.multi_head_attention import MultiHeadAttention
@@ -45,6 +47,7 @@ from keras_attn.layers.transformer_block import (
     TransformerDecoderBlock,
     TransformerEncoderBlock,
 )
+from keras_attn.layers.transposed_conv import TransposedConv2D
 from keras_attn.layers.window_attention import WindowAttention
 from keras_attn.layers.xlnet_block import SegmentMemory, TargetEmbedding, XLNetBlock
 
@@ -56,6 +59,7 @@ __all__ = [
     "CacheRoom",
     "ClassToken",
     "ConditionalBatchNormalization",
+    "CropLike",
     "DotProductAttention",
     "Dropout",
     "FeaturePyramid",
@@ -64,6 +68,8 @@ __all__ = [
     "LayerNormalization",
     "LayerScale",
     "LearnedPositionEmbedding",
+    "MaxPoolWithIndices",
+    "MaxUnpool2D",
     "Maxout",
     "MinimumImageSize",
     "MultiHeadAttention",
@@ -78,6 +84,7 @@ __all__ = [
     "RegionProposal",
     "RelativeMultiHeadAttention",
     "RelativePositionEncoding",
+    "ResizeLike",
     "ScoredAttention",
     "SegmentMemory",
     "SelectDetections",
@@ -93,6 +100,7 @@ __all__ = [
     "TokenPooling",
     "TransformerDecoderBlock",
     "TransformerEncoderBlock",
+    "TransposedConv2D",
     "WindowAttention",
     "XLNetBlock",
 ]

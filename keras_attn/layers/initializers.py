@@ -117,3 +117,36 @@ class SinusoidGrid(keras.initializers.Initializer):
             "columns": self.columns,
             "num_prefix_tokens": self.num_prefix_tokens,
         }
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class BilinearKernel(keras.initializers.Initializer):
+    """Bilinear interpolation, as the kernel of a `TransposedConv2D`.
+
+    Each channel is enlarged by itself: kernels between different channels are zero.
+    Along each axis the k weights are a tent, `1 - |i - c| / f` with f = ⌈k / 2⌉ and its
+    top c in the middle of the kernel, or for an odd k at row f - 1. To enlarge s times:
+    a stride of s, a kernel of 2s - s mod 2 and a padding of ⌊s / 2⌋.
+
+    Reference:
+        Long et al. 2015, section 4 (arXiv:1411.4038), in their published code.
+    """
+
+    def __call__(self, shape, dtype=None):
+        rows, columns, filters, channels = shape
+        if filters != channels:
+            raise ValueError(
+                "`BilinearKernel` needs as many filters as input channels, each "
+                f"interpolated by itself. Received: filters={filters}, "
+                f"channels={channels}"
+            )
+        tent = np.outer(_tent(rows), _tent(columns))
+        kernel = tent[:, :, None, None] * np.eye(filters)
+        return ops.convert_to_tensor(kernel, dtype=dtype)
+
+
+def _tent(size):
+    """Weights of bilinear interpolation along one axis of a kernel."""
+    half = (size + 1) // 2
+    top = half - 1 if size % 2 else half - 0.5
+    return 1 - np.abs(np.arange(size) - top) / half

@@ -1,6 +1,7 @@
 """The math of attention and of boxes as pure functions: no weights, no state."""
 
 from keras_attn.kernels.bias import add_bias
+from keras_attn.kernels.resize import resize_bilinear
 from keras_attn.ops.activations import gelu_tanh
 from keras_attn.ops.anchors import base_anchors, grid_anchors
 from keras_attn.ops.attention import (
@@ -33,6 +34,7 @@ from keras_attn.ops.patches import (
     resize_positions,
     sinusoid_grid,
 )
+from keras_attn.ops.pooling import max_pool_with_indices, max_unpool
 from keras_attn.ops.positions import (
     row_positions,
     sinusoids,
@@ -76,6 +78,8 @@ __all__ = [
     "grid_anchors",
     "image_to_patches",
     "match_boxes",
+    "max_pool_with_indices",
+    "max_unpool",
     "maxout",
     "merge_heads",
     "merge_masks",
@@ -89,6 +93,7 @@ __all__ = [
     "relative_scores",
     "relative_shift",
     "relative_sinusoids",
+    "resize_bilinear",
     "resize_positions",
     "roi_align",
     "roi_pool",

@@ -58,7 +58,9 @@ class Config(dict[str, Any]):
         # An empty tensor takes no bytes, so its other axes may be of any size.
         axes = [max(shape) for shape in shapes.values() if shape and 0 not in shape]
         self.max_size = 4 * max(axes, default=0)
-        kinds = Counter(re.sub(r"(^|\.)\d+(?=\.)", r"\1#", key) for key in shapes)
+        # torchvision numbers its stages `layer1`, `layer2`, …
+        number = re.compile(r"(^|\.)(layer)?\d+(?=\.)")
+        kinds = Counter(number.sub(r"\1\2#", key) for key in shapes)
         self.max_blocks = max(kinds.values(), default=0)
 
     def nested(self, fields: Mapping[str, Any]) -> "Config":

@@ -38,15 +38,17 @@ def load_checkpoint(
     dtype of the model's variables.
 
     ViT, its hybrid, DeiT, DeiT III, Swin and ConvNeXt may also have timm's naming,
-    with an `architecture` in `config.json`.
+    with an `architecture` in `config.json`. ResNet, VGG16 and FCN on a ResNet have
+    torchvision's: `model.state_dict()` saved as safetensors, and a `config.json` such
+    as `{"library": "torchvision", "architecture": "fcn_resnet50", "num_classes": 21}`.
 
     Args:
         folder: A folder with `config.json` and `*.safetensors`.
         task: What to build: `"encoder"`, `"masked_lm"`, `"pretrainer"`,
             `"next_sentence"`, `"classifier"`, `"token_classifier"`, `"span_qa"`,
             `"sentence_encoder"` or `"causal_lm"`, if the family has it; for an image
-            model `"encoder"` is the model without its top. Default: the task of
-            `architectures` in `config.json`.
+            model `"encoder"` is the model without its top, and `"segmenter"` an FCN.
+            Default: the task of `architectures` or `architecture` in `config.json`.
         **overrides: Arguments of the builders, such as `dropout` or `num_classes`,
             which take precedence over `config.json`. `dropout` applies to the encoder
             and to its head.

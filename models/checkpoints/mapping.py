@@ -122,6 +122,15 @@ def norm(name: str, layer) -> list[Weight]:
     return [same(f"{name}.weight", layer.gamma), same(f"{name}.bias", layer.beta)]
 
 
+def batch_norm(name: str, layer) -> list[Weight]:
+    """A batch normalization, with its moving mean and variance."""
+    return [
+        *norm(name, layer),
+        same(f"{name}.running_mean", layer.moving_mean),
+        same(f"{name}.running_var", layer.moving_variance),
+    ]
+
+
 def patch_embedding(model, convolution_key: str, norm_key: str) -> list[Weight]:
     """The convolution that embeds patches, and the norm after it."""
     layers = layers_of(model)
@@ -241,6 +250,8 @@ class Family:
             files are current keys of others.
         default_task: The task that a `config.json` without `architectures` means. None
             if the format has `architectures`.
+        library: The `library` in `config.json`, whose models are identified by it and
+            by an `architecture`, which `config` gives; None for transformers.
     """
 
     model_type: str
@@ -258,6 +269,7 @@ class Family:
     renames: tuple[Rename, ...] = ()
     renames_for: Callable[[Collection[str]], tuple[Rename, ...]] | None = None
     default_task: Callable[[Config], str] | None = None
+    library: str | None = None
 
     @property
     def saved_as(self) -> dict[str, str]:
@@ -269,6 +281,12 @@ class Family:
     def bare(self) -> str | None:
         """The class of an encoder, whose keys have no prefix."""
         return self.saved_as.get("encoder")
+
+    def identity(self, task: str) -> dict[str, Any]:
+        """The fields of `config.json` that identify the model, besides `config`'s."""
+        if self.library is not None:
+            return {"library": self.library}
+        return {"architectures": [self.saved_as[task]], "model_type": self.model_type}
 
     def for_keys(self, keys: Collection[str]) -> "Family":
         """The same family, with the renames that a file with these keys needs."""

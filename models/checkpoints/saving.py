@@ -1,4 +1,4 @@
-"""`save_checkpoint`: from a model of ours to a folder that transformers reads."""
+"""`save_checkpoint`: from a model of ours to a folder in public naming."""
 
 import functools
 import os
@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from keras_attn.checks import check_choice, check_positive
-from keras_attn.models.checkpoints.families import FAMILIES
+from keras_attn.models.checkpoints.families import FAMILIES, TORCHVISION
 from keras_attn.models.checkpoints.folder import write_folder
 from keras_attn.models.checkpoints.loading import check_complete
 from keras_attn.models.checkpoints.tensors import SAVED_AS, Tensor
@@ -21,6 +21,9 @@ def save_checkpoint(
     max_shard_size: int = 5_000_000_000,
 ) -> None:
     """Writes a model as `config.json` and `*.safetensors`, in transformers' naming.
+
+    ResNet, VGG and FCN have torchvision's naming: `load_state_dict` of the function of
+    `torchvision.models` named by `architecture` takes the tensors.
 
     Files are written to a temporary folder and renamed once all are complete, so a
     failure leaves everything unchanged. The config and weights of another checkpoint
@@ -38,7 +41,7 @@ def save_checkpoint(
             into several files.
 
     Raises:
-        ValueError: for a model that has no counterpart in transformers, or a weight
+        ValueError: for a model that has no counterpart in these libraries, or a weight
             that is too large for `dtype`.
         NotADirectoryError: if `folder` is a file.
 
@@ -66,24 +69,21 @@ def save_checkpoint(
                 key = key.removeprefix(family.prefix)
             compute = functools.partial(_array, weight, index)
             tensors[key] = Tensor(shape, SAVED_AS[kept], compute)
-    config = {
-        **family.config(model),
-        "architectures": [architecture],
-        "model_type": family.model_type,
-    }
+    config = {**family.config(model), **family.identity(task)}
     if dtype is not None:
         config["dtype"] = dtype
     write_folder(folder, config, tensors, max_shard_size)
 
 
 def _family_of(model):
-    for family in FAMILIES.values():
+    for family in (*FAMILIES.values(), *TORCHVISION):
         task = family.task_of(model)
         if task is not None:
             return family, task
     raise ValueError(
         "`model` must be from a builder of a family that has checkpoints: "
-        f"{', '.join(FAMILIES)}. Received: model={getattr(model, 'name', model)!r}"
+        f"{', '.join(FAMILIES)}, torchvision's. "
+        f"Received: model={getattr(model, 'name', model)!r}"
     )
 
 

@@ -110,3 +110,20 @@ def classifier_card(pixels) -> dict[str, Any]:
         "inputs": {"images": f"(B, H, W, 3) float, red, green, blue; {pixels}"},
         "outputs": {"logits": "(B, C) float32, one score per class"},
     }
+
+
+def segmenter_card(pixels, auxiliary=False) -> dict[str, Any]:
+    """The fields of a `ModelCard` that all segmenters share.
+
+    Args:
+        pixels: Range or normalization of the pixel values.
+        auxiliary: Whether there is a second output, for training only.
+    """
+    outputs = {"logits": "(B, H, W, C) float32, one score per pixel and class"}
+    if auxiliary:
+        outputs["auxiliary_logits"] = "(B, H, W, C) float32, those of an earlier map"
+    return {
+        "task": "semantic segmentation",
+        "inputs": {"images": f"(B, H, W, 3) float, red, green, blue; {pixels}"},
+        "outputs": outputs,
+    }

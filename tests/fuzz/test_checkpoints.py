@@ -35,6 +35,8 @@ FAMILIES = [
     ("swin_classifier", None),
     ("convnext_classifier", None),
     ("timm_vit", None),
+    ("torchvision_fcn_resnet50", None),
+    ("torchvision_vgg16", None),
 ]
 SECONDS = 30
 # The checkpoints have 20 kB; tracing a TensorFlow function takes the most.
@@ -172,6 +174,8 @@ def test_values_and_bytes_of_an_index(tmp_path, time_limit):
         ("timm_vit", {"model_args": {"depth": 10**9}}, "depth"),
         ("timm_vit", {"model_args": []}, "model_args"),
         ("timm_vit", {"model_args": {"img_size": "large"}}, "img_size"),
+        ("torchvision_fcn_resnet50", {"model_args": {"stem_dim": 10**9}}, "stem_dim"),
+        ("torchvision_vgg16", {"model_args": {"num_convs": [1, 10**9]}}, "num_convs"),
     ],
 )
 def test_numbers_beyond_the_weights_are_refused(

@@ -254,3 +254,27 @@ def test_a_kernel_of_zeros_trains():
     history = model.fit(np.ones((4, 5)), np.ones((4, 3)), epochs=3, verbose=0).history
     assert np.isfinite(history["loss"]).all()
     assert history["loss"][-1] < history["loss"][0]
+
+
+def test_a_map_is_cropped_from_the_offset_to_the_size_of_the_reference():
+    images = draw(2, 11, 13, 3)
+    found = layers.CropLike(2)(images, draw(1, 5, 7, 17))
+    np.testing.assert_array_equal(found, images[:, 2:7, 2:9])
+
+
+def test_crops_and_resizes_that_cannot_be_are_refused():
+    images, reference = draw(2, 11, 13, 3), draw(2, 9, 12, 3)
+    message = (
+        r"`inputs` must have at least 2 rows and columns more than `reference`.*"
+        r"inputs.shape=\(2, 11, 13, 3\), reference.shape=\(2, 9, 12, 3\)"
+    )
+    with pytest.raises(ValueError, match=message):
+        layers.CropLike(2)(images, reference)
+    for layer in (layers.CropLike(), layers.ResizeLike()):
+        with pytest.raises(ValueError, match="`inputs` must have 4 axes"):
+            layer(images[0], reference)
+        with pytest.raises(ValueError, match="`reference` must have 4 axes"):
+            layer(images, reference[0])
+    for offset in (-1, 1.5, True):
+        with pytest.raises(ValueError, match=f"`offset` must be a .*offset={offset}"):
+            layers.CropLike(offset)

@@ -259,6 +259,15 @@ def resnet(*num_blocks, norm=2):
     return count
 
 
+def fcn_resnet(*num_blocks, norm=2, classes=21):
+    """With two heads: a 3 × 3 convolution, a norm, and the scores."""
+    count = resnet(*num_blocks, norm=norm)
+    for width in (2048, 1024):
+        inner = width // 4
+        count += 9 * width * inner + norm * inner + dense(inner, classes)
+    return count
+
+
 def hybrid():
     """The first three stages of a ResNet-50, then a ViT."""
     return resnet(3, 4, 9) + vit(768, 12, 16) - dense(768, 768) + dense(1024, 768)
@@ -331,6 +340,8 @@ FORMULAS = {
     "mae_vit_huge": mae(1280, 32, 14),
     "resnet50": resnet(3, 4, 6, 3, norm=4) + dense(2048, 1000),
     "resnet101": resnet(3, 4, 23, 3, norm=4) + dense(2048, 1000),
+    "fcn_resnet50": fcn_resnet(3, 4, 6, 3, norm=4),
+    "fcn_resnet101": fcn_resnet(3, 4, 23, 3, norm=4),
     "sagan_generator_128": sagan_generator(),
     "sagan_discriminator_128": sagan_discriminator(),
     "cnn_self_attention": cnn(),
@@ -375,6 +386,8 @@ def test_formulas_agree_with_counts_and_publications():
     for name, blocks in (("resnet50", (3, 4, 6, 3)), ("resnet101", (3, 4, 23, 3))):
         count = resnet(*blocks) + dense(2048, 1000)
         assert count == models.describe(name).parameters
+        card = models.describe(f"fcn_{name}")
+        assert card.parameters == fcn_resnet(*blocks)
     # The published counts are rounded: "117M" and "345M" of GPT-2 leave out parts.
     for name, count in BLOCKS.items():
         published = models.describe(name).parameters

@@ -55,6 +55,12 @@ def create(name, **options):
         ("resnet50", {"dilated_stages": (0,)}, r"from 1 to 1.*stages=\(0,\)"),
         ("resnet50", {"dilated_stages": (2,)}, r"from 1 to 1.*stages=\(2,\)"),
         ("resnet50", {"num_frozen": 4}, "from 0 to 3.*num_frozen=4"),
+        ("fcn_resnet50", {"num_classes": 0}, "`num_classes` must be a whole"),
+        (
+            "fcn_resnet50",
+            {"num_blocks": (1,), "dilated_stages": ()},
+            r"`auxiliary_head` needs a stage .*auxiliary_head=True, num_blocks=\(1,\)",
+        ),
         ("vgg16", {"hidden_dims": (5,)}, "must have the same length.*2 num_convs"),
         ("vgg16", {"num_convs": (1, 0)}, "`num_convs` must be a whole"),
         ("vgg16", {"fully_connected_dims": (0,)}, "`fully_connected_dims` must be a"),

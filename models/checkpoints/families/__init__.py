@@ -1,4 +1,4 @@
-"""Every family of checkpoints: by transformers' `model_type`, or in timm's naming."""
+"""Every family of checkpoints: by transformers' `model_type`, or by a library."""
 
 from keras_attn.file_reading import shown
 from keras_attn.models.checkpoints.config import Config
@@ -9,11 +9,17 @@ from keras_attn.models.checkpoints.families.gpt import GPT2, OPENAI_GPT
 from keras_attn.models.checkpoints.families.roberta import ROBERTA
 from keras_attn.models.checkpoints.families.swin import SWIN
 from keras_attn.models.checkpoints.families.timm import is_timm, timm_family_of
+from keras_attn.models.checkpoints.families.torchvision import (
+    TORCHVISION,
+    torchvision_family_of,
+)
 from keras_attn.models.checkpoints.families.vit import VIT
 from keras_attn.models.checkpoints.families.vit_mae import VIT_MAE
 from keras_attn.models.checkpoints.families.xlm import XLM
 from keras_attn.models.checkpoints.families.xlnet import XLNET
 from keras_attn.models.checkpoints.mapping import Family
+
+__all__ = ["FAMILIES", "TORCHVISION", "family_of"]
 
 FAMILIES: dict[str, Family] = {
     family.model_type: family
@@ -28,8 +34,17 @@ def family_of(config: Config) -> Family:
     """The family that a `config.json` belongs to.
 
     Raises:
-        ValueError: for a `model_type` or an `architecture` that is not supported.
+        ValueError: for a `library`, a `model_type` or an `architecture` that is not
+            supported.
     """
+    library = config.get("library", "timm")
+    if library not in ("timm", "torchvision"):
+        raise ValueError(
+            "`library` in config.json must be torchvision, or timm, or missing for "
+            f"transformers. Received: library={shown(library)}"
+        )
+    if library == "torchvision":
+        return torchvision_family_of(config)
     if is_timm(config):
         return timm_family_of(config)
     model_type = config.get("model_type")

@@ -1,0 +1,109 @@
+"""Maps brought to the size of another map: resized, or cropped.
+
+What a fully convolutional network needs where the size of the image is unknown until
+the call.
+
+Legend: B batch, h and w rows and columns, C channels.
+"""
+
+import keras
+from keras import ops
+
+from keras_attn.checks import check_rank
+from keras_attn.layers.base import BaseLayer
+from keras_attn.ops import resize_bilinear
+
+_AXES = "(batch, rows, columns, channels)"
+
+
+class _MatchSize(BaseLayer):
+    """The shapes of a layer that gives a map the rows and columns of another."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+
+    def build(self, inputs_shape, reference_shape):
+        self._check(inputs_shape, reference_shape)
+
+    def compute_output_shape(self, inputs_shape, reference_shape):
+        self._check(inputs_shape, reference_shape)
+        batch, *_, channels = inputs_shape
+        return batch, *reference_shape[1:3], channels
+
+    def _check(self, inputs_shape, reference_shape):
+        check_rank("inputs", keras.KerasTensor(inputs_shape), 4, _AXES)
+        check_rank("reference", keras.KerasTensor(reference_shape), 4, _AXES)
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class ResizeLike(_MatchSize):
+    """Resizes a map to the rows and columns of a reference, by bilinear interpolation.
+
+    As `keras_attn.ops.resize_bilinear`.
+
+    Args:
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: (B, h, w, C).
+        reference: (B, H, W, …), of which only H and W are used.
+
+    Returns:
+        (B, H, W, C).
+
+    Raises:
+        ValueError: for another number of axes.
+    """
+
+    def call(self, inputs, reference):
+        self._check(inputs.shape, reference.shape)
+        return resize_bilinear(inputs, ops.shape(reference)[1:3])
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class CropLike(_MatchSize):
+    """Crops a map to the rows and columns of a reference.
+
+    Args:
+        offset: Rows left out above and columns left out on the left; what is left over
+            is left out below and on the right.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: (B, h, w, C).
+        reference: (B, H, W, …), of which only H and W are used.
+
+    Returns:
+        (B, H, W, C).
+
+    Raises:
+        ValueError: if `offset` is negative, for another number of axes, and, where
+            sizes are known, for a map with fewer than H + `offset` rows or W + `offset`
+            columns.
+    """
+
+    def __init__(self, offset=0, **kwargs):
+        super().__init__(**kwargs)
+        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+            raise ValueError(
+                f"`offset` must be a whole number, zero or above. Received: {offset=}"
+            )
+        self.offset = offset
+
+    def _check(self, inputs_shape, reference_shape):
+        super()._check(inputs_shape, reference_shape)
+        pairs = zip(inputs_shape[1:3], reference_shape[1:3], strict=True)
+        if any(None not in pair and pair[0] < pair[1] + self.offset for pair in pairs):
+            raise ValueError(
+                f"`inputs` must have at least {self.offset} rows and columns more than "
+                "`reference`, the `offset`. "
+                f"Received: inputs.shape={tuple(inputs_shape)}, "
+                f"reference.shape={tuple(reference_shape)}"
+            )
+
+    def call(self, inputs, reference):
+        self._check(inputs.shape, reference.shape)
+        batch, _, _, channels = ops.shape(inputs)
+        rows, columns = ops.shape(reference)[1:3]
+        start = (0, self.offset, self.offset, 0)
+        return ops.slice(inputs, start, (batch, rows, columns, channels))

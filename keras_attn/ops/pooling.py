@@ -1,0 +1,257 @@
+"""Max pooling that remembers where each maximum was, and its inverse.
+
+Windows do not overlap: the stride is the window. Overlapping windows may share a
+maximum, and what unpooling puts there would depend on the order of execution.
+
+Legend: B batch, H and W rows and columns of a map, h and w of the pooled map, C
+channels, p × q places of a window.
+"""
+
+from typing import Any
+
+from keras import ops
+
+from keras_attn.checks import check_choice, check_pair, check_rank
+
+PADDINGS = ("valid", "same")
+AXES = "(batch, rows, columns, channels)"
+
+
+def max_pool_with_indices(
+    inputs, pool_size: Any = 2, padding: str = "valid"
+) -> tuple[Any, Any]:
+    """The maximum of each window, and its place within the window.
+
+    Of several equal maxima the first counts, in row-major order, and the gradient goes
+    to its place only, as in PyTorch's `MaxPool2d(return_indices=True)`, whose indices
+    are places of the map, however. A NaN counts as the maximum.
+
+    Args:
+        inputs: (B, H, W, C), of a float dtype; H and W may be unknown.
+        pool_size: p and q, one number or two.
+        padding: What happens to rows and columns that fill no window. `"valid"` leaves
+            the last ones out. `"same"` pads as Keras does, half of it before the map,
+            rounded down; a padded place is never the maximum.
+
+    Returns:
+        The maxima (B, h, w, C), and int32 indices of the same shape: `r · q + s` for
+        row r and column s of the window, both from 0.
+
+    Raises:
+        ValueError: for another number of axes or another `padding`; and with
+            `"valid"`, if the map is smaller than a window, where its size is known.
+    """
+    window = check_pair("pool_size", pool_size)
+    check_inputs(inputs, window, padding)
+    values, indices = _pool(ops.stop_gradient(inputs), window, padding)
+    size = ops.shape(inputs)[1:3]
+
+    # Differentiated operation by operation, it would take a map for each place.
+    @ops.custom_gradient
+    def maxima(inputs) -> Any:
+        def gradient(upstream):
+            return max_unpool(upstream, indices, size, window, padding)
+
+        return values, gradient
+
+    return maxima(inputs), indices
+
+
+def max_unpool(
+    inputs, indices, size, pool_size: Any = 2, padding: str = "valid"
+) -> Any:
+    """Puts each value back at the place of its maximum; all other places are zero.
+
+    Args:
+        inputs: (B, h, w, C).
+        indices: int32, of the same shape, from `max_pool_with_indices`. An index that
+            is no place of a window, or a place of its padding, drops the value.
+        size: H and W of the map that was pooled, known or not.
+        pool_size: p and q of its windows.
+        padding: As for `max_pool_with_indices`.
+
+    Returns:
+        (B, H, W, C).
+
+    Raises:
+        ValueError: for `indices` of another shape, another `padding`, and for a size
+            that pools to another one than h × w, where both are known.
+    """
+    window = check_pair("pool_size", pool_size)
+    check_choice("padding", padding, PADDINGS)
+    check_sizes(inputs.shape, indices.shape, size, window, padding)
+    rows, columns = window
+    _, height, width, channels = ops.shape(inputs)
+    # All with 4 axes, as many as LiteRT broadcasts.
+    values = ops.reshape(inputs, (-1, 1, width, channels))  # (B * h, 1, w, C)
+    places = ops.reshape(indices, (-1, 1, width, channels))
+    values = ops.concatenate([values] * columns, axis=-1)  # (B * h, 1, w, q * C)
+    places = ops.concatenate([places] * columns, axis=-1)
+    index = ops.repeat(ops.arange(rows * columns, dtype="int32"), channels)
+    index = ops.reshape(index, (1, rows, 1, columns * channels))
+    zero = ops.zeros((), dtype=inputs.dtype)
+    windows = ops.where(ops.equal(places, index), values, zero)
+    restored = (-1, rows * height, columns * width, channels)
+    return _fit(ops.reshape(windows, restored), size, window, padding)
+
+
+def pooled_size(size, pool_size, padding):
+    """Rows and columns of the pooled map; None where they are unknown.
+
+    Args:
+        size: H and W, or None.
+        pool_size: p and q.
+        padding: `"valid"` or `"same"`.
+    """
+    return tuple(
+        None if n is None else n // by if padding == "valid" else -(-n // by)
+        for n, by in zip(size, pool_size, strict=True)
+    )
+
+
+def check_inputs(inputs, window, padding):
+    """Raises unless a map has four axes and at least one window.
+
+    Args:
+        inputs: Anything with the static shape of the map.
+        window: p and q.
+        padding: `"valid"` or `"same"`.
+    """
+    check_choice("padding", padding, PADDINGS)
+    check_rank("inputs", inputs, 4, AXES)
+    if 0 in pooled_size(inputs.shape[1:3], window, padding):
+        raise ValueError(
+            f"`inputs` must have at least {window} rows and columns, one window. Use "
+            'a larger map or padding="same". '
+            f"Received: inputs.shape={tuple(inputs.shape)}"
+        )
+
+
+def check_sizes(inputs_shape, indices_shape, size, window, padding):
+    """Raises for shapes that did not come from pooling a map of that size.
+
+    Args:
+        inputs_shape: Shape of the values, None for an unknown axis.
+        indices_shape: Shape of their indices.
+        size: H and W; None or a tensor where they are unknown.
+        window: p and q.
+        padding: `"valid"` or `"same"`.
+    """
+    pairs = zip(inputs_shape, indices_shape, strict=False)
+    differ = any(None not in pair and pair[0] != pair[1] for pair in pairs)
+    if len(inputs_shape) != 4 or len(indices_shape) != 4 or differ:
+        raise ValueError(
+            f"`inputs` and `indices` must have the same shape, {AXES}. "
+            f"Received: inputs.shape={tuple(inputs_shape)}, "
+            f"indices.shape={tuple(indices_shape)}"
+        )
+    known = [n if isinstance(n, int) else None for n in size]
+    found = zip(pooled_size(known, window, padding), inputs_shape[1:3], strict=True)
+    if any(None not in pair and pair[0] != pair[1] for pair in found):
+        raise ValueError(
+            "`size` must be that of the map that was pooled: windows of "
+            f"{window} with padding={padding!r} leave "
+            f"{pooled_size(known, window, padding)} of it. Received: "
+            f"size={tuple(known)}, inputs.shape={tuple(inputs_shape)}"
+        )
+
+
+def _pool(inputs, window, padding):
+    rows, columns = window
+    _, height, width, channels = ops.shape(inputs)
+    starts = (0, 0)
+    if padding == "same":
+        inputs, starts = _padded(inputs, window)
+    height, width = (
+        n // by if padding == "valid" else (n + by - 1) // by
+        for n, by in ((height, rows), (width, columns))
+    )
+    if padding == "valid":
+        inputs = _crop(inputs, (0, 0), (height * rows, width * columns))
+    # Slices without strides are several times as fast on TensorFlow.
+    windows = ops.reshape(inputs, (-1, rows, width, columns * channels))
+    shape = (-1, height, width, channels)
+    best = index = None
+    for row in range(rows):
+        for column in range(columns):
+            start = column * channels
+            value = windows[:, row, :, start : start + channels]  # (B * h, w, C)
+            if best is None or index is None:
+                best, index = value, ops.zeros_like(value, dtype="int32")
+                continue
+            # False for a value that is NaN, unless the best one is NaN already.
+            kept = ops.logical_or(ops.less_equal(value, best), ops.isnan(best))
+            best = ops.where(kept, best, value)
+            index = ops.where(kept, index, row * columns + column)
+    best, index = ops.reshape(best, shape), ops.reshape(index, shape)
+    if padding == "same" and max(window) > 2:
+        index = _real(index, columns, starts)
+    return best, index
+
+
+def _real(index, columns, starts):
+    """The place of each maximum without padding before the map.
+
+    Padding repeats the first row, so there it has the same maxima, and comes first.
+    """
+    places = [ops.floor_divide(index, columns), ops.mod(index, columns)]
+    for axis, start in enumerate(starts):
+        shape = (-1, 1, 1) if axis == 0 else (-1, 1)
+        window = ops.reshape(ops.arange(ops.shape(index)[1 + axis]), shape)
+        real = ops.maximum(places[axis], start)
+        places[axis] = ops.where(ops.equal(window, 0), real, places[axis])
+    return places[0] * columns + places[1]
+
+
+def _padding(size, by):
+    """Rows before and after a map of `size` rows, as Keras pads."""
+    total = (by - size % by) % by
+    return total // 2, total - total // 2
+
+
+def _padded(inputs, window):
+    """The map with its first and last rows and columns repeated until windows fill it.
+
+    Repeated, not -∞, which would ruin the ranges of a quantized map. Behind the map a
+    repeated place never comes before its original.
+
+    Returns:
+        The padded map, and the number of rows above and columns before it.
+    """
+    starts = []
+    for axis, by in enumerate(window, start=1):
+        size = ops.shape(inputs)[axis]
+        before, after = _padding(size, by)
+        starts.append(before)
+        known = isinstance(size, int)
+        counts = (before, after) if known else ((by - 1) // 2, by // 2)
+        ends = (slice(0, 1), slice(-1, None))
+        first, last = (
+            [inputs[(slice(None),) * axis + (end,)]] * count
+            for end, count in zip(ends, counts, strict=True)
+        )
+        if first or last:
+            inputs = ops.concatenate([*first, inputs, *last], axis=axis)
+        if not known:
+            start = counts[0] - before
+            rows = slice(start, start + before + size + after)
+            inputs = inputs[(slice(None),) * axis + (rows,)]
+    return inputs, starts
+
+
+def _fit(restored, size, window, padding):
+    """Windows to the size of the map: without padding, and with rows left out."""
+    known = all(isinstance(n, int) for n in size)
+    if known and tuple(restored.shape[1:3]) == tuple(size):
+        return restored
+    if padding == "same":
+        starts = [_padding(n, by)[0] for n, by in zip(size, window, strict=True)]
+        return _crop(restored, starts, size)
+    # At most one row less than a window was left out.
+    margins = [(0, by - 1) for by in window]
+    return _crop(ops.pad(restored, [(0, 0), *margins, (0, 0)]), (0, 0), size)
+
+
+def _crop(inputs, starts, size):
+    (top, left), (height, width) = starts, size
+    return inputs[:, top : top + height, left : left + width]

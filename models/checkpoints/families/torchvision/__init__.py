@@ -1,0 +1,35 @@
+"""Checkpoints in torchvision's naming: the `state_dict` of a model as safetensors.
+
+`config.json` has a `library`, `"torchvision"`; an `architecture`, the name of a
+function of `torchvision.models`; `num_classes`; and, for a model of another size,
+`model_args` with the arguments of our builder.
+"""
+
+from keras_attn.file_reading import shown
+from keras_attn.models.checkpoints.config import Config
+from keras_attn.models.checkpoints.families.torchvision.resnet import RESNET
+from keras_attn.models.checkpoints.families.torchvision.vgg import VGG
+from keras_attn.models.checkpoints.mapping import Family
+
+TORCHVISION = (RESNET, VGG)
+# A detector's family joins both tables.
+_FAMILIES = {
+    **dict.fromkeys(("resnet50", "resnet101"), RESNET),
+    **dict.fromkeys(("fcn_resnet50", "fcn_resnet101"), RESNET),
+    "vgg16": VGG,
+}
+
+
+def torchvision_family_of(config: Config) -> Family:
+    """The family of torchvision's `architecture`.
+
+    Raises:
+        ValueError: for an architecture that is not supported.
+    """
+    name = config.get("architecture")
+    if not isinstance(name, str) or name not in _FAMILIES:
+        raise ValueError(
+            f"`architecture` in config.json must be one of {', '.join(_FAMILIES)} for "
+            f"library='torchvision'. Received: architecture={shown(name)}"
+        )
+    return _FAMILIES[name]

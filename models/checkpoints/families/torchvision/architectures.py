@@ -1,0 +1,46 @@
+"""What the families of torchvision's naming share: their `config.json`."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from keras_attn.file_reading import shown
+from keras_attn.models.checkpoints.config import MAX_CLASSES, Config
+
+
+def get_num_classes(config: Config, default: int) -> int:
+    """Number of classes of the head."""
+    return config.get_size("num_classes", default, MAX_CLASSES)
+
+
+def get_model_args(config: Config, getters: Mapping[str, Callable]) -> dict[str, Any]:
+    """The builder's arguments in `model_args` of `config.json`.
+
+    Args:
+        config: The checkpoint's.
+        getters: Name of each argument that it may have to the method of `Config` that
+            reads it.
+
+    Raises:
+        ValueError: for another argument, or a value that is not of its kind.
+    """
+    given = config.get("model_args", {})
+    if not isinstance(given, dict) or not set(given) <= set(getters):
+        unknown = (
+            sorted(set(given) - set(getters)) if isinstance(given, dict) else given
+        )
+        raise ValueError(
+            f"`model_args` in config.json may only have {', '.join(getters)}. "
+            f"Received: model_args={shown(unknown)}"
+        )
+    nested = config.nested(given)
+    return {name: getters[name](nested, name, None) for name in given}
+
+
+def changed(sizes: Mapping[str, Any], published: Mapping[str, Any]) -> dict[str, Any]:
+    """The field `model_args` with those sizes that are not the published ones."""
+    given = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in sizes.items()
+        if published[name] != value
+    }
+    return {"model_args": given} if given else {}

@@ -1,0 +1,200 @@
+"""ResNet, and FCN on it, in torchvision's naming.
+
+Keys are those of the FCN, whose ResNet is its `backbone`; a file of the ResNet alone
+has no such prefix. So the weights of a classifier are also read as a segmenter with new
+heads, and those of a segmenter as an encoder.
+"""
+
+import re
+
+import keras
+
+from keras_attn.models.checkpoints import mapping, tasks
+from keras_attn.models.checkpoints.config import Config
+from keras_attn.models.checkpoints.families.torchvision import architectures
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered
+from keras_attn.models.fcn import build_fcn_resnet
+from keras_attn.models.resnet import VARIANTS, build_resnet
+
+_PREFIX = "backbone."
+# Layer of a head to the module that torchvision has for it.
+_HEADS = {
+    "head_conv": "classifier.0",
+    "head_norm": "classifier.1",
+    "classifier": "classifier.4",
+    "auxiliary_conv": "aux_classifier.0",
+    "auxiliary_norm": "aux_classifier.1",
+    "auxiliary_classifier": "aux_classifier.4",
+}
+
+
+def _get_stages(config: Config, name: str, default) -> tuple[int, ...]:
+    """Indices of stages; there may be none."""
+    return () if config.get(name) == [] else config.get_sizes(name, default)
+
+
+_GETTERS = {
+    "stem_dim": Config.get_size,
+    "num_blocks": Config.get_depths,
+    "num_channels": Config.get_size,
+    "dilated_stages": _get_stages,
+    "norm_epsilon": Config.get_epsilon,
+}
+
+
+def _build(config, task, overrides):
+    arguments = {
+        "variant": config["architecture"].rpartition("resnet")[2],
+        **architectures.get_model_args(config, _GETTERS),
+    }
+    # The number of classes in the file is that of its own head.
+    own = config if task == _default_task(config) else config.nested({})
+    if task == "segmenter":
+        arguments |= {
+            "auxiliary_head": config.get_bool("aux_loss", True),
+            "num_classes": architectures.get_num_classes(own, 21),
+        }
+        return tasks.call_builders([(build_fcn_resnet, arguments)], overrides)
+    arguments |= tasks.top_arguments(
+        own, task, lambda config: architectures.get_num_classes(config, 1000)
+    )
+    if "image_size" not in overrides:
+        # The weights fit any size; "224" would only be a guess.
+        arguments["image_size"] = None
+    return tasks.call_builders([(build_resnet, arguments)], overrides)
+
+
+def _default_task(config):
+    is_segmenter = config["architecture"].startswith("fcn_")
+    return "segmenter" if is_segmenter else "classifier"
+
+
+def _task_of(model):
+    layers = layers_of(model)
+    norm = layers.get("stem_norm")
+    known = ("stem_", "stage_", "head_", "auxiliary_", "classifier")
+    if not isinstance(norm, keras.layers.BatchNormalization) or not all(
+        name.startswith(known) for name, layer in layers.items() if layer.weights
+    ):
+        return None
+    if "head_conv" in layers:
+        return "segmenter"
+    if "classifier" in layers:
+        return "classifier"
+    is_encoder = isinstance(model.output, dict) and "pooled_output" in model.output
+    return "encoder" if is_encoder else None
+
+
+def _stages_of(layers) -> list[list[str]]:
+    """For each stage, the common starts of the names of each block's layers."""
+    stages: list[list[str]] = []
+    while blocks := numbered(layers, f"stage_{len(stages)}_block_", "_conv_0"):
+        stages.append(blocks)
+    return stages
+
+
+def _config(model) -> dict:
+    layers, task = layers_of(model), _task_of(model)
+    stages = _stages_of(layers)
+    sizes = {
+        "stem_dim": layers["stem_conv"].filters,
+        "num_blocks": tuple(map(len, stages)),
+        "num_channels": layers["stem_conv"].kernel.shape[2],
+        "dilated_stages": _dilated_stages(layers, len(stages)),
+        "norm_epsilon": layers["stem_norm"].epsilon,
+    }
+    number = next(
+        (
+            variant
+            for variant, row in VARIANTS.items()
+            if row["num_blocks"] == sizes["num_blocks"]
+        ),
+        "50",
+    )
+    published = {
+        **VARIANTS[number],
+        "num_channels": 3,
+        "dilated_stages": (2, 3) if task == "segmenter" else (),
+        "norm_epsilon": 1e-5,
+    }
+    config = architectures.changed(sizes, published)
+    if task == "segmenter":
+        config |= {
+            "architecture": f"fcn_resnet{number}",
+            "num_classes": layers["classifier"].filters,
+            "aux_loss": "auxiliary_conv" in layers,
+        }
+        return config
+    config["architecture"] = f"resnet{number}"
+    if task == "classifier":
+        config["num_classes"] = layers["classifier"].units
+    return config
+
+
+def _dilated_stages(layers, count):
+    """Indices of the stages that keep the size of the map."""
+    halved = (f"stage_{stage}_block_0_conv_1" for stage in range(1, count))
+    return tuple(
+        stage for stage, name in enumerate(halved, 1) if layers[name].strides == (1, 1)
+    )
+
+
+def resnet_weights(layers, prefix: str) -> list[Weight]:
+    """The convolutions and norms of a ResNet.
+
+    Args:
+        layers: The layers of a model with a `models.parts.resnet.resnet`, by name.
+        prefix: What the keys begin with, such as `"backbone."`.
+    """
+    weights = []
+    for name, layer in layers.items():
+        if not name.startswith(("stem_", "stage_")) or not layer.weights:
+            continue
+        key = re.sub(
+            r"stage_(\d+)_block_(\d+)_", lambda m: f"layer{int(m[1]) + 1}.{m[2]}.", name
+        )
+        key = key.replace("stem_conv", "conv1").replace("stem_norm", "bn1")
+        key = key.replace("shortcut_norm", "downsample.1")
+        key = key.replace("shortcut", "downsample.0").replace("norm_", "bn_")
+        # torchvision counts them from one.
+        key = re.sub(r"(conv|bn)_(\d)$", lambda m: f"{m[1]}{int(m[2]) + 1}", key)
+        weights += _layer_weights(prefix + key, layer)
+    return weights
+
+
+def _layer_weights(key, layer) -> list[Weight]:
+    if isinstance(layer, keras.layers.BatchNormalization):
+        return mapping.batch_norm(key, layer)
+    if isinstance(layer, keras.layers.Dense):
+        return mapping.dense(key, layer)
+    return mapping.convolution(key, layer)
+
+
+def _weights(model) -> list[Weight]:
+    layers = layers_of(model)
+    weights = resnet_weights(layers, _PREFIX)
+    heads = _HEADS if "head_conv" in layers else {"classifier": "fc"}
+    for name, key in heads.items():
+        if name in layers:
+            weights += _layer_weights(key, layers[name])
+    return weights
+
+
+RESNET = Family(
+    model_type="torchvision",
+    library="torchvision",
+    architectures={},
+    also_saved_as={
+        **dict.fromkeys(("encoder", "classifier"), "resnet"),
+        "segmenter": "fcn_resnet",
+    },
+    tasks=("encoder", "classifier", "segmenter"),
+    prefix=_PREFIX,
+    heads=("fc.", "classifier.", "aux_classifier."),
+    build=_build,
+    task_of=_task_of,
+    config=_config,
+    weights=_weights,
+    buffers=(r".*\.num_batches_tracked",),
+    default_task=_default_task,
+)

@@ -1,0 +1,249 @@
+"""ResNet, VGG and FCN against torchvision, from tiny checkpoints: read, run, written.
+
+`torchvision_references.py` writes the folders.
+"""
+
+import keras
+import numpy as np
+import pytest
+from parity.folders import (
+    CHECKPOINTS,
+    altered,
+    arrays_of,
+    bytes_of,
+    cases_of,
+    compare_with_committed,
+    config_of,
+    make_cases,
+    outputs_of,
+    same_tensors,
+    same_weights,
+    tensors_of,
+)
+from parity.torchvision_shim import is_installed, load_torchvision
+
+from keras_attn.models import load_checkpoint, save_checkpoint
+
+CASES = cases_of("torchvision")
+FCN, RESNET = "torchvision_fcn_resnet50", "torchvision_resnet50"
+VGG = "torchvision_vgg16"
+TOLERANCE = 1e-5
+
+
+def test_every_case_is_committed():
+    assert CASES == [FCN, f"{FCN}_plain", RESNET, VGG]
+    assert bytes_of(CASES) < 450_000
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_agrees_with_torchvision(case):
+    inputs, expected = arrays_of(CHECKPOINTS / case)
+    model = load_checkpoint(CHECKPOINTS / case)
+    found = outputs_of(model, inputs)
+    assert set(found) == set(expected)
+    for name, array in expected.items():
+        assert np.std(array) > 0.3
+        np.testing.assert_allclose(found[name], array, rtol=0, atol=TOLERANCE)
+    # Built for the size of the images it is the same.
+    size = inputs["images"].shape[1:3]
+    fixed = load_checkpoint(CHECKPOINTS / case, image_size=size)
+    for name, array in outputs_of(fixed, inputs).items():
+        np.testing.assert_allclose(array, expected[name], rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_files_are_those_of_torchvision(case, tmp_path):
+    model = load_checkpoint(CHECKPOINTS / case)
+    counted = {
+        key: array.size
+        for key, array in tensors_of(CHECKPOINTS / case).items()
+        if not key.endswith("num_batches_tracked")
+    }
+    assert model.count_params() == sum(counted.values())
+    save_checkpoint(model, tmp_path, dtype="float16")
+    # PyTorch counts batches, which nothing reads unless its momentum is None.
+    kept = tensors_of(tmp_path)
+    assert set(kept) == set(counted)
+    same_tensors(case, tmp_path, ignored=["num_batches_tracked"])
+    config = config_of(CHECKPOINTS / case)
+    assert config_of(tmp_path) == {**config, "dtype": "float16"}
+    same_weights(load_checkpoint(tmp_path), model)
+
+
+def test_a_classifier_is_read_as_a_segmenter_with_new_heads():
+    with pytest.warns(UserWarning, match="no weights for auxiliary_c.*, head_norm"):
+        model = load_checkpoint(CHECKPOINTS / RESNET, "segmenter", num_classes=7)
+    assert model.output["logits"].shape == (None, None, None, 7)
+    resnet = load_checkpoint(CHECKPOINTS / RESNET)
+    for layer in resnet.layers:
+        if layer.weights and layer.name != "classifier":
+            for one, other in zip(
+                layer.weights, model.get_layer(layer.name).weights, strict=True
+            ):
+                np.testing.assert_array_equal(one, other)
+    assert model.get_layer("stage_2_block_0_conv_1").strides == (1, 1)
+    assert resnet.get_layer("stage_2_block_0_conv_1").strides == (2, 2)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_body_is_read_without_its_heads_and_written(case, tmp_path):
+    model = load_checkpoint(CHECKPOINTS / case, "encoder")
+    assert "pooled_output" in model.output
+    save_checkpoint(model, tmp_path)
+    config = config_of(tmp_path)
+    assert config["architecture"] == ("vgg16" if case == VGG else "resnet50")
+    assert not any(
+        key.startswith(("backbone.", "classifier.", "fc."))
+        for key in tensors_of(tmp_path)
+    )
+    same_weights(load_checkpoint(tmp_path, "encoder"), model)
+    # Its file has no head; without a task that is an error.
+    with pytest.raises(ValueError, match="lacks keys .* newly initialized. Received"):
+        load_checkpoint(tmp_path)
+
+
+def test_a_segmenter_can_be_read_without_its_auxiliary_head():
+    inputs, expected = arrays_of(CHECKPOINTS / FCN)
+    model = load_checkpoint(CHECKPOINTS / FCN, auxiliary_head=False)
+    np.testing.assert_allclose(
+        outputs_of(model, inputs)["logits"], expected["logits"], atol=TOLERANCE
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_another_number_of_classes_makes_a_new_head(case):
+    with pytest.warns(UserWarning, match="no weights for .*classifier"):
+        model = load_checkpoint(CHECKPOINTS / case, num_classes=3)
+    outputs = model.output if isinstance(model.output, dict) else {"": model.output}
+    assert {tensor.shape[-1] for tensor in outputs.values()} == {3}
+    same = load_checkpoint(CHECKPOINTS / case, num_classes=5)
+    assert len(same.weights) == len(model.weights)
+    # Only the last layer is new.
+    changed = {
+        one.path.split("/")[0]
+        for one, other in zip(same.weights, model.weights, strict=True)
+        if one.shape != other.shape
+        or not np.array_equal(
+            keras.ops.convert_to_numpy(one), keras.ops.convert_to_numpy(other)
+        )
+    }
+    assert changed <= {"classifier", "auxiliary_classifier"}
+
+
+def test_published_architectures_need_no_sizes(tmp_path):
+    """The sizes of a name are those of its variant: these files have others."""
+    for name, message in (
+        ("resnet50", "lacks keys of this model"),
+        ("resnet101", "lacks keys of this model"),
+    ):
+        folder = altered(
+            tmp_path / name, RESNET, {"architecture": name, "model_args": None}
+        )
+        with pytest.raises(ValueError, match=message):
+            load_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    "case, fields, message",
+    [
+        (RESNET, {"library": "keras"}, "`library` in config.json must be .*'keras'"),
+        (RESNET, {"library": ["torchvision"]}, "`library` in config.json must be"),
+        (RESNET, {"architecture": "resnet18"}, "`architecture` .* one of resnet50.*18"),
+        (RESNET, {"architecture": 50}, "`architecture` .*torchvision.*=50"),
+        (RESNET, {"num_classes": 10**6}, "`num_classes` in config.json must be at m"),
+        (RESNET, {"num_classes": 4}, r"fc.weight is \(5, 96\), expected \(4, 96\)"),
+        (RESNET, {"model_args": []}, "`model_args` in config.json may only have"),
+        (RESNET, {"model_args": {"depth": 3}}, "`model_args` .*=.*depth"),
+        (RESNET, {"model_args": {"stem_dim": 10**6}}, "`stem_dim` .*at most"),
+        (RESNET, {"model_args": {"num_blocks": [10**6]}}, "`num_blocks` .*at most"),
+        (RESNET, {"model_args": {"num_blocks": [3] * 9}}, "`num_blocks` .*at most 8"),
+        (FCN, {"model_args": {"dilated_stages": [7]}}, "`dilated_stages` must be ind"),
+        (FCN, {"aux_loss": "yes"}, "`aux_loss` in config.json must be true or false"),
+        (f"{FCN}_plain", {"aux_loss": True}, "lacks keys .*aux_classifier"),
+        (VGG, {"model_args": {"num_convs": [1, 2]}}, "must have the same length"),
+        (
+            VGG,
+            {"model_args": {"image_size": [10**6, 9]}},
+            "`image_size` .*at most 8192",
+        ),
+        (VGG, {"num_classes": 0}, "`num_classes` in config.json must be a positive"),
+    ],
+)
+def test_unsupported_configs_are_refused(case, fields, message, tmp_path):
+    folder = altered(tmp_path, case, fields)
+    with pytest.raises(ValueError, match=message):
+        load_checkpoint(folder)
+
+
+def test_the_weights_of_a_vgg_fix_its_image_size():
+    with pytest.raises(ValueError, match=r"classifier.0.weight is \(11, 105\), expec"):
+        load_checkpoint(CHECKPOINTS / VGG, image_size=(22, 30))
+    # The map of 14 rows has 3, as that of 15.
+    load_checkpoint(CHECKPOINTS / VGG, image_size=(15, 23))
+
+
+@pytest.mark.parity
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(not is_installed(), reason="torchvision is missing: `make install`")
+def test_live(tmp_path, monkeypatch):
+    """Cases computed now equal the committed ones, and torchvision reads our files."""
+    cases = make_cases("torchvision_references", monkeypatch, needs=("torch",))
+    assert sorted(cases) == CASES
+    for case, (tensors, fields, arrays) in cases.items():
+        compare_with_committed(case, tensors, arrays)
+        committed = config_of(CHECKPOINTS / case)
+        assert committed == {
+            **fields,
+            "model_args": {
+                name: list(value) if isinstance(value, tuple) else value
+                for name, value in fields["model_args"].items()
+            },
+        }
+    import torch  # pyright: ignore[reportMissingImports]
+    from parity import torchvision_references as references
+
+    for case, (make, _) in references.CASES.items():
+        save_checkpoint(load_checkpoint(CHECKPOINTS / case), tmp_path / case)
+        state = {
+            key: torch.from_numpy(array)
+            for key, array in tensors_of(tmp_path / case).items()
+        }
+        make().load_state_dict(state)
+
+
+@pytest.mark.parity
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(not is_installed(), reason="torchvision is missing: `make install`")
+@pytest.mark.parametrize("name", ["resnet50", "vgg16", "fcn_resnet50"])
+def test_published_sizes_have_the_keys_of_torchvision(name, tmp_path):
+    """Without their values: every key and shape of the published size."""
+    pytest.importorskip("torch")
+    import torch  # pyright: ignore[reportMissingImports]
+
+    from keras_attn import models
+    from keras_attn.models.checkpoints.families import TORCHVISION
+    from keras_attn.models.parts.keras_state import undone, without_allocating
+
+    library = load_torchvision().models
+    options = {}
+    if name.startswith("fcn"):
+        library, options = (
+            library.segmentation,
+            {"aux_loss": True, "weights_backbone": None},
+        )
+    with torch.device("meta"):
+        theirs = getattr(library, name)(weights=None, **options)
+    expected = {
+        key: tuple(value.shape)
+        for key, value in theirs.state_dict().items()
+        if not key.endswith("num_batches_tracked")
+    }
+    with undone(), without_allocating():
+        model = models.create(name)
+        (family,) = [each for each in TORCHVISION if each.task_of(model)]
+        found = {}
+        for weight in family.weights(model):
+            found.update(weight.shapes())
+        assert "model_args" not in family.config(model)
+    bare = family.prefix if not name.startswith("fcn") else ""
+    assert {key.removeprefix(bare): shape for key, shape in found.items()} == expected

@@ -1,0 +1,63 @@
+"""Makes `import torchvision` work beside a PyTorch for which it was not built.
+
+The package index has torchvision for CUDA only, whose operators a CPU build of PyTorch
+cannot load. Then even `import torchvision` fails, and `import transformers` where it is
+installed. So `make` installs it into a folder of its own, which only this module adds
+to the path. If its operators are missing, those that the import and the detectors need
+are declared here: `nms` in PyTorch; `roi_align` has a form in Python in torchvision
+itself. transformers may be imported before or after.
+"""
+
+import functools
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(sys.prefix) / "torchvision"
+_LIBRARIES = []  # Operators live as long as the object that declares them.
+
+
+def is_installed() -> bool:
+    """Whether torchvision is in its folder or anywhere on the path."""
+    return FOLDER.is_dir() or importlib.util.find_spec("torchvision") is not None
+
+
+def _nms(boxes, scores, iou_threshold):
+    """The indices of the boxes that no better box overlaps by more, the best first."""
+    import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
+
+    order = torch.argsort(scores, descending=True, stable=True)
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
+    kept = []
+    while len(order):
+        best, order = order[0], order[1:]
+        kept.append(best)
+        low = torch.maximum(boxes[best, :2], boxes[order, :2])
+        high = torch.minimum(boxes[best, 2:], boxes[order, 2:])
+        shared = (high - low).clamp(min=0).prod(1)
+        order = order[shared <= iou_threshold * (areas[best] + areas[order] - shared)]
+    return torch.stack(kept) if kept else order
+
+
+@functools.cache
+def load_torchvision() -> Any:
+    """The package `torchvision`."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    if FOLDER.is_dir() and str(FOLDER) not in sys.path:
+        sys.path.append(str(FOLDER))
+    try:
+        return importlib.import_module("torchvision")
+    except RuntimeError:  # "operator torchvision::nms does not exist"
+        for name in [name for name in sys.modules if name.startswith("torchvision")]:
+            del sys.modules[name]
+    library = torch.library.Library("torchvision", "DEF")
+    _LIBRARIES.append(library)
+    for name in ("nms", "qnms"):
+        library.define(f"{name}(Tensor boxes, Tensor scores, float iou) -> Tensor")
+    library.impl("nms", _nms, "CPU")
+    package = importlib.import_module("torchvision")
+    package.ops.boxes._assert_has_ops = lambda: None
+    return package
