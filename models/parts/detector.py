@@ -106,6 +106,10 @@ class Detector(Functional):
         """The part of the model from images to maps."""
         return keras.Model(self.input, self.get_layer("region_proposal").input)
 
+    def _maps_of(self, images, training) -> list:
+        # Keras replaces a list of one tensor by the tensor.
+        return keras.tree.flatten(self._maps(images, training=training))
+
     @functools.cached_property
     def _region_models(self) -> dict[int, keras.Model]:
         return {}
@@ -113,7 +117,7 @@ class Detector(Functional):
     def call(self, inputs, training=None, mask=None):
         """Detections; in training the maps of the feature pyramid."""
         if training:
-            return self._maps(inputs, training=True)
+            return self._maps_of(inputs, training=True)
         return super().call(inputs, training=training, mask=mask)
 
     def compute_loss(
@@ -135,7 +139,7 @@ class Detector(Functional):
             ValueError: without true boxes, or with weights.
         """
         _check_truth(y, sample_weight, self.has_masks)
-        maps = y_pred if training else self._maps(x, training=False)
+        maps: Any = y_pred if training else self._maps_of(x, training=False)
         losses = self._all_losses(maps, y, training)
         count = ops.shape(maps[0])[0]
         for metric in self._mean_losses:
@@ -263,7 +267,7 @@ class Detector(Functional):
             pooled = ROIAlign(strides=[stride], name="region_pooling")(last, boxes)
             features = ops.mean(pooled, axis=(2, 3))
         else:
-            maps = layers["region_proposal"].input
+            maps = keras.tree.flatten(layers["region_proposal"].input)
             features, _, _ = box_head(layers, layers["roi_pooling"](maps, boxes))
         is_real = ops.expand_dims(found["classes"] >= 0, -1)
         outputs = {
