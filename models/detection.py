@@ -430,7 +430,7 @@ register_variants(
     build_faster_rcnn,
     {
         "resnet50": (41_755_286, "COCO box mAP 37.0 with torchvision's weights"),
-        "resnet101": (60_747_414, "COCO box mAP 39.4 in Detectron2, schedule 1x"),
+        "resnet101": (60_695_190, "COCO box mAP 39.4 in Detectron2, schedule 1x"),
     },
     title="Faster R-CNN on {variant} with a feature pyramid",
     paper="Ren et al. 2015, arXiv:1506.01497; Lin et al. 2017, arXiv:1612.03144",

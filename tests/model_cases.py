@@ -355,18 +355,24 @@ def digest(weights):
     return checksum.hexdigest()
 
 
+# Otherwise boxes would be outside of the image, and probabilities 0 or 1.
+_SMALL_LAYERS = ("region_proposal", "box_deltas", "class_logits")
+
+
 def randomize(model, seed=0, scale=0.6):
     """Resamples every weight of a model from N(0, scale²); variances are positive.
 
-    Kernels of convolutions are smaller: their sums are long, and softmax would be
-    one-hot.
+    Kernels of convolutions, and of maps that are flattened, are smaller: their sums are
+    long, and softmax would be one-hot.
     """
     rng = np.random.default_rng(seed)
     weights = []
     for weight in model.weights:
         value = rng.normal(0, scale, weight.shape)
-        if len(weight.shape) == 4:
+        if np.prod(weight.shape[:-1]) > 300 or len(weight.shape) == 4:
             value *= 2 / np.sqrt(np.prod(weight.shape[:-1]))
+        if any(layer in weight.path for layer in _SMALL_LAYERS):
+            value *= 0.1
         if weight.name == "moving_variance":
             value = np.abs(value) + 0.1
         weights.append(value.astype("float32"))
