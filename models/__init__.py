@@ -23,6 +23,11 @@ from keras_attn.models.checkpoints import (  # noqa: E402
 )
 from keras_attn.models.convnext import build_convnext  # noqa: E402
 from keras_attn.models.deconvnet import build_deconvnet  # noqa: E402
+from keras_attn.models.detection import (  # noqa: E402
+    build_faster_rcnn,
+    build_faster_rcnn_vgg16,
+    build_mask_rcnn,
+)
 from keras_attn.models.fcn import build_fcn_resnet, build_fcn_vgg  # noqa: E402
 from keras_attn.models.gpt import (  # noqa: E402
     build_gpt,
@@ -104,6 +109,8 @@ __all__ = [
     "build_convnext",
     "build_deconvnet",
     "build_deit3",
+    "build_faster_rcnn",
+    "build_faster_rcnn_vgg16",
     "build_fcn_resnet",
     "build_fcn_vgg",
     "build_gpt",
@@ -111,6 +118,7 @@ __all__ = [
     "build_gpt_encoder",
     "build_gpt_token_classifier",
     "build_mae",
+    "build_mask_rcnn",
     "build_resnet",
     "build_rnnsearch",
     "build_roberta",

@@ -8,6 +8,15 @@ from keras_attn import layers
 QUERY = (B, T, D)
 IMAGE = (B, 6, 9, 3)
 MAP = (B, 8, 9, 15)
+PYRAMID = [(B, 17, 13, 3), (B, 9, 8, 3)]
+BOXES = (B, 6, 4)
+# 13 proposals and 3 classes beside the background.
+DETECTIONS = {
+    "inputs": (B, 13, 4),
+    "deltas": (B, 13, 16),
+    "proposals": (B, 13, 4),
+    "num_proposals": (B,),
+}
 QUERY_MAP = (B, T, 7, 3)
 
 CASES = {
@@ -217,6 +226,94 @@ CASES = {
                 UNITS, 3, epsilon=1e-3, strides=2, padding="same"
             ),
             {"inputs": MAP},
+        ),
+    },
+    "FeaturePyramid": {
+        "odd": Case(
+            lambda: layers.FeaturePyramid(UNITS), {"inputs": [*PYRAMID, (B, 4, 3, 6)]}
+        ),
+        "no_extra_level": Case(
+            lambda: layers.FeaturePyramid(
+                E, extra_level=False, kernel_initializer="he_normal"
+            ),
+            {"inputs": PYRAMID},
+        ),
+    },
+    "ROIAlign": {
+        "one_map": Case(
+            lambda: layers.ROIAlign(
+                (3, 4), strides=[4], sampling_ratio=3, aligned=True
+            ),
+            {"inputs": MAP, "boxes": BOXES},
+        ),
+        "pyramid": Case(
+            lambda: layers.ROIAlign(
+                3, strides=[4, 8], canonical_size=16, canonical_level=2
+            ),
+            {"inputs": PYRAMID, "boxes": BOXES},
+        ),
+    },
+    "ROIPool": {
+        "one_map": Case(
+            lambda: layers.ROIPool((3, 4), strides=[4]), {"inputs": MAP, "boxes": BOXES}
+        ),
+        "pyramid": Case(
+            lambda: layers.ROIPool(
+                3, strides=[4, 8], canonical_size=16, canonical_level=2
+            ),
+            {"inputs": PYRAMID, "boxes": BOXES},
+        ),
+    },
+    "RegionProposal": {
+        "pyramid": Case(
+            lambda: layers.RegionProposal(
+                [[8], [16]],
+                [4, (8, 7)],
+                (67, 51),
+                num_proposals=19,
+                candidates_per_level=31,
+                kernel_initializer="he_normal",
+                seed=3,
+            ),
+            {"inputs": PYRAMID},
+            stays_float32=True,
+            ranks=True,
+        ),
+        "fewer_boxes_than_proposals": Case(
+            lambda: layers.RegionProposal(
+                [[8, 16]], [8], 64, aspect_ratios=[1.0], num_proposals=293
+            ),
+            {"inputs": [MAP]},
+            stays_float32=True,
+            ranks=True,
+        ),
+    },
+    "SelectDetections": {
+        "classes": Case(
+            lambda: layers.SelectDetections(
+                (61, 83),
+                max_detections=11,
+                max_candidates=23,
+                bounding_box_format="xywh",
+            ),
+            DETECTIONS,
+            stays_float32=True,
+            ranks=True,
+        ),
+        "any_class": Case(
+            lambda: layers.SelectDetections(
+                (61, 83), any_class=True, score_threshold=0.0, seed=3
+            ),
+            DETECTIONS,
+            stays_float32=True,
+            ranks=True,
+        ),
+    },
+    "SelectMasks": {
+        "one": Case(
+            lambda: layers.SelectMasks(),
+            {"inputs": (B, 6, 3, 4, E), "classes": (B, 6)},
+            stays_float32=True,
         ),
     },
     "LayerScale": {

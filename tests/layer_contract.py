@@ -20,6 +20,7 @@ CACHE = 41  # Length of a cache.
 REAL = 3  # Positions before the padding, of T or of S.
 TARGETS = 3  # Targets of a query stream.
 KNOWN = S + T  # Memory and inputs.
+NUMBERS = ("num_proposals", "classes")  # Integers that index no table.
 UNKNOWN = (B, T, S, KNOWN, 2 * T)  # Input sizes that a model need not know.
 LENGTHS = (*UNKNOWN, KNOWN + T, 1 + T)  # The same of outputs.
 
@@ -47,6 +48,8 @@ class Case:
             outputs.
         ids_below: Upper bound of `inputs` if they are ids.
         stays_float32: Whether outputs are float32 in mixed precision too.
+        ranks: Whether outputs are sorted by scores, so that the order of equal ones
+            depends on rounding.
     """
 
     make: Callable[[], keras.layers.Layer]
@@ -56,6 +59,7 @@ class Case:
     causal_over: str | None = None
     ids_below: int | None = None
     stays_float32: bool = False
+    ranks: bool = False
 
 
 def tensors(case, seed=0) -> dict[str, Any]:
@@ -82,6 +86,14 @@ def tensors(case, seed=0) -> dict[str, Any]:
             return rng.permuted(ranks, axis=1)
         if name == "hidden":
             return rng.random(shape) < 0.5
+        if name in ("boxes", "proposals"):
+            corners = rng.uniform(0, 40, (*shape[:-1], 2))
+            sizes = rng.uniform(5, 40, corners.shape)
+            return np.concatenate([corners, corners + sizes], -1).astype("float32")
+        if name == "num_proposals":
+            return np.arange(11, 11 + shape[0], dtype="int32")
+        if name == "classes":
+            return rng.integers(-1, E - 1, shape).astype("int32")
         if is_ids(case, name):
             below = case.ids_below or E
             return rng.integers(0, below, shape).astype("int32")
@@ -103,7 +115,7 @@ def far_from_zero(case, inputs, deviation=0.01):
     def move(name, value):
         if isinstance(value, list):
             return [move(name, part) for part in value]
-        is_order = name in ("noise", "target_mapping")
+        is_order = name in ("noise", "target_mapping", "boxes", "proposals")
         if is_order or is_ids(case, name) or value.dtype != np.float32:
             return value
         return (10 + deviation * value).astype("float32")
@@ -113,7 +125,7 @@ def far_from_zero(case, inputs, deviation=0.01):
 
 def is_ids(case, name):
     """Whether an input of a case holds integers."""
-    return name in ("positions", "places", "labels", "indices") or (
+    return name in ("positions", "places", "labels", "indices", *NUMBERS) or (
         name == "inputs" and case.ids_below is not None
     )
 

@@ -18,6 +18,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn import models
+from keras_attn.models.parts.detector import Detector
 
 B, T, S, U, E, M, A, V, SOURCE_V = 2, 3, 5, 7, 11, 13, 17, 19, 23
 HEADS, D, C, POSITIONS, MLP = 3, 21, 29, 31, 37
@@ -59,6 +60,26 @@ _MAE = {
     "noise": True,
 }
 _SAGAN = {"image_size": 16, "base_dim": 8, "attention_size": 8, "num_classes": C}
+# Every anchor and every proposal is a sample, so that no random choice is left.
+_ALL = {"num_samples": 10_000, "positive_fraction": 0.5}
+_DETECTOR = {
+    "num_classes": M,
+    "head_dim": A,
+    "num_proposals": 19,
+    "num_training_proposals": 23,
+    "max_detections": E,
+    "proposal_options": {**_ALL, "candidates_per_level": 31},
+    "detection_options": _ALL,
+}
+_PYRAMID_DETECTOR = {
+    **_DETECTOR,
+    "image_size": (51, 79),
+    "stem_dim": 3,
+    "num_blocks": (1, 1),
+    "num_frozen": 0,
+    "pyramid_dim": U,
+    "anchor_sizes": (7, 13, 29),
+}
 # One model for all names of the patterns, whose graphs are equal at a tiny size.
 GRAPHS = {
     "seq2seq_sutskever": ("seq2seq_sutskever", {**_SEQ2SEQ, "num_layers": 2}),
@@ -172,6 +193,22 @@ GRAPHS = {
     "cnn_self_attention": (
         "cnn_*",
         {"image_size": (14, 18), "hidden_dims": (E, A), "num_classes": C},
+    ),
+    "faster_rcnn_resnet50": ("faster_rcnn_resnet*", _PYRAMID_DETECTOR),
+    "mask_rcnn_resnet50": (
+        "mask_rcnn_*",
+        {**_PYRAMID_DETECTOR, "mask_dim": 5, "num_mask_layers": 1},
+    ),
+    "faster_rcnn_vgg16": (
+        "faster_rcnn_vgg16",
+        {
+            **_DETECTOR,
+            "image_size": (37, 53),
+            "hidden_dims": (5, U),
+            "num_convs": (1, 2),
+            "num_frozen": 0,
+            "anchor_sizes": (7, 17),
+        },
     ),
 }
 # The model in `GRAPHS` for every name.
@@ -364,18 +401,24 @@ def digest(weights):
     return checksum.hexdigest()
 
 
+# Otherwise boxes would be outside of the image, and probabilities 0 or 1.
+_SMALL_LAYERS = ("region_proposal", "box_deltas", "class_logits")
+
+
 def randomize(model, seed=0, scale=0.6):
     """Resamples every weight of a model from N(0, scale²); variances are positive.
 
-    Kernels of convolutions are smaller: their sums are long, and softmax would be
-    one-hot.
+    Kernels of convolutions, and of maps that are flattened, are smaller: their sums are
+    long, and softmax would be one-hot.
     """
     rng = np.random.default_rng(seed)
     weights = []
     for weight in model.weights:
         value = rng.normal(0, scale, weight.shape)
-        if len(weight.shape) == 4:
+        if np.prod(weight.shape[:-1]) > 300 or len(weight.shape) == 4:
             value *= 2 / np.sqrt(np.prod(weight.shape[:-1]))
+        if any(layer in weight.path for layer in _SMALL_LAYERS):
+            value *= 0.1
         if weight.name == "moving_variance":
             value = np.abs(value) + 0.1
         weights.append(value.astype("float32"))
@@ -455,6 +498,30 @@ def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
         else inputs[tensor.name]
         for tensor in model.inputs
     }
+
+
+def is_detector(model):
+    """Whether a model learns from boxes, by losses of its own."""
+    return isinstance(model, Detector)
+
+
+def truth_for(model, batch=B) -> dict:
+    """Objects to detect: some rows have fewer, the second row has none."""
+    rng = np.random.default_rng(5)
+    height, width = model.input.shape[1:3]
+    corners = rng.uniform(0, 0.5, (batch, 3, 2)) * [width, height]
+    sizes = rng.uniform(0.2, 0.5, (batch, 3, 2)) * [width, height]
+    classes = rng.integers(0, M, (batch, 3)).astype("int32")
+    classes[0, 2] = -1
+    classes[1] = -1
+    truth = {
+        "boxes": np.concatenate([corners, corners + sizes], axis=-1).astype("float32"),
+        "classes": classes,
+    }
+    if model.has_masks:
+        masks = rng.random((batch, 3, height, width)) < 0.5
+        truth["masks"] = masks.astype("int32")
+    return truth
 
 
 def numpy(tensor) -> Any:

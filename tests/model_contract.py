@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from model_cases import CASES, B, given, inputs_for, outputs_of
+from model_cases import CASES, B, given, inputs_for, is_detector, outputs_of, truth_for
 
 every_case = pytest.mark.parametrize("case", CASES)
 
@@ -33,10 +33,13 @@ def labels_for(outputs):
 def train(model, jit_compile=False, run_eagerly=False):
     """Fits one step and returns its loss."""
     inputs = inputs_for(model)
-    labels: Any = labels_for(outputs_of(model, inputs))
-    losses: Any = dict.fromkeys(labels, "mse")
-    if not isinstance(model.output, dict):
-        (labels,), (losses,) = labels.values(), losses.values()
+    if is_detector(model):
+        labels, losses = truth_for(model), None
+    else:
+        labels: Any = labels_for(outputs_of(model, inputs))
+        losses: Any = dict.fromkeys(labels, "mse")
+        if not isinstance(model.output, dict):
+            (labels,), (losses,) = labels.values(), losses.values()
     model.compile(
         keras.optimizers.SGD(0.1),
         loss=losses,

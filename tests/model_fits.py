@@ -9,7 +9,16 @@ import functools
 import keras
 import numpy as np
 import pytest
-from model_cases import GRAPHS, create, given, inputs_for, numpy, outputs_of, randomize
+from model_cases import (
+    GRAPHS,
+    create,
+    given,
+    inputs_for,
+    is_detector,
+    numpy,
+    outputs_of,
+    randomize,
+)
 from model_contract import close, is_idle, labels_for, train
 
 # Also fitted in a graph without XLA. The contract of layers does so with every layer.
@@ -90,10 +99,14 @@ def _check_fit_with_xla(case):
         name: np.full_like(value, 10) if value.dtype == np.float32 else value
         for name, value in inputs.items()
     }
-    for fed, tolerance in ((inputs, 1e-5), (flat, 1e-3)):
+    # In a detector rounding would change the order of equal scores.
+    cases = [(inputs, 1e-5), *([] if is_detector(model) else [(flat, 1e-3)])]
+    for fed, tolerance in cases:
         compiled = model.predict_on_batch(given(model, fed))
         compiled = compiled if isinstance(compiled, dict) else {"logits": compiled}
         close(compiled, outputs_of(model, fed), tolerance, rtol=tolerance)
+    if is_detector(model):
+        return  # Its losses are compared with torchvision's.
     # The loss is that of the outputs before the step.
     outputs = outputs_of(randomize(model), inputs, training=True)
     labels = labels_for(outputs)

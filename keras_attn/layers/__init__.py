@@ -7,6 +7,7 @@ from keras_attn.layers.conditional_batch_normalization import (
 )
 from keras_attn.layers.dot_product_attention import DotProductAttention
 from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.feature_pyramid import FeaturePyramid
 from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.layer_scale import LayerScale
@@ -27,10 +28,14 @@ from keras_attn.layers.random_patch_masking import (
     PatchUnmasking,
     RandomPatchMasking,
 )
+from keras_attn.layers.region_proposal import RegionProposal
 from keras_attn.layers.relative_attention import RelativeMultiHeadAttention
 from keras_attn.layers.relative_position_encoding import RelativePositionEncoding
 from keras_attn.layers.rematerialization import install as _fix_remat_scope
+from keras_attn.layers.roi_pooling import ROIAlign, ROIPool
 from keras_attn.layers.scored_attention import ScoredAttention
+from keras_attn.layers.select_detections import SelectDetections
+from keras_attn.layers.select_masks import SelectMasks
 from keras_attn.layers.self_attention_2d import SelfAttention2D
 from keras_attn.layers.spectral_normalization import SpectralNormalization
 from keras_attn.layers.standardized_conv import StandardizedConv2D
@@ -58,6 +63,7 @@ __all__ = [
     "CropLike",
     "DotProductAttention",
     "Dropout",
+    "FeaturePyramid",
     "FeedForward",
     "HiddenPatches",
     "LayerNormalization",
@@ -73,12 +79,17 @@ __all__ = [
     "PatchEmbedding",
     "PatchMerging",
     "PatchUnmasking",
+    "ROIAlign",
+    "ROIPool",
     "RandomPatchMasking",
+    "RegionProposal",
     "RelativeMultiHeadAttention",
     "RelativePositionEncoding",
     "ResizeLike",
     "ScoredAttention",
     "SegmentMemory",
+    "SelectDetections",
+    "SelectMasks",
     "SelfAttention2D",
     "SinusoidalPositionEmbedding",
     "SpectralNormalization",

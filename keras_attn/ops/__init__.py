@@ -1,8 +1,9 @@
-"""The math of attention as pure functions of `keras.ops`: no weights, no state."""
+"""The math of attention and of boxes as pure functions: no weights, no state."""
 
 from keras_attn.kernels.bias import add_bias
 from keras_attn.kernels.resize import resize_bilinear
 from keras_attn.ops.activations import gelu_tanh
+from keras_attn.ops.anchors import base_anchors, grid_anchors
 from keras_attn.ops.attention import (
     MASKED,
     additive_scores,
@@ -14,8 +15,19 @@ from keras_attn.ops.attention import (
     scaled_dot_product_attention,
     split_heads,
 )
+from keras_attn.ops.box_matching import match_boxes, sample_matches
+from keras_attn.ops.boxes import (
+    box_areas,
+    clip_boxes,
+    convert_boxes,
+    decode_boxes,
+    encode_boxes,
+    pairwise_iou,
+)
 from keras_attn.ops.cache import CachedKeysAndValues, with_cache
+from keras_attn.ops.instance_masks import paste_masks
 from keras_attn.ops.masks import banded_mask, both_masks, causal_mask, merge_masks
+from keras_attn.ops.non_max_suppression import non_max_suppression
 from keras_attn.ops.patches import (
     image_to_patches,
     patches_to_image,
@@ -35,6 +47,8 @@ from keras_attn.ops.relative import (
     relative_shift,
     relative_sinusoids,
 )
+from keras_attn.ops.roi_align import roi_align
+from keras_attn.ops.roi_pool import roi_pool
 from keras_attn.ops.windows import (
     cyclic_shift,
     relative_position_rows,
@@ -50,17 +64,28 @@ __all__ = [
     "additive_scores",
     "attention_weights",
     "banded_mask",
+    "base_anchors",
     "both_masks",
+    "box_areas",
     "causal_mask",
+    "clip_boxes",
+    "convert_boxes",
     "cyclic_shift",
+    "decode_boxes",
     "dot_scores",
+    "encode_boxes",
     "gelu_tanh",
+    "grid_anchors",
     "image_to_patches",
+    "match_boxes",
     "max_pool_with_indices",
     "max_unpool",
     "maxout",
     "merge_heads",
     "merge_masks",
+    "non_max_suppression",
+    "pairwise_iou",
+    "paste_masks",
     "patches_to_image",
     "project",
     "relative_distances",
@@ -70,7 +95,10 @@ __all__ = [
     "relative_sinusoids",
     "resize_bilinear",
     "resize_positions",
+    "roi_align",
+    "roi_pool",
     "row_positions",
+    "sample_matches",
     "scaled_dot_product_attention",
     "shifted_window_mask",
     "sinusoid_grid",

@@ -7,6 +7,7 @@ from keras_attn.training.adversarial import (
 )
 from keras_attn.training.augmentation import augment_batches, three_augment_dataset
 from keras_attn.training.backup import BackupAndResume
+from keras_attn.training.box_checks import check_boxes
 from keras_attn.training.causal_lm import causal_lm_dataset, pack_documents
 from keras_attn.training.label_checks import check_labels
 from keras_attn.training.losses import SmoothedCrossEntropy
@@ -52,6 +53,7 @@ __all__ = [
     "bleu",
     "border_weights",
     "causal_lm_dataset",
+    "check_boxes",
     "check_labels",
     "exact_match",
     "fit_translator",

@@ -14,6 +14,7 @@ from layer_contract import (
     CACHE,
     KNOWN,
     LENGTHS,
+    NUMBERS,
     REAL,
     S,
     T,
@@ -158,7 +159,7 @@ INDICES = {
     # Sinusoids have no table, `places` index a sequence of any length, and unpooling
     # drops a value whose index is no place of its window.
     if is_ids(case, name)
-    and name not in ("places", "indices")
+    and name not in ("places", "indices", *NUMBERS)
     and "Sinusoidal" not in label
 }
 
@@ -209,7 +210,7 @@ def test_compiled_outputs_match_eager_ones(case):
     ]
     for jit_compile in (False, True):
         model.compile(jit_compile=jit_compile)
-        for given, expected, tolerance in cases:
+        for given, expected, tolerance in cases[: 1 if case.ranks else None]:
             # `predict` would spend most of the time on creating a dataset.
             assert_close(model.predict_on_batch(given), expected, atol=tolerance)
 
@@ -240,7 +241,12 @@ def test_half_precision(case, policy):
         full.non_trainable_variables, layer.non_trainable_variables, strict=True
     ):
         one.assign(other)
-    assert_close(outputs, full(**tensors(case), **case.static), atol=0.15)
+    expected = full(**tensors(case), **case.static)
+    if case.ranks:
+        # Rounding changes the order.
+        names = set(outputs) & {"objectness", "deltas"}
+        outputs, expected = ({n: x[n] for n in names} for x in (outputs, expected))
+    assert_close(outputs, expected, atol=0.15)
 
 
 @pytest.mark.parametrize(

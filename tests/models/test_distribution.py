@@ -9,7 +9,16 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from model_cases import GRAPHS, create, given, inputs_for, outputs_of, randomize
+from model_cases import (
+    GRAPHS,
+    create,
+    given,
+    inputs_for,
+    is_detector,
+    outputs_of,
+    randomize,
+    truth_for,
+)
 
 TESTS = Path(__file__).resolve().parent.parent
 ROWS, DEVICES = 4, 2
@@ -68,7 +77,9 @@ def fit(model, inputs, labels):
             layer.rate = 0.0
     model.compile(
         keras.optimizers.SGD(0.01),
-        loss=keras.tree.map_structure(lambda _: "mse", labels),
+        loss=None
+        if is_detector(model)
+        else keras.tree.map_structure(lambda _: "mse", labels),
         run_eagerly=True,  # Faster than tracing every model twice.
     )
     history = model.fit(
@@ -82,6 +93,12 @@ def fit(model, inputs, labels):
     return history.history["loss"]
 
 
+def has_batch_norms(model):
+    """Whether a norm uses the mean of the batch; a detector's norms are frozen."""
+    names = {weight.name for weight in model.weights}
+    return "moving_mean" in names and not is_detector(model)
+
+
 def data_for(model):
     """Inputs with masks as int32, as in our pipelines, and labels for each output."""
     inputs = inputs_for(model, batch=ROWS)
@@ -89,20 +106,22 @@ def data_for(model):
         name: value.astype("int32") if value.dtype == bool else value
         for name, value in inputs.items()
     }
-    if any(weight.name == "moving_mean" for weight in model.weights):
+    if has_batch_norms(model):
         # Batch norm uses the mean of each device's rows: give both the same rows.
         half = ROWS // DEVICES
         inputs = {
             name: np.concatenate([value[:half]] * DEVICES)
             for name, value in inputs.items()
         }
+    if is_detector(model):
+        return inputs, truth_for(model, batch=ROWS)
     rng = np.random.default_rng(3)
     labels = {
         name: rng.normal(size=value.shape).astype("float32")
         for name, value in outputs_of(model, inputs).items()
         if value.dtype != bool
     }
-    if any(weight.name == "moving_mean" for weight in model.weights):
+    if has_batch_norms(model):
         labels = {n: np.concatenate([v[:half]] * DEVICES) for n, v in labels.items()}
     if not isinstance(model.output, dict):
         (labels,) = labels.values()

@@ -314,6 +314,41 @@ def fcn_vgg(factor, *skips, classes=21):
     return count + (2 * factor * classes) ** 2
 
 
+def detector(backbone, width, places, inputs, classes, anchors, head):
+    """A proposal network on maps of a width, and two layers on flattened features.
+
+    Args:
+        backbone: Parameters of the maps.
+        width: Channels of the maps.
+        places: Places of the grid inside a box.
+        inputs: Channels of the hidden map of the proposal network.
+        classes: With the background.
+        anchors: At each place.
+        head: Units of the two layers.
+    """
+    proposals = dense(9 * width, inputs) + dense(inputs, 5 * anchors)
+    fully_connected = dense(places * width, head) + dense(head, head)
+    return backbone + proposals + fully_connected + dense(head, 5 * classes)
+
+
+def pyramid_detector(*num_blocks, norm=4):
+    widths = [256, 512, 1024, 2048]
+    pyramid = sum(dense(width, 256) + dense(9 * 256, 256) for width in widths)
+    backbone = resnet(*num_blocks, norm=norm) + pyramid
+    return detector(backbone, 256, 49, 256, 91, 3, 1024)
+
+
+def mask_head():
+    return 4 * dense(9 * 256, 256) + dense(4 * 256, 256) + dense(256, 91)
+
+
+def vgg_detector():
+    stages = [(3, 64), (64, 64), (64, 128), (128, 128), (128, 256), (256, 256)]
+    stages += [(256, 256), (256, 512), *[(512, 512)] * 5]
+    backbone = sum(dense(9 * one, other) for one, other in stages)
+    return detector(backbone, 512, 49, 512, 21, 9, 4096)
+
+
 def hybrid():
     """The first three stages of a ResNet-50, then a ViT."""
     return resnet(3, 4, 9) + vit(768, 12, 16) - dense(768, 768) + dense(1024, 768)
@@ -394,6 +429,10 @@ FORMULAS = {
     "fcn8s_vgg16": fcn_vgg(8, 512, 256),
     "fcn_resnet50": fcn_resnet(3, 4, 6, 3, norm=4),
     "fcn_resnet101": fcn_resnet(3, 4, 23, 3, norm=4),
+    "faster_rcnn_resnet50": pyramid_detector(3, 4, 6, 3),
+    "faster_rcnn_resnet101": pyramid_detector(3, 4, 23, 3),
+    "faster_rcnn_vgg16": vgg_detector(),
+    "mask_rcnn_resnet50": pyramid_detector(3, 4, 6, 3) + mask_head(),
     "sagan_generator_128": sagan_generator(),
     "sagan_discriminator_128": sagan_discriminator(),
     "cnn_self_attention": cnn(),
@@ -440,6 +479,14 @@ def test_formulas_agree_with_counts_and_publications():
         assert count == models.describe(name).parameters
         card = models.describe(f"fcn_{name}")
         assert card.parameters == fcn_resnet(*blocks)
+    # Published without norms, which are frozen.
+    for name, blocks, more in (
+        ("faster_rcnn_resnet50", (3, 4, 6, 3), 0),
+        ("faster_rcnn_resnet101", (3, 4, 23, 3), 0),
+        ("mask_rcnn_resnet50", (3, 4, 6, 3), mask_head()),
+    ):
+        count = pyramid_detector(*blocks, norm=0) + more
+        assert count == models.describe(name).parameters
     # The published counts are rounded: "117M" and "345M" of GPT-2 leave out parts.
     for name, count in BLOCKS.items():
         published = models.describe(name).parameters

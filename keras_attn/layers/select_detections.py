@@ -1,0 +1,244 @@
+"""From the scores of proposals to detections, and the samples to learn from.
+
+Legend: B batch, R proposals, C classes without the background, K detections, M true
+boxes with padding, S samples.
+"""
+
+import keras
+from keras import ops
+
+from keras_attn.checks import check_choice, check_pair, check_positive
+from keras_attn.layers.base import BaseLayer
+from keras_attn.ops.box_matching import NEGATIVE, match_boxes, sample_matches
+from keras_attn.ops.boxes import (
+    BOX_FORMATS,
+    clip_boxes,
+    convert_boxes,
+    decode_boxes,
+    encode_boxes,
+    gather_boxes,
+    has_area,
+)
+from keras_attn.ops.non_max_suppression import non_max_suppression
+
+_SMALLEST = 1e-2  # Pixels; narrower detections are left out.
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class SelectDetections(BaseLayer):
+    """The best boxes of each class that do not overlap with better ones.
+
+    `score = softmax(logits)`. Each proposal predicts a score for the background, which
+    is index 0, and for each class a score and a box; boxes of different classes do not
+    compete.
+
+    Args:
+        image_size: H and W of the image in pixels; boxes end at its borders.
+        max_detections: K.
+        score_threshold: Boxes whose score is not larger are left out.
+        iou_threshold: Intersection over union with a better box of the same class above
+            which a box is left out.
+        max_candidates: The number of boxes with the best scores, of all classes, that
+            are compared.
+        any_class: Whether each proposal keeps its best class only, and boxes of
+            different classes compete.
+        box_weights: Factors of the deltas, as in `ops.encode_boxes`.
+        bounding_box_format: Format of the detections and of the true boxes, see
+            `ops.convert_boxes`.
+        match_threshold: Least intersection over union of a proposal with a true box
+            that it learns.
+        num_samples: S, proposals of each image that a head is trained with.
+        positive_fraction: Share of objects among them at most.
+        seed: Seed of the samples.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: Logits (B, R, 1 + C), the background first.
+        deltas: (B, R, 4 · (1 + C)), those of the background unused.
+        proposals: (B, R, 4), `"xyxy"` in pixels.
+        num_proposals: (B,) int32, the number of them that are not padding.
+
+    Returns:
+        A dictionary of `boxes` (B, K, 4) and `scores` (B, K), float32, by descending
+        score; `classes` (B, K) int32, from 0 for logit 1; `num_detections` (B,) int32.
+        Behind that number boxes and scores are 0 and classes -1.
+
+    Raises:
+        ValueError: for an unknown format, or sizes that are not whole numbers above
+            zero.
+
+    Reference:
+        Girshick 2015, "Fast R-CNN" (arXiv:1504.08083).
+    """
+
+    def __init__(
+        self,
+        image_size,
+        *,
+        max_detections=100,
+        score_threshold=0.05,
+        iou_threshold=0.5,
+        max_candidates=1000,
+        any_class=False,
+        box_weights=(10.0, 10.0, 5.0, 5.0),
+        bounding_box_format="xyxy",
+        match_threshold=0.5,
+        num_samples=512,
+        positive_fraction=0.25,
+        seed=None,
+        **kwargs,
+    ):
+        # Boxes in pixels do not fit into half precision.
+        super().__init__(autocast=False, **kwargs)
+        check_choice("bounding_box_format", bounding_box_format, BOX_FORMATS)
+        self.image_size = list(check_pair("image_size", image_size))
+        self.max_detections = check_positive("max_detections", max_detections)
+        self.score_threshold = score_threshold
+        self.iou_threshold = iou_threshold
+        self.max_candidates = check_positive("max_candidates", max_candidates)
+        self.any_class = any_class
+        self.box_weights = list(box_weights)
+        self.bounding_box_format = bounding_box_format
+        self.match_threshold = match_threshold
+        self.num_samples = check_positive("num_samples", num_samples)
+        self.positive_fraction = positive_fraction
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def call(self, inputs, deltas, proposals, num_proposals):
+        return self.detect(inputs, deltas, proposals, num_proposals)[0]
+
+    def detect(self, inputs, deltas, proposals, num_proposals):
+        """The detections, and the proposal that each is made from.
+
+        Args:
+            inputs: As in a call, like all others.
+            deltas: (B, R, 4 · (1 + C)).
+            proposals: (B, R, 4).
+            num_proposals: (B,).
+
+        Returns:
+            A tuple of the result of a call, but with boxes in `"xyxy"`, and indices of
+            proposals (B, K) int32.
+        """
+        count, num_classes = inputs.shape[1], inputs.shape[2] - 1
+        scores = ops.softmax(ops.cast(inputs, "float32"))[:, :, 1:]  # (B, R, C)
+        deltas = ops.reshape(
+            ops.cast(deltas, "float32"), (-1, count, num_classes + 1, 4)
+        )
+        scores = self._real_scores(scores, num_proposals)
+        if self.any_class:
+            best = ops.max(scores, axis=-1, keepdims=True)
+            # Of two equal scores both stay; the boxes then compete.
+            scores = ops.where(scores >= best, scores, 0.0)
+        total = count * num_classes
+        candidates = min(self.max_candidates, total)
+        scores, order = ops.top_k(ops.reshape(scores, (-1, total)), candidates)
+        order = ops.cast(order, "int32")
+        sources, classes = order // num_classes, order % num_classes
+        # Only the boxes of candidates are decoded.
+        rows = ops.reshape(deltas, (-1, count * (num_classes + 1), 4))
+        boxes = clip_boxes(
+            decode_boxes(
+                gather_boxes(rows, sources * (num_classes + 1) + classes + 1),
+                gather_boxes(ops.cast(proposals, "float32"), sources),
+                self.box_weights,
+            ),
+            self.image_size,
+        )
+        chosen, found = non_max_suppression(
+            boxes,
+            scores,
+            iou_threshold=self.iou_threshold,
+            max_outputs=self.max_detections,
+            is_candidate=ops.logical_and(
+                scores > self.score_threshold, has_area(boxes, _SMALLEST)
+            ),
+            groups=None if self.any_class else classes,
+        )
+        return self._padded(chosen, found, boxes, scores, classes, sources)
+
+    def _real_scores(self, scores, num_proposals):
+        """The scores, below zero for padded proposals."""
+        places = ops.arange(scores.shape[1], dtype="int32")
+        is_real = ops.expand_dims(places, 0) < ops.expand_dims(num_proposals, 1)
+        return ops.where(ops.expand_dims(is_real, -1), scores, -1.0)
+
+    def _padded(self, chosen, found, boxes, scores, classes, sources):
+        size = chosen.shape[1]
+        places = ops.arange(size, dtype="int32")
+        is_real = ops.expand_dims(places, 0) < ops.expand_dims(found, 1)
+        boxes = ops.where(
+            ops.expand_dims(is_real, -1), gather_boxes(boxes, chosen), 0.0
+        )
+        scores = ops.where(is_real, gather_boxes(scores, chosen), 0.0)
+        classes = ops.where(is_real, gather_boxes(classes, chosen), -1)
+        sources = gather_boxes(sources, chosen)
+        missing = self.max_detections - size
+        if missing:
+            boxes = ops.pad(boxes, ((0, 0), (0, missing), (0, 0)))
+            scores = ops.pad(scores, ((0, 0), (0, missing)))
+            classes = ops.pad(classes, ((0, 0), (0, missing)), constant_values=-1)
+            sources = ops.pad(sources, ((0, 0), (0, missing)))
+        detections = {
+            "boxes": convert_boxes(
+                boxes, "xyxy", self.bounding_box_format, self.image_size
+            ),
+            "scores": scores,
+            "classes": ops.cast(classes, "int32"),
+            "num_detections": found,
+        }
+        return detections, sources
+
+    def targets(self, proposals, num_proposals, true_boxes, true_classes):
+        """A random sample of proposals, and what they should predict.
+
+        The true boxes are proposals, too. The sample depends on the seed and on the
+        number of earlier calls, and is drawn with the same random numbers for all
+        images.
+
+        Args:
+            proposals: (B, R, 4), `"xyxy"` in pixels.
+            num_proposals: (B,) int32.
+            true_boxes: (B, M, 4), `"xyxy"`; padding may hold any finite numbers.
+            true_classes: (B, M) int32, -1 = padding.
+
+        Returns:
+            A dictionary of `boxes` (B, S, 4); `is_sample` (B, S) bool, False where
+            there were too few; `labels` (B, S) int32, 0 for the background and 1 + the
+            class for an object; `deltas` (B, S, 4), zeros for the background; `matches`
+            (B, S) int32, the index of the true box of an object, 0 otherwise.
+        """
+        is_real = true_classes >= 0
+        places = ops.arange(proposals.shape[1], dtype="int32")
+        is_proposal = ops.expand_dims(places, 0) < ops.expand_dims(num_proposals, 1)
+        boxes = ops.concatenate([proposals, true_boxes], axis=1)
+        is_box = ops.concatenate([is_proposal, is_real], axis=1)
+        matches = match_boxes(
+            boxes,
+            true_boxes,
+            is_real,
+            positive_threshold=self.match_threshold,
+            negative_threshold=self.match_threshold,
+        )
+        # Padding is neither an object nor background.
+        matches = ops.where(is_box, matches, NEGATIVE - 1)
+        count = boxes.shape[1]
+        noise = keras.random.uniform((count,), seed=self.seed_generator)
+        indices, is_sample = sample_matches(
+            matches, noise, min(self.num_samples, count), self.positive_fraction
+        )
+        boxes, matches = gather_boxes(boxes, indices), gather_boxes(matches, indices)
+        is_object = ops.logical_and(is_sample, matches >= 0)
+        matches = ops.where(is_object, matches, 0)
+        labels = ops.where(is_object, gather_boxes(true_classes, matches) + 1, 0)
+        deltas = encode_boxes(
+            gather_boxes(true_boxes, matches), boxes, self.box_weights
+        )
+        return {
+            "boxes": boxes,
+            "is_sample": is_sample,
+            "labels": labels,
+            "deltas": ops.where(ops.expand_dims(is_object, -1), deltas, 0.0),
+            "matches": matches,
+        }

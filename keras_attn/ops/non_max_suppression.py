@@ -1,0 +1,114 @@
+"""Non-maximum suppression with outputs of a fixed size.
+
+The usual algorithm visits boxes by descending score and keeps a box unless one that it
+kept before overlaps with it. Its result is the only solution of
+
+    keep[j] = not any(keep[i] and overlap[i, j] for i < j)
+
+and repeating this equation for all j at once, from "keep all", finds it: after t
+rounds the first t boxes are right, and each later one is right as soon as those that
+decide about it are. So the number of rounds is the length of the longest chain of boxes
+that decide about each other, a few in practice instead of one for each box, and a round
+is one product of a vector and a matrix, which every compiler and runtime has.
+
+Legend: B batch, N candidates, K outputs.
+"""
+
+from keras import ops
+
+from keras_attn.ops.box_matching import first_true
+from keras_attn.ops.boxes import gather_boxes, pairwise_iou
+
+# Below all scores. Finite, because exported ONNX graphs rank infinity wrongly.
+LOWEST = -3e38
+
+
+def non_max_suppression(
+    boxes,
+    scores,
+    *,
+    iou_threshold,
+    max_outputs,
+    is_candidate=None,
+    groups=None,
+    max_candidates=None,
+):
+    """The best boxes that do not overlap with better ones.
+
+    Boxes with equal scores are visited in their order. Memory grows with N².
+
+    Args:
+        boxes: (B, N, 4), with known N.
+        scores: (B, N).
+        iou_threshold: A box is left out if its intersection over union with a better
+            one is larger.
+        max_outputs: K.
+        is_candidate: (B, N) bool, False = never chosen. Default: all are candidates.
+        groups: (B, N) integers, such as classes: boxes of different groups do not
+            suppress each other.
+        max_candidates: The number of candidates, the best ones, that are looked at.
+            Default: N.
+
+    Returns:
+        A tuple of indices (B, K) int32, by descending score, and the number of boxes
+        chosen (B,) int32; indices after that number mean nothing. K is at most the
+        number of candidates.
+    """
+    boxes, scores = ops.stop_gradient(boxes), ops.stop_gradient(scores)
+    size = boxes.shape[1]
+    # Not `nan`: comparisons with it would keep a box that no other can suppress.
+    is_number = scores == scores
+    is_candidate = (
+        is_number if is_candidate is None else ops.logical_and(is_candidate, is_number)
+    )
+    size = min(size, max_candidates or size)
+    ranked, order = ops.top_k(ops.where(is_candidate, scores, LOWEST), size)
+    order = ops.cast(order, "int32")
+    is_candidate = ranked > LOWEST
+    if groups is not None:
+        groups = gather_boxes(groups, order)
+    is_kept = keep_best(gather_boxes(boxes, order), is_candidate, iou_threshold, groups)
+    count = min(max_outputs, size)
+    chosen = gather_boxes(order, first_true(is_kept, count))
+    found = ops.sum(ops.cast(is_kept, "int32"), axis=-1)
+    return chosen, ops.minimum(found, count)
+
+
+def keep_best(boxes, is_candidate, iou_threshold, groups=None):
+    """Which boxes, sorted by descending score, do not overlap with kept better ones.
+
+    Args:
+        boxes: (…, N, 4), with known N.
+        is_candidate: (…, N) bool.
+        iou_threshold: As in `non_max_suppression`.
+        groups: (…, N) integers.
+
+    Returns:
+        (…, N) bool.
+    """
+    size = boxes.shape[-2]
+    overlaps = pairwise_iou(boxes, boxes) > iou_threshold  # (…, N, N)
+    places = ops.arange(size)
+    is_better = ops.expand_dims(places, 1) < ops.expand_dims(places, 0)
+    decides = ops.logical_and(overlaps, is_better)
+    if groups is not None:
+        same = ops.equal(ops.expand_dims(groups, -1), ops.expand_dims(groups, -2))
+        decides = ops.logical_and(decides, same)
+    decides = ops.cast(decides, "float32")
+    candidates = ops.cast(is_candidate, "float32")
+
+    def is_changing(kept, previous):
+        return ops.any(ops.not_equal(kept, previous))
+
+    def decide(kept, previous):
+        better = ops.matmul(ops.expand_dims(kept, -2), decides)  # (…, 1, N)
+        free = ops.cast(ops.squeeze(better, -2) < 0.5, "float32")
+        return candidates * free, kept
+
+    kept, _ = ops.while_loop(
+        is_changing,
+        decide,
+        (candidates, candidates - 1.0),
+        maximum_iterations=size + 1,
+    )
+    return kept > 0.5

@@ -1,0 +1,464 @@
+"""Faster R-CNN and Mask R-CNN: boxes, classes and masks of the objects in an image.
+
+    build_faster_rcnn        images -> detections, on a ResNet and a feature pyramid
+    build_mask_rcnn          the same, with masks
+    build_faster_rcnn_vgg16  the first form: a VGG16, one map, RoI pooling
+
+Legend: B batch, H and W pixels, M true boxes with padding, K detections, C classes.
+Layers: `image_padding`; those of `models/parts/resnet.py` or `models/parts/vgg.py`;
+`feature_pyramid`, `region_proposal`, `roi_pooling`, `fc_0`, `fc_1`, `class_logits`,
+`box_deltas`, `detections`; in the VGG also `dropout_0`, `dropout_1`; for masks
+`mask_pooling`, `mask_conv_0`, …, `mask_upsampling`, `mask_logits`, `masks`.
+
+Classes count from 0 without the background: C is one less than torchvision's
+`num_classes`, and class c is its label c + 1. Logits and deltas of the heads have the
+background first, as there.
+"""
+
+from typing import Any
+
+from keras.layers import Conv2D, Conv2DTranspose, Dense, ZeroPadding2D
+
+from keras_attn.checks import check_choice, check_positive
+from keras_attn.layers import (
+    Dropout,
+    FeaturePyramid,
+    RegionProposal,
+    ROIAlign,
+    ROIPool,
+    SelectDetections,
+    SelectMasks,
+)
+from keras_attn.layers.initializers import he_normal_fan_out, normal
+from keras_attn.models.parts.detector import Detector, box_head, mask_head
+from keras_attn.models.parts.functional import by_name
+from keras_attn.models.parts.heads import logits_layer
+from keras_attn.models.parts.images import IMAGENET, image_input
+from keras_attn.models.parts.registry import register_variants
+from keras_attn.models.parts.resnet import resnet
+from keras_attn.models.parts.variants import (
+    FROM_VARIANT,
+    passes_options_to,
+    with_sizes,
+)
+from keras_attn.models.parts.vgg import vgg
+from keras_attn.ops.boxes import convert_boxes
+
+# He et al. 2016, table 1.
+VARIANTS = {
+    "resnet50": {"num_blocks": (3, 4, 6, 3)},
+    "resnet101": {"num_blocks": (3, 4, 23, 3)},
+}
+
+
+def _pyramid_detector(
+    *,
+    image_size=800,
+    num_classes=90,
+    num_blocks=(3, 4, 6, 3),
+    stem_dim=64,
+    num_frozen=2,
+    frozen_norms=True,
+    norm_epsilon=1e-5,
+    pyramid_dim=256,
+    head_dim=1024,
+    anchor_sizes=(32, 64, 128, 256, 512),
+    aspect_ratios=(0.5, 1.0, 2.0),
+    num_proposals=1000,
+    num_training_proposals=2000,
+    proposal_options=None,
+    detection_options=None,
+    max_detections=100,
+    score_threshold=0.05,
+    iou_threshold=0.5,
+    bounding_box_format="xyxy",
+    seed=None,
+) -> tuple[Any, dict[str, Any], list, dict[str, Any]]:
+    """A detector on a ResNet with a feature pyramid; see `build_faster_rcnn`.
+
+    Returns:
+        The input, the detections, the maps, and all layers of the heads by name.
+    """
+    strides = [4 * 2**stage for stage in range(len(num_blocks))]
+    images, hidden, size = _padded_images(image_size, strides[-1])
+    stages = resnet(
+        hidden,
+        stem_dim=stem_dim,
+        num_blocks=num_blocks,
+        norm_epsilon=norm_epsilon,
+        frozen_norms=frozen_norms,
+        num_frozen=num_frozen,
+    )
+    maps = FeaturePyramid(pyramid_dim, name="feature_pyramid")(list(stages.values()))
+    proposer = RegionProposal(
+        [[pixels] for pixels in anchor_sizes],
+        _strides(hidden, maps),
+        size,
+        aspect_ratios=aspect_ratios,
+        num_proposals=num_proposals,
+        num_training_proposals=num_training_proposals,
+        seed=seed,
+        name="region_proposal",
+        **(proposal_options or {}),
+    )
+    layers = {
+        "roi_pooling": ROIAlign(7, strides=strides, name="roi_pooling"),
+        **_box_head_layers(head_dim, num_classes, dropout=0.0),
+        "detections": SelectDetections(
+            size,
+            max_detections=max_detections,
+            score_threshold=score_threshold,
+            iou_threshold=iou_threshold,
+            bounding_box_format=bounding_box_format,
+            seed=seed,
+            name="detections",
+            **(detection_options or {}),
+        ),
+    }
+    return images, _detections(layers, proposer, maps), maps, layers
+
+
+@with_sizes(VARIANTS)
+@passes_options_to(_pyramid_detector)
+def build_faster_rcnn(
+    variant="resnet50", *, num_blocks=FROM_VARIANT, name="faster_rcnn", **options
+):
+    """Proposes regions, reads their features from a pyramid of maps, classifies them.
+
+    The image is padded with zeros, below and on the right, to the next multiple of the
+    last stride, as torchvision does after its normalization. Rescaling to the image
+    size is left to the data pipeline.
+
+    To train without a checkpoint pass `frozen_norms=False, num_frozen=0`.
+
+    Args:
+        variant: A row of `VARIANTS`, the default of each argument that is None.
+        num_blocks: Bottlenecks of each stage of the ResNet.
+        name: Name of the model.
+        **options: Further arguments:
+            image_size: Pixels, one number or two, rows first.
+            num_classes: C, without the background.
+            stem_dim: Channels of the first map of the ResNet.
+            num_frozen: Parts of the ResNet, the stem first, that are not trained.
+            frozen_norms: Whether no batch norm is trained.
+            norm_epsilon: Added to the variance by the batch norms.
+            pyramid_dim: Channels of the feature pyramid.
+            head_dim: Units of the two fully connected layers.
+            anchor_sizes: √(w h) in pixels of the anchors of each map, finest first; one
+                more than stages.
+            aspect_ratios: Heights of anchors divided by their widths.
+            num_proposals: Proposals that are classified.
+            num_training_proposals: Proposals that samples are drawn from in training.
+            proposal_options: Further arguments of `layers.RegionProposal`, a
+                dictionary.
+            detection_options: Further arguments of `layers.SelectDetections`, a
+                dictionary.
+            max_detections: K.
+            score_threshold: Least score of a detection.
+            iou_threshold: Intersection over union with a better box of the same class
+                above which a box is left out.
+            bounding_box_format: Format of detections and of the true boxes for `fit`;
+                see `ops.convert_boxes`.
+            seed: Seed of the samples in training.
+
+    Returns:
+        A `Detector`, from `images` (B, H, W, 3) to a dictionary of `boxes` (B, K, 4),
+        `scores` (B, K), `classes` (B, K) int32 and `num_detections` (B,) int32; behind
+        that number boxes and scores are 0 and classes -1. `fit` takes `(images,
+        truth)`, see `Detector`, and `compile` no loss.
+
+    Raises:
+        ValueError: for sizes that are not whole numbers above zero, or an unknown
+            format.
+
+    Reference:
+        Ren et al. 2015, "Faster R-CNN" (arXiv:1506.01497); Lin et al. 2017, section 5.2
+        (arXiv:1612.03144).
+    """
+    images, detections, _, _ = _pyramid_detector(num_blocks=num_blocks, **options)
+    return Detector(images, detections, name=name)
+
+
+@with_sizes({"resnet50": VARIANTS["resnet50"]})
+@passes_options_to(_pyramid_detector)
+def build_mask_rcnn(
+    variant="resnet50",
+    *,
+    num_blocks=FROM_VARIANT,
+    mask_dim=256,
+    num_mask_layers=4,
+    name="mask_rcnn",
+    **options,
+):
+    """A Faster R-CNN that predicts a mask of 28 × 28 places for each detection.
+
+    Args:
+        variant: Only `"resnet50"`.
+        num_blocks: Bottlenecks of each stage of the ResNet.
+        mask_dim: Channels of the mask head.
+        num_mask_layers: Convolutions of the mask head.
+        name: Name of the model.
+        **options: Further arguments, those of `build_faster_rcnn`.
+
+    Returns:
+        A `Detector` like that of `build_faster_rcnn`, with another output, `masks`
+        (B, K, 28, 28), probabilities inside the box. `ops.paste_masks` puts them into
+        the image. The truth for `fit` has `masks` (B, M, H, W), too.
+
+    Raises:
+        ValueError: as in `build_faster_rcnn`.
+
+    Reference:
+        He et al. 2017, "Mask R-CNN" (arXiv:1703.06870).
+    """
+    images, detections, maps, layers = _pyramid_detector(
+        num_blocks=num_blocks, **options
+    )
+    selector, pooling = layers["detections"], layers["roi_pooling"]
+    num_logits = layers["class_logits"].units
+    head = {
+        "mask_pooling": ROIAlign(14, strides=pooling.strides, name="mask_pooling"),
+        **_mask_head_layers(mask_dim, num_mask_layers, num_logits),
+    }
+    boxes = convert_boxes(
+        detections["boxes"], selector.bounding_box_format, "xyxy", selector.image_size
+    )
+    logits = mask_head(head, head["mask_pooling"](maps, boxes))
+    masks = SelectMasks(name="masks")(logits, detections["classes"])
+    return Detector(images, {**detections, "masks": masks}, name=name)
+
+
+def build_faster_rcnn_vgg16(
+    variant="vgg16",
+    *,
+    image_size=(600, 1000),
+    num_classes=20,
+    hidden_dims=(64, 128, 256, 512, 512),
+    num_convs=(2, 2, 3, 3, 3),
+    num_frozen=2,
+    head_dim=4096,
+    dropout=0.5,
+    anchor_sizes=(128, 256, 512),
+    aspect_ratios=(0.5, 1.0, 2.0),
+    num_proposals=300,
+    num_training_proposals=2000,
+    proposal_options=None,
+    detection_options=None,
+    max_detections=100,
+    score_threshold=0.05,
+    iou_threshold=0.3,
+    bounding_box_format="xyxy",
+    seed=None,
+    name="faster_rcnn_vgg16",
+):
+    """The detector of the paper: one map of a VGG16, and RoI pooling.
+
+    It compares the best 2000 boxes of the map instead of 6000, because memory grows
+    with the square.
+
+    Args:
+        variant: Only `"vgg16"`.
+        image_size: Pixels, one number or two, rows first.
+        num_classes: C, without the background.
+        hidden_dims: Channels of each stage of the VGG.
+        num_convs: Convolutions of each stage.
+        num_frozen: Stages that are not trained.
+        head_dim: Units of the two fully connected layers.
+        dropout: Dropout after each of them.
+        anchor_sizes: √(w h) of the anchors of the map, in pixels.
+        aspect_ratios: Heights of anchors divided by their widths.
+        num_proposals: Proposals that are classified.
+        num_training_proposals: Proposals that samples are drawn from in training.
+        proposal_options: Further arguments of `layers.RegionProposal`, a dictionary.
+        detection_options: Further arguments of `layers.SelectDetections`, a dictionary.
+        max_detections: K.
+        score_threshold: Least score of a detection.
+        iou_threshold: As in `build_faster_rcnn`.
+        bounding_box_format: As in `build_faster_rcnn`.
+        seed: Seed of the samples in training.
+        name: Name of the model.
+
+    Returns:
+        A `Detector` like that of `build_faster_rcnn`.
+
+    Raises:
+        ValueError: as in `build_faster_rcnn`, or for another variant.
+
+    Reference:
+        Ren et al. 2015, "Faster R-CNN" (arXiv:1506.01497).
+    """
+    check_choice("variant", variant, ("vgg16",))
+    stride = 2 ** (len(hidden_dims) - 1)
+    images, hidden, size = _padded_images(image_size, stride)
+    stages = vgg(hidden, hidden_dims=hidden_dims, num_convs=num_convs)
+    maps = [stages[f"stage_{len(hidden_dims) - 1}"]]
+    proposer = RegionProposal(
+        [list(anchor_sizes)],
+        _strides(hidden, maps),
+        size,
+        aspect_ratios=aspect_ratios,
+        num_proposals=num_proposals,
+        num_training_proposals=num_training_proposals,
+        seed=seed,
+        name="region_proposal",
+        **{"candidates_per_level": 2000, **(proposal_options or {})},
+    )
+    layers = {
+        "roi_pooling": ROIPool(7, strides=[stride], name="roi_pooling"),
+        **_box_head_layers(head_dim, num_classes, dropout),
+        "detections": SelectDetections(
+            size,
+            max_detections=max_detections,
+            score_threshold=score_threshold,
+            iou_threshold=iou_threshold,
+            bounding_box_format=bounding_box_format,
+            seed=seed,
+            name="detections",
+            **{"num_samples": 128, **(detection_options or {})},
+        ),
+    }
+    model = Detector(images, _detections(layers, proposer, maps), name=name)
+    for stage in range(num_frozen):
+        for layer in model.layers:
+            if layer.name.startswith(f"stage_{stage}_"):
+                layer.trainable = False
+    return model
+
+
+def _padded_images(image_size, multiple):
+    """The input, the images padded to a multiple, and their size before.
+
+    Args:
+        image_size: Pixels, one number or two, rows first.
+        multiple: Rows and columns after padding are multiples of it.
+    """
+    images = image_input(image_size)
+    size = [int(side) for side in images.shape[1:3]]
+    below, right = (-side % multiple for side in size)
+    padding = ZeroPadding2D(
+        ((0, below), (0, right)), data_format="channels_last", name="image_padding"
+    )
+    return images, padding(images), size
+
+
+def _strides(images, maps):
+    """Pixels between two places of each map, rounded down as in torchvision."""
+    return [
+        [
+            int(side) // int(places)
+            for side, places in zip(images.shape[1:3], features.shape[1:3], strict=True)
+        ]
+        for features in maps
+    ]
+
+
+def _box_head_layers(head_dim, num_classes, dropout) -> dict[str, Any]:
+    """Two fully connected layers, then logits and deltas, by name."""
+    num_logits = check_positive("num_classes", num_classes) + 1
+    check_positive("head_dim", head_dim)
+    layers = [
+        *(
+            Dense(
+                head_dim,
+                activation="relu",
+                kernel_initializer="he_uniform",
+                name=f"fc_{index}",
+            )
+            for index in range(2)
+        ),
+        logits_layer(num_logits, "class_logits", kernel_initializer=normal(0.01)),
+        logits_layer(4 * num_logits, "box_deltas", kernel_initializer=normal(0.001)),
+    ]
+    if dropout:
+        layers += [Dropout(dropout, name=f"dropout_{index}") for index in range(2)]
+    return by_name(layers)
+
+
+def _mask_head_layers(mask_dim, num_layers, num_logits) -> dict[str, Any]:
+    """Convolutions, a transposed one that doubles the places, and logits, by name."""
+    options: Any = {
+        "data_format": "channels_last",
+        "kernel_initializer": he_normal_fan_out(),
+    }
+    return by_name(
+        [
+            *(
+                Conv2D(
+                    mask_dim,
+                    3,
+                    padding="same",
+                    activation="relu",
+                    name=f"mask_conv_{index}",
+                    **options,
+                )
+                for index in range(check_positive("num_mask_layers", num_layers))
+            ),
+            Conv2DTranspose(
+                mask_dim,
+                2,
+                strides=2,
+                activation="relu",
+                name="mask_upsampling",
+                **options,
+            ),
+            # Always in float32, because a sigmoid and a loss follow.
+            Conv2D(num_logits, 1, dtype="float32", name="mask_logits", **options),
+        ]
+    )
+
+
+def _detections(layers, proposer, maps) -> dict[str, Any]:
+    """The detections, from the maps of the images."""
+    proposed = proposer(maps)
+    proposals = proposed["proposals"]
+    _, logits, deltas = box_head(layers, layers["roi_pooling"](maps, proposals))
+    return layers["detections"](logits, deltas, proposals, proposed["num_proposals"])
+
+
+_CARD: dict[str, Any] = {
+    "task": "object detection",
+    "inputs": {"images": f"(B, H, W, 3) float, red, green, blue; {IMAGENET}"},
+    "outputs": {
+        "boxes": "(B, K, 4) float32, left, top, right, bottom in pixels",
+        "scores": "(B, K) float32, in [0, 1]",
+        "classes": "(B, K) int32, torchvision's label minus 1; -1 = padding",
+        "num_detections": "(B,) int32",
+    },
+}
+
+register_variants(
+    build_faster_rcnn,
+    {
+        "resnet50": (41_755_286, "COCO box mAP 37.0 with torchvision's weights"),
+        "resnet101": (60_695_190, "COCO box mAP 39.4 in Detectron2, schedule 1x"),
+    },
+    title="Faster R-CNN on {variant} with a feature pyramid",
+    paper="Ren et al. 2015, arXiv:1506.01497; Lin et al. 2017, arXiv:1612.03144",
+    **_CARD,
+)
+register_variants(
+    build_mask_rcnn,
+    {
+        "resnet50": (
+            44_401_393,
+            "COCO box mAP 37.9, mask mAP 34.6 with torchvision's weights",
+        ),
+    },
+    title="Mask R-CNN on {variant} with a feature pyramid",
+    paper="He et al. 2017, arXiv:1703.06870",
+    **{
+        **_CARD,
+        "outputs": {
+            **_CARD["outputs"],
+            "masks": "(B, K, 28, 28) float32, probabilities inside the box",
+        },
+    },
+)
+register_variants(
+    build_faster_rcnn_vgg16,
+    {"vgg16": (None, "VOC 2007 mAP 69.9")},
+    name="faster_rcnn_vgg16",
+    title="Faster R-CNN on {variant}, one map, as first published",
+    paper="Ren et al. 2015, arXiv:1506.01497",
+    **_CARD,
+)

@@ -1,0 +1,99 @@
+"""Detections are compared in pairs; a detector ships with its suppression inside."""
+
+import numpy as np
+import pytest
+from model_cases import build, inputs_for, randomize
+
+from keras_attn.export import ExportError, export
+from keras_attn.export.detections import are_detections, in_pairs
+
+B, K = 2, 7
+
+
+def detections(seed=0):
+    """Five and three detections of two classes."""
+    rng = np.random.default_rng(seed)
+    count = np.array([5, 3], "int32")
+    real = np.arange(K) < count[:, None]
+    classes = rng.integers(0, 2, (B, K)).astype("int32")
+    return {
+        "boxes": (rng.uniform(0, 90, (B, K, 4)) * real[..., None]).astype("float32"),
+        "scores": (rng.uniform(0.1, 1, (B, K)) * real).astype("float32"),
+        "classes": np.where(real, classes, -1),
+        "masks": rng.uniform(0, 1, (B, K, 3, 3)).astype("float32"),
+        "num_detections": count,
+    }
+
+
+def shuffled(outputs):
+    order = np.array([[3, 1, 4, 0, 2, 5, 6], [2, 0, 1, 3, 4, 5, 6]])
+    rows = np.arange(B)[:, None]
+    return {k: x[rows, order] if x.ndim > 1 else x for k, x in outputs.items()}
+
+
+def test_the_order_does_not_matter():
+    expected = detections()
+    assert are_detections(expected)
+    assert not are_detections({"scores": expected["scores"]})
+    found, wanted = in_pairs("`serve`", shuffled(expected), expected, 0.0)
+    assert set(found) == set(expected) - {"num_detections"}
+    assert len(found["boxes"]) == 8
+    for name, values in wanted.items():
+        np.testing.assert_array_equal(found[name], values)
+
+
+def test_a_moved_box_keeps_its_partner():
+    expected = detections()
+    moved = shuffled(expected)
+    moved["boxes"] = moved["boxes"] + np.float32(0.5)
+    found, wanted = in_pairs("`serve`", moved, expected, 0.0)
+    difference = found["boxes"] - wanted["boxes"]
+    np.testing.assert_allclose(difference, 0.5, atol=1e-4)
+
+
+def test_a_detection_without_a_partner_is_an_error():
+    expected, other = detections(), detections()
+    other["classes"][0, 1] = 9
+    with pytest.raises(ExportError, match="8 detections and Keras 8; 2 of them have"):
+        in_pairs("`serve`", other, expected, 0.1)
+    assert len(in_pairs("`serve`", other, expected, 0.2)[0]["boxes"]) == 7
+    fewer = detections()
+    fewer["num_detections"][1] = 2
+    fewer["scores"][1, 2] = 0
+    with pytest.raises(ExportError, match="7 detections and Keras 8; 1 of them have"):
+        in_pairs("`serve`", fewer, expected, 0.01)
+    with pytest.raises(ExportError, match="`scores` of `serve` must be 0 behind"):
+        in_pairs("`serve`", {**fewer, "scores": expected["scores"]}, expected, 1.0)
+    with pytest.raises(ExportError, match=r"`boxes` of `serve` has the shape \(2, 6,"):
+        in_pairs(
+            "`serve`", {**expected, "boxes": expected["boxes"][:, :6]}, expected, 1
+        )
+    none = {k: np.zeros_like(x) for k, x in expected.items()}
+    found, wanted = in_pairs("`serve`", none, none, 0.0)
+    assert found["boxes"].shape == wanted["boxes"].shape == (0, 4)
+
+
+@pytest.mark.shipped
+@pytest.mark.parametrize("format", ["saved_model", "litert", "onnx"])
+def test_region_features_ship(format, tmp_path):
+    model = randomize(build("faster_rcnn_resnet50"))
+    regions = model.region_model(5)
+    suffix = {"litert": ".tflite", "onnx": ".onnx"}.get(format, "")
+    path = tmp_path / f"regions{suffix}"
+    images = inputs_for(model)["images"]
+    report = export(regions, path, format=format, sample_inputs=images)
+    assert report.max_abs_diff is not None and report.max_abs_diff < 1e-2
+    assert not any(name.startswith("Flex") for name in report.operators)
+
+
+@pytest.mark.shipped
+@pytest.mark.parametrize("quantization", ["float16", "int8_dynamic"])
+def test_a_quantized_detector_is_compared_in_pairs(quantization, tmp_path):
+    model = randomize(build("mask_rcnn_resnet50"))
+    images = inputs_for(model)["images"]
+    path = tmp_path / "detector.tflite"
+    report = export(
+        model, path, sample_inputs=images, quantization=quantization, tolerance=0.5
+    )
+    assert 0 < report.max_abs_diff
+    assert report.top1_agreement == {}

@@ -1,0 +1,229 @@
+"""Detectors beyond the contract: what `fit` learns, bad boxes, region features."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from model_cases import B, M, build, create, inputs_for, numpy, tiny, truth_for
+
+from keras_attn import models
+from keras_attn.models.parts.detection_losses import (
+    binary_losses,
+    class_losses,
+    mean_over_samples,
+    smooth_l1,
+)
+from keras_attn.ops.boxes import convert_boxes
+
+DETECTORS = ("faster_rcnn_resnet50", "mask_rcnn_resnet50", "faster_rcnn_vgg16")
+every_detector = pytest.mark.parametrize("case", DETECTORS)
+NAN, INFINITY = float("nan"), float("inf")
+
+
+def losses_of(model, truth, images=None):
+    """The losses of `truth`, without an update."""
+    images = inputs_for(model)["images"] if images is None else images
+    model.compile(run_eagerly=True)
+    return model.test_on_batch(images, truth, return_dict=True)
+
+
+def test_losses_by_hand():
+    np.testing.assert_allclose(
+        smooth_l1(np.array([[0.05, -2.0], [0.0, 1.0]], "float32")),
+        [4.5 * 0.05**2 + 2 - 1 / 18, 1 - 1 / 18],
+        rtol=1e-6,
+    )
+    values = np.array([[1, 2, INFINITY], [NAN, 5, 6], [7, 8, 9]], "float32")
+    counted = np.array([[True, True, False], [False, True, False], [False] * 3])
+    samples = np.array([[True, True, True], [False, True, True], [False] * 3])
+    found = mean_over_samples(values, counted, samples)
+    np.testing.assert_allclose(found, (3 / 3 + 5 / 2 + 0) / 3, rtol=1e-6)
+    logits = np.array([-90.0, -1.0, 0.5, 90.0], "float32")
+    probabilities = 1 / (1 + np.exp(-logits.astype("float64")))
+    for target in (0.0, 1.0, 0.3):
+        expected = -target * np.log(probabilities) - (1 - target) * np.log(
+            np.maximum(1 - probabilities, 1e-40)
+        )
+        found = binary_losses(logits[:3], target)
+        np.testing.assert_allclose(found, expected[:3], rtol=1e-5)
+    np.testing.assert_allclose(binary_losses(logits[3:], 0.0), [90.0])
+    logits = np.log(np.array([[[0.2, 0.3, 0.5], [0.6, 0.1, 0.3]]], "float32"))
+    found = class_losses(logits, np.array([[2, 0]], "int32"))
+    np.testing.assert_allclose(found, -np.log([[0.5, 0.6]]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_detector_learns_to_detect_one_image(jit_compile):
+    keras.utils.set_random_seed(3)
+    model = build("faster_rcnn_resnet50")
+    images = inputs_for(model, batch=1)["images"]
+    truth = {
+        "boxes": np.array([[[9.0, 11, 47, 43], [0, 0, 0, 0]]], "float32"),
+        "classes": np.array([[4, -1]], "int32"),
+    }
+    model.compile(keras.optimizers.Adam(0.01), jit_compile=jit_compile)
+    history = model.fit(
+        images.repeat(2, 0),
+        {name: value.repeat(2, 0) for name, value in truth.items()},
+        epochs=60,
+        batch_size=2,
+        verbose=0,
+    ).history
+    names = {"loss", "objectness_loss", "proposal_box_loss", "class_loss", "box_loss"}
+    assert set(history) == names
+    for name in names:
+        assert history[name][-1] < 0.5 * max(history[name]), name
+    total = sum(history[name][-1] for name in names - {"loss"})
+    np.testing.assert_allclose(history["loss"][-1], total, rtol=1e-4)
+    found = numpy(model(images))
+    assert found["classes"][0, 0] == 4
+    np.testing.assert_allclose(found["boxes"][0, 0], truth["boxes"][0, 0], atol=5)
+
+
+@every_detector
+def test_unusable_boxes_count_as_padding(case):
+    model = create(case)
+    truth = truth_for(model)
+    expected = losses_of(model, truth)
+    height, width = model.input.shape[1:3]
+    bad = np.array(
+        [
+            *([9, 9, 9, 20], [30, 5, 20, 9], [NAN, 1, 5, 7], [0, 0, INFINITY, NAN]),
+            *(
+                [-30, 2, -1, 9],
+                [width + 1, 2, width + 9, 9],
+                [1, height, 9, height + 5],
+            ),
+            *([1, 2, 8, 9], [1, 2, 8, 9]),  # Their classes are unknown.
+        ],
+        "float32",
+    )
+    classes = np.array([0, 1, 2, 0, 1, 2, 0, M, -7], "int32")
+    more = {
+        "boxes": np.concatenate([truth["boxes"], np.tile(bad, (B, 1, 1))], axis=1),
+        "classes": np.concatenate([truth["classes"], np.tile(classes, (B, 1))], 1),
+    }
+    if model.has_masks:
+        masks = np.ones((B, len(bad), height, width), "int32")
+        more["masks"] = np.concatenate([truth["masks"], masks], axis=1)
+    found = losses_of(model, more)
+    # Not the same: every true box is a proposal, and padding none.
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, err_msg=name)
+
+
+@every_detector
+def test_images_without_objects_have_finite_losses_and_gradients(case):
+    model = create(case)
+    truth = {name: 0 * value for name, value in truth_for(model).items()}
+    truth["classes"] -= 1
+    before = [numpy(weight) for weight in model.trainable_weights]
+    model.compile(keras.optimizers.SGD(0.01))
+    images = inputs_for(model)["images"]
+    losses = model.train_on_batch(images, truth, return_dict=True)
+    assert all(np.isfinite(value) for value in losses.values())
+    assert losses["objectness_loss"] > 0 and losses["class_loss"] > 0
+    for name in ("proposal_box_loss", "box_loss", "mask_loss"):
+        assert losses.get(name, 0) == 0
+    for weight in model.trainable_weights:
+        assert np.isfinite(numpy(weight)).all(), weight.path
+    assert any(
+        np.any(numpy(weight) != old)
+        for weight, old in zip(model.trainable_weights, before, strict=True)
+    )
+
+
+@pytest.mark.parametrize("bounding_box_format", ["yxyx", "rel_xywh"])
+def test_boxes_have_the_format_of_the_model(bounding_box_format):
+    model = create("mask_rcnn_resnet50")
+    other = create("mask_rcnn_resnet50", bounding_box_format=bounding_box_format)
+    other.set_weights(model.get_weights())
+    size = model.input.shape[1:3]
+    images = inputs_for(model)["images"]
+    expected, found = numpy(model(images)), numpy(other(images))
+    boxes = convert_boxes(found.pop("boxes"), bounding_box_format, "xyxy", size)
+    np.testing.assert_allclose(boxes, expected.pop("boxes"), rtol=0, atol=1e-4)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-4)
+    truth = truth_for(model)
+    boxes = convert_boxes(truth["boxes"], "xyxy", bounding_box_format, size)
+    converted = {**truth, "boxes": ops.convert_to_numpy(boxes)}
+    expected, found = losses_of(model, truth), losses_of(other, converted)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, err_msg=name)
+
+
+@every_detector
+def test_region_features(case):
+    model = tiny(case)
+    images = inputs_for(model)["images"]
+    features, boxes, scores = map(numpy, model.region_features(images, 5))
+    assert boxes.shape == (B, 5, 4) and scores.shape == (B, 5)
+    assert (scores[:, :-1] >= scores[:, 1:]).all() and (scores[:, 0] > 0).all()
+    outputs = numpy(model.region_model(5)(images))
+    assert model.region_model(5) is model.region_model(5)
+    count = outputs["num_detections"]
+    assert (count > 1).all()
+    if case == "faster_rcnn_vgg16":
+        assert features.shape == (B, 5, 17)
+    else:
+        last = numpy(_last_map(model)(images))
+        assert features.shape == (B, 5, last.shape[-1])
+        # A mean of features inside the map, which are not negative.
+        assert (features >= 0).all()
+        assert features.max() <= last.max() + 1e-5
+    for row in range(B):
+        assert np.abs(features[row, : count[row]]).max(axis=-1).min() > 0
+        assert not features[row, count[row] :].any()
+
+
+def _last_map(model):
+    return keras.Model(model.input, model.get_layer("feature_pyramid").input[-1])
+
+
+def test_the_samples_follow_the_seed():
+    def losses(seed):
+        options = {"proposal_options": {"num_samples": 7}, "seed": seed}
+        model = create("faster_rcnn_resnet50", **options)
+        truth = truth_for(model)
+        return [losses_of(model, truth)["objectness_loss"] for _ in range(2)]
+
+    one, again, other = losses(1), losses(1), losses(2)
+    assert one == again
+    assert one[0] != one[1] and one[0] != other[0]
+
+
+def test_errors():
+    model = tiny("mask_rcnn_resnet50")
+    images, truth = inputs_for(model)["images"], truth_for(model)
+    model = build("mask_rcnn_resnet50")
+    model.compile("sgd", run_eagerly=True)
+    with pytest.raises(ValueError, match="`y` must be a dictionary.*Received: y="):
+        model.train_on_batch(images, truth["boxes"])
+    del truth["masks"]
+    with pytest.raises(ValueError, match=r"keys \['boxes', 'classes', 'masks'\].*"):
+        model.train_on_batch(images, truth)
+    model = build("faster_rcnn_vgg16")
+    model.compile("sgd", run_eagerly=True)
+    images = inputs_for(model)["images"]
+    with pytest.raises(ValueError, match="`sample_weight` is not supported"):
+        model.train_on_batch(images, truth_for(model), sample_weight=np.ones(B))
+
+
+@pytest.mark.parametrize(
+    "name, options, match",
+    [
+        ("faster_rcnn_resnet50", {"num_classes": 0}, "`num_classes` must be a whole"),
+        ("faster_rcnn_resnet50", {"image_size": None}, "`image_size` must be a whole"),
+        (
+            "faster_rcnn_resnet50",
+            {"anchor_sizes": (8, 16)},
+            "must have the same length",
+        ),
+        ("mask_rcnn_resnet50", {"num_mask_layers": 0}, "`num_mask_layers` must be"),
+        ("faster_rcnn_vgg16", {"bounding_box_format": "xxyy"}, "must be one of.*xxyy"),
+    ],
+)
+def test_wrong_arguments(name, options, match):
+    with pytest.raises((ValueError, TypeError), match=match):
+        models.create(name, **options)
