@@ -7,10 +7,14 @@ import pytest
 PUBLIC = {
     "keras_attn": ("data decoding export layers models ops training translator viz"),
     "keras_attn.data": (
-        "ByteLevelBPETokenizer CharacterTokenizer SentencePieceTokenizer "
-        "StreamDecoder SubwordTokenizer TextTokenizer Tokenizer "
-        "WordPieceTokenizer load_multi30k load_text_tokenizer load_tokenizer "
-        "make_dates parallel_dataset read_parallel shuffled_dataset split_dates"
+        "ByteLevelBPETokenizer CharacterTokenizer DetectionData "
+        "DetectionExample ElasticDeformation RandomColors RandomMirror "
+        "RandomQuarterTurns RandomScaleAndCrop SegmentationData "
+        "SentencePieceTokenizer StreamDecoder SubwordTokenizer TextTokenizer "
+        "Tokenizer WordPieceTokenizer detection_dataset load_multi30k "
+        "load_text_tokenizer load_tokenizer make_dates parallel_dataset "
+        "read_coco read_parallel read_segmentation read_voc "
+        "segmentation_dataset shuffled_dataset split_dates"
     ),
     "keras_attn.decoding": (
         "Beam Generated Greedy IncrementalPair Sample generate next_state"
