@@ -20,6 +20,7 @@ from keras_attn.data.segmentation import (
     segmentation_dataset,
 )
 from keras_attn.data.sentencepiece import SentencePieceTokenizer
+from keras_attn.data.shapes import Shapes, ShapesExample
 from keras_attn.data.text_tokenizer import TextTokenizer
 from keras_attn.data.tokenizers import (
     CharacterTokenizer,
@@ -41,6 +42,8 @@ __all__ = [
     "RandomScaleAndCrop",
     "SegmentationData",
     "SentencePieceTokenizer",
+    "Shapes",
+    "ShapesExample",
     "StreamDecoder",
     "SubwordTokenizer",
     "TextTokenizer",

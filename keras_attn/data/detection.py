@@ -18,7 +18,9 @@ from keras_attn.data.bad_files import Skipped
 from keras_attn.data.epochs import Epoch
 from keras_attn.data.examples import example_dataset
 from keras_attn.data.geometry import (
+    OF_BOXES,
     Augmentation,
+    Example,
     areas,
     fit_into,
     normalization,
@@ -194,7 +196,7 @@ def detection_dataset(
     def finish(example):
         example = fit_into(example, size, keep_aspect_ratio, fill=mean)
         image = (example.pop("image") - mean) / deviation
-        return image, _pad(example, max_boxes)
+        return image, pad_objects(example, max_boxes)
 
     dataset = example_dataset(
         load,
@@ -267,21 +269,22 @@ def _read(example: DetectionExample, masks: bool, crowds: bool):
     return image, boxes, example.classes[kept], example.is_crowd[kept], planes
 
 
-def _pad(example: dict, count: int) -> dict:
-    """The objects of an example, padded to a fixed number, or the largest of them."""
-    boxes = example["boxes"]
-    largest = tf.argsort(areas(boxes), direction="DESCENDING", stable=True)[:count]
-    order = tf.sort(largest)
+def pad_objects(example: Example, count: int) -> Example:
+    """The objects of an example, padded to a fixed number, or the largest of them.
+
+    Args:
+        example: See `geometry`; what does not belong to boxes is kept.
+        count: M.
+    """
+    largest = tf.argsort(areas(example["boxes"]), direction="DESCENDING", stable=True)
+    order = tf.sort(largest[:count])
     padding = tf.maximum(count - tf.shape(order)[0], 0)
-
-    def pad(values, value):
-        values = tf.gather(values, order)
-        widths = [[0, padding], *[[0, 0]] * (values.shape.rank - 1)]
-        padded = tf.pad(values, tf.convert_to_tensor(widths), constant_values=value)
-        return tf.ensure_shape(padded, [count, *values.shape[1:]])
-
-    padded = {"boxes": pad(boxes, 0.0), "classes": pad(example["classes"], -1)}
-    for name in ("masks", "is_crowd"):
+    padded = dict(example)
+    for name in OF_BOXES:
         if name in example:
-            padded[name] = pad(example[name], False)
+            values = tf.gather(example[name], order)
+            widths = [[0, padding], *[[0, 0]] * (values.shape.rank - 1)]
+            value = -1 if name == "classes" else tf.zeros([], values.dtype)
+            values = tf.pad(values, tf.convert_to_tensor(widths), constant_values=value)
+            padded[name] = tf.ensure_shape(values, [count, *values.shape[1:]])
     return padded

@@ -4,7 +4,7 @@ An *example* is a dictionary of one image and what belongs to it:
 
 - `image`: float32 (h, w, C);
 - `boxes`: float32 (N, 4), left, top, right, bottom in pixels, with `classes` int32 (N,)
-  and, where asked for, `masks` bool (N, h, w) and `is_crowd` bool (N,);
+  and, where asked for, `masks` bool (N, h, w), `is_crowd` and `is_named` bool (N,);
 - `labels`: int32 (h, w), the class of each pixel.
 
 An *augmentation* is a function `(example, seed) -> example` that draws its random
@@ -27,7 +27,7 @@ IGNORED_LABEL = 255
 _IMAGENET_MEAN = (123.675, 116.28, 103.53)
 _IMAGENET_DEVIATION = (58.395, 57.12, 57.375)
 # What belongs to boxes, first axis N.
-_OF_BOXES = ("boxes", "classes", "masks", "is_crowd")
+OF_BOXES = ("boxes", "classes", "masks", "is_crowd", "is_named")
 
 
 class RandomMirror:
@@ -253,7 +253,7 @@ def place(
     if "masks" in example:
         is_kept &= tf.reduce_any(placed["masks"], axis=[1, 2])
     placed["boxes"] = clipped
-    for name in _OF_BOXES:
+    for name in OF_BOXES:
         if name in placed:
             placed[name] = tf.boolean_mask(placed[name], is_kept)
     return placed
