@@ -59,10 +59,13 @@ PUBLIC = {
     ),
     "keras_attn.training": (
         "AdamW AdversarialTrainer BackupAndResume CosineWarmup "
+        "DetectionScoreLogger DetectionScores "
         "InverseSquareRootSchedule "
         "LinearWarmup MaskedLMMasking MaskedPatchLoss PermutationLMMasking "
-        "Perplexity SmoothedCrossEntropy TranslationScore augment_batches bleu "
+        "Perplexity SegmentationScores SmoothedCrossEntropy TranslationScore "
+        "augment_batches bleu "
         "causal_lm_dataset check_labels exact_match fit_translator "
+        "foreground_rand_scores "
         "hinge_discriminator_loss hinge_generator_loss language_probabilities "
         "layerwise_rates mask_batches next_sentence_dataset next_sentence_pairs "
         "pack_documents sample_languages "

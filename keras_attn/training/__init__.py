@@ -8,6 +8,10 @@ from keras_attn.training.adversarial import (
 from keras_attn.training.augmentation import augment_batches, three_augment_dataset
 from keras_attn.training.backup import BackupAndResume
 from keras_attn.training.causal_lm import causal_lm_dataset, pack_documents
+from keras_attn.training.detection_scores import (
+    DetectionScoreLogger,
+    DetectionScores,
+)
 from keras_attn.training.label_checks import check_labels
 from keras_attn.training.losses import SmoothedCrossEntropy
 from keras_attn.training.masked_lm import MaskedLMMasking
@@ -23,6 +27,10 @@ from keras_attn.training.schedules import (
     LinearWarmup,
 )
 from keras_attn.training.scores import bleu, exact_match
+from keras_attn.training.segmentation_scores import (
+    SegmentationScores,
+    foreground_rand_scores,
+)
 from keras_attn.training.translation import TranslationScore, fit_translator
 from keras_attn.training.translation_lm import (
     language_probabilities,
@@ -35,12 +43,15 @@ __all__ = [
     "AdversarialTrainer",
     "BackupAndResume",
     "CosineWarmup",
+    "DetectionScoreLogger",
+    "DetectionScores",
     "InverseSquareRootSchedule",
     "LinearWarmup",
     "MaskedLMMasking",
     "MaskedPatchLoss",
     "PermutationLMMasking",
     "Perplexity",
+    "SegmentationScores",
     "SmoothedCrossEntropy",
     "TranslationScore",
     "augment_batches",
@@ -49,6 +60,7 @@ __all__ = [
     "check_labels",
     "exact_match",
     "fit_translator",
+    "foreground_rand_scores",
     "hinge_discriminator_loss",
     "hinge_generator_loss",
     "language_probabilities",
