@@ -2,34 +2,64 @@
 
 from keras_attn.data.base_tokenizer import Tokenizer
 from keras_attn.data.byte_level_bpe import ByteLevelBPETokenizer, StreamDecoder
+from keras_attn.data.coco import read_coco
 from keras_attn.data.dates import make_dates, split_dates
+from keras_attn.data.detection import (
+    DetectionData,
+    DetectionExample,
+    detection_dataset,
+)
+from keras_attn.data.elastic import ElasticDeformation, RandomQuarterTurns
 from keras_attn.data.epochs import shuffled_dataset
+from keras_attn.data.geometry import RandomColors, RandomMirror, RandomScaleAndCrop
 from keras_attn.data.load_text_tokenizer import load_text_tokenizer
 from keras_attn.data.parallel import load_multi30k, parallel_dataset, read_parallel
+from keras_attn.data.segmentation import (
+    SegmentationData,
+    read_segmentation,
+    segmentation_dataset,
+)
 from keras_attn.data.sentencepiece import SentencePieceTokenizer
+from keras_attn.data.shapes import Shapes, ShapesExample
 from keras_attn.data.text_tokenizer import TextTokenizer
 from keras_attn.data.tokenizers import (
     CharacterTokenizer,
     SubwordTokenizer,
     load_tokenizer,
 )
+from keras_attn.data.voc import read_voc
 from keras_attn.data.wordpiece import WordPieceTokenizer
 
 __all__ = [
     "ByteLevelBPETokenizer",
     "CharacterTokenizer",
+    "DetectionData",
+    "DetectionExample",
+    "ElasticDeformation",
+    "RandomColors",
+    "RandomMirror",
+    "RandomQuarterTurns",
+    "RandomScaleAndCrop",
+    "SegmentationData",
     "SentencePieceTokenizer",
+    "Shapes",
+    "ShapesExample",
     "StreamDecoder",
     "SubwordTokenizer",
     "TextTokenizer",
     "Tokenizer",
     "WordPieceTokenizer",
+    "detection_dataset",
     "load_multi30k",
     "load_text_tokenizer",
     "load_tokenizer",
     "make_dates",
     "parallel_dataset",
+    "read_coco",
     "read_parallel",
+    "read_segmentation",
+    "read_voc",
+    "segmentation_dataset",
     "shuffled_dataset",
     "split_dates",
 ]

@@ -9,6 +9,10 @@ from keras_attn.training.augmentation import augment_batches, three_augment_data
 from keras_attn.training.backup import BackupAndResume
 from keras_attn.training.box_checks import check_boxes
 from keras_attn.training.causal_lm import causal_lm_dataset, pack_documents
+from keras_attn.training.detection_scores import (
+    DetectionScoreLogger,
+    DetectionScores,
+)
 from keras_attn.training.label_checks import check_labels
 from keras_attn.training.losses import SmoothedCrossEntropy
 from keras_attn.training.masked_lm import MaskedLMMasking
@@ -28,6 +32,10 @@ from keras_attn.training.segmentation import (
     SegmentationCrossEntropy,
     border_weights,
 )
+from keras_attn.training.segmentation_scores import (
+    SegmentationScores,
+    foreground_rand_scores,
+)
 from keras_attn.training.translation import TranslationScore, fit_translator
 from keras_attn.training.translation_lm import (
     language_probabilities,
@@ -40,6 +48,8 @@ __all__ = [
     "AdversarialTrainer",
     "BackupAndResume",
     "CosineWarmup",
+    "DetectionScoreLogger",
+    "DetectionScores",
     "InverseSquareRootSchedule",
     "LinearWarmup",
     "MaskedLMMasking",
@@ -47,6 +57,7 @@ __all__ = [
     "PermutationLMMasking",
     "Perplexity",
     "SegmentationCrossEntropy",
+    "SegmentationScores",
     "SmoothedCrossEntropy",
     "TranslationScore",
     "augment_batches",
@@ -57,6 +68,7 @@ __all__ = [
     "check_labels",
     "exact_match",
     "fit_translator",
+    "foreground_rand_scores",
     "hinge_discriminator_loss",
     "hinge_generator_loss",
     "language_probabilities",

@@ -1,0 +1,170 @@
+"""Reads image files of unknown origin, with errors that name the file.
+
+Legend: H and W pixels.
+"""
+
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from keras_attn.file_reading import MIB, read_bytes, read_text
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff")
+# Pillow knows formats whose decoders are rarely looked at.
+_FORMATS = ("JPEG", "PNG", "BMP", "TIFF")
+_MAX_BYTES = 512 * MIB
+# Below the limit from which Pillow itself warns. A PNG of a few kB may claim any size.
+_MAX_PIXELS = 80_000_000
+_MODES_OF_LABELS = ("1", "L", "P", "I", "I;16", "I;16B")
+
+
+def read_image(path: Path, channels: int = 3) -> np.ndarray:
+    """Reads a JPEG, PNG, BMP or TIFF file.
+
+    The orientation that a camera noted in the file is not applied: boxes and masks
+    count the pixels as they are stored.
+
+    Args:
+        path: The file.
+        channels: 3 for red, green and blue; 1 for gray. Transparency is ignored.
+
+    Returns:
+        uint8 (H, W, channels).
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is not a whole image of at most 80 million pixels, with 8 bits
+            per channel.
+    """
+    image = _open(path)
+    if image.mode[0] in "IF":
+        raise ValueError(
+            f"{path.name} must have 8 bits per channel. "
+            f"Received: {str(path)!r} of mode {image.mode!r}"
+        )
+    pixels = np.asarray(image.convert("RGB" if channels == 3 else "L"))
+    return pixels.reshape(*pixels.shape[:2], channels)
+
+
+def read_label_image(path: Path, *, as_colors: bool) -> np.ndarray:
+    """Reads an image whose pixels are labels.
+
+    Args:
+        path: The file.
+        as_colors: Whether to look indices up in the palette of the file.
+
+    Returns:
+        int32 (H, W), the numbers in the file; or uint8 (H, W, 3), colors.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is not a whole image, or has colors where numbers are
+            expected.
+    """
+    image = _open(path)
+    if as_colors:
+        return np.asarray(image.convert("RGB"))
+    if image.mode not in _MODES_OF_LABELS:
+        raise ValueError(
+            f"{path.name} must have one number per pixel, as a gray or palette image "
+            "has; pass `palette` for colors. "
+            f"Received: {str(path)!r} of mode {image.mode!r}"
+        )
+    return np.asarray(image).astype(np.int32)
+
+
+def list_images(name: str, folder: str | os.PathLike) -> dict[str, Path]:
+    """The images in a folder by their names without the suffix, sorted.
+
+    Args:
+        name: Name of the argument, for messages.
+        folder: The folder.
+
+    Raises:
+        ValueError: if it is no folder, has no images, or two of the same name.
+    """
+    found: dict[str, Path] = {}
+    for path in sorted(check_folder(name, folder).iterdir()):
+        if path.suffix.lower() not in IMAGE_SUFFIXES or path.name.startswith("."):
+            continue
+        if path.stem in found:
+            raise ValueError(
+                f"`{name}` must have one image of each name. Received: "
+                f"{found[path.stem].name} and {path.name} in {str(folder)!r}"
+            )
+        found[path.stem] = path
+    if not found:
+        raise ValueError(
+            f"`{name}` must be a folder with images, {', '.join(IMAGE_SUFFIXES)}. "
+            f"Received: {name}={str(folder)!r}, which has none"
+        )
+    return found
+
+
+def check_folder(name: str, folder: str | os.PathLike) -> Path:
+    """The path of a folder, which must exist."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise ValueError(
+            f"`{name}` must be an existing folder. Received: {name}={str(folder)!r}"
+        )
+    return path
+
+
+def read_names(path: Path) -> list[str]:
+    """The names of images in a split, such as `ImageSets/Main/train.txt`.
+
+    Lines of VOC's splits of one class, "name 1" and "name -1", count as names.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is not UTF-8, names nothing, one image twice, or a path that
+            leaves the folder.
+    """
+    lines = read_text(path).split("\n")
+    names = [line.split()[0] for line in lines if line.strip()]
+    if not names:
+        raise ValueError(f"{path.name} must name images. Received: {str(path)!r}")
+    check_names(names, path)
+    return names
+
+
+def check_names(names: Sequence[str], source: object) -> None:
+    """Refuses names that occur twice, or that lead out of the folder of images."""
+    seen = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(
+                f"Each image must be named once. Received: {name!r} twice in {source}"
+            )
+        seen.add(name)
+        if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
+            raise ValueError(
+                "The name of an image must lead into the folder of images. "
+                f"Received: {name!r} in {source}"
+            )
+
+
+def _open(path: Path) -> Image.Image:
+    """A decoded image."""
+    content = read_bytes(path, _MAX_BYTES)
+    try:
+        image = Image.open(io.BytesIO(content), formats=_FORMATS)
+        pixels = image.width * image.height
+        if pixels <= _MAX_PIXELS:
+            image.load()
+    except Exception as error:  # Pillow's decoders raise errors of many types.
+        raise ValueError(
+            f"{path.name} must be a whole JPEG, PNG, BMP or TIFF file. "
+            f"Received: {str(path)!r}, {len(content)} bytes: {error}"
+        ) from error
+    if pixels > _MAX_PIXELS:
+        raise ValueError(
+            f"{path.name} must have at most {_MAX_PIXELS} pixels. "
+            f"Received: {str(path)!r} of {image.width} x {image.height}"
+        )
+    return image

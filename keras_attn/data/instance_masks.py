@@ -1,0 +1,180 @@
+"""Masks of single objects: COCO's polygons and run lengths, and masks in boxes.
+
+Legend: N objects, H and W pixels, h and w size of a small mask.
+"""
+
+from typing import Any, cast
+
+import numpy as np
+
+from keras_attn.extras import requires_extra
+
+# A polygon may lie a little outside of its image.
+_MARGIN = 1.0
+# The compressed form writes five bits of a number in each character, from this one on.
+_FIRST_CHARACTER = 48
+
+
+def decode_mask(segmentation, height: int, width: int) -> np.ndarray:
+    """The mask of a COCO segmentation.
+
+    Polygons are filled by pycocotools. Run lengths are decoded here: pycocotools
+    (2.0.11) writes past the end of its memory for a damaged string, and returns
+    uninitialized pixels for one that is too short.
+
+    Args:
+        segmentation: A list of polygons, `[[x0, y0, x1, y1, …], …]`, in pixels; or
+            run lengths `{"size": [H, W], "counts": …}`, a list or COCO's string.
+        height: H, of the image.
+        width: W.
+
+    Returns:
+        bool (H, W).
+
+    Raises:
+        ValueError: for anything else.
+        ImportError: for polygons, without the extra `vision`.
+    """
+    if isinstance(segmentation, dict):
+        return _decode_runs(segmentation, height, width)
+    polygons = _check_polygons(segmentation, height, width)
+    with requires_extra("vision", "Filling polygons"):
+        from pycocotools import mask as coco_mask
+    runs: Any = coco_mask.frPyObjects(cast(Any, polygons), height, width)
+    return coco_mask.decode(coco_mask.merge(runs)).astype(bool)
+
+
+def check_segmentation(segmentation, height: int, width: int) -> None:
+    """Raises what `decode_mask` would raise, without making the mask."""
+    if isinstance(segmentation, dict):
+        _check_runs(segmentation, height, width)
+    else:
+        _check_polygons(segmentation, height, width)
+
+
+def paste_mask(mask: np.ndarray, box, height: int, width: int) -> np.ndarray:
+    """Stretches a small mask over its box in the image.
+
+    The value of a pixel is interpolated linearly at its center, between the centers of
+    the cells of the small mask, as if it were surrounded by zeros.
+
+    Args:
+        mask: Probabilities, (h, w).
+        box: Left, top, right, bottom in pixels.
+        height: H, of the image.
+        width: W.
+
+    Returns:
+        float32 (H, W), 0 outside of the box; a mask where it is above 0.5.
+    """
+    pasted = np.zeros((height, width), np.float32)
+    left, top, right, bottom = (float(side) for side in box)
+    if not (np.isfinite([left, top, right, bottom]).all() and left < right):
+        return pasted
+    if top >= bottom:
+        return pasted
+    rows, row_weights = _interpolation(mask.shape[0], top, bottom, height)
+    columns, column_weights = _interpolation(mask.shape[1], left, right, width)
+    if len(rows) and len(columns):
+        padded = np.pad(np.asarray(mask, np.float32), 1)
+        inside = row_weights @ padded @ column_weights.T
+        pasted[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1] = inside
+    return pasted
+
+
+def _interpolation(cells: int, low: float, high: float, size: int):
+    """Pixels of one axis that a box covers, and their weights on its padded cells."""
+    centers = np.arange(max(0, int(np.floor(low))), min(size, int(np.ceil(high))))
+    # The box spans the cells without their padding; cell i has its center at i + 0.5.
+    position = (centers + 0.5 - low) / (high - low) * cells + 0.5
+    position = np.clip(position, 0, cells + 1)
+    distance = np.abs(position[:, None] - np.arange(cells + 2))
+    return centers, np.maximum(0, 1 - distance).astype(np.float32)
+
+
+def _check_polygons(polygons, height: int, width: int) -> list[list[float]]:
+    if not isinstance(polygons, list) or not polygons:
+        raise ValueError(
+            "`segmentation` must be a list of polygons, or an object with `size` and "
+            f"`counts`. Received: {type(polygons).__name__}"
+        )
+    for polygon in polygons:
+        if not isinstance(polygon, list) or len(polygon) < 6 or len(polygon) % 2:
+            raise ValueError(
+                "A polygon must be a list of at least three pairs of x and y. "
+                f"Received: {str(polygon)[:100]}"
+            )
+        if not all(_is_number(value) for value in polygon):
+            raise ValueError(
+                f"A polygon must consist of numbers. Received: {str(polygon)[:100]}"
+            )
+        points = np.array(polygon, np.float64).reshape(-1, 2)
+        limit = np.array([width, height]) + _MARGIN
+        if not ((points >= -_MARGIN) & (points <= limit)).all():
+            raise ValueError(
+                f"A polygon must lie in its image of {height} x {width} pixels. "
+                f"Received: points from {points.min(0).tolist()} to "
+                f"{points.max(0).tolist()}"
+            )
+    return polygons
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_runs(segmentation: dict, height: int, width: int) -> list[int]:
+    """The run lengths, which must fill the image."""
+    size = segmentation.get("size")
+    counts: Any = segmentation.get("counts")
+    if size != [height, width]:
+        raise ValueError(
+            f"`size` of run lengths must be that of the image, {[height, width]}. "
+            f"Received: size={str(size)[:100]}"
+        )
+    if isinstance(counts, bytes):
+        counts = counts.decode("latin-1")
+    if isinstance(counts, str):
+        counts = _parse_counts(counts)
+    is_valid = isinstance(counts, list) and all(
+        isinstance(count, int) and not isinstance(count, bool) and count >= 0
+        for count in counts
+    )
+    if not is_valid or sum(counts) != height * width:
+        raise ValueError(
+            "`counts` must be lengths of runs that fill the image, "
+            f"{height * width} pixels. Received: counts={str(counts)[:100]}"
+        )
+    return counts
+
+
+def _parse_counts(text: str) -> list[int]:
+    """Lengths from COCO's string: differences from the last but one, in base 32."""
+    counts, value, shift = [], 0, 0
+    for character in text:
+        bits = ord(character) - _FIRST_CHARACTER
+        if not 0 <= bits < 64 or shift > 30:
+            raise ValueError(
+                "`counts` must be COCO's string of run lengths. "
+                f"Received: counts={text[:100]!r}"
+            )
+        value |= (bits & 31) << shift
+        shift += 5
+        if not bits & 32:
+            if bits & 16:  # A negative number in two's complement.
+                value -= 1 << shift
+            counts.append(value + (counts[-2] if len(counts) > 2 else 0))
+            value, shift = 0, 0
+    if shift:
+        raise ValueError(
+            "`counts` must be a whole string of run lengths. "
+            f"Received: counts={text[:100]!r}, whose last number is cut"
+        )
+    return counts
+
+
+def _decode_runs(segmentation: dict, height: int, width: int) -> np.ndarray:
+    counts = _check_runs(segmentation, height, width)
+    values = np.arange(len(counts)) % 2 == 1
+    # Runs go down the columns.
+    return np.repeat(values, counts).reshape(width, height).T

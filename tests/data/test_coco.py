@@ -1,0 +1,196 @@
+"""COCO's JSON: what is read, and what is refused or left out."""
+
+import json
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from data.image_sets import annotation, coco_content, truncate, write_coco
+
+from keras_attn.data import detection_dataset, read_coco
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("tf.data feeds TensorFlow", allow_module_level=True)
+
+
+def test_categories_with_gaps_boxes_and_crowds(tmp_path):
+    data = read_coco(*write_coco(tmp_path))
+    assert data.class_names == ["cat", "dog"] and data.category_ids == [7, 90]
+    first, second = data.examples
+    assert (first.image_id, second.image_id) == (11, 5)
+    np.testing.assert_array_equal(first.boxes, [[2, 3, 12, 13], [0, 0, 43, 31]])
+    assert first.classes.tolist() == [1, 0]
+    assert first.is_crowd.tolist() == [False, True]
+    np.testing.assert_array_equal(second.boxes, [[3, 0, 8, 29]])
+
+
+def test_a_batch_with_masks(tmp_path):
+    data = read_coco(*write_coco(tmp_path))
+    options: dict[str, Any] = {"image_size": (31, 43), "batch_size": 2, "masks": True}
+    (images, targets), *_ = detection_dataset(data, **options)
+    # A crowd is no target.
+    assert targets["classes"].numpy().tolist() == [[1], [0]]
+    masks = targets["masks"].numpy()
+    assert masks.shape == (2, 1, 31, 43) and masks.dtype == bool
+    expected = np.zeros((31, 43), bool)
+    expected[3:13, 2:12] = True
+    np.testing.assert_array_equal(masks[0, 0], expected)
+    # 29 x 23 is scaled to 31 x 25.
+    assert not (masks[1, 0, :, :3].any() or masks[1, 0, :, 9:].any())
+    assert masks[1, 0, :, 4:8].all()
+
+    (_, targets), *_ = detection_dataset(data, **options, crowds=True)
+    assert targets["is_crowd"].numpy().tolist() == [[False, True], [False, False]]
+    assert targets["classes"].numpy().tolist() == [[1, 0], [0, -1]]
+    assert targets["masks"].numpy()[0, 1].all()
+
+
+def test_masks_are_needed_if_asked_for(tmp_path):
+    data = read_coco(*write_coco(tmp_path), masks=False)
+    with pytest.raises(ValueError, match="`data` must have masks if `masks` is True"):
+        detection_dataset(data, image_size=17, batch_size=1, masks=True)
+
+
+def changed(**changes):
+    """An annotation of the first image, with changes."""
+    square = [[2, 3, 12, 3, 12, 13, 2, 13]]
+    return {**annotation(4, 11, 90, [2, 3, 10, 10], square), **changes}
+
+
+def runs(counts, size=(31, 43)):
+    return {"size": list(size), "counts": counts}
+
+
+BAD = {
+    "category": (changed(category_id=8), "`category_id` of `categories`.*=8"),
+    "category text": (changed(category_id="7"), "category_id='7'"),
+    "category bool": (changed(category_id=True), "category_id=True"),
+    "image": (changed(image_id=12), "must name an image.*image_id=12"),
+    "no box": (changed(bbox=None), "`bbox` of left, top"),
+    "short box": (changed(bbox=[1, 2, 3]), r"bbox=\[1, 2, 3\]"),
+    "text box": (changed(bbox=[1, 2, 3, "4"]), "bbox="),
+    "nan": (changed(bbox=[1, float("nan"), 3, 4]), "must be finite"),
+    "negative": (changed(bbox=[5, 5, -3, 4]), "left < right"),
+    "zero": (changed(bbox=[5, 5, 0, 4]), "left < right"),
+    "outside": (changed(bbox=[50, 5, 3, 4]), "31 x 43 pixels"),
+    "huge": (changed(bbox=[10**400, 5, 3, 4]), "too large"),
+    "no mask": (changed(segmentation=None), "list of polygons.*NoneType"),
+    "empty mask": (changed(segmentation=[]), "list of polygons"),
+    "line": (changed(segmentation=[[1, 2, 3, 4]]), "three pairs of x and y"),
+    "odd": (changed(segmentation=[[1, 2, 3, 4, 5, 6, 7]]), "three pairs"),
+    "flat": (changed(segmentation=[1, 2, 3, 4, 5, 6]), "three pairs"),
+    "words": (changed(segmentation=[[1, 2, 3, 4, 5, "a"]]), "consist of numbers"),
+    "far": (changed(segmentation=[[1, 2, 3, 4, 5, 1e9]]), "must lie in its image"),
+    "nan polygon": (
+        changed(segmentation=[[1, 2, 3, 4, 5, float("nan")]]),
+        "must lie in its image",
+    ),
+    "other size": (changed(segmentation=runs([1], (1, 1))), "`size` of run lengths"),
+    "short runs": (changed(segmentation=runs([7, 11])), "fill the image, 1333 pixels"),
+    "long runs": (changed(segmentation=runs([0, 10**9])), "fill the image"),
+    "negative runs": (changed(segmentation=runs([1340, -7])), "fill the image"),
+    "float runs": (changed(segmentation=runs([1333.0])), "fill the image"),
+    "no counts": (changed(segmentation=runs(None)), "counts=None"),
+    "short string": (changed(segmentation=runs("0")), "fill the image"),
+    "wild string": (changed(segmentation=runs("zzzzzzzzzz")), "string of run"),
+    "wrong string": (changed(segmentation=runs("é!")), "string of run lengths"),
+    "cut string": (changed(segmentation=runs("0P")), "whose last number is cut"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_annotations(tmp_path, kind):
+    entry, message = BAD[kind]
+    content = coco_content()
+    content["annotations"].insert(1, entry)
+    files = write_coco(tmp_path, content)
+    with pytest.raises(ValueError, match=rf"instances\.json, annotation 1.*{message}"):
+        read_coco(*files)
+    with pytest.warns(UserWarning, match="left out 1 files or objects"):
+        data = read_coco(*files, on_error="skip")
+    assert list(data.skipped) == ["instances.json, annotation 1"]
+    assert [len(each.boxes) for each in data.examples] == [2, 1]
+
+
+BAD_IMAGES = {
+    "no id": ({"id": None}, "whole number `id`"),
+    "no name": ({"file_name": 3}, "a `file_name`"),
+    "no size": ({"height": 0}, "height and width in pixels"),
+    "float size": ({"width": 43.0}, "height and width in pixels"),
+    "missing": ({"file_name": "vier.png"}, r"has no vier\.png"),
+    "elsewhere": ({"file_name": "../x.png"}, "lead into the folder"),
+    "twice": ({"id": 5}, "an `id` of its own. Received: id=5"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_IMAGES)
+def test_bad_images(tmp_path, kind):
+    change, message = BAD_IMAGES[kind]
+    content = coco_content()
+    image = {"id": 3, "file_name": "eins 1.png", "height": 31, "width": 43}
+    content["images"].append({**image, **change})
+    # Left out with its image, without a reason of its own.
+    content["annotations"].append(changed(image_id=3 if "id" not in change else 5))
+    files = write_coco(tmp_path, content)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        read_coco(*files)
+    if "id" not in change:
+        with pytest.warns(UserWarning, match="left out 1 files"):
+            data = read_coco(*files, on_error="skip")
+        assert len(data) == 2 and list(data.skipped) == ["instances.json, image 2"]
+
+
+def test_files_that_are_no_coco(tmp_path):
+    path, folder = write_coco(tmp_path)
+    whole = path.read_text()
+    contents = {
+        "[]": "must hold a JSON object",
+        whole[:-30]: "is the file whole",
+        "{}": "must have `categories`, a list",
+        '{"categories": [], "images": []}': "must have `categories`.*none",
+        '{"categories": [{"id": "1", "name": "a"}]}': "each with a whole number `id`",
+        '{"categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}': "its own",
+        '{"categories": [{"id": 1, "name": "a"}], "images": [3]}': "`images`, a list",
+        '{"categories": [{"id": 1, "name": "a"}], "images": [], "annotations": []}': (
+            "must name images that are in `image_folder`"
+        ),
+    }
+    for content, message in contents.items():
+        path.write_text(content)
+        with pytest.raises(ValueError, match=message):
+            read_coco(path, folder)
+    with pytest.raises(FileNotFoundError, match=r"has no nowhere\.json"):
+        read_coco(folder / "nowhere.json", folder)
+    with pytest.raises(ValueError, match="`image_folder` must be an existing folder"):
+        read_coco(path, folder / "nowhere")
+
+
+def test_a_truncated_image_is_left_out_of_each_epoch(tmp_path):
+    path, folder = write_coco(tmp_path)
+    truncate(folder / "eins 1.png")
+    data = read_coco(path, folder, on_error="skip")
+    options: dict[str, Any] = {
+        "image_size": 17,
+        "batch_size": 2,
+        "masks": True,
+        "crowds": True,
+    }
+    dataset = detection_dataset(data, **options)
+    with pytest.warns(UserWarning, match=r"eins 1\.png must be a whole"):
+        (_, targets), *_ = dataset
+    assert targets["classes"].numpy().tolist() == [[0, -1]]
+    strict = detection_dataset(read_coco(path, folder), **options)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"eins 1\.png"):
+        list(strict)
+
+
+def test_all_images_missing(tmp_path):
+    path, folder = write_coco(tmp_path)
+    content = coco_content()
+    for image in content["images"]:
+        (folder / image["file_name"]).unlink()
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="must name images that are in"):
+        read_coco(path, folder, on_error="skip")
