@@ -23,7 +23,9 @@ from keras_attn.ops.pooling import (
 class _Windows(BaseLayer):
     """The arguments that both layers have."""
 
-    def __init__(self, pool_size=2, *, padding="valid", **kwargs):
+    def __init__(
+        self, pool_size: int | tuple[int, int] = 2, *, padding="valid", **kwargs
+    ):
         super().__init__(**kwargs)
         self.pool_size = check_pair("pool_size", pool_size)
         check_choice("padding", padding, PADDINGS)

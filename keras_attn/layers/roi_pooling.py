@@ -18,7 +18,7 @@ class _ROILayer(BaseLayer):
 
     def __init__(
         self,
-        output_size=7,
+        output_size: int | tuple[int, int] = 7,
         *,
         strides=(16,),
         canonical_size=224,
@@ -95,7 +95,7 @@ class ROIAlign(_ROILayer):
 
     def __init__(
         self,
-        output_size=7,
+        output_size: int | tuple[int, int] = 7,
         *,
         strides=(16,),
         sampling_ratio=2,

@@ -1,5 +1,7 @@
 """Residual branches, attention over feature maps and norms of image models."""
 
+from typing import Any, cast
+
 import keras
 import numpy as np
 import pytest
@@ -277,4 +279,4 @@ def test_crops_and_resizes_that_cannot_be_are_refused():
             layer(images, reference[0])
     for offset in (-1, 1.5, True):
         with pytest.raises(ValueError, match=f"`offset` must be a .*offset={offset}"):
-            layers.CropLike(offset)
+            layers.CropLike(cast("Any", offset))
