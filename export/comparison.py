@@ -104,14 +104,15 @@ def top1_agreement(
 
     Returns:
         Share in [0, 1], by name of each output that may hold class scores: (B, C), or
-        (B, H, W, C) for images (B, H, W, channels).
+        (B, H, W, C) for images (B, H, W, channels). Scores of fewer pixels than the
+        images have are known by their name.
     """
     agreed: dict[str, list[np.ndarray]] = {}
     for name, inputs in batches:
         expected = signature.reference(inputs)
         sizes = [value.shape[1:3] for value in inputs.values() if value.ndim == 4]
         scores = {
-            key: want for key, want in expected.items() if _is_scores(want, sizes)
+            key: want for key, want in expected.items() if _is_scores(key, want, sizes)
         }
         if not scores:
             return {}
@@ -125,9 +126,10 @@ def top1_agreement(
     }
 
 
-def _is_scores(want: np.ndarray, image_sizes: list[tuple[int, ...]]) -> bool:
+def _is_scores(key: str, want: np.ndarray, image_sizes: list[tuple[int, ...]]) -> bool:
     """Whether an output may hold class scores, of samples or of pixels."""
-    is_map = want.ndim == 4 and want.shape[1:3] in image_sizes
+    is_named = key in ("logits", "classifier")
+    is_map = want.ndim == 4 and (is_named or want.shape[1:3] in image_sizes)
     is_float = np.issubdtype(want.dtype, np.floating)
     return (want.ndim == 2 or is_map) and want.shape[-1] > 1 and is_float
 

@@ -137,6 +137,36 @@ GRAPHS = {
             "dilated_stages": (1,),
         },
     ),
+    "segnet": (
+        "segnet",
+        {
+            "image_size": (19, 27),
+            "hidden_dims": (5, U),
+            "num_convs": (2, 1),
+            **_CLASSES,
+        },
+    ),
+    "deconvnet_vgg16": (
+        "deconvnet_*",
+        {
+            "image_size": (19, 27),
+            "hidden_dims": (5, U),
+            "num_convs": (1, 2),
+            "fully_connected_dims": (E, M),
+            "fully_connected_size": 3,
+            **_CLASSES,
+        },
+    ),
+    "unet": (
+        "unet",
+        {
+            "image_size": (18, 22),
+            "hidden_dims": (5, U),
+            "num_channels": 3,
+            "dropout": 0.3,
+            **_CLASSES,
+        },
+    ),
     "sagan_generator_128": ("sagan_generator_*", {**_SAGAN, "latent_dim": M}),
     "sagan_discriminator_128": ("sagan_discriminator_*", _SAGAN),
     "cnn_self_attention": (
@@ -247,6 +277,9 @@ CASES = {
     "fcn_resnet50-any_size": Case(
         "fcn_resnet50", {"image_size": None, "auxiliary_head": False}
     ),
+    "segnet-any_size": Case("segnet", {"image_size": None}),
+    "deconvnet_vgg16-any_size": Case("deconvnet_vgg16", {"image_size": None}),
+    "unet-same_any_size": Case("unet", {"image_size": None, "padding": "same"}),
     **_heads("bert_base", "bert", _BERT_HEADS),
     **_heads("roberta_base", "roberta", _OWN_HEADS),
     **_heads("xlnet_base", "xlnet", _XLNET_HEADS),

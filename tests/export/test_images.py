@@ -42,6 +42,7 @@ def of_any_size(case):
     [
         *("convnext_tiny-any_size", "convolutional"),
         *("fcn_resnet50-any_size", "fcn8s_vgg16-any_size"),
+        *("segnet-any_size", "deconvnet_vgg16-any_size", "unet-same_any_size"),
     ],
 )
 def test_any_image_size(case, suffix, tmp_path):
@@ -75,6 +76,9 @@ def test_image_size_can_be_fixed(tmp_path):
         ("resnet50", "int8"),
         ("fcn_resnet50-any_size", "int8"),
         ("fcn8s_vgg16", "int8"),
+        ("segnet", "int8"),
+        ("deconvnet_vgg16", "int8"),
+        ("unet", "int8"),
     ],
 )
 def test_quantized_model_predicts_the_same_classes(name, quantization, tmp_path):
