@@ -1,5 +1,7 @@
 """RoI align and RoI pooling, against their written definitions in loops."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
@@ -84,12 +86,13 @@ def test_roi_align_follows_its_definition(aligned, ratio):
 def test_each_box_reads_the_map_of_its_level():
     maps = [sample_map(B, 23, 19, C), sample_map(B, 11, 10, C, seed=1)]
     levels = np.array([[0, 1, 1, 0], [1, 0, 1, 0]], "int32")
-    options = {"strides": [2, 4], "levels": levels}
-    found = roi_align(maps, BOXES, output_size=(2, 3), **options)
-    pooled = roi_pool(maps, BOXES, output_size=(2, 3), **options)
+    strides = [2, 4]
+    options: Any = {"strides": strides, "levels": levels, "output_size": (2, 3)}
+    found = roi_align(maps, BOXES, **options)
+    pooled = roi_pool(maps, BOXES, **options)
     for b in range(B):
         for r, level in enumerate(levels[b]):
-            stride = (2, 4)[level]
+            stride = strides[level]
             expected = aligned_by_definition(
                 maps[level][b], BOXES[b, r], stride, (2, 3), 2, False
             )
