@@ -15,8 +15,8 @@ def check_boxes(
 ):
     """Refuses boxes that a detector can't learn from.
 
-    In `fit` such a box counts as padding. A mistake in the format, or classes that count
-    from 1, would only show in bad detections.
+    In `fit` such a box counts as padding. A mistake in the format, or classes that
+    count from 1, would only show in bad detections.
 
     A box may reach over the border of the image, but not lie outside.
 
