@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from export_formats import SUFFIXES
 from model_cases import C, numpy, tiny
 
 from keras_attn.export import export, load_runner
@@ -29,7 +30,7 @@ def test_any_batch_size(name, suffix, tmp_path):
         np.testing.assert_allclose(logits, numpy(model(images)), rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize("suffix", ["", ".tflite", ".onnx"])
+@pytest.mark.parametrize("suffix", SUFFIXES.values())
 def test_any_image_size(suffix, tmp_path):
     model = tiny("convnext_tiny-any_size")
     report = export(model, tmp_path / f"model{suffix}")
