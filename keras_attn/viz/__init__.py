@@ -1,7 +1,8 @@
-"""What a model attends to: capture, plots, a page to explore, TensorBoard."""
+"""What a model attends to, sees and predicts: plots, a page, TensorBoard."""
 
 from keras_attn.viz import callbacks
 from keras_attn.viz.capture import capture_attention
+from keras_attn.viz.detections import plot_detections
 from keras_attn.viz.heads import plot_attention_heads
 from keras_attn.viz.images import (
     attention_rollout,
@@ -12,7 +13,9 @@ from keras_attn.viz.images import (
 )
 from keras_attn.viz.page import attention_page
 from keras_attn.viz.plots import plot_alignment, save_figure
+from keras_attn.viz.receptive_field import plot_receptive_field, receptive_field
 from keras_attn.viz.reconstruction import plot_reconstruction, reconstruct_images
+from keras_attn.viz.segmentation import plot_segmentation
 
 __all__ = [
     "attention_page",
@@ -23,9 +26,13 @@ __all__ = [
     "image_rollout",
     "plot_alignment",
     "plot_attention_heads",
+    "plot_detections",
     "plot_image_attention",
     "plot_position_similarity",
+    "plot_receptive_field",
     "plot_reconstruction",
+    "plot_segmentation",
+    "receptive_field",
     "reconstruct_images",
     "save_figure",
 ]

@@ -1,9 +1,9 @@
-"""Callbacks that write plots of attention to TensorBoard during training."""
+"""Callbacks that write plots of attention and predictions to TensorBoard."""
 
 import abc
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
 
 import keras
@@ -13,20 +13,20 @@ from matplotlib.figure import Figure
 
 from keras_attn.checks import check_positive
 from keras_attn.viz.capture import capture_attention
+from keras_attn.viz.detections import plot_detections
 from keras_attn.viz.images import image_attention, plot_image_attention
 from keras_attn.viz.plots import figure_to_array, plot_alignment
+from keras_attn.viz.segmentation import plot_segmentation
 
 
-class _AttentionPlots(keras.callbacks.Callback, abc.ABC):
-    """Writes plots of attention to TensorBoard after each epoch."""
+class _Plots(keras.callbacks.Callback, abc.ABC):
+    """Writes plots to TensorBoard after each epoch."""
 
-    def __init__(self, log_dir, layer, every, max_examples):
+    def __init__(self, log_dir, every, max_examples):
         super().__init__()
         self.log_dir = os.fspath(log_dir)
         self.every = check_positive("every", every)
         self.max_examples = check_positive("max_examples", max_examples)
-        self.layer = layer
-        self._pattern = _compile(layer)
 
     def on_train_begin(self, logs=None):
         """Opens the event file, after a check that the plots can be drawn."""
@@ -54,6 +54,15 @@ class _AttentionPlots(keras.callbacks.Callback, abc.ABC):
     @abc.abstractmethod
     def _figures(self) -> Iterator[tuple[str, Figure]]:
         """Yields the tag and the figure of every layer and example."""
+
+
+class _AttentionPlots(_Plots):
+    """Plots of the layers whose path matches a pattern."""
+
+    def __init__(self, log_dir, layer, every, max_examples):
+        super().__init__(log_dir, every, max_examples)
+        self.layer = layer
+        self._pattern = _compile(layer)
 
     def _select(self, scores: dict) -> dict:
         """The scores of the layers whose path matches `layer`."""
@@ -178,6 +187,135 @@ class ImageAttentionMaps(_AttentionPlots):
             for index, (image, heads) in enumerate(zip(self.images, maps, strict=True)):
                 figure = plot_image_attention(image, heads, title=path)
                 yield f"attention/{path}/{index}", figure
+
+
+class SegmentationMaps(_Plots):
+    """Writes predicted classes beside the true ones to TensorBoard after each epoch.
+
+    The tab "Images" of TensorBoard then has, under `segmentation/<i>`, a slider over
+    the epochs for example `i`; see `viz.plot_segmentation`. Training is not affected.
+
+    Args:
+        log_dir: Folder of the event file; the one given to TensorBoard.
+        images: (B, H, W, channels), inputs of the model.
+        labels: True classes, (B, H, W).
+        class_names: Names of the C classes.
+        predict: Function of images that returns logits (B, H, W, C) or classes
+            (B, H, W). None calls the model.
+        every: Epochs between plots; the first is of epoch 0.
+        max_examples: Largest number of images drawn, the first of `images`.
+        **options: Further arguments of `viz.plot_segmentation`, such as `errors`.
+
+    Raises:
+        ValueError: At the start of training, as `viz.plot_segmentation`.
+
+    Example:
+        ```python
+        maps = SegmentationMaps("runs/camvid", images, labels, CLASSES, errors=True)
+        model.fit(dataset, epochs=20, callbacks=[maps])
+        ```
+    """
+
+    def __init__(
+        self,
+        log_dir: str | os.PathLike,
+        images,
+        labels,
+        class_names: Sequence[str],
+        *,
+        predict: Callable | None = None,
+        every: int = 1,
+        max_examples: int = 4,
+        **options,
+    ):
+        super().__init__(log_dir, every, max_examples)
+        self.images = np.asarray(images[:max_examples])
+        self.labels = np.asarray(labels[:max_examples])
+        self.class_names = list(class_names)
+        self.predict = predict
+        self.options = options
+
+    def _figures(self):
+        predict = self.predict or cast(keras.Model, self.model).predict_on_batch
+        predictions = np.asarray(predict(self.images))
+        for index in range(len(self.images)):
+            row = slice(index, index + 1)
+            yield (
+                f"segmentation/{index}",
+                plot_segmentation(
+                    self.images[row],
+                    self.labels[row],
+                    predictions[row],
+                    class_names=self.class_names,
+                    **self.options,
+                ),
+            )
+
+
+class DetectionBoxes(_Plots):
+    """Writes detected objects beside the true ones to TensorBoard after each epoch.
+
+    As `SegmentationMaps`, under `detections/<i>`; see `viz.plot_detections`.
+
+    Args:
+        log_dir: Folder of the event file; the one given to TensorBoard.
+        images: (B, H, W, channels), inputs of the model.
+        truth: True objects, as `data.detection_dataset` returns them.
+        class_names: Names of the classes.
+        detect: Function of images that returns detections. None calls the model.
+        every: Epochs between plots; the first is of epoch 0.
+        max_examples: Largest number of images drawn, the first of `images`.
+        **options: Further arguments of `viz.plot_detections`, such as `min_score`.
+
+    Raises:
+        ValueError: At the start of training, as `viz.plot_detections`.
+
+    Example:
+        ```python
+        images, truth = next(iter(validation))
+        boxes = DetectionBoxes("runs/cells", images, truth, data.class_names)
+        model.fit(dataset, epochs=20, callbacks=[boxes])
+        ```
+    """
+
+    def __init__(
+        self,
+        log_dir: str | os.PathLike,
+        images,
+        truth: Mapping,
+        class_names: Sequence[str],
+        *,
+        detect: Callable | None = None,
+        every: int = 1,
+        max_examples: int = 4,
+        **options,
+    ):
+        super().__init__(log_dir, every, max_examples)
+        self.images = np.asarray(images[:max_examples])
+        self.truth = _first(truth, slice(max_examples))
+        self.class_names = list(class_names)
+        self.detect = detect
+        self.options = options
+
+    def _figures(self):
+        detect = self.detect or cast(keras.Model, self.model).predict_on_batch
+        detections = detect(self.images)
+        for index in range(len(self.images)):
+            row = slice(index, index + 1)
+            yield (
+                f"detections/{index}",
+                plot_detections(
+                    self.images[row],
+                    _first(detections, row),
+                    _first(self.truth, row),
+                    class_names=self.class_names,
+                    **self.options,
+                ),
+            )
+
+
+def _first(values: Mapping, rows: slice) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value)[rows] for name, value in values.items()}
 
 
 def _compile(layer: str | None) -> re.Pattern | None:

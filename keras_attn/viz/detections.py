@@ -1,0 +1,169 @@
+"""Detected objects drawn over the image: boxes, scores and masks.
+
+Legend: B images, M true objects with padding, K detections with padding, H and W
+pixels.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from keras_attn.data.instance_masks import paste_mask
+from keras_attn.viz.labels import drawable, font_families
+from keras_attn.viz.panels import (
+    check_colors,
+    check_images,
+    make_panels,
+    show_image,
+)
+
+_MASK_OPACITY = 0.45
+_FONT_POINTS = 6.0
+_CROWDED = 12  # Objects in an image from which on labels are smaller.
+_PANEL_INCHES = 3.2
+
+
+def plot_detections(
+    images,
+    detections: Mapping | None = None,
+    truth: Mapping | None = None,
+    *,
+    class_names: Sequence[str],
+    colors: Sequence[Sequence[int]] | None = None,
+    min_score: float = 0.5,
+    title: str | None = None,
+) -> Figure:
+    """Draws one row per image: the true objects beside the detected ones.
+
+    Args:
+        images: (B, H, W, 1 or 3), of any range.
+        detections: Output of a detector: `boxes` (B, K, 4), left, top, right, bottom
+            in pixels; `classes` (B, K), -1 in padding; `scores` (B, K); optionally
+            `masks`, (B, K, h, w) probabilities stretched over the boxes, or bool
+            (B, K, H, W). None leaves their column out.
+        truth: `boxes` (B, M, 4), `classes` (B, M), -1 in padding, and optionally
+            `masks` (B, M, H, W). None leaves their column out.
+        class_names: Names of the classes.
+        colors: Red, green and blue of each class, from 0 to 255.
+        min_score: Detections with a lower score are not drawn.
+        title: Title of the figure.
+
+    Returns:
+        The figure; `save_figure` writes it, and a notebook shows it.
+
+    Raises:
+        ValueError: for shapes that do not match, a missing entry, or classes beyond the
+            names.
+
+    Example:
+        ```python
+        images, targets = next(iter(validation))
+        found = detector.predict_on_batch(images)
+        plot_detections(images, found, targets, class_names=data.class_names)
+        ```
+    """
+    shown = check_images(images)
+    table = check_colors(colors, len(class_names))
+    columns = {}
+    if truth is not None:
+        columns["truth"] = _check("truth", truth, shown, class_names)
+    if detections is not None:
+        found = _check("detections", detections, shown, class_names, "scores")
+        is_kept = np.nan_to_num(found["scores"], nan=-np.inf) >= min_score
+        found["classes"] = np.where(is_kept, found["classes"], -1)
+        columns[f"detections, score ≥ {min_score:g}"] = found
+    if not columns:
+        raise ValueError(
+            "`detections` or `truth` must be given. Received: neither of them"
+        )
+    figure, axes = make_panels(
+        list(columns), len(shown), shown.shape[1:], title, panel_inches=_PANEL_INCHES
+    )
+    for row, image in enumerate(shown):
+        for axis, values in zip(axes[row], columns.values(), strict=True):
+            _draw(axis, image, values, row, class_names, table)
+    return figure
+
+
+def _draw(ax: Axes, image, values, row: int, class_names, colors) -> None:
+    """Draws the objects of one image, the least certain first."""
+    classes, boxes = values["classes"][row], values["boxes"][row]
+    drawn = np.flatnonzero((classes >= 0) & np.isfinite(boxes).all(-1))
+    if "scores" in values:
+        drawn = drawn[np.argsort(values["scores"][row][drawn], kind="stable")]
+    size = image.shape[:2]
+    points = _FONT_POINTS if len(drawn) < _CROWDED else 0.75 * _FONT_POINTS
+    painted = image.copy()
+    outlines = []
+    if "masks" in values:
+        for index in drawn:
+            mask = values["masks"][row, index]
+            if mask.shape != size:
+                mask = paste_mask(mask, boxes[index], *size) > 0.5
+            color = colors[classes[index]]
+            mixed = (1 - _MASK_OPACITY) * painted + _MASK_OPACITY * color
+            painted = np.where(mask[..., None], mixed, painted)
+            outlines.append((mask, color))
+    show_image(ax, painted)
+    for mask, color in outlines:
+        if mask.any() and not mask.all():
+            ax.contour(mask, [0.5], colors=[color], linewidths=0.8)
+    for index in drawn:
+        left, top, right, bottom = boxes[index]
+        color = tuple(colors[classes[index]])
+        # A pixel's center has whole coordinates on the axes, its corner in boxes.
+        corner = (left - 0.5, top - 0.5)
+        ax.add_patch(
+            Rectangle(
+                corner, right - left, bottom - top, fill=False, color=color, lw=1.0
+            )
+        )
+        text = drawable(class_names[classes[index]])
+        if "scores" in values:
+            text += f" {values['scores'][row, index]:.2f}"
+        # Inside of the box where there is no room above it.
+        is_above = top > points * 2 / 72 * size[1] / _PANEL_INCHES
+        ax.annotate(
+            text,
+            (max(left, 0) - 0.5, max(top, 0) - 0.5),
+            xytext=(0.8, 0.8 if is_above else -0.8),
+            textcoords="offset points",
+            fontsize=points,
+            family=font_families(),
+            color="black" if np.dot(color, (0.3, 0.59, 0.11)) > 0.55 else "white",
+            va="bottom" if is_above else "top",
+            parse_math=False,
+            clip_on=True,
+            bbox={"facecolor": color, "edgecolor": "none", "pad": 0.8},
+        )
+    ax.set_xlim(-0.5, size[1] - 0.5)
+    ax.set_ylim(size[0] - 0.5, -0.5)
+
+
+def _check(name, values, images, class_names, *more) -> dict[str, np.ndarray]:
+    missing = [key for key in ("boxes", "classes", *more) if key not in values]
+    if missing:
+        raise ValueError(f"`{name}` must have {missing}. Received: {sorted(values)}")
+    keys = ("boxes", "classes", "masks", *more)
+    arrays = {key: np.asarray(values[key]) for key in keys if key in values}
+    shape = arrays["classes"].shape
+    ranks = {"boxes": 3, "masks": 4}
+    if shape[:1] != images.shape[:1] or any(
+        array.ndim != ranks.get(key, 2) or array.shape[:2] != shape
+        for key, array in arrays.items()
+    ):
+        shapes = {key: array.shape for key, array in arrays.items()}
+        raise ValueError(
+            f"`{name}` must have boxes (B, M, 4), classes (B, M) and masks "
+            f"(B, M, height, width), of {len(images)} images. Received: {shapes}"
+        )
+    highest = int(arrays["classes"].max(initial=-1))
+    if highest >= len(class_names):
+        raise ValueError(
+            f"Classes of `{name}` must be below {len(class_names)}, the number of "
+            f"`class_names`. Received: class {highest}"
+        )
+    return arrays
