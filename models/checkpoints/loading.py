@@ -42,6 +42,9 @@ def load_checkpoint(
     with an `architecture` in `config.json`. ResNet, VGG16 and FCN on a ResNet have
     torchvision's: `model.state_dict()` saved as safetensors, and a `config.json` such
     as `{"library": "torchvision", "architecture": "fcn_resnet50", "num_classes": 21}`.
+    A U-Net on a ResNet has that of segmentation-models-pytorch:
+    `{"library": "segmentation_models_pytorch", "architecture": "Unet",
+    "encoder_name": "resnet50", "classes": 3}`.
 
     Args:
         folder: A folder with `config.json` and `*.safetensors`.
