@@ -47,14 +47,26 @@ MODELS = (
     "mae_vit_base",
     "swin_base",
     "convnext_tiny",
+    "resnet50",
+    "vgg16",
+    "fcn8s_vgg16",
+    "fcn_resnet50",
+    "segnet",
+    "deconvnet_vgg16",
+    "unet",
     "sagan_generator_128",
     "sagan_discriminator_128",
     "cnn_self_attention",
 )
 # 1.6 B parameters, 6.2 GB: above protobuf's limit, so a folder.
 LARGER_THAN_ONE_FILE = ("gpt2_xl", "onnx")
-# The masking noise is an input, because random masks would differ in every call.
-OPTIONS = {"mae_vit_base": {"noise": True}}
+# The masking noise is an input, because random masks would differ in every call; images
+# of these models may have any size, so they get those of the papers.
+OPTIONS = {
+    "mae_vit_base": {"noise": True},
+    "segnet": {"image_size": (360, 480)},
+    "unet": {"image_size": 572},
+}
 FORMATS = {"saved_model": "model", "litert": "model.tflite", "onnx": "model.onnx"}
 COLUMNS = (
     "model",

@@ -103,7 +103,7 @@ def _check_repeats(
 def top1_agreement(
     runner: Runner, signature: Signature, batches: Iterable[Case], count: int
 ) -> dict[str, float]:
-    """Share of samples in which artefact and Keras predict the same class.
+    """Share of samples, or of pixels, for which artefact and Keras predict one class.
 
     Args:
         runner: The artefact in its stock runtime.
@@ -112,14 +112,19 @@ def top1_agreement(
         count: Number of samples.
 
     Returns:
-        Share in [0, 1], by name of each output (B, C) that may hold class scores.
+        Share in [0, 1], by name of each output that may hold class scores: (B, C), or
+        (B, H, W, C) for images (B, H, W, channels). Scores of fewer pixels than the
+        images have are known by their name.
     """
     agreed: dict[str, list[np.ndarray]] = {}
     for name, inputs in batches:
         expected = signature.reference(inputs)
         if are_detections(expected):
             return {}
-        scores = {key: want for key, want in expected.items() if _is_scores(want)}
+        sizes = [value.shape[1:3] for value in inputs.values() if value.ndim == 4]
+        scores = {
+            key: want for key, want in expected.items() if _is_scores(key, want, sizes)
+        }
         if not scores:
             return {}
         found = runner(inputs, name)
@@ -132,11 +137,12 @@ def top1_agreement(
     }
 
 
-def _is_scores(want: np.ndarray) -> bool:
-    """Whether an output may hold class scores, (B, C)."""
-    return (
-        want.ndim == 2 and want.shape[1] > 1 and np.issubdtype(want.dtype, np.floating)
-    )
+def _is_scores(key: str, want: np.ndarray, image_sizes: list[tuple[int, ...]]) -> bool:
+    """Whether an output may hold class scores, of samples or of pixels."""
+    is_named = key in ("logits", "classifier")
+    is_map = want.ndim == 4 and (is_named or want.shape[1:3] in image_sizes)
+    is_float = np.issubdtype(want.dtype, np.floating)
+    return (want.ndim == 2 or is_map) and want.shape[-1] > 1 and is_float
 
 
 def _compare_output(

@@ -28,8 +28,9 @@ class ExportReport:
         max_abs_diff: The largest difference from Keras over all outputs and samples;
             None if it was not verified.
         tolerance: The largest error allowed, see `export`; None if it was not verified.
-        top1_agreement: Share of `sample_inputs` for which artefact and Keras predict
-            the same class, by output (B, C). Empty without `sample_inputs`.
+        top1_agreement: Share of `sample_inputs`, or of their pixels, for which artefact
+            and Keras predict the same class, by output: (B, C), or (B, H, W, C) for
+            images. Empty without `sample_inputs`.
         latency_ms: Median time of one call on the first sample, by signature, in
             milliseconds on this machine; empty if it was not verified.
         notes: What the exporter decided or changed.

@@ -22,12 +22,13 @@ from keras_attn.models.checkpoints import (  # noqa: E402
     save_checkpoint,
 )
 from keras_attn.models.convnext import build_convnext  # noqa: E402
+from keras_attn.models.deconvnet import build_deconvnet  # noqa: E402
 from keras_attn.models.detection import (  # noqa: E402
     build_faster_rcnn,
     build_faster_rcnn_vgg16,
     build_mask_rcnn,
 )
-from keras_attn.models.fcn import build_fcn_resnet  # noqa: E402
+from keras_attn.models.fcn import build_fcn_resnet, build_fcn_vgg  # noqa: E402
 from keras_attn.models.gpt import (  # noqa: E402
     build_gpt,
     build_gpt_classifier,
@@ -60,12 +61,14 @@ from keras_attn.models.sagan import (  # noqa: E402
     build_sagan_discriminator,
     build_sagan_generator,
 )
+from keras_attn.models.segnet import build_segnet  # noqa: E402
 from keras_attn.models.seq2seq import (  # noqa: E402
     build_seq2seq_context,
     build_seq2seq_sutskever,
 )
 from keras_attn.models.swin import build_swin  # noqa: E402
 from keras_attn.models.transformer import build_transformer  # noqa: E402
+from keras_attn.models.unet import build_unet  # noqa: E402
 from keras_attn.models.vgg import build_vgg  # noqa: E402
 from keras_attn.models.vit import (  # noqa: E402
     build_deit3,
@@ -104,10 +107,12 @@ __all__ = [
     "build_bert_token_classifier",
     "build_cnn_self_attention",
     "build_convnext",
+    "build_deconvnet",
     "build_deit3",
     "build_faster_rcnn",
     "build_faster_rcnn_vgg16",
     "build_fcn_resnet",
+    "build_fcn_vgg",
     "build_gpt",
     "build_gpt_classifier",
     "build_gpt_encoder",
@@ -125,10 +130,12 @@ __all__ = [
     "build_roberta_token_classifier",
     "build_sagan_discriminator",
     "build_sagan_generator",
+    "build_segnet",
     "build_seq2seq_context",
     "build_seq2seq_sutskever",
     "build_swin",
     "build_transformer",
+    "build_unet",
     "build_vgg",
     "build_vit",
     "build_vit_hybrid",

@@ -1,21 +1,29 @@
 """Fully convolutional networks: a score per class for every pixel of any image.
 
-    build_fcn_resnet  images -> logits of each pixel, on a dilated ResNet
+    build_fcn_vgg     images -> logits of each pixel, on VGG16
+    build_fcn_resnet  the same on a dilated ResNet
 
 Legend: B batch, H and W pixels, C classes.
-Layers: those of `models/parts/resnet.py`; `head_conv`, `head_norm`, `head_dropout`,
-`classifier`, `upsampling`; of the auxiliary head `auxiliary_conv`, `auxiliary_norm`,
-`auxiliary_dropout`, `auxiliary_classifier`, `auxiliary_upsampling`. If `image_size` is
-None, `minimum_image_size` comes first.
+Layers of both: `classifier`, `upsampling`. On VGG: `padding`, those of
+`models/parts/vgg.py`, `fully_connected_0`, `fully_connected_0_dropout`, …; of each
+skip, named by its stage, `upsampling_3`, `score_3`, `crop_3`; `crop`. On a ResNet:
+those of `models/parts/resnet.py`, `head_conv`, `head_norm`, `head_dropout`; of the
+auxiliary head `auxiliary_conv`, `auxiliary_norm`, `auxiliary_dropout`,
+`auxiliary_classifier`, `auxiliary_upsampling`. If `image_size` is None,
+`minimum_image_size` comes first.
 """
 
+import math
+from typing import Any
+
+import keras
 from keras import ops
-from keras.layers import BatchNormalization, Conv2D
+from keras.layers import BatchNormalization, Conv2D, ZeroPadding2D
 
 from keras_attn.checks import check_positive
-from keras_attn.layers import ResizeLike
+from keras_attn.layers import CropLike, ResizeLike, TransposedConv2D
 from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.initializers import he_normal_fan_out, normal
+from keras_attn.layers.initializers import BilinearKernel, he_normal_fan_out, normal
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import IMAGENET, any_image_input, segmenter_card
 from keras_attn.models.parts.registry import register_variants
@@ -25,14 +33,178 @@ from keras_attn.models.parts.variants import (
     passes_options_to,
     with_sizes,
 )
+from keras_attn.models.parts.vgg import vgg
 
+_VGG16 = {
+    "hidden_dims": (64, 128, 256, 512, 512),
+    "num_convs": (2, 2, 3, 3, 3),
+    "fully_connected_dims": (4096, 4096),
+}
 VARIANTS = {
+    # Long et al. 2015, section 4.2; the stages whose pooled maps are added.
+    "vgg": {
+        "32s": {**_VGG16, "skips": ()},
+        "16s": {**_VGG16, "skips": (3,)},
+        "8s": {**_VGG16, "skips": (3, 2)},
+    },
     # He et al. 2016, table 1.
     "resnet": {
         "50": {"stem_dim": 64, "num_blocks": (3, 4, 6, 3)},
         "101": {"stem_dim": 64, "num_blocks": (3, 4, 23, 3)},
     },
 }
+
+
+# Zeros around the image: so many that its first pixel is seen by the first place of the
+# last map, whose kernel covers 7 × 7 places of 32 × 32 pixels.
+_PADDING = 99
+# Rows to leave out so that the maps of the skips lie on each other, and the scores on
+# the image, by the number of skips; from the published networks.
+_SKIP_OFFSETS = {3: 5, 2: 9}
+_OFFSETS = (19, 27, 31)
+
+
+@with_sizes(VARIANTS["vgg"])
+def build_fcn_vgg(
+    variant="8s",
+    *,
+    image_size=None,
+    num_classes=21,
+    weights_from=None,
+    hidden_dims=FROM_VARIANT,
+    num_convs=FROM_VARIANT,
+    fully_connected_dims=FROM_VARIANT,
+    skips=FROM_VARIANT,
+    num_channels=3,
+    dropout=0.5,
+    name="fcn_vgg",
+):
+    """VGG16 whose fully connected layers are convolutions, with skips and upsampling.
+
+    Scores for places of 32 × 32 pixels are enlarged by transposed convolutions, which
+    start as bilinear interpolation. "16s" and "8s" enlarge twofold and add scores of
+    the fourth stage, then again of the third. The last enlargement is not trained.
+
+    Args:
+        variant: A row of `VARIANTS["vgg"]`, the default of each argument that is None.
+        image_size: Pixels, one number or two, rows first. None: images of any size,
+            which may differ between batches; None for rows or columns: any number of
+            these.
+        num_classes: C.
+        weights_from: A model whose weights are copied into the layers of the same
+            name: a classifier from `build_vgg` for images of 224 pixels, or the FCN of
+            a coarser variant, as in the paper, where each starts from the one before.
+            Layers of another number of classes start anew.
+        hidden_dims: Channels of each of the five stages.
+        num_convs: Convolutions of each stage.
+        fully_connected_dims: Channels of each of the convolutions behind the last map,
+            the first of which is 7 × 7.
+        skips: Stages whose pooled maps are added, in this order: (), (3,) or (3, 2).
+        num_channels: Channels of the images.
+        dropout: Probability of dropping a unit behind the last map.
+        name: Name of the model.
+
+    Returns:
+        A model from `images` (B, H, W, channels) to logits (B, H, W, C).
+
+    Raises:
+        ValueError: for sizes that are not whole numbers above zero, another number of
+            stages than five, other skips, or a `weights_from` that does not fit.
+
+    Reference:
+        Long et al. 2015, "Fully Convolutional Networks for Semantic Segmentation"
+        (arXiv:1411.4038), with the paddings, roundings and crops of its published code.
+    """
+    check_positive("num_classes", num_classes)
+    skips = tuple(skips)
+    if len(hidden_dims) != 5 or skips not in ((), (3,), (3, 2)):
+        raise ValueError(
+            "`hidden_dims` must have five stages, and `skips` be (), (3,) or (3, 2). "
+            f"Received: hidden_dims={hidden_dims}, skips={skips}"
+        )
+    images, hidden = any_image_input(image_size, num_channels, (1, 1))
+    hidden = ZeroPadding2D(_PADDING, data_format="channels_last", name="padding")(
+        hidden
+    )
+    maps = vgg(
+        hidden, hidden_dims=hidden_dims, num_convs=num_convs, pooling_padding="same"
+    )
+    hidden = maps["pooled_4"]
+    for index, width in enumerate(fully_connected_dims):
+        layer = f"fully_connected_{index}"
+        hidden = Conv2D(
+            check_positive("fully_connected_dims", width),
+            1 if index else 7,
+            activation="relu",
+            kernel_initializer=normal(0.01),
+            data_format="channels_last",
+            name=layer,
+        )(hidden)
+        hidden = Dropout(dropout, name=f"{layer}_dropout")(hidden)
+    scores = _scores(hidden, num_classes, "classifier", "zeros")
+    for stage in skips:
+        scores = _enlarged(scores, 2, f"upsampling_{stage}")
+        skip = _scores(maps[f"pooled_{stage}"], num_classes, f"score_{stage}", "zeros")
+        crop = CropLike(_SKIP_OFFSETS[stage], dtype="float32", name=f"crop_{stage}")
+        scores = ops.add(scores, crop(skip, scores))
+    factor = 2 ** (5 - len(skips))
+    scores = _enlarged(scores, factor, "upsampling", trainable=False)
+    crop = CropLike(_OFFSETS[len(skips)], dtype="float32", name="crop")
+    model = Functional(images, crop(scores, images), name=name)
+    if weights_from is not None:
+        _copy_weights(weights_from, model)
+    return model
+
+
+def _enlarged(scores, factor, name, trainable=True):
+    """A map with `factor` times as many rows and columns, and as many more."""
+    return TransposedConv2D(
+        scores.shape[-1],
+        2 * factor,
+        factor,
+        use_bias=False,
+        kernel_initializer=BilinearKernel(),
+        trainable=trainable,
+        dtype="float32",
+        name=name,
+    )(scores)
+
+
+def _copy_weights(source, model):
+    """Copies the weights of layers with the same names.
+
+    The kernel of a dense layer on a flattened map is that of a convolution, reshaped.
+    """
+    theirs = {layer.name: layer for layer in getattr(source, "layers", ())}
+    needed = [layer for layer in model.layers if layer.name.startswith("stage_")]
+    if not {layer.name for layer in needed if layer.weights} <= set(theirs):
+        raise ValueError(
+            "`weights_from` must be a model of `build_vgg` or `build_fcn_vgg`. "
+            f"Received: weights_from={source!r}"
+        )
+    for layer in model.layers:
+        if layer.name not in theirs or not layer.weights:
+            continue
+        found: Any = [
+            keras.ops.convert_to_numpy(weight) for weight in theirs[layer.name].weights
+        ]
+        if [array.size for array in found] == [
+            math.prod(weight.shape) for weight in layer.weights
+        ]:
+            layer.set_weights(
+                [
+                    array.reshape(weight.shape)
+                    for array, weight in zip(found, layer.weights, strict=True)
+                ]
+            )
+        elif layer.name.startswith(("stage_", "fully_connected_")):
+            raise ValueError(
+                f"`weights_from` must have layers of the same sizes: `{layer.name}` "
+                f"has {[array.shape for array in found]}, expected "
+                f"{[tuple(weight.shape) for weight in layer.weights]}. A classifier "
+                "must be built for images of 224 pixels. "
+                f"Received: weights_from={source!r}"
+            )
 
 
 @with_sizes(VARIANTS["resnet"])
@@ -145,6 +317,18 @@ def _scores(hidden, num_classes, name, kernel_initializer):
     )(hidden)
 
 
+register_variants(
+    build_fcn_vgg,
+    {
+        "32s": (136_152_917, "VOC 2011 validation: mean IoU 59.4"),
+        "16s": (134_815_994, "VOC 2011 validation: mean IoU 62.4"),
+        "8s": (134_489_759, "VOC 2011 validation: mean IoU 62.7"),
+    },
+    name="fcn{variant}_vgg16",
+    title="FCN-{variant} on VGG16: a class for every pixel",
+    paper="Long et al. 2015, arXiv:1411.4038",
+    **segmenter_card(IMAGENET),
+)
 register_variants(
     build_fcn_resnet,
     {

@@ -42,6 +42,7 @@ CASES = {
     },
     "MinimumImageSize": {
         "not_square": Case(lambda: layers.MinimumImageSize((6, 5)), {"inputs": IMAGE}),
+        "steps": Case(lambda: layers.MinimumImageSize(3, (3, 2)), {"inputs": IMAGE}),
     },
     "ResizeLike": {
         "larger": Case(
@@ -88,6 +89,16 @@ CASES = {
                 "indices": (B, 3, 5, 15),
                 "reference": MAP,
             },
+        ),
+    },
+    "UpsampleLike": {
+        "any_size": Case(
+            lambda: layers.UpsampleLike(),
+            {"inputs": (B, T, 7, D), "reference": (B, 10, KNOWN, 1)},
+        ),
+        "missing": Case(
+            lambda: layers.UpsampleLike(3),
+            {"inputs": MAP, "reference": (B, 19, 17, 1)},
         ),
     },
     "TransposedConv2D": {

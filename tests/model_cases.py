@@ -137,6 +137,17 @@ GRAPHS = {
             **_CLASSES,
         },
     ),
+    "fcn8s_vgg16": (
+        "fcn8s_* fcn16s_* fcn32s_*",
+        {
+            "skips": (3, 2),
+            "image_size": (19, 27),
+            "hidden_dims": (3, 5, U, 3, E),
+            "num_convs": (1, 1, 1, 1, 1),
+            "fully_connected_dims": (M,),
+            **_CLASSES,
+        },
+    ),
     "fcn_resnet50": (
         "fcn_resnet*",
         {
@@ -145,6 +156,36 @@ GRAPHS = {
             "num_blocks": (1, 2),
             **_CLASSES,
             "dilated_stages": (1,),
+        },
+    ),
+    "segnet": (
+        "segnet",
+        {
+            "image_size": (19, 27),
+            "hidden_dims": (5, U),
+            "num_convs": (2, 1),
+            **_CLASSES,
+        },
+    ),
+    "deconvnet_vgg16": (
+        "deconvnet_*",
+        {
+            "image_size": (19, 27),
+            "hidden_dims": (5, U),
+            "num_convs": (1, 2),
+            "fully_connected_dims": (E, M),
+            "fully_connected_size": 3,
+            **_CLASSES,
+        },
+    ),
+    "unet": (
+        "unet",
+        {
+            "image_size": (18, 22),
+            "hidden_dims": (5, U),
+            "num_channels": 3,
+            "dropout": 0.3,
+            **_CLASSES,
         },
     ),
     "sagan_generator_128": ("sagan_generator_*", {**_SAGAN, "latent_dim": M}),
@@ -268,9 +309,14 @@ CASES = {
     "vgg16-any_size_features": Case(
         "vgg16", {"image_size": None, "include_top": False}
     ),
+    "fcn8s_vgg16-any_size": Case("fcn8s_vgg16", {"image_size": None, "skips": (3,)}),
+    "fcn8s_vgg16-32s": Case("fcn8s_vgg16", {"skips": ()}),
     "fcn_resnet50-any_size": Case(
         "fcn_resnet50", {"image_size": None, "auxiliary_head": False}
     ),
+    "segnet-any_size": Case("segnet", {"image_size": None}),
+    "deconvnet_vgg16-any_size": Case("deconvnet_vgg16", {"image_size": None}),
+    "unet-same_any_size": Case("unet", {"image_size": None, "padding": "same"}),
     **_heads("bert_base", "bert", _BERT_HEADS),
     **_heads("roberta_base", "roberta", _OWN_HEADS),
     **_heads("xlnet_base", "xlnet", _XLNET_HEADS),

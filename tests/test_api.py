@@ -5,7 +5,9 @@ import importlib
 import pytest
 
 PUBLIC = {
-    "keras_attn": ("data decoding export layers models ops training translator viz"),
+    "keras_attn": (
+        "data decoding export layers models ops tiling training translator viz"
+    ),
     "keras_attn.data": (
         "ByteLevelBPETokenizer CharacterTokenizer SentencePieceTokenizer "
         "StreamDecoder SubwordTokenizer TextTokenizer Tokenizer "
@@ -31,36 +33,39 @@ PUBLIC = {
         "SelfAttention2D SinusoidalPositionEmbedding SpectralNormalization "
         "StandardizedConv2D StochasticDepth SwinBlock TargetEmbedding "
         "TokenEmbedding TokenPooling TransformerDecoderBlock "
-        "TransformerEncoderBlock TransposedConv2D WindowAttention XLNetBlock"
+        "TransformerEncoderBlock TransposedConv2D UpsampleLike WindowAttention "
+        "XLNetBlock"
     ),
     "keras_attn.models": (
         "ModelCard Plan build_bert build_bert_classifier build_bert_masked_lm "
         "build_bert_next_sentence build_bert_pretrainer "
         "build_bert_sentence_encoder build_bert_span_qa "
         "build_bert_token_classifier build_cnn_self_attention build_convnext "
-        "build_deit3 build_faster_rcnn build_faster_rcnn_vgg16 build_fcn_resnet "
-        "build_gpt build_gpt_classifier build_gpt_encoder "
-        "build_gpt_token_classifier build_mae build_mask_rcnn build_resnet "
-        "build_rnnsearch build_roberta build_roberta_classifier "
+        "build_deconvnet build_deit3 build_faster_rcnn build_faster_rcnn_vgg16 "
+        "build_fcn_resnet build_fcn_vgg build_gpt build_gpt_classifier "
+        "build_gpt_encoder build_gpt_token_classifier build_mae build_mask_rcnn "
+        "build_resnet build_rnnsearch build_roberta build_roberta_classifier "
         "build_roberta_masked_lm build_roberta_next_sentence "
         "build_roberta_sentence_encoder build_roberta_span_qa "
         "build_roberta_token_classifier build_sagan_discriminator "
-        "build_sagan_generator build_seq2seq_context build_seq2seq_sutskever "
-        "build_swin build_transformer build_vgg build_vit build_vit_hybrid "
-        "build_xlm build_xlm_classifier build_xlm_masked_lm "
-        "build_xlm_next_sentence build_xlm_sentence_encoder build_xlm_span_qa "
-        "build_xlm_token_classifier build_xlnet build_xlnet_classifier "
-        "build_xlnet_next_sentence build_xlnet_permutation_lm "
-        "build_xlnet_sentence_encoder build_xlnet_span_qa "
-        "build_xlnet_token_classifier convolutionize count_parameters create "
-        "describe list_models load_checkpoint plan save_checkpoint"
+        "build_sagan_generator build_segnet build_seq2seq_context "
+        "build_seq2seq_sutskever build_swin build_transformer build_unet "
+        "build_vgg build_vit build_vit_hybrid build_xlm build_xlm_classifier "
+        "build_xlm_masked_lm build_xlm_next_sentence build_xlm_sentence_encoder "
+        "build_xlm_span_qa build_xlm_token_classifier build_xlnet "
+        "build_xlnet_classifier build_xlnet_next_sentence "
+        "build_xlnet_permutation_lm build_xlnet_sentence_encoder "
+        "build_xlnet_span_qa build_xlnet_token_classifier convolutionize "
+        "count_parameters create describe list_models load_checkpoint plan "
+        "save_checkpoint"
     ),
     "keras_attn.training": (
         "AdamW AdversarialTrainer BackupAndResume CosineWarmup "
         "InverseSquareRootSchedule "
         "LinearWarmup MaskedLMMasking MaskedPatchLoss PermutationLMMasking "
-        "Perplexity SmoothedCrossEntropy TranslationScore augment_batches bleu "
-        "causal_lm_dataset check_boxes check_labels exact_match fit_translator "
+        "Perplexity SegmentationCrossEntropy SmoothedCrossEntropy TranslationScore "
+        "augment_batches bleu border_weights "
+        "causal_lm_dataset check_labels exact_match fit_translator "
         "hinge_discriminator_loss hinge_generator_loss language_probabilities "
         "layerwise_rates mask_batches next_sentence_dataset next_sentence_pairs "
         "pack_documents sample_languages "

@@ -48,6 +48,7 @@ from keras_attn.layers.transformer_block import (
     TransformerEncoderBlock,
 )
 from keras_attn.layers.transposed_conv import TransposedConv2D
+from keras_attn.layers.upsample_like import UpsampleLike
 from keras_attn.layers.window_attention import WindowAttention
 from keras_attn.layers.xlnet_block import SegmentMemory, TargetEmbedding, XLNetBlock
 
@@ -101,6 +102,7 @@ __all__ = [
     "TransformerDecoderBlock",
     "TransformerEncoderBlock",
     "TransposedConv2D",
+    "UpsampleLike",
     "WindowAttention",
     "XLNetBlock",
 ]

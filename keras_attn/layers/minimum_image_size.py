@@ -22,6 +22,9 @@ class MinimumImageSize(BaseLayer):
 
     Args:
         minimum_size: Minimum height and width in pixels, one number or two.
+        step: Height and width may exceed the minimum by multiples of this number of
+            pixels only, one number or two. For networks whose maps must be even
+            wherever they are halved.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -31,14 +34,15 @@ class MinimumImageSize(BaseLayer):
         (B, H, W, C), the same tensor.
 
     Raises:
-        ValueError: for a smaller image, if H and W are known: in eager calls, and
-            when a function is traced for one size. A function that is traced for any
-            size does not check.
+        ValueError: for a smaller image or one between two steps, if H and W are known:
+            in eager calls, and when a function is traced for one size. A function that
+            is traced for any size does not check.
     """
 
-    def __init__(self, minimum_size, **kwargs):
+    def __init__(self, minimum_size, step=1, **kwargs):
         super().__init__(**kwargs)
         self.minimum_size = check_pair("minimum_size", minimum_size)
+        self.step = check_pair("step", step)
 
     def build(self, inputs_shape):
         self._check(inputs_shape)
@@ -56,6 +60,13 @@ class MinimumImageSize(BaseLayer):
                 "first: the last feature map of smaller ones would be empty. Resize or "
                 "pad them, or build the model with fewer stages. "
                 f"Received: inputs.shape={tuple(inputs_shape)}"
+            )
+        sides = zip(inputs_shape[1:3], self.minimum_size, self.step, strict=True)
+        if any(side is not None and (side - least) % by for side, least, by in sides):
+            raise ValueError(
+                f"The images must have {self.minimum_size} pixels, rows first, plus "
+                f"multiples of {self.step}: at other sizes a map that is halved would "
+                f"be odd. Pad them. Received: inputs.shape={tuple(inputs_shape)}"
             )
 
     def compute_output_shape(self, inputs_shape):

@@ -24,6 +24,10 @@ from keras_attn.training.schedules import (
     LinearWarmup,
 )
 from keras_attn.training.scores import bleu, exact_match
+from keras_attn.training.segmentation import (
+    SegmentationCrossEntropy,
+    border_weights,
+)
 from keras_attn.training.translation import TranslationScore, fit_translator
 from keras_attn.training.translation_lm import (
     language_probabilities,
@@ -42,10 +46,12 @@ __all__ = [
     "MaskedPatchLoss",
     "PermutationLMMasking",
     "Perplexity",
+    "SegmentationCrossEntropy",
     "SmoothedCrossEntropy",
     "TranslationScore",
     "augment_batches",
     "bleu",
+    "border_weights",
     "causal_lm_dataset",
     "check_boxes",
     "check_labels",

@@ -14,17 +14,18 @@ _EXPECTED = (
 )
 
 
-def check_labels(labels, num_classes: int):
+def check_labels(labels, num_classes: int, ignore_label: int | None = None):
     """Refuses labels outside [0, num_classes).
 
     Sparse categorical cross-entropy does not check them everywhere: on a GPU, or
-    compiled by XLA, a label out of range makes the loss NaN. Labels that a loss would
-    ignore (`ignore_class`) are refused too.
+    compiled by XLA, a label out of range makes the loss NaN.
 
     Args:
         labels: Integers of any shape; or a dataset of batches `(inputs, labels)`,
             optionally followed by sample weights.
         num_classes: C.
+        ignore_label: A further label that is accepted, which the loss ignores: that of
+            `SegmentationCrossEntropy`, or `ignore_class` of a loss of Keras.
 
     Returns:
         The labels, unchanged; or the dataset, which checks each batch as it is read.
@@ -42,12 +43,15 @@ def check_labels(labels, num_classes: int):
     """
     check_positive("num_classes", num_classes)
     if isinstance(labels, tf.data.Dataset):
-        return _checked_dataset(labels, num_classes)
+        return _checked_dataset(labels, num_classes, ignore_label)
     array = np.asarray(labels)
     if not array.size:
         return labels
     _check_integers(array.dtype, array.shape)
-    wrong = np.unique(array[(array < 0) | (array >= num_classes)])
+    wrong = (array < 0) | (array >= num_classes)
+    if ignore_label is not None:
+        wrong &= array != ignore_label
+    wrong = np.unique(array[wrong])
     if wrong.size:
         raise ValueError(
             f"{_EXPECTED} Received: labels {wrong[:5].tolist()}, "
@@ -56,7 +60,7 @@ def check_labels(labels, num_classes: int):
     return labels
 
 
-def _checked_dataset(dataset, num_classes):
+def _checked_dataset(dataset, num_classes, ignore_label):
     spec = dataset.element_spec
     spec = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
     if not isinstance(spec, tf.TensorSpec):
@@ -68,7 +72,10 @@ def _checked_dataset(dataset, num_classes):
 
     def check(*batch):
         labels = tf.reshape(tf.cast(batch[1], "int64"), [-1])
-        wrong = labels[(labels < 0) | (labels >= num_classes)]
+        is_wrong = (labels < 0) | (labels >= num_classes)
+        if ignore_label is not None:
+            is_wrong &= labels != ignore_label
+        wrong = labels[is_wrong]
         message = [_EXPECTED, "Received: labels", wrong, f"num_classes={num_classes}"]
         valid = tf.debugging.Assert(tf.size(wrong) == 0, message)
         with tf.control_dependencies([valid]):

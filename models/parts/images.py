@@ -49,7 +49,7 @@ def any_image_input(image_size, num_channels, shrinks_by):
     """
     check_large_enough(image_size, shrinks_by)
     check_positive("num_channels", num_channels)
-    sides = _sides(image_size)
+    sides = image_sides(image_size)
     images = keras.Input((*sides, num_channels), name="images")
     if None not in sides:
         return images, images
@@ -66,7 +66,7 @@ def check_large_enough(image_size, shrinks_by):
     Raises:
         ValueError: for fewer pixels than that factor.
     """
-    if is_smaller(_sides(image_size), shrinks_by):
+    if is_smaller(image_sides(image_size), shrinks_by):
         raise ValueError(
             f"`image_size` must be at least {tuple(shrinks_by)}, rows first, because "
             "the last map is that many times smaller. Use larger images or fewer "
@@ -75,7 +75,7 @@ def check_large_enough(image_size, shrinks_by):
         )
 
 
-def _sides(image_size):
+def image_sides(image_size):
     """Rows and columns of pixels; None for any number."""
     is_pair = isinstance(image_size, list | tuple) and len(image_size) == 2
     sides: Any = image_size if is_pair else (image_size, image_size)

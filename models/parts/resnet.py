@@ -70,7 +70,8 @@ def resnet(
 
     Reference:
         He et al. 2016 (arXiv:1512.03385); dilation: Yu et al. 2017,
-        "Dilated Residual Networks" (arXiv:1705.09914).
+        "Dilated Residual Networks" (arXiv:1705.09914); the zeros that the last scale of
+        each block starts with: Goyal et al. 2017, section 5.1 (arXiv:1706.02677).
     """
     check_positive("stem_dim", stem_dim)
     _check_stages(len(num_blocks), dilated_stages, num_frozen)
@@ -91,11 +92,16 @@ def resnet(
             trainable=trainable,
             name=conv_name,
         )(_padded(hidden, size, stride, f"{conv_name}_padding"))
+        is_trained = trainable and not frozen_norms
+        # Each block starts as its shortcut: otherwise its sums grow from block to block
+        # until the norms have seen data. A scale that is not trained would stay zero.
+        starts_at_zero = is_trained and norm_name.endswith("_norm_2")
         return BatchNormalization(
             axis=-1,
             momentum=0.9,
             epsilon=norm_epsilon,
-            trainable=trainable and not frozen_norms,
+            gamma_initializer="zeros" if starts_at_zero else "ones",
+            trainable=is_trained,
             name=norm_name,
         )(hidden)
 

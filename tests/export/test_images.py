@@ -3,16 +3,17 @@
 import numpy as np
 import pytest
 from export_formats import SUFFIXES
-from model_cases import C, numpy, tiny
+from model_cases import C, image_shape, numpy, tiny
 
 from keras_attn.export import export, load_runner
+from keras_attn.models import convolutionize
 
 pytestmark = pytest.mark.shipped
 MODELS = ("vit_base_patch16", "swin_tiny", "convnext_tiny")
 
 
 def random_images(model, batch):
-    shape = (batch, *model.input.shape[1:])
+    shape = (batch, *image_shape(model.input.shape[1:]))
     return np.random.default_rng(0).normal(size=shape).astype("float32")
 
 
@@ -30,16 +31,32 @@ def test_any_batch_size(name, suffix, tmp_path):
         np.testing.assert_allclose(logits, numpy(model(images)), rtol=0, atol=2e-5)
 
 
+def of_any_size(case):
+    """A model that takes images of any size: a case, or one made convolutional."""
+    return convolutionize(tiny("vgg16")) if case == "convolutional" else tiny(case)
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES.values())
-def test_any_image_size(suffix, tmp_path):
-    model = tiny("convnext_tiny-any_size")
+@pytest.mark.parametrize(
+    "case",
+    [
+        *("convnext_tiny-any_size", "convolutional"),
+        *("fcn_resnet50-any_size", "fcn8s_vgg16-any_size"),
+        *("segnet-any_size", "deconvnet_vgg16-any_size", "unet-same_any_size"),
+    ],
+)
+def test_any_image_size(case, suffix, tmp_path):
+    model = of_any_size(case)
     report = export(model, tmp_path / f"model{suffix}")
     assert report.inputs["serve"] == {"images": "float32 (?, ?, ?, 3)"}
     runner = load_runner(tmp_path / f"model{suffix}")
-    for size in ((18, 26), (19, 27), (4, 37)):
+    # Where the classifier of `convolutionize` is trained on 18 by 26 pixels.
+    for size in ((18, 26), (19, 27), (18, 37) if "conv" in case else (1, 37)):
         images = np.random.default_rng(0).normal(size=(2, *size, 3)).astype("float32")
         (logits,) = runner({"images": images}).values()
-        np.testing.assert_allclose(logits, numpy(model(images)), rtol=0, atol=2e-5)
+        expected = numpy(model(images))
+        assert logits.shape == expected.shape
+        np.testing.assert_allclose(logits, expected, rtol=0, atol=2e-5)
 
 
 def test_image_size_can_be_fixed(tmp_path):
@@ -56,6 +73,12 @@ def test_image_size_can_be_fixed(tmp_path):
         ("swin_tiny", "int8_dynamic"),
         ("vit_base_patch16", "int8"),
         ("swin_tiny", "int8"),
+        ("resnet50", "int8"),
+        ("fcn_resnet50-any_size", "int8"),
+        ("fcn8s_vgg16", "int8"),
+        ("segnet", "int8"),
+        ("deconvnet_vgg16", "int8"),
+        ("unet", "int8"),
     ],
 )
 def test_quantized_model_predicts_the_same_classes(name, quantization, tmp_path):
@@ -73,7 +96,8 @@ def test_quantized_model_predicts_the_same_classes(name, quantization, tmp_path)
     runner = load_runner(tmp_path / "model.tflite")
     found = [runner({"images": image[None]}) for image in images]
     classes = np.concatenate([logits for (logits,) in map(dict.values, found)])
-    assert classes.shape == (20, C)
+    assert classes.shape == (20, *model.compute_output_shape(images.shape)[1:])
+    assert classes.shape[-1] == C
     expected = numpy(model(images)).argmax(-1)
     assert share == pytest.approx(np.mean(classes.argmax(-1) == expected))
     assert share > {"float16": 0.98, "int8_dynamic": 0.8, "int8": 0.8}[quantization]

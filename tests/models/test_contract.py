@@ -87,8 +87,13 @@ def test_weight_paths_are_unique(case):
 @every_case
 def test_random_weights_are_independent_and_follow_the_seed(case):
     drawn = initial_weights(case)
-    # The position tables of a masked autoencoder are sinusoids.
-    tables = {name for name in drawn if "mae" in case and "position_embedding" in name}
+    # Position tables of a masked autoencoder are sinusoids; kernels that enlarge scores
+    # are bilinear.
+    tables = {
+        name
+        for name in drawn
+        if ("mae" in case and "position_embedding" in name) or "upsampling" in name
+    }
     assert_independent({n: v for n, v in drawn.items() if n not in tables})
     assert_seed_decides(drawn, seeded(case, 2)[1], tables)
 

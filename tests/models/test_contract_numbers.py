@@ -35,7 +35,9 @@ BACKEND = keras.backend.backend()
 WITHOUT_ATTENTION = {
     *DETECTORS,
     *("seq2seq_sutskever", "convnext_tiny", "resnet50", "vgg16", "fcn_resnet50"),
+    *("fcn8s_vgg16", "segnet", "deconvnet_vgg16", "unet"),
 }
+UNPOOLING = ("segnet", "deconvnet")
 every_text_case = pytest.mark.parametrize("case", TEXT)
 
 
@@ -114,7 +116,11 @@ def test_half_precision_matches_float32_up_to_rounding(case, dtype_policy):
         assert value.dtype.name == (half if is_inner else "float32"), name
         value = value.astype("float32")
         assert np.isfinite(value).all()
-        difference = np.abs(value - expected[name]).max()
+        difference = np.abs(value - expected[name])
+        # Rounding decides between two maxima that are nearly equal, and unpooling puts
+        # the value at the place of one of them.
+        share = 0.999 if case.startswith(UNPOOLING) else 1.0
+        difference = np.quantile(difference, share)
         # A sum of many residuals has a larger rounding error.
         assert 0 < difference < tolerance * max(1, expected[name].std()), name
 

@@ -48,11 +48,10 @@ def test_a_model_of_any_image_size_equals_the_one_of_each_size():
             np.testing.assert_allclose(predicted[name], value, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_ignored_labels_do_not_count_and_the_loss_falls(jit_compile):
+def test_ignored_labels_do_not_count_and_the_loss_falls():
     """The class of a square is its brightest channel; a border is labelled 255."""
     keras.utils.set_random_seed(3)
-    model = build(num_classes=3, dropout=0.0)
+    model = build(num_classes=3, num_blocks=(1, 1, 1), dilated_stages=(2,), dropout=0.0)
     images = sample(4, 3, 4, 3).repeat(17, 1).repeat(17, 2)
     labels = images.argmax(-1).astype("int32")
     labels[:, :5] = 255
@@ -60,10 +59,10 @@ def test_ignored_labels_do_not_count_and_the_loss_falls(jit_compile):
         from_logits=True, ignore_class=255
     )
     model.compile(
-        keras.optimizers.Adam(0.01),
+        keras.optimizers.Adam(0.02),
         loss={"logits": loss, "auxiliary_logits": loss},
         loss_weights={"logits": 1.0, "auxiliary_logits": 0.5},
-        jit_compile=jit_compile,
+        jit_compile=False,
     )
     both = {"logits": labels, "auxiliary_logits": labels}
     before = model.evaluate(images, both, verbose=0, return_dict=True)
@@ -73,5 +72,126 @@ def test_ignored_labels_do_not_count_and_the_loss_falls(jit_compile):
     picked = np.take_along_axis(logits, np.where(counted, labels, 0)[..., None], -1)
     expected = -picked[..., 0][counted].mean()
     np.testing.assert_allclose(before["logits_loss"], expected, rtol=1e-4)
-    history = model.fit(images, both, epochs=25, batch_size=4, verbose=0).history
-    assert history["logits_loss"][-1] < 0.8 * history["logits_loss"][0]
+    history = model.fit(images, both, epochs=12, batch_size=4, verbose=0).history
+    assert history["logits_loss"][-1] < 0.7 * history["logits_loss"][0]
+
+
+VGG = {
+    "hidden_dims": (3, 5, 7, 11, 13),
+    "num_convs": (1, 2, 1, 1, 1),
+    "fully_connected_dims": (17, 19),
+}
+
+
+def build_vgg(variant="8s", **options):
+    return models.build_fcn_vgg(variant, **{"num_classes": C, **VGG, **options})
+
+
+def test_scores_of_an_fcn_are_those_of_the_vgg_as_convolutions():
+    vgg = randomize(models.build_vgg(image_size=224, num_classes=C, **VGG))
+    images = sample(1, 58, 90, 3)  # With 99 zeros on all sides a multiple of 32.
+    padded = np.pad(images, ((0, 0), (99, 99), (99, 99), (0, 0)))
+    expected = numpy(models.convolutionize(vgg)(padded))
+    for variant in ("32s", "8s"):
+        fcn = build_vgg(variant, weights_from=vgg)
+        scores = keras.Model(fcn.input, fcn.get_layer("classifier").output)
+        np.testing.assert_allclose(numpy(scores(images)), expected, rtol=0, atol=1e-4)
+    # Sums of zeros until the scores of the skips are trained.
+    assert not fcn.get_layer("score_3").kernel.numpy().any()
+
+
+def test_each_variant_starts_from_the_one_before():
+    coarse = randomize(build_vgg("32s"))
+    middle = build_vgg("16s", weights_from=coarse)
+    images = sample(2, 37, 51, 3)
+    one, other = numpy(coarse(images)), numpy(middle(images))
+    assert one.shape == other.shape == (2, 37, 51, C)
+    # Enlarging twice, bilinearly, is nearly enlarging once; the skip adds nothing yet.
+    coarse.get_layer("upsampling").set_weights(
+        build_vgg("32s").get_layer("upsampling").get_weights()
+    )
+    one = numpy(coarse(images))
+    assert one.std() > 0.1
+    assert np.abs(one - other).mean() < 0.1 * one.std()
+    fine = build_vgg("8s", weights_from=randomize(middle))
+    for name in ("upsampling_3", "score_3", "classifier"):
+        for mine, theirs in zip(
+            fine.get_layer(name).weights, middle.get_layer(name).weights, strict=True
+        ):
+            np.testing.assert_array_equal(mine, theirs)
+    # With other classes only the body is copied.
+    other = build_vgg("8s", num_classes=3, weights_from=fine)
+    assert not other.get_layer("classifier").kernel.numpy().any()
+    np.testing.assert_array_equal(
+        other.get_layer("fully_connected_0").kernel,
+        fine.get_layer("fully_connected_0").kernel,
+    )
+
+
+def test_weights_that_do_not_fit_are_refused():
+    small = models.build_vgg(image_size=64, num_classes=C, **VGG)
+    message = r"`fully_connected_0` has .*\(52, 17\).*\(7, 7, 13, 17\).* 224 pixels"
+    with pytest.raises(ValueError, match=message):
+        build_vgg(weights_from=small)
+    for wrong in (build(), "vgg16"):
+        with pytest.raises(ValueError, match="`weights_from` must be a model of"):
+            build_vgg(weights_from=wrong)
+
+
+@pytest.mark.parametrize("variant", ["32s", "16s", "8s"])
+def test_images_of_any_size_have_a_score_for_each_pixel(variant):
+    model = randomize(build_vgg(variant))
+    for size in ((1, 1), (31, 33), (64, 7)):
+        images = sample(1, *size, 3)
+        fixed = build_vgg(variant, image_size=size)
+        fixed.set_weights(model.get_weights())
+        found = numpy(model(images))
+        assert found.shape == (1, *size, C)
+        np.testing.assert_allclose(found, numpy(fixed(images)), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("variant", ["32s", "16s", "8s"])
+def test_agrees_with_the_published_network_in_torch(variant):
+    """Paddings, roundings and offsets as in its definition for Caffe."""
+    torch = pytest.importorskip("torch")
+    from torch.nn import functional as f  # pyright: ignore[reportMissingImports]
+
+    model = randomize(build_vgg(variant), scale=1.5)
+    images = sample(2, 45, 61, 3)
+
+    def tensor(array, *axes):
+        return torch.from_numpy(numpy(array).transpose(axes).copy())
+
+    def conv(hidden, name, padding=0):
+        layer = model.get_layer(name)
+        kernel = tensor(layer.kernel, 3, 2, 0, 1)
+        return f.conv2d(hidden, kernel, tensor(layer.bias, 0), padding=padding)
+
+    def enlarge(hidden, name, stride):
+        kernel = tensor(model.get_layer(name).kernel, 3, 2, 0, 1)
+        return f.conv_transpose2d(hidden, kernel, stride=stride)
+
+    hidden, pooled = tensor(images, 0, 3, 1, 2), []
+    for stage, count in enumerate(VGG["num_convs"]):
+        for index in range(count):
+            padding = 1 if stage or index else 100
+            hidden = f.relu(conv(hidden, f"stage_{stage}_conv_{index}", padding))
+        hidden = f.max_pool2d(hidden, 2, ceil_mode=True)
+        pooled.append(hidden)
+    for index in range(2):
+        hidden = f.relu(conv(hidden, f"fully_connected_{index}"))
+    hidden = conv(hidden, "classifier")
+    skips = {"32s": {}, "16s": {3: 5}, "8s": {3: 5, 2: 9}}[variant]
+    for stage, start in skips.items():
+        hidden = enlarge(hidden, f"upsampling_{stage}", 2)
+        score = conv(pooled[stage], f"score_{stage}")
+        rows, columns = hidden.shape[2:]
+        hidden = hidden + score[:, :, start : start + rows, start : start + columns]
+    factor, start = {"32s": (32, 19), "16s": (16, 27), "8s": (8, 31)}[variant]
+    hidden = enlarge(hidden, "upsampling", factor)
+    expected = hidden[:, :, start : start + 45, start : start + 61].numpy()
+    expected = expected.transpose(0, 2, 3, 1)
+    found = numpy(model(images))
+    assert found.std() > 0.1
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * found.std())

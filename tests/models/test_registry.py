@@ -303,6 +303,52 @@ def vgg_detector():
     return detector(backbone, 512, 49, 512, 21, 9, 4096)
 
 
+VGG16 = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
+
+
+def unpooling(norms, *between):
+    """VGG16 and its mirror image, of kernels and norms, without the classifier."""
+    encoder, inputs = [], 3
+    for width, count in VGG16:
+        for _ in range(count):
+            encoder.append((inputs, width))
+            inputs = width
+    # The mirror image of the first convolution keeps the 64 channels.
+    decoder = [*encoder[1:], (64, 64)]
+    count = sum(9 * one * other for one, other in (*encoder, *decoder))
+    count += sum(size * size * one * other for size, one, other in between)
+    widths = [width for _, width in encoder] + [one for one, _ in decoder]
+    return count + norms * (sum(widths) + sum(other for *_, other in between))
+
+
+def segnet(classes):
+    return unpooling(4) - 9 * 64 * 64 - 4 * 64 + dense(9 * 64, classes)
+
+
+def deconvnet(classes):
+    between = ((7, 512, 4096), (1, 4096, 4096), (7, 4096, 512))
+    return unpooling(4, *between) + dense(64, classes)
+
+
+def unet(channels, classes):
+    """Two convolutions per stage; behind each enlargement of half the channels too."""
+    count, inputs = dense(64, classes), channels
+    for width in (64, 128, 256, 512, 1024):
+        count += dense(9 * inputs, width) + dense(9 * width, width)
+        inputs = width
+    for width in (512, 256, 128, 64):
+        count += 4 * 2 * width * width + width
+        count += dense(9 * 2 * width, width) + dense(9 * width, width)
+    return count
+
+
+def fcn_vgg(factor, *skips, classes=21):
+    """The last enlargement has a kernel of twice its factor, those before of 4 × 4."""
+    count = COUNTS["vgg16"] - dense(4096, 1000) + dense(4096, classes)
+    count += sum(dense(width, classes) + 16 * classes**2 for width in skips)
+    return count + (2 * factor * classes) ** 2
+
+
 def hybrid():
     """The first three stages of a ResNet-50, then a ViT."""
     return resnet(3, 4, 9) + vit(768, 12, 16) - dense(768, 768) + dense(1024, 768)
@@ -375,6 +421,12 @@ FORMULAS = {
     "mae_vit_huge": mae(1280, 32, 14),
     "resnet50": resnet(3, 4, 6, 3, norm=4) + dense(2048, 1000),
     "resnet101": resnet(3, 4, 23, 3, norm=4) + dense(2048, 1000),
+    "segnet": segnet(12),
+    "deconvnet_vgg16": deconvnet(21),
+    "unet": unet(1, 2),
+    "fcn32s_vgg16": fcn_vgg(32),
+    "fcn16s_vgg16": fcn_vgg(16, 512),
+    "fcn8s_vgg16": fcn_vgg(8, 512, 256),
     "fcn_resnet50": fcn_resnet(3, 4, 6, 3, norm=4),
     "fcn_resnet101": fcn_resnet(3, 4, 23, 3, norm=4),
     "faster_rcnn_resnet50": pyramid_detector(3, 4, 6, 3),

@@ -30,12 +30,15 @@ def weights_by_path(model):
     return {weight.path: numpy(weight) for weight in model.weights}
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("dtype_policy", ["float32", "mixed_bfloat16"], indirect=True)
+@pytest.mark.parametrize(
+    "dtype_policy, jit_compile",
+    [("float32", False), ("mixed_bfloat16", True)],
+    indirect=["dtype_policy"],
+)
 def test_a_fit_moves_the_means_and_variances_towards_those_of_the_batch(
-    jit_compile, dtype_policy
+    dtype_policy, jit_compile
 ):
-    model = randomize(build())
+    model = randomize(build(num_blocks=(1,)))
     images = sample(5, 19, 29, 3)
     old = weights_by_path(model)
     stem = keras.Model(model.input, model.get_layer("stem_conv").output)
@@ -132,3 +135,12 @@ def test_an_empty_image_is_refused():
     for shape in ((2, 0, 7, 3), (0, 5, 7, 3)):
         with pytest.raises(ValueError, match=r"`images` must have the shape"):
             model(np.zeros(shape, "float32"))
+
+
+def test_blocks_start_as_their_shortcuts_unless_their_norms_are_frozen():
+    for options, value in (({}, 0.0), ({"frozen_norms": True}, 1.0)):
+        model = build(**options)
+        for layer in model.layers:
+            if isinstance(layer, keras.layers.BatchNormalization):
+                expected = value if layer.name.endswith("_norm_2") else 1.0
+                np.testing.assert_array_equal(layer.gamma, expected)

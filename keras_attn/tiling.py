@@ -1,0 +1,215 @@
+"""Dense prediction of images of any size, tile by tile.
+
+A module beside the rooms, like `translator.py`: it calls a model that it is given, on
+NumPy arrays, and imports none of them.
+
+Legend: H and W pixels of an image, C channels, K channels of the output.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_attn.checks import check_pair, check_positive
+
+
+def predict_tiles(
+    model: keras.Model,
+    image,
+    tile_size,
+    *,
+    overlap: Any = 0,
+    output=None,
+    batch_size: int = 1,
+    verbose: bool = True,
+):
+    """Predicts an image in overlapping tiles, each in turn.
+
+    The pixels around a tile are needed to predict those at its edge. Beyond the border
+    of the image they are mirrored; the border pixel itself is not repeated. Only one
+    batch of tiles is read and predicted at a time, so `image` and `output` may be
+    memory maps of any size.
+
+    A model whose output is smaller than its input, such as a U-Net of `"valid"`
+    convolutions, predicts the centre of each tile. A model that keeps the size sees
+    zeros beyond the edge of each tile; an `overlap` of the radius of its receptive
+    field discards what they changed. Then a pixel gets the value that the whole image
+    gives it, if tiles begin at multiples of the factor by which the model shrinks its
+    maps: if that factor divides `overlap` and the steps between tiles, which are the
+    output of a tile less twice the overlap.
+
+    Args:
+        model: A model of one input, (B, rows, columns, C), and one output, (B, rows',
+            columns', K), of the same size or smaller by equal margins on both sides; or
+            with a dictionary of outputs, of which `logits` is used.
+        image: (H, W, C), an array or a `numpy.memmap`, in the model's range of values.
+        tile_size: Rows and columns of the model's input, one number or two.
+        overlap: Pixels at each edge of a tile's output that are not used, one number or
+            two. Tiles share twice as many.
+        output: (H, W, K), an array or a `numpy.memmap` that is written into. Default: a
+            new float32 array.
+        batch_size: Number of tiles that are predicted together.
+        verbose: Whether to show a progress bar.
+
+    Returns:
+        `output`.
+
+    Raises:
+        TypeError: if `output` cannot be written into, or has no float dtype.
+        ValueError: for an image or an output of another shape, a model with other
+            inputs or outputs, and an overlap that leaves nothing of a tile.
+
+    Example:
+        ```python
+        model = build_unet(num_channels=3)
+        logits = predict_tiles(model, image, 572)  # Steps of 388 pixels.
+        ```
+
+    Reference:
+        Ronneberger et al. 2015, section 2, figure 2 (arXiv:1505.04597).
+    """
+    tile = check_pair("tile_size", tile_size)
+    check_positive("batch_size", batch_size)
+    _check_image(image)
+    shape = _tile_output(model, tile, image.shape[-1])
+    margins = [
+        (before - after) // 2 for before, after in zip(tile, shape, strict=False)
+    ]
+    cut = _overlap(overlap, shape)
+    steps = [n - 2 * by for n, by in zip(shape, cut, strict=False)]
+    output = _output(output, (*image.shape[:2], shape[-1]))
+    places = list(_places(image.shape[:2], steps))
+    bar = keras.utils.Progbar(len(places), unit_name="tile") if verbose else None
+    for start in range(0, len(places), batch_size):
+        batch = places[start : start + batch_size]
+        tiles = [
+            _read(
+                image,
+                [p - c - m for p, c, m in zip(place, cut, margins, strict=True)],
+                tile,
+            )
+            for place in batch
+        ]
+        found: Any = model.predict_on_batch(np.stack(tiles))
+        found = found["logits"] if isinstance(found, dict) else found
+        for place, prediction in zip(batch, found, strict=True):
+            _write(output, prediction, place, cut, steps)
+        if bar is not None:
+            bar.update(start + len(batch))
+    return output
+
+
+def _places(size, steps) -> Iterator[tuple[int, int]]:
+    """The first row and column of each tile's part of the output."""
+    for row in range(0, size[0], steps[0]):
+        for column in range(0, size[1], steps[1]):
+            yield row, column
+
+
+def _read(image, start, size):
+    """The rows and columns from `start` on, mirrored beyond the border."""
+    indices = [
+        _mirrored(np.arange(first, first + count), length)
+        for first, count, length in zip(start, size, image.shape, strict=False)
+    ]
+    # One contiguous part, so that a memory map reads no more than it must.
+    (top, left), (bottom, right) = (
+        [int(end(index)) for index in indices] for end in (np.min, np.max)
+    )
+    part = np.asarray(image[top : bottom + 1, left : right + 1], "float32")
+    rows, columns = indices
+    return part[rows - top][:, columns - left]
+
+
+def _mirrored(index, length):
+    """Indices into an axis that is mirrored at its first and last element."""
+    if length == 1:
+        return np.zeros_like(index)
+    index = np.abs(index) % (2 * length - 2)
+    return np.where(index < length, index, 2 * length - 2 - index)
+
+
+def _write(output, prediction, place, cut, steps):
+    """Writes the part of a prediction that is inside the image."""
+    size = [
+        min(step, length - start)
+        for step, length, start in zip(steps, output.shape, place, strict=False)
+    ]
+    (row, column), (rows, columns), (top, left) = place, size, cut
+    part = np.asarray(prediction)[top : top + rows, left : left + columns]
+    output[row : row + rows, column : column + columns] = part
+
+
+def _check_image(image):
+    shape = getattr(image, "shape", None)
+    if shape is None or len(shape) != 3 or 0 in shape:
+        raise ValueError(
+            "`image` must be an array (rows, columns, channels) without empty axes; "
+            f"predict the images of a batch one by one. Received: image.shape={shape}"
+        )
+
+
+def _tile_output(model, tile, channels):
+    """Rows, columns and channels of the output of one tile."""
+    inputs = getattr(model, "inputs", None) or []
+    expected = tuple(inputs[0].shape[1:]) if len(inputs) == 1 else ()
+    given = (*tile, channels)
+    if len(expected) != 3 or any(
+        n not in (None, m) for n, m in zip(expected, given, strict=True)
+    ):
+        raise ValueError(
+            "`model` must take one input, of tiles (batch, rows, columns, channels) "
+            f"of the `tile_size` and the channels of `image`, {given}. Received: "
+            f"inputs of the shapes {[tuple(x.shape) for x in inputs]}"
+        )
+    outputs: Any = model.compute_output_shape((1, *given))
+    if isinstance(outputs, dict):
+        outputs = outputs.get("logits", ())
+    shape = tuple(outputs)[1:]
+    margins = [n - m for n, m in zip(tile, shape, strict=False) if m is not None]
+    if len(shape) != 3 or len(margins) != 2 or any(n < 0 or n % 2 for n in margins):
+        raise ValueError(
+            "`model` must have an output (batch, rows, columns, channels), called "
+            "`logits` if there are several, of the tile's size or smaller by the same "
+            f"margin on both sides. Received: an output of {shape} for a tile of {tile}"
+        )
+    return shape
+
+
+def _overlap(overlap, shape):
+    """Rows and columns that are not used at each edge."""
+    pair = (overlap, overlap) if isinstance(overlap, int) else overlap
+    is_pair = isinstance(pair, list | tuple) and len(pair) == 2
+    if not is_pair or not all(
+        isinstance(n, int) and 0 <= 2 * n < size
+        for n, size in zip(pair, shape, strict=False)
+    ):
+        raise ValueError(
+            "`overlap` must be a whole number of at least 0, or one for the rows and "
+            f"one for the columns, less than half of the tile's output, {shape[:2]}. "
+            f"Received: overlap={overlap!r}"
+        )
+    return pair
+
+
+def _output(output, shape):
+    if output is None:
+        return np.empty(shape, "float32")
+    if not isinstance(output, np.ndarray) or not output.flags.writeable:
+        raise TypeError(
+            "`output` must be a NumPy array or memory map that can be written into. "
+            f"Received: output of the type {type(output).__name__}"
+        )
+    if not np.issubdtype(output.dtype, np.floating):
+        raise TypeError(
+            "`output` must have a float dtype, because predictions are scores. "
+            f"Received: output.dtype={output.dtype}"
+        )
+    if output.shape != shape:
+        raise ValueError(
+            f"`output` must have the shape {shape}, the pixels of `image` and the "
+            f"channels of the model's output. Received: output.shape={output.shape}"
+        )
+    return output

@@ -1,0 +1,127 @@
+"""DeconvNet: VGG16 to a vector per place, and back by unpooling and deconvolution.
+
+    build_deconvnet  images -> logits of each pixel
+
+Legend: B batch, H and W pixels, C classes.
+Layers: those of `models/parts/unpooling.py`; between encoder and decoder
+`fully_connected_0`, `fully_connected_0_norm`, `fully_connected_1`, …,
+`decoder_fully_connected`, `decoder_fully_connected_norm`; `classifier`. If `image_size`
+is None, `minimum_image_size` comes first.
+"""
+
+from keras.layers import Conv2D
+
+from keras_attn.checks import check_positive
+from keras_attn.layers.minimum_image_size import is_smaller
+from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.images import (
+    IMAGENET,
+    any_image_input,
+    image_sides,
+    segmenter_card,
+)
+from keras_attn.models.parts.registry import register_variants
+from keras_attn.models.parts.unpooling import (
+    convolution,
+    deconvolution,
+    normed,
+    pooled_stages,
+    unpooled_stages,
+)
+from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
+
+# Noh et al. 2015, table 2.
+VARIANTS = {
+    "vgg16": {
+        "hidden_dims": (64, 128, 256, 512, 512),
+        "num_convs": (2, 2, 3, 3, 3),
+        "fully_connected_dims": (4096, 4096),
+        "fully_connected_size": 7,
+    },
+}
+
+
+@with_sizes(VARIANTS)
+def build_deconvnet(
+    variant="vgg16",
+    *,
+    image_size=224,
+    num_classes=21,
+    hidden_dims=FROM_VARIANT,
+    num_convs=FROM_VARIANT,
+    fully_connected_dims=FROM_VARIANT,
+    fully_connected_size=FROM_VARIANT,
+    num_channels=3,
+    name="deconvnet",
+):
+    """VGG16 as convolutions, then unpoolings and transposed convolutions.
+
+    The fully connected layers are convolutions over the last map; at 224 pixels they
+    see all of it. A map with an odd number of rows or columns is padded where it is
+    pooled, as in Caffe.
+
+    Args:
+        variant: A row of `VARIANTS`, the default of each argument that is None.
+        image_size: Pixels, one number or two, rows first. None: images of any size
+            from 193 pixels on, which may differ between batches; None for rows or
+            columns: any number of these.
+        num_classes: C.
+        hidden_dims: Channels of each stage of the encoder.
+        num_convs: Convolutions of each stage, and deconvolutions of its mirror image.
+        fully_connected_dims: Channels of each fully connected layer.
+        fully_connected_size: Rows and columns of the last map that the first of them
+            sees at once.
+        num_channels: Channels of the images.
+        name: Name of the model.
+
+    Returns:
+        A model from `images` (B, H, W, channels) to logits (B, H, W, C).
+
+    Raises:
+        ValueError: if `hidden_dims` and `num_convs` differ in length, for a number that
+            is not a whole number above zero, and for an image size at which the last
+            map is smaller than `fully_connected_size`.
+
+    Reference:
+        Noh et al. 2015, "Learning Deconvolution Network for Semantic Segmentation"
+        (arXiv:1505.04366).
+    """
+    check_positive("num_classes", num_classes)
+    size = check_positive("fully_connected_size", fully_connected_size)
+    least = (size - 1) * 2 ** len(hidden_dims) + 1
+    if is_smaller(image_sides(image_size), (least, least)):
+        raise ValueError(
+            f"`image_size` must be at least {least}, so that the last map has the "
+            f"{size} rows and columns that the first fully connected layer sees. "
+            f"Received: image_size={image_size}, fully_connected_size={size}"
+        )
+    images, hidden = any_image_input(image_size, num_channels, (least, least))
+    hidden, pooled = pooled_stages(hidden, hidden_dims, num_convs)
+    for index, width in enumerate(fully_connected_dims):
+        name_of = f"fully_connected_{index}"
+        kernel = 1 if index else size
+        check_positive("fully_connected_dims", width)
+        layer = convolution(width, kernel, name_of, padding="valid")
+        hidden = normed(hidden, layer, f"{name_of}_norm")
+    layer = deconvolution(hidden_dims[-1], size, "decoder_fully_connected")
+    hidden = normed(hidden, layer, "decoder_fully_connected_norm")
+    hidden = unpooled_stages(
+        hidden,
+        pooled,
+        hidden_dims,
+        num_convs,
+        lambda width, name: deconvolution(width, 3, name, padding=1),
+    )
+    logits = Conv2D(
+        num_classes, 1, data_format="channels_last", dtype="float32", name="classifier"
+    )(hidden)
+    return Functional(images, logits, name=name)
+
+
+register_variants(
+    build_deconvnet,
+    {"vgg16": (251_788_949, "VOC 2012: mean IoU 69.6; with FCN and a CRF 72.5")},
+    title="DeconvNet on VGG16: unpooling and deconvolution",
+    paper="Noh et al. 2015, arXiv:1505.04366",
+    **segmenter_card(IMAGENET),
+)

@@ -1,0 +1,166 @@
+"""The maps of any Keras model that a decoder can use, found by their size.
+
+Legend: B batch, H and W pixels.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+# Pixels per side of the image at which the maps of a model of any size are measured.
+_PROBE = 256
+
+
+def find_skips(backbone: keras.Model, layer_names: Sequence[str] | None = None):
+    """The last map of each size, before it is halved.
+
+    A map counts only if everything behind depends on it alone, so a map inside a
+    residual block does not.
+
+    Args:
+        backbone: A model of one input, images (B, H, W, channels). Its head, if it has
+            one, is left out.
+        layer_names: Layers whose outputs to take instead.
+
+    Returns:
+        The maps by their scale: 1 for a map of half the rows and columns of the images,
+        2 for a fourth, and so on.
+
+    Raises:
+        TypeError: if `backbone` is not a functional Keras model.
+        ValueError: for another input, unknown layers, outputs that are not maps, two
+            maps of one size, and if no map is smaller than the image.
+    """
+    _check_backbone(backbone)
+    if layer_names is None:
+        tensors = _bottlenecks(backbone)
+    else:
+        tensors = [_output_of(backbone, name) for name in layer_names]
+    # Padding before a convolution is not a map, unless it is asked for.
+    scales = _scales(backbone, tensors, slack=0 if layer_names is None else 2)
+    found: dict[int, Any] = {}
+    for tensor, scale in zip(tensors, scales, strict=True):
+        if layer_names is not None:
+            if scale in found or scale is None:
+                raise ValueError(
+                    "`skip_layers` must be layers whose maps have different sizes: the "
+                    "images', half of it, a fourth, and so on. Received: "
+                    f"skip_layers={tuple(layer_names)} with maps of 1 / "
+                    f"{[s if s is None else 2**s for s in scales]}"
+                )
+            found[scale] = tensor
+        # Behind the last map of a scale that is not halved again there is only a head.
+        elif scale and (not found or scale <= max(found) + 1):
+            found[scale] = tensor
+    if not found or max(found) == 0:
+        raise ValueError(
+            "`backbone` must have a map (B, rows, columns, channels), channels last, "
+            "that is smaller than the image by a power of two. Pass another backbone, "
+            f"or name its layers in `skip_layers`. Received: backbone={backbone!r}"
+        )
+    return found
+
+
+def _check_backbone(backbone):
+    if not isinstance(backbone, keras.Model) or not hasattr(backbone, "operations"):
+        raise TypeError(
+            "`backbone` must be a functional Keras model, such as one of "
+            f"`keras.applications`. Received: backbone={backbone!r}"
+        )
+    shapes = [tuple(tensor.shape) for tensor in backbone.inputs]
+    if len(shapes) != 1 or len(shapes[0]) != 4 or shapes[0][-1] is None:
+        raise ValueError(
+            "`backbone` must take one input, images (batch, rows, columns, channels). "
+            f"Received: backbone={backbone!r} with inputs of {shapes}"
+        )
+
+
+def _output_of(backbone, name):
+    names = [layer.name for layer in backbone.layers]
+    if name not in names:
+        raise ValueError(
+            "`skip_layers` must be names of layers of the `backbone`: see "
+            f"`backbone.summary()`. Received: {name!r}"
+        )
+    tensor = backbone.get_layer(name).output
+    if not isinstance(tensor, keras.KerasTensor) or len(tensor.shape) != 4:
+        raise ValueError(
+            "`skip_layers` must have one output each, (batch, rows, columns, channels)."
+            f" Received: {name!r} with the output {tensor}"
+        )
+    return tensor
+
+
+def _bottlenecks(backbone) -> list[Any]:
+    """Maps on which everything behind them depends alone, in order."""
+    maps = [x for x in backbone.outputs if len(x.shape) == 4]
+    # Of several maps, such as one per stage, the last one.
+    end = maps[-1] if maps else backbone.outputs[0]
+    nodes = _nodes_before(backbone, end)
+    needed = {id(end): -1}  # The last operation that reads each tensor.
+    for turn, node in enumerate(nodes):
+        needed |= {id(tensor): turn for tensor in node.input_tensors}
+    needed[id(end)] = len(nodes)
+    found, waiting = [], {id(backbone.inputs[0])}
+    for turn, node in enumerate(nodes):
+        waiting = {key for key in waiting if needed[key] > turn}
+        waiting |= {id(x) for x in node.output_tensors if needed.get(id(x), -1) > turn}
+        if len(waiting) == 1:
+            found += [x for x in node.output_tensors if id(x) in waiting]
+    return [tensor for tensor in found if len(tensor.shape) == 4]
+
+
+def _nodes_before(backbone, end):
+    """The operations that lead to a tensor, each behind those that it depends on."""
+    producers = {
+        id(tensor): node
+        for depth in backbone._nodes_by_depth.values()
+        for node in depth
+        for tensor in node.output_tensors
+        if not node.is_input
+    }
+    order, seen, stack = [], set(), [(id(end), False)]
+    while stack:
+        key, is_done = stack.pop()
+        node = producers.get(key)
+        if node is None or (id(node) in seen and not is_done):
+            continue
+        if is_done:
+            order.append(node)
+            continue
+        seen.add(id(node))
+        stack.append((key, True))
+        stack += [(id(tensor), False) for tensor in node.input_tensors]
+    return order
+
+
+def _scales(backbone, tensors, slack) -> list[int | None]:
+    """How many times each map was halved; None for another ratio."""
+    _, rows, columns, channels = backbone.inputs[0].shape
+    sides = (rows or _PROBE, columns or _PROBE)
+    probe = keras.KerasTensor((1, *sides, channels), dtype=backbone.inputs[0].dtype)
+    if not tensors:
+        return []
+    outputs = keras.Model(backbone.inputs, list(tensors)).compute_output_spec(probe)
+    return [
+        _scale(sides, output.shape[1:3], slack)
+        for output in keras.tree.flatten(outputs)
+    ]
+
+
+def _scale(sides, size, slack):
+    """How many halvings, each rounded up or down, lead from one size to the other.
+
+    Convolutions without padding, and padding before a convolution, change a size by a
+    row or two; `slack` allows that.
+    """
+    for scale in range(max(sides).bit_length()):
+        exact = [side / 2**scale for side in sides]
+        if all(
+            math.floor(x) - slack <= n <= math.ceil(x) + slack
+            for x, n in zip(exact, size, strict=True)
+        ):
+            return scale
+    return None

@@ -1,0 +1,98 @@
+"""SegNet: a decoder that puts each value back where its maximum was.
+
+    build_segnet  images -> logits of each pixel
+
+Legend: B batch, H and W pixels, C classes.
+Layers: those of `models/parts/unpooling.py`, and `classifier`.
+"""
+
+from keras.layers import Conv2D
+
+from keras_attn.checks import check_positive
+from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.images import any_image_input, segmenter_card
+from keras_attn.models.parts.registry import register_variants
+from keras_attn.models.parts.unpooling import (
+    convolution,
+    pooled_stages,
+    unpooled_stages,
+)
+from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
+
+# Badrinarayanan et al. 2017, section 3: the convolutions of VGG16.
+VARIANTS = {
+    "base": {"hidden_dims": (64, 128, 256, 512, 512), "num_convs": (2, 2, 3, 3, 3)},
+}
+
+
+@with_sizes(VARIANTS)
+def build_segnet(
+    variant="base",
+    *,
+    image_size=None,
+    num_classes=12,
+    hidden_dims=FROM_VARIANT,
+    num_convs=FROM_VARIANT,
+    num_channels=3,
+    name="segnet",
+):
+    """The convolutions of VGG16 with batch norms, and their mirror image.
+
+    Poolings keep the places of their maxima, two bits each, and the decoder puts its
+    values there instead of learning to enlarge maps. A map with an odd number of rows
+    or columns is padded where it is pooled, as in Caffe, so images of every size keep
+    it.
+
+    Args:
+        variant: A row of `VARIANTS`, the default of each argument that is None.
+        image_size: Pixels, one number or two, rows first. None: images of any size,
+            which may differ between batches; None for rows or columns: any number of
+            these.
+        num_classes: C. 12 are the 11 of CamVid, and what belongs to none.
+        hidden_dims: Channels of each stage of the encoder.
+        num_convs: Convolutions of each stage.
+        num_channels: Channels of the images.
+        name: Name of the model.
+
+    Returns:
+        A model from `images` (B, H, W, channels) to logits (B, H, W, C).
+
+    Raises:
+        ValueError: if `hidden_dims` and `num_convs` differ in length, or for a number
+            that is not a whole number above zero.
+
+    Reference:
+        Badrinarayanan et al. 2017, "SegNet: A Deep Convolutional Encoder-Decoder
+        Architecture for Image Segmentation" (arXiv:1511.00561).
+    """
+    check_positive("num_classes", num_classes)
+    images, hidden = any_image_input(image_size, num_channels, (1, 1))
+    hidden, pooled = pooled_stages(hidden, hidden_dims, num_convs)
+    # The last convolution of the decoder is the classifier.
+    first, *others = num_convs
+    hidden = unpooled_stages(
+        hidden,
+        pooled,
+        hidden_dims,
+        (first - 1, *others),
+        lambda width, name: convolution(width, 3, name),
+    )
+    logits = Conv2D(
+        num_classes,
+        3,
+        padding="same",
+        data_format="channels_last",
+        dtype="float32",
+        name="classifier",
+    )(hidden)
+    return Functional(images, logits, name=name)
+
+
+register_variants(
+    build_segnet,
+    {"base": (29_441_996, "CamVid, 3.5 K images, 11 classes: mean IoU 60.1")},
+    name="segnet",
+    title="SegNet: max unpooling by the encoder's indices",
+    paper="Badrinarayanan et al. 2017, arXiv:1511.00561",
+    **segmenter_card("in [0, 1]"),
+)

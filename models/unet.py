@@ -1,0 +1,315 @@
+"""U-Net: a contracting path, an expanding one, and skips between maps of one size.
+
+    build_unet  images -> logits of each pixel, on its own encoder or any backbone
+
+Legend: B batch, H and W pixels, C classes.
+Layers: `stage_0_conv_0`, `stage_0_conv_1`, `stage_0_pooling`, …, with dropout
+`stage_3_dropout` and `stage_4_dropout`; the decoder's have the number of the stage
+whose map they use: `decoder_3_upsampling`, `decoder_3_crop` where sizes differ or are
+unknown, `decoder_3_conv_0`, `decoder_3_conv_1`, `decoder_2_upsampling`, …;
+`classifier`. With a variable image size `minimum_image_size` comes first. On a
+backbone: the layers of the backbone, and for each halving, the last one first,
+`decoder_4_upsampling`, `decoder_4_conv_0`, `decoder_4_norm_0`, `decoder_4_conv_1`,
+`decoder_4_norm_1`, `decoder_3_upsampling`, …; `classifier`.
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+from keras.layers import BatchNormalization, Conv2D, MaxPooling2D
+
+from keras_attn.checks import check_choice, check_fraction, check_positive
+from keras_attn.layers import (
+    CropLike,
+    MinimumImageSize,
+    TransposedConv2D,
+    UpsampleLike,
+)
+from keras_attn.layers.dropout import Dropout
+from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.images import (
+    any_image_input,
+    image_sides,
+    segmenter_card,
+)
+from keras_attn.models.parts.registry import register_variants
+from keras_attn.models.parts.skips import find_skips
+from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
+
+# Ronneberger et al. 2015, figure 1; dropout as published with it.
+VARIANTS = {
+    "base": {
+        "hidden_dims": (64, 128, 256, 512, 1024),
+        "padding": "valid",
+        "num_channels": 1,
+        "dropout": 0.5,
+    },
+}
+
+
+def build_unet(
+    variant="base",
+    *,
+    backbone=None,
+    image_size=None,
+    num_classes=2,
+    hidden_dims=None,
+    padding=None,
+    num_channels=None,
+    dropout=None,
+    decoder_dims=None,
+    skip_layers=None,
+    name="unet",
+):
+    """An encoder, and a decoder that enlarges its last map with the help of the others.
+
+    Without a `backbone`, the network of the paper. Its convolutions are `"valid"`: they
+    use no pixel outside the image, so the output is smaller than the image by 184
+    pixels, 92 on each side, and only some sizes have even maps wherever they are
+    halved: 188, 204, 220, …, 572 and so on in steps of 16. For an output of the size of
+    an image, mirror its border (`keras_attn.tiling.predict_tiles` does). With
+    `"same"`, zeros surround the maps, every size works, and the output has it: odd maps
+    are padded where they are pooled, and cropped where they are enlarged.
+
+    With a `backbone`, the decoder of segmentation-models-pytorch's `Unet` on its last
+    map of each size: each map is enlarged by repetition, concatenated with the next
+    larger one, and passes two convolutions with batch norms. The model has the
+    backbone's input, shares its layers, and its output has the size of the image.
+
+    Args:
+        variant: A row of `VARIANTS`, the default of each argument that is None.
+        backbone: A functional Keras model of images (B, H, W, channels): one of
+            `keras.applications`, of this library, or your own. A head is left out.
+        image_size: Pixels, one number or two, rows first. None: images of any size,
+            which may differ between batches; None for rows or columns: any number of
+            these. On a backbone: that of its input.
+        num_classes: C.
+        hidden_dims: Channels of each stage, without a backbone.
+        padding: `"valid"` or `"same"`, without a backbone.
+        num_channels: Channels of the images, without a backbone.
+        dropout: Probability of dropping a unit at the end of the last two stages,
+            without a backbone.
+        decoder_dims: On a backbone: channels behind each enlargement, the first one
+            from its smallest map. Default: 16 at the size of the image, twice as many
+            at each smaller one: (256, 128, 64, 32, 16) for a smallest map of 1 / 32.
+        skip_layers: On a backbone: names of the layers whose maps to use, in any order;
+            the decoder begins with the smallest one. Default: the last map of each size
+            that everything behind depends on.
+        name: Name of the model.
+
+    Returns:
+        A model from `images` (B, H, W, channels) to logits (B, H, W, C), with
+        `padding="valid"` (B, H - 184, W - 184, C).
+
+    Raises:
+        TypeError: if `backbone` is not a functional Keras model.
+        ValueError: for an image size whose maps would be odd or empty, an argument of
+            the other kind of encoder, numbers that are not whole numbers above zero,
+            and a backbone whose maps are not found.
+
+    Reference:
+        Ronneberger et al. 2015, "U-Net: Convolutional Networks for Biomedical Image
+        Segmentation" (arXiv:1505.04597).
+    """
+    check_positive("num_classes", num_classes)
+    own = {
+        "image_size": image_size,
+        "hidden_dims": hidden_dims,
+        "padding": padding,
+        "num_channels": num_channels,
+        "dropout": dropout,
+    }
+    of_backbone = {"decoder_dims": decoder_dims, "skip_layers": skip_layers}
+    if backbone is None:
+        _refuse(of_backbone, "are for a U-Net on a `backbone`")
+        return _build_own(variant, num_classes=num_classes, name=name, **own)
+    _refuse(own, "are those of the `backbone`")
+    return _build_on(backbone, num_classes, decoder_dims, skip_layers, name)
+
+
+def _refuse(arguments, reason):
+    given = {name: value for name, value in arguments.items() if value is not None}
+    if given:
+        names = ", ".join(f"`{name}`" for name in arguments)
+        received = ", ".join(f"{name}={value!r}" for name, value in given.items())
+        raise ValueError(f"{names} {reason}: leave them out. Received: {received}")
+
+
+@with_sizes(VARIANTS)
+def _build_own(
+    variant="base",
+    *,
+    image_size=None,
+    num_classes,
+    hidden_dims=FROM_VARIANT,
+    padding=FROM_VARIANT,
+    num_channels=FROM_VARIANT,
+    dropout=FROM_VARIANT,
+    name,
+):
+    """The network of the paper; see `build_unet`."""
+    check_choice("padding", padding, ("valid", "same"))
+    check_fraction("dropout", dropout)
+    halvings = len(hidden_dims) - 1
+    images, hidden = _image_input(image_size, num_channels, halvings, padding)
+    maps = []
+    for stage, width in enumerate(hidden_dims):
+        hidden = _convolutions(hidden, width, padding, f"stage_{stage}")
+        if dropout and stage >= halvings - 1:
+            hidden = Dropout(dropout, name=f"stage_{stage}_dropout")(hidden)
+        if stage < halvings:
+            maps.append(hidden)
+            hidden = MaxPooling2D(
+                padding=padding,
+                data_format="channels_last",
+                name=f"stage_{stage}_pooling",
+            )(hidden)
+    # Rows and columns of a skip that "valid" convolutions took from each side of the
+    # enlarged map.
+    margin = 4
+    for stage in reversed(range(halvings)):
+        hidden = TransposedConv2D(
+            hidden_dims[stage],
+            2,
+            2,
+            kernel_initializer="he_normal",
+            name=f"decoder_{stage}_upsampling",
+        )(hidden)
+        skip, crop = maps[stage], f"decoder_{stage}_crop"
+        if padding == "valid":
+            skip = CropLike(margin, name=crop)(skip, hidden)
+            margin = 2 * margin + 8
+        elif None in skip.shape[1:3] or hidden.shape[1:3] != skip.shape[1:3]:
+            hidden = CropLike(name=crop)(hidden, skip)
+        hidden = ops.concatenate([skip, hidden], axis=-1)
+        hidden = _convolutions(hidden, hidden_dims[stage], padding, f"decoder_{stage}")
+    return Functional(images, _classify(hidden, num_classes, 1), name=name)
+
+
+def _image_input(image_size, num_channels, halvings, padding):
+    """The input, and the tensor for the first layer; see `any_image_input`."""
+    if padding == "same":
+        return any_image_input(image_size, num_channels, (1, 1))
+    step = 2**halvings
+    # Two convolutions take 4 rows and columns from each map.
+    least = _least_size(halvings)
+    sides: Any = image_sides(image_size)
+    if any(
+        side is not None and (side < least or (side - least) % step) for side in sides
+    ):
+        raise ValueError(
+            f"`image_size` must be {least} plus a multiple of {step}, so that each map "
+            "that is halved has an even number of rows and columns, and none is "
+            'empty: pad the images, or use padding="same". '
+            f"Received: image_size={image_size}"
+        )
+    check_positive("num_channels", num_channels)
+    images = keras.Input((*sides, num_channels), name="images")
+    if None not in sides:
+        return images, images
+    layer = MinimumImageSize(least, step, name="minimum_image_size")
+    return images, layer(images)
+
+
+def _least_size(halvings):
+    """Rows of the smallest image whose output has a row."""
+    step = 2**halvings
+    lost = 4 * (step - 1)
+    # From n rows of the last map before its convolutions, the image has
+    # `step * n + lost` rows, and the output `step * (n - 4) - lost`.
+    rows = 4 + lost // step + 1
+    return step * rows + lost
+
+
+def _convolutions(hidden, width, padding, name):
+    """Two 3 × 3 convolutions, each followed by a ReLU."""
+    for index in range(2):
+        hidden = Conv2D(
+            check_positive("hidden_dims", width),
+            3,
+            padding=padding,
+            activation="relu",
+            kernel_initializer="he_normal",
+            data_format="channels_last",
+            name=f"{name}_conv_{index}",
+        )(hidden)
+    return hidden
+
+
+def _build_on(backbone, num_classes, decoder_dims, skip_layers, name):
+    """A decoder on the maps of another model; see `build_unet`."""
+    maps = find_skips(backbone, skip_layers)
+    last = max(maps)
+    dims = tuple(16 * 2**i for i in reversed(range(last)))
+    dims = dims if decoder_dims is None else tuple(decoder_dims)
+    if len(dims) != last:
+        raise ValueError(
+            "`decoder_dims` must have one number for each halving of the backbone's "
+            f"smallest map, {last}. Received: decoder_dims={decoder_dims}"
+        )
+    images = backbone.inputs[0]
+    hidden, missing = maps[last], 1
+    for scale, width in zip(reversed(range(last)), dims, strict=True):
+        layer_name = f"decoder_{scale}"
+        skip = maps.get(scale)
+        upsampling = f"{layer_name}_upsampling"
+        if skip is None and scale:
+            # No map tells the size; the next one does.
+            hidden = keras.layers.UpSampling2D(
+                data_format="channels_last", name=upsampling
+            )(hidden)
+            missing = 2 * missing + 1
+        else:
+            reference = images if skip is None else skip
+            hidden = UpsampleLike(missing, name=upsampling)(hidden, reference)
+            missing = 1
+        if skip is not None:
+            hidden = ops.concatenate([hidden, skip], axis=-1)
+        hidden = _normed_convolutions(hidden, width, layer_name)
+    return Functional(images, _classify(hidden, num_classes, 3), name=name)
+
+
+def _normed_convolutions(hidden, width, name):
+    """Two 3 × 3 convolutions, each followed by a batch norm and a ReLU."""
+    for index in range(2):
+        hidden = Conv2D(
+            check_positive("decoder_dims", width),
+            3,
+            padding="same",
+            use_bias=False,
+            kernel_initializer="he_uniform",
+            data_format="channels_last",
+            name=f"{name}_conv_{index}",
+        )(hidden)
+        hidden = BatchNormalization(
+            axis=-1, momentum=0.9, epsilon=1e-5, name=f"{name}_norm_{index}"
+        )(hidden)
+        hidden = ops.relu(hidden)
+    return hidden
+
+
+def _classify(hidden, num_classes, size):
+    """Logits in float32 under every policy."""
+    return Conv2D(
+        num_classes,
+        size,
+        padding="same",
+        data_format="channels_last",
+        dtype="float32",
+        name="classifier",
+    )(hidden)
+
+
+register_variants(
+    build_unet,
+    {"base": (31_030_658, "ISBI 2012: warping error 0.000353, Rand error 0.0382")},
+    name="unet",
+    title="U-Net: skips between maps of one size",
+    paper="Ronneberger et al. 2015, arXiv:1505.04597",
+    **{
+        **segmenter_card("in [0, 1]"),
+        "inputs": {"images": "(B, H, W, 1) float, gray; in [0, 1]"},
+        "outputs": {"logits": "(B, H - 184, W - 184, C) float32, one score per pixel"},
+    },
+)

@@ -1,0 +1,299 @@
+"""SegNet, DeconvNet and U-Net beyond the contract: sizes, backbones, refusals."""
+
+import keras
+import numpy as np
+import pytest
+from model_cases import C, U, numpy, randomize
+from model_cases import M as WIDE
+
+from keras_attn import models
+from keras_attn.models.parts.skips import find_skips
+
+UNPOOLING = {
+    models.build_segnet: {"hidden_dims": (5, U), "num_convs": (2, 1)},
+    models.build_deconvnet: {
+        "image_size": None,
+        "hidden_dims": (5, U),
+        "num_convs": (1, 2),
+        "fully_connected_dims": (WIDE,),
+        "fully_connected_size": 2,
+    },
+}
+UNET = {"hidden_dims": (3, 5, U), "num_channels": 3, "num_classes": C, "dropout": 0.0}
+BACKBONES = {
+    # Maps of odd sizes are rounded up in a ResNet, down in VGG and ConvNeXt.
+    "resnet50": {"stem_dim": 3, "num_blocks": (1, 2, 1)},
+    "vgg16": {"hidden_dims": (3, 5, U), "num_convs": (1, 2, 1)},
+    "convnext_tiny": {"hidden_dims": (5, U), "num_blocks": (1, 1), "patch_size": 4},
+}
+
+
+def sample(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def backbone(name, image_size=None):
+    return models.create(
+        name, image_size=image_size, include_top=False, **BACKBONES[name]
+    )
+
+
+@pytest.mark.parametrize("build", UNPOOLING)
+def test_unpooling_networks_take_images_of_any_size(build):
+    model = randomize(build(num_classes=C, **UNPOOLING[build]))
+    least = 5 if build is models.build_deconvnet else 1
+    for size in ((19, 27), (16, 24), (least, 13)):
+        fixed = build(num_classes=C, **{**UNPOOLING[build], "image_size": size})
+        fixed.set_weights(model.get_weights())
+        images = sample(2, *size, 3)
+        expected = numpy(fixed(images))
+        assert expected.shape == (2, *size, C)
+        np.testing.assert_allclose(numpy(model(images)), expected, atol=1e-5)
+        predicted = model.predict(images, verbose=0)
+        np.testing.assert_allclose(predicted, expected, rtol=0, atol=1e-5)
+
+
+def test_a_value_returns_to_the_place_of_its_maximum():
+    """With kernels that copy, only the maxima of windows are left of an image."""
+    model = models.build_segnet(
+        hidden_dims=(3,), num_convs=(1,), num_classes=3, image_size=(5, 7)
+    )
+    copy = np.zeros((3, 3, 3, 3), "float32")
+    copy[1, 1] = np.eye(3)
+    for name in ("stage_0_conv_0", "classifier"):
+        model.get_layer(name).kernel.assign(copy)
+    images = np.abs(sample(2, 5, 7, 3)) + 1
+    found = numpy(model(images)) * np.sqrt(1 + 1e-5)  # The norm's epsilon.
+    padded = np.pad(images, ((0, 0), (0, 1), (0, 1), (0, 0))).reshape(2, 3, 2, 4, 2, 3)
+    kept = padded == padded.max((2, 4), keepdims=True)
+    expected = np.where(kept, padded, 0).reshape(2, 6, 8, 3)[:, :5, :7]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_sizes_of_the_paper():
+    """572 pixels give 388, and so on down to the least size, 188."""
+    for size, output in ((572, 388), (588, 404), (188, 4)):
+        model = models.build_unet(image_size=size, hidden_dims=(1, 1, 1, 1, 1))
+        assert model.output.shape == (None, output, output, 2)
+    for size in (571, 580, 172, (572, 573)):
+        with pytest.raises(ValueError, match=r"188 plus a multiple of 16.*image_size="):
+            models.build_unet(image_size=size)
+
+
+@pytest.mark.parametrize("padding", ["valid", "same"])
+def test_a_unet_of_any_size_equals_the_one_of_each_size(padding):
+    model = randomize(models.build_unet(padding=padding, **UNET))
+    assert model.output.shape == (None, None, None, C)
+    for size in ((44, 52), (48, 56)) if padding == "valid" else ((19, 27), (1, 8)):
+        fixed = models.build_unet(padding=padding, image_size=size, **UNET)
+        fixed.set_weights(model.get_weights())
+        images = sample(2, *size, 3)
+        expected = numpy(fixed(images))
+        lost = 40 if padding == "valid" else 0
+        assert expected.shape == (2, size[0] - lost, size[1] - lost, C)
+        np.testing.assert_allclose(numpy(model(images)), expected, atol=1e-5)
+
+
+def test_a_valid_unet_of_any_size_refuses_sizes_between_its_steps():
+    model = models.build_unet(**UNET)
+    message = r"must have \(44, 44\) pixels, .* plus multiples of \(4, 4\).*\(1, 46, 44"
+    with pytest.raises(ValueError, match=message):
+        model(sample(1, 46, 44, 3))
+    with pytest.raises(ValueError, match=r"at least \(44, 44\) pixels.*\(1, 40, 44"):
+        model.predict(sample(1, 40, 44, 3), verbose=0)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_a_unet_on_a_backbone_keeps_every_image_size(name):
+    model = randomize(models.build_unet(backbone=backbone(name), num_classes=C))
+    for size in ((32, 48), (37, 51), (34, 39)):
+        fixed = models.build_unet(backbone=backbone(name, size), num_classes=C)
+        fixed.set_weights(model.get_weights())
+        images = sample(2, *size, 3)
+        expected = numpy(fixed(images))
+        assert expected.shape == (2, *size, C)
+        np.testing.assert_allclose(numpy(model(images)), expected, atol=1e-5)
+
+
+def test_a_unet_shares_the_weights_of_its_backbone_and_fits():
+    encoder = backbone("vgg16")
+    model = models.build_unet(backbone=encoder, num_classes=C, name="mine")
+    assert model.name == "mine"
+    shared = {id(weight) for weight in encoder.weights}
+    assert shared < {id(weight) for weight in model.weights}
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.01), loss=loss, jit_compile=False)
+    images = sample(4, 19, 27, 3)
+    labels = (images[..., 0] > 0).astype("int32")
+    losses = model.fit(images, labels, epochs=4, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+
+
+def test_skips_are_the_last_maps_before_each_halving():
+    """Not those inside of residual blocks, and nothing of the head."""
+    encoder = models.create("resnet50", image_size=(64, 96), **BACKBONES["resnet50"])
+    found = find_skips(encoder)
+    assert {scale: tuple(x.shape[1:3]) for scale, x in found.items()} == {
+        1: (32, 48),
+        2: (16, 24),
+        3: (8, 12),
+        4: (4, 6),
+    }
+    # The maps that the model returns without its top, and the stem's before pooling.
+    without = models.create(
+        "resnet50", image_size=(64, 96), include_top=False, **BACKBONES["resnet50"]
+    )
+    stages = {2: "stage_0", 3: "stage_1", 4: "stage_2"}
+    maps = keras.Model(without.input, find_skips(without))
+    without.set_weights(encoder.get_weights()[: len(without.weights)])
+    images = sample(2, 64, 96, 3)
+    expected, found = numpy(without(images)), maps(images)
+    for scale, name in stages.items():
+        np.testing.assert_array_equal(numpy(found[scale]), expected[name])
+    assert found[1].shape[-1] == 3
+
+
+def test_skips_of_a_mobile_net_are_its_expanded_maps():
+    network = keras.applications.MobileNetV2(
+        (64, 96, 3), alpha=0.35, weights=None, classes=2
+    )
+    names = [f"block_{index}_expand_relu" for index in (1, 3, 6, 13)]
+    expected = [*(network.get_layer(name).output for name in names)]
+    expected.append(network.get_layer("out_relu").output)
+    found = find_skips(network)
+    assert [id(found[scale]) for scale in range(1, 6)] == [id(x) for x in expected]
+    model = models.build_unet(backbone=network, decoder_dims=(7, 5, 5, 3, 3))
+    named = models.build_unet(
+        backbone=network,
+        skip_layers=("out_relu", *names),
+        decoder_dims=(7, 5, 5, 3, 3),
+    )
+    assert [x.shape for x in named.weights] == [x.shape for x in model.weights]
+    assert model.output.shape == (None, 64, 96, 2)
+
+
+def test_a_model_with_one_map_has_no_skips():
+    images = keras.Input((None, None, 3))
+    features = keras.layers.Conv2D(5, 8, strides=8, name="patches")(images)
+    model = models.build_unet(
+        backbone=keras.Model(images, features), num_classes=C, decoder_dims=(7, 5, 3)
+    )
+    for size in ((16, 24), (23, 15)):
+        assert model(sample(1, *size, 3)).shape == (1, *size, C)
+
+
+def no_map():
+    images = keras.Input((16, 16, 3))
+    return keras.Model(images, keras.layers.Dense(2)(keras.layers.Flatten()(images)))
+
+
+def two_inputs():
+    images = [keras.Input((16, 16, 3)), keras.Input((16, 16, 3))]
+    return keras.Model(images, keras.layers.Concatenate()(images))
+
+
+class Subclassed(keras.Model):
+    def call(self, inputs):
+        return inputs
+
+
+@pytest.mark.parametrize(
+    "options, error, message",
+    [
+        ({"backbone": "resnet50"}, TypeError, "functional Keras .*backbone='resnet50'"),
+        ({"backbone": Subclassed()}, TypeError, "`backbone` must be a functional"),
+        ({"backbone": no_map()}, ValueError, "`backbone` must have a map"),
+        ({"backbone": two_inputs()}, ValueError, "must take one input, images"),
+        ({"decoder_dims": (3,)}, ValueError, r"for a U-Net on a.*decoder_dims=\(3,\)"),
+        ({"skip_layers": ("a",)}, ValueError, r"leave them out.*skip_layers=\('a',\)"),
+        ({"padding": "full"}, ValueError, "`padding` must be one of 'valid', 'same'"),
+        ({"num_classes": 0}, ValueError, "`num_classes` must be a whole"),
+        ({"hidden_dims": (5, 0)}, ValueError, "`hidden_dims` must be a whole"),
+        ({"num_channels": 0}, ValueError, "`num_channels` must be a whole"),
+        ({"dropout": 1.5}, ValueError, "`dropout` is a probability.*dropout=1.5"),
+        ({"image_size": (None, 10)}, ValueError, r"188 plus.*size=\(None, 10\)"),
+    ],
+)
+def test_refused_arguments_of_a_unet(options, error, message):
+    with pytest.raises(error, match=message):
+        models.build_unet(**options)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"image_size": 64}, "are those of the `backbone`.*image_size=64"),
+        ({"padding": "same", "dropout": 0.5}, "padding='same', dropout=0.5"),
+        ({"decoder_dims": (7,)}, r"each halving of .* map, 2.*dims=\(7,\)"),
+        ({"decoder_dims": (7, 0)}, "`decoder_dims` must be a whole number"),
+        ({"skip_layers": ("nowhere",)}, "names of layers of the.*'nowhere'"),
+        (
+            {"skip_layers": ("stage_1_conv_0", "stage_1_conv_1")},
+            r"have different sizes.*maps of 1 / \[2, 2\]",
+        ),
+    ],
+)
+def test_refused_arguments_of_a_unet_on_a_backbone(options, message):
+    with pytest.raises(ValueError, match=message):
+        models.build_unet(backbone=backbone("vgg16"), **options)
+
+
+def test_skips_must_be_maps_of_halved_sizes():
+    images = keras.Input((60, 60, 3))
+    hidden = keras.layers.Conv2D(5, 3, strides=3, name="third")(images)
+    flat = keras.layers.Flatten(name="flat")(hidden)
+    network = keras.Model(images, flat)
+    with pytest.raises(ValueError, match=r"one output each, .*'flat' with"):
+        models.build_unet(backbone=network, skip_layers=("flat",))
+    with pytest.raises(ValueError, match=r"maps of 1 / \[None\]"):
+        models.build_unet(backbone=network, skip_layers=("third",))
+    with pytest.raises(ValueError, match="`backbone` must have a map"):
+        models.build_unet(backbone=network)
+
+
+@pytest.mark.parametrize(
+    "build, options, message",
+    [
+        (models.build_segnet, {"num_classes": 0}, "`num_classes` must be a whole"),
+        (models.build_segnet, {"num_convs": (2,)}, "must have the same length"),
+        (models.build_segnet, {"num_convs": (0,) * 5}, "`num_convs` must be a whole"),
+        (models.build_segnet, {"hidden_dims": (0,) * 5}, "`hidden_dims` must be a"),
+        (models.build_segnet, {"image_size": 0}, "`image_size` must be a whole"),
+        (
+            models.build_deconvnet,
+            {"image_size": (224, 192)},
+            r"at least 193, .*image_size=\(224, 192\), fully_connected_size=7",
+        ),
+        (models.build_deconvnet, {"num_classes": 0}, "`num_classes` must be a whole"),
+        (
+            models.build_deconvnet,
+            {"fully_connected_dims": (0,), "hidden_dims": (3,), "num_convs": (1,)},
+            "`fully_connected_dims` must be a whole",
+        ),
+        (
+            models.build_deconvnet,
+            {"fully_connected_size": 0},
+            "`fully_connected_size` must be a whole",
+        ),
+    ],
+)
+def test_refused_arguments_of_unpooling_networks(build, options, message):
+    with pytest.raises(ValueError, match=message):
+        build(**options)
+
+
+def test_too_small_an_image_for_the_fully_connected_layer_is_refused():
+    options = UNPOOLING[models.build_deconvnet]
+    model = models.build_deconvnet(num_classes=C, **options)
+    with pytest.raises(ValueError, match=r"at least \(5, 5\) pixels.*\(1, 4, 9, 3\)"):
+        model(sample(1, 4, 9, 3))
+
+
+@pytest.mark.parametrize("build", [*UNPOOLING, models.build_unet])
+def test_a_nan_in_an_image_reaches_the_output(build):
+    options = {**UNPOOLING, models.build_unet: {**UNET, "padding": "same"}}[build]
+    model = build(**options)
+    images = sample(2, 16, 16, 3)
+    images[0, 5, 5, 0] = np.nan
+    logits = numpy(model(images))
+    assert np.isnan(logits[0]).any() and np.isfinite(logits[1]).all()

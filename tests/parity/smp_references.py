@@ -1,0 +1,52 @@
+"""The decoder of segmentation-models-pytorch's U-Net on a tiny encoder.
+
+`python tests/parity/smp_references.py` writes `segmenters/smp_*.npz`, in the format of
+`segmenter_references.py`, in a few seconds.
+
+Needs `pip install segmentation-models-pytorch==0.6.0 torchvision==0.28.0 timm==1.0.31`
+in a separate environment, as for `timm_references.py`.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
+from segmenter_references import CLASSES, _Case
+from torchvision_shim import load_torchvision
+
+load_torchvision()
+
+from segmentation_models_pytorch.base import (  # noqa: E402  # pyright: ignore[reportMissingImports]
+    SegmentationHead,
+)
+from segmentation_models_pytorch.decoders.unet.decoder import (  # noqa: E402  # pyright: ignore[reportMissingImports]
+    UnetDecoder,
+)
+
+WIDTHS, DECODER = (4, 5, 6), (6, 4, 3)
+DATA = Path(__file__).parent / "segmenters"
+
+
+def network(case, images):
+    """Convolutions that halve the map, rounded up, and the decoder on their maps."""
+    features = [images]
+    for stage, width in enumerate(WIDTHS):
+        layer = torch.nn.Conv2d(features[-1].shape[1], width, 3, 2, padding=1)
+        hidden = case.named(f"stage_{stage}", layer)(features[-1])
+        features.append(hidden.relu())
+    decoder = UnetDecoder((3, *WIDTHS), DECODER, n_blocks=len(DECODER))
+    for index, block in enumerate(decoder.blocks):
+        name = f"decoder_{len(DECODER) - 1 - index}"
+        for place, layers in enumerate((block.conv1, block.conv2)):
+            convolution, norm, _ = layers
+            case.named(f"{name}_conv_{place}", convolution)
+            case.named(f"{name}_norm_{place}", norm)
+    head = SegmentationHead(DECODER[-1], CLASSES)
+    case.named("classifier", head[0])
+    return head(decoder.eval()(features))
+
+
+if __name__ == "__main__":
+    for name, size in {"even": (8, 24), "odd": (11, 13)}.items():
+        arrays = _Case().run(network, size, size)
+        np.savez_compressed(DATA / f"smp_{name}.npz", **arrays)
