@@ -65,7 +65,7 @@ PUBLIC = {
         "LinearWarmup MaskedLMMasking MaskedPatchLoss PermutationLMMasking "
         "Perplexity SegmentationCrossEntropy SmoothedCrossEntropy TranslationScore "
         "augment_batches bleu border_weights "
-        "causal_lm_dataset check_labels exact_match fit_translator "
+        "causal_lm_dataset check_boxes check_labels exact_match fit_translator "
         "hinge_discriminator_loss hinge_generator_loss language_probabilities "
         "layerwise_rates mask_batches next_sentence_dataset next_sentence_pairs "
         "pack_documents sample_languages "
