@@ -3,10 +3,16 @@
 A reader is given `on_error="raise"` or `"skip"`. Names and reasons of what it left out
 are collected in `skipped`, and one warning is given each for what was found while the
 annotations were read and while the images were.
+
+An image that turns out to be bad in the middle of an epoch is replaced, so that every
+epoch has the same number of batches: Keras would warn of a data set of unknown size.
 """
 
+import os
 import threading
 import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from keras_attn.checks import check_choice
 
@@ -29,6 +35,7 @@ class Skipped(dict[str, str]):
         self.on_error = on_error
         self._lock = threading.Lock()
         self._is_reported = False
+        self._unreadable: set[str] = set()
 
     def add(self, name: str, error: Exception) -> None:
         """Raises the error, or notes it under a name."""
@@ -37,15 +44,29 @@ class Skipped(dict[str, str]):
         with self._lock:
             self[name] = str(error)
 
-    def add_while_reading(self, name: str, error: Exception) -> None:
-        """As `add`, called by the threads of a pipeline; warns of the first error."""
+    def add_while_reading(self, name: str, error: Exception, count: int) -> None:
+        """As `add`, called by the threads of a pipeline; warns of the first error.
+
+        Args:
+            name: The file.
+            error: Why it is left out.
+            count: Number of files in the data set. If all were left out, the pipeline
+                would search for another one forever.
+
+        Raises:
+            ValueError: the error, or that no file is left.
+        """
         try:
             self.add(name, error)
         except OSError as failed:
             # The kind of error that pipelines raise for all other bad files.
             raise ValueError(str(failed)) from failed
         with self._lock:
+            self._unreadable.add(name)
             is_first, self._is_reported = not self._is_reported, True
+            is_last = len(self._unreadable) >= count
+        if is_last:
+            raise ValueError(f"No image could be read, the last one because: {error}")
         if is_first:
             warnings.warn(
                 f"Left out while reading: {error} Others are only added to `skipped`.",
@@ -66,3 +87,47 @@ class Skipped(dict[str, str]):
                 f"lists: {first}{more}",
                 stacklevel=3,
             )
+
+
+def check_readable(
+    read: Callable[[int], object], names: Sequence[str], skipped: Skipped
+) -> list[int]:
+    """Reads all files once, with as many threads as there are processors.
+
+    Args:
+        read: Reads the file of a number.
+        names: The files.
+        skipped: Raises or collects the errors.
+
+    Returns:
+        The numbers of those that could be read.
+
+    Raises:
+        ValueError: for the first bad file unless they are skipped; if none is left.
+    """
+
+    def error_of(number):
+        try:
+            read(number)
+        except (ValueError, OSError) as error:
+            return error
+        return None
+
+    kept = []
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        for number, error in enumerate(threads.map(error_of, range(len(names)))):
+            if error is None:
+                kept.append(number)
+            else:
+                try:
+                    skipped.add(names[number], error)
+                except (ValueError, OSError):
+                    threads.shutdown(cancel_futures=True)
+                    raise
+    if not kept:
+        raise ValueError(
+            "At least one image must be readable. "
+            f"Received: {len(names)} bad ones, the first because: "
+            f"{skipped[names[0]]}"
+        )
+    return kept

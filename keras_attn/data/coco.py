@@ -87,7 +87,7 @@ def read_coco(
                 raise ValueError(
                     f"{label} must name an image. Received: image_id={shown(number)}"
                 )
-            size = images[number][1]
+            *_, size = images[number]
             objects[number].append(_check_object(entry, class_of, size, masks, label))
         except ValueError as error:
             skipped.add(label, error)
@@ -106,9 +106,9 @@ def read_coco(
 
 
 def _example(number: int, image: tuple, found: list, masks: bool) -> DetectionExample:
-    file, size = image
+    name, file, size = image
     return DetectionExample(
-        name=file.name,
+        name=name,
         image_path=file,
         boxes=np.array([box for box, *_ in found], np.float32).reshape(-1, 4),
         classes=np.array([each[1] for each in found], np.int32),
@@ -148,7 +148,7 @@ def _categories(content: dict, path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _check_image(image: dict, folder: Path, label: str):
-    """Number, and file and size, of an image."""
+    """Number, and name, file and size, of an image."""
     number, name = image.get("id"), image.get("file_name")
     sides = image.get("height"), image.get("width")
     if type(number) is not int or not isinstance(name, str):
@@ -165,7 +165,7 @@ def _check_image(image: dict, folder: Path, label: str):
         raise FileNotFoundError(
             f"`image_folder` has no {name}. Received: image_folder={str(folder)!r}"
         )
-    return number, (folder / name, sides)
+    return number, (name, folder / name, sides)
 
 
 def _check_object(entry: dict, class_of: dict, size, masks: bool, label: str):

@@ -6,7 +6,7 @@ are `"xyxy"`: left, top, right, bottom in pixels, where pixel (0, 0) covers
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.checks import check_pair, check_positive
-from keras_attn.data.bad_files import Skipped
+from keras_attn.data.bad_files import Skipped, check_readable
 from keras_attn.data.epochs import Epoch
 from keras_attn.data.examples import example_dataset
 from keras_attn.data.geometry import (
@@ -75,6 +75,26 @@ class DetectionData:
 
     def __len__(self) -> int:
         return len(self.examples)
+
+    def check(self) -> "DetectionData":
+        """Reads all images and masks once, in threads.
+
+        Returns:
+            The data set without those that are bad, if it was read with
+            `on_error="skip"`; a warning counts them.
+
+        Raises:
+            ValueError: for the first bad one otherwise; if none is left.
+        """
+
+        def read(number):
+            return read_example(self.examples[number], self.has_masks, crowds=True)
+
+        names = [example.name for example in self.examples]
+        kept = check_readable(read, names, self.skipped)
+        if len(kept) < len(self):
+            self.skipped.report("Images")
+        return replace(self, examples=[self.examples[number] for number in kept])
 
     @property
     def has_masks(self) -> bool:
@@ -155,7 +175,9 @@ def detection_dataset(
         A dataset of float32 images (B, H, W, 3) and a dictionary: `boxes` float32
         (B, M, 4), 0 in padding; `classes` int32 (B, M), -1 in padding; `masks` bool
         (B, M, H, W) if asked for; `is_crowd` bool (B, M) if asked for. The real boxes
-        come first. Its cardinality is known unless bad files are skipped.
+        come first. Its cardinality is known. An image that is left out while it is read
+        is replaced by one from the beginning of the epoch: `data.check()` finds such
+        images before, so that none counts twice in a validation.
 
     Raises:
         ValueError: for data without images or without the masks asked for.
@@ -222,9 +244,9 @@ def _load(data: DetectionData, row: tf.Tensor, masks: bool, crowds: bool):
     def load(row):
         example = data.examples[row]
         try:
-            return (*_read(example, masks, crowds), True)
+            return (*read_example(example, masks, crowds), True)
         except (ValueError, OSError) as error:
-            data.skipped.add_while_reading(example.name, error)
+            data.skipped.add_while_reading(example.name, error, len(data))
         # Filtered out, but it passes through the augmentations before.
         empty = np.zeros((1, 1, 3), np.uint8), np.zeros((0, 4), np.float32)
         no_objects = np.zeros(0, np.int32), np.zeros(0, bool), np.zeros((0, 1, 1), bool)
@@ -246,8 +268,21 @@ def _load(data: DetectionData, row: tf.Tensor, masks: bool, crowds: bool):
     return example, tf.ensure_shape(is_valid, [])
 
 
-def _read(example: DetectionExample, masks: bool, crowds: bool):
-    """Image, boxes, classes, crowds and masks of an example, as arrays."""
+def read_example(example: DetectionExample, masks: bool, crowds: bool):
+    """Reads the image of an example.
+
+    Args:
+        example: The example.
+        masks: Whether to make the masks.
+        crowds: Whether to keep crowds.
+
+    Returns:
+        Image, boxes, classes, crowds and masks, as arrays.
+
+    Raises:
+        ValueError: for a corrupt image, or one that contradicts the annotations.
+        FileNotFoundError: for a missing one.
+    """
     image = read_image(example.image_path)
     height, width = image.shape[:2]
     if example.size not in (None, (height, width)):

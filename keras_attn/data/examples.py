@@ -23,6 +23,8 @@ def example_dataset(
 ) -> tf.data.Dataset:
     """Examples in order, or in a random order per epoch.
 
+    If some are left out, the epoch is filled up with examples from its beginning.
+
     Args:
         load: Makes the example of a row, and says whether it could be read.
         finish: Gives the augmented example its final form.
@@ -44,7 +46,7 @@ def example_dataset(
     dataset = tf.data.Dataset.zip(rows, epoch_seeds(seed, epoch))
     dataset = dataset.map(example_of, num_parallel_calls=tf.data.AUTOTUNE)
     if skipped.on_error == "skip":
-        dataset = dataset.filter(_is_valid)
+        dataset = dataset.filter(_is_valid).repeat().take(count)
     return dataset.map(_without_flag)
 
 

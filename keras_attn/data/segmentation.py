@@ -5,7 +5,7 @@ Legend: B batch, H and W pixels, C classes.
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.checks import check_pair, check_positive
-from keras_attn.data.bad_files import Skipped
+from keras_attn.data.bad_files import Skipped, check_readable
 from keras_attn.data.epochs import Epoch
 from keras_attn.data.examples import example_dataset
 from keras_attn.data.geometry import (
@@ -57,6 +57,22 @@ class SegmentationData:
 
     def __len__(self) -> int:
         return len(self.pairs)
+
+    def check(self) -> "SegmentationData":
+        """Reads all images and masks once, in threads.
+
+        Returns:
+            The data set without those that are bad, if it was read with
+            `on_error="skip"`; a warning counts them.
+
+        Raises:
+            ValueError: for the first bad one otherwise; if none is left.
+        """
+        names = [image.name for image, _ in self.pairs]
+        kept = check_readable(self.read, names, self.skipped)
+        if len(kept) < len(self):
+            self.skipped.report("Images and masks")
+        return replace(self, pairs=[self.pairs[number] for number in kept])
 
     def read(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """An image, uint8 (H, W, channels), and its labels, int32 (H, W).
@@ -237,8 +253,10 @@ def segmentation_dataset(
 
     Returns:
         A dataset of float32 images (B, H, W, channels) and int32 labels (B, H, W),
-        255 where they are ignored. Its cardinality is known unless bad files are
-        skipped.
+        255 where they are ignored. Its cardinality is known. An image that is left out
+        while it is read is replaced by one from the beginning of the epoch:
+        `data.check()` finds such images before, so that none counts twice in a
+        validation.
 
     Raises:
         ValueError: for data without images, or an argument out of range.
@@ -278,7 +296,8 @@ def _load(data: SegmentationData, row: tf.Tensor):
         try:
             return (*data.read(row), True)
         except (ValueError, OSError) as error:
-            data.skipped.add_while_reading(data.pairs[row][0].name, error)
+            name = data.pairs[row][0].name
+            data.skipped.add_while_reading(name, error, len(data))
         # Filtered out, but it passes through the augmentations before.
         empty = np.zeros((1, 1, data.channels), np.uint8)
         return empty, np.zeros((1, 1), np.int32), False

@@ -180,7 +180,9 @@ def test_a_truncated_image_is_left_out_of_each_epoch(tmp_path):
     dataset = detection_dataset(data, **options)
     with pytest.warns(UserWarning, match=r"eins 1\.png must be a whole"):
         (_, targets), *_ = dataset
-    assert targets["classes"].numpy().tolist() == [[0, -1]]
+    assert targets["classes"].numpy().tolist() == [[0, -1]] * 2
+    with pytest.warns(UserWarning, match="Images: left out 1 files"):
+        assert len(data.check()) == 1
     strict = detection_dataset(read_coco(path, folder), **options)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"eins 1\.png"):
         list(strict)

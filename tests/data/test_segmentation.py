@@ -189,12 +189,19 @@ def test_bad_files_in_the_middle_of_an_epoch(tmp_path):
     data = read_segmentation(*folders, CLASSES, on_error="skip")
     dataset = segmentation_dataset(data, **batches)
     with pytest.warns(UserWarning, match="Left out while reading") as warned:
-        assert len(list(dataset)) == 1
+        images = [image for image, _ in dataset.as_numpy_iterator()]
+    # The only one that is left fills the epoch.
+    assert len(images) == 3
+    np.testing.assert_array_equal(images[1], images[0])
     # Counted, but reported once; a second epoch gives no warning at all.
     assert len(warned) == 1
-    assert len(list(dataset)) == 1
+    assert len(list(dataset)) == 3
     assert sorted(data.skipped) == ["eins 1.png", "zwei.png"]
     assert "labels from 0 to 2" in data.skipped["eins 1.png"]
+    with pytest.warns(UserWarning, match="Images and masks: left out 2 files"):
+        assert [path.stem for path, _ in data.check().pairs] == ["drei"]
+    with pytest.raises(ValueError, match=r"eins 1\.png must have labels"):
+        strict.check()
 
 
 def test_colors_outside_of_the_palette(tmp_path):

@@ -213,12 +213,43 @@ def test_a_truncated_image_in_the_middle_of_an_epoch(tmp_path):
 
     data = read_voc(root, on_error="skip")
     dataset = detection_dataset(data, **options)
+    assert int(dataset.cardinality()) == 3
     with pytest.warns(UserWarning, match=r"Left out while reading: eins 1\.png"):
-        assert len(list(dataset)) == 2
+        images = [image for image, _ in dataset.as_numpy_iterator()]
+    # As many as before: the first one fills the epoch up.
+    assert len(images) == 3
+    np.testing.assert_array_equal(images[2], images[0])
+    assert (images[1] != images[0]).any()
     assert list(data.skipped) == ["eins 1"]
     # Reported once: the second epoch gives no warning, which would be an error here.
-    assert len(list(dataset)) == 2
+    assert len(list(dataset)) == 3
     assert len(data.skipped) == 1
+
+
+def test_a_check_before_training(tmp_path):
+    root = write_voc(tmp_path)
+    assert len(read_voc(root).check()) == 3
+    truncate(root / "JPEGImages" / "eins 1.png")
+    with pytest.raises(ValueError, match=r"eins 1\.png must be a whole"):
+        read_voc(root).check()
+    data = read_voc(root, on_error="skip")
+    with pytest.warns(UserWarning, match=r"Images: left out 1 files.*eins 1\.png"):
+        checked = data.check()
+    assert [each.name for each in checked.examples] == ["drei", "zwei"]
+    dataset = detection_dataset(checked, image_size=17, batch_size=1)
+    assert len(list(dataset)) == 2
+    for name in ("drei", "zwei"):
+        truncate(root / "JPEGImages" / f"{name}.png")
+    with pytest.raises(ValueError, match="At least one image must be readable.*3 bad"):
+        read_voc(root, on_error="skip").check()
+    # Nor does a pipeline search forever.
+    data = read_voc(root, on_error="skip")
+    dataset = detection_dataset(data, image_size=17, batch_size=1)
+    with (
+        pytest.warns(UserWarning, match="Left out while reading"),
+        pytest.raises(tf.errors.InvalidArgumentError, match="No image could be read"),
+    ):
+        list(dataset)
 
 
 def test_an_image_of_another_size_than_annotated(tmp_path):
