@@ -179,6 +179,8 @@ def export(
         unroll=quantization == "int8",
     )
     may_fix = file_format.may_need_fixed_shapes
+    # In float32, with operations that every runtime has; to a work folder, which is
+    # renamed to `path` at the end.
     with inference_mode(models), _replacing(path) as partial, reraising_interrupts():
 
         def attempt(functions: dict, specs: dict[str, Specs]) -> Measured | None:

@@ -7,8 +7,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_attn.export.signatures import input_structure, is_declared
 from keras_attn.kernels.runtime import require_tensorflow
+from keras_attn.models.parts.functional import input_structure, is_declared
 
 # Size of a graph in bytes, protobuf's limit.
 _LARGEST = 2**31

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from keras_attn.decoding.pair import IncrementalPair
 from keras_attn.indices import IndexRange, index_range
+from keras_attn.models.parts.functional import input_structure, is_declared
 
 SERVE, PREFILL, STEP = "serve", "prefill", "step"
 _HALF_PRECISION = (tf.float16, tf.bfloat16)
@@ -174,17 +175,6 @@ def _pair_of(model: Any, max_length: int | None) -> IncrementalPair:
             f"leave it out. Received: max_length={max_length}"
         )
     return model.incremental(max_length=max_length)
-
-
-def is_declared(model: keras.Model) -> bool:
-    """Whether the model's inputs are symbolic tensors, as in the functional API."""
-    inputs = getattr(model, "inputs", None)
-    return bool(inputs) and all(isinstance(x, keras.KerasTensor) for x in inputs)
-
-
-def input_structure(model: keras.Model) -> Any:
-    """The symbolic inputs, in the structure that the model is called with."""
-    return model.inputs[0] if isinstance(model, keras.Sequential) else model.input
 
 
 def _declared(name: str, model: keras.Model) -> Signature:

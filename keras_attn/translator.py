@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import keras
 import numpy as np
 
-# Not used here, but importing it registers the classes that a file may name.
-import keras_attn.models  # noqa: F401
 from keras_attn.checks import check_positive
 from keras_attn.data import load_tokenizer
 from keras_attn.data.base_tokenizer import check_texts
 from keras_attn.decoding import generate
 from keras_attn.file_reading import read_json
 from keras_attn.file_writing import replacing, write_atomically
+from keras_attn.models.parts.keras_file import load_keras_file
 from keras_attn.viz import capture_attention
 
 _FORMAT = "keras_attn translator 1"
@@ -79,7 +77,7 @@ class Translator:
         """Reads a folder that `save` wrote.
 
         Raises:
-            ValueError: if the folder is not one.
+            ValueError: if the folder is not one, or its `model.keras` is damaged.
         """
         folder = Path(folder)
         try:
@@ -94,7 +92,7 @@ class Translator:
                 f"Received: folder={str(folder)!r}"
             )
         return cls(
-            keras.saving.load_model(folder / "model.keras"),
+            load_keras_file(folder / "model.keras"),
             load_tokenizer(folder / "source_tokenizer.json"),
             load_tokenizer(folder / "target_tokenizer.json"),
             max_length=max_length,

@@ -36,6 +36,7 @@ from keras_attn.ops import row_positions
 
 
 def _sizes(*sizes):
+    """A variant of `num_layers`, `hidden_dim` and `num_heads`; `mlp_dim` is 4 · D."""
     return {
         **block_sizes(*sizes),
         "vocabulary_size": 30_522,
@@ -117,6 +118,7 @@ def build_bert(
         embeddings_initializer=INITIALIZER,
         name="segment_embedding",
     )(inputs["segment_ids"])
+    # Adds the vectors of the positions to its first input.
     embeddings = LearnedPositionEmbedding(
         max_sequence_length,
         embeddings_initializer=INITIALIZER,
@@ -145,6 +147,8 @@ def build_bert_masked_lm(
     encoder="base", *, masked_positions=False, name="bert_masked_lm"
 ):
     """Predicts the original token at masked positions.
+
+    `norm(activation(x W + b))`, then the product with the token embeddings, and a bias.
 
     Args:
         encoder: A model from `build_bert`, or the name of a variant.

@@ -164,6 +164,7 @@ def build_gpt(
     inputs = sequence_inputs("token_ids", "padding_mask")
     positions = token_positions(inputs["padding_mask"])
     hidden, _ = _features(layers, positions=positions, **inputs)
+    # The product with the transposed embeddings.
     logits = layers["token_embedding"](hidden, reverse=True)
     return GPT(inputs=inputs, outputs=logits, name=name)
 

@@ -1,12 +1,13 @@
 """RNNsearch: a translator that learns to align while it translates.
 
-    h_j = [→h_j; ←h_j]                        annotations: a bidirectional GRU
-    s_0 = tanh(W_s ←h_1)                      first state of the decoder
-    e_tj = vᵀ tanh(W s_{t-1} + U h_j)         score of annotation j
-    α_t = softmax(e_t)                        alignment
-    c_t = Σ_j α_tj h_j                        context
-    s_t = GRU([y_{t-1}; c_t], s_{t-1})        state
-    p(y_t) = softmax(W_o maxout(W_r [s_{t-1}; y_{t-1}; c_t]))
+    h_j = [→h_j; ←h_j]                    `encoder`, a bidirectional GRU: annotations
+    s_0 = tanh(W_s ←h_1)                  `initial_state`: first state of the decoder
+    e_tj = vᵀ tanh(W s_{t-1} + U h_j)     `decoder`: score of annotation j
+    α_t = softmax(e_t)                    `decoder`: alignment
+    c_t = Σ_j α_tj h_j                    `decoder`: context
+    s_t = GRU([y_{t-1}; c_t], s_{t-1})    `decoder`: state
+    r_t = W_r [s_{t-1}; y_{t-1}; c_t]     `readout_inputs`, `readout`
+    p(y_t) = softmax(W_o maxout(r_t))     `maxout`, `logits`: before the softmax
 
 The forward pass is `_encode`, then `_decode` below; e, α, c and s are computed by
 `layers/attention_rnn.py` with the score of `layers/additive_attention.py`.

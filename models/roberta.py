@@ -11,13 +11,20 @@ Legend: B batch, T length, D width, V vocabulary, C classes.
 Layers: as in `bert.py`; the classifier has a hidden layer, `classifier_hidden`.
 """
 
+from typing import Unpack
+
 from keras import ops
 from keras.layers import Embedding
 
 from keras_attn.layers import LearnedPositionEmbedding
 from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import encoder_card, first_token, text_encoder
+from keras_attn.models.parts.encoder import (
+    EncoderOptions,
+    encoder_card,
+    first_token,
+    text_encoder,
+)
 from keras_attn.models.parts.functional import sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER, as_encoder
 from keras_attn.models.parts.registry import register_variants
@@ -31,6 +38,7 @@ from keras_attn.ops import token_positions
 
 
 def _sizes(*sizes):
+    """A variant of `num_layers`, `hidden_dim` and `num_heads`; `mlp_dim` is 4 · D."""
     return {
         **block_sizes(*sizes),
         "vocabulary_size": 50_265,
@@ -58,7 +66,7 @@ def build_roberta(
     hidden_dim=FROM_VARIANT,
     max_sequence_length=FROM_VARIANT,
     name="roberta",
-    **blocks,
+    **blocks: Unpack[EncoderOptions],
 ):
     """Token and position embeddings, then N post-norm encoder blocks.
 

@@ -12,6 +12,8 @@ Layers: `patch_embedding`, `class_token`, `position_embedding`, `embeddings_drop
 `stem_norm`, `stage_0_block_0_conv_0`, `…_norm_0`, …, `…_shortcut`, `…_shortcut_norm`.
 """
 
+from typing import Any, TypedDict, Unpack
+
 from keras import ops
 
 from keras_attn.checks import check_choice, check_pair
@@ -46,6 +48,7 @@ POOLINGS = ("token", "mean")
 
 
 def _sizes(patch_size, *sizes):
+    """A variant of `num_layers`, `hidden_dim` and `num_heads`; `mlp_dim` is 4 · D."""
     return {"image_size": 224, "patch_size": patch_size, **block_sizes(*sizes)}
 
 
@@ -81,6 +84,16 @@ VARIANTS = {
         "huge": _sizes(14, 32, 1280, 16),
     },
 }
+
+
+class _BlockOptions(TypedDict, total=False):
+    """Types of the options of `_encode` that the builders pass on."""
+
+    num_heads: int | None
+    mlp_dim: int | None
+    activation: Any
+    layer_norm_epsilon: float
+    qkv_bias: bool
 
 
 def _encode(
@@ -158,7 +171,7 @@ def build_vit(
     attention_dropout=0.0,
     stochastic_depth=0.0,
     name="vit",
-    **blocks,
+    **blocks: Unpack[_BlockOptions],
 ):
     """Patches and a class token with learned positions, then N pre-norm blocks.
 
@@ -245,7 +258,7 @@ def build_vit_hybrid(
     attention_dropout=0.0,
     stochastic_depth=0.0,
     name="vit_hybrid",
-    **blocks,
+    **blocks: Unpack[_BlockOptions],
 ):
     """A ViT whose patches are the positions of a ResNet's feature map.
 
@@ -295,7 +308,7 @@ def build_deit3(
     layer_scale=1e-6,
     stochastic_depth=0.0,
     name="deit3",
-    **blocks,
+    **blocks: Unpack[_BlockOptions],
 ):
     """ViT with LayerScale, and a class token that has no position.
 
@@ -354,6 +367,7 @@ def _prepend_tokens(hidden, num_tokens=1):
 
 
 def _add_positions(hidden):
+    """Adds a learned vector for each position of (B, T, D)."""
     return LearnedPositionEmbedding(
         hidden.shape[1], embeddings_initializer=INITIALIZER, name="position_embedding"
     )(hidden)

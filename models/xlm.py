@@ -12,13 +12,15 @@ Layers: `token_embedding`, `position_embedding`, `language_embedding`,
 `embeddings_norm`, `embeddings_dropout`, `block_0`, …, `first_token`.
 """
 
+from typing import Unpack
+
 from keras import ops
 from keras.layers import Embedding
 
 from keras_attn.layers import LearnedPositionEmbedding, TokenEmbedding
 from keras_attn.layers.initializers import normal
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import encoder_card, text_encoder
+from keras_attn.models.parts.encoder import EncoderOptions, encoder_card, text_encoder
 from keras_attn.models.parts.functional import sequence_inputs
 from keras_attn.models.parts.heads import as_encoder
 from keras_attn.models.parts.registry import register_variants
@@ -54,7 +56,7 @@ def build_xlm(
     max_sequence_length=FROM_VARIANT,
     position_ids=False,
     name="xlm",
-    **blocks,
+    **blocks: Unpack[EncoderOptions],
 ):
     """Token, position and language embeddings, then N post-norm encoder blocks.
 

@@ -1,7 +1,7 @@
 """Test cases of layers, and helpers for the tests that run them.
 
 Sizes are distinct primes, so that each axis is identified by its size and swapped axes
-are noticed.
+are noticed. The last axis of attention scores must be a length: T, S, KNOWN or CACHE.
 """
 
 import dataclasses

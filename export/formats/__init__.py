@@ -54,7 +54,8 @@ class Format:
         name: Its name in arguments and reports.
         description: What an artefact is on disk, for messages.
         suffix: Suffix of `path` that selects it.
-        recognizes: Whether a path holds an artefact of this format, and nothing else.
+        recognizes: Whether a path holds an artefact of this format, damaged or not, and
+            nothing else.
         write: Writes a traced model to a path, or over an earlier attempt; returns
             notes for the report.
         count_operators: Counts each operator of an artefact.

@@ -1,4 +1,9 @@
-"""LiteRT (`.tflite`): built-in operators only, for phones and small computers."""
+"""LiteRT (`.tflite`): built-in operators only, for phones and small computers.
+
+`write` saves the traced functions as a SavedModel, replaces in it what the converter
+does not support, converts it, quantizes to int8 if asked to, and adds the metadata.
+`LiteRTEngine` loads and calls a file.
+"""
 
 import contextlib
 import re

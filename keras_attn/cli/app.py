@@ -1,33 +1,75 @@
-"""The Typer application: its commands, its exit codes and how errors are reported."""
+"""The Typer application: its commands, its exit codes and how errors are reported.
 
+The file of a command is imported when the command is called, so that `keras-attn
+--help` does not wait for all of them.
+"""
+
+import importlib
 import re
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
+from typer.main import get_command
 
 from keras_attn import __version__
-from keras_attn.cli.attention import attention
-from keras_attn.cli.demo import demo
-from keras_attn.cli.describe import describe
-from keras_attn.cli.export import export
-from keras_attn.cli.generate import generate
-from keras_attn.cli.list_models import list_models
-from keras_attn.cli.plan import plan
 from keras_attn.cli.terminal import CheckFailedError, complain, debugging, say
-from keras_attn.cli.train import train
-from keras_attn.cli.verify import verify
 from keras_attn.console import INTERRUPTED, Interruption, interruption
 
+# In the order of `keras-attn --help`: the first line of each command's docstring. The
+# command is the function of the same name in the file of that name.
+COMMANDS = {
+    "list": "List the models, with their papers and sizes.",
+    "describe": "Show a model's card: paper, inputs, outputs, size, how to build it.",
+    "demo": "Teach RNNsearch to read dates, plot its attention, export it three ways.",
+    "train": "Train a translator on line-aligned text.",
+    "generate": "Generate a continuation of a prompt, or its translation.",
+    "plan": "Estimate the cost of a model without building it: FLOPs and memory.",
+    "export": "Export a model, run what was exported, and compare it with Keras.",
+    "verify": "Compare an artefact with its model; exit code 1 if they disagree.",
+    "attention": "Draw what a model attends to in a text or an image.",
+}
+# `list` would hide Python's.
+_FUNCTIONS = {"list": "list_models"}
 _RESUMABLE = ("train", "demo")
 _EXIT_CODES = (
     "Exit codes: 0 success; 1 a check failed (an artefact disagrees, the demo did not "
     "learn); 2 wrong usage, with one line on stderr; 130 interrupted."
 )
 
+
+class _Command(TyperCommand):
+    """A line of the help, which imports its command when that is called."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: Any = None,
+        **extra: Any,
+    ):
+        """The context of the imported command."""
+        function = _FUNCTIONS.get(str(self.name), str(self.name))
+        module = importlib.import_module(f"keras_attn.cli.{function}")
+        imported = typer.Typer(add_completion=False)
+        imported.command(self.name)(getattr(module, function))
+        command = get_command(imported)
+        return command.make_context(info_name, args, parent, **extra)
+
+
+class _Commands(TyperGroup):
+    """The commands of `COMMANDS`."""
+
+    def __init__(self, **settings: Any):
+        commands = {name: _Command(name, help=text) for name, text in COMMANDS.items()}
+        super().__init__(**{**settings, "commands": commands})
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Attention models for Keras 3: build, fit, see, ship. "
     "Begin with `keras-attn demo`.",
     epilog=_EXIT_CODES,
@@ -49,18 +91,6 @@ def start(
         raise typer.Exit()
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
-
-
-# In the order of `keras-attn --help`.
-app.command("list")(list_models)
-app.command()(describe)
-app.command()(demo)
-app.command()(train)
-app.command()(generate)
-app.command()(plan)
-app.command()(export)
-app.command()(verify)
-app.command()(attention)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

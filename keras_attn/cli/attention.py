@@ -259,7 +259,7 @@ def _plot_image(
 
     from keras_attn import viz
 
-    shape = getattr(opened.model.input, "shape", ())
+    shape = getattr(opened.inputs, "shape", ())
     if len(shape) != 4:
         raise ValueError(
             "MODEL must be a model of images for --image; give a text otherwise. "

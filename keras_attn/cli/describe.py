@@ -1,24 +1,57 @@
-"""`keras-attn describe`: the card of a model."""
+"""`keras-attn describe`: the card of a model, or what a file or folder holds."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
+from keras_attn.cli.opened_model import (
+    build_model,
+    find_model,
+    is_checkpoint,
+    is_translator,
+)
+from keras_attn.cli.options import ModelOrName, Task
 from keras_attn.cli.startup import importing_tensorflow
-from keras_attn.cli.terminal import console
+from keras_attn.cli.terminal import console, working
+
+if TYPE_CHECKING:
+    import keras
 
 
-def describe(
-    name: Annotated[str, typer.Argument(help="A name of `keras-attn list`.")],
-) -> None:
+def describe(model: ModelOrName, task: Task = None) -> None:
     """Show a model's card: paper, inputs, outputs, size, how to build it.
 
+    Of a file or a folder it reads the sizes, not the weights.
+
     Example: keras-attn describe rnnsearch_50
+
+    Example: keras-attn describe all-MiniLM-L6-v2 --task sentence_encoder
     """
     with importing_tensorflow():
-        from keras_attn import models
+        from keras_attn.models.parts.keras_state import undone, without_allocating
+
+    path = find_model(model, task)
+    if path is None:
+        title, rows = _card(model)
+    else:
+        with working("Reading the sizes"), undone(), without_allocating():
+            built = build_model(path, task)
+            title = f"{path.resolve().name}: {built.name}"
+            rows = _rows(path, task, built)
+    table = Table(show_header=False, title=Text(title))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for label, text in rows:
+        if text:
+            table.add_row(label, Text(text))
+    console.print(table)
+
+
+def _card(name: str) -> tuple[str, list[tuple[str, str]]]:
+    """The title and the rows for a name of the registry."""
+    from keras_attn import models
 
     card = models.describe(name)
     with console.status("Counting parameters"):
@@ -26,7 +59,7 @@ def describe(
     published = "the paper gives no count"
     if card.parameters is not None:
         published = f"{card.parameters:,} parameters"
-    rows = [
+    return f"{name}: {card.title}", [
         ("paper", card.paper),
         ("task", card.task),
         ("inputs", _lines(card.inputs)),
@@ -39,13 +72,61 @@ def describe(
             f"from keras_attn import models\nmodel = models.create({name!r})",
         ),
     ]
-    table = Table(show_header=False, title=Text(f"{name}: {card.title}"))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
-    for label, text in rows:
-        if text:
-            table.add_row(label, Text(text))
-    console.print(table)
+
+
+def _rows(path: Path, task: str | None, model: "keras.Model") -> list[tuple[str, str]]:
+    """The rows for the model of a file or a folder."""
+    from keras_attn.file_reading import size_of
+    from keras_attn.models.parts.functional import input_structure, output_structure
+
+    place = repr(str(path))
+    tasks = ""
+    if is_checkpoint(path):
+        from keras_attn.models.checkpoints.families import family_of
+        from keras_attn.models.checkpoints.folder import Folder
+
+        tasks = ", ".join(family_of(Folder(path).config).tasks)
+        arguments = place if task is None else f"{place}, {task!r}"
+        python = (
+            "from keras_attn import models\n"
+            f"model = models.load_checkpoint({arguments})"
+        )
+    elif is_translator(path):
+        python = (
+            "from keras_attn.translator import Translator\n"
+            f"translator = Translator.load({place})"
+        )
+    else:
+        file = path / "model.keras" if path.is_dir() else path
+        python = (
+            "import keras\nfrom keras_attn import models\n"
+            f"model = keras.saving.load_model({str(file)!r})"
+        )
+    return [
+        ("--task", tasks),
+        ("inputs", _tensors(input_structure(model))),
+        ("outputs", _tensors(output_structure(model), "output")),
+        ("counted", f"{model.count_params():,} parameters"),
+        ("on disk", f"{size_of(path):,} bytes"),
+        ("in Python", python),
+    ]
+
+
+def _tensors(structure: Any, name: str | None = None) -> str:
+    """One line per symbolic tensor: its name, dtype and shape; ? is any size.
+
+    Args:
+        structure: A tensor, or tensors in dictionaries and lists.
+        name: The name of a single tensor. Default: its own.
+    """
+    from keras import tree
+
+    lines = []
+    for keys, tensor in tree.flatten_with_path(structure):
+        sizes = ", ".join("?" if size is None else str(size) for size in tensor.shape)
+        label = ".".join(map(str, keys)) or name or tensor.name
+        lines.append(f"{label}: {tensor.dtype} ({sizes})")
+    return "\n".join(lines)
 
 
 def _lines(tensors: dict[str, str]) -> str:

@@ -1,7 +1,7 @@
 """`keras-attn export`: a model as a SavedModel, LiteRT or ONNX artefact."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -24,10 +24,7 @@ def export(
         ),
     ],
     task: options.Task = None,
-    format: Annotated[
-        Literal["saved_model", "litert", "onnx"] | None,
-        _OPTIONS.option("If the suffix does not say it."),
-    ] = None,
+    format: options.Format = None,
     quantization: options.Quantization = "none",
     batch_size: Annotated[
         int | None,

@@ -78,6 +78,14 @@ def generate(
         _STRATEGY.count("Beam search with N beams; the text is printed at the end."),
     ] = None,
     tokenizer: TokenizerFolder = None,
+    task: Annotated[
+        str | None,
+        _TEXT.option(
+            "The head to build from a checkpoint folder: one that continues a text. "
+            "Default: causal_lm.",
+            metavar="TASK",
+        ),
+    ] = None,
 ) -> None:
     """Generate a continuation of a prompt, or its translation.
 
@@ -107,11 +115,17 @@ def generate(
     if sampling:
         strategy = Sample(**sampling)
     if is_translator(model):
-        _print_translation(model, prompt, strategy, max_new_tokens, stop, tokenizer)
+        unused = {
+            "--max-new-tokens": max_new_tokens,
+            "--stop": stop,
+            "--tokenizer": tokenizer,
+            "--task": task,
+        }
+        _print_translation(model, prompt, strategy, unused)
         return
     # Before the model, which takes longer to load.
     text_tokenizer = _load_tokenizer(model, tokenizer)
-    network = _load_decoder(model)
+    network = _load_decoder(model, task)
     prompt_ids = _encode(text_tokenizer, prompt)
     length = _count_new_tokens(network, len(prompt_ids), max_new_tokens)
     _print_continuation(
@@ -120,22 +134,13 @@ def generate(
 
 
 def _print_translation(
-    folder: Path,
-    text: str,
-    strategy: Any,
-    max_new_tokens: int | None,
-    stop: list[str] | None,
-    tokenizer: Path | None,
+    folder: Path, text: str, strategy: Any, unused: dict[str, Any]
 ) -> None:
     """Prints the translation of the prompt, for the folder of a translator."""
     from keras_attn.translator import Translator
 
-    for option, value in {
-        "--max-new-tokens": max_new_tokens,
-        "--stop": stop,
-        "--tokenizer": tokenizer,
-    }.items():
-        if value:
+    for option, value in unused.items():
+        if value not in (None, []):
             raise typer.BadParameter(
                 f"{option} is for models that continue a text; a translator has its "
                 "own tokenizers and stops at its end token."
@@ -272,16 +277,21 @@ def _load_tokenizer(path: Path, tokenizer: Path | None) -> Any:
     return load_tokenizer_of(tokenizer or path)
 
 
-def _load_decoder(path: Path) -> Any:
+def _load_decoder(path: Path, task: str | None) -> Any:
+    chosen = "causal_lm" if task is None and is_checkpoint(path) else task
     model: Any = None
     try:
-        opened = open_model(path, "causal_lm" if is_checkpoint(path) else None)
-        model = opened.model
+        model = open_model(path, chosen).model
     except ValueError as error:
-        # The family has no such task.
-        if not str(error).startswith("`task` must be"):
+        # The family has no language model.
+        if task is not None or not str(error).startswith("`task` must be"):
             raise
     if not hasattr(model, "incremental") or "decoder_token_ids" in model.input:
+        if task is not None:
+            raise ValueError(
+                "--task must be one that continues a text, such as causal_lm. "
+                f"Received: --task {task!r}"
+            )
         raise ValueError(
             "--model must be a model that continues a text, such as GPT-2. "
             f"Received: {str(path)!r}"

@@ -37,10 +37,16 @@ class OpenedModel:
     translator: "Translator | None" = None
 
     @property
+    def inputs(self) -> Any:
+        """The symbolic inputs, in the structure that the model is called with."""
+        from keras_attn.models.parts.functional import input_structure
+
+        return input_structure(_declared(self.model, self.path))
+
+    @property
     def input_names(self) -> set[str]:
         """Names of the inputs; empty for a model that takes a single tensor."""
-        inputs = self.model.input
-        return set(inputs) if isinstance(inputs, dict) else set()
+        return set(self.inputs) if isinstance(self.inputs, dict) else set()
 
     @property
     def has_tokenizer(self) -> bool:
@@ -91,33 +97,59 @@ def open_model(path: Path, task: str | None = None) -> OpenedModel:
     """
     if is_checkpoint(path):
         return OpenedModel(path, _load_checkpoint(path, task))
-    if task is not None:
-        raise ValueError(
-            "--task is for a checkpoint folder, with config.json and *.safetensors; a "
-            f"model that Keras saved has its head already. Received: {str(path)!r}"
-        )
+    file = _keras_file(path, task)
     if is_translator(path):
         from keras_attn.translator import Translator
 
         translator = Translator.load(path)
         return OpenedModel(path, translator.model, translator)
-    file = path / "model.keras" if path.is_dir() else path
-    if path.is_dir() and not file.is_file():
-        raise ValueError(
-            f"MODEL must be {_KINDS}; this folder has neither config.json nor "
-            f"translator.json nor model.keras. Received: {str(path)!r}"
-        )
-    import zipfile
-
-    if file.suffix != ".keras" or not zipfile.is_zipfile(file):
-        raise ValueError(f"MODEL must be {_KINDS}. Received: {str(path)!r}")
-    import keras
-
-    # Registers the classes that the file may name.
-    import keras_attn.models  # noqa: F401
+    from keras_attn.models.parts.keras_file import load_keras_file
 
     with working("Loading the model"):
-        return OpenedModel(path, keras.saving.load_model(file))
+        return OpenedModel(path, load_keras_file(file))
+
+
+def build_model(path: Path, task: str | None = None) -> "keras.Model":
+    """The model that `open_model` opens, from its sizes: no weight is read.
+
+    Call it where variables take no memory: in a `tf.Graph`, or `without_allocating`.
+    """
+    from keras_attn.models.checkpoints.loading import build_from_checkpoint
+    from keras_attn.models.parts.keras_file import build_from_keras_file
+
+    if is_checkpoint(path):
+        return build_from_checkpoint(path, task)
+    return _declared(build_from_keras_file(_keras_file(path, task)), path)
+
+
+def find_model(name: str, task: str | None) -> Path | None:
+    """The path that is meant by a MODEL that may also be a name of `keras-attn list`.
+
+    Args:
+        name: A path, or a name; a path of that name is `./name`.
+        task: That of `--task`, which is for paths.
+
+    Returns:
+        The path; None for a name.
+
+    Raises:
+        ValueError: if it is neither, with similar names; or for the `task` of a name.
+    """
+    from keras_attn import models
+
+    if name not in models.list_models():
+        if Path(name).exists():
+            return Path(name)
+        try:
+            models.describe(name)
+        except ValueError as error:
+            raise ValueError(f"MODEL is not a path that exists, and {error}") from error
+    if task is not None:
+        raise ValueError(
+            "--task is for a checkpoint folder; a name of `keras-attn list` has its "
+            f"head. Received: {name!r}"
+        )
+    return None
 
 
 def is_translator(path: Path) -> bool:
@@ -148,6 +180,38 @@ def load_tokenizer_of(path: Path) -> Any:
         except ValueError:
             pass  # Hugging Face has a file of the same name.
     return load_text_tokenizer(path)
+
+
+def _keras_file(path: Path, task: str | None) -> Path:
+    """The file of a model that Keras saved, or of one in the folder of a run."""
+    if task is not None:
+        raise ValueError(
+            "--task is for a checkpoint folder, with config.json and *.safetensors; a "
+            f"model that Keras saved has its head already. Received: {str(path)!r}"
+        )
+    if not path.is_dir():
+        if path.suffix != ".keras":
+            raise ValueError(f"MODEL must be {_KINDS}. Received: {str(path)!r}")
+        return path
+    file = path / "model.keras"
+    if not file.exists() and not is_translator(path):
+        raise ValueError(
+            f"MODEL must be {_KINDS}; this folder has neither config.json nor "
+            f"translator.json nor model.keras. Received: {str(path)!r}"
+        )
+    return file
+
+
+def _declared(model: "keras.Model", path: Path) -> "keras.Model":
+    """The model, unless its configuration lacks the shapes of its inputs."""
+    from keras_attn.models.parts.functional import is_declared
+
+    if not is_declared(model):
+        raise ValueError(
+            "MODEL must be a functional or sequential model, which declares its "
+            f"inputs. Received: {str(path)!r}, a {type(model).__name__}"
+        )
+    return model
 
 
 def _load_checkpoint(path: Path, task: str | None) -> "keras.Model":

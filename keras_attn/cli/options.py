@@ -48,6 +48,15 @@ Model = Annotated[
         exists=True,
     ),
 ]
+ModelOrName = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A name of `keras-attn list`, or what the other commands take: a `.keras` "
+        "file, the folder of a training run, or a Hugging Face checkpoint. For a path "
+        "that is also such a name, write ./NAME.",
+    ),
+]
 Task = Annotated[
     str | None,
     _OPTIONS.option(
@@ -56,6 +65,11 @@ Task = Annotated[
         "family has it. Default: the one in its config.json.",
         metavar="TASK",
     ),
+]
+# Formats and quantizations: those of `export/formats`, whose import would be slow.
+Format = Annotated[
+    Literal["saved_model", "litert", "onnx"] | None,
+    _OPTIONS.option("If the suffix does not say it."),
 ]
 Quantization = Annotated[
     Literal["none", "float16", "int8_dynamic", "int8"],

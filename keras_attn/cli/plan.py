@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
-from keras_attn.cli.options import Panel
+from keras_attn.cli.opened_model import build_model, find_model, is_checkpoint
+from keras_attn.cli.options import ModelOrName, Panel, Task
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import console, say, working
 
@@ -17,7 +17,8 @@ _OPTIONS = Panel()
 
 
 def plan(
-    name: Annotated[str, typer.Argument(help="A name of `keras-attn list`.")],
+    model: ModelOrName,
+    task: Task = None,
     batch: Annotated[
         int, _OPTIONS.option("Rows per step, over all devices.", min=1)
     ] = 1,
@@ -29,8 +30,12 @@ def plan(
         ),
     ] = None,
     dtype: Annotated[
-        str, _OPTIONS.option("Keras' precision policy, such as mixed_bfloat16.")
-    ] = "float32",
+        str | None,
+        _OPTIONS.option(
+            "Keras' precision policy, such as mixed_bfloat16. Default: float32, or the "
+            "policies that Keras saved with the model."
+        ),
+    ] = None,
     optimizer: Annotated[
         str, _OPTIONS.option("Optimizer: adamw, adam, adafactor, sgd, lion, ….")
     ] = "adamw",
@@ -47,27 +52,38 @@ def plan(
 
     Example: keras-attn plan gpt3_175b --devices 64 --batch 64 --dtype
     mixed_bfloat16
+
+    Example: keras-attn plan bert-base-uncased --task classifier --batch 32
     """
     with importing_tensorflow():
         from keras_attn import models
+        from keras_attn.models.parts.planning import plan_model
 
-    with working(f"Counting {name}"):
-        counted = models.plan(
-            name,
+    path = find_model(model, task)
+    if path is None or is_checkpoint(path):
+        dtype = "float32" if dtype is None else dtype
+    elif dtype is not None:
+        raise ValueError(
+            "--dtype is for names and checkpoint folders; a model that Keras saved has "
+            f"its own policies. Received: {model!r}"
+        )
+    with working(f"Counting {model}"):
+        counted = plan_model(
+            lambda: models.create(model) if path is None else build_model(path, task),
+            model if path is None else path.resolve().name,
             batch=batch,
             sequence=sequence,
             dtype=dtype,
             optimizer=optimizer,
             devices=devices,
         )
-    of_tokens = "token_ids" in models.describe(name).inputs
     size = f"{counted.batch} x {counted.sequence} tokens"
-    if not of_tokens:
+    if not counted.has_tokens:
         size = f"{counted.batch} {'row' if counted.batch == 1 else 'rows'}"
     table = Table(show_header=False, title=Text(f"{counted.name}: {size}"))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    for row in _rows(counted, "token" if of_tokens else "row"):
+    for row in _rows(counted, "token" if counted.has_tokens else "row"):
         table.add_row(*row)
     console.print(table)
     each = "one device" if counted.devices == 1 else f"each of {devices} devices"

@@ -1,14 +1,14 @@
-"""Output of the command line: lines, errors, progress, and silenced libraries."""
+"""Output of the command line: lines, errors, progress, and silenced libraries.
+
+What only some commands need is imported where it is used: see `app.py`.
+"""
 
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
-from rich.progress import track
 from rich.text import Text
-
-from keras_attn.silence import silence
 
 console = Console(highlight=False)
 _errors = Console(stderr=True, highlight=False)
@@ -42,6 +42,8 @@ def in_parts(items: Sequence, size: int, description: str) -> Iterable[Sequence]
         size: Items per part.
         description: Text of the progress bar.
     """
+    from rich.progress import track
+
     parts = [items[start : start + size] for start in range(0, len(items), size)]
     return track(
         parts,
@@ -60,6 +62,8 @@ def fit_verbosity() -> int:
 @contextlib.contextmanager
 def working(text: str) -> Iterator[None]:
     """Shows a spinner, and hides what libraries print in the meantime."""
+    from keras_attn.silence import silence
+
     noise = contextlib.nullcontext() if debugging() else silence()
     with console.status(text), noise:
         yield

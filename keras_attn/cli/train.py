@@ -46,7 +46,8 @@ def train(
     model: Annotated[
         str,
         _MODEL.option(
-            "seq2seq_sutskever, seq2seq_context, rnnsearch_30 or rnnsearch_50."
+            "Architecture: seq2seq_sutskever, seq2seq_context, rnnsearch_30 or "
+            "rnnsearch_50."
         ),
     ] = "rnnsearch_50",
     tokenizer: Annotated[
@@ -132,6 +133,7 @@ def train(
     else:
         training, validation = _hold_out(training, validation_fraction, seed)
     max_length = max_length or _MAX_LENGTHS[tokenizer]
+    # Writes these settings, or refuses a folder whose run has others.
     claim(
         run_dir,
         {

@@ -222,7 +222,9 @@ class MultiHeadAttention(BaseLayer):
     ):
         self._check_call(query, value, key, cache, cache_index)
         queries, keys, values = self._project_inputs(query, value, key)
-        # Without a cache these are the call's own keys and values.
+        # Without a cache: the call's own keys and values. With one: the cache, as
+        # `earlier`, and the call's own; or with a `cache_index` the cache after the
+        # write.
         attended = with_cache(keys, values, cache, cache_index, self.compute_dtype)
         self._check_masks(
             query, attended.static_length, padding_mask, attention_mask, attention_bias
@@ -275,10 +277,11 @@ class MultiHeadAttention(BaseLayer):
         fused = self._project("query_key_value", inputs)
         heads, groups = self.num_heads, self.num_key_value_heads
         if groups == heads and self.value_dim == self.key_dim:
-            # Splitting along the first axis does not copy.
             batch, length, _ = ops.shape(fused)
             parts = ops.reshape(fused, (batch, length, 3, heads, self.key_dim))
-            return ops.unstack(ops.transpose(parts, (2, 0, 3, 1, 4)), 3, axis=0)
+            parts = ops.transpose(parts, (2, 0, 3, 1, 4))  # (3, B, N, T, H)
+            # Splitting along the first axis does not copy.
+            return ops.unstack(parts, 3, axis=0)
         q_dim, k_dim, _ = self.projection_dims
         queries, keys, values = ops.split(fused, [q_dim, q_dim + k_dim], axis=-1)
         return (

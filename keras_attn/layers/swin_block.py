@@ -18,6 +18,8 @@ from keras_attn.layers.window_attention import WindowAttention
 class SwinBlock(BaseLayer):
     """`x = x + attention(norm(x))`, then `x = x + FFN(norm(x))`, on a grid of tokens.
 
+    `FFN(x) = activation(x W1 + b1) W2 + b2`.
+
     Args:
         num_heads: N.
         mlp_dim: Width of the feed-forward network's hidden layer.

@@ -131,7 +131,8 @@ class TransformerEncoderBlock(_Block):
     """Self-attention, then a feed-forward network, each with a residual and a norm.
 
     Post-norm, as published: `x = norm(x + f(x))`. Pre-norm: `x = x + f(norm(x))`, which
-    needs a final norm after the last block.
+    needs a final norm after the last block. The feed-forward network is
+    `FFN(x) = activation(x W1 + b1) W2 + b2`.
 
     Args:
         num_heads: N.

@@ -194,13 +194,15 @@ class WindowAttention(BaseLayer):
 
     def _bias_and_mask(self, window, padded, shift, num_windows):
         """b, and the mask of shifted windows as -1e9, (1, L·N, T, T)."""
-        rows = relative_position_rows(window, self.window_size)  # (T, T)
+        # The row of `position_bias` for each pair of tokens, (T, T).
+        rows = relative_position_rows(window, self.window_size)
         length, heads = len(rows), self.num_heads
         bias = ops.take(self.position_bias, rows.reshape(-1), axis=0)  # (T·T, N)
         bias = ops.reshape(ops.transpose(bias), (1, heads, length, length))
         bias = at_least_float32(bias)
         if shift:
-            visible = shifted_window_mask(padded, window, shift)[:, None]
+            visible = shifted_window_mask(padded, window, shift)  # (L, T, T)
+            visible = visible[:, None]
             masked = np.where(visible, np.float32(0), np.float32(MASKED))
             bias = ops.add(bias, masked)  # (L, N, T, T)
         else:

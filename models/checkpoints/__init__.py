@@ -8,7 +8,7 @@
 | `mapping.py`  | how a family maps keys to our weights: `Weight` and `Family`   |
 | `tasks.py`    | from a task to a model, and from a model to its task           |
 | `families/`   | the keys and fields of each model type, one format per file    |
-| `loading.py`  | `load_checkpoint`                                              |
+| `loading.py`  | `load_checkpoint`, and the same model without its weights      |
 | `saving.py`   | `save_checkpoint`                                              |
 """
 

@@ -1,4 +1,4 @@
-"""`load_checkpoint`: from a checkpoint folder to a model of ours.
+"""From a checkpoint folder to a model of ours, with its weights or without.
 
 Everything is checked before the first weight is allocated: no number in `config.json`
 exceeds what the files hold; each key of the files is one that the model reads, or
@@ -10,6 +10,7 @@ import os
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -41,6 +42,9 @@ def load_checkpoint(
     with an `architecture` in `config.json`. ResNet, VGG16 and FCN on a ResNet have
     torchvision's: `model.state_dict()` saved as safetensors, and a `config.json` such
     as `{"library": "torchvision", "architecture": "fcn_resnet50", "num_classes": 21}`.
+    A U-Net on a ResNet has that of segmentation-models-pytorch:
+    `{"library": "segmentation_models_pytorch", "architecture": "Unet",
+    "encoder_name": "resnet50", "classes": 3}`.
 
     Args:
         folder: A folder with `config.json` and `*.safetensors`.
@@ -90,26 +94,33 @@ def load_checkpoint(
     return model
 
 
+def build_from_checkpoint(
+    folder: str | os.PathLike, task: str | None = None
+) -> keras.Model:
+    """The model of `load_checkpoint(folder, task)`, built without reading its weights.
+
+    Its sizes are those of `config.json`, checked against the headers of the weight
+    files. The variables are new: call it where they take no memory, in a `tf.Graph` or
+    `without_allocating`.
+
+    Raises:
+        FileNotFoundError, ValueError: as `load_checkpoint`.
+    """
+    opened = Folder(folder)
+    try:
+        return _build(opened, task, {}).model
+    except (TypeError, ValueError) as error:
+        raise _naming_folder(error, folder, {}) from error
+
+
 def _load(
     opened: Folder, task: str | None, overrides: dict
 ) -> tuple[keras.Model, set[str]]:
     """The model, and the names of its layers that are newly initialized."""
-    family = family_of(opened.config).for_keys(opened.shapes)
-    chosen = _task_of(family, opened.config, task)
-    keys = _full_keys(family, opened)
-    _untie(family, chosen, keys, opened)
-    opened.config.require({"quantization_config": (None,)})
     # Nothing is allocated or initialized, only to be overwritten, before the checks.
     with without_allocating():
-        model = family.build(opened.config, chosen, overrides)
-    weights = family.weights(model)
-    check_complete(model, weights)
-    fresh = _check_keys(family, keys, weights, may_be_fresh=task is not None)
-    if overrides.get("num_classes") is not None:
-        fresh |= _resized_heads(family, keys, weights, opened)
-    read = [weight for weight in weights if weight.keys[0] not in fresh]
-    _check_tensors(family, read, keys, opened, may_resize="image_size" in overrides)
-    initializers = [_FileInitializer(weight, keys, opened) for weight in read]
+        built = _build(opened, task, overrides)
+    initializers = [_FileInitializer(each, built.keys, opened) for each in built.read]
     for initializer in initializers:
         initializer.weight.variable._initializer = initializer
     allocate()
@@ -117,7 +128,35 @@ def _load(
         if not initializer.was_called:
             # `_initializer` is private to Keras; this does not depend on it.
             initializer.weight.variable.assign(initializer.value())
-    return model, {_layer(weight) for weight in weights if weight.keys[0] in fresh}
+    return built.model, {_layer(weight) for weight in built.fresh}
+
+
+class _Built(NamedTuple):
+    """A model, full key to key in the file, and which weights the files have."""
+
+    model: keras.Model
+    keys: dict[str, str]
+    read: list[Weight]
+    fresh: list[Weight]
+
+
+def _build(opened: Folder, task: str | None, overrides: dict) -> _Built:
+    """Builds the model and checks that the files have its weights."""
+    family = family_of(opened.config).for_keys(opened.shapes)
+    chosen = _task_of(family, opened.config, task)
+    keys = _full_keys(family, opened)
+    _untie(family, chosen, keys, opened)
+    opened.config.require({"quantization_config": (None,)})
+    model = family.build(opened.config, chosen, overrides)
+    weights = family.weights(model)
+    check_complete(model, weights)
+    fresh = _check_keys(family, keys, weights, may_be_fresh=task is not None)
+    if overrides.get("num_classes") is not None:
+        fresh |= _resized_heads(family, keys, weights, opened)
+    read = [weight for weight in weights if weight.keys[0] not in fresh]
+    _check_tensors(family, read, keys, opened, may_resize="image_size" in overrides)
+    new = [weight for weight in weights if weight.keys[0] in fresh]
+    return _Built(model, keys, read, new)
 
 
 def _naming_folder(error, folder, overrides) -> Exception:

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from keras_attn.checks import check_choice, check_positive
-from keras_attn.models.checkpoints.families import FAMILIES, TORCHVISION
+from keras_attn.models.checkpoints.families import FAMILIES, LIBRARIES
 from keras_attn.models.checkpoints.folder import write_folder
 from keras_attn.models.checkpoints.loading import check_complete
 from keras_attn.models.checkpoints.tensors import SAVED_AS, Tensor
@@ -23,7 +23,8 @@ def save_checkpoint(
     """Writes a model as `config.json` and `*.safetensors`, in transformers' naming.
 
     ResNet, VGG and FCN have torchvision's naming: `load_state_dict` of the function of
-    `torchvision.models` named by `architecture` takes the tensors.
+    `torchvision.models` named by `architecture` takes the tensors. A U-Net on a ResNet
+    has that of segmentation-models-pytorch.
 
     Files are written to a temporary folder and renamed once all are complete, so a
     failure leaves everything unchanged. The config and weights of another checkpoint
@@ -76,13 +77,14 @@ def save_checkpoint(
 
 
 def _family_of(model):
-    for family in (*FAMILIES.values(), *TORCHVISION):
+    of_libraries = (family for families in LIBRARIES.values() for family in families)
+    for family in (*FAMILIES.values(), *of_libraries):
         task = family.task_of(model)
         if task is not None:
             return family, task
     raise ValueError(
         "`model` must be from a builder of a family that has checkpoints: "
-        f"{', '.join(FAMILIES)}, torchvision's. "
+        f"{', '.join((*FAMILIES, *LIBRARIES))}. "
         f"Received: model={getattr(model, 'name', model)!r}"
     )
 

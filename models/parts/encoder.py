@@ -6,7 +6,7 @@
 Legend: B batch, T length, D width.
 """
 
-from typing import Any
+from typing import Any, TypedDict
 
 from keras.layers import Dense
 
@@ -17,6 +17,18 @@ from keras_attn.layers.token_pooling import TokenPooling
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.variants import FROM_VARIANT
+
+
+class EncoderOptions(TypedDict, total=False):
+    """Types of the options of `text_encoder`, for the builders that pass them on."""
+
+    num_layers: int | None
+    num_heads: int | None
+    mlp_dim: int | None
+    activation: Any
+    layer_norm_epsilon: float | None
+    dropout: float
+    attention_dropout: float
 
 
 def text_encoder(

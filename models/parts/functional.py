@@ -40,6 +40,22 @@ def numbered(layers: dict[str, Any], prefix: str) -> list:
     return [layers[name] for name in itertools.takewhile(layers.__contains__, names)]
 
 
+def is_declared(model: keras.Model) -> bool:
+    """Whether the model's inputs are symbolic tensors, as in the functional API."""
+    inputs = getattr(model, "inputs", None)
+    return bool(inputs) and all(isinstance(x, keras.KerasTensor) for x in inputs)
+
+
+def input_structure(model: keras.Model) -> Any:
+    """The symbolic inputs, in the structure that the model is called with."""
+    return model.inputs[0] if isinstance(model, keras.Sequential) else model.input
+
+
+def output_structure(model: keras.Model) -> Any:
+    """The symbolic outputs, in the structure that the model returns."""
+    return model.outputs[0] if isinstance(model, keras.Sequential) else model.output
+
+
 # The name of the class matters: Keras' TensorBoard callback draws the graph of a
 # `Functional` only.
 @keras.saving.register_keras_serializable("keras_attn")

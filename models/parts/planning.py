@@ -23,13 +23,15 @@ import contextlib
 import math
 import re
 import warnings
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import keras
 
-from keras_attn.checks import check_positive
+from keras_attn.checks import check_choice, check_positive
 from keras_attn.kernels.runtime import require_tensorflow
+from keras_attn.models.parts.functional import input_structure
 from keras_attn.models.parts.registry import create
 
 DTYPES = ("float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16")
@@ -48,7 +50,7 @@ class Plan:
     """The cost of one step: FLOPs of all devices together, bytes of one device.
 
     Attributes:
-        name: Registry name of the model.
+        name: Registry name of the model, or what `plan_model` was given.
         batch: B, rows of all devices together.
         sequence: T, tokens per row, for an encoder-decoder on either side; 1 for
             images.
@@ -64,6 +66,7 @@ class Plan:
         activations: Bytes kept for the backward pass.
         cache: Bytes of the state of generation, for B rows of T tokens; None for a
             model that does not generate.
+        has_tokens: Whether a row consists of T tokens.
     """
 
     name: str
@@ -80,6 +83,7 @@ class Plan:
     optimizer_state: int
     activations: int
     cache: int | None
+    has_tokens: bool
 
     @property
     def forward_flops_per_token(self) -> float:
@@ -108,7 +112,7 @@ def plan(
     *,
     batch: int = 1,
     sequence: int | None = None,
-    dtype: str = "float32",
+    dtype: str | None = "float32",
     optimizer: str = "adamw",
     devices: int = 1,
     **overrides,
@@ -120,7 +124,7 @@ def plan(
         batch: B, rows per step; a multiple of `devices`.
         sequence: T, tokens per row. Default: the number of positions of the model, or
             128. The size of images is the model's `image_size`.
-        dtype: One of `DTYPES`, Keras' names of dtype policies.
+        dtype: One of `DTYPES`, Keras' names of dtype policies; None: the current one.
         optimizer: One of `OPTIMIZERS`, Keras' names.
         devices: Number of devices that share the work.
         **overrides: Arguments of the model's builder.
@@ -139,13 +143,45 @@ def plan(
         models.plan("gpt3_175b", dtype="mixed_bfloat16", devices=64, batch=64)
         ```
     """
+    return plan_model(
+        lambda: create(name, **overrides),
+        name,
+        batch=batch,
+        sequence=sequence,
+        dtype=dtype,
+        optimizer=optimizer,
+        devices=devices,
+    )
+
+
+def plan_model(
+    build: Callable[[], keras.Model],
+    name: str,
+    *,
+    batch: int = 1,
+    sequence: int | None = None,
+    dtype: str | None = "float32",
+    optimizer: str = "adamw",
+    devices: int = 1,
+) -> Plan:
+    """`plan` of the model that a function builds.
+
+    Args:
+        build: Returns the model; called in a graph, where its weights take no memory.
+        name: For `Plan.name`.
+        batch: As in `plan`, like all that follow.
+        sequence: As in `plan`.
+        dtype: As in `plan`; None also for a model that has policies of its own.
+        optimizer: As in `plan`.
+        devices: As in `plan`.
+    """
     _check_arguments(batch, sequence, dtype, optimizer, devices)
     import tensorflow as tf
 
     rows = batch // devices
     graph = tf.Graph()
     with graph.as_default(), _policy(dtype):
-        model = create(name, **overrides)
+        model = build()
         length = _length(model, sequence)
         cache = _cache_bytes(model, rows, length)
         variables = model.trainable_variables
@@ -157,7 +193,7 @@ def plan(
         name=name,
         batch=batch,
         sequence=length,
-        dtype=dtype,
+        dtype=dtype or _policy_of(model),
         optimizer=optimizer,
         devices=devices,
         parameters=model.count_params(),
@@ -168,20 +204,15 @@ def plan(
         optimizer_state=_share(_variable_bytes(trainer.variables), devices),
         activations=sum(map(_tensor_bytes, [*_kept(forward, backward), *outputs])),
         cache=cache,
+        has_tokens=_has_tokens(model),
     )
 
 
 def _check_arguments(batch, sequence, dtype, optimizer, devices):
     require_tensorflow("`plan`")
-    for argument, value, choices in (
-        ("dtype", dtype, DTYPES),
-        ("optimizer", optimizer, OPTIMIZERS),
-    ):
-        if value not in choices:
-            raise ValueError(
-                f"`{argument}` must be one of {', '.join(choices)}. "
-                f"Received: {argument}={value!r}"
-            )
+    if dtype is not None:
+        check_choice("dtype", dtype, DTYPES)
+    check_choice("optimizer", optimizer, OPTIMIZERS)
     check_positive("batch", batch)
     check_positive("devices", devices)
     if batch % devices:
@@ -201,14 +232,12 @@ def _trace(model, graph, rows, length):
         if getattr(layer, "unroll", None) is False:
             layer.unroll = True  # The graph of a loop hides the number of its steps.
     start = len(graph.get_operations())
-    inputs: Any = {
-        tensor.name: tf.compat.v1.placeholder(
+    inputs = keras.tree.map_structure(
+        lambda tensor: tf.compat.v1.placeholder(
             tensor.dtype, [rows, *(n or length for n in tensor.shape[1:])]
-        )
-        for tensor in model.inputs
-    }
-    if not isinstance(model.input, dict):
-        (inputs,) = inputs.values()
+        ),
+        input_structure(model),
+    )
     outputs = keras.tree.flatten(model(inputs, training=True))
     middle = len(graph.get_operations())
     with warnings.catch_warnings():
@@ -222,21 +251,37 @@ def _trace(model, graph, rows, length):
 @contextlib.contextmanager
 def _policy(dtype):
     before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(dtype)
+    keras.config.set_dtype_policy(dtype or before)
     try:
         yield
     finally:
         keras.config.set_dtype_policy(before)
 
 
+def _policy_of(model) -> str:
+    """The most frequent policy of the layers with weights."""
+    names = Counter(
+        layer.dtype_policy.name
+        for layer in model._flatten_layers()
+        # The policy of a model itself says nothing about its layers.
+        if layer.weights and not isinstance(layer, keras.Model)
+    )
+    return max(names, key=names.__getitem__, default=model.dtype_policy.name)
+
+
+def _has_tokens(model) -> bool:
+    """Whether the rows of the inputs may have any length."""
+    return any(None in tensor.shape[1:] for tensor in model.inputs)
+
+
 def _length(model, sequence):
     """Tokens per row; 1 for a model of images."""
-    if any(x.name == "images" and None in x.shape[1:] for x in model.inputs):
+    if any(len(x.shape) == 4 and None in x.shape[1:] for x in model.inputs):
         raise ValueError(
             "`image_size` must be given to plan a model of images of any size. "
             "Received: image_size=None"
         )
-    if any(None in tensor.shape[1:] for tensor in model.inputs):
+    if _has_tokens(model):
         return sequence or _positions(model) or _DEFAULT_LENGTH
     if sequence is not None:
         raise ValueError(

@@ -78,8 +78,11 @@ def passes_options_to(
 
     ```python
     @passes_options_to(text_encoder)
-    def build_bert(variant="base", *, name="bert", **blocks): ...
+    def build_xlm(variant="base", *, name="xlm", **blocks: Unpack[EncoderOptions]): ...
     ```
+
+    The annotation, a `TypedDict` of the same options, is what type checkers and editors
+    read; the decorator is what `help` and a call read.
 
     Args:
         function: The shared function. Those of its keyword-only arguments that the

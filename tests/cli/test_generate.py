@@ -221,6 +221,22 @@ def test_folders_that_are_refused(command, folder, tmp_path):
     assert "vocab.json with merges.txt" in line
 
 
+def test_the_task_of_a_checkpoint(command, folder, model, tokenizer, run_folder):
+    options = ["--prompt", PROMPT, "--max-new-tokens", 5]
+    checkpoint = ["generate", "--model", folder, *options, "--task"]
+    assert command(*checkpoint, "causal_lm") == 0
+    assert command.out == text_of(model, tokenizer, 5)
+    line = command.refuses(*checkpoint, "encoder")
+    assert "--task must be one that continues a text, such as causal_lm" in line
+    for task in ("translate", ""):
+        line = command.refuses(*checkpoint, task)
+        assert "`task` must be one of causal_lm" in line and f"task={task!r}" in line
+    line = command.refuses(
+        "generate", "--model", run_folder, *options, "--task", "causal_lm"
+    )
+    assert "--task is for a checkpoint folder" in line
+
+
 def test_a_translator_translates_the_prompt(command, untrained_run):
     translator, text = Translator.load(untrained_run), "3 may 1999"
     for options, strategy in (([], Greedy()), (["--beam", "2"], Beam(2))):
@@ -228,7 +244,7 @@ def test_a_translator_translates_the_prompt(command, untrained_run):
         assert command("generate", *arguments) == 0
         (expected,) = translator.translate([text], strategy=strategy)
         assert command.out.rstrip("\n") == expected.rstrip("\n")
-    for option in (["--max-new-tokens", 3], ["--stop", "x"]):
+    for option in (["--max-new-tokens", 3], ["--stop", "x"], ["--task", ""]):
         line = command.refuses("generate", *arguments, *option)
         assert f"{option[0]} is for models that continue a text" in line
 
@@ -273,7 +289,7 @@ def test_help_has_an_example_and_every_option(command, monkeypatch):
     assert (
         'Example: keras-attn generate --model gpt2 --prompt "Once upon' in command.out
     )
-    names = "model prompt max-new-tokens stop temperature top-k top-p seed beam"
+    names = "model prompt task max-new-tokens stop temperature top-k top-p seed beam"
     for name in names.split():
         assert f"--{name}" in command.out
 

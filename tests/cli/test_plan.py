@@ -1,8 +1,21 @@
-"""`keras-attn plan`: the cost of a model."""
+"""`keras-attn plan`: the cost of a model, by name or as a file or a folder."""
+
+from pathlib import Path
+
+import keras
+import pytest
+
+from keras_attn.models.checkpoints.tensors import TensorFile
+
+CHECKPOINTS = Path(__file__).parents[1] / "parity/checkpoints"
 
 
-def test_a_plan_is_printed(command, monkeypatch):
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
+
+
+def test_a_plan_is_printed(command):
     assert command("plan", "gpt2_small", "--batch", "2", "--sequence", "8") == 0
     for text in (
         "gpt2_small: 2 x 8 tokens",
@@ -20,8 +33,7 @@ def test_a_plan_is_printed(command, monkeypatch):
     assert "cache" not in command.out
 
 
-def test_images_are_counted_in_rows(command, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
+def test_images_are_counted_in_rows(command):
     assert command("plan", "cnn_self_attention", "--batch", "3") == 0
     assert "cnn_self_attention: 3 rows" in command.out
     assert "FLOPs per row" in command.out
@@ -29,11 +41,57 @@ def test_images_are_counted_in_rows(command, monkeypatch):
     assert "`sequence` is for models of tokens" in refused
 
 
+def test_a_checkpoint_folder(command, monkeypatch):
+    """Of the weights, only the headers of their files are read."""
+    monkeypatch.setattr(TensorFile, "read", None)
+    monkeypatch.chdir(CHECKPOINTS)
+    assert command("plan", "gpt2_causal_lm", "--batch", 3, "--sequence", 5) == 0
+    assert "gpt2_causal_lm: 3 x 5 tokens" in command.out
+    assert "4,344" in command.out and "keys, values or states" in command.out
+    options = ["--task", "classifier", "--dtype", "bfloat16"]
+    assert command("plan", "bert_encoder", *options) == 0
+    assert "bert_encoder: 1 x 17 tokens" in command.out and "In bfloat16" in command.out
+    # The encoder's, and two classes of 12 weights and a bias.
+    assert f"{3136 + 2 * 13:,}" in command.out
+    assert keras.config.dtype_policy().name == "float32"
+
+
+def test_a_run_and_a_keras_file(command, untrained_run, tmp_path, monkeypatch):
+    file = untrained_run / "model.keras"
+    expected = f"{keras.saving.load_model(file).count_params():,}"
+    monkeypatch.setattr(keras.saving, "load_model", None)
+    for path in (untrained_run, file):
+        assert command("plan", path, "--sequence", 5, "--batch", 2) == 0
+        assert f"{path.name}: 2 x 5 tokens" in command.out and expected in command.out
+    # Keras saved the policies of the layers.
+    layer = keras.layers.Dense(3, dtype="mixed_bfloat16")
+    keras.Sequential([keras.Input((7,)), layer]).save(tmp_path / "dense.keras")
+    assert command("plan", tmp_path / "dense.keras", "--batch", 5) == 0
+    assert "dense.keras: 5 rows" in command.out and "In mixed_bfloat16" in command.out
+    line = command.refuses("plan", file, "--dtype", "bfloat16")
+    assert "--dtype is for names and checkpoint folders" in line
+    line = command.refuses("plan", file, "--task", "encoder")
+    assert "--task is for a checkpoint folder" in line
+
+
+def test_a_name_comes_before_a_path(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bert_tiny").mkdir()
+    assert command("plan", "bert_tiny", "--sequence", 8) == 0
+    assert "has neither config.json nor" in command.refuses("plan", "./bert_tiny")
+    line = command.refuses("plan", "bert_tiny", "--task", "encoder")
+    assert "--task is for a checkpoint folder; a name of" in line
+
+
 def test_wrong_options(command):
-    assert "did you mean gpt2_small" in command.refuses("plan", "gpt2_smal")
+    line = command.refuses("plan", "gpt2_smal")
+    assert "MODEL is not a path that exists" in line
+    assert "did you mean gpt2_small" in line
     assert "`dtype` must be one of" in command.refuses(
         "plan", "bert_tiny", "--dtype", "half"
     )
     assert "multiple of `devices`" in command.refuses(
         "plan", "bert_tiny", "--devices", "2"
     )
+    line = command.refuses("plan", CHECKPOINTS / "bert_encoder", "--task", "causal_lm")
+    assert "`task` must be one of encoder, masked_lm" in line

@@ -1,7 +1,9 @@
 """What all commands have in common: help, errors, interruptions."""
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -10,23 +12,30 @@ import tensorflow as tf
 
 import keras_attn
 from keras_attn.cli import demo, list_models
+from keras_attn.cli.app import COMMANDS
+from keras_attn.models.checkpoints.tensors import TensorFile
+
+CHECKPOINTS = Path(__file__).parents[1] / "parity/checkpoints"
 
 # Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:__array__ implementation:DeprecationWarning"
 )
 
-COMMANDS = "list describe demo train generate plan export verify attention".split()
-
 
 def test_help_needs_no_tensorflow():
     code = (
         "import sys; from keras_attn.cli import main; code = main(['--help']); "
-        "sys.exit(code or 'tensorflow' in sys.modules or 'keras' in sys.modules)"
+        "print(*sys.modules); sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-    assert all(name in done.stdout for name in COMMANDS)
+    printed, _, modules = done.stdout.strip().rpartition("\n")
+    assert all(name in printed for name in COMMANDS)
+    # Nor the commands, or what only they need.
+    commands = {f"keras_attn.cli.{name}" for name in COMMANDS}
+    heavy = {"tensorflow", "keras", "numpy", "rich.progress", "keras_attn.silence"}
+    assert not (commands | heavy) & set(modules.split())
 
 
 def test_a_mistake_is_one_line_in_a_process_of_its_own(tmp_path):
@@ -69,6 +78,9 @@ def test_help_has_an_example(command, name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     assert command(name, "--help") == 0
     assert f"Example: keras-attn {name} " in command.out
+    # The line of `keras-attn --help` is the first one here.
+    lines = [line.strip() for line in command.out.splitlines()]
+    assert COMMANDS[name] in lines
 
 
 def test_wrong_options(command, tmp_path):
@@ -96,7 +108,8 @@ def test_missing_and_wrong_files(command, tmp_path):
     assert "must be one of: a SavedModel folder" in line
     fake = tmp_path / "fake.keras"
     fake.write_text("no model")
-    assert "MODEL must be a `.keras` file" in command.refuses("export", fake, "a.onnx")
+    line = command.refuses("export", fake, "a.onnx")
+    assert "fake.keras must be a whole `.keras` file" in line
 
 
 def test_unknown_models(command):
@@ -120,6 +133,69 @@ def test_list_and_describe(command, monkeypatch):
     assert "384,000,000 parameters" in command.out  # Published.
     assert "384,112,000 parameters" in command.out
     assert "models.create('seq2seq_sutskever')" in command.out
+
+
+def test_describe_a_file_or_a_folder(command, keras_files, untrained_run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "250")
+    # Sizes alone: neither weights nor tensors are read.
+    monkeypatch.setattr(keras.saving, "load_model", None)
+    monkeypatch.setattr(TensorFile, "read", None)
+    assert command("describe", keras_files / "1.keras") == 0
+    assert "features: float32 (?, 7)" in command.out
+    assert "output: float32 (?, 3)" in command.out
+    assert "24 parameters" in command.out and "load_model(" in command.out
+    assert command("describe", untrained_run) == 0
+    assert "decoder_token_ids: int32 (?, ?)" in command.out
+    assert f"Translator.load({str(untrained_run)!r})" in command.out
+    bert = CHECKPOINTS / "bert_classifier"
+    assert command("describe", bert) == 0
+    assert "encoder, masked_lm, pretrainer" in command.out  # Tasks.
+    assert "3,201 parameters" in command.out
+    assert command("describe", bert, "--task", "encoder") == 0
+    assert "sequence_output: float32 (?, ?, 12)" in command.out
+    assert f"load_checkpoint({str(bert)!r}, 'encoder')" in command.out
+    line = command.refuses("describe", bert, "--task", "causal_lm")
+    assert "`task` must be one of encoder, masked_lm" in line
+    line = command.refuses("describe", untrained_run, "--task", "encoder")
+    assert "--task is for a checkpoint folder" in line
+
+
+def test_a_run_with_a_damaged_model(command, untrained_run, tmp_path):
+    """Every command names the file, not what Keras makes of it."""
+    run = tmp_path / "run"
+    shutil.copytree(untrained_run, run)
+    whole = (run / "model.keras").read_bytes()
+    (run / "model.keras").write_bytes(whole[:-99])
+    for arguments in (
+        ["attention", run, "a text"],
+        ["describe", run],
+        ["export", run, tmp_path / "a.tflite"],
+        ["generate", "--model", run, "--prompt", "a text"],
+        ["plan", run],
+    ):
+        line = command.refuses(*arguments)
+        assert "model.keras must be a whole `.keras` file" in line
+        assert "damaged" in line and f"Received: '{run}/model.keras'" in line
+    (run / "translator.json").unlink()  # No translator, but still a run.
+    assert "damaged" in command.refuses("attention", run, "--ids", "1")
+
+
+def test_a_model_that_does_not_declare_its_inputs(command, tmp_path):
+    @keras.saving.register_keras_serializable("tests")
+    class Undeclared(keras.Model):
+        def build(self, shape):
+            self.built = True
+
+        def call(self, inputs):
+            return inputs
+
+    model = Undeclared()
+    model(np.ones((2, 7), "float32"))
+    model.save(tmp_path / "a.keras")
+    for arguments in (["plan"], ["describe"], ["attention", "--ids", "1 2"]):
+        line = command.refuses(*arguments, tmp_path / "a.keras")
+        assert "MODEL must be a functional or sequential model" in line
+        assert line.endswith("a.keras', a Undeclared\n")
 
 
 @pytest.fixture

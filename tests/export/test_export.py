@@ -6,12 +6,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from export_formats import SUFFIXES
 from keras import layers, ops
 
 from keras_attn.export import ExportError, export, load_runner
 
 pytestmark = pytest.mark.shipped
-SUFFIXES = {"saved_model": "", "litert": ".tflite", "onnx": ".onnx"}
 # Names and shapes of the artefact's inputs and outputs; `?` is any size.
 MODELS = {
     "mlp": ({"features": "float32 (?, 7)"}, {"scores": "float32 (?, 3)"}),

@@ -4,11 +4,13 @@ import errno
 import os
 import signal
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from keras_attn.cli import options
 from keras_attn.export import ExportError, export
-from keras_attn.export.formats import litert, saved_model
+from keras_attn.export.formats import FORMATS, litert, saved_model
 
 
 @pytest.mark.parametrize(
@@ -29,6 +31,14 @@ def test_format_overrides_the_suffix(build, tmp_path):
     assert report.format == "litert"
     with pytest.raises(ValueError, match="`format` must be one of .* format='tfjs'"):
         export(build("mlp"), tmp_path / "m.bin", format="tfjs")
+
+
+def test_the_command_line_has_every_format_and_quantization():
+    names, _ = get_args(get_args(options.Format)[0])
+    assert get_args(names) == tuple(FORMATS)
+    quantizations = [name for f in FORMATS.values() for name in f.quantizations]
+    names = get_args(options.Quantization)[0]
+    assert get_args(names) == ("none", *quantizations)
 
 
 @pytest.mark.parametrize("name", ["m", "m.tflite", "m.onnx"])

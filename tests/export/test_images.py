@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from export_formats import SUFFIXES
 from model_cases import C, image_shape, numpy, tiny
 
 from keras_attn.export import export, load_runner
@@ -35,7 +36,7 @@ def of_any_size(case):
     return convolutionize(tiny("vgg16")) if case == "convolutional" else tiny(case)
 
 
-@pytest.mark.parametrize("suffix", ["", ".tflite", ".onnx"])
+@pytest.mark.parametrize("suffix", SUFFIXES.values())
 @pytest.mark.parametrize(
     "case",
     [

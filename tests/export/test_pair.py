@@ -4,16 +4,16 @@ import keras
 import model_cases
 import numpy as np
 import pytest
+from export_formats import SUFFIXES
 from keras import layers
 
 from keras_attn.decoding import Beam, Greedy, IncrementalPair, generate
 from keras_attn.export import ExportError, export, load_runner
 
 pytestmark = pytest.mark.shipped
-SUFFIXES = ["", ".tflite", ".onnx"]
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", SUFFIXES.values())
 @pytest.mark.parametrize("name", ["pair", "attention_pair"])
 def test_generated_tokens_equal_keras(build, artefact, name, suffix):
     path, report = artefact(name, suffix)
@@ -46,7 +46,7 @@ def test_litert_fixes_only_the_batch_of_prefill(build, artefact):
     np.testing.assert_allclose(runner.step(beams)["logits"], want["logits"], atol=1e-6)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", SUFFIXES.values())
 def test_state_has_the_lengths_of_prefill(build, tmp_path, suffix):
     path = tmp_path / f"pair{suffix}"
     report = export(build("attention_pair"), path, batch_size=1, sequence_length=7)
@@ -57,7 +57,7 @@ def test_state_has_the_lengths_of_prefill(build, tmp_path, suffix):
     assert report.inputs["step"]["last"] == "float32 (?, 5)"
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", SUFFIXES.values())
 def test_weights_are_stored_once(tmp_path, suffix):
     keras.utils.set_random_seed(1)
     embedding = layers.Embedding(4099, 61, name="embedding")

@@ -2,15 +2,14 @@
 
 import numpy as np
 import pytest
+from export_formats import SUFFIXES
 
 from keras_attn.export import ExportError, export, load_runner
 from keras_attn.export.metadata import IndexRanges
 from keras_attn.export.runner import Runner, SignatureInfo, TensorInfo
 
-SUFFIXES = ["", ".tflite", ".onnx"]
 
-
-@pytest.fixture(scope="module", params=SUFFIXES)
+@pytest.fixture(scope="module", params=SUFFIXES.values())
 def runner(request, artefact):
     path, _ = artefact("dictionaries", request.param)
     return load_runner(path)
@@ -112,7 +111,7 @@ def test_empty_folder_is_not_a_model(tmp_path):
         load_runner(tmp_path)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", SUFFIXES.values())
 def test_damaged_artefact(build, tmp_path, suffix):
     path = tmp_path / f"m{suffix}"
     export(build("mlp"), path)

@@ -5,12 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from export_formats import SUFFIXES
 
 from keras_attn.decoding import Beam, generate
 from keras_attn.export import ExportError, load_runner
 
 pytestmark = pytest.mark.shipped
-SUFFIXES = ["", ".tflite", ".onnx"]
 THREADS = 4
 
 
@@ -23,7 +23,7 @@ def _frequent_switches():
     sys.setswitchinterval(before)
 
 
-@pytest.fixture(scope="module", params=SUFFIXES)
+@pytest.fixture(scope="module", params=SUFFIXES.values())
 def load(request, artefact):
     """`load(name)`: a new runner of the model of that name."""
     return lambda name: load_runner(artefact(name, request.param)[0])

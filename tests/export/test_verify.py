@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from export_formats import SUFFIXES
 from keras import layers
 
 from keras_attn.export import ExportError, comparison, export, samples, verify
@@ -130,7 +131,7 @@ def test_missing_output_and_wrong_shape():
 
 
 @pytest.mark.shipped
-@pytest.mark.parametrize("suffix", ["", ".tflite", ".onnx"])
+@pytest.mark.parametrize("suffix", SUFFIXES.values())
 def test_verify_an_existing_artefact(build, artefact, suffix):
     path, exported = artefact("causal_attention", suffix)
     report = verify(build("causal_attention"), path)

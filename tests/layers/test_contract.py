@@ -232,7 +232,8 @@ def test_half_precision(case, policy):
         if not keras.backend.is_float_dtype(output.dtype):
             continue  # Ids and masks.
         expected = "float32" if full else policy.removeprefix("mixed_")
-        assert keras.backend.standardize_dtype(output.dtype) == expected
+        dtype = keras.backend.standardize_dtype(output.dtype)
+        assert dtype == expected, f"of an output of shape {tuple(output.shape)}"
     keras.config.set_dtype_policy("float32")
     full = built(case)
     for one, other in zip(

@@ -1,24 +1,30 @@
 """The scores that every attention layer records."""
 
+import inspect
+
 import keras
 import numpy as np
 import pytest
 from attention_reference import array_of
-from layer_cases import CASES
+from layer_cases import CASES, NOT_INSTANTIATED
 from layer_contract import assert_close, built, functional, tensors
 
 from keras_attn import layers
 from keras_attn.layers.recorder import record_attention_scores
 
-# Maps each layer to the scores among its outputs, in the order of its attentions.
-ATTENDING = {
+ATTENDING = [
+    name
+    for name in layers.__all__
+    if name not in NOT_INSTANTIATED
+    and "return_attention_scores"
+    in inspect.signature(getattr(layers, name).call).parameters
+]
+# Maps a layer to the scores among its outputs, in the order of its attentions, unless
+# they are its second output, (B, N, T, S).
+SCORES_OF = {
     "AdditiveAttention": lambda outputs: [outputs[1][:, None]],
     "DotProductAttention": lambda outputs: [outputs[1][:, None]],
-    "MultiHeadAttention": lambda outputs: [outputs[1]],
-    "TransformerEncoderBlock": lambda outputs: [outputs[1]],
     "TransformerDecoderBlock": lambda outputs: list(outputs[1:3]),
-    "RelativeMultiHeadAttention": lambda outputs: [outputs[1]],
-    "XLNetBlock": lambda outputs: [outputs[1]],
     "AttentionRNN": lambda outputs: [outputs["attention_scores"]],
 }
 MHA_CASE = CASES["MultiHeadAttention"]["causal"]
@@ -33,7 +39,7 @@ CASES = [
 @pytest.mark.parametrize(("name", "case"), CASES)
 def test_scores_are_recorded_and_outputs_are_unchanged(name, case):
     layer = built(case)
-    scores_of = ATTENDING[name]
+    scores_of = SCORES_OF.get(name, lambda outputs: [outputs[1]])
     static = {**case.static, "return_attention_scores": True}
     expected = layer(**tensors(case), **static)
     plain = layer(**tensors(case), **case.static)

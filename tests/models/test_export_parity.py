@@ -20,7 +20,6 @@ from model_cases import (
 )
 
 pytestmark = pytest.mark.shipped
-FORMATS = {"saved_model": "", "litert": ".tflite", "onnx": ".onnx"}
 # LiteRT's built-in operators only: these would need another runtime.
 NOT_BUILT_IN = ("FLEX", "CUSTOM")
 OUTSIDE_ONNX = "com.microsoft"
@@ -29,6 +28,8 @@ if keras.backend.backend() != "tensorflow":
     reason = "the exporters need the TensorFlow backend"
     print(f"{__name__} is skipped: {reason}")
     pytest.skip(reason, allow_module_level=True)
+
+from export_formats import SUFFIXES  # noqa: E402
 
 from keras_attn.export import export, load_runner  # noqa: E402
 
@@ -61,7 +62,7 @@ def shipped(tmp_path_factory):
                     lengths = {name: value.shape[1] for name, value in inputs.items()}
                     # For a pair one number is the source length.
                     sizes["sequence_length"] = S if what == "pair" else lengths
-            path = folder / f"{case}-{what}{FORMATS[format]}"
+            path = folder / f"{case}-{what}{SUFFIXES[format]}"
             report = export(model, path, **sizes)
             done[key] = report, load_runner(path)
         return done[key]
@@ -69,7 +70,7 @@ def shipped(tmp_path_factory):
     return ship
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", SUFFIXES)
 @pytest.mark.parametrize("case, what", SHIPPED)
 def test_exported_models_compute_the_same(shipped, case, what, format):
     report, runner = shipped(case, what, format)

@@ -212,8 +212,8 @@ def test_error_messages(monkeypatch):
             plan(name, **{**TINY["bert_base"], **options})
 
     refuses("`name` must be a registered model: did you mean bert_base", "bert_bas")
-    refuses("`dtype` must be one of float32, .*dtype='int8'", dtype="int8")
-    refuses("`optimizer` must be one of adamw.*='adams'", optimizer="adams")
+    refuses("`dtype` must be one of 'float32', .*dtype='int8'", dtype="int8")
+    refuses("`optimizer` must be one of 'adamw'.*='adams'", optimizer="adams")
     refuses("`batch` must be .*batch=0", batch=0)
     refuses("`devices` must be .*devices=-1", devices=-1)
     refuses("`sequence` must be .*sequence=1.5", sequence=1.5)

@@ -6,6 +6,8 @@ from typing import Any, cast
 import pytest
 
 from keras_attn import models
+from keras_attn.models import vit
+from keras_attn.models.parts.encoder import EncoderOptions, text_encoder
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
@@ -79,6 +81,16 @@ def test_options_that_are_passed_on_are_in_the_signature():
     for unknown in ("pooled", "num_layer"):
         with pytest.raises(TypeError, match=f"build_encoder.*'{unknown}'"):
             cast("Any", build_encoder)(**{unknown: 1})
+
+
+@pytest.mark.parametrize(
+    "shared, options",
+    [(text_encoder, EncoderOptions), (vit._encode, vit._BlockOptions)],
+)
+def test_options_that_are_passed_on_have_types(shared, options):
+    taken = inspect.signature(shared).parameters.values()
+    named = {x.name for x in taken if x.kind is inspect.Parameter.KEYWORD_ONLY}
+    assert set(options.__annotations__) == named
 
 
 def test_unknown_variants_and_arguments_are_refused():

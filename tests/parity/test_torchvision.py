@@ -221,7 +221,7 @@ def test_published_sizes_have_the_keys_of_torchvision(name, tmp_path):
     import torch  # pyright: ignore[reportMissingImports]
 
     from keras_attn import models
-    from keras_attn.models.checkpoints.families import TORCHVISION
+    from keras_attn.models.checkpoints.families.torchvision import TORCHVISION
     from keras_attn.models.parts.keras_state import undone, without_allocating
 
     library = load_torchvision().models

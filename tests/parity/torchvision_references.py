@@ -46,7 +46,9 @@ class TinyResNet(_resnet.ResNet):
             self.conv1 = nn.Conv2d(3, STEM_DIM, 7, stride=2, padding=3, bias=False)
             self.bn1 = self._norm_layer(STEM_DIM)
         planes = STEM_DIM * planes // 64
-        return super()._make_layer(block, planes, blocks, stride, dilate)
+        # Not `super()`: other classes have this method too.
+        make = _resnet.ResNet._make_layer
+        return make(self, block, planes, blocks, stride, dilate)
 
 
 class TinyVGG(_vgg.VGG):

@@ -7,6 +7,9 @@ from keras_attn.models.checkpoints.families.convnext import CONVNEXT
 from keras_attn.models.checkpoints.families.deit import DEIT
 from keras_attn.models.checkpoints.families.gpt import GPT2, OPENAI_GPT
 from keras_attn.models.checkpoints.families.roberta import ROBERTA
+from keras_attn.models.checkpoints.families.segmentation_models_pytorch import (
+    SMP_UNET,
+)
 from keras_attn.models.checkpoints.families.swin import SWIN
 from keras_attn.models.checkpoints.families.timm import is_timm, timm_family_of
 from keras_attn.models.checkpoints.families.torchvision import (
@@ -19,7 +22,11 @@ from keras_attn.models.checkpoints.families.xlm import XLM
 from keras_attn.models.checkpoints.families.xlnet import XLNET
 from keras_attn.models.checkpoints.mapping import Family
 
-__all__ = ["FAMILIES", "TORCHVISION", "family_of"]
+# By the `library` in `config.json`; those of timm are only read.
+LIBRARIES: dict[str, tuple[Family, ...]] = {
+    "torchvision": TORCHVISION,
+    "segmentation_models_pytorch": (SMP_UNET,),
+}
 
 FAMILIES: dict[str, Family] = {
     family.model_type: family
@@ -38,13 +45,15 @@ def family_of(config: Config) -> Family:
             supported.
     """
     library = config.get("library", "timm")
-    if library not in ("timm", "torchvision"):
+    if library not in ("timm", *LIBRARIES):
         raise ValueError(
-            "`library` in config.json must be torchvision, or timm, or missing for "
-            f"transformers. Received: library={shown(library)}"
+            f"`library` in config.json must be one of timm, {', '.join(LIBRARIES)}, or "
+            f"missing for transformers. Received: library={shown(library)}"
         )
     if library == "torchvision":
         return torchvision_family_of(config)
+    if library != "timm":
+        return SMP_UNET
     if is_timm(config):
         return timm_family_of(config)
     model_type = config.get("model_type")

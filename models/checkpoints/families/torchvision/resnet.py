@@ -6,6 +6,7 @@ heads, and those of a segmenter as an encoder.
 """
 
 import re
+from typing import Any
 
 import keras
 
@@ -93,8 +94,15 @@ def _stages_of(layers) -> list[list[str]]:
     return stages
 
 
-def _config(model) -> dict:
-    layers, task = layers_of(model), _task_of(model)
+def sizes_of(layers) -> tuple[str, dict[str, Any]]:
+    """The sizes of a ResNet, by the arguments of our builder.
+
+    Args:
+        layers: The layers of a model with a `models.parts.resnet.resnet`, by name.
+
+    Returns:
+        The variant with as many blocks, 50 if there is none, and the sizes.
+    """
     stages = _stages_of(layers)
     sizes = {
         "stem_dim": layers["stem_conv"].filters,
@@ -111,6 +119,12 @@ def _config(model) -> dict:
         ),
         "50",
     )
+    return number, sizes
+
+
+def _config(model) -> dict:
+    layers, task = layers_of(model), _task_of(model)
+    number, sizes = sizes_of(layers)
     published = {
         **VARIANTS[number],
         "num_channels": 3,

@@ -1,0 +1,113 @@
+"""U-Net on a ResNet in the naming of segmentation-models-pytorch.
+
+`config.json` has a `library`, `"segmentation_models_pytorch"`; the `architecture`
+`"Unet"`; the arguments of that class by its names; and, for a ResNet of another size,
+`model_args` with those of our builder.
+"""
+
+from keras_attn.models.checkpoints import mapping, tasks
+from keras_attn.models.checkpoints.config import MAX_CLASSES, Config
+from keras_attn.models.checkpoints.families.torchvision import architectures, resnet
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered
+from keras_attn.models.resnet import VARIANTS, build_resnet
+from keras_attn.models.unet import build_unet
+
+LIBRARY = "segmentation_models_pytorch"
+_CHANNELS = [256, 128, 64, 32, 16]
+_SUPPORTED = {
+    "architecture": ("Unet",),
+    "encoder_name": tuple(f"resnet{variant}" for variant in ("50", "101")),
+    "encoder_depth": (5,),
+    "decoder_use_norm": ("batchnorm", True),
+    "decoder_attention_type": (None,),
+    "decoder_interpolation": ("nearest",),
+    "activation": (None, "identity"),
+    "aux_params": (None,),
+}
+_GETTERS = {
+    "stem_dim": Config.get_size,
+    "num_blocks": Config.get_depths,
+    "norm_epsilon": Config.get_epsilon,
+}
+
+
+def _unet_on(encoder, *, num_classes, decoder_dims, name="unet"):
+    """`build_unet`, whose first argument is a variant."""
+    return build_unet(
+        backbone=encoder, num_classes=num_classes, decoder_dims=decoder_dims, name=name
+    )
+
+
+def _build(config, task, overrides):
+    config.require(_SUPPORTED)
+    encoder = {
+        "variant": config.get("encoder_name", "resnet50").removeprefix("resnet"),
+        "image_size": None,
+        "include_top": False,
+        "num_channels": config.get_size("in_channels", 3),
+        **architectures.get_model_args(config, _GETTERS),
+    }
+    arguments = {
+        "num_classes": config.get_size("classes", 1, MAX_CLASSES),
+        "decoder_dims": config.get_sizes("decoder_channels", _CHANNELS),
+    }
+    calls = [(build_resnet, encoder), (_unet_on, arguments)]
+    return tasks.call_builders(calls, overrides)
+
+
+def _task_of(model):
+    layers = layers_of(model)
+    needed = {"stage_0_block_0_conv_0", "decoder_0_norm_1", "classifier"}
+    known = ("stem_", "stage_", "decoder_", "classifier")
+    is_ours = needed <= set(layers) and all(
+        name.startswith(known) for name, layer in layers.items() if layer.weights
+    )
+    return "segmenter" if is_ours else None
+
+
+def _config(model) -> dict:
+    layers = layers_of(model)
+    number, sizes = resnet.sizes_of(layers)
+    channels = sizes.pop("num_channels")
+    published = {**VARIANTS[number], "dilated_stages": (), "norm_epsilon": 1e-5}
+    return {
+        "architecture": "Unet",
+        "encoder_name": f"resnet{number}",
+        "in_channels": channels,
+        "classes": layers["classifier"].filters,
+        "decoder_channels": [layers[f"{x}_conv_0"].filters for x in _blocks(layers)],
+        **architectures.changed(sizes, published),
+    }
+
+
+def _blocks(layers) -> list[str]:
+    """The starts of the names of the decoder's layers, from the smallest map on."""
+    return numbered(layers, "decoder_", "_conv_0")[::-1]
+
+
+def _weights(model) -> list[Weight]:
+    layers = layers_of(model)
+    weights = resnet.resnet_weights(layers, "encoder.")
+    for index, name in enumerate(_blocks(layers)):
+        for place in (0, 1):
+            key = f"decoder.blocks.{index}.conv{place + 1}"
+            weights += mapping.convolution(f"{key}.0", layers[f"{name}_conv_{place}"])
+            weights += mapping.batch_norm(f"{key}.1", layers[f"{name}_norm_{place}"])
+    return weights + mapping.convolution("segmentation_head.0", layers["classifier"])
+
+
+SMP_UNET = Family(
+    model_type=LIBRARY,
+    library=LIBRARY,
+    architectures={},
+    also_saved_as={"segmenter": "Unet"},
+    tasks=("segmenter",),
+    prefix="",
+    heads=("segmentation_head.",),
+    build=_build,
+    task_of=_task_of,
+    config=_config,
+    weights=_weights,
+    buffers=(r".*\.num_batches_tracked",),
+    default_task=lambda config: "segmenter",
+)

@@ -1,0 +1,90 @@
+"""U-Net on a ResNet against segmentation-models-pytorch, from a tiny checkpoint.
+
+`smp_unet_references.py` writes the folder.
+"""
+
+import numpy as np
+import pytest
+from parity.folders import (
+    CHECKPOINTS,
+    altered,
+    arrays_of,
+    config_of,
+    outputs_of,
+    same_tensors,
+    same_weights,
+    tensors_of,
+)
+
+from keras_attn.models import build_unet, create, load_checkpoint, save_checkpoint
+from keras_attn.models.checkpoints.families import LIBRARIES
+from keras_attn.models.parts.keras_state import undone, without_allocating
+
+CASE = "smp_unet"
+
+
+def test_agrees_with_segmentation_models_pytorch():
+    inputs, expected = arrays_of(CHECKPOINTS / CASE)
+    model = load_checkpoint(CHECKPOINTS / CASE)
+    assert model.output.shape == (None, None, None, 5)
+    found = outputs_of(model, inputs)
+    assert np.std(expected["logits"]) > 0.3
+    np.testing.assert_allclose(found["logits"], expected["logits"], rtol=0, atol=1e-5)
+
+
+def test_files_are_those_of_segmentation_models_pytorch(tmp_path):
+    model = load_checkpoint(CHECKPOINTS / CASE, num_frozen=1)
+    save_checkpoint(model, tmp_path, dtype="float16")
+    same_tensors(CASE, tmp_path, ignored=["num_batches_tracked"])
+    config = config_of(CHECKPOINTS / CASE)
+    assert config_of(tmp_path) == {**config, "dtype": "float16"}
+    same_weights(load_checkpoint(tmp_path, "segmenter"), model)
+    assert not model.get_layer("stem_conv").trainable
+
+
+def test_another_number_of_classes_makes_a_new_head():
+    with pytest.warns(UserWarning, match="no weights for classifier: newly"):
+        model = load_checkpoint(CHECKPOINTS / CASE, num_classes=3)
+    assert model.output.shape[-1] == 3
+
+
+def test_the_published_size_has_the_keys_of_the_library():
+    """ResNet-50 and its decoder: 32,521,105 parameters with one class."""
+    (family,) = LIBRARIES["segmentation_models_pytorch"]
+    with undone(), without_allocating():
+        backbone = create("resnet50", image_size=None, include_top=False)
+        model = build_unet(backbone=backbone, num_classes=1)
+        count = sum(np.prod(weight.shape) for weight in model.trainable_weights)
+        assert family.task_of(model) == "segmenter"
+        config = family.config(model)
+        keys = {key for weight in family.weights(model) for key in weight.shapes()}
+    assert count == 32_521_105
+    assert "model_args" not in config
+    tiny = {key for key in tensors_of(CHECKPOINTS / CASE) if "num_batches" not in key}
+    # The published one has more blocks.
+    assert tiny <= keys
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"architecture": "FPN"}, "`architecture` in config.json must be 'Unet'"),
+        ({"encoder_name": "resnet18"}, "`encoder_name` .* 'resnet50' or 'resnet101'"),
+        ({"encoder_depth": 4}, "`encoder_depth` in config.json must be 5"),
+        (
+            {"decoder_attention_type": "scse"},
+            "`decoder_attention_type` .* must be None",
+        ),
+        ({"activation": "sigmoid"}, "`activation` in config.json must be None or"),
+        ({"classes": 10**6}, "`classes` in config.json must be at most"),
+        ({"classes": 4}, r"segmentation_head.0.weight is \(5, 2, 3, 3\), expected"),
+        ({"decoder_channels": [11, 7, 5]}, "`decoder_dims` must have one number"),
+        ({"decoder_channels": [11, 7, 5, 3, 10**9]}, "`decoder_channels` .* at most"),
+        ({"in_channels": 4}, r"encoder.conv1.weight is \(3, 3, 7, 7\), expected"),
+        ({"model_args": {"num_blocks": [1, 2, 2, 2]}}, "lacks keys of this model"),
+    ],
+)
+def test_unsupported_configs_are_refused(fields, message, tmp_path):
+    folder = altered(tmp_path, CASE, fields)
+    with pytest.raises(ValueError, match=message):
+        load_checkpoint(folder)
