@@ -74,7 +74,7 @@ def resnet(
         each block starts with: Goyal et al. 2017, section 5.1 (arXiv:1706.02677).
     """
     check_positive("stem_dim", stem_dim)
-    _check_stages(len(num_blocks), dilated_stages, num_frozen)
+    _check_stages(num_blocks, dilated_stages, num_frozen)
 
     def normed(hidden, width, size, stride, dilation, conv_name, norm_name):
         part = 0 if conv_name.startswith("stem") else 1 + int(conv_name.split("_")[1])
@@ -215,8 +215,16 @@ def _padded(hidden, size, stride, name):
     return ZeroPadding2D(size // 2, data_format="channels_last", name=name)(hidden)
 
 
-def _check_stages(count, dilated_stages, num_frozen):
-    if not all(stage in range(1, count) for stage in dilated_stages):
+def _check_stages(num_blocks, dilated_stages, num_frozen):
+    if not isinstance(num_blocks, list | tuple) or not num_blocks:
+        raise ValueError(
+            "`num_blocks` must have one number for each stage. "
+            f"Received: num_blocks={num_blocks!r}"
+        )
+    count = len(num_blocks)
+    if not isinstance(dilated_stages, list | tuple) or not all(
+        stage in range(1, count) for stage in dilated_stages
+    ):
         raise ValueError(
             f"`dilated_stages` must be indices of stages after the first, from 1 to "
             f"{count - 1}. Received: dilated_stages={dilated_stages!r}"

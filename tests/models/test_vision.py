@@ -54,6 +54,9 @@ def create(name, **options):
         ("resnet50", {"num_blocks": (1, 0)}, "`num_blocks` must be a whole"),
         ("resnet50", {"dilated_stages": (0,)}, r"from 1 to 1.*stages=\(0,\)"),
         ("resnet50", {"dilated_stages": (2,)}, r"from 1 to 1.*stages=\(2,\)"),
+        ("resnet50", {"dilated_stages": 2}, "`dilated_stages` must be .*stages=2"),
+        ("resnet50", {"num_blocks": ()}, r"`num_blocks` must have one .*blocks=\(\)"),
+        ("resnet50", {"num_blocks": 3}, "`num_blocks` must have one .*blocks=3"),
         ("resnet50", {"num_frozen": 4}, "from 0 to 3.*num_frozen=4"),
         ("fcn_resnet50", {"num_classes": 0}, "`num_classes` must be a whole"),
         (
