@@ -80,10 +80,11 @@ def read_coco(
     for index, entry in enumerate(_entries(content, "annotations", path)):
         label = f"{path.name}, annotation {index}"
         number = entry.get("image_id")
-        if number in known and number not in images:
+        is_number = type(number) is int
+        if is_number and number in known and number not in images:
             continue  # The image itself was left out.
         try:
-            if not isinstance(number, int) or number not in images:
+            if not is_number or number not in images:
                 raise ValueError(
                     f"{label} must name an image. Received: image_id={shown(number)}"
                 )
@@ -161,9 +162,14 @@ def _check_image(image: dict, folder: Path, label: str):
             f"{label} must have a height and width in pixels. Received: {shown(image)}"
         )
     check_names([name], label)
-    if not (folder / name).is_file():
+    try:
+        is_file = (folder / name).is_file()
+    except OSError:  # A name that is too long, for example.
+        is_file = False
+    if not is_file:
         raise FileNotFoundError(
-            f"`image_folder` has no {name}. Received: image_folder={str(folder)!r}"
+            f"{label}: `image_folder` has no file {shown(name)}. "
+            f"Received: image_folder={str(folder)!r}"
         )
     return number, (name, folder / name, sides)
 

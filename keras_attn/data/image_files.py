@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from keras_attn.file_reading import MIB, read_bytes, read_text
+from keras_attn.file_reading import MIB, read_bytes, read_text, shown
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff")
 # Pillow knows formats whose decoders are rarely looked at.
@@ -139,13 +139,14 @@ def check_names(names: Sequence[str], source: object) -> None:
     for name in names:
         if name in seen:
             raise ValueError(
-                f"Each image must be named once. Received: {name!r} twice in {source}"
+                "Each image must be named once. "
+                f"Received: {shown(name)} twice in {source}"
             )
         seen.add(name)
         if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
             raise ValueError(
                 "The name of an image must lead into the folder of images. "
-                f"Received: {name!r} in {source}"
+                f"Received: {shown(name)} in {source}"
             )
 
 

@@ -68,6 +68,7 @@ BAD = {
     "category text": (changed(category_id="7"), "category_id='7'"),
     "category bool": (changed(category_id=True), "category_id=True"),
     "image": (changed(image_id=12), "must name an image.*image_id=12"),
+    "image list": (changed(image_id=[11]), r"must name an image.*\[11\]"),
     "no box": (changed(bbox=None), "`bbox` of left, top"),
     "short box": (changed(bbox=[1, 2, 3]), r"bbox=\[1, 2, 3\]"),
     "text box": (changed(bbox=[1, 2, 3, "4"]), "bbox="),
@@ -119,7 +120,8 @@ BAD_IMAGES = {
     "no name": ({"file_name": 3}, "a `file_name`"),
     "no size": ({"height": 0}, "height and width in pixels"),
     "float size": ({"width": 43.0}, "height and width in pixels"),
-    "missing": ({"file_name": "vier.png"}, r"has no vier\.png"),
+    "missing": ({"file_name": "vier.png"}, r"image 2: .* has no file 'vier\.png'"),
+    "long": ({"file_name": "x" * 5000}, r"image 2: .* has no file 'xxx"),
     "elsewhere": ({"file_name": "../x.png"}, "lead into the folder"),
     "twice": ({"id": 5}, "an `id` of its own. Received: id=5"),
 }

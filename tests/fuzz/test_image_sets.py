@@ -1,0 +1,131 @@
+"""Damaged images, annotations and masks are refused by name, or are still readable."""
+
+import warnings
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from data.image_sets import NAMES, SIZES, write_coco, write_mask, write_voc
+from fuzz.json_mutations import json_mutations
+from fuzz.mutations import mutations, rounds
+from PIL import Image
+
+from keras_attn.data import read_coco, read_segmentation, read_voc
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("tf.data feeds TensorFlow", allow_module_level=True)
+
+SECONDS = 30
+FORMATS = ["jpg", "png", "bmp", "tif"]
+
+
+def check_harmless(path, load, time_limit):
+    """`load()` returns, or fails with an error that names the file."""
+    with time_limit(SECONDS), warnings.catch_warnings():
+        # What is left of an image may be odd, and Pillow says so.
+        warnings.simplefilter("ignore")
+        try:
+            load()
+        except (ValueError, OSError) as error:
+            # Or an image that contradicts the annotations.
+            names = [path.stem, *NAMES]
+            assert any(name in str(error) for name in names)
+            assert len(str(error)) < 3000
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_damaged_images(tmp_path, suffix, time_limit):
+    pixels = np.random.default_rng(0).integers(0, 256, (31, 43, 3), np.uint8)
+    (tmp_path / "image").mkdir()
+    path = tmp_path / "image" / f"zwei.{suffix}"
+    Image.fromarray(pixels).save(path)
+    write_mask(tmp_path / "mask" / "zwei.png", np.zeros((31, 43)))
+    content = path.read_bytes()
+    data = read_segmentation(path.parent, tmp_path / "mask", ["all"])
+    for damaged in mutations(content, seed=1, count=rounds(40)):
+        path.write_bytes(damaged)
+        check_harmless(path, lambda: data.read(0), time_limit)
+
+
+@pytest.mark.parametrize("palette", [None, [(0, 0, 0), (9, 9, 9), (7, 0, 0)]])
+def test_damaged_masks(tmp_path, palette, time_limit):
+    labels = np.random.default_rng(0).integers(0, 3, (31, 43))
+    path = tmp_path / "mask" / "zwei.png"
+    write_mask(path, labels, palette)
+    write_mask(tmp_path / "image" / "zwei.png", np.zeros((31, 43)))
+    content = path.read_bytes()
+    data = read_segmentation(
+        tmp_path / "image", path.parent, ["a", "b", "c"], palette=palette
+    )
+
+    def load():
+        _, found = data.read(0)
+        assert found.shape == (31, 43) and set(np.unique(found)) <= {0, 1, 2, 255}
+
+    for damaged in mutations(content, seed=2, count=rounds(80)):
+        path.write_bytes(damaged)
+        check_harmless(path, load, time_limit)
+
+
+def check_boxes(data):
+    for example in data.examples:
+        height, width = example.size or (2**31, 2**31)
+        left, top, right, bottom = example.boxes.T
+        assert (0 <= left).all() and (left < right).all() and (right <= width).all()
+        assert (0 <= top).all() and (top < bottom).all() and (bottom <= height).all()
+        assert (0 <= example.classes).all()
+        assert (example.classes < len(data.class_names)).all()
+
+
+def test_damaged_xml(tmp_path, time_limit):
+    root = write_voc(tmp_path)
+    path = root / "Annotations" / "eins 1.xml"
+    content = path.read_bytes()
+    for damaged in mutations(content, seed=3, count=rounds(120)):
+        path.write_bytes(damaged)
+        check_harmless(path, lambda: check_boxes(read_voc(root)), time_limit)
+
+        def load_the_rest():
+            data = read_voc(root, on_error="skip")
+            check_boxes(data)
+            assert len(data) >= len(NAMES) - 1
+
+        check_harmless(path, load_the_rest, time_limit)
+
+
+def test_damaged_json(tmp_path, time_limit):
+    path, folder = write_coco(tmp_path)
+    content = path.read_bytes()
+
+    def load():
+        data = read_coco(path, folder)
+        check_boxes(data)
+        data.check()
+
+    damaged_files = [
+        *mutations(content, seed=4, count=rounds(80)),
+        *(each.encode() for each in json_mutations(content.decode(), 5, rounds(120))),
+    ]
+    for damaged in damaged_files:
+        path.write_bytes(damaged)
+        check_harmless(path, load, time_limit)
+
+
+def test_damaged_run_lengths(tmp_path, time_limit):
+    """The string form, which pycocotools reads without looking at its bounds."""
+    from pycocotools import mask as coco_mask
+
+    from keras_attn.data.instance_masks import decode_mask
+
+    size = SIZES["zwei"]
+    mask = np.random.default_rng(0).random(size) < 0.4
+    counts: Any = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))["counts"]
+    with time_limit(SECONDS):
+        for damaged in mutations(counts, seed=6, count=rounds(300)):
+            try:
+                found = decode_mask({"size": list(size), "counts": damaged}, *size)
+            except ValueError as error:
+                assert "counts" in str(error) and len(str(error)) < 500
+            else:
+                assert found.shape == size
