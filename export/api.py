@@ -40,6 +40,7 @@ from keras_attn.export.formats import (
 from keras_attn.export.inference import (
     computes_in_half,
     inference_mode,
+    is_discontinuous,
 )
 from keras_attn.export.report import ExportReport
 from keras_attn.export.runner import Runner, load_runner
@@ -122,9 +123,12 @@ def export(
             `sequence_length` fixes both. Loading it requires only tensorflow and
             tensorflow-text. `sample_inputs` are texts.
         tolerance: Largest error allowed. In float32 it is the difference of each
-            value, absolute below 1 and relative above; None is 1e-4. Quantized it is
-            the root mean square of the differences relative to that of the output;
-            None is 0.01 for `"float16"`, 0.1 for `"int8_dynamic"`, 0.2 for `"int8"`.
+            value, absolute below 1 and relative above; None is 1e-4. With max
+            unpooling, where rounding decides between nearly equal maxima, it is the
+            median difference, and the root mean square may be 100 times as large.
+            Quantized it is the root mean square of the differences relative to that
+            of the output; None is 0.01 for `"float16"`, 0.1 for `"int8_dynamic"`, 0.2
+            for `"int8"`.
         verify: Whether to run the artefact and compare it with Keras. Without it an
             artefact may not even load.
 
@@ -160,6 +164,11 @@ def export(
     if computes_in_half(models):
         notes.append(
             "computes in float32: the converters do not support half precision"
+        )
+    if is_discontinuous(models):
+        notes.append(
+            "single values may differ: where two maxima are equal up to rounding, "
+            "unpooling puts a value at the place of either"
         )
 
     shapes = RequestedShapes(

@@ -31,6 +31,15 @@ def computes_in_half(models: Iterable[keras.Model]) -> bool:
     )
 
 
+def is_discontinuous(models: Iterable[keras.Model]) -> bool:
+    """Whether rounding may change an output by any amount, as in max unpooling.
+
+    Layers say so by an attribute of this name.
+    """
+    layers = unique_layers(models)
+    return any(getattr(layer, "is_discontinuous", False) for layer in layers)
+
+
 @contextlib.contextmanager
 def inference_mode(models: Iterable[keras.Model]) -> Iterator[None]:
     """Makes the models compute in float32, with operations that every runtime has.

@@ -56,6 +56,10 @@ class MaxPoolWithIndices(_Windows):
             than a window, where its size is known.
     """
 
+    # Which of two nearly equal values is the maximum depends on rounding, and with it
+    # where `MaxUnpool2D` puts a value. `export` compares such models accordingly.
+    is_discontinuous = True
+
     def build(self, inputs_shape):
         self._check(inputs_shape)
 

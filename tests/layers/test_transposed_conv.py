@@ -143,18 +143,17 @@ def test_unpooling_needs_the_size_of_the_map_that_was_pooled():
         layers.MaxPoolWithIndices(8)(images)
 
 
-@pytest.mark.parametrize("sizes", [(None, None), (9, 7)])
-def test_a_network_of_pooling_and_unpooling_fits(sizes):
-    """The loss of a small autoencoder falls, at every kind of image size."""
+def test_a_network_of_pooling_and_unpooling_fits():
+    """The loss of a small autoencoder of images of any size falls, under XLA."""
     keras.utils.set_random_seed(5)
-    images = keras.Input((*sizes, 3))
+    images = keras.Input((None, None, 3))
     hidden = keras.layers.Conv2D(7, 3, padding="same", activation="relu")(images)
     values, indices = layers.MaxPoolWithIndices(padding="same")(hidden)
     values = keras.layers.Conv2D(7, 3, padding="same")(values)
     restored = layers.MaxUnpool2D(padding="same")(values, indices, hidden)
     outputs = layers.TransposedConv2D(3, 3, padding=1)(restored)
     model = keras.Model(images, outputs)
-    model.compile(keras.optimizers.Adam(0.01), loss="mse", jit_compile=None in sizes)
+    model.compile(keras.optimizers.Adam(0.01), loss="mse", jit_compile=True)
     data = normal(4, 9, 7, 3)
     losses = model.fit(data, data, epochs=8, verbose=0).history["loss"]
     assert losses[-1] < 0.8 * losses[0]

@@ -87,12 +87,13 @@ def test_weight_paths_are_unique(case):
 @every_case
 def test_random_weights_are_independent_and_follow_the_seed(case):
     drawn = initial_weights(case)
-    # Position tables of a masked autoencoder are sinusoids; kernels that enlarge scores
-    # are bilinear.
+    # Position tables of a masked autoencoder are sinusoids; kernels that enlarge the
+    # scores of an FCN are bilinear.
     tables = {
         name
         for name in drawn
-        if ("mae" in case and "position_embedding" in name) or "upsampling" in name
+        if ("mae" in case and "position_embedding" in name)
+        or ("fcn" in case and "upsampling" in name)
     }
     assert_independent({n: v for n, v in drawn.items() if n not in tables})
     assert_seed_decides(drawn, seeded(case, 2)[1], tables)

@@ -114,8 +114,7 @@ def test_nothing_but_minus_infinity_and_nan_have_places_in_the_map():
 
 
 @pytest.mark.skipif(not TENSORFLOW, reason="gradients of the TensorFlow backend")
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("known, jit_compile", [(False, False), (False, True), (1, 1)])
 def test_gradients_go_to_the_places_of_the_maxima(known, jit_compile):
     import tensorflow as tf
 
@@ -138,7 +137,7 @@ def test_gradients_go_to_the_places_of_the_maxima(known, jit_compile):
             tape.gradient(loss, other),
         )
 
-    for size, window, padding in CASES[2:7]:
+    for size, window, padding in (CASES[2], *CASES[4:6]):
         shape = (None, None, None, 3) if not known else (2, *size, 3)
         compiled = tf.function(
             functools.partial(run, window=window, padding=padding),

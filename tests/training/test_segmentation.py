@@ -72,8 +72,7 @@ def test_another_label_or_none_is_ignored():
     np.testing.assert_allclose(*both, rtol=1e-6)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("dtype", ["uint8", "int32"])
+@pytest.mark.parametrize("jit_compile, dtype", [(False, "uint8"), (True, "int32")])
 def test_models_fit_with_it_and_load_it(jit_compile, dtype, tmp_path):
     keras.utils.set_random_seed(1)
     logits, labels = logits_and_labels()
