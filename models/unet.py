@@ -9,15 +9,23 @@ whose map they use: `decoder_3_upsampling`, `decoder_3_crop` where sizes differ 
 unknown, `decoder_3_conv_0`, `decoder_3_conv_1`, `decoder_2_upsampling`, …;
 `classifier`. With a variable image size `minimum_image_size` comes first. On a
 backbone: the layers of the backbone, and for each halving, the last one first,
-`decoder_4_upsampling`, `decoder_4_conv_0`, `decoder_4_norm_0`, `decoder_4_conv_1`,
-`decoder_4_norm_1`, `decoder_3_upsampling`, …; `classifier`.
+`decoder_4_upsampling`, `decoder_4_concatenation`, `decoder_4_conv_0`,
+`decoder_4_norm_0`, `decoder_4_relu_0`, `decoder_4_conv_1`, …, `decoder_3_upsampling`,
+…; `classifier`.
 """
 
 from typing import Any
 
 import keras
 from keras import ops
-from keras.layers import BatchNormalization, Conv2D, MaxPooling2D
+from keras.layers import (
+    BatchNormalization,
+    Concatenate,
+    Conv2D,
+    MaxPooling2D,
+    ReLU,
+    UpSampling2D,
+)
 
 from keras_attn.checks import check_choice, check_fraction, check_positive
 from keras_attn.layers import (
@@ -256,16 +264,17 @@ def _build_on(backbone, num_classes, decoder_dims, skip_layers, name):
         upsampling = f"{layer_name}_upsampling"
         if skip is None and scale:
             # No map tells the size; the next one does.
-            hidden = keras.layers.UpSampling2D(
-                data_format="channels_last", name=upsampling
-            )(hidden)
+            layer = UpSampling2D(data_format="channels_last", name=upsampling)
+            hidden = layer(hidden)
             missing = 2 * missing + 1
         else:
             reference = images if skip is None else skip
             hidden = UpsampleLike(missing, name=upsampling)(hidden, reference)
             missing = 1
         if skip is not None:
-            hidden = ops.concatenate([hidden, skip], axis=-1)
+            # Named, as all layers here: the backbone may have a layer "concatenate".
+            layer = Concatenate(axis=-1, name=f"{layer_name}_concatenation")
+            hidden = layer([hidden, skip])
         hidden = _normed_convolutions(hidden, width, layer_name)
     return Functional(images, _classify(hidden, num_classes, 3), name=name)
 
@@ -285,7 +294,7 @@ def _normed_convolutions(hidden, width, name):
         hidden = BatchNormalization(
             axis=-1, momentum=0.9, epsilon=1e-5, name=f"{name}_norm_{index}"
         )(hidden)
-        hidden = ops.relu(hidden)
+        hidden = ReLU(name=f"{name}_relu_{index}")(hidden)
     return hidden
 
 

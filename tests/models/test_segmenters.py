@@ -172,6 +172,15 @@ def test_skips_of_a_mobile_net_are_its_expanded_maps():
     assert model.output.shape == (None, 64, 96, 2)
 
 
+def test_no_name_of_a_decoder_on_a_backbone_is_left_to_keras():
+    """A network of `keras.applications` may have a layer that is called "relu"."""
+    encoder = backbone("vgg16")
+    inherited = {operation.name for operation in encoder.operations}
+    model = models.build_unet(backbone=encoder, num_classes=C)
+    own = {operation.name for operation in model.operations} - inherited
+    assert {name.partition("_")[0] for name in own} == {"decoder", "classifier"}
+
+
 def test_a_model_with_one_map_has_no_skips():
     images = keras.Input((None, None, 3))
     features = keras.layers.Conv2D(5, 8, strides=8, name="patches")(images)
