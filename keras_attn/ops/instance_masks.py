@@ -6,7 +6,7 @@ Legend: B batch, K boxes, h and w rows and columns of a mask, H and W of the ima
 from keras import ops
 
 
-def paste_masks(masks, boxes, image_size, threshold=0.5):
+def paste_masks(masks, boxes, image_size, threshold: float | None = 0.5):
     """Masks of boxes as masks of the image, by bilinear interpolation.
 
     A mask is surrounded by zeros and its box enlarged accordingly, then cut down to

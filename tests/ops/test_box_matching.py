@@ -1,5 +1,7 @@
 """Matching and sampling of boxes, against plain loops."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from keras import ops
@@ -70,7 +72,7 @@ def test_matches_are_those_of_a_loop(low_quality):
 def test_an_object_that_nothing_overlaps_much_is_matched_at_low_quality_only():
     boxes = np.array([[0, 0, 40, 10], [5, 0, 50, 10], [80, 80, 90, 90]], "float32")
     true = np.array([[[0, 0, 10, 10], [300, 300, 310, 310]]], "float32")
-    options = {"positive_threshold": 0.7, "negative_threshold": 0.3}
+    options: Any = {"positive_threshold": 0.7, "negative_threshold": 0.3}
     real = np.array([[True, True]])
     found = match_boxes(boxes, true, real, **options)
     assert ops.convert_to_numpy(found).tolist() == [[-1, -1, -1]]

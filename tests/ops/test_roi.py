@@ -1,5 +1,7 @@
 """RoI align and RoI pooling, against their written definitions in loops."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
@@ -84,7 +86,7 @@ def test_roi_align_follows_its_definition(aligned, ratio):
 def test_each_box_reads_the_map_of_its_level():
     maps = [sample_map(B, 23, 19, C), sample_map(B, 11, 10, C, seed=1)]
     levels = np.array([[0, 1, 1, 0], [1, 0, 1, 0]], "int32")
-    options = {"strides": [2, 4], "levels": levels}
+    options: Any = {"strides": [2, 4], "levels": levels}
     found = roi_align(maps, BOXES, output_size=(2, 3), **options)
     pooled = roi_pool(maps, BOXES, output_size=(2, 3), **options)
     for b in range(B):

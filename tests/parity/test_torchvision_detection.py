@@ -94,7 +94,7 @@ def reference(masks):
 
 def ours(masks):
     build = models.build_mask_rcnn if masks else models.build_faster_rcnn
-    options = {"mask_dim": MASK, "num_mask_layers": 2} if masks else {}
+    options: Any = {"mask_dim": MASK, "num_mask_layers": 2} if masks else {}
     return build(
         image_size=SIZE,
         num_classes=CLASSES,
