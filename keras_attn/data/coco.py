@@ -79,7 +79,7 @@ def read_coco(
     }
     for index, entry in enumerate(_entries(content, "annotations", path)):
         label = f"{path.name}, annotation {index}"
-        number = entry.get("image_id")
+        number: Any = entry.get("image_id")
         is_number = type(number) is int
         if is_number and number in known and number not in images:
             continue  # The image itself was left out.

@@ -247,7 +247,7 @@ def _load(data: DetectionData, row: tf.Tensor, masks: bool, crowds: bool):
             return (*read_example(example, masks, crowds), True)
         except (ValueError, OSError) as error:
             data.skipped.add_while_reading(example.name, error, len(data))
-        # Filtered out, but it passes through the augmentations before.
+        # Filtered out.
         empty = np.zeros((1, 1, 3), np.uint8), np.zeros((0, 4), np.float32)
         no_objects = np.zeros(0, np.int32), np.zeros(0, bool), np.zeros((0, 1, 1), bool)
         return (*empty, *no_objects, False)

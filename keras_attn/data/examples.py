@@ -39,20 +39,18 @@ def example_dataset(
 
     def example_of(row, epoch_seed):
         example, is_valid = load(row)
-        example = augment(example, augmentations, fold_in(epoch_seed, row))
-        return finish(example), is_valid
+        return example, fold_in(epoch_seed, row), is_valid
+
+    def augmented(example, seed, _):
+        return finish(augment(example, augmentations, seed))
 
     rows = row_indices(count, seed if shuffle else None, epoch)
     dataset = tf.data.Dataset.zip(rows, epoch_seeds(seed, epoch))
     dataset = dataset.map(example_of, num_parallel_calls=tf.data.AUTOTUNE)
     if skipped.on_error == "skip":
         dataset = dataset.filter(_is_valid).repeat().take(count)
-    return dataset.map(_without_flag)
+    return dataset.map(augmented, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _is_valid(*element):
-    return element[1]
-
-
-def _without_flag(*element):
-    return element[0]
+    return element[-1]

@@ -53,10 +53,8 @@ class RandomMirror:
         mirrored = dict(example)
         for name, first in (("image", 0), ("labels", 0), ("masks", 1)):
             if name in example:
-                values = example[name]
-                values = tf.where(flip_rows, tf.reverse(values, [first]), values)
-                values = tf.where(flip_columns, tf.reverse(values, [first + 1]), values)
-                mirrored[name] = values
+                values = _reversed_if(flip_rows, example[name], first)
+                mirrored[name] = _reversed_if(flip_columns, values, first + 1)
         if "boxes" in example:
             left, top, right, bottom = tf.unstack(example["boxes"], axis=-1)
             width, height = tf.cast(width, tf.float32), tf.cast(height, tf.float32)
@@ -313,6 +311,11 @@ def _check_probability(name: str, value: float) -> float:
             f"`{name}` must be a probability in [0, 1]. Received: {name}={value!r}"
         )
     return value
+
+
+def _reversed_if(is_reversed: tf.Tensor, values: tf.Tensor, axis: int) -> tf.Tensor:
+    # A condition costs nothing where it is False.
+    return tf.cond(is_reversed, lambda: tf.reverse(values, [axis]), lambda: values)
 
 
 def _sources(size: int, source_size, scale, offset):

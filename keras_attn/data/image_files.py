@@ -37,8 +37,8 @@ def read_image(path: Path, channels: int = 3) -> np.ndarray:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is not a whole image of at most 80 million pixels, with 8 bits
-            per channel.
+        ValueError: if it is not one whole image of at most 80 million pixels, with 8
+            bits per channel.
     """
     image = _open(path)
     if image.mode[0] in "IF":
@@ -46,6 +46,8 @@ def read_image(path: Path, channels: int = 3) -> np.ndarray:
             f"{path.name} must have 8 bits per channel. "
             f"Received: {str(path)!r} of mode {image.mode!r}"
         )
+    if "transparency" in image.info:
+        image = image.convert("RGBA")  # Pillow would warn.
     pixels = np.asarray(image.convert("RGB" if channels == 3 else "L"))
     return pixels.reshape(*pixels.shape[:2], channels)
 
@@ -67,6 +69,8 @@ def read_label_image(path: Path, *, as_colors: bool) -> np.ndarray:
     """
     image = _open(path)
     if as_colors:
+        if "transparency" in image.info:
+            image = image.convert("RGBA")
         return np.asarray(image.convert("RGB"))
     if image.mode not in _MODES_OF_LABELS:
         raise ValueError(
@@ -156,13 +160,19 @@ def _open(path: Path) -> Image.Image:
     try:
         image = Image.open(io.BytesIO(content), formats=_FORMATS)
         pixels = image.width * image.height
-        if pixels <= _MAX_PIXELS:
+        frames = getattr(image, "n_frames", 1)
+        if pixels <= _MAX_PIXELS and frames == 1:
             image.load()
     except Exception as error:  # Pillow's decoders raise errors of many types.
         raise ValueError(
             f"{path.name} must be a whole JPEG, PNG, BMP or TIFF file. "
             f"Received: {str(path)!r}, {len(content)} bytes: {error}"
         ) from error
+    if frames != 1:
+        raise ValueError(
+            f"{path.name} must hold one image; save each of a stack to a file of its "
+            f"own. Received: {str(path)!r} of {frames} images"
+        )
     if pixels > _MAX_PIXELS:
         raise ValueError(
             f"{path.name} must have at most {_MAX_PIXELS} pixels. "

@@ -298,7 +298,7 @@ def _load(data: SegmentationData, row: tf.Tensor):
         except (ValueError, OSError) as error:
             name = data.pairs[row][0].name
             data.skipped.add_while_reading(name, error, len(data))
-        # Filtered out, but it passes through the augmentations before.
+        # Filtered out.
         empty = np.zeros((1, 1, data.channels), np.uint8)
         return empty, np.zeros((1, 1), np.int32), False
 

@@ -175,11 +175,19 @@ def check_refused(folders, message, **options):
         data.read(0)
 
 
+def must_be_large(example, seed):
+    """An augmentation that fails on what stands in for a bad image."""
+    check = tf.debugging.assert_greater(tf.shape(example["image"])[0], 20)
+    with tf.control_dependencies([check]):
+        return {**example, "image": tf.identity(example["image"])}
+
+
 def test_bad_files_in_the_middle_of_an_epoch(tmp_path):
     folders = write_set(tmp_path)
     write_mask(folders[1] / "eins 1.png", np.full(SIZES["eins 1"], 3))
     truncate(folders[0] / "zwei.png")
     batches: dict[str, Any] = {"batch_size": 1, "image_size": 17}
+    batches["augmentations"] = [must_be_large]
     read, strict = [], read_segmentation(*folders, CLASSES)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"eins 1\.png must have"):
         for images, _ in segmentation_dataset(strict, **batches):
