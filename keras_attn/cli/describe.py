@@ -42,7 +42,7 @@ def describe(model: ModelOrName, task: Task = None) -> None:
             rows = _rows(path, task, built)
     table = Table(show_header=False, title=Text(title))
     table.add_column(style="bold", no_wrap=True)
-    table.add_column()
+    table.add_column(overflow="fold")  # A long path is not cut.
     for label, text in rows:
         if text:
             table.add_row(label, Text(text))

@@ -135,6 +135,11 @@ def test_list_and_describe(command, monkeypatch):
     assert "models.create('seq2seq_sutskever')" in command.out
 
 
+def without_layout(table):
+    """A table without spaces and borders: a long path fills several lines."""
+    return "".join(table.replace("│", "").split())
+
+
 def test_describe_a_file_or_a_folder(command, keras_files, untrained_run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "250")
     # Sizes alone: neither weights nor tensors are read.
@@ -146,14 +151,14 @@ def test_describe_a_file_or_a_folder(command, keras_files, untrained_run, monkey
     assert "24 parameters" in command.out and "load_model(" in command.out
     assert command("describe", untrained_run) == 0
     assert "decoder_token_ids: int32 (?, ?)" in command.out
-    assert f"Translator.load({str(untrained_run)!r})" in command.out
+    assert f"Translator.load({str(untrained_run)!r})" in without_layout(command.out)
     bert = CHECKPOINTS / "bert_classifier"
     assert command("describe", bert) == 0
     assert "encoder, masked_lm, pretrainer" in command.out  # Tasks.
     assert "3,201 parameters" in command.out
     assert command("describe", bert, "--task", "encoder") == 0
     assert "sequence_output: float32 (?, ?, 12)" in command.out
-    assert f"load_checkpoint({str(bert)!r}, 'encoder')" in command.out
+    assert f"load_checkpoint({str(bert)!r},'encoder')" in without_layout(command.out)
     line = command.refuses("describe", bert, "--task", "causal_lm")
     assert "`task` must be one of encoder, masked_lm" in line
     line = command.refuses("describe", untrained_run, "--task", "encoder")
