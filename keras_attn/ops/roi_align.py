@@ -4,6 +4,8 @@ Legend: B batch, R boxes, L levels of a pyramid, H and W rows and columns of a m
 channels, O output rows or columns.
 """
 
+from typing import Any
+
 import numpy as np
 from keras import ops
 
@@ -58,7 +60,7 @@ def roi_align(
         (left, width, output_size[1], pyramid.columns),
     ):
         sides.append(_samples(start, length, size, sampling_ratio, places))
-    total = 0.0
+    total: Any = 0.0
     for rows, row_weights in sides[0]:
         for columns, column_weights in sides[1]:
             weights = ops.expand_dims(row_weights, 3) * ops.expand_dims(
