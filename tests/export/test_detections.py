@@ -1,11 +1,13 @@
 """Detections are compared in pairs; a detector ships with its suppression inside."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from model_cases import build, inputs_for, randomize
 
 from keras_attn.export import ExportError, export
-from keras_attn.export.comparison import _compare_output
+from keras_attn.export.comparison import _compare_output, _of_boxes, _pointwise
 from keras_attn.export.detections import are_detections, in_pairs
 
 B, K = 2, 7
@@ -78,12 +80,12 @@ def test_a_side_of_a_box_is_compared_with_the_largest():
     """As close to 0 as to 500 pixels, where float32 has steps of 3e-5."""
     want = np.array([[0.5, 20, 30, 500]], "float32")
     found = want + np.float32(0.02)
-    options = {"tolerance": 1e-4, "quantization": None}
-    assert _compare_output("boxes", found, want, **options, is_box=True) < 0.021
+    compared = partial(_compare_output, "boxes", found, want, 1e-4)
+    assert compared(_of_boxes) < 0.021
     with pytest.raises(ExportError, match="differs from Keras by 0.02"):
-        _compare_output("boxes", found, want, **options)
+        compared(_pointwise)
     with pytest.raises(ExportError, match="differs from Keras by 0.1"):
-        _compare_output("boxes", want + np.float32(0.1), want, **options, is_box=True)
+        _compare_output("boxes", want + np.float32(0.1), want, 1e-4, _of_boxes)
 
 
 @pytest.mark.shipped
