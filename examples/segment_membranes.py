@@ -183,14 +183,13 @@ def main():
     )
     print(f"{model.count_params():,} parameters", flush=True)
     held_out = segmentation_dataset(test, batch_size=1, normalize="unit")
-    images, labels = next(iter(held_out.rebatch(2)))
     fit_segmenter(
         model,
         lambda epoch: training_batches(train, arguments, epoch),
         held_out,
         SegmentationCrossEntropy(),
         SegmentationScores(len(CLASSES), CLASSES),
-        (images, labels),
+        next(iter(held_out.rebatch(2))),
         arguments,
     )
     few = replace(train, pairs=train.pairs[:NUM_TEST])

@@ -121,16 +121,16 @@ def training_batches(data, weights, size, arguments, epoch):
     )
 
 
-def train_one(kind, train, validation, size, arguments):
-    """Trains one model; returns its row of the table and its predictions."""
+def train_one(kind, train, validation, shown, arguments):
+    """Trains one model; returns its row of the table."""
     keras.utils.set_random_seed(arguments.seed)
     name, sizes = MODELS[kind]
+    size = tuple(shown[0].shape[1:3])
     sizes = {**sizes, "image_size": size, "num_classes": len(CLASSES)}
     model, cost = models.create(name, **sizes), models.plan(name, **sizes)
     gflops = cost.forward_flops / 1e9
     print(f"\n{kind}: {cost.parameters:,} parameters, {gflops:.2f} GFLOPs", flush=True)
     held_out = segmentation_dataset(validation, batch_size=8, normalize="imagenet")
-    images, labels = shown(validation)
     weights = class_weights(train, arguments.balance)
     options = {**vars(arguments), "run_dir": arguments.run_dir / kind}
     fit_segmenter(
@@ -139,7 +139,7 @@ def train_one(kind, train, validation, size, arguments):
         held_out,
         SegmentationCrossEntropy(),
         SegmentationScores(len(CLASSES), CLASSES),
-        (images, labels),
+        shown,
         argparse.Namespace(**options),
     )
     scores = model.evaluate(held_out, return_dict=True, verbose=0)
@@ -151,19 +151,19 @@ def train_one(kind, train, validation, size, arguments):
         f"{cost.parameters:,}",
         f"{gflops:.2f}",
     ]
-    return row, model.predict(images, verbose=0)
+    images, labels = shown
+    logits = model.predict(images, verbose=0)
+    figure = plot_segmentation(images, labels, logits, class_names=CLASSES, title=kind)
+    save_figure(figure, arguments.run_dir / kind / "segmentation.png")
+    return row
 
 
-def shown(data, count=3):
-    """Evenly spaced images and labels for the pictures."""
+def evenly_spaced(data, count=3):
+    """Some of the images and labels, for the pictures."""
     rows = np.linspace(0, len(data) - 1, min(count, len(data))).astype(int)
-    pairs = [data.pairs[row] for row in rows]
-    few = segmentation_dataset(
-        replace(data, pairs=pairs),
-        batch_size=count,
-        normalize="imagenet",
-    )
-    return next(few.as_numpy_iterator())
+    few = replace(data, pairs=[data.pairs[row] for row in rows])
+    batches = segmentation_dataset(few, batch_size=count, normalize="imagenet")
+    return next(iter(batches))
 
 
 def main():
@@ -171,19 +171,13 @@ def main():
     arguments = parse_arguments()
     folders = check_folders(arguments, "train", "trainannot", "val", "valannot")
     train, validation = (
-        read_segmentation(*pair, CLASSES, void=(VOID,))
-        for pair in (folders[:2], folders[2:])
+        read_segmentation(images, labels, CLASSES, void=(VOID,))
+        for images, labels in (folders[:2], folders[2:])
     )
-    size = train.read(0)[0].shape[:2]
     print(f"{len(train)} images for training, {len(validation)} held out")
-    rows = []
-    for kind in [arguments.model] if arguments.model else MODELS:
-        row, logits = train_one(kind, train, validation, size, arguments)
-        rows.append(row)
-        figure = plot_segmentation(
-            *shown(validation), logits, class_names=CLASSES, title=kind
-        )
-        save_figure(figure, arguments.run_dir / kind / "segmentation.png")
+    shown = evenly_spaced(validation)
+    kinds = [arguments.model] if arguments.model else list(MODELS)
+    rows = [train_one(kind, train, validation, shown, arguments) for kind in kinds]
     names = ["model", "mean IoU", "pixel accuracy", *CLASSES, "parameters", "GFLOPs"]
     print("\nIoU of held-out images, mean and by class\n")
     for row in (names, ["---"] * len(names), *rows):

@@ -65,6 +65,7 @@ def fit_segmenter(model, make_train, validation, loss, scores, shown, arguments)
     """
     backup = BackupAndResume(arguments.run_dir / "backup", delete_checkpoint=False)
     train, logs = make_train(backup.epoch), arguments.run_dir / "logs"
+    images, labels = shown
     steps = arguments.epochs * int(train.cardinality())
     model.compile(
         AdamW(
@@ -84,7 +85,7 @@ def fit_segmenter(model, make_train, validation, loss, scores, shown, arguments)
         verbose="auto",
         callbacks=[
             keras.callbacks.TensorBoard(logs, write_graph=False),
-            SegmentationMaps(logs, *shown, scores.class_names, errors=True),
+            SegmentationMaps(logs, images, labels, scores.class_names, errors=True),
             backup,
         ],
     )
