@@ -1,7 +1,21 @@
 """U-Net on electron microscopy: membranes between cells, from twenty slices.
 
-python examples/segment_membranes.py
-tensorboard --logdir runs/segment-membranes
+    python examples/segment_membranes.py
+    tensorboard --logdir runs/segment-membranes
+
+Results on ISBI 2012, slices 0 to 19 for training and 20 to 24 for the test, in 14.5
+minutes of one core of an Intel Xeon (AMX), one of two cores, beside other work (an hour
+by the clock):
+
+    pixel error    8.53%     all cell: 20.32%
+    IoU            membrane 0.637, cell 0.900, mean 0.769
+    Rand score     0.852     split 0.973, merge 0.762; all cell: 0.093
+
+after 30 epochs: the run was to have 40, but was stopped after 23, and resumed with
+`--epochs 30`, whose learning rates are lower from there on. The thresholds of the
+probability, 0.15 for the pixels and 0.85 for the Rand score, are the best ones for five
+training slices. In the picture, wrong pixels are at the borders of membranes, in faint
+membranes, and in dark regions that are no cells; gaps in thin membranes merge cells.
 """
 
 from dataclasses import replace

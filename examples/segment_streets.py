@@ -1,8 +1,13 @@
 """SegNet, FCN-8s and U-Net at equal cost: what is where on a street.
 
-python examples/segment_streets.py            all three, in one table
-python examples/segment_streets.py --model unet
-tensorboard --logdir runs/segment-streets
+    python examples/segment_streets.py            all three, in one table
+    python examples/segment_streets.py --model unet
+    tensorboard --logdir runs/segment-streets
+
+Each network takes 1.00 to 1.03 GFLOPs for an image of 240 × 180 pixels. At that cost
+the FCN is the narrowest, because it pads the image by 99 pixels on each side.
+
+Not yet trained to the end: there are no scores to expect.
 """
 
 import argparse
