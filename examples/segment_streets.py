@@ -1,0 +1,194 @@
+"""SegNet, FCN-8s and U-Net at equal cost: what is where on a street.
+
+    python examples/segment_streets.py            all three, in one table
+    python examples/segment_streets.py --model unet
+    tensorboard --logdir runs/segment-streets
+
+Each network takes 1.00 to 1.03 GFLOPs for an image of 240 × 180 pixels. At that cost
+the FCN is the narrowest, because it pads the image by 99 pixels on each side.
+
+Not yet trained to the end: there are no scores to expect.
+"""
+
+import argparse
+from dataclasses import replace
+
+import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+import keras
+import numpy as np
+import tensorflow as tf
+from options import selected
+from segmentation import check_folders, fit_segmenter, segmentation_parser
+
+from keras_attn import models
+from keras_attn.data import (
+    RandomColors,
+    RandomMirror,
+    RandomScaleAndCrop,
+    read_segmentation,
+    segmentation_dataset,
+)
+from keras_attn.training import SegmentationCrossEntropy, SegmentationScores
+from keras_attn.viz import plot_segmentation, save_figure
+
+# The 11 classes of CamVid, in the order of their numbers; 11 is what belongs to none.
+CLASSES = [
+    "sky",
+    "building",
+    "pole",
+    "road",
+    "pavement",
+    "tree",
+    "sign",
+    "fence",
+    "car",
+    "pedestrian",
+    "bicyclist",
+]
+VOID = 11
+
+# Published networks with narrower layers, so that each takes 1 GFLOP for an image of
+# 240 × 180 pixels.
+MODELS = {
+    "segnet": ("segnet", {"hidden_dims": (8, 16, 32, 64, 96)}),
+    "fcn8s": (
+        "fcn8s_vgg16",
+        {"hidden_dims": (6, 12, 24, 44, 44), "fully_connected_dims": (256, 256)},
+    ),
+    "unet": (
+        "unet",
+        {
+            "hidden_dims": (8, 16, 32, 64, 128),
+            "padding": "same",
+            "num_channels": 3,
+            "dropout": 0.2,
+        },
+    ),
+}
+
+
+def parse_arguments():
+    """Parses the command line."""
+    parser = segmentation_parser(
+        __doc__,
+        "camvid",
+        "runs/segment-streets",
+        epochs=10,
+        batch_size=2,
+        learning_rate=1e-3,
+    )
+    parser.add_argument("--model", choices=MODELS, help="train only this model")
+    parser.add_argument(
+        "--balance",
+        type=float,
+        default=0.5,
+        help="exponent of the class weights, median frequency / frequency: 1 as in the "
+        "paper of SegNet, which finds more of the rare classes; 0: no weights",
+    )
+    return parser.parse_args()
+
+
+def class_weights(data, exponent):
+    """Weights of the classes: (median frequency / frequency) ** exponent.
+
+    The frequency of a class is its share of the pixels of the images that have it
+    (Eigen and Fergus 2015, arXiv:1411.4734).
+    """
+    labels = (data.read(i)[1].ravel() for i in range(len(data)))
+    counts = np.stack([np.bincount(each, minlength=256)[:VOID] for each in labels])
+    pixels = (counts > 0) * counts.sum(1, keepdims=True)
+    frequency = counts.sum(0) / np.maximum(pixels.sum(0), 1)
+    found = frequency > 0
+    weights = np.ones(len(frequency), "float32")
+    weights[found] = (np.median(frequency[found]) / frequency[found]) ** exponent
+    return weights
+
+
+def training_batches(data, weights, size, arguments, epoch):
+    """Batches of augmented images, labels, and the weights of their pixels."""
+    batches = segmentation_dataset(
+        data,
+        augmentations=[
+            RandomMirror(),
+            RandomScaleAndCrop(size, scale=(0.9, 1.4)),
+            RandomColors(),
+        ],
+        image_size=size,
+        normalize="imagenet",
+        shuffle=True,
+        epoch=epoch,
+        **selected(arguments, "batch_size", "seed"),
+    )
+    # The loss ignores the label 255, whatever its weight.
+    table = tf.constant(np.pad(weights, (0, 256 - len(weights))))
+    return batches.map(
+        lambda images, labels: (images, labels, tf.gather(table, labels))
+    )
+
+
+def train_one(kind, train, validation, shown, arguments):
+    """Trains one model; returns its row of the table."""
+    keras.utils.set_random_seed(arguments.seed)
+    name, sizes = MODELS[kind]
+    size = tuple(shown[0].shape[1:3])
+    sizes = {**sizes, "image_size": size, "num_classes": len(CLASSES)}
+    model, cost = models.create(name, **sizes), models.plan(name, **sizes)
+    gflops = cost.forward_flops / 1e9
+    print(f"\n{kind}: {cost.parameters:,} parameters, {gflops:.2f} GFLOPs", flush=True)
+    held_out = segmentation_dataset(validation, batch_size=8, normalize="imagenet")
+    weights = class_weights(train, arguments.balance)
+    options = {**vars(arguments), "run_dir": arguments.run_dir / kind}
+    fit_segmenter(
+        model,
+        lambda epoch: training_batches(train, weights, size, arguments, epoch),
+        held_out,
+        SegmentationCrossEntropy(),
+        SegmentationScores(len(CLASSES), CLASSES),
+        shown,
+        argparse.Namespace(**options),
+    )
+    scores = model.evaluate(held_out, return_dict=True, verbose=0)
+    row = [
+        kind,
+        f"{scores['mean_iou']:.1%}",
+        f"{scores['pixel_accuracy']:.1%}",
+        *(f"{scores[f'iou_{each}']:.0%}" for each in CLASSES),
+        f"{cost.parameters:,}",
+        f"{gflops:.2f}",
+    ]
+    images, labels = shown
+    logits = model.predict(images, verbose=0)
+    figure = plot_segmentation(images, labels, logits, class_names=CLASSES, title=kind)
+    save_figure(figure, arguments.run_dir / kind / "segmentation.png")
+    return row
+
+
+def evenly_spaced(data, count=3):
+    """Some of the images and labels, for the pictures."""
+    rows = np.linspace(0, len(data) - 1, min(count, len(data))).astype(int)
+    few = replace(data, pairs=[data.pairs[row] for row in rows])
+    batches = segmentation_dataset(few, batch_size=count, normalize="imagenet")
+    return next(iter(batches))
+
+
+def main():
+    """Trains each model, then prints the table."""
+    arguments = parse_arguments()
+    folders = check_folders(arguments, "train", "trainannot", "val", "valannot")
+    train, validation = (
+        read_segmentation(images, labels, CLASSES, void=(VOID,))
+        for images, labels in (folders[:2], folders[2:])
+    )
+    print(f"{len(train)} images for training, {len(validation)} held out")
+    shown = evenly_spaced(validation)
+    kinds = [arguments.model] if arguments.model else list(MODELS)
+    rows = [train_one(kind, train, validation, shown, arguments) for kind in kinds]
+    names = ["model", "mean IoU", "pixel accuracy", *CLASSES, "parameters", "GFLOPs"]
+    print("\nIoU of held-out images, mean and by class\n")
+    for row in (names, ["---"] * len(names), *rows):
+        print(f"| {' | '.join(row)} |")
+    print(f"\nPictures: tensorboard --logdir {arguments.run_dir}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""The examples of segmentation run from the command line, with small sizes."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+from conftest import EXAMPLES
+
+from keras_attn import models
+
+pytestmark = pytest.mark.runs
+
+
+def save(path, pixels):
+    """Writes (H, W) or (H, W, C) as it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = pixels if pixels.ndim == 3 else pixels[..., None]
+    keras.utils.save_img(path, pixels, scale=False)
+
+
+def test_segment_membranes(example, tmp_path):
+    pytest.importorskip("scipy", reason="the extra `vision` is not installed")
+    random = np.random.default_rng(0)
+    # Cells of 12 pixels between membranes of 4, darker than they.
+    is_cell = np.add.outer(*[np.arange(64) % 16 < 4] * 2) == 0
+    for index in range(7):
+        cells = np.roll(is_cell, index, axis=(0, 1))
+        gray = np.where(cells, 190, 70) + random.integers(-30, 30, (64, 64))
+        save(tmp_path / f"image/{index}.png", gray)
+        save(tmp_path / f"label/{index}.png", 255 * cells)
+    run = tmp_path / "run"
+    printed = example(
+        "segment_membranes",
+        *("--data-dir", tmp_path, "--run-dir", run, "--batch-size", 2),
+        *("--epochs", 2, "--width", 2, "--crop-size", 48, "--crops", 1),
+    )
+    assert "2 slices for training, 5 for the test" in printed
+    assert re.search(r"^pixel error +[\d.]+% at 0\.\d\d$", printed, re.M)
+    assert re.search(r"^Rand score +0\.\d{3} at .*: split .*, merge ", printed, re.M)
+    # A threshold that leaves each membrane to the cells is as wrong as membranes are.
+    assert f"all cell: {np.mean(~is_cell):.2%}" in printed
+    assert (run / "model.keras").is_file()
+    assert (run / "segmentation.png").stat().st_size > 1000
+
+
+def test_segment_streets(example, tmp_path):
+    random = np.random.default_rng(0)
+    for split, count in (("train", 4), ("val", 2)):
+        for index in range(count):
+            # Blocks of all classes, and of void.
+            labels = np.kron(random.integers(0, 12, (3, 4)), np.ones((12, 12), int))
+            save(tmp_path / f"{split}annot/{index}.png", labels)
+            colors = 20 * labels[..., None] + [0, 10, 20]
+            save(tmp_path / f"{split}/{index}.png", colors)
+    run = tmp_path / "run"
+    printed = example(
+        "segment_streets",
+        *("--data-dir", tmp_path, "--run-dir", run, "--model", "segnet"),
+        *("--epochs", 1, "--batch-size", 2),
+    )
+    table = re.findall(r"^\| (\w+) \| [\d.]+% \| [\d.]+% \| ", printed, re.M)
+    assert table == ["segnet"]
+    assert (run / "segnet" / "model.keras").is_file()
+    assert (run / "segnet" / "segmentation.png").stat().st_size > 1000
+
+
+def test_streets_are_segmented_at_equal_cost(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    from segment_streets import CLASSES, MODELS  # pyright: ignore[reportMissingImports]
+
+    sizes = {"image_size": (180, 240), "num_classes": len(CLASSES)}
+    costs = [
+        models.plan(name, **options, **sizes).forward_flops
+        for name, options in MODELS.values()
+    ]
+    np.testing.assert_allclose(costs, 1e9, rtol=0.04)
+
+
+def test_missing_masks_are_reported(example, tmp_path):
+    with pytest.raises(SystemExit, match="must have the folders train, trainannot"):
+        example("segment_streets", "--data-dir", tmp_path)
+
+
+def test_class_weights_follow_the_frequency_where_a_class_occurs(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    from segment_streets import class_weights  # pyright: ignore[reportMissingImports]
+
+    class Data:
+        # Class 1 has a fifth of the one image that has it, class 0 the rest of both.
+        images = ([0, 0, 0, 0, 1], [0, 0, 255, 255, 255])
+
+        def __len__(self):
+            return len(self.images)
+
+        def read(self, index):
+            return None, np.array([self.images[index]])
+
+    weights = class_weights(Data(), exponent=1.0)
+    median = (6 / 7 + 1 / 5) / 2
+    np.testing.assert_allclose(weights[:2], [median * 7 / 6, median * 5], rtol=1e-6)
+    assert weights[2:].tolist() == [1.0] * 9
