@@ -126,9 +126,9 @@ class Detector(Functional):
         """The sum of all losses.
 
         Args:
-            x: Images.
+            x: Images. Only read if `y_pred` is not the maps.
             y: The true boxes, see the class.
-            y_pred: The outputs of the model.
+            y_pred: What the model returned: maps in training, else detections.
             sample_weight: None; weights are not supported.
             training: Whether the model is trained.
 
@@ -136,19 +136,22 @@ class Detector(Functional):
             A scalar.
 
         Raises:
-            ValueError: without true boxes, or with weights.
+            ValueError: without true boxes, with weights, or without images where
+                `y_pred` is not the maps.
         """
         _check_truth(y, sample_weight, self.has_masks)
-        maps: Any = y_pred if training else self._maps_of(x, training=False)
+        maps: Any = y_pred
+        if isinstance(y_pred, dict) or y_pred is None:
+            maps = self._maps_of(_checked_images(x), training=training)
         losses = self._all_losses(maps, y, training)
         count = ops.shape(maps[0])[0]
+        total = sum(self.losses, start=ops.zeros(()))  # Those of layers.
         for metric in self._mean_losses:
             value = losses[metric.name]
             # Weighted by the number of images: the last batch may be smaller.
             metric.update_state(value, sample_weight=count)
-            # A functional model has no `add_loss` of its own.
-            keras.layers.Layer.add_loss(self, value)
-        return super().compute_loss(x, None, None, None, training)
+            total = total + value
+        return _Computed()(total, total)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """The losses, and in `evaluate` the metrics of detections."""
@@ -275,6 +278,22 @@ class Detector(Functional):
             **{name: found[name] for name in ("boxes", "scores", "num_detections")},
         }
         return Functional(self.input, outputs, name=f"{self.name}_regions")
+
+
+class _Computed(keras.losses.Loss):
+    """A loss that is computed already, which Keras divides among the devices."""
+
+    def call(self, y_true, y_pred):
+        return y_pred
+
+
+def _checked_images(images):
+    if images is None:
+        raise ValueError(
+            "`x`, the images, is needed where `y_pred` is not the maps that the model "
+            "returns with `training=True`. Received: x=None"
+        )
+    return images
 
 
 def _head_losses(logits, deltas, samples):
