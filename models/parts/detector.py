@@ -151,7 +151,7 @@ class Detector(Functional):
             # Weighted by the number of images: the last batch may be smaller.
             metric.update_state(value, sample_weight=count)
             total = total + value
-        return _Computed()(total, total)
+        return _Computed(name="computed_loss")(total, total)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """The losses, and in `evaluate` the metrics of detections."""
