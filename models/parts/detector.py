@@ -71,9 +71,11 @@ class Detector(Functional):
 
     `fit` takes `(images, truth)`, where `truth` is a dictionary of `boxes` (B, M, 4) in
     the model's `bounding_box_format`, `classes` (B, M) int from 0, -1 = padding, and,
-    for a model with masks, `masks` (B, M, H, W), 0 or 1. `compile` takes no loss. Boxes
-    of no area, or that are not numbers, count as padding, and so does a class that the
-    model does not have. An image without objects has background only.
+    for a model with masks, `masks` (B, M, H, W), 0 or 1; above 0.5 counts as 1. M is
+    the same for all batches, or 0. `compile` takes no loss. Boxes of no area, or that
+    are not numbers, or reach further than a million pixels count as padding, and so
+    does a class that the model does not have. An image without objects has background
+    only.
 
     Losses: whether an anchor is an object, and its box (`objectness_loss`,
     `proposal_box_loss`); the class of a proposal, and its box (`class_loss`,
@@ -136,10 +138,13 @@ class Detector(Functional):
             A scalar.
 
         Raises:
-            ValueError: without true boxes, with weights, or without images where
-                `y_pred` is not the maps.
+            ValueError: without true boxes, for arrays of other shapes, with weights, or
+                without images where `y_pred` is not the maps.
         """
         _check_truth(y, sample_weight, self.has_masks)
+        selector = by_name(self.layers)["detections"]
+        _check_shapes(y, self.has_masks, selector.image_size)
+        y = _with_boxes(y, self.has_masks)
         maps: Any = y_pred
         if isinstance(y_pred, dict) or y_pred is None:
             maps = self._maps_of(_checked_images(x), training=training)
@@ -151,7 +156,9 @@ class Detector(Functional):
             # Weighted by the number of images: the last batch may be smaller.
             metric.update_state(value, sample_weight=count)
             total = total + value
-        return _Computed(name="computed_loss")(total, total)
+        # Keras divides means among the devices, but not scalars.
+        values = ops.expand_dims(total, 0)
+        return _Computed(name="computed_loss")(values, values)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """The losses, and in `evaluate` the metrics of detections."""
@@ -207,7 +214,10 @@ class Detector(Functional):
             ops.logical_and(left < width, top < height),
             ops.logical_and(right > 0, bottom > 0),
         )
+        # The area of a larger one would overflow.
+        is_small = ops.max(ops.abs(boxes), axis=-1) < 1e6
         is_usable = ops.logical_and(has_area(boxes), touches_image)
+        is_usable = ops.logical_and(is_usable, is_small)
         is_class = ops.logical_and(classes >= 0, classes < num_classes)
         is_real = ops.logical_and(is_usable, is_class)
         boxes = ops.where(ops.expand_dims(is_real, -1), boxes, 0.0)
@@ -281,7 +291,7 @@ class Detector(Functional):
 
 
 class _Computed(keras.losses.Loss):
-    """A loss that is computed already, which Keras divides among the devices."""
+    """The mean of values, divided by the number of devices that are trained on."""
 
     def call(self, y_true, y_pred):
         return y_pred
@@ -327,6 +337,7 @@ def _mask_loss(layers, maps, samples, truth, number):
     logits = mask_head(layers, layers["mask_pooling"](maps, boxes))
     size = logits.shape[2:4]
     masks = ops.transpose(ops.cast(truth["masks"], "float32"), (0, 2, 3, 1))
+    masks = ops.cast(masks > 0.5, "float32")
     # (B, S, h, w, M): the masks of all objects in each box, and then the matched one's.
     inside = roi_align([masks], boxes, strides=[1], output_size=size)
     matched = ops.one_hot(matches, masks.shape[-1], dtype="float32")
@@ -335,6 +346,49 @@ def _mask_loss(layers, maps, samples, truth, number):
     chosen = ops.sum(ops.cast(logits, "float32") * own[:, :, None, None, :], axis=-1)
     per_object = ops.mean(binary_losses(chosen, wanted), axis=(2, 3))
     return mean_over_samples(per_object, labels > 0, labels > 0)
+
+
+def _check_shapes(truth, has_masks, image_size):
+    """Raises if a known size is wrong, before an operation inside the model does."""
+    boxes, classes = truth["boxes"].shape, truth["classes"].shape
+    wanted = {"boxes": (*classes[:2], 4), "classes": boxes[:2]}
+    if has_masks:
+        wanted["masks"] = (*boxes[:2], *image_size)
+    for name, expected in wanted.items():
+        found = truth[name].shape
+        if len(found) != len(expected) or any(
+            one is not None and other is not None and one != other
+            for one, other in zip(found, expected, strict=True)
+        ):
+            raise ValueError(
+                "`y` must have `boxes` (B, M, 4), `classes` (B, M), numbers from 0, "
+                "and, for masks, `masks` (B, M, H, W) of the size of the image, "
+                f"{tuple(image_size)}. Received: "
+                + ", ".join(
+                    f"{each}.shape={tuple(truth[each].shape)}" for each in wanted
+                )
+            )
+    if boxes[1] is None:
+        raise ValueError(
+            "The number of boxes in `y` must be the same for all batches: pass "
+            "`max_boxes` to `detection_dataset`, or `padded_shapes` to "
+            f"`padded_batch`. Received: boxes.shape={tuple(boxes)}"
+        )
+
+
+def _with_boxes(truth, has_masks):
+    """The truth with padding where M is 0: a maximum needs an element."""
+    if truth["boxes"].shape[1]:
+        return truth
+    names = ["boxes", "classes", *(["masks"] if has_masks else [])]
+    return {
+        name: ops.pad(
+            truth[name],
+            [(0, 1) if axis == 1 else (0, 0) for axis in range(len(truth[name].shape))],
+            constant_values=-1 if name == "classes" else 0,
+        )
+        for name in names
+    }
 
 
 def _check_truth(truth, sample_weight, has_masks):

@@ -143,7 +143,8 @@ def _task_of(model):
 
 
 def _config(model) -> dict:
-    layers, task = layers_of(model), _task_of(model)
+    layers = layers_of(model)
+    task = "instance_segmenter" if "mask_logits" in layers else "detector"
     _, sizes = resnet.sizes_of(layers)
     proposer, selector = layers["region_proposal"], layers["detections"]
     sizes |= {
