@@ -82,8 +82,6 @@ def fitted(case):
 
 def _check_fit_with_xla(case):
     """The same loss, weights and outputs with XLA and without."""
-    if keras.backend.backend() != "tensorflow" and "rcnn" in case:
-        pytest.skip("detectors are trained on TensorFlow only, so far")
     model, loss, weights, _ = fitted(case)
     randomize(model)
     before = [numpy(weight) for weight in model.trainable_variables]

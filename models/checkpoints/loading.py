@@ -39,9 +39,10 @@ def load_checkpoint(
     dtype of the model's variables.
 
     ViT, its hybrid, DeiT, DeiT III, Swin and ConvNeXt may also have timm's naming,
-    with an `architecture` in `config.json`. ResNet, VGG16 and FCN on a ResNet have
-    torchvision's: `model.state_dict()` saved as safetensors, and a `config.json` such
-    as `{"library": "torchvision", "architecture": "fcn_resnet50", "num_classes": 21}`.
+    with an `architecture` in `config.json`. ResNet, VGG16, FCN, Faster R-CNN and Mask
+    R-CNN on a ResNet have torchvision's: `model.state_dict()` saved as safetensors, and
+    a `config.json` such as `{"library": "torchvision", "architecture": "fcn_resnet50",
+    "num_classes": 21}`. In that of a detector the background counts as a class.
     A U-Net on a ResNet has that of segmentation-models-pytorch:
     `{"library": "segmentation_models_pytorch", "architecture": "Unet",
     "encoder_name": "resnet50", "classes": 3}`.
@@ -51,7 +52,8 @@ def load_checkpoint(
         task: What to build: `"encoder"`, `"masked_lm"`, `"pretrainer"`,
             `"next_sentence"`, `"classifier"`, `"token_classifier"`, `"span_qa"`,
             `"sentence_encoder"` or `"causal_lm"`, if the family has it; for an image
-            model `"encoder"` is the model without its top, and `"segmenter"` an FCN.
+            model `"encoder"` is the model without its top, and `"segmenter"` an FCN;
+            of an R-CNN `"detector"` has no masks, `"instance_segmenter"` has them.
             Default: the task of `architectures` or `architecture` in `config.json`.
         **overrides: Arguments of the builders, such as `dropout` or `num_classes`,
             which take precedence over `config.json`. `dropout` applies to the encoder

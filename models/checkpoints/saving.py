@@ -22,9 +22,9 @@ def save_checkpoint(
 ) -> None:
     """Writes a model as `config.json` and `*.safetensors`, in transformers' naming.
 
-    ResNet, VGG and FCN have torchvision's naming: `load_state_dict` of the function of
-    `torchvision.models` named by `architecture` takes the tensors. A U-Net on a ResNet
-    has that of segmentation-models-pytorch.
+    ResNet, VGG, FCN and R-CNN on a ResNet have torchvision's naming: `load_state_dict`
+    of the function of `torchvision.models` named by `architecture` takes the tensors. A
+    U-Net on a ResNet has that of segmentation-models-pytorch.
 
     Files are written to a temporary folder and renamed once all are complete, so a
     failure leaves everything unchanged. The config and weights of another checkpoint

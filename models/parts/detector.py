@@ -17,6 +17,11 @@ from keras_attn.models.parts.detection_losses import (
     mean_over_samples,
     smooth_l1,
 )
+from keras_attn.models.parts.detector_truth import (
+    check_shapes,
+    check_truth,
+    with_boxes,
+)
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.ops import roi_align
 from keras_attn.ops.boxes import convert_boxes, gather_boxes, has_area
@@ -71,9 +76,11 @@ class Detector(Functional):
 
     `fit` takes `(images, truth)`, where `truth` is a dictionary of `boxes` (B, M, 4) in
     the model's `bounding_box_format`, `classes` (B, M) int from 0, -1 = padding, and,
-    for a model with masks, `masks` (B, M, H, W), 0 or 1. `compile` takes no loss. Boxes
-    of no area, or that are not numbers, count as padding, and so does a class that the
-    model does not have. An image without objects has background only.
+    for a model with masks, `masks` (B, M, H, W), 0 or 1; above 0.5 counts as 1. M is
+    the same for all batches, or 0. `compile` takes no loss. Boxes of no area, or that
+    are not numbers, or reach further than a million pixels count as padding, and so
+    does a class that the model does not have. An image without objects has background
+    only.
 
     Losses: whether an anchor is an object, and its box (`objectness_loss`,
     `proposal_box_loss`); the class of a proposal, and its box (`class_loss`,
@@ -126,9 +133,9 @@ class Detector(Functional):
         """The sum of all losses.
 
         Args:
-            x: Images.
+            x: Images. Only read if `y_pred` is not the maps.
             y: The true boxes, see the class.
-            y_pred: The outputs of the model.
+            y_pred: What the model returned: maps in training, else detections.
             sample_weight: None; weights are not supported.
             training: Whether the model is trained.
 
@@ -136,19 +143,27 @@ class Detector(Functional):
             A scalar.
 
         Raises:
-            ValueError: without true boxes, or with weights.
+            ValueError: without true boxes, for arrays of other shapes, with weights, or
+                without images where `y_pred` is not the maps.
         """
-        _check_truth(y, sample_weight, self.has_masks)
-        maps: Any = y_pred if training else self._maps_of(x, training=False)
+        check_truth(y, sample_weight, self.has_masks)
+        selector = by_name(self.layers)["detections"]
+        check_shapes(y, self.has_masks, selector.image_size)
+        y = with_boxes(y, self.has_masks)
+        maps: Any = y_pred
+        if isinstance(y_pred, dict) or y_pred is None:
+            maps = self._maps_of(_checked_images(x), training=training)
         losses = self._all_losses(maps, y, training)
         count = ops.shape(maps[0])[0]
+        total = sum(self.losses, start=ops.zeros(()))  # Those of layers.
         for metric in self._mean_losses:
             value = losses[metric.name]
             # Weighted by the number of images: the last batch may be smaller.
             metric.update_state(value, sample_weight=count)
-            # A functional model has no `add_loss` of its own.
-            keras.layers.Layer.add_loss(self, value)
-        return super().compute_loss(x, None, None, None, training)
+            total = total + value
+        # Keras divides means among the devices, but not scalars.
+        values = ops.expand_dims(total, 0)
+        return _Computed(name="computed_loss")(values, values)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """The losses, and in `evaluate` the metrics of detections."""
@@ -204,7 +219,10 @@ class Detector(Functional):
             ops.logical_and(left < width, top < height),
             ops.logical_and(right > 0, bottom > 0),
         )
+        # The area of a larger one would overflow.
+        is_small = ops.max(ops.abs(boxes), axis=-1) < 1e6
         is_usable = ops.logical_and(has_area(boxes), touches_image)
+        is_usable = ops.logical_and(is_usable, is_small)
         is_class = ops.logical_and(classes >= 0, classes < num_classes)
         is_real = ops.logical_and(is_usable, is_class)
         boxes = ops.where(ops.expand_dims(is_real, -1), boxes, 0.0)
@@ -277,6 +295,22 @@ class Detector(Functional):
         return Functional(self.input, outputs, name=f"{self.name}_regions")
 
 
+class _Computed(keras.losses.Loss):
+    """The mean of values, divided by the number of devices that are trained on."""
+
+    def call(self, y_true, y_pred):
+        return y_pred
+
+
+def _checked_images(images):
+    if images is None:
+        raise ValueError(
+            "`x`, the images, is needed where `y_pred` is not the maps that the model "
+            "returns with `training=True`. Received: x=None"
+        )
+    return images
+
+
 def _head_losses(logits, deltas, samples):
     """The losses of classes and boxes of sampled proposals."""
     labels, is_sample = samples["labels"], samples["is_sample"]
@@ -308,6 +342,7 @@ def _mask_loss(layers, maps, samples, truth, number):
     logits = mask_head(layers, layers["mask_pooling"](maps, boxes))
     size = logits.shape[2:4]
     masks = ops.transpose(ops.cast(truth["masks"], "float32"), (0, 2, 3, 1))
+    masks = ops.cast(masks > 0.5, "float32")
     # (B, S, h, w, M): the masks of all objects in each box, and then the matched one's.
     inside = roi_align([masks], boxes, strides=[1], output_size=size)
     matched = ops.one_hot(matches, masks.shape[-1], dtype="float32")
@@ -316,18 +351,3 @@ def _mask_loss(layers, maps, samples, truth, number):
     chosen = ops.sum(ops.cast(logits, "float32") * own[:, :, None, None, :], axis=-1)
     per_object = ops.mean(binary_losses(chosen, wanted), axis=(2, 3))
     return mean_over_samples(per_object, labels > 0, labels > 0)
-
-
-def _check_truth(truth, sample_weight, has_masks):
-    names = {"boxes", "classes"} | ({"masks"} if has_masks else set())
-    if not isinstance(truth, dict) or not names <= set(truth):
-        received = sorted(truth) if isinstance(truth, dict) else type(truth).__name__
-        raise ValueError(
-            f"`y` must be a dictionary with the keys {sorted(names)}: pass data of "
-            f"`(images, truth)`. Received: y={received}"
-        )
-    if sample_weight is not None:
-        raise ValueError(
-            "`sample_weight` is not supported by a detector; leave it out. "
-            f"Received: sample_weight={type(sample_weight).__name__}"
-        )

@@ -176,6 +176,7 @@ def test_values_and_bytes_of_an_index(tmp_path, time_limit):
         ("timm_vit", {"model_args": []}, "model_args"),
         ("timm_vit", {"model_args": {"img_size": "large"}}, "img_size"),
         ("torchvision_fcn_resnet50", {"model_args": {"stem_dim": 10**9}}, "stem_dim"),
+        ("maskrcnn_resnet50_fpn", {"model_args": {"head_dim": 10**9}}, "head_dim"),
         ("torchvision_vgg16", {"model_args": {"num_convs": [1, 10**9]}}, "num_convs"),
     ],
 )

@@ -90,10 +90,11 @@ def test_unusable_boxes_count_as_padding(case):
                 [1, height, 9, height + 5],
             ),
             *([1, 2, 8, 9], [1, 2, 8, 9]),  # Their classes are unknown.
+            *([-1e30, 0, 1e30, 9], [-3e38, -3e38, 3e38, 3e38]),
         ],
         "float32",
     )
-    classes = np.array([0, 1, 2, 0, 1, 2, 0, M, -7], "int32")
+    classes = np.array([0, 1, 2, 0, 1, 2, 0, M, -7, 0, 1], "int32")
     more = {
         "boxes": np.concatenate([truth["boxes"], np.tile(bad, (B, 1, 1))], axis=1),
         "classes": np.concatenate([truth["classes"], np.tile(classes, (B, 1))], 1),
@@ -105,6 +106,59 @@ def test_unusable_boxes_count_as_padding(case):
     # Not the same: every true box is a proposal, and padding none.
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-4, err_msg=name)
+
+
+def test_no_boxes_are_an_image_without_objects():
+    model = create("mask_rcnn_resnet50")
+    padding = {name: 0 * value[:, :1] for name, value in truth_for(model).items()}
+    padding["classes"] -= 1
+    none = {name: value[:, :0] for name, value in padding.items()}
+    assert losses_of(model, none) == losses_of(model, padding)
+
+
+def test_masks_of_other_values_are_read_as_0_and_1():
+    model = create("mask_rcnn_resnet50")
+    truth = truth_for(model)
+    scaled = np.where(truth["masks"] > 0, 255.0, NAN).astype("float32")
+    images = inputs_for(model)["images"]
+    one, other = (
+        model.compute_loss(x=images, y={**truth, "masks": masks})
+        for masks in (truth["masks"], scaled)
+    )
+    np.testing.assert_allclose(one, other, rtol=1e-6)
+    # The maps of the model are those that it computes from the images.
+    maps = model(images, training=True)
+    np.testing.assert_allclose(model.compute_loss(y=truth, y_pred=maps), one, 1e-6)
+    with pytest.raises(ValueError, match="`x`, the images, is needed .*: x=None"):
+        model.compute_loss(y=truth, y_pred=model(images))
+
+
+@pytest.mark.parametrize(
+    "changes, match",
+    [
+        ({"boxes": (B, 3, 5)}, r"`boxes` \(B, M, 4\).*boxes.shape=\(2, 3, 5\)"),
+        ({"boxes": (B, 4)}, r"boxes.shape=\(2, 4\)"),
+        ({"classes": (B, 1)}, r"classes.shape=\(2, 1\)"),
+        ({"classes": (B, 3, M)}, r"classes.shape=\(2, 3, 13\)"),
+        ({"masks": (B, 1, 51, 79)}, r"masks.shape=\(2, 1, 51, 79\)"),
+        ({"masks": (B, 3, 79, 51)}, r"size of the image, \(51, 79\).*3, 79, 51\)"),
+    ],
+)
+def test_arrays_of_other_shapes_are_refused(changes, match):
+    model = tiny("mask_rcnn_resnet50")
+    arrays = {name: np.zeros(shape, "int32") for name, shape in changes.items()}
+    with pytest.raises(ValueError, match=match):
+        model.compute_loss(y={**truth_for(model), **arrays})
+
+
+def test_the_number_of_boxes_must_be_known():
+    model = tiny("faster_rcnn_vgg16")
+    truth = {
+        "boxes": keras.KerasTensor((None, None, 4)),
+        "classes": keras.KerasTensor((None, None), "int32"),
+    }
+    with pytest.raises(ValueError, match="must be the same for all .*`max_boxes`"):
+        model.compute_loss(y=truth)
 
 
 @every_detector

@@ -1,185 +1,36 @@
 """Faster R-CNN and Mask R-CNN against torchvision's, at tiny sizes with odd images.
 
 torchvision's model pads a batch to a multiple of 32 by itself, and its transform leaves
-an image of the right size as it is.
+an image of the right size as it is. Ours is read from a folder with its `state_dict`.
 """
 
-import sys
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 
-from keras_attn import models, ops
-from keras_attn.models.parts.functional import by_name
+from keras_attn import ops
+from keras_attn.models import load_checkpoint, save_checkpoint
 
 pytestmark = pytest.mark.parity
 torch = pytest.importorskip("torch", reason="needs PyTorch: the extra `parity`")
 shim: Any = pytest.importorskip("parity.torchvision_shim")
 if not shim.is_installed():
     pytest.skip("needs torchvision", allow_module_level=True)
-torchvision = shim.load_torchvision()
-# Its RoI align in Python, without a compilation of a minute.
-_align = sys.modules["torchvision.ops.roi_align"]
-_align._roi_align = getattr(_align._roi_align, "__wrapped__", _align._roi_align)
-detection = torchvision.models.detection
-B, CLASSES, SIZE = 2, 7, (101, 131)
-STEM, WIDTH, HEAD, MASK = 3, 11, 13, 5
-NUM_BLOCKS = (1, 2, 1, 1)
-ANCHORS = (8, 16, 32, 64, 128)
-PROPOSALS, CANDIDATES, DETECTIONS = 37, 29, 61
-
-
-class TinyResNet(torchvision.models.resnet.ResNet):
-    """torchvision's ResNet with fewer channels."""
-
-    def _make_layer(self, block, planes, blocks, stride=1, dilate=False):
-        if planes == 64:
-            self.inplanes = STEM
-            self.conv1 = torch.nn.Conv2d(3, STEM, 7, stride=2, padding=3, bias=False)
-            self.bn1 = self._norm_layer(STEM)
-        planes = STEM * planes // 64
-        return super()._make_layer(block, planes, blocks, stride, dilate)
-
-
-def reference(masks):
-    """torchvision's model, with random weights."""
-    body = TinyResNet(
-        torchvision.models.resnet.Bottleneck,
-        NUM_BLOCKS,
-        norm_layer=torchvision.ops.misc.FrozenBatchNorm2d,
-    )
-    widths = [4 * STEM * 2**stage for stage in range(4)]
-    backbone = detection.backbone_utils.BackboneWithFPN(
-        body, {f"layer{i + 1}": str(i) for i in range(4)}, widths, WIDTH
-    )
-    options: dict[str, Any] = {
-        "min_size": SIZE[0],
-        "max_size": SIZE[1],
-        "image_mean": [0.0] * 3,
-        "image_std": [1.0] * 3,
-        "rpn_anchor_generator": detection.anchor_utils.AnchorGenerator(
-            tuple((size,) for size in ANCHORS), ((0.5, 1.0, 2.0),) * 5
-        ),
-        "rpn_pre_nms_top_n_test": CANDIDATES,
-        "rpn_post_nms_top_n_test": PROPOSALS,
-        "box_detections_per_img": DETECTIONS,
-        "box_head": detection.faster_rcnn.TwoMLPHead(WIDTH * 49, HEAD),
-        "box_predictor": detection.faster_rcnn.FastRCNNPredictor(HEAD, CLASSES + 1),
-    }
-    if masks:
-        options |= {
-            "mask_head": detection.mask_rcnn.MaskRCNNHeads(WIDTH, (MASK, MASK), 1),
-            "mask_predictor": detection.mask_rcnn.MaskRCNNPredictor(
-                MASK, MASK, CLASSES + 1
-            ),
-        }
-    kind = detection.MaskRCNN if masks else detection.FasterRCNN
-    model = kind(backbone, **options).eval()
-    rng = np.random.default_rng(7)
-    with torch.no_grad():
-        for key, value in sorted(model.state_dict().items()):
-            spread = 0.3 if value.ndim == 1 else value[0].numel() ** -0.5
-            is_norm = "bn" in key or "downsample.1" in key
-            values = rng.normal(0, spread, value.shape)
-            values += is_norm and key.endswith(".weight")
-            if key.endswith("running_var"):
-                values = np.abs(values) + 0.5
-            if "cls_score" in key:
-                values *= 0.2  # Several classes have a chance.
-            value.copy_(torch.from_numpy(values))
-    return model
-
-
-def ours(masks):
-    build = models.build_mask_rcnn if masks else models.build_faster_rcnn
-    options: Any = {"mask_dim": MASK, "num_mask_layers": 2} if masks else {}
-    return build(
-        image_size=SIZE,
-        num_classes=CLASSES,
-        stem_dim=STEM,
-        num_blocks=NUM_BLOCKS,
-        pyramid_dim=WIDTH,
-        head_dim=HEAD,
-        anchor_sizes=ANCHORS,
-        num_proposals=PROPOSALS,
-        max_detections=DETECTIONS,
-        proposal_options={"candidates_per_level": CANDIDATES},
-        **options,
-    )
-
-
-def load(model, state):
-    """Gives a model the weights of torchvision's `state_dict`."""
-    state = {key: value.numpy() for key, value in state.items()}
-    layers = by_name(model.layers)
-
-    def convolution(layer, name):
-        kernel = state[f"{name}.weight"]
-        bias = [state[f"{name}.bias"]] if layer.use_bias else []
-        # Of a transposed convolution, too: there both have inputs and outputs swapped.
-        layer.set_weights([kernel.transpose(2, 3, 1, 0), *bias])
-
-    def norm(layer, name):
-        parts = ("weight", "bias", "running_mean", "running_var")
-        layer.set_weights([state[f"{name}.{part}"] for part in parts])
-
-    def dense(layer, name, channels=None):
-        kernel = state[f"{name}.weight"]
-        if channels:
-            # Features are flattened with the channels last.
-            places = kernel.reshape(len(kernel), channels, 7, 7)
-            kernel = places.transpose(0, 2, 3, 1).reshape(len(kernel), -1)
-        layer.set_weights([kernel.T, state[f"{name}.bias"]])
-
-    body = "backbone.body"
-    convolution(layers["stem_conv"], f"{body}.conv1")
-    norm(layers["stem_norm"], f"{body}.bn1")
-    for stage, count in enumerate(NUM_BLOCKS):
-        for block in range(count):
-            mine, theirs = (
-                f"stage_{stage}_block_{block}",
-                f"{body}.layer{stage + 1}.{block}",
-            )
-            for index in range(3):
-                convolution(layers[f"{mine}_conv_{index}"], f"{theirs}.conv{index + 1}")
-                norm(layers[f"{mine}_norm_{index}"], f"{theirs}.bn{index + 1}")
-            if not block:
-                convolution(layers[f"{mine}_shortcut"], f"{theirs}.downsample.0")
-                norm(layers[f"{mine}_shortcut_norm"], f"{theirs}.downsample.1")
-    pyramid = layers["feature_pyramid"]
-    for level in range(4):
-        convolution(pyramid.inner[level], f"backbone.fpn.inner_blocks.{level}.0")
-        convolution(pyramid.outer[level], f"backbone.fpn.layer_blocks.{level}.0")
-    proposer = layers["region_proposal"]
-    convolution(proposer.convolution, "rpn.head.conv.0.0")
-    convolution(proposer.to_objectness, "rpn.head.cls_logits")
-    convolution(proposer.to_deltas, "rpn.head.bbox_pred")
-    dense(layers["fc_0"], "roi_heads.box_head.fc6", WIDTH)
-    dense(layers["fc_1"], "roi_heads.box_head.fc7")
-    dense(layers["class_logits"], "roi_heads.box_predictor.cls_score")
-    dense(layers["box_deltas"], "roi_heads.box_predictor.bbox_pred")
-    if "mask_logits" in layers:
-        for index in range(2):
-            name = f"roi_heads.mask_head.{index}.0"
-            convolution(layers[f"mask_conv_{index}"], name)
-        predictor = "roi_heads.mask_predictor"
-        convolution(layers["mask_upsampling"], f"{predictor}.conv5_mask")
-        convolution(layers["mask_logits"], f"{predictor}.mask_fcn_logits")
-    return model
+references: Any = pytest.importorskip("parity.detector_references")
+B, SIZE = references.B, references.SIZE
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["faster", "mask"])
-def pair(request):
+def pair(request, tmp_path_factory):
     """torchvision's model, ours with its weights, images, and what both return."""
-    theirs = reference(request.param)
-    model = load(ours(request.param), theirs.state_dict())
-    shape = (B, *SIZE, 3)
-    images = np.random.default_rng(3).normal(size=shape).astype("float32")
-    with torch.no_grad():
-        tensors = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
-        expected = theirs(list(tensors))
+    theirs = references.reference(request.param)
+    folder = tmp_path_factory.mktemp("torchvision")
+    references.write(folder, theirs, references.config(request.param))
+    model: Any = load_checkpoint(folder)
+    images = references.images_of()
+    expected = references.run(theirs, images)
     found = {k: keras.ops.convert_to_numpy(v) for k, v in model(images).items()}
     return theirs, model, images, expected, found
 
@@ -223,7 +74,7 @@ def test_detections(pair):
             continue
         pasted = ops.paste_masks(found["masks"], found["boxes"], SIZE, threshold=None)
         close(pasted[row, :count], wanted["masks"][:, 0])
-        assert wanted["masks"].numpy().std() > 0.03
+        assert wanted["masks"].std() > 0.03
 
 
 def test_losses(pair):
@@ -279,3 +130,54 @@ def test_losses(pair):
     if model.has_masks:
         # torchvision takes more samples of a mask in a large box than two a side.
         np.testing.assert_allclose(found["mask_loss"], mean["loss_mask"], rtol=0.05)
+
+
+def test_torchvision_reads_our_file(pair, tmp_path):
+    from safetensors.torch import load_file  # pyright: ignore[reportMissingImports]
+
+    theirs, model, *_ = pair
+    save_checkpoint(model, tmp_path)
+    written, expected = load_file(tmp_path / "model.safetensors"), theirs.state_dict()
+    assert set(written) == set(expected)
+    for key, value in expected.items():
+        assert torch.equal(written[key], value), key
+    references.reference(model.has_masks).load_state_dict(written)
+
+
+def test_the_committed_file_is_that_of_torchvision():
+    theirs = references.reference(masks=True)
+    from safetensors.torch import load_file  # pyright: ignore[reportMissingImports]
+
+    committed = load_file(references.FOLDER / "model.safetensors")
+    for key, value in theirs.state_dict().items():
+        assert torch.equal(committed[key].float(), value), key
+    found = references.expected_of(references.run(theirs, references.images_of()))
+    with np.load(references.FOLDER / "expected.npz") as file:
+        assert set(file) == set(found)
+        for name, array in file.items():
+            np.testing.assert_allclose(found[name], array, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["fasterrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn"])
+def test_published_sizes_have_the_keys_of_torchvision(name):
+    from keras_attn import models
+    from keras_attn.models.checkpoints.families.torchvision import TORCHVISION
+    from keras_attn.models.parts.keras_state import undone, without_allocating
+
+    build = getattr(references.detection, name)
+    with torch.device("meta"):
+        theirs = build(weights=None, weights_backbone=None)
+    expected = {
+        key: tuple(value.shape)
+        for key, value in theirs.state_dict().items()
+        if not key.endswith("num_batches_tracked")
+    }
+    with undone(), without_allocating():
+        model = models.create(name.replace("rcnn_resnet50_fpn", "_rcnn_resnet50"))
+        (family,) = [each for each in TORCHVISION if each.task_of(model)]
+        found = {}
+        for weight in family.weights(model):
+            found.update(weight.shapes())
+        fields = family.config(model)
+    assert fields == {"architecture": name, "num_classes": 91}
+    assert found == expected

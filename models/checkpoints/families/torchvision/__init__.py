@@ -7,16 +7,17 @@ function of `torchvision.models`; `num_classes`; and, for a model of another siz
 
 from keras_attn.file_reading import shown
 from keras_attn.models.checkpoints.config import Config
+from keras_attn.models.checkpoints.families.torchvision.rcnn import RCNN
 from keras_attn.models.checkpoints.families.torchvision.resnet import RESNET
 from keras_attn.models.checkpoints.families.torchvision.vgg import VGG
 from keras_attn.models.checkpoints.mapping import Family
 
-TORCHVISION = (RESNET, VGG)
-# A detector's family joins both tables.
+TORCHVISION = (RESNET, VGG, RCNN)
 _FAMILIES = {
     **dict.fromkeys(("resnet50", "resnet101"), RESNET),
     **dict.fromkeys(("fcn_resnet50", "fcn_resnet101"), RESNET),
     "vgg16": VGG,
+    **dict.fromkeys(("fasterrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn"), RCNN),
 }
 
 

@@ -12,25 +12,28 @@ def get_num_classes(config: Config, default: int) -> int:
     return config.get_size("num_classes", default, MAX_CLASSES)
 
 
-def get_model_args(config: Config, getters: Mapping[str, Callable]) -> dict[str, Any]:
+def get_model_args(
+    config: Config, getters: Mapping[str, Callable], field: str = "model_args"
+) -> dict[str, Any]:
     """The builder's arguments in `model_args` of `config.json`.
 
     Args:
         config: The checkpoint's.
         getters: Name of each argument that it may have to the method of `Config` that
             reads it.
+        field: Another field than `model_args`.
 
     Raises:
         ValueError: for another argument, or a value that is not of its kind.
     """
-    given = config.get("model_args", {})
+    given = config.get(field, {})
     if not isinstance(given, dict) or not set(given) <= set(getters):
         unknown = (
             sorted(set(given) - set(getters)) if isinstance(given, dict) else given
         )
         raise ValueError(
-            f"`model_args` in config.json may only have {', '.join(getters)}. "
-            f"Received: model_args={shown(unknown)}"
+            f"`{field}` in config.json may only have {', '.join(getters)}. "
+            f"Received: {field}={shown(unknown)}"
         )
     nested = config.nested(given)
     return {name: getters[name](nested, name, None) for name in given}

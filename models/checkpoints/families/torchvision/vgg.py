@@ -87,11 +87,11 @@ def _weights(model) -> list[Weight]:
         for number, name in enumerate(dense)
     ]
     kernel, bias = first
-    flattened = _flattened(kernel, layers["flatten"].input.shape[1:])
-    return [*weights, flattened, bias, *(weight for pair in others for weight in pair)]
+    first = flattened(kernel, layers["flatten"].input.shape[1:])
+    return [*weights, first, bias, *(weight for pair in others for weight in pair)]
 
 
-def _flattened(kernel: Weight, shape) -> Weight:
+def flattened(kernel: Weight, shape) -> Weight:
     """A kernel on the flattened map, which is channels first in torchvision.
 
     Args:

@@ -1,0 +1,65 @@
+"""What a detector is given to learn from: checked before the losses read it.
+
+Legend: B batch, M true boxes with padding, H and W pixels.
+"""
+
+from keras import ops
+
+
+def check_shapes(truth, has_masks, image_size):
+    """Raises if a known size is wrong, before an operation inside the model does."""
+    boxes, classes = truth["boxes"].shape, truth["classes"].shape
+    wanted = {"boxes": (*classes[:2], 4), "classes": boxes[:2]}
+    if has_masks:
+        wanted["masks"] = (*boxes[:2], *image_size)
+    for name, expected in wanted.items():
+        found = truth[name].shape
+        if len(found) != len(expected) or any(
+            one is not None and other is not None and one != other
+            for one, other in zip(found, expected, strict=True)
+        ):
+            raise ValueError(
+                "`y` must have `boxes` (B, M, 4), `classes` (B, M), numbers from 0, "
+                "and, for masks, `masks` (B, M, H, W) of the size of the image, "
+                f"{tuple(image_size)}. Received: "
+                + ", ".join(
+                    f"{each}.shape={tuple(truth[each].shape)}" for each in wanted
+                )
+            )
+    if boxes[1] is None:
+        raise ValueError(
+            "The number of boxes in `y` must be the same for all batches: pass "
+            "`max_boxes` to `detection_dataset`, or `padded_shapes` to "
+            f"`padded_batch`. Received: boxes.shape={tuple(boxes)}"
+        )
+
+
+def with_boxes(truth, has_masks):
+    """The truth with padding where M is 0: a maximum needs an element."""
+    if truth["boxes"].shape[1]:
+        return truth
+    names = ["boxes", "classes", *(["masks"] if has_masks else [])]
+    return {
+        name: ops.pad(
+            truth[name],
+            [(0, 1) if axis == 1 else (0, 0) for axis in range(len(truth[name].shape))],
+            constant_values=-1 if name == "classes" else 0,
+        )
+        for name in names
+    }
+
+
+def check_truth(truth, sample_weight, has_masks):
+    """Raises unless the truth has the names that the losses need, and no weights."""
+    names = {"boxes", "classes"} | ({"masks"} if has_masks else set())
+    if not isinstance(truth, dict) or not names <= set(truth):
+        received = sorted(truth) if isinstance(truth, dict) else type(truth).__name__
+        raise ValueError(
+            f"`y` must be a dictionary with the keys {sorted(names)}: pass data of "
+            f"`(images, truth)`. Received: y={received}"
+        )
+    if sample_weight is not None:
+        raise ValueError(
+            "`sample_weight` is not supported by a detector; leave it out. "
+            f"Received: sample_weight={type(sample_weight).__name__}"
+        )

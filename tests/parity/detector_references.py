@@ -1,0 +1,155 @@
+"""A tiny Mask R-CNN of torchvision with odd images, in a folder as its `state_dict`.
+
+`python tests/parity/detector_references.py` takes a few seconds. Needs PyTorch and
+torchvision 0.28.0; `torchvision_shim.py` says how it is imported.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from parity.torchvision_shim import load_torchvision  # noqa: E402
+
+torchvision = load_torchvision()
+# Its RoI align in Python, without a compilation of a minute.
+_align = sys.modules["torchvision.ops.roi_align"]
+_align._roi_align = getattr(_align._roi_align, "__wrapped__", _align._roi_align)
+detection = torchvision.models.detection
+FOLDER = Path(__file__).parent / "checkpoints" / "maskrcnn_resnet50_fpn"
+B, CLASSES, SIZE = 2, 7, (101, 131)
+STEM, WIDTH, HEAD, MASK = 3, 11, 13, 5
+NUM_BLOCKS = (1, 2, 1, 1)
+ANCHORS = (8, 16, 32, 64, 128)
+PROPOSALS, CANDIDATES, DETECTIONS = 37, 29, 61
+
+
+class TinyResNet(torchvision.models.resnet.ResNet):
+    """torchvision's ResNet with fewer channels."""
+
+    def _make_layer(self, block, planes, blocks, stride=1, dilate=False):
+        if planes == 64:
+            self.inplanes = STEM
+            self.conv1 = torch.nn.Conv2d(3, STEM, 7, stride=2, padding=3, bias=False)
+            self.bn1 = self._norm_layer(STEM)
+        planes = STEM * planes // 64
+        return super()._make_layer(block, planes, blocks, stride, dilate)
+
+
+def config(masks):
+    """The `config.json` of `reference`."""
+    sizes: dict[str, Any] = {
+        "image_size": list(SIZE),
+        "stem_dim": STEM,
+        "num_blocks": list(NUM_BLOCKS),
+        "pyramid_dim": WIDTH,
+        "head_dim": HEAD,
+        "anchor_sizes": list(ANCHORS),
+        "num_proposals": PROPOSALS,
+        "max_detections": DETECTIONS,
+        "proposal_options": {"candidates_per_level": CANDIDATES},
+    }
+    if masks:
+        sizes |= {"mask_dim": MASK, "num_mask_layers": 2}
+    kind = "mask" if masks else "faster"
+    return {
+        "library": "torchvision",
+        "architecture": f"{kind}rcnn_resnet50_fpn",
+        "num_classes": CLASSES + 1,
+        "model_args": sizes,
+    }
+
+
+def reference(masks):
+    """torchvision's model, with random weights, rounded as in the file."""
+    body = TinyResNet(
+        torchvision.models.resnet.Bottleneck,
+        NUM_BLOCKS,
+        norm_layer=torchvision.ops.misc.FrozenBatchNorm2d,
+    )
+    widths = [4 * STEM * 2**stage for stage in range(4)]
+    backbone = detection.backbone_utils.BackboneWithFPN(
+        body, {f"layer{i + 1}": str(i) for i in range(4)}, widths, WIDTH
+    )
+    options: dict[str, Any] = {
+        "min_size": SIZE[0],
+        "max_size": SIZE[1],
+        "image_mean": [0.0] * 3,
+        "image_std": [1.0] * 3,
+        "rpn_anchor_generator": detection.anchor_utils.AnchorGenerator(
+            tuple((size,) for size in ANCHORS), ((0.5, 1.0, 2.0),) * 5
+        ),
+        "rpn_pre_nms_top_n_test": CANDIDATES,
+        "rpn_post_nms_top_n_test": PROPOSALS,
+        "box_detections_per_img": DETECTIONS,
+        "box_head": detection.faster_rcnn.TwoMLPHead(WIDTH * 49, HEAD),
+        "box_predictor": detection.faster_rcnn.FastRCNNPredictor(HEAD, CLASSES + 1),
+    }
+    if masks:
+        options |= {
+            "mask_head": detection.mask_rcnn.MaskRCNNHeads(WIDTH, (MASK, MASK), 1),
+            "mask_predictor": detection.mask_rcnn.MaskRCNNPredictor(
+                MASK, MASK, CLASSES + 1
+            ),
+        }
+    kind = detection.MaskRCNN if masks else detection.FasterRCNN
+    model = kind(backbone, **options).eval()
+    rng = np.random.default_rng(7)
+    with torch.no_grad():
+        for key, value in sorted(model.state_dict().items()):
+            spread = 0.3 if value.ndim == 1 else value[0].numel() ** -0.5
+            is_norm = "bn" in key or "downsample.1" in key
+            values = rng.normal(0, spread, value.shape)
+            values += is_norm and key.endswith(".weight")
+            if key.endswith("running_var"):
+                values = np.abs(values) + 0.5
+            if "cls_score" in key:
+                values *= 0.2  # Several classes have a chance.
+            value.copy_(torch.from_numpy(values.astype("float16").astype("float32")))
+    return model
+
+
+def write(folder, model, fields, dtype="float32"):
+    """Writes a model's `state_dict` and its `config.json` into a new folder."""
+    from safetensors.numpy import save_file
+
+    folder.mkdir(exist_ok=True)
+    state = {key: x.numpy().astype(dtype) for key, x in model.state_dict().items()}
+    save_file(state, folder / "model.safetensors")
+    text = json.dumps(fields, indent=2, sort_keys=True) + "\n"
+    (folder / "config.json").write_text(text)
+
+
+def images_of():
+    """(B, H, W, 3)."""
+    return np.random.default_rng(3).normal(size=(B, *SIZE, 3)).astype("float32")
+
+
+def run(model, images):
+    """What torchvision finds in each image, a list of dictionaries of arrays."""
+    with torch.no_grad():
+        found = model(list(torch.from_numpy(images.transpose(0, 3, 1, 2).copy())))
+    return [{key: value.numpy() for key, value in row.items()} for row in found]
+
+
+def expected_of(found):
+    """The detections of the first image, and the mean of each mask."""
+    (first, *_) = found
+    return {
+        "boxes": first["boxes"],
+        "scores": first["scores"],
+        "labels": first["labels"],
+        "mask_means": first["masks"].mean(axis=(1, 2, 3)),
+    }
+
+
+if __name__ == "__main__":
+    model = reference(masks=True)
+    write(FOLDER, model, config(masks=True), "float16")
+    np.savez_compressed(FOLDER / "expected.npz", **expected_of(run(model, images_of())))
+    size = sum(file.stat().st_size for file in FOLDER.iterdir())
+    sys.stdout.write(f"{FOLDER.name}: {size} bytes\n")

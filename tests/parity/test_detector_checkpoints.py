@@ -1,0 +1,177 @@
+"""Checkpoints of Faster R-CNN and Mask R-CNN, from a tiny file of torchvision.
+
+`detector_references.py` writes the folder; `test_torchvision_detection.py` compares
+with torchvision itself.
+"""
+
+import functools
+import re
+
+import keras
+import numpy as np
+import pytest
+from parity.folders import (
+    CHECKPOINTS,
+    altered,
+    config_of,
+    outputs_of,
+    same_tensors,
+    same_weights,
+    tensors_of,
+)
+
+from keras_attn.models import load_checkpoint, save_checkpoint
+
+CASE = "maskrcnn_resnet50_fpn"
+FASTER = "fasterrcnn_resnet50_fpn"
+PREDICTORS = {"class_logits", "box_deltas", "mask_logits"}
+
+
+@functools.cache
+def committed():
+    return load_checkpoint(CHECKPOINTS / CASE)
+
+
+def images_of():
+    """The images of `detector_references.py`."""
+    images = np.random.default_rng(3).normal(size=(2, 101, 131, 3))
+    return {"images": images.astype("float32")}
+
+
+def test_agrees_with_torchvision():
+    found = outputs_of(committed(), images_of())
+    with np.load(CHECKPOINTS / CASE / "expected.npz") as file:
+        count = len(file["boxes"])
+        assert found["num_detections"][0] == count > 5
+        for name in ("boxes", "scores"):
+            np.testing.assert_allclose(
+                found[name][0, :count], file[name], rtol=0, atol=1e-4
+            )
+        np.testing.assert_array_equal(found["classes"][0, :count] + 1, file["labels"])
+        from keras_attn.ops import paste_masks
+
+        pasted = paste_masks(found["masks"], found["boxes"], (101, 131), threshold=None)
+        means = np.mean(keras.ops.convert_to_numpy(pasted), axis=(2, 3))[0, :count]
+        np.testing.assert_allclose(means, file["mask_means"], rtol=0, atol=1e-4)
+
+
+def test_files_are_those_of_torchvision(tmp_path):
+    save_checkpoint(committed(), tmp_path, dtype="float16")
+    same_tensors(CASE, tmp_path)
+    expected = {**config_of(CHECKPOINTS / CASE), "dtype": "float16"}
+    assert config_of(tmp_path) == expected
+    same_weights(load_checkpoint(tmp_path), committed())
+
+
+def test_every_option_is_read_again(tmp_path):
+    options = {
+        "image_size": 96,
+        "aspect_ratios": (0.5, 1.5, 2.0),
+        "num_training_proposals": 41,
+        "score_threshold": 0.1,
+        "iou_threshold": 0.4,
+        "bounding_box_format": "rel_yxyx",
+        "norm_epsilon": 0.0,
+        "proposal_options": {"iou_threshold": 0.6, "num_samples": 7},
+        "detection_options": {"any_class": True, "box_weights": (8, 8, 4, 4)},
+    }
+    model = load_checkpoint(CHECKPOINTS / CASE, **options)
+    save_checkpoint(model, tmp_path)
+    again = load_checkpoint(tmp_path)
+    same_weights(again, model)
+    for name in ("region_proposal", "detections", "stem_norm"):
+        one, other = (each.get_layer(name).get_config() for each in (again, model))
+        assert one == other
+    assert again.get_layer("stem_norm").epsilon == 0
+
+
+def old_key(key):
+    """The key as torchvision had it before 0.13."""
+    key = re.sub(r"(_blocks\.\d|rpn\.head\.conv)(\.0)+\.", r"\1.", key)
+    return re.sub(
+        r"mask_head\.(\d)\.0\.", lambda m: f"mask_head.mask_fcn{int(m[1]) + 1}.", key
+    )
+
+
+def test_old_keys_are_read(tmp_path):
+    def rename(tensors):
+        renamed = {old_key(key): array for key, array in tensors.items()}
+        assert len(set(renamed) - set(tensors)) == 2 * (4 + 4 + 1 + 2)
+        assert "roi_heads.mask_head.mask_fcn2.bias" in renamed
+        # A norm that was not frozen counts batches.
+        renamed["backbone.body.bn1.num_batches_tracked"] = np.int64(3)
+        return renamed
+
+    same_weights(load_checkpoint(altered(tmp_path, CASE, tensors=rename)), committed())
+
+
+def test_the_mask_head_may_be_left_out_or_new(tmp_path):
+    model = load_checkpoint(CHECKPOINTS / CASE, task="detector")
+    assert "masks" not in model.output
+    save_checkpoint(model, tmp_path)
+    assert config_of(tmp_path)["architecture"] == FASTER
+    assert not any("mask" in key for key in tensors_of(tmp_path))
+    same_weights(load_checkpoint(tmp_path), model)
+    match = "no weights for mask_conv_0, mask_conv_1, mask_conv_2, mask_conv_3, mask_l"
+    with pytest.warns(UserWarning, match=match):
+        masked = load_checkpoint(tmp_path, "instance_segmenter", mask_dim=5)
+    assert "masks" in masked.output
+
+
+def test_another_number_of_classes_makes_new_predictors():
+    match = "no weights for box_deltas, class_logits, mask_logits"
+    with pytest.warns(UserWarning, match=match):
+        model = load_checkpoint(CHECKPOINTS / CASE, num_classes=3)
+    assert model.get_layer("class_logits").units == 4
+    for layer in model.layers:
+        if layer.weights and layer.name not in PREDICTORS:
+            old = committed().get_layer(layer.name).get_weights()
+            for one, other in zip(layer.get_weights(), old, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"num_classes": 1}, "`num_classes` .* at least 2: .* background.*=1"),
+        ({"num_classes": 9}, r"cls_score.weight is \(8, 13\), expected \(9, 13\)"),
+        ({"architecture": "maskrcnn_resnet50_fpn_v2"}, "`architecture` .* one of"),
+        ({"model_args": {"depth": 3}}, "`model_args` .*=.*depth"),
+        ({"model_args": {"image_size": 10**6}}, "`image_size` .* at most 4096"),
+        ({"model_args": {"anchor_sizes": [8, -1]}}, "`anchor_sizes` .* above 0"),
+        ({"model_args": {"anchor_sizes": [8, 9]}}, "must have the same length"),
+        ({"model_args": {"score_threshold": 2}}, "`score_threshold` .* from 0 to 1"),
+        ({"model_args": {"bounding_box_format": ["xyxy"]}}, "`bounding_box_format`"),
+        (
+            {"model_args": {"proposal_options": {"strides": [3]}}},
+            "`proposal_options` in config.json may only have .*strides",
+        ),
+    ],
+)
+def test_unsupported_configs_are_refused(fields, message, tmp_path):
+    if "model_args" in fields:
+        own = config_of(CHECKPOINTS / CASE)["model_args"]
+        fields = {"model_args": {**own, **fields["model_args"]}}
+    with pytest.raises(ValueError, match=message):
+        load_checkpoint(altered(tmp_path, CASE, fields))
+
+
+@pytest.mark.parametrize(
+    "key, message",
+    [
+        ("rpn.head.bbox_pred.bias", "lacks keys of this model.*rpn.head.bbox_pred.bi"),
+        ("roi_heads.mask_head.1.0.bias", "lacks keys .*mask_head.1.0.bias"),
+    ],
+)
+def test_missing_and_unknown_keys_are_named(key, message, tmp_path):
+    def without(tensors):
+        return {name: array for name, array in tensors.items() if name != key}
+
+    with pytest.raises(ValueError, match=message):
+        load_checkpoint(altered(tmp_path / "less", CASE, tensors=without))
+
+    def more(tensors):
+        return {**tensors, "rpn.head.conv.1.0.bias": np.zeros(11, "float32")}
+
+    with pytest.raises(ValueError, match="keys that this .*rpn.head.conv.1.0.bias"):
+        load_checkpoint(altered(tmp_path / "more", CASE, tensors=more))
