@@ -55,7 +55,8 @@ def detector_sizes(arguments, anchor_sizes, max_objects):
     Args:
         arguments: Command-line arguments.
         anchor_sizes: √(w h) of anchors in pixels, for each map, finest first.
-        max_objects: Number of detections; of proposals there are four times as many, and samples three times.
+        max_objects: Number of detections. There are four times as many proposals, and
+            three times as many samples.
     """
     num_levels = len(arguments.blocks) + 1
     return {
@@ -148,18 +149,20 @@ def score(model, batches, class_names, masks=False):
         masks: Whether to compare masks, too.
 
     Returns:
-        COCO's figures of boxes; those of masks, or None; and the errors of each image,
-        (N, classes, 3): objects, missed ones, and detections of none.
+        COCO's figures of `boxes`, and perhaps of `masks`, a dictionary; and the errors
+        of each image, (N, classes, 3): objects, missed ones, and detections of none.
     """
-    by_box = DetectionScores(class_names)
-    by_mask = DetectionScores(class_names, masks=True) if masks else None
+    scores = {"boxes": DetectionScores(class_names)}
+    if masks:
+        scores["masks"] = DetectionScores(class_names, masks=True)
     errors = []
     for images, truth in batches:
         found = model.predict_on_batch(images)
-        for scores in filter(None, (by_box, by_mask)):
-            scores.add(truth, found, images.shape[1:3])
+        for each in scores.values():
+            each.add(truth, found, images.shape[1:3])
         errors += _errors(truth, found, len(class_names))
-    return by_box.result(), by_mask and by_mask.result(), np.stack(errors)
+    figures = {kind: each.result() for kind, each in scores.items()}
+    return figures, np.stack(errors)
 
 
 def print_errors(errors, class_names):

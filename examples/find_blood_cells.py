@@ -84,7 +84,8 @@ def main():
     )
     print(f"{model.count_params():,} parameters", flush=True)
     seconds = fit_detector(model, train, validation, CLASSES, arguments, backup)
-    figures, _, errors = score(model, validation, CLASSES)
+    scores, errors = score(model, validation, CLASSES)
+    figures = scores["boxes"]
     print(f"\n{seconds:.1f} seconds per epoch")
     print(f"mAP {figures['map']:.3f}, mAP@0.5 {figures['map_50']:.3f}")
     for name in CLASSES:

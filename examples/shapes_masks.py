@@ -78,9 +78,9 @@ def main():
     )
     print(f"{model.count_params():,} parameters", flush=True)
     seconds = fit_detector(model, train, validation, names, arguments, backup)
-    boxes, masks, errors = score(model, validation, names, masks=True)
+    scores, errors = score(model, validation, names, masks=True)
     print(f"\n{seconds:.1f} seconds per epoch")
-    for kind, figures in (("boxes", boxes), ("masks", masks)):
+    for kind, figures in scores.items():
         by_class = ", ".join(f"{name} {figures[f'map_{name}']:.3f}" for name in names)
         print(f"{kind}: mAP {figures['map']:.3f}, mAP@0.5 {figures['map_50']:.3f}")
         print(f"{kind}, mAP by class: {by_class}")
