@@ -8,12 +8,13 @@ Published sizes, random weights, float32; see `tables.py`. Besides the extra `pa
 `pip install --no-deps keras-unet-collection==0.1.13`, "keras" in the table. Its
 `unet_2d` has the same widths, but another 3 × 3 convolution in each stage of the
 decoder, and transposed convolutions of 3 × 3 pixels instead of 2 × 2. "torch" is
-torchvision (`tests/parity/torchvision_shim.py` finds it), eager, and for U-Net the same
-layers in PyTorch.
+torchvision (`tests/parity/torchvision_shim.py` finds it), eager, and for U-Net the same layers in
+PyTorch. Beside a CPU build of PyTorch the shim replaces its operators: RoI align is
+then torchvision's own Python, compiled by PyTorch, and NMS a loop in NumPy.
 
 An image of a detector leads to 1000 proposals and 100 detections in each of them: new
 weights would find no object, so the bias of one class is large, and each block of the
-ResNet starts as its shortcut, which keeps boxes apart. Mask R-CNN's masks are pasted
+ResNet is its shortcut, which keeps boxes apart. Mask R-CNN's masks are pasted
 into the image, except in LiteRT and ONNX Runtime, whose files end before.
 """
 
@@ -86,7 +87,10 @@ class Dense:
                 num_classes=UNET_CLASSES,
                 dropout=0.0,
             )
-        model = models.create(name, image_size=side)
+        # torchvision trains all of a model without a checkpoint, norms too.
+        training = {"num_frozen": 0, "frozen_norms": False}
+        options = training if "training" in row else {}
+        model = models.create(name, image_size=side, **options)
         for layer in model.layers:
             if layer.name.endswith("_norm_2"):
                 layer.gamma.assign(0.0 * layer.gamma)
@@ -206,7 +210,6 @@ class Dense:
             model = vision.get_model(
                 name,
                 num_classes=OBJECT_CLASSES + 1,
-                trainable_backbone_layers=3,
                 min_size=side,
                 max_size=side,
                 **options,

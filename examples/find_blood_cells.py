@@ -39,8 +39,8 @@ def parse_arguments():
         "ImageSets/train.txt and val.txt; without it, bccd/ in $KERAS_ATTN_DATA",
     )
     parser.add_argument("--run-dir", default="runs/blood-cells", help="for all results")
-    add_detector_options(parser, width=16, image_size=(192, 256))
-    add_training_options(parser, epochs=24, batch_size=4, learning_rate=1e-3)
+    add_detector_options(parser, width=16, image_size=(144, 192))
+    add_training_options(parser, epochs=16, batch_size=4, learning_rate=1e-3)
     return parser.parse_args()
 
 

@@ -39,7 +39,7 @@ def parse_arguments():
     parser.add_argument("--images", type=int, default=800, help="to train on")
     parser.add_argument("--held-out", type=int, default=200, help="images to score")
     add_detector_options(parser, width=16, image_size=(96, 96))
-    add_training_options(parser, epochs=10, batch_size=8, learning_rate=1e-3)
+    add_training_options(parser, epochs=6, batch_size=8, learning_rate=1e-3)
     return parser.parse_args()
 
 
