@@ -8,14 +8,15 @@ Published sizes, random weights, float32; see `tables.py`. Besides the extra `pa
 `pip install --no-deps keras-unet-collection==0.1.13`, "keras" in the table. Its
 `unet_2d` has the same widths, but another 3 × 3 convolution in each stage of the
 decoder, and transposed convolutions of 3 × 3 pixels instead of 2 × 2. "torch" is
-torchvision (`tests/parity/torchvision_shim.py` finds it), eager, and for U-Net the same layers in
-PyTorch. Beside a CPU build of PyTorch the shim replaces its operators: RoI align is
-then torchvision's own Python, compiled by PyTorch, and NMS a loop in NumPy.
+torchvision, eager, which `tests/parity/torchvision_shim.py` finds, and for U-Net the
+same layers in PyTorch. Where torchvision's operators do not fit the PyTorch, the shim
+replaces them: RoI align is then torchvision's own Python, compiled by PyTorch, and NMS
+a loop in NumPy.
 
-An image of a detector leads to 1000 proposals and 100 detections in each of them: new
-weights would find no object, so the bias of one class is large, and each block of the
-ResNet is its shortcut, which keeps boxes apart. Mask R-CNN's masks are pasted
-into the image, except in LiteRT and ONNX Runtime, whose files end before.
+A detector makes 1000 proposals and 100 detections: new weights would find no object, so
+the bias of one class is large, and each block of the ResNet is its shortcut, which
+keeps boxes apart. Mask R-CNN's masks are pasted into the image, except in LiteRT and
+ONNX Runtime, whose files end before.
 """
 
 import argparse
