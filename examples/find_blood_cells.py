@@ -48,10 +48,8 @@ def load_cells(arguments, epoch):
     """Batches of training images, changed at random, and of held-out images."""
     folder = arguments.data_dir or Path(os.environ.get("KERAS_ATTN_DATA", ".")) / "bccd"
     sizes = {"image_size": arguments.image_size, "batch_size": arguments.batch_size}
-    # One box of BCCD has no area: it is left out, and a warning says so.
     train, held_out = (
-        data.read_voc(folder, split, CLASSES, on_error="skip")
-        for split in ("train", "val")
+        data.read_voc(folder, split, CLASSES) for split in ("train", "val")
     )
     batches = data.detection_dataset(
         train,
