@@ -1,7 +1,21 @@
 """Faster R-CNN from scratch: red and white blood cells and platelets, with boxes.
 
-python examples/find_blood_cells.py
+    python examples/find_blood_cells.py
 
+Results on one of two cores of an Intel Xeon (AMX), beside other work: 16 epochs in 28
+minutes, of which 6 are CPU time; 205 images of BCCD at 144 × 192 pixels, 1,270,163
+parameters. On the 87 held-out images mAP@0.5 is 0.876, mAP (IoU 0.5 to 0.95) 0.550:
+
+                 mAP@0.5   objects   missed   detections of none
+    platelets     0.818        83       18            19
+    red cells     0.817       968      178           319
+    white cells   0.994        87        0             1
+
+An object is missed without a detection of its class with IoU 0.5 and a score of 0.5.
+One red cell of these is labelled as one pixel. The three images with the most errors,
+`worst.png`, say why there are so many for red cells: in one of them no red cell is
+labelled, although there are about twenty, and the others have heaps of cells, of which
+even the labels are a guess.
 """
 
 import os
