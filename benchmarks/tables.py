@@ -1,8 +1,8 @@
 """Tables of benchmarks: rows, and the contestants that are timed for each.
 
-`interleaved.py` does the timing. What `text.py` and `vision.py` share is here. Both
-need the extra `parity` and `pip install keras-hub==0.32.0`. Results are in
-`RESULTS.md`.
+`interleaved.py` does the timing. What `text.py`, `vision.py` and `dense.py` share is
+here. All need the extra `parity`, the first two `pip install keras-hub==0.32.0`.
+Results are in `RESULTS.md`.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def run(script, arguments, rows, contestants, ours, keras_model, torch_model):
     interleaved.serve({row: call})
 
 
-def print_table(script, rows, contestants, rounds):
+def print_table(script, rows, contestants, rounds, prepare=lambda row: []):
     """Prints times and ratios for each row and precision.
 
     Args:
@@ -60,6 +60,8 @@ def print_table(script, rows, contestants, rounds):
         rows: Mapping from row to precisions.
         contestants: Mapping from row to contestants; the first is ours.
         rounds: Number of calls per contestant.
+        prepare: Function of a row, called before it is timed, that returns further
+            arguments for the script.
     """
     names = list(dict.fromkeys(name for row in rows for name in contestants[row]))
     ours, *others = names
@@ -67,9 +69,11 @@ def print_table(script, rows, contestants, rounds):
     print(f"| work | {' | '.join(headers)} |")
     print("|---" * (1 + len(headers)) + "|")
     for row, dtypes in rows.items():
+        options = prepare(row)
         for dtype in dtypes:
             commands = {
-                name: ["--serve", name, row, dtype] for name in contestants[row]
+                name: ["--serve", name, row, dtype, *options]
+                for name in contestants[row]
             }
             times = interleaved.measure(script, commands, [row], rounds)[row]
             cells = [f"{times[x]:.0f} ms" if x in times else "–" for x in names]
