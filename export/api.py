@@ -54,6 +54,7 @@ from keras_attn.export.signatures import (
     TracedModel,
     signatures_of,
 )
+from keras_attn.export.switches import probing
 from keras_attn.export.text import with_tokenizer
 from keras_attn.file_reading import size_of
 from keras_attn.file_writing import replacing
@@ -124,11 +125,10 @@ def export(
             tensorflow-text. `sample_inputs` are texts.
         tolerance: Largest error allowed. In float32 it is the difference of each
             value, absolute below 1 and relative above; None is 1e-4. With max
-            unpooling, where rounding decides between nearly equal maxima, it is the
-            median difference, and the root mean square may be 100 times as large.
-            Quantized it is the root mean square of the differences relative to that
-            of the output; None is 0.01 for `"float16"`, 0.1 for `"int8_dynamic"`, 0.2
-            for `"int8"`.
+            unpooling, Keras takes the artefact's places of maxima, if they are equal
+            up to this tolerance. Quantized it is the root mean square of the
+            differences relative to that of the output; None is 0.01 for `"float16"`,
+            0.1 for `"int8_dynamic"`, 0.2 for `"int8"`.
         verify: Whether to run the artefact and compare it with Keras. Without it an
             artefact may not even load.
 
@@ -168,7 +168,8 @@ def export(
     if is_discontinuous(models):
         notes.append(
             "single values may differ: where two maxima are equal up to rounding, "
-            "unpooling puts a value at the place of either"
+            "unpooling puts a value at the place of either; the comparison is of the "
+            "artefact's places"
         )
 
     shapes = RequestedShapes(
@@ -191,7 +192,9 @@ def export(
             options = (quantization, calibration, tokenizer)
             traced = TracedModel(signatures, functions, *options)
             notes.extend(file_format.write(traced, partial))
-            return check.run(load_runner(partial), specs) if verify else None
+            if not verify:
+                return None
+            return check.run(load_runner(partial), specs, file_format)
 
         try:
             exported = export_with_fallback(signatures, attempt, shapes, may_fix)
@@ -252,7 +255,7 @@ def verify(
     check = _Check(signatures, sample_inputs, quantization, tolerance)
     with inference_mode(signature.model for signature in signatures):
         try:
-            measured = check.run(runner, specs)
+            measured = check.run(runner, specs, file_format)
         except ExportError as error:
             raise ExportError(f"{path.name}: {error}") from error
     return check.report(path, file_format, runner.signatures, measured, artefact=path)
@@ -273,12 +276,12 @@ class _Check:
         self.quantization = quantization
         self.tolerance = TOLERANCES[quantization] if tolerance is None else tolerance
 
-    def run(self, runner: Runner, specs: dict[str, Specs]) -> Measured:
+    def run(self, runner: Runner, specs: dict[str, Specs], format: Format) -> Measured:
         """Compares an artefact whose inputs have the shapes `specs`."""
         cases = samples.cases(self.signatures, specs, self.sample)
-        measured = compare(
-            runner, self.signatures, cases, self.tolerance, self.quantization
-        )
+        how = self.tolerance, self.quantization
+        with probing(self.signatures, specs, format, *how) as probe:
+            measured = compare(runner, self.signatures, cases, *how, probe)
         if self.sample is None or len(self.signatures) > 1:
             return measured
         batches = samples.calibration(

@@ -13,9 +13,10 @@ PUBLIC = {
         "ElasticDeformation RandomColors RandomMirror RandomQuarterTurns "
         "RandomScaleAndCrop SegmentationData SentencePieceTokenizer Shapes "
         "ShapesExample StreamDecoder SubwordTokenizer TextTokenizer Tokenizer "
-        "WordPieceTokenizer detection_dataset load_multi30k load_text_tokenizer "
-        "load_tokenizer make_dates parallel_dataset read_coco read_parallel "
-        "read_segmentation read_voc segmentation_dataset shuffled_dataset split_dates"
+        "WordPieceTokenizer detection_dataset from_keras_cv load_multi30k "
+        "load_text_tokenizer load_tokenizer make_dates parallel_dataset read_coco "
+        "read_parallel read_segmentation read_voc segmentation_dataset "
+        "shuffled_dataset split_dates to_keras_cv"
     ),
     "keras_attn.decoding": (
         "Beam Generated Greedy IncrementalPair Sample generate next_state"

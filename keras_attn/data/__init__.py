@@ -12,6 +12,7 @@ from keras_attn.data.detection import (
 from keras_attn.data.elastic import ElasticDeformation, RandomQuarterTurns
 from keras_attn.data.epochs import shuffled_dataset
 from keras_attn.data.geometry import RandomColors, RandomMirror, RandomScaleAndCrop
+from keras_attn.data.keras_cv_boxes import from_keras_cv, to_keras_cv
 from keras_attn.data.load_text_tokenizer import load_text_tokenizer
 from keras_attn.data.parallel import load_multi30k, parallel_dataset, read_parallel
 from keras_attn.data.segmentation import (
@@ -50,6 +51,7 @@ __all__ = [
     "Tokenizer",
     "WordPieceTokenizer",
     "detection_dataset",
+    "from_keras_cv",
     "load_multi30k",
     "load_text_tokenizer",
     "load_tokenizer",
@@ -62,4 +64,5 @@ __all__ = [
     "segmentation_dataset",
     "shuffled_dataset",
     "split_dates",
+    "to_keras_cv",
 ]

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_attn.checks import check_choice, check_pair, check_rank
 from keras_attn.layers.base import BaseLayer
+from keras_attn.layers.switches import chosen
 from keras_attn.ops.pooling import (
     AXES,
     PADDINGS,
@@ -59,14 +60,15 @@ class MaxPoolWithIndices(_Windows):
     """
 
     # Which of two nearly equal values is the maximum depends on rounding, and with it
-    # where `MaxUnpool2D` puts a value. `export` compares such models accordingly.
+    # where `MaxUnpool2D` puts a value. See `export/switches.py`.
     is_discontinuous = True
 
     def build(self, inputs_shape):
         self._check(inputs_shape)
 
     def call(self, inputs):
-        return max_pool_with_indices(inputs, self.pool_size, self.padding)
+        maxima, indices = max_pool_with_indices(inputs, self.pool_size, self.padding)
+        return maxima, chosen(self, inputs, maxima, indices)
 
     def compute_output_shape(self, inputs_shape):
         self._check(inputs_shape)

@@ -1,0 +1,154 @@
+"""Verify models with max unpooling, given the places that the artefact chose.
+
+Which of two maxima that are equal up to rounding comes first depends on the runtime,
+and with it where unpooling puts a value: a single such choice changes many pixels by
+any amount. Given the same choices, rounding has the effect that it has elsewhere. So
+the model is written once more in the same format, with the chosen places as outputs.
+
+1. This *probe* must return what the artefact returns, on the same inputs.
+2. Each place that it chose must hold a maximum, up to the tolerance, in Keras.
+3. Its outputs must be those of Keras with these places.
+"""
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from keras_attn.export.errors import ExportError
+from keras_attn.export.formats import Format
+from keras_attn.export.inference import is_discontinuous
+from keras_attn.export.runner import Runner, load_runner
+from keras_attn.export.shape_fallback import trace
+from keras_attn.export.shapes import Specs
+from keras_attn.export.signatures import Signature, TracedModel
+from keras_attn.layers.switches import Switches, watched_switches
+from keras_attn.ops.pooling import max_unpool
+
+_OUTPUT = "switches_of_pooling_"
+Outputs = dict[str, np.ndarray]
+
+
+class _WithSwitches(Signature):
+    """A signature that returns the indices of each max pooling too."""
+
+    def __call__(self, tensors: Mapping) -> dict:
+        with watched_switches() as calls:
+            outputs = super().__call__(tensors)
+        indices = {f"{_OUTPUT}{n}": each.indices for n, each in enumerate(calls)}
+        return {**outputs, **indices}
+
+
+class Probe:
+    """The artefact's twin, whose choices are known.
+
+    Args:
+        load: Writes and loads it; called once, when it is needed.
+        tolerance: How far below the maximum a chosen value may be, and how far the
+            outputs of twin and artefact may be apart: absolute below 1, relative above.
+    """
+
+    def __init__(self, load: Callable[[], Runner], tolerance: float):
+        self._load = load
+        self._runner: Runner | None = None
+        self._tolerance = tolerance
+
+    def reference(
+        self, signature: Signature, inputs: Mapping[str, np.ndarray], found: Outputs
+    ) -> Outputs:
+        """Keras' outputs given the artefact's choices.
+
+        Args:
+            signature: The signature in Keras.
+            inputs: Its inputs.
+            found: What the artefact returned for them.
+
+        Returns:
+            Arrays by output name.
+
+        Raises:
+            ExportError: The twin returns something else than the artefact, or chose a
+                place that holds no maximum.
+        """
+        if self._runner is None:
+            self._runner = self._load()
+        probed = self._runner(inputs, signature.name)
+        for name, value in found.items():
+            near = np.isclose(
+                value, probed[name], self._tolerance, self._tolerance, equal_nan=True
+            )
+            if not near.all():
+                raise ExportError(
+                    f"output `{name}` of `{signature.name}` is not that of the same "
+                    "model exported with the places of its max poolings, so these "
+                    "cannot be verified. It differs by "
+                    f"{np.abs(value - probed[name]).max():.3g}"
+                )
+        count = sum(name.startswith(_OUTPUT) for name in probed)
+        given = [tf.constant(probed[f"{_OUTPUT}{n}"]) for n in range(count)]
+        with watched_switches(given) as calls:
+            outputs = signature.reference(inputs)
+        for call in calls:
+            shortfall = _shortfall(call)
+            if not shortfall <= self._tolerance:
+                raise ExportError(
+                    f"`{call.layer.name}` chooses a place whose value is "
+                    f"{shortfall:.3g} below the maximum (relative above 1), which is "
+                    f"more than `tolerance`={self._tolerance:g}"
+                )
+        return outputs
+
+
+@contextlib.contextmanager
+def probing(
+    signatures: list[Signature],
+    specs: dict[str, Specs],
+    file_format: Format,
+    tolerance: float,
+    quantization: str | None,
+) -> Iterator[Probe | None]:
+    """A probe where one can help: in float32, for a model with max unpooling.
+
+    Args:
+        signatures: The signatures of the model.
+        specs: The inputs of the artefact.
+        file_format: Its format.
+        tolerance: See `Probe`.
+        quantization: Its quantization.
+
+    Yields:
+        The probe, whose file is removed at the end; or None.
+    """
+    if quantization is not None or not is_discontinuous(x.model for x in signatures):
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+
+        def load() -> Runner:
+            wider: list[Signature] = [
+                _WithSwitches(**vars(signature)) for signature in signatures
+            ]
+            functions = {each.name: trace(each, specs[each.name]) for each in wider}
+            path = Path(folder, f"probe{file_format.suffix}")
+            file_format.write(TracedModel(wider, functions), path)
+            return load_runner(path)
+
+        yield Probe(load, tolerance)
+
+
+def _shortfall(call: Switches) -> float:
+    """How far the chosen values are below the maxima, absolute below 1.
+
+    Infinity if an index is no place of its window.
+    """
+    size = call.inputs.shape[1:3]
+    options = call.layer.pool_size, call.layer.padding
+    is_chosen = max_unpool(tf.ones_like(call.maxima), call.indices, size, *options)
+    if int(tf.math.count_nonzero(is_chosen)) != int(tf.size(call.maxima)):
+        return float("inf")
+    maxima = max_unpool(call.maxima, call.indices, size, *options)
+    below = is_chosen * tf.abs(maxima - call.inputs)
+    return float(tf.reduce_max(below / tf.maximum(tf.abs(maxima), 1.0)))

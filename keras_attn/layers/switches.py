@@ -1,0 +1,67 @@
+"""The places that max poolings choose, seen and replaced from outside of a model.
+
+Every `MaxPoolWithIndices` passes its indices through `chosen`, which returns them
+unchanged unless a block of `watched_switches` is active in its thread.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+_local = threading.local()
+
+
+@dataclass(frozen=True)
+class Switches:
+    """One call of a max pooling.
+
+    Attributes:
+        layer: The `MaxPoolWithIndices`.
+        inputs: What was pooled, (B, H, W, C).
+        maxima: The maximum of each window, (B, h, w, C).
+        indices: The place in each window that was returned, int32 of the same shape.
+    """
+
+    layer: Any
+    inputs: Any
+    maxima: Any
+    indices: Any
+
+
+@contextlib.contextmanager
+def watched_switches(given: Iterable[Any] | None = None) -> Iterator[list[Switches]]:
+    """Collects what the max poolings do that this thread calls or traces.
+
+    Args:
+        given: The indices that they return instead of their own, in the order of the
+            calls. None leaves them as they are.
+
+    Yields:
+        A list, which grows with each call.
+    """
+    outer = getattr(_local, "watched", None)
+    _local.watched = [], None if given is None else iter(given)
+    try:
+        yield _local.watched[0]
+    finally:
+        _local.watched = outer
+
+
+def chosen(layer, inputs, maxima, indices):
+    """The indices that a max pooling returns.
+
+    Args:
+        layer: The `MaxPoolWithIndices`.
+        inputs: (B, H, W, C).
+        maxima: (B, h, w, C).
+        indices: int32 of the same shape.
+    """
+    watched = getattr(_local, "watched", None)
+    if watched is None:
+        return indices
+    calls, given = watched
+    indices = indices if given is None else next(given)
+    calls.append(Switches(layer, inputs, maxima, indices))
+    return indices
