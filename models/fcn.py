@@ -25,7 +25,12 @@ from keras_attn.layers import CropLike, ResizeLike, TransposedConv2D
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import BilinearKernel, he_normal_fan_out, normal
 from keras_attn.models.parts.functional import Functional
-from keras_attn.models.parts.images import IMAGENET, any_image_input, segmenter_card
+from keras_attn.models.parts.images import (
+    IMAGENET,
+    any_image_input,
+    classify_pixels,
+    segmenter_card,
+)
 from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.resnet import resnet
 from keras_attn.models.parts.variants import (
@@ -33,19 +38,14 @@ from keras_attn.models.parts.variants import (
     passes_options_to,
     with_sizes,
 )
-from keras_attn.models.parts.vgg import vgg
+from keras_attn.models.parts.vgg import VGG16, vgg
 
-_VGG16 = {
-    "hidden_dims": (64, 128, 256, 512, 512),
-    "num_convs": (2, 2, 3, 3, 3),
-    "fully_connected_dims": (4096, 4096),
-}
 VARIANTS = {
     # Long et al. 2015, section 4.2; the stages whose pooled maps are added.
     "vgg": {
-        "32s": {**_VGG16, "skips": ()},
-        "16s": {**_VGG16, "skips": (3,)},
-        "8s": {**_VGG16, "skips": (3, 2)},
+        "32s": {**VGG16, "skips": ()},
+        "16s": {**VGG16, "skips": (3,)},
+        "8s": {**VGG16, "skips": (3, 2)},
     },
     # He et al. 2016, table 1.
     "resnet": {
@@ -141,10 +141,15 @@ def build_fcn_vgg(
             name=layer,
         )(hidden)
         hidden = Dropout(dropout, name=f"{layer}_dropout")(hidden)
-    scores = _scores(hidden, num_classes, "classifier", "zeros")
+    scores = classify_pixels(hidden, num_classes, kernel_initializer="zeros")
     for stage in skips:
         scores = _enlarged(scores, 2, f"upsampling_{stage}")
-        skip = _scores(maps[f"pooled_{stage}"], num_classes, f"score_{stage}", "zeros")
+        skip = classify_pixels(
+            maps[f"pooled_{stage}"],
+            num_classes,
+            name=f"score_{stage}",
+            kernel_initializer="zeros",
+        )
         crop = CropLike(_SKIP_OFFSETS[stage], dtype="float32", name=f"crop_{stage}")
         scores = ops.add(scores, crop(skip, scores))
     factor = 2 ** (5 - len(skips))
@@ -301,20 +306,13 @@ def _head(hidden, images, num_classes, dropout, name, prefix):
         axis=-1, momentum=0.9, epsilon=1e-5, name=f"{name}_norm"
     )(hidden)
     hidden = Dropout(dropout, name=f"{name}_dropout")(ops.relu(hidden))
-    scores = _scores(hidden, num_classes, f"{prefix}classifier", normal(0.01))
-    return ResizeLike(dtype="float32", name=f"{prefix}upsampling")(scores, images)
-
-
-def _scores(hidden, num_classes, name, kernel_initializer):
-    """Logits for each place of a map, in float32 under every policy."""
-    return Conv2D(
+    scores = classify_pixels(
+        hidden,
         num_classes,
-        1,
-        kernel_initializer=kernel_initializer,
-        data_format="channels_last",
-        dtype="float32",
-        name=name,
-    )(hidden)
+        name=f"{prefix}classifier",
+        kernel_initializer=normal(0.01),
+    )
+    return ResizeLike(dtype="float32", name=f"{prefix}upsampling")(scores, images)
 
 
 register_variants(
