@@ -14,7 +14,7 @@ auxiliary head `auxiliary_conv`, `auxiliary_norm`, `auxiliary_dropout`,
 """
 
 import math
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
@@ -32,7 +32,7 @@ from keras_attn.models.parts.images import (
     segmenter_card,
 )
 from keras_attn.models.parts.registry import register_variants
-from keras_attn.models.parts.resnet import resnet
+from keras_attn.models.parts.resnet import ResNetOptions, resnet
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     passes_options_to,
@@ -220,13 +220,11 @@ def build_fcn_resnet(
     image_size=None,
     num_classes=21,
     auxiliary_head=True,
-    stem_dim=FROM_VARIANT,
-    num_blocks=FROM_VARIANT,
     dilated_stages=(2, 3),
     num_channels=3,
     dropout=0.1,
     name="fcn_resnet",
-    **backbone,
+    **backbone: Unpack[ResNetOptions],
 ):
     """A dilated ResNet, a head of two convolutions, and bilinear upsampling.
 
@@ -240,13 +238,13 @@ def build_fcn_resnet(
         auxiliary_head: Whether the map before the last stage has a head of its own.
             In training its loss, weighted by 0.5, helps the earlier stages; afterwards
             it is of no use.
-        stem_dim: Channels of the ResNet's first map.
-        num_blocks: Bottlenecks of each stage.
         dilated_stages: Stages that dilate their kernels and keep the map's size.
         num_channels: Channels of the images.
         dropout: Probability of dropping a unit before the scores.
         name: Name of the model.
         **backbone: Further arguments of `models.parts.resnet.resnet`:
+            stem_dim: Channels of the ResNet's first map.
+            num_blocks: Bottlenecks of each stage.
             norm_epsilon: Added to the variance by the norms of the ResNet.
             frozen_norms: Whether no norm of the ResNet is trained.
             num_frozen: Number of parts, the stem first, that are not trained.
@@ -267,25 +265,18 @@ def build_fcn_resnet(
         Zhao et al. 2017, section 3.3 (arXiv:1612.01105).
     """
     check_positive("num_classes", num_classes)
-    if auxiliary_head and len(num_blocks) < 2:
-        raise ValueError(
-            "`auxiliary_head` needs a stage before the last: add one, or pass "
-            f"auxiliary_head=False. Received: auxiliary_head={auxiliary_head}, "
-            f"num_blocks={num_blocks}"
-        )
     images, hidden = any_image_input(image_size, num_channels, (1, 1))
-    maps = resnet(
-        hidden,
-        stem_dim=stem_dim,
-        num_blocks=num_blocks,
-        dilated_stages=dilated_stages,
-        **backbone,
-    )
-    *_, last = maps.values()
+    *maps, last = resnet(hidden, dilated_stages=dilated_stages, **backbone).values()
     logits = _head(last, images, num_classes, dropout, "head", "")
     if not auxiliary_head:
         return Functional(images, logits, name=name)
-    *_, inner, _ = maps.values()
+    if not maps:
+        raise ValueError(
+            "`auxiliary_head` needs a stage before the last: add one, or pass "
+            f"auxiliary_head=False. Received: auxiliary_head={auxiliary_head}, "
+            f"num_blocks={backbone.get('num_blocks')}"
+        )
+    inner = maps[-1]
     auxiliary = _head(inner, images, num_classes, dropout, "auxiliary", "auxiliary_")
     outputs = {"logits": logits, "auxiliary_logits": auxiliary}
     return Functional(images, outputs, name=name)
