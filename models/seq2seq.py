@@ -191,12 +191,8 @@ def build_seq2seq_context(
         hidden_dim: U, units of each GRU.
         maxout_dim: Units of the readout.
         name: Name of the model.
-        **embeddings: The arguments of the embeddings:
-            source_vocabulary_size: Number of source tokens.
-            target_vocabulary_size: V.
-            embedding_dim: Width of the token embeddings.
-            dropout: Probability of dropping an embedding or readout unit; the
-                paper has none.
+        **embeddings: As in `build_seq2seq_sutskever`; `dropout` applies to the
+            readout too.
 
     Returns:
         A model from `token_ids` (B, S), `padding_mask` (B, S) and
