@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import gc
+import random
 import runpy
 import signal
 import sys
@@ -25,6 +26,15 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+@pytest.fixture(autouse=True)
+def same_weights_each_time(request):
+    """A test starts from the same weights in each run of the suite.
+
+    Where a layer is given no seed, Keras takes one from Python's generator.
+    """
+    random.seed(request.node.nodeid)
 
 
 @pytest.fixture
