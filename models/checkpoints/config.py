@@ -152,18 +152,14 @@ class Config(dict[str, Any]):
         return value
 
     def get_choice(
-        self,
-        name: str,
-        choices: Mapping[str, Any],
-        default: str | None = None,
-        note: str = "",
+        self, name: str, choices: Mapping[str, Any], default: str | None = None
     ) -> Any:
-        """The entry of `choices` that the field names; the error ends in a `note`."""
+        """The entry of `choices` that the field names."""
         value = self.get(name, default)
         if not isinstance(value, str) or value not in choices:
             raise ValueError(
-                f"`{name}` in config.json must be one of {', '.join(choices)}"
-                f"{note}. Received: {name}={shown(value)}"
+                f"`{name}` in config.json must be one of {', '.join(choices)}. "
+                f"Received: {name}={shown(value)}"
             )
         return choices[value]
 

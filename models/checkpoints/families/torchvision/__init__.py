@@ -5,6 +5,7 @@ function of `torchvision.models`; `num_classes`; and, for a model of another siz
 `model_args` with the arguments of our builder.
 """
 
+from keras_attn.file_reading import shown
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.families.torchvision.resnet import RESNET
 from keras_attn.models.checkpoints.families.torchvision.vgg import VGG
@@ -25,6 +26,10 @@ def torchvision_family_of(config: Config) -> Family:
     Raises:
         ValueError: for an architecture that is not supported.
     """
-    return config.get_choice(
-        "architecture", _FAMILIES, note=" for library='torchvision'"
-    )
+    name = config.get("architecture")
+    if not isinstance(name, str) or name not in _FAMILIES:
+        raise ValueError(
+            f"`architecture` in config.json must be one of {', '.join(_FAMILIES)} for "
+            f"library='torchvision'. Received: architecture={shown(name)}"
+        )
+    return _FAMILIES[name]
