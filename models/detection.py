@@ -13,6 +13,8 @@ Layers: `image_padding`; those of `models/parts/resnet.py` or `models/parts/vgg.
 Classes count from 0 without the background: C is one less than torchvision's
 `num_classes`, and class c is its label c + 1. Logits and deltas of the heads have the
 background first, as there.
+
+All three are here, in more than 400 lines, because they share every helper.
 """
 
 from collections.abc import Sequence
