@@ -9,14 +9,13 @@ Layers: those of `models/parts/unpooling.py`; between encoder and decoder
 is None, `minimum_image_size` comes first.
 """
 
-from keras.layers import Conv2D
-
 from keras_attn.checks import check_positive
 from keras_attn.layers.minimum_image_size import is_smaller
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     IMAGENET,
     any_image_input,
+    classify_pixels,
     image_sides,
     segmenter_card,
 )
@@ -29,16 +28,10 @@ from keras_attn.models.parts.unpooling import (
     unpooled_stages,
 )
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.parts.vgg import VGG16
 
 # Noh et al. 2015, table 2.
-VARIANTS = {
-    "vgg16": {
-        "hidden_dims": (64, 128, 256, 512, 512),
-        "num_convs": (2, 2, 3, 3, 3),
-        "fully_connected_dims": (4096, 4096),
-        "fully_connected_size": 7,
-    },
-}
+VARIANTS = {"vgg16": {**VGG16, "fully_connected_size": 7}}
 
 
 @with_sizes(VARIANTS)
@@ -113,9 +106,7 @@ def build_deconvnet(
         num_convs,
         lambda width, name: deconvolution(width, 3, name, padding=1),
     )
-    logits = Conv2D(
-        num_classes, 1, data_format="channels_last", dtype="float32", name="classifier"
-    )(hidden)
+    logits = classify_pixels(hidden, num_classes)
     return Functional(images, logits, name=name)
 
 

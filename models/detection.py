@@ -13,9 +13,12 @@ Layers: `image_padding`; those of `models/parts/resnet.py` or `models/parts/vgg.
 Classes count from 0 without the background: C is one less than torchvision's
 `num_classes`, and class c is its label c + 1. Logits and deltas of the heads have the
 background first, as there.
+
+All three are here, in more than 400 lines, because they share every helper.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypedDict, Unpack
 
 from keras.layers import Conv2D, Conv2DTranspose, Dense, ZeroPadding2D
 
@@ -51,9 +54,33 @@ VARIANTS = {
 }
 
 
+class _DetectorOptions(TypedDict, total=False):
+    """Types of the options of `_pyramid_detector` that the builders pass on."""
+
+    image_size: int | tuple[int, int]
+    num_classes: int
+    stem_dim: int
+    num_frozen: int
+    frozen_norms: bool
+    norm_epsilon: float
+    pyramid_dim: int
+    head_dim: int
+    anchor_sizes: Sequence[float]
+    aspect_ratios: Sequence[float]
+    num_proposals: int
+    num_training_proposals: int
+    proposal_options: dict[str, Any] | None
+    detection_options: dict[str, Any] | None
+    max_detections: int
+    score_threshold: float
+    iou_threshold: float
+    bounding_box_format: str
+    seed: int | None
+
+
 def _pyramid_detector(
     *,
-    image_size=800,
+    image_size: int | tuple[int, int] = 800,
     num_classes=90,
     num_blocks=(3, 4, 6, 3),
     stem_dim=64,
@@ -121,7 +148,11 @@ def _pyramid_detector(
 @with_sizes(VARIANTS)
 @passes_options_to(_pyramid_detector)
 def build_faster_rcnn(
-    variant="resnet50", *, num_blocks=FROM_VARIANT, name="faster_rcnn", **options
+    variant="resnet50",
+    *,
+    num_blocks=FROM_VARIANT,
+    name="faster_rcnn",
+    **options: Unpack[_DetectorOptions],
 ):
     """Proposes regions, reads their features from a pyramid of maps, classifies them.
 
@@ -188,7 +219,7 @@ def build_mask_rcnn(
     mask_dim=256,
     num_mask_layers=4,
     name="mask_rcnn",
-    **options,
+    **options: Unpack[_DetectorOptions],
 ):
     """A Faster R-CNN that predicts a mask of 28 × 28 places for each detection.
 

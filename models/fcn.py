@@ -14,7 +14,7 @@ auxiliary head `auxiliary_conv`, `auxiliary_norm`, `auxiliary_dropout`,
 """
 
 import math
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
@@ -25,27 +25,27 @@ from keras_attn.layers import CropLike, ResizeLike, TransposedConv2D
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import BilinearKernel, he_normal_fan_out, normal
 from keras_attn.models.parts.functional import Functional
-from keras_attn.models.parts.images import IMAGENET, any_image_input, segmenter_card
+from keras_attn.models.parts.images import (
+    IMAGENET,
+    any_image_input,
+    classify_pixels,
+    segmenter_card,
+)
 from keras_attn.models.parts.registry import register_variants
-from keras_attn.models.parts.resnet import resnet
+from keras_attn.models.parts.resnet import ResNetOptions, resnet
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     passes_options_to,
     with_sizes,
 )
-from keras_attn.models.parts.vgg import vgg
+from keras_attn.models.parts.vgg import VGG16, vgg
 
-_VGG16 = {
-    "hidden_dims": (64, 128, 256, 512, 512),
-    "num_convs": (2, 2, 3, 3, 3),
-    "fully_connected_dims": (4096, 4096),
-}
 VARIANTS = {
     # Long et al. 2015, section 4.2; the stages whose pooled maps are added.
     "vgg": {
-        "32s": {**_VGG16, "skips": ()},
-        "16s": {**_VGG16, "skips": (3,)},
-        "8s": {**_VGG16, "skips": (3, 2)},
+        "32s": {**VGG16, "skips": ()},
+        "16s": {**VGG16, "skips": (3,)},
+        "8s": {**VGG16, "skips": (3, 2)},
     },
     # He et al. 2016, table 1.
     "resnet": {
@@ -141,10 +141,15 @@ def build_fcn_vgg(
             name=layer,
         )(hidden)
         hidden = Dropout(dropout, name=f"{layer}_dropout")(hidden)
-    scores = _scores(hidden, num_classes, "classifier", "zeros")
+    scores = classify_pixels(hidden, num_classes, kernel_initializer="zeros")
     for stage in skips:
         scores = _enlarged(scores, 2, f"upsampling_{stage}")
-        skip = _scores(maps[f"pooled_{stage}"], num_classes, f"score_{stage}", "zeros")
+        skip = classify_pixels(
+            maps[f"pooled_{stage}"],
+            num_classes,
+            name=f"score_{stage}",
+            kernel_initializer="zeros",
+        )
         crop = CropLike(_SKIP_OFFSETS[stage], dtype="float32", name=f"crop_{stage}")
         scores = ops.add(scores, crop(skip, scores))
     factor = 2 ** (5 - len(skips))
@@ -215,13 +220,11 @@ def build_fcn_resnet(
     image_size=None,
     num_classes=21,
     auxiliary_head=True,
-    stem_dim=FROM_VARIANT,
-    num_blocks=FROM_VARIANT,
     dilated_stages=(2, 3),
     num_channels=3,
     dropout=0.1,
     name="fcn_resnet",
-    **backbone,
+    **backbone: Unpack[ResNetOptions],
 ):
     """A dilated ResNet, a head of two convolutions, and bilinear upsampling.
 
@@ -235,13 +238,13 @@ def build_fcn_resnet(
         auxiliary_head: Whether the map before the last stage has a head of its own.
             In training its loss, weighted by 0.5, helps the earlier stages; afterwards
             it is of no use.
-        stem_dim: Channels of the ResNet's first map.
-        num_blocks: Bottlenecks of each stage.
         dilated_stages: Stages that dilate their kernels and keep the map's size.
         num_channels: Channels of the images.
         dropout: Probability of dropping a unit before the scores.
         name: Name of the model.
         **backbone: Further arguments of `models.parts.resnet.resnet`:
+            stem_dim: Channels of the ResNet's first map.
+            num_blocks: Bottlenecks of each stage.
             norm_epsilon: Added to the variance by the norms of the ResNet.
             frozen_norms: Whether no norm of the ResNet is trained.
             num_frozen: Number of parts, the stem first, that are not trained.
@@ -262,25 +265,18 @@ def build_fcn_resnet(
         Zhao et al. 2017, section 3.3 (arXiv:1612.01105).
     """
     check_positive("num_classes", num_classes)
-    if auxiliary_head and len(num_blocks) < 2:
-        raise ValueError(
-            "`auxiliary_head` needs a stage before the last: add one, or pass "
-            f"auxiliary_head=False. Received: auxiliary_head={auxiliary_head}, "
-            f"num_blocks={num_blocks}"
-        )
     images, hidden = any_image_input(image_size, num_channels, (1, 1))
-    maps = resnet(
-        hidden,
-        stem_dim=stem_dim,
-        num_blocks=num_blocks,
-        dilated_stages=dilated_stages,
-        **backbone,
-    )
-    *_, last = maps.values()
+    *maps, last = resnet(hidden, dilated_stages=dilated_stages, **backbone).values()
     logits = _head(last, images, num_classes, dropout, "head", "")
     if not auxiliary_head:
         return Functional(images, logits, name=name)
-    *_, inner, _ = maps.values()
+    if not maps:
+        raise ValueError(
+            "`auxiliary_head` needs a stage before the last: add one, or pass "
+            f"auxiliary_head=False. Received: auxiliary_head={auxiliary_head}, "
+            f"num_blocks={backbone.get('num_blocks')}"
+        )
+    inner = maps[-1]
     auxiliary = _head(inner, images, num_classes, dropout, "auxiliary", "auxiliary_")
     outputs = {"logits": logits, "auxiliary_logits": auxiliary}
     return Functional(images, outputs, name=name)
@@ -301,20 +297,13 @@ def _head(hidden, images, num_classes, dropout, name, prefix):
         axis=-1, momentum=0.9, epsilon=1e-5, name=f"{name}_norm"
     )(hidden)
     hidden = Dropout(dropout, name=f"{name}_dropout")(ops.relu(hidden))
-    scores = _scores(hidden, num_classes, f"{prefix}classifier", normal(0.01))
-    return ResizeLike(dtype="float32", name=f"{prefix}upsampling")(scores, images)
-
-
-def _scores(hidden, num_classes, name, kernel_initializer):
-    """Logits for each place of a map, in float32 under every policy."""
-    return Conv2D(
+    scores = classify_pixels(
+        hidden,
         num_classes,
-        1,
-        kernel_initializer=kernel_initializer,
-        data_format="channels_last",
-        dtype="float32",
-        name=name,
-    )(hidden)
+        name=f"{prefix}classifier",
+        kernel_initializer=normal(0.01),
+    )
+    return ResizeLike(dtype="float32", name=f"{prefix}upsampling")(scores, images)
 
 
 register_variants(

@@ -7,6 +7,8 @@ Layers: those of `models/parts/resnet.py`, and `classifier`. If `image_size` is 
 `minimum_image_size` comes first.
 """
 
+from typing import Unpack
+
 from keras import ops
 
 from keras_attn.models.parts.functional import Functional
@@ -17,12 +19,8 @@ from keras_attn.models.parts.images import (
     classify,
 )
 from keras_attn.models.parts.registry import register_variants
-from keras_attn.models.parts.resnet import resnet
-from keras_attn.models.parts.variants import (
-    FROM_VARIANT,
-    passes_options_to,
-    with_sizes,
-)
+from keras_attn.models.parts.resnet import ResNetOptions, resnet
+from keras_attn.models.parts.variants import passes_options_to, with_sizes
 
 # He et al. 2016, table 1.
 VARIANTS = {
@@ -39,11 +37,10 @@ def build_resnet(
     image_size=224,
     num_classes=1000,
     include_top=True,
-    stem_dim=FROM_VARIANT,
-    num_blocks=FROM_VARIANT,
+    dilated_stages=(),
     num_channels=3,
     name="resnet",
-    **backbone,
+    **backbone: Unpack[ResNetOptions],
 ):
     """A 7 × 7 convolution and stages of bottlenecks, each at half the rows and columns.
 
@@ -54,12 +51,12 @@ def build_resnet(
             these.
         num_classes: C.
         include_top: Whether the model outputs logits, or features.
-        stem_dim: Channels of the first map.
-        num_blocks: Bottlenecks of each stage.
+        dilated_stages: Stages that dilate their kernels and keep the map's size.
         num_channels: Channels of the images.
         name: Name of the model.
         **backbone: Further arguments of `models.parts.resnet.resnet`:
-            dilated_stages: Stages that dilate their kernels and keep the map's size.
+            stem_dim: Channels of the first map.
+            num_blocks: Bottlenecks of each stage.
             norm_epsilon: Added to the variance by the norms.
             frozen_norms: Whether no norm is trained.
             num_frozen: Number of parts, the stem first, that are not trained.
@@ -79,7 +76,7 @@ def build_resnet(
         (arXiv:1512.03385).
     """
     images, hidden = any_image_input(image_size, num_channels, (1, 1))
-    maps = resnet(hidden, stem_dim=stem_dim, num_blocks=num_blocks, **backbone)
+    maps = resnet(hidden, dilated_stages=dilated_stages, **backbone)
     *_, last = maps.values()
     pooled = ops.mean(last, axis=(1, 2))
     if include_top:

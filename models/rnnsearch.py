@@ -18,6 +18,8 @@ Layers: `source_embedding`, `source_dropout`, `encoder`, `initial_state`,
 `readout_dropout`, `logits`. `incremental()` finds them by these names.
 """
 
+from typing import Unpack
+
 import keras
 from keras.layers import Bidirectional, Dense
 
@@ -28,7 +30,7 @@ from keras_attn.layers.dot_product_attention import SCORES
 from keras_attn.models.parts import recurrent
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.registry import register_variants
-from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.parts.variants import FROM_VARIANT, passes_options_to, with_sizes
 
 # Bahdanau et al. 2015, A.2; trained on sentences of up to 30 or 50 words.
 VARIANTS = {
@@ -45,19 +47,17 @@ VARIANTS = {
 
 
 @with_sizes(VARIANTS)
+@passes_options_to(recurrent.embedding_layers)
 def build_rnnsearch(
     variant="50",
     *,
-    source_vocabulary_size=FROM_VARIANT,
-    target_vocabulary_size=FROM_VARIANT,
-    embedding_dim=FROM_VARIANT,
     hidden_dim=FROM_VARIANT,
     attention_dim=FROM_VARIANT,
     maxout_dim=FROM_VARIANT,
     score="additive",
-    dropout=0.0,
     return_attention_scores=False,
     name="rnnsearch",
+    **embeddings: Unpack[recurrent.EmbeddingOptions],
 ):
     """A bidirectional GRU encoder, and a GRU decoder that attends to its states.
 
@@ -67,20 +67,21 @@ def build_rnnsearch(
 
     Args:
         variant: A row of `VARIANTS`, which gives the arguments that are None.
-        source_vocabulary_size: Number of source tokens.
-        target_vocabulary_size: V.
-        embedding_dim: Width of the token embeddings.
         hidden_dim: U, units of each GRU.
         attention_dim: Units of the additive score's hidden layer.
         maxout_dim: Units of the readout.
         score: `"additive"`, `"dot"`, `"scaled_dot"`, `"general"` or `"linear"`. The
             two dot products need annotations as wide as the state, so with them both
             directions are summed instead of concatenated.
-        dropout: Probability of dropping an embedding or readout unit; the paper has
-            none.
         return_attention_scores: Whether the model also returns the alignment, for
             instance to show it on a device.
         name: Name of the model.
+        **embeddings: The arguments of the embeddings:
+            source_vocabulary_size: Number of source tokens.
+            target_vocabulary_size: V.
+            embedding_dim: Width of the token embeddings.
+            dropout: Probability of dropping an embedding or readout unit; the
+                paper has none.
 
     Returns:
         A model from `token_ids` (B, S), `padding_mask` (B, S) and
@@ -97,11 +98,10 @@ def build_rnnsearch(
         attention = AdditiveAttention(attention_dim, name="attention")
     else:
         attention = DotProductAttention(score, name="attention")
+    words = recurrent.embedding_layers(**embeddings)
     layers = by_name(
         [
-            *recurrent.embedding_layers(
-                source_vocabulary_size, target_vocabulary_size, embedding_dim, dropout
-            ),
+            *words,
             Bidirectional(
                 recurrent.gru(hidden_dim, "direction"),
                 merge_mode="sum" if score in ("dot", "scaled_dot") else "concat",
@@ -113,7 +113,7 @@ def build_rnnsearch(
                 name="decoder",
             ),
             Dense(hidden_dim, activation="tanh", name="initial_state"),
-            *recurrent.readout_layers(maxout_dim, dropout, target_vocabulary_size),
+            *recurrent.readout_layers(maxout_dim, words),
         ]
     )
     inputs = recurrent.translation_inputs()

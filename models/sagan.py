@@ -142,14 +142,7 @@ def build_sagan_discriminator(
 ):
     """Residual blocks that halve the size of a map, one self-attention among them.
 
-    Args:
-        variant: A row of `VARIANTS["sagan"]`, the default of each argument that is
-            None.
-        image_size: Pixels per side: 8, 16, 32, …
-        base_dim: D; a map of half the size has twice the channels.
-        attention_size: Rows of the map that self-attention is applied to.
-        num_classes: C.
-        name: Name of the model.
+    The arguments are those of `build_sagan_generator`, without the noise.
 
     Returns:
         A model from `images` (B, H, W, 3) in [-1, 1] and `labels` (B,) to scores

@@ -6,11 +6,13 @@ Legend: B batch, H and W pixels, C classes.
 Layers: those of `models/parts/unpooling.py`, and `classifier`.
 """
 
-from keras.layers import Conv2D
-
 from keras_attn.checks import check_positive
 from keras_attn.models.parts.functional import Functional
-from keras_attn.models.parts.images import any_image_input, segmenter_card
+from keras_attn.models.parts.images import (
+    any_image_input,
+    classify_pixels,
+    segmenter_card,
+)
 from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.unpooling import (
     convolution,
@@ -18,10 +20,11 @@ from keras_attn.models.parts.unpooling import (
     unpooled_stages,
 )
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.parts.vgg import VGG16_STAGES
 
 # Badrinarayanan et al. 2017, section 3: the convolutions of VGG16.
 VARIANTS = {
-    "base": {"hidden_dims": (64, 128, 256, 512, 512), "num_convs": (2, 2, 3, 3, 3)},
+    "base": VGG16_STAGES,
 }
 
 
@@ -77,14 +80,7 @@ def build_segnet(
         (first - 1, *others),
         lambda width, name: convolution(width, 3, name),
     )
-    logits = Conv2D(
-        num_classes,
-        3,
-        padding="same",
-        data_format="channels_last",
-        dtype="float32",
-        name="classifier",
-    )(hidden)
+    logits = classify_pixels(hidden, num_classes, 3)
     return Functional(images, logits, name=name)
 
 

@@ -16,6 +16,8 @@ Layers: `source_embedding`, `source_dropout`, `target_embedding`, `target_dropou
 `incremental()` finds them by these names.
 """
 
+from typing import Unpack
+
 import keras
 from keras import ops
 from keras.layers import Dense, LSTMCell
@@ -24,9 +26,8 @@ from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AttentionRNN, DotProductAttention
 from keras_attn.models.parts import recurrent
 from keras_attn.models.parts.functional import Functional, by_name, numbered
-from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.registry import register_variants
-from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.parts.variants import FROM_VARIANT, passes_options_to, with_sizes
 
 VARIANTS = {
     # Sutskever et al. 2014, section 3.4.
@@ -53,16 +54,14 @@ VARIANTS = {
 
 
 @with_sizes(VARIANTS["seq2seq_sutskever"])
+@passes_options_to(recurrent.embedding_layers)
 def build_seq2seq_sutskever(
     variant="base",
     *,
-    source_vocabulary_size=FROM_VARIANT,
-    target_vocabulary_size=FROM_VARIANT,
-    embedding_dim=FROM_VARIANT,
     hidden_dim=FROM_VARIANT,
     num_layers=FROM_VARIANT,
-    dropout=0.0,
     name="seq2seq_sutskever",
+    **embeddings: Unpack[recurrent.EmbeddingOptions],
 ):
     """Stacked LSTMs: the encoder's last states are the decoder's initial states.
 
@@ -72,13 +71,15 @@ def build_seq2seq_sutskever(
     Args:
         variant: A row of `VARIANTS["seq2seq_sutskever"]`, which gives the arguments
             that are None.
-        source_vocabulary_size: Number of source tokens.
-        target_vocabulary_size: V.
-        embedding_dim: Width of the token embeddings.
         hidden_dim: U, units of each LSTM.
         num_layers: LSTMs in the encoder, and in the decoder.
-        dropout: Probability of dropping an embedding unit; the paper has none.
         name: Name of the model.
+        **embeddings: The arguments of the embeddings:
+            source_vocabulary_size: Number of source tokens.
+            target_vocabulary_size: V.
+            embedding_dim: Width of the token embeddings.
+            dropout: Probability of dropping an embedding unit; the paper has
+                none.
 
     Returns:
         A model from `token_ids` (B, S), `padding_mask` (B, S) and
@@ -88,14 +89,12 @@ def build_seq2seq_sutskever(
         Sutskever, Vinyals, Le 2014, "Sequence to Sequence Learning with Neural
         Networks" (arXiv:1409.3215).
     """
-    layers = recurrent.embedding_layers(
-        source_vocabulary_size, target_vocabulary_size, embedding_dim, dropout
-    )
+    layers = recurrent.embedding_layers(**embeddings)
     for side in ("encoder", "decoder"):
         for index in range(num_layers):
             cell = LSTMCell(hidden_dim, name=f"{side}_{index}_cell")
             layers.append(recurrent.recurrent_layer(cell, f"{side}_{index}"))
-    layers.append(logits_layer(target_vocabulary_size, "logits"))
+    layers.append(recurrent.target_logits(layers))
     layers = by_name(layers)
     inputs = recurrent.translation_inputs()
     states = _encode_reversed(layers, inputs)
@@ -171,16 +170,14 @@ def _state_names(states):
 
 
 @with_sizes(VARIANTS["seq2seq_context"])
+@passes_options_to(recurrent.embedding_layers)
 def build_seq2seq_context(
     variant="base",
     *,
-    source_vocabulary_size=FROM_VARIANT,
-    target_vocabulary_size=FROM_VARIANT,
-    embedding_dim=FROM_VARIANT,
     hidden_dim=FROM_VARIANT,
     maxout_dim=FROM_VARIANT,
-    dropout=0.0,
     name="seq2seq_context",
+    **embeddings: Unpack[recurrent.EmbeddingOptions],
 ):
     """One fixed context: `c = h_S`, `s_0 = tanh(W c)`, `s_t = g(y_{t-1}, s_{t-1}, c)`.
 
@@ -191,14 +188,11 @@ def build_seq2seq_context(
     Args:
         variant: A row of `VARIANTS["seq2seq_context"]`, which gives the arguments that
             are None.
-        source_vocabulary_size: Number of source tokens.
-        target_vocabulary_size: V.
-        embedding_dim: Width of the token embeddings.
         hidden_dim: U, units of each GRU.
         maxout_dim: Units of the readout.
-        dropout: Probability of dropping an embedding or readout unit; the paper has
-            none.
         name: Name of the model.
+        **embeddings: As in `build_seq2seq_sutskever`; `dropout` applies to the
+            readout too.
 
     Returns:
         A model from `token_ids` (B, S), `padding_mask` (B, S) and
@@ -208,11 +202,10 @@ def build_seq2seq_context(
         Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder
         for Statistical Machine Translation" (arXiv:1406.1078).
     """
+    words = recurrent.embedding_layers(**embeddings)
     layers = by_name(
         [
-            *recurrent.embedding_layers(
-                source_vocabulary_size, target_vocabulary_size, embedding_dim, dropout
-            ),
+            *words,
             recurrent.gru(hidden_dim, "encoder"),
             AttentionRNN(
                 # A softmax over one position is 1, whatever the score.
@@ -221,7 +214,7 @@ def build_seq2seq_context(
                 name="decoder",
             ),
             Dense(hidden_dim, activation="tanh", name="initial_state"),
-            *recurrent.readout_layers(maxout_dim, dropout, target_vocabulary_size),
+            *recurrent.readout_layers(maxout_dim, words),
         ]
     )
     inputs = recurrent.translation_inputs()

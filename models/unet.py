@@ -38,6 +38,7 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     any_image_input,
+    classify_pixels,
     image_sides,
     segmenter_card,
 )
@@ -192,7 +193,7 @@ def _build_own(
             hidden = CropLike(name=crop)(hidden, skip)
         hidden = ops.concatenate([skip, hidden], axis=-1)
         hidden = _convolutions(hidden, hidden_dims[stage], padding, f"decoder_{stage}")
-    return Functional(images, _classify(hidden, num_classes, 1), name=name)
+    return Functional(images, classify_pixels(hidden, num_classes), name=name)
 
 
 def _image_input(image_size, num_channels, halvings, padding):
@@ -276,7 +277,7 @@ def _build_on(backbone, num_classes, decoder_dims, skip_layers, name):
             layer = Concatenate(axis=-1, name=f"{layer_name}_concatenation")
             hidden = layer([hidden, skip])
         hidden = _normed_convolutions(hidden, width, layer_name)
-    return Functional(images, _classify(hidden, num_classes, 3), name=name)
+    return Functional(images, classify_pixels(hidden, num_classes, 3), name=name)
 
 
 def _normed_convolutions(hidden, width, name):
@@ -296,18 +297,6 @@ def _normed_convolutions(hidden, width, name):
         )(hidden)
         hidden = ReLU(name=f"{name}_relu_{index}")(hidden)
     return hidden
-
-
-def _classify(hidden, num_classes, size):
-    """Logits in float32 under every policy."""
-    return Conv2D(
-        num_classes,
-        size,
-        padding="same",
-        data_format="channels_last",
-        dtype="float32",
-        name="classifier",
-    )(hidden)
 
 
 register_variants(

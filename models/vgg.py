@@ -23,16 +23,9 @@ from keras_attn.models.parts.images import (
 )
 from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
-from keras_attn.models.parts.vgg import vgg
+from keras_attn.models.parts.vgg import VGG16, vgg
 
-# Simonyan and Zisserman 2015, table 1, column D.
-VARIANTS = {
-    "16": {
-        "hidden_dims": (64, 128, 256, 512, 512),
-        "num_convs": (2, 2, 3, 3, 3),
-        "fully_connected_dims": (4096, 4096),
-    },
-}
+VARIANTS = {"16": VGG16}
 
 
 @with_sizes(VARIANTS)

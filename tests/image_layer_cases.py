@@ -1,5 +1,7 @@
 """The layers of image models, each in several configurations."""
 
+from typing import Any
+
 import keras
 from layer_contract import BLOCK_OPTIONS, HEADS, KNOWN, UNITS, B, Case, D, E, T
 
@@ -10,6 +12,12 @@ IMAGE = (B, 6, 9, 3)
 MAP = (B, 8, 9, 15)
 PYRAMID = [(B, 17, 13, 3), (B, 9, 8, 3)]
 BOXES = (B, 6, 4)
+# Which map of the pyramid a box reads.
+LEVELS: dict[str, Any] = {
+    "strides": [4, 8],
+    "canonical_size": 16,
+    "canonical_level": 2,
+}
 # 13 proposals and 3 classes beside the background.
 DETECTIONS = {
     "inputs": (B, 13, 4),
@@ -247,10 +255,7 @@ CASES = {
             {"inputs": MAP, "boxes": BOXES},
         ),
         "pyramid": Case(
-            lambda: layers.ROIAlign(
-                3, strides=[4, 8], canonical_size=16, canonical_level=2
-            ),
-            {"inputs": PYRAMID, "boxes": BOXES},
+            lambda: layers.ROIAlign(3, **LEVELS), {"inputs": PYRAMID, "boxes": BOXES}
         ),
     },
     "ROIPool": {
@@ -258,10 +263,7 @@ CASES = {
             lambda: layers.ROIPool((3, 4), strides=[4]), {"inputs": MAP, "boxes": BOXES}
         ),
         "pyramid": Case(
-            lambda: layers.ROIPool(
-                3, strides=[4, 8], canonical_size=16, canonical_level=2
-            ),
-            {"inputs": PYRAMID, "boxes": BOXES},
+            lambda: layers.ROIPool(3, **LEVELS), {"inputs": PYRAMID, "boxes": BOXES}
         ),
     },
     "RegionProposal": {

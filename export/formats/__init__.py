@@ -78,39 +78,47 @@ class Format:
     may_need_fixed_shapes: bool = False
 
 
+def _format(module, load, description: str, suffix: str, **features) -> Format:
+    """The format that a module of this folder reads and writes.
+
+    Args:
+        module: The module, whose functions have the names of the attributes.
+        load: As in `Format`, like all that follow.
+        description: As in `Format`.
+        suffix: As in `Format`.
+        **features: The attributes with defaults.
+    """
+    return Format(
+        name=module.__name__.rpartition(".")[2],
+        description=description,
+        suffix=suffix,
+        recognizes=module.recognizes,
+        write=module.write,
+        count_operators=module.count_operators,
+        load=load,
+        **features,
+    )
+
+
 FORMATS = {
     format.name: format
     for format in (
-        Format(
-            name="saved_model",
-            description="a SavedModel folder",
-            suffix="",
-            recognizes=saved_model.recognizes,
-            write=saved_model.write,
-            count_operators=saved_model.count_operators,
-            load=saved_model.SavedModelEngine,
+        _format(
+            saved_model,
+            saved_model.SavedModelEngine,
+            "a SavedModel folder",
+            "",
             takes_strings=True,
         ),
-        Format(
-            name="litert",
-            description="a `.tflite` file",
-            suffix=".tflite",
-            recognizes=litert.recognizes,
-            write=litert.write,
-            count_operators=litert.count_operators,
-            load=litert.LiteRTEngine,
+        _format(
+            litert,
+            litert.LiteRTEngine,
+            "a `.tflite` file",
+            ".tflite",
             quantizations=litert.QUANTIZATIONS,
             may_need_fixed_shapes=True,
         ),
-        Format(
-            name="onnx",
-            description="an `.onnx` file or folder",
-            suffix=".onnx",
-            recognizes=onnx.recognizes,
-            write=onnx.write,
-            count_operators=onnx.count_operators,
-            load=onnx.OnnxEngine,
-        ),
+        _format(onnx, onnx.OnnxEngine, "an `.onnx` file or folder", ".onnx"),
     )
 }
 _NAMES = tuple(FORMATS)

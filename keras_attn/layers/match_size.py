@@ -16,7 +16,7 @@ from keras_attn.ops import resize_bilinear
 _AXES = "(batch, rows, columns, channels)"
 
 
-class _MatchSize(BaseLayer):
+class MatchSize(BaseLayer):
     """The shapes of a layer that gives a map the rows and columns of another."""
 
     def __init__(self, **kwargs):
@@ -36,7 +36,7 @@ class _MatchSize(BaseLayer):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class ResizeLike(_MatchSize):
+class ResizeLike(MatchSize):
     """Resizes a map to the rows and columns of a reference, by bilinear interpolation.
 
     As `keras_attn.ops.resize_bilinear`.
@@ -61,7 +61,7 @@ class ResizeLike(_MatchSize):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class CropLike(_MatchSize):
+class CropLike(MatchSize):
     """Crops a map to the rows and columns of a reference.
 
     Args:
@@ -69,12 +69,7 @@ class CropLike(_MatchSize):
             is left out below and on the right.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
-    Call arguments:
-        inputs: (B, h, w, C).
-        reference: (B, H, W, …), of which only H and W are used.
-
-    Returns:
-        (B, H, W, C).
+    Call arguments and result are those of `ResizeLike`.
 
     Raises:
         ValueError: if `offset` is negative, for another number of axes, and, where

@@ -141,15 +141,7 @@ class ROIPool(_ROILayer):
         canonical_level: As in `ROIAlign`.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
-    Call arguments:
-        inputs: A map (B, H, W, C), or a list of maps, with known sizes but B.
-        boxes: (B, R, 4), float32, `"xyxy"` in pixels of the image.
-
-    Returns:
-        (B, R, O, O, C). No gradient flows to the boxes.
-
-    Raises:
-        ValueError: for inputs of another rank, or fewer maps than strides.
+    Call arguments, result and errors are those of `ROIAlign`.
 
     Reference:
         Girshick 2015, "Fast R-CNN", section 2.1 (arXiv:1504.08083).

@@ -6,14 +6,12 @@ Legend: B batch, h and w rows and columns, C channels.
 import keras
 from keras import ops
 
-from keras_attn.checks import check_positive, check_rank
-from keras_attn.layers.base import BaseLayer
-
-_AXES = "(batch, rows, columns, channels)"
+from keras_attn.checks import check_positive
+from keras_attn.layers.match_size import MatchSize
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class UpsampleLike(BaseLayer):
+class UpsampleLike(MatchSize):
     """Repeats each row and column, then crops or extends to the size of a reference.
 
     What is left over is cut off below and on the right; what is lacking repeats the
@@ -26,12 +24,7 @@ class UpsampleLike(BaseLayer):
             undoes one halving, 3 undoes the second of two.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
-    Call arguments:
-        inputs: (B, h, w, C).
-        reference: (B, H, W, …), of which only H and W are used.
-
-    Returns:
-        (B, H, W, C).
+    Call arguments and result are those of `ResizeLike`.
 
     Raises:
         ValueError: for another number of axes, and, where sizes are known, for more
@@ -41,9 +34,6 @@ class UpsampleLike(BaseLayer):
     def __init__(self, max_missing=1, **kwargs):
         super().__init__(**kwargs)
         self.max_missing = check_positive("max_missing", max_missing)
-
-    def build(self, inputs_shape, reference_shape):
-        self._check(inputs_shape, reference_shape)
 
     def call(self, inputs, reference):
         self._check(inputs.shape, reference.shape)
@@ -70,14 +60,8 @@ class UpsampleLike(BaseLayer):
             inputs = ops.concatenate([inputs, *[last] * missing], axis=axis)
         return inputs[:, :size] if axis == 1 else inputs[:, :, :size]
 
-    def compute_output_shape(self, inputs_shape, reference_shape):
-        self._check(inputs_shape, reference_shape)
-        batch, *_, channels = inputs_shape
-        return batch, *reference_shape[1:3], channels
-
     def _check(self, inputs_shape, reference_shape):
-        check_rank("inputs", keras.KerasTensor(inputs_shape), 4, _AXES)
-        check_rank("reference", keras.KerasTensor(reference_shape), 4, _AXES)
+        super()._check(inputs_shape, reference_shape)
         pairs = zip(inputs_shape[1:3], reference_shape[1:3], strict=True)
         if any(
             None not in pair and pair[1] > 2 * pair[0] + self.max_missing

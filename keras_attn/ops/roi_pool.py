@@ -26,9 +26,9 @@ def roi_pool(maps, boxes, *, strides, output_size, levels=None):
     No gradient flows to the boxes.
 
     Args:
-        maps: Maps (B, H, W, C), a list of L, with known sizes but B.
+        maps: As in `roi_align`, like all other arguments.
         boxes: (B, R, 4), `"xyxy"` in pixels.
-        strides: Pixels between two places of each map, a list of L numbers.
+        strides: Pixels between two places of each map.
         output_size: O, two numbers, rows first.
         levels: (B, R) int32, the index of the map of each box. Default: 0.
 

@@ -189,7 +189,38 @@ class ImageAttentionMaps(_AttentionPlots):
                 yield f"attention/{path}/{index}", figure
 
 
-class SegmentationMaps(_Plots):
+class _PredictionPlots(_Plots):
+    """Plots of predictions beside the truth, one for each image."""
+
+    def __init__(self, log_dir, images, class_names, every, max_examples, options):
+        super().__init__(log_dir, every, max_examples)
+        self.images = np.asarray(images[:max_examples])
+        self.class_names = list(class_names)
+        self.options = options
+
+    def _predict(self, function):
+        function = function or cast(keras.Model, self.model).predict_on_batch
+        return function(self.images)
+
+    def _draw(self, tag, plot, *values):
+        """Yields the tag and the figure of each image.
+
+        Args:
+            tag: Of all figures.
+            plot: Function of one image and its values, each with a batch axis.
+            *values: Arrays or dictionaries of arrays, batch first.
+        """
+        for index in range(len(self.images)):
+            row = slice(index, index + 1)
+            figure = plot(
+                *(_rows(value, row) for value in (self.images, *values)),
+                class_names=self.class_names,
+                **self.options,
+            )
+            yield f"{tag}/{index}", figure
+
+
+class SegmentationMaps(_PredictionPlots):
     """Writes predicted classes beside the true ones to TensorBoard after each epoch.
 
     The tab "Images" of TensorBoard then has, under `segmentation/<i>`, a slider over
@@ -228,31 +259,16 @@ class SegmentationMaps(_Plots):
         max_examples: int = 4,
         **options,
     ):
-        super().__init__(log_dir, every, max_examples)
-        self.images = np.asarray(images[:max_examples])
+        super().__init__(log_dir, images, class_names, every, max_examples, options)
         self.labels = np.asarray(labels[:max_examples])
-        self.class_names = list(class_names)
         self.predict = predict
-        self.options = options
 
     def _figures(self):
-        predict = self.predict or cast(keras.Model, self.model).predict_on_batch
-        predictions = np.asarray(predict(self.images))
-        for index in range(len(self.images)):
-            row = slice(index, index + 1)
-            yield (
-                f"segmentation/{index}",
-                plot_segmentation(
-                    self.images[row],
-                    self.labels[row],
-                    predictions[row],
-                    class_names=self.class_names,
-                    **self.options,
-                ),
-            )
+        predictions = self._predict(self.predict)
+        return self._draw("segmentation", plot_segmentation, self.labels, predictions)
 
 
-class DetectionBoxes(_Plots):
+class DetectionBoxes(_PredictionPlots):
     """Writes detected objects beside the true ones to TensorBoard after each epoch.
 
     As `SegmentationMaps`, under `detections/<i>`; see `viz.plot_detections`.
@@ -263,8 +279,8 @@ class DetectionBoxes(_Plots):
         truth: True objects, as `data.detection_dataset` returns them.
         class_names: Names of the classes.
         detect: Function of images that returns detections. None calls the model.
-        every: Epochs between plots; the first is of epoch 0.
-        max_examples: Largest number of images drawn, the first of `images`.
+        every: As in `SegmentationMaps`.
+        max_examples: As in `SegmentationMaps`.
         **options: Further arguments of `viz.plot_detections`, such as `min_score`.
 
     Raises:
@@ -290,32 +306,20 @@ class DetectionBoxes(_Plots):
         max_examples: int = 4,
         **options,
     ):
-        super().__init__(log_dir, every, max_examples)
-        self.images = np.asarray(images[:max_examples])
-        self.truth = _first(truth, slice(max_examples))
-        self.class_names = list(class_names)
+        super().__init__(log_dir, images, class_names, every, max_examples, options)
+        self.truth = _rows(truth, slice(max_examples))
         self.detect = detect
-        self.options = options
 
     def _figures(self):
-        detect = self.detect or cast(keras.Model, self.model).predict_on_batch
-        detections = detect(self.images)
-        for index in range(len(self.images)):
-            row = slice(index, index + 1)
-            yield (
-                f"detections/{index}",
-                plot_detections(
-                    self.images[row],
-                    _first(detections, row),
-                    _first(self.truth, row),
-                    class_names=self.class_names,
-                    **self.options,
-                ),
-            )
+        detections = self._predict(self.detect)
+        return self._draw("detections", plot_detections, detections, self.truth)
 
 
-def _first(values: Mapping, rows: slice) -> dict[str, np.ndarray]:
-    return {name: np.asarray(value)[rows] for name, value in values.items()}
+def _rows(values, rows: slice):
+    """Some rows of an array, or of each array of a dictionary."""
+    if isinstance(values, Mapping):
+        return {name: np.asarray(value)[rows] for name, value in values.items()}
+    return np.asarray(values)[rows]
 
 
 def _compile(layer: str | None) -> re.Pattern | None:

@@ -11,11 +11,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from keras_attn.viz.labels import drawable, font_families, readable
+from keras_attn.viz.labels import drawable, readable
 from keras_attn.viz.plots import (
     DOTS_PER_INCH,
     TEXT_COLOR,
     add_color_bar,
+    add_title,
     check_scores,
     check_tokens,
     draw_panel,
@@ -131,15 +132,7 @@ def plot_attention_heads(
     length = min(_COLOR_BAR_INCHES[1], y - layout.margin)
     bar = layout.add_axes(figure, layout.right, y - length, 0.1, length)
     add_color_bar(figure, image, cax=bar)
-    if title is not None:
-        figure.suptitle(
-            drawable(title),
-            y=1 - 0.2 / layout.size[1],
-            parse_math=False,
-            family=font_families(),
-            fontsize=11,
-            color=TEXT_COLOR,
-        )
+    add_title(figure, title, fontsize=11, y=1 - 0.2 / layout.size[1])
     return figure
 
 

@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 
 from keras_attn.layers import SelfAttention2D, WindowAttention
 from keras_attn.viz.capture import capture_attention
-from keras_attn.viz.plots import DOTS_PER_INCH, TEXT_COLOR
+from keras_attn.viz.panels import check_pixels
+from keras_attn.viz.plots import DOTS_PER_INCH, TEXT_COLOR, add_title
 
 _HEAT = "inferno"
 _PANEL_INCHES = 1.7
@@ -197,8 +198,7 @@ def plot_image_attention(
     for axis, heat, label in zip(axes[1:count], maps, labels, strict=True):
         _overlay(axis, image, heat)
         axis.set_title(label, fontsize=8, color=TEXT_COLOR, parse_math=False)
-    if title is not None:
-        figure.suptitle(title, parse_math=False, fontsize=10, color=TEXT_COLOR)
+    add_title(figure, title)
     return figure
 
 
@@ -250,8 +250,7 @@ def plot_position_similarity(
     bar.set_label("cosine similarity", fontsize=9, color=TEXT_COLOR)
     bar.ax.tick_params(labelsize=8, length=2)
     bar.outline.set_visible(False)
-    if title is not None:
-        figure.suptitle(title, parse_math=False, fontsize=10, color=TEXT_COLOR)
+    add_title(figure, title)
     return figure
 
 
@@ -322,14 +321,8 @@ def _unwindow(layer, scores, grid, query):
 
 
 def _check_image(image):
-    image = np.asarray(image, "float32")
-    if image.ndim != 3 or image.shape[-1] not in (1, 3) or 0 in image.shape:
-        raise ValueError(
-            "`image` must have the shape (height, width, 1 or 3); pass one example "
-            f"of a batch: `images[0]`. Received: image.shape={image.shape}"
-        )
-    if not np.isfinite(image).all():
-        raise ValueError("`image` must be finite. Received: NaN or infinite pixels")
+    hint = "pass one example of a batch: `images[0]`"
+    image = check_pixels("image", image, ("height", "width"), hint)
     low, high = image.min(), image.max()
     image = (image - low) / max(high - low, 1e-12)
     return np.repeat(image, 3, axis=-1) if image.shape[-1] == 1 else image

@@ -14,11 +14,35 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from keras_attn.viz.labels import drawable, font_families
-from keras_attn.viz.plots import DOTS_PER_INCH, TEXT_COLOR
+from keras_attn.viz.plots import DOTS_PER_INCH, TEXT_COLOR, add_title
 
 PANEL_INCHES = 2.2
 _LEGEND_COLUMN_INCHES = 1.1
 _LEGEND_ROW_INCHES = 0.18
+
+
+def check_pixels(name: str, pixels, axes: tuple[str, ...], hint: str) -> np.ndarray:
+    """An image, or several, as float32.
+
+    Args:
+        name: Name of the argument.
+        pixels: Its value.
+        axes: Names of the axes before the channels.
+        hint: How to mend another shape.
+
+    Raises:
+        ValueError: unless they are finite, (*axes, 1 or 3), and at least one.
+    """
+    pixels = np.asarray(pixels, "float32")
+    fits = pixels.ndim == len(axes) + 1 and pixels.shape[-1] in (1, 3)
+    if not fits or 0 in pixels.shape:
+        raise ValueError(
+            f"`{name}` must have the shape ({', '.join(axes)}, 1 or 3), none of them "
+            f"0; {hint}. Received: {name}.shape={pixels.shape}"
+        )
+    if not np.isfinite(pixels).all():
+        raise ValueError(f"`{name}` must be finite. Received: NaN or infinite pixels")
+    return pixels
 
 
 def check_images(images) -> np.ndarray:
@@ -30,14 +54,8 @@ def check_images(images) -> np.ndarray:
     Raises:
         ValueError: unless they are finite, (B, H, W, 1 or 3), and at least one.
     """
-    images = np.asarray(images, "float32")
-    if images.ndim != 4 or images.shape[-1] not in (1, 3) or 0 in images.shape:
-        raise ValueError(
-            "`images` must have the shape (B, H, W, 1 or 3), none of them 0; pass one "
-            f"image as `image[None]`. Received: images.shape={images.shape}"
-        )
-    if not np.isfinite(images).all():
-        raise ValueError("`images` must be finite. Received: NaN or infinite values")
+    hint = "pass one image as `image[None]`"
+    images = check_pixels("images", images, ("B", "H", "W"), hint)
     low, high = images.min(), images.max()
     # Of the ranges that are usual, the whole range: dark images stay dark.
     if low >= 0 and high <= 256:
@@ -106,14 +124,7 @@ def make_panels(
         axis.set_title(name, fontsize=8, color=TEXT_COLOR, parse_math=False)
     for axis in axes.ravel():
         axis.set_axis_off()
-    if title is not None:
-        figure.suptitle(
-            drawable(title),
-            parse_math=False,
-            family=font_families(),
-            fontsize=10,
-            color=TEXT_COLOR,
-        )
+    add_title(figure, title)
     return figure, axes
 
 

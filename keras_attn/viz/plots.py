@@ -96,15 +96,16 @@ def plot_alignment(
         for head, axis in enumerate(axes):
             axis.set_xlabel(f"head {head}", fontsize=9, color=TEXT_COLOR)
     add_color_bar(figure, images[0], ax=axes, aspect=24, pad=0.02)
-    if title is not None:
-        figure.suptitle(
-            drawable(title),
-            parse_math=False,
-            family=font_families(),
-            fontsize=11,
-            color=TEXT_COLOR,
-        )
+    add_title(figure, title, fontsize=11)
     return figure
+
+
+def add_title(figure: Figure, title: str | None, **options) -> None:
+    """Adds a title, if there is one; `options` are those of `Figure.suptitle`."""
+    if title is None:
+        return
+    style = {"fontsize": 10, "color": TEXT_COLOR, "family": font_families()}
+    figure.suptitle(drawable(title), parse_math=False, **(style | options))
 
 
 def add_color_bar(figure: Figure, image, **options) -> None:

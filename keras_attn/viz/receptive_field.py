@@ -11,9 +11,8 @@ import tensorflow as tf
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from keras_attn.viz.labels import drawable, font_families
 from keras_attn.viz.panels import check_images
-from keras_attn.viz.plots import DOTS_PER_INCH, TEXT_COLOR
+from keras_attn.viz.plots import DOTS_PER_INCH, TEXT_COLOR, add_title
 
 _HEAT = "magma"
 _SIDE_INCHES = 3.4
@@ -155,13 +154,7 @@ def plot_receptive_field(
     for axis in (image, heat):
         axis.tick_params(labelsize=6, length=2, labelcolor=TEXT_COLOR)
     name = model.name if layer is None else f"{model.name}, {layer}"
-    figure.suptitle(
-        drawable(f"What one place of {name} sees" if title is None else title),
-        parse_math=False,
-        family=font_families(),
-        fontsize=10,
-        color=TEXT_COLOR,
-    )
+    add_title(figure, f"What one place of {name} sees" if title is None else title)
     return figure
 
 

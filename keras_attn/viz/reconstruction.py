@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from keras_attn.checks import check_pair, check_rank
 from keras_attn.ops.patches import image_to_patches, patches_to_image
-from keras_attn.viz.plots import DOTS_PER_INCH, TEXT_COLOR
+from keras_attn.viz.plots import DOTS_PER_INCH, TEXT_COLOR, add_title
 
 _PANEL_INCHES = 1.4
 
@@ -112,6 +112,5 @@ def plot_reconstruction(
             shown = np.clip((image - low) / max(high - low, 1e-12), 0, 1)
             axis.imshow(np.repeat(shown, 3 // shown.shape[-1], axis=-1))
             axis.set_axis_off()
-    if title is not None:
-        figure.suptitle(title, parse_math=False, fontsize=10, color=TEXT_COLOR)
+    add_title(figure, title)
     return figure

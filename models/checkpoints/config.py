@@ -151,7 +151,9 @@ class Config(dict[str, Any]):
             )
         return value
 
-    def get_choice(self, name: str, choices: Mapping[str, Any], default: str) -> Any:
+    def get_choice(
+        self, name: str, choices: Mapping[str, Any], default: str | None = None
+    ) -> Any:
         """The entry of `choices` that the field names."""
         value = self.get(name, default)
         if not isinstance(value, str) or value not in choices:

@@ -6,6 +6,7 @@ Legend: B batch, H and W pixels, D width, C classes.
 from typing import Any
 
 import keras
+from keras.layers import Conv2D
 
 from keras_attn.checks import check_pair, check_positive
 from keras_attn.layers.minimum_image_size import MinimumImageSize, is_smaller
@@ -97,6 +98,27 @@ def classify(features, num_classes, name="classifier"):
     num_classes = check_positive("num_classes", num_classes)
     logits = logits_layer(num_classes, name, kernel_initializer=INITIALIZER)
     return logits(features)
+
+
+def classify_pixels(hidden, num_classes, size=1, name="classifier", **options):
+    """Logits (B, H, W, C) in float32, under every policy, from a map (B, H, W, D).
+
+    Args:
+        hidden: A tensor of the model's graph.
+        num_classes: C.
+        size: Rows and columns of the kernel.
+        name: Name of the layer.
+        **options: Further arguments of the convolution.
+    """
+    return Conv2D(
+        num_classes,
+        size,
+        padding="same",
+        data_format="channels_last",
+        dtype="float32",
+        name=name,
+        **options,
+    )(hidden)
 
 
 def classifier_card(pixels) -> dict[str, Any]:

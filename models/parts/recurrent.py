@@ -4,7 +4,7 @@ Legend: B batch, S source length, T target length, E embedding width, M width of
 memory, U units, V target vocabulary.
 """
 
-from typing import Any
+from typing import Any, TypedDict
 
 import keras
 from keras import ops
@@ -13,8 +13,9 @@ from keras.layers import RNN, Concatenate, Dense, Embedding, GRUCell
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import Maxout
 from keras_attn.layers.dropout import Dropout
-from keras_attn.models.parts.functional import sequence_inputs
+from keras_attn.models.parts.functional import by_name, sequence_inputs
 from keras_attn.models.parts.heads import logits_layer
+from keras_attn.models.parts.variants import FROM_VARIANT
 
 # The fields of a `ModelCard` that all translators share.
 TRANSLATOR_CARD = {
@@ -28,8 +29,21 @@ TRANSLATOR_CARD = {
 }
 
 
+class EmbeddingOptions(TypedDict, total=False):
+    """Types of the options of `embedding_layers`, which all builders pass on."""
+
+    source_vocabulary_size: int | None
+    target_vocabulary_size: int | None
+    embedding_dim: int | None
+    dropout: float
+
+
 def embedding_layers(
-    source_vocabulary_size, target_vocabulary_size, embedding_dim, dropout
+    *,
+    source_vocabulary_size=FROM_VARIANT,
+    target_vocabulary_size=FROM_VARIANT,
+    embedding_dim=FROM_VARIANT,
+    dropout=0.0,
 ) -> list:
     """Embeddings of source and target tokens, each with dropout."""
     return [
@@ -59,15 +73,25 @@ def recurrent_layer(cell, name):
     return RNN(cell, return_sequences=True, return_state=True, name=name)
 
 
-def readout_layers(maxout_dim, dropout, target_vocabulary_size) -> list:
-    """The layers from a decoder's state, embedding and context to logits."""
+def readout_layers(maxout_dim, embeddings) -> list:
+    """The layers from a decoder's state, embedding and context to logits.
+
+    Args:
+        maxout_dim: Units of the readout.
+        embeddings: From `embedding_layers`; the readout has their dropout.
+    """
     return [
         Concatenate(name="readout_inputs"),
         Dense(2 * maxout_dim, name="readout"),
         Maxout(name="maxout"),
-        Dropout(dropout, name="readout_dropout"),
-        logits_layer(target_vocabulary_size, "logits"),
+        Dropout(by_name(embeddings)["target_dropout"].rate, name="readout_dropout"),
+        target_logits(embeddings),
     ]
+
+
+def target_logits(embeddings):
+    """The layer to one logit for each target token of `embedding_layers`."""
+    return logits_layer(by_name(embeddings)["target_embedding"].input_dim, "logits")
 
 
 def translation_inputs() -> dict[str, Any]:

@@ -9,8 +9,8 @@ norms also `stem_padding`, `stem_pooling_padding`, and `…_conv_1_padding` wher
 halves the map.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypedDict
 
 from keras import ops
 from keras.layers import (
@@ -24,15 +24,26 @@ from keras.layers import (
 from keras_attn.checks import check_positive
 from keras_attn.layers import StandardizedConv2D
 from keras_attn.layers.initializers import he_normal_fan_out
+from keras_attn.models.parts.variants import FROM_VARIANT
 
 _GROUPS = 32  # Groups of each norm of a standardized ResNet.
+
+
+class ResNetOptions(TypedDict, total=False):
+    """Types of the options of `resnet` that all its builders pass on."""
+
+    stem_dim: int | None
+    num_blocks: Sequence[int] | None
+    norm_epsilon: float
+    frozen_norms: bool
+    num_frozen: int
 
 
 def resnet(
     images,
     *,
-    stem_dim=64,
-    num_blocks=(3, 4, 6, 3),
+    stem_dim=FROM_VARIANT,
+    num_blocks=FROM_VARIANT,
     dilated_stages=(),
     norm_epsilon=1e-5,
     frozen_norms=False,

@@ -11,12 +11,19 @@ from keras.layers import Conv2D, MaxPooling2D
 from keras_attn.checks import check_positive, check_same_length
 from keras_attn.layers.initializers import he_normal_fan_out
 
+# Simonyan and Zisserman 2015, table 1, column D: its convolutions, and all of it.
+VGG16_STAGES = {
+    "hidden_dims": (64, 128, 256, 512, 512),
+    "num_convs": (2, 2, 3, 3, 3),
+}
+VGG16 = {**VGG16_STAGES, "fully_connected_dims": (4096, 4096)}
+
 
 def vgg(
     images,
     *,
-    hidden_dims=(64, 128, 256, 512, 512),
-    num_convs=(2, 2, 3, 3, 3),
+    hidden_dims=VGG16_STAGES["hidden_dims"],
+    num_convs=VGG16_STAGES["num_convs"],
     pooling_padding="valid",
 ) -> dict[str, Any]:
     """The maps of a VGG, by default of VGG16.

@@ -3,16 +3,15 @@
 import json
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from backend import skip_module_without_tensorflow
 from data.image_sets import annotation, coco_content, truncate, write_coco
 
 from keras_attn.data import detection_dataset, read_coco
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("tf.data feeds TensorFlow", allow_module_level=True)
+skip_module_without_tensorflow("tf.data feeds TensorFlow")
 
 
 def test_categories_with_gaps_boxes_and_crowds(tmp_path):

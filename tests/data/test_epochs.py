@@ -1,12 +1,10 @@
 """Orders that depend only on the seed and the epoch."""
 
-import keras
-import pytest
+from backend import skip_module_without_tensorflow
 
 from keras_attn.data import shuffled_dataset
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("tf.data feeds TensorFlow", allow_module_level=True)
+skip_module_without_tensorflow("tf.data feeds TensorFlow")
 
 
 def test_a_list_of_texts_has_a_new_order_in_each_epoch():

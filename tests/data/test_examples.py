@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from backend import skip_module_without_tensorflow
 from data.image_sets import write_image, write_mask, write_voc
 
 from keras_attn.data import (
@@ -18,8 +19,7 @@ from keras_attn.data import (
 )
 from keras_attn.training import BackupAndResume
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("tf.data feeds TensorFlow", allow_module_level=True)
+skip_module_without_tensorflow("tf.data feeds TensorFlow")
 
 RNG = np.random.default_rng(0)
 

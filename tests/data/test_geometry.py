@@ -1,9 +1,9 @@
 """Augmentations move images, boxes, masks and labels together."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from backend import skip_module_without_tensorflow
 
 from keras_attn.data import (
     ElasticDeformation,
@@ -15,8 +15,7 @@ from keras_attn.data import (
 from keras_attn.data.elastic import sample
 from keras_attn.data.geometry import augment, fit_into
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("tf.data feeds TensorFlow", allow_module_level=True)
+skip_module_without_tensorflow("tf.data feeds TensorFlow")
 
 H, W = 31, 43
 BOXES = [[3, 5, 17, 19], [20, 2, 43, 11], [7, 21, 16, 31]]

@@ -6,17 +6,16 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from backend import skip_module_without_tensorflow
 from data.image_sets import FOLDER, NAMES, SIZES, truncate, write_image, write_mask
 from PIL import Image
 
 from keras_attn.data import read_segmentation, segmentation_dataset
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("tf.data feeds TensorFlow", allow_module_level=True)
+skip_module_without_tensorflow("tf.data feeds TensorFlow")
 
 CLASSES = ["sky", "road", "car"]
 COLORS = [(0, 0, 0), (128, 64, 128), (64, 0, 128)]

@@ -4,15 +4,14 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
-import keras
 import numpy as np
 import pytest
+from backend import skip_module_without_tensorflow
 
 from keras_attn.data import RandomScaleAndCrop, Shapes
 from keras_attn.data.shape_drawing import SHAPES, draw_mask
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("tf.data feeds TensorFlow", allow_module_level=True)
+skip_module_without_tensorflow("tf.data feeds TensorFlow")
 
 WORLD = Shapes(image_size=(47, 61), num_objects=(2, 5), max_overlap=0.5, seed=3)
 EXAMPLES = [WORLD.example(index) for index in range(60)]

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from backend import skip_module_without_tensorflow
 from data.image_sets import (
     NAMES,
     SIZES,
@@ -22,8 +22,7 @@ from PIL import Image
 
 from keras_attn.data import detection_dataset, read_voc
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("tf.data feeds TensorFlow", allow_module_level=True)
+skip_module_without_tensorflow("tf.data feeds TensorFlow")
 
 
 def test_boxes_classes_and_splits(tmp_path):

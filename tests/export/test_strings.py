@@ -9,12 +9,12 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from backend import skip_module_without_tensorflow
 
 from keras_attn import models
 
 pytest.importorskip("tensorflow_text", reason="the extra `text` is not installed")
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("exporters need TensorFlow", allow_module_level=True)
+skip_module_without_tensorflow("exporters need TensorFlow")
 
 from keras_attn.data import (  # noqa: E402
     ByteLevelBPETokenizer,

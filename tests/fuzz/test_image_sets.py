@@ -3,9 +3,9 @@
 import warnings
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
+from backend import skip_module_without_tensorflow
 from data.image_sets import NAMES, SIZES, write_coco, write_mask, write_voc
 from fuzz.json_mutations import json_mutations
 from fuzz.mutations import mutations, rounds
@@ -13,8 +13,7 @@ from PIL import Image
 
 from keras_attn.data import read_coco, read_segmentation, read_voc
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("tf.data feeds TensorFlow", allow_module_level=True)
+skip_module_without_tensorflow("tf.data feeds TensorFlow")
 
 SECONDS = 30
 FORMATS = ["jpg", "png", "bmp", "tif"]

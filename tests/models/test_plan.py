@@ -4,13 +4,13 @@ import math
 
 import keras
 import pytest
+from backend import skip_module_without_tensorflow
 from model_cases import DECODERS, GRAPHS, TEXT, TINY, D, tiny
 
 from keras_attn import models
 from keras_attn.models import plan
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("plan reads TensorFlow's graphs", allow_module_level=True)
+skip_module_without_tensorflow("plan reads TensorFlow's graphs")
 
 B, T = 2, 5
 

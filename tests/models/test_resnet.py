@@ -1,5 +1,7 @@
 """ResNet beyond the contract: norms in training, dilation, frozen parts, sizes."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
@@ -15,7 +17,8 @@ def sample(*shape, seed=0):
 
 
 def build(**options):
-    return models.build_resnet(**{"image_size": (19, 29), **TINY, **options})
+    arguments: dict[str, Any] = {"image_size": (19, 29), **TINY, **options}
+    return models.build_resnet(**arguments)
 
 
 def fit(model, images, **options):

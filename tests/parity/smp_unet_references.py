@@ -11,6 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from parity import torchvision_references as references  # noqa: E402  First: the shim.
+from parity.write_folders import write  # noqa: E402
 from segmentation_models_pytorch import (  # noqa: E402  # pyright: ignore[reportMissingImports]
     Unet,
 )
@@ -69,4 +70,4 @@ def make_case():
 
 
 if __name__ == "__main__":
-    references.write({"smp_unet": make_case()})
+    write({"smp_unet": make_case()})

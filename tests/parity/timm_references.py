@@ -7,9 +7,7 @@ environment: transformers can't be imported together with a CUDA build of torchv
 """
 
 import functools
-import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
@@ -30,8 +28,8 @@ from timm.layers import (  # noqa: E402  # pyright: ignore[reportMissingImports]
     std_conv,
 )
 from timm.models import resnetv2  # noqa: E402  # pyright: ignore[reportMissingImports]
+from write_folders import write  # noqa: E402
 
-CHECKPOINTS = Path(__file__).parent / "checkpoints"
 B, CLASSES = 2, 5
 SPREAD = 0.3  # Standard deviation of the weights, as in `hugging_face.py`.
 _SIZES = {
@@ -160,21 +158,6 @@ def _run(model, size):
         pixels = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
         logits = model(pixels).numpy()
     return {"input_images": images, "output_logits": logits}
-
-
-def write(cases):
-    """Writes one folder per case."""
-    from safetensors.numpy import save_file
-
-    for name, (tensors, config, arrays) in cases.items():
-        folder = CHECKPOINTS / name
-        folder.mkdir(exist_ok=True)
-        save_file(tensors, folder / "model.safetensors")
-        text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-        (folder / "config.json").write_text(text)
-        np.savez_compressed(folder / "expected.npz", **arrays)
-        size = sum(file.stat().st_size for file in folder.iterdir())
-        sys.stdout.write(f"{name}: {size} bytes\n")
 
 
 if __name__ == "__main__":

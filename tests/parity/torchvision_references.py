@@ -7,7 +7,6 @@ Arrays have our order of axes: channels last.
 """
 
 import functools
-import json
 import sys
 from pathlib import Path
 
@@ -17,10 +16,10 @@ from torch import nn  # pyright: ignore[reportMissingImports]
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from parity.torchvision_shim import load_torchvision  # noqa: E402
+from parity.write_folders import write  # noqa: E402
 
 torchvision = load_torchvision()
 
-CHECKPOINTS = Path(__file__).parent / "checkpoints"
 B, CLASSES = 2, 5
 SPREAD = 0.3  # Standard deviation of scales, shifts and biases.
 STEM_DIM = 3
@@ -171,21 +170,6 @@ def _run(model, size):
         names[key]: np.moveaxis(value.numpy(), 1, -1) for key, value in found.items()
     }
     return {"input_images": images, **outputs}
-
-
-def write(cases):
-    """Writes one folder per case."""
-    from safetensors.numpy import save_file
-
-    for name, (tensors, config, arrays) in cases.items():
-        folder = CHECKPOINTS / name
-        folder.mkdir(exist_ok=True)
-        save_file(tensors, folder / "model.safetensors")
-        text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-        (folder / "config.json").write_text(text)
-        np.savez_compressed(folder / "expected.npz", **arrays)
-        size = sum(file.stat().st_size for file in folder.iterdir())
-        sys.stdout.write(f"{name}: {size} bytes\n")
 
 
 if __name__ == "__main__":

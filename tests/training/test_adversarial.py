@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from backend import skip_module_without_tensorflow
 from model_cases import TINY, numpy, tiny
 
 from keras_attn import models
@@ -12,8 +13,7 @@ from keras_attn.training import (
     hinge_generator_loss,
 )
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("it needs the TensorFlow backend", allow_module_level=True)
+skip_module_without_tensorflow("it needs the TensorFlow backend")
 
 NAMES = ("sagan_generator_128", "sagan_discriminator_128")
 

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from backend import skip_module_without_tensorflow
 from keras import layers
 
 from keras_attn.data import CharacterTokenizer, parallel_dataset, shuffled_dataset
@@ -27,8 +28,7 @@ from keras_attn.training import (
 )
 from keras_attn.training.backup import BACKUP_FILE
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("it needs the TensorFlow backend", allow_module_level=True)
+skip_module_without_tensorflow("it needs the TensorFlow backend")
 
 EPOCHS = 4
 ROWS, WIDTH = 13, 3

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from backend import skip_module_without_tensorflow
 from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
@@ -16,8 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from keras_attn.training import DetectionScoreLogger, DetectionScores
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("tf.data feeds TensorFlow", allow_module_level=True)
+skip_module_without_tensorflow("tf.data feeds TensorFlow")
 
 B, M, K, C, H, W = 13, 7, 11, 3, 101, 131
 NAMES = ["cat", "dog", "owl"]

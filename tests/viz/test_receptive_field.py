@@ -1,14 +1,14 @@
 import keras
 import numpy as np
 import pytest
+from backend import skip_module_without_tensorflow
 from matplotlib.patches import Rectangle
 from viz.figures import panels
 
 from keras_attn.viz import plot_receptive_field, receptive_field
 from keras_attn.viz.plots import figure_to_array
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("gradients by TensorFlow", allow_module_level=True)
+skip_module_without_tensorflow("gradients by TensorFlow")
 
 H, W = 41, 53
 IMAGES = np.random.default_rng(0).normal(size=(3, H, W, 3)).astype("float32")

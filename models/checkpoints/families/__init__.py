@@ -56,10 +56,4 @@ def family_of(config: Config) -> Family:
         return SMP_UNET
     if is_timm(config):
         return timm_family_of(config)
-    model_type = config.get("model_type")
-    if not isinstance(model_type, str) or model_type not in FAMILIES:
-        raise ValueError(
-            f"`model_type` in config.json must be one of {', '.join(FAMILIES)}. "
-            f"Received: model_type={shown(model_type)}"
-        )
-    return FAMILIES[model_type]
+    return config.get_choice("model_type", FAMILIES)
