@@ -1,6 +1,6 @@
 """U-Net, FCN and the detectors against their peers, and in LiteRT and ONNX Runtime.
 
-    python benchmarks/dense.py                       every row, two to three hours
+    python benchmarks/dense.py                       every row
     python benchmarks/dense.py --row "unet forward, batch 1" --rounds 7
     python benchmarks/dense.py --small --rounds 1    tiny images: whether all rows run
 
