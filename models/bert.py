@@ -15,26 +15,21 @@ Layers: `token_embedding`, `segment_embedding`, `position_embedding`,
 `embeddings_norm`, `embeddings_dropout`, `block_0`, …, `first_token`, `pooler`.
 """
 
-from typing import Unpack
-
 from keras import ops
 from keras.layers import Embedding
 
-from keras_attn.layers import LearnedPositionEmbedding
+from keras_attn.layers import LearnedPositionEmbedding, TransformerEncoderBlock
+from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import (
-    EncoderOptions,
-    encoder_card,
-    text_encoder,
-)
+from keras_attn.models.parts.encoder import encoder_card, first_token, pooler
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER, as_encoder
 from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
-    passes_options_to,
     with_sizes,
 )
 from keras_attn.ops import row_positions
@@ -63,16 +58,21 @@ VARIANTS = {
 
 
 @with_sizes(VARIANTS)
-@passes_options_to(text_encoder)
 def build_bert(
     variant="base",
     *,
     vocabulary_size=FROM_VARIANT,
+    num_layers=FROM_VARIANT,
     hidden_dim=FROM_VARIANT,
+    num_heads=FROM_VARIANT,
+    mlp_dim=FROM_VARIANT,
     max_sequence_length=FROM_VARIANT,
     num_segments=FROM_VARIANT,
+    activation="gelu",
+    layer_norm_epsilon=FROM_VARIANT,
+    dropout=0.1,
+    attention_dropout=0.1,
     name="bert",
-    **blocks: Unpack[EncoderOptions],
 ):
     """Token, segment and position embeddings, then N post-norm encoder blocks.
 
@@ -83,18 +83,17 @@ def build_bert(
     Args:
         variant: A row of `VARIANTS`, which gives the arguments that are None.
         vocabulary_size: V.
+        num_layers: Number of blocks.
         hidden_dim: D.
+        num_heads: Attention heads per block.
+        mlp_dim: Width of the feed-forward networks.
         max_sequence_length: Number of positions.
         num_segments: Number of segments.
+        activation: Activation of the feed-forward networks.
+        layer_norm_epsilon: Added to the variance.
+        dropout: Probability of dropping a unit of an embedding or a sub-layer.
+        attention_dropout: Probability of dropping an attention probability.
         name: Name of the model.
-        **blocks: The arguments of the blocks:
-            num_layers: Number of blocks.
-            num_heads: Attention heads per block.
-            mlp_dim: Width of the feed-forward networks.
-            activation: Activation of the feed-forward networks.
-            layer_norm_epsilon: Added to the variance.
-            dropout: Probability of dropping a unit of an embedding or a sub-layer.
-            attention_dropout: Probability of dropping an attention probability.
 
     Returns:
         A model from `token_ids`, `padding_mask` and `segment_ids`, each (B, T), to a
@@ -106,6 +105,7 @@ def build_bert(
         (arXiv:1908.08962).
     """
     inputs = sequence_inputs("token_ids", "padding_mask", "segment_ids")
+    padding_mask = inputs["padding_mask"]
     tokens = TokenEmbedding(
         vocabulary_size,
         hidden_dim,
@@ -123,8 +123,24 @@ def build_bert(
         max_sequence_length,
         embeddings_initializer=INITIALIZER,
         name="position_embedding",
-    )(ops.add(tokens, segments), row_positions(inputs["padding_mask"]))
-    return text_encoder(inputs, embeddings, name, **blocks)
+    )(ops.add(tokens, segments), row_positions(padding_mask))
+    norm = LayerNormalization(epsilon=layer_norm_epsilon, name="embeddings_norm")
+    hidden = Dropout(dropout, name="embeddings_dropout")(norm(embeddings))
+    for index in range(num_layers):
+        block = TransformerEncoderBlock(
+            num_heads,
+            mlp_dim,
+            activation=activation,
+            layer_norm_epsilon=layer_norm_epsilon,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            kernel_initializer=INITIALIZER,
+            name=f"block_{index}",
+        )
+        hidden = block(hidden, padding_mask=padding_mask)
+    pooled = pooler(first_token(hidden, padding_mask))
+    outputs = {"sequence_output": hidden, "pooled_output": pooled}
+    return Functional(inputs, outputs, name=name)
 
 
 def build_bert_masked_lm(
