@@ -1,4 +1,4 @@
-"""The body of BERT, RoBERTa and XLM: a stack of post-norm encoder blocks.
+"""The body of RoBERTa and XLM, a stack of post-norm encoder blocks as in BERT.
 
     embeddings -> norm -> dropout -> block_0 -> block_1 -> … -> `sequence_output`
                                      first token (-> tanh) -> `pooled_output`
