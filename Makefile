@@ -41,7 +41,7 @@ JAX_TESTS := not half_precision and not random_weights and not padding_changes \
 test-jax: $(VENV)/.dev  ## what layers and models compute, on JAX
 	KERAS_BACKEND=jax $(ONE_THREAD) $(call XLA_LEVEL,0) $(PYTEST) -k "$(JAX_TESTS)" \
 		tests/layers/test_contract.py tests/models/test_contract_numbers.py \
-		tests/models/test_contract_fit_text.py tests/models/test_contract_fit_images.py
+		tests/models/test_contract_fit_*.py
 
 test-parity: $(VENV)/.torchvision  ## rebuild the references live (PyTorch) and compare
 	$(ONE_THREAD) $(PYTEST) -m parity

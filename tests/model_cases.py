@@ -335,6 +335,10 @@ TEXT = [
     if "padding_mask" in models.describe(made.name).inputs
 ]
 IMAGES = [case for case in CASES if case not in TEXT]
+_DENSE = ("fcn", "segnet", "deconvnet", "unet", "faster_rcnn", "mask_rcnn")
+# Models of pixels and of boxes, and all other models of images.
+DENSE = [case for case in IMAGES if case.startswith(_DENSE)]
+WHOLE_IMAGES = [case for case in IMAGES if case not in DENSE]
 # Models that continue a prompt.
 DECODERS = [
     case

@@ -1,7 +1,7 @@
 """One training step of a tiny model, in every way that Keras can run it.
 
-Two files of tests run these checks, one for texts and one for images, because a file of
-tests stays in one process.
+Three files of tests run these checks, for texts, for whole images, and for pixels and
+boxes, because a file of tests stays in one process.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""The contract of every model of text: a fit is the same however Keras runs it."""
+"""The contract of every model of text: all ways to fit give the same."""
 
 from model_cases import GRAPHS, TEXT
 from model_fits import fits_of

@@ -1,6 +1,6 @@
 """The contract of every model and head, at a tiny size: what it computes.
 
-Fits are compared in `test_contract_fit_text.py` and `test_contract_fit_images.py`.
+Fits are compared in the files `test_contract_fit_*.py`.
 """
 
 from typing import Any
