@@ -33,6 +33,7 @@ from detectors import (
     score,
 )
 from options import add_training_options, new_parser
+from segmentation import check_folders
 
 from keras_attn import data, models
 
@@ -49,8 +50,10 @@ def parse_arguments():
     parser = new_parser(__doc__)
     parser.add_argument(
         "--data-dir",
+        type=Path,
+        default=Path(os.environ.get("KERAS_ATTN_DATA", ".")) / "bccd",
         help="folder like VOC's, with JPEGImages/, Annotations/ and "
-        "ImageSets/train.txt and val.txt; without it, bccd/ in $KERAS_ATTN_DATA",
+        "ImageSets/train.txt and val.txt; bccd/ in $KERAS_ATTN_DATA if it is left out",
     )
     parser.add_argument("--run-dir", default="runs/blood-cells", help="for all results")
     add_detector_options(parser, width=16, image_size=(144, 192))
@@ -60,10 +63,10 @@ def parse_arguments():
 
 def load_cells(arguments, epoch):
     """Batches of training images, changed at random, and of held-out images."""
-    folder = arguments.data_dir or Path(os.environ.get("KERAS_ATTN_DATA", ".")) / "bccd"
+    check_folders(arguments, "JPEGImages", "Annotations", "ImageSets")
     sizes = {"image_size": arguments.image_size, "batch_size": arguments.batch_size}
     train, held_out = (
-        data.read_voc(folder, split, CLASSES) for split in ("train", "val")
+        data.read_voc(arguments.data_dir, split, CLASSES) for split in ("train", "val")
     )
     batches = data.detection_dataset(
         train,

@@ -51,7 +51,7 @@ def in_pairs(
         is_padding = np.arange(size) >= count[:, None]
         if np.any(outputs["scores"][is_padding]):
             raise ExportError(
-                f"output `scores` of {where} must be 0 behind `num_detections`"
+                f"output `scores` of {where} must be 0 after the first `num_detections`"
             )
     pairs = [
         (row, *pair)

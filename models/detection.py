@@ -194,7 +194,7 @@ def build_faster_rcnn(
 
     Returns:
         A `Detector`, from `images` (B, H, W, 3) to a dictionary of `boxes` (B, K, 4),
-        `scores` (B, K), `classes` (B, K) int32 and `num_detections` (B,) int32; behind
+        `scores` (B, K), `classes` (B, K) int32 and `num_detections` (B,) int32; after
         that number boxes and scores are 0 and classes -1. `fit` takes `(images,
         truth)`, see `Detector`, and `compile` no loss.
 

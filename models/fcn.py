@@ -97,11 +97,11 @@ def build_fcn_vgg(
             Layers of another number of classes start anew.
         hidden_dims: Channels of each of the five stages.
         num_convs: Convolutions of each stage.
-        fully_connected_dims: Channels of each of the convolutions behind the last map,
+        fully_connected_dims: Channels of each of the convolutions after the last map,
             the first of which is 7 × 7.
         skips: Stages whose pooled maps are added, in this order: (), (3,) or (3, 2).
         num_channels: Channels of the images.
-        dropout: Probability of dropping a unit behind the last map.
+        dropout: Probability of dropping a unit after the last map.
         name: Name of the model.
 
     Returns:

@@ -99,12 +99,12 @@ def build_unet(
         num_channels: Channels of the images, without a backbone.
         dropout: Probability of dropping a unit at the end of the last two stages,
             without a backbone.
-        decoder_dims: On a backbone: channels behind each enlargement, the first one
+        decoder_dims: On a backbone: channels after each enlargement, the first one
             from its smallest map. Default: 16 at the size of the image, twice as many
             at each smaller one: (256, 128, 64, 32, 16) for a smallest map of 1 / 32.
         skip_layers: On a backbone: names of the layers whose maps to use, in any order;
             the decoder begins with the smallest one. Default: the last map of each size
-            that everything behind depends on.
+            that everything after it depends on.
         name: Name of the model.
 
     Returns:

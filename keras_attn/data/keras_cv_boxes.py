@@ -93,8 +93,9 @@ def from_keras_cv(
 def to_keras_cv(dataset: tf.data.Dataset, bounding_box_format: str) -> tf.data.Dataset:
     """The batches of `detection_dataset` as keras-cv's layers take them.
 
-    Random layers of keras-cv have random states of their own, so a run that was killed
-    does not go on with what it would have seen. They know no masks of objects.
+    Random layers of keras-cv have random states of their own, so a resumed run does not
+    see the data that it would have seen without the interruption. They know no
+    masks of objects.
 
     Args:
         dataset: Batches of `detection_dataset` or `Shapes`.

@@ -100,8 +100,8 @@ class Shapes:
         sizes: Name of each size, and its smallest and largest radius as shares of the
             shorter side, at most 0.5.
         max_overlap: Largest share of an object that others hide, in [0, 1); 0 draws
-            all objects apart. Objects of the same color never overlap, because nobody
-            could tell them apart.
+            all objects apart. Objects of the same color never overlap, which could not
+            be told apart.
         noise: Standard deviation of noise on the pixels, in units of 0 to 255.
         seed: Seed of everything.
 

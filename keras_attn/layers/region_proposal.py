@@ -62,7 +62,7 @@ class RegionProposal(BaseLayer):
 
     Returns:
         A dictionary of `proposals` (B, N, 4), `"xyxy"` in pixels, by descending score;
-        `proposal_scores` (B, N), in [0, 1]; `num_proposals` (B,) int32, behind which
+        `proposal_scores` (B, N), in [0, 1]; `num_proposals` (B,) int32, after which
         proposals are zeros; `objectness` (B, A), logits of all anchors; `deltas`
         (B, A, 4). All of them are float32, or int32, in every precision.
 

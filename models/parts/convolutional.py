@@ -147,7 +147,7 @@ class _Converter:
     """Walks the graph of a classifier and builds the convolutional one beside it.
 
     A tensor has a key, because a nested model may be called several times. A tensor
-    behind the last map is a *vector* in the old graph and a map in the new one. Its
+    after the last map is a *vector* in the old graph and a map in the new one. Its
     window is what a kernel must cover to see all of it: the whole last map after
     `Flatten`, one place otherwise.
 
@@ -314,7 +314,7 @@ class _Converter:
         return _POOLING_OPERATIONS[type(operation).__name__]
 
     def _convert_vector(self, step):
-        """A layer behind the last map."""
+        """A layer after the last map."""
         operation = step.operation
         if any(key not in self.windows for key in step.inputs):
             raise self._refusal(operation, "brings the vector and a map together")
@@ -337,7 +337,7 @@ class _Converter:
         else:
             raise self._refusal(
                 operation,
-                "is behind the last map, where only dense layers, convolutions of "
+                "is after the last map, where only dense layers, convolutions of "
                 "1 × 1, activations, dropout, sums and products of vectors, batch and "
                 "layer norms can be converted",
             )

@@ -16,8 +16,8 @@ _PROBE = 256
 def find_skips(backbone: keras.Model, layer_names: Sequence[str] | None = None):
     """The last map of each size, before it is halved.
 
-    A map counts only if everything behind depends on it alone, so a map inside a
-    residual block does not.
+    A map counts only if everything after it depends on it alone, so a map inside
+    a residual block does not.
 
     Args:
         backbone: A model of one input, images (B, H, W, channels). Its head, if it has
@@ -94,7 +94,7 @@ def _output_of(backbone, name):
 
 
 def _bottlenecks(backbone) -> list[Any]:
-    """Maps on which everything behind them depends alone, in order."""
+    """Maps on which everything after them depends alone, in order."""
     maps = [x for x in backbone.outputs if len(x.shape) == 4]
     # Of several maps, such as one per stage, the last one.
     end = maps[-1] if maps else backbone.outputs[0]
@@ -113,7 +113,7 @@ def _bottlenecks(backbone) -> list[Any]:
 
 
 def _nodes_before(backbone, end):
-    """The operations that lead to a tensor, each behind those that it depends on."""
+    """The operations that lead to a tensor, each after those that it depends on."""
     producers = {
         id(tensor): node
         for depth in backbone._nodes_by_depth.values()

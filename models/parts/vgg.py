@@ -37,7 +37,7 @@ def vgg(
 
     Returns:
         The maps `stage_0`, `stage_1`, …, (B, rows, columns, width), the first of the
-        size of the images, and each next one half as large; and behind each its pooled
+        size of the images, and each next one half as large; and after each its pooled
         map, `pooled_0`, `pooled_1`, …, of half its size.
 
     Raises:

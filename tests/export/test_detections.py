@@ -65,7 +65,7 @@ def test_a_detection_without_a_partner_is_an_error():
     fewer["scores"][1, 2] = 0
     with pytest.raises(ExportError, match="7 detections and Keras 8; 1 of them have"):
         in_pairs("`serve`", fewer, expected, 0.01)
-    with pytest.raises(ExportError, match="`scores` of `serve` must be 0 behind"):
+    with pytest.raises(ExportError, match="`scores` of `serve` must be 0 after"):
         in_pairs("`serve`", {**fewer, "scores": expected["scores"]}, expected, 1.0)
     with pytest.raises(ExportError, match=r"`boxes` of `serve` has the shape \(2, 6,"):
         in_pairs(

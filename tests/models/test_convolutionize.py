@@ -267,7 +267,7 @@ REFUSED = {
     "no_dense": (lambda: _flattened(layers.ReLU()), "must have a dense layer after it"),
     "repeat": (
         lambda: _flattened(layers.RepeatVector(2, name="two"), layers.LSTM(3)),
-        r"layer `two` \(RepeatVector\) is behind the last map, where only dense",
+        r"layer `two` \(RepeatVector\) is after the last map, where only dense",
     ),
     "noise": (
         lambda: _flattened(layers.Dropout(0.5, noise_shape=(None, 1), name="drop")),
@@ -275,7 +275,7 @@ REFUSED = {
     ),
     "softmax": (
         lambda: _flattened(layers.Activation("softmax", name="share"), layers.Dense(3)),
-        r"`share` \(Activation\) is behind the last map",
+        r"`share` \(Activation\) is after the last map",
     ),
     "reshape": (
         lambda: _on_map(layers.Reshape((3, 2, 5), name="turned")),

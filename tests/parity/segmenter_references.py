@@ -1,7 +1,7 @@
 """Segmenters composed of PyTorch's layers, with tiny random weights.
 
 Each case is a flat dictionary of arrays: weights by the names of our layers with
-PyTorch's names behind them, in PyTorch's order of axes; `input_*` and `output_*` with
+PyTorch's names after them, in PyTorch's order of axes; `input_*` and `output_*` with
 channels last. `generate.py` writes them to `segmenters/`.
 """
 

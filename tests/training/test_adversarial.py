@@ -43,16 +43,14 @@ def networks(trainer):
 
 @pytest.fixture(scope="module")
 def trained():
-    """A fit: the history, and weights and contrast before and after it.
+    """A fit in a graph: the history, and weights and contrast before and after it.
 
-    Without XLA, with which `test_two_steps_update_both_networks` fits.
     The contrast is that of generated images between their upper and lower halves.
     """
     trainer = make(discriminator_steps=2)
     trainer.compile(
         keras.optimizers.Adam(2e-3, beta_1=0.0),
         keras.optimizers.Adam(4e-3, beta_1=0.0),
-        jit_compile=False,
     )
     images, labels = data(64)
     noise = np.random.default_rng(0).normal(size=(8, 13)).astype("float32")
@@ -85,9 +83,9 @@ def test_both_networks_are_updated(trained):
 
 
 def test_two_steps_update_both_networks():
-    """With the default optimizers, compiled."""
+    """With the default optimizers and XLA."""
     trainer = make()
-    trainer.compile()
+    trainer.compile(jit_compile=True)
     before = [weights_of(model) for model in networks(trainer)]
     trainer.fit(*data(8), batch_size=4, verbose=0)
     assert_moved([weights_of(model) for model in networks(trainer)], before)
