@@ -7,6 +7,7 @@ if __name__ != "keras_attn.models":
         "class twice."
     )
 
+from keras_attn.models import catalog as _  # noqa: E402, F401  fills the registry
 from keras_attn.models.bert import (  # noqa: E402  the guard comes first
     build_bert,
     build_bert_classifier,

@@ -23,10 +23,9 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import encoder_card, first_token, pooler
+from keras_attn.models.parts.encoder import first_token, pooler
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER, as_encoder
-from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
@@ -296,30 +295,4 @@ def build_bert_sentence_encoder(
     encoder = as_encoder(encoder, build_bert)
     return heads.sentence_encoder(
         encoder, pooling=pooling, normalize=normalize, name=name
-    )
-
-
-_TURC = {
-    "tiny": (4_400_000, "pre-trained, then distilled: GLUE 64.2"),
-    "mini": (11_300_000, "pre-trained, then distilled: GLUE 65.8"),
-    "small": (29_100_000, "pre-trained, then distilled: GLUE 71.2"),
-    "medium": (41_700_000, "pre-trained, then distilled: GLUE 73.5"),
-}
-_DEVLIN = {
-    "base": (110_000_000, "GLUE 79.6; SQuAD 1.1 F1 88.5"),
-    "large": (340_000_000, "GLUE 82.1; SQuAD 1.1 F1 90.9"),
-}
-for _published, _paper in (
-    (_TURC, "Turc et al. 2019, arXiv:1908.08962"),
-    (_DEVLIN, "Devlin et al. 2019, arXiv:1810.04805"),
-):
-    register_variants(
-        build_bert,
-        _published,
-        title="BERT {variant}, an encoder",
-        paper=_paper,
-        **encoder_card(
-            "a tanh layer over the first real token",
-            segment_ids="(B, T) int32, 0 or 1",
-        ),
     )

@@ -19,12 +19,9 @@ from keras_attn.layers.stochastic_depth import rising_rates
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.images import (
-    IMAGENET,
     any_image_input,
-    classifier_card,
     classify,
 )
-from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 _EPSILON = 1e-6  # Of every layer norm but the final one.
@@ -172,18 +169,3 @@ def _block(inputs, activation, layer_scale, rate, name):
         hidden = LayerScale(layer_scale, name=f"{name}_scale")(hidden)
     hidden = StochasticDepth(rate, name=f"{name}_drop_path")(hidden)
     return ops.add(inputs, hidden)
-
-
-register_variants(
-    build_convnext,
-    {
-        "tiny": (28_589_128, "ImageNet 82.1"),
-        "small": (50_223_688, "ImageNet 83.1"),
-        "base": (88_591_464, "ImageNet 83.8"),
-        "large": (197_767_336, "ImageNet 84.3"),
-        "xlarge": (350_196_968, "from ImageNet-22k: ImageNet 87.0"),
-    },
-    title="ConvNeXt {variant}: a convolutional network with the design of Swin",
-    paper="Liu et al. 2022, arXiv:2201.03545",
-    **classifier_card(IMAGENET),
-)

@@ -13,13 +13,10 @@ from keras_attn.checks import check_positive
 from keras_attn.layers.minimum_image_size import is_smaller
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
-    IMAGENET,
     any_image_input,
     classify_pixels,
     image_sides,
-    segmenter_card,
 )
-from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.unpooling import (
     convolution,
     deconvolution,
@@ -108,12 +105,3 @@ def build_deconvnet(
     )
     logits = classify_pixels(hidden, num_classes)
     return Functional(images, logits, name=name)
-
-
-register_variants(
-    build_deconvnet,
-    {"vgg16": (251_788_949, "VOC 2012: mean IoU 69.6; with FCN and a CRF 72.5")},
-    title="DeconvNet on VGG16: unpooling and deconvolution",
-    paper="Noh et al. 2015, arXiv:1505.04366",
-    **segmenter_card(IMAGENET),
-)

@@ -36,8 +36,7 @@ from keras_attn.layers.initializers import he_normal_fan_out, normal
 from keras_attn.models.parts.detector import Detector, box_head, mask_head
 from keras_attn.models.parts.functional import by_name
 from keras_attn.models.parts.heads import logits_layer
-from keras_attn.models.parts.images import IMAGENET, image_input
-from keras_attn.models.parts.registry import register_variants
+from keras_attn.models.parts.images import image_input
 from keras_attn.models.parts.resnet import resnet
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
@@ -444,52 +443,3 @@ def _detections(layers, proposer, maps) -> dict[str, Any]:
     proposals = proposed["proposals"]
     _, logits, deltas = box_head(layers, layers["roi_pooling"](maps, proposals))
     return layers["detections"](logits, deltas, proposals, proposed["num_proposals"])
-
-
-_CARD: dict[str, Any] = {
-    "task": "object detection",
-    "inputs": {"images": f"(B, H, W, 3) float, red, green, blue; {IMAGENET}"},
-    "outputs": {
-        "boxes": "(B, K, 4) float32, left, top, right, bottom in pixels",
-        "scores": "(B, K) float32, in [0, 1]",
-        "classes": "(B, K) int32, torchvision's label minus 1; -1 = padding",
-        "num_detections": "(B,) int32",
-    },
-}
-
-register_variants(
-    build_faster_rcnn,
-    {
-        "resnet50": (41_755_286, "COCO box mAP 37.0 with torchvision's weights"),
-        "resnet101": (60_695_190, "COCO box mAP 39.4 in Detectron2, schedule 1x"),
-    },
-    title="Faster R-CNN on {variant} with a feature pyramid",
-    paper="Ren et al. 2015, arXiv:1506.01497; Lin et al. 2017, arXiv:1612.03144",
-    **_CARD,
-)
-register_variants(
-    build_mask_rcnn,
-    {
-        "resnet50": (
-            44_401_393,
-            "COCO box mAP 37.9, mask mAP 34.6 with torchvision's weights",
-        ),
-    },
-    title="Mask R-CNN on {variant} with a feature pyramid",
-    paper="He et al. 2017, arXiv:1703.06870",
-    **{
-        **_CARD,
-        "outputs": {
-            **_CARD["outputs"],
-            "masks": "(B, K, 28, 28) float32, probabilities inside the box",
-        },
-    },
-)
-register_variants(
-    build_faster_rcnn_vgg16,
-    {"vgg16": (None, "VOC 2007 mAP 69.9")},
-    name="faster_rcnn_vgg16",
-    title="Faster R-CNN on {variant}, one map, as first published",
-    paper="Ren et al. 2015, arXiv:1506.01497",
-    **_CARD,
-)

@@ -26,12 +26,9 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import BilinearKernel, he_normal_fan_out, normal
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
-    IMAGENET,
     any_image_input,
     classify_pixels,
-    segmenter_card,
 )
-from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.resnet import ResNetOptions, resnet
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
@@ -304,28 +301,3 @@ def _head(hidden, images, num_classes, dropout, name, prefix):
         kernel_initializer=normal(0.01),
     )
     return ResizeLike(dtype="float32", name=f"{prefix}upsampling")(scores, images)
-
-
-register_variants(
-    build_fcn_vgg,
-    {
-        "32s": (136_152_917, "VOC 2011 validation: mean IoU 59.4"),
-        "16s": (134_815_994, "VOC 2011 validation: mean IoU 62.4"),
-        "8s": (134_489_759, "VOC 2011 validation: mean IoU 62.7"),
-    },
-    name="fcn{variant}_vgg16",
-    title="FCN-{variant} on VGG16: a class for every pixel",
-    paper="Long et al. 2015, arXiv:1411.4038",
-    **segmenter_card(IMAGENET),
-)
-register_variants(
-    build_fcn_resnet,
-    {
-        "50": (35_322_218, "COCO, classes of VOC: mean IoU 60.5 with torchvision's"),
-        "101": (54_314_346, "COCO, classes of VOC: mean IoU 63.7 with torchvision's"),
-    },
-    name="fcn_resnet{variant}",
-    title="FCN on a dilated ResNet-{variant}: a class for every pixel",
-    paper="Long et al. 2015, arXiv:1411.4038",
-    **segmenter_card(IMAGENET, auxiliary=True),
-)

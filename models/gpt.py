@@ -34,7 +34,6 @@ from keras_attn.models.parts.functional import (
     numbered,
     sequence_inputs,
 )
-from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 from keras_attn.ops import gelu_tanh, token_positions
 
@@ -321,62 +320,3 @@ def _as_encoder(model):
     if isinstance(getattr(model, "output", None), dict):
         return heads.as_encoder(model, build_gpt_encoder)
     return build_gpt_encoder(model)
-
-
-for _title, _paper, _published in (
-    (
-        "GPT, a causal decoder with post-norm blocks",
-        "Radford et al. 2018, Generative Pre-Training",
-        {"gpt_117m": (117_000_000, "SST-2 91.3; RACE 59.0")},
-    ),
-    (
-        "GPT-2, a causal decoder with pre-norm blocks",
-        "Radford et al. 2019, Unsupervised Multitask Learners",
-        {
-            "gpt2_small": (117_000_000, "WikiText-103 perplexity 37.50, zero-shot"),
-            "gpt2_medium": (345_000_000, "WikiText-103 perplexity 26.37, zero-shot"),
-            "gpt2_large": (762_000_000, "WikiText-103 perplexity 22.05, zero-shot"),
-            "gpt2_xl": (1_542_000_000, "WikiText-103 perplexity 17.48, zero-shot"),
-        },
-    ),
-    (
-        "GPT-3, dense and banded sparse blocks in turn",
-        "Brown et al. 2020, arXiv:2005.14165",
-        {
-            "gpt3_small": (125_000_000, "batches of 0.5 million tokens"),
-            "gpt3_medium": (350_000_000, "batches of 0.5 million tokens"),
-            "gpt3_large": (760_000_000, "batches of 0.5 million tokens"),
-            "gpt3_xl": (1_300_000_000, "batches of 1 million tokens"),
-            "gpt3_2p7b": (2_700_000_000, "batches of 1 million tokens"),
-            "gpt3_6p7b": (6_700_000_000, "batches of 2 million tokens"),
-            "gpt3_13b": (13_000_000_000, "batches of 2 million tokens"),
-            "gpt3_175b": (175_000_000_000, "batches of 3.2 million tokens"),
-        },
-    ),
-    (
-        "Megatron-LM, GPT-2 at scale",
-        "Shoeybi et al. 2019, arXiv:1909.08053",
-        {
-            "megatron_1p2b": (1_200_000_000, "one model-parallel device"),
-            "megatron_2p5b": (2_500_000_000, "two model-parallel devices"),
-            "megatron_4p2b": (4_200_000_000, "four model-parallel devices"),
-            "megatron_8p3b": (
-                8_300_000_000,
-                "WikiText-103 perplexity 10.81, zero-shot",
-            ),
-        },
-    ),
-):
-    register_variants(
-        build_gpt,
-        _published,
-        name="{variant}",
-        title=_title,
-        paper=_paper,
-        task="language model",
-        inputs={
-            "token_ids": "(B, T) int32",
-            "padding_mask": "(B, T) bool, True = a real token",
-        },
-        outputs={"logits": "(B, T, V), of the next token at every position"},
-    )

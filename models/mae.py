@@ -27,8 +27,7 @@ from keras_attn.layers import (
 from keras_attn.layers.initializers import SinusoidGrid, normal
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.models.parts.functional import Functional
-from keras_attn.models.parts.images import IMAGENET, image_input
-from keras_attn.models.parts.registry import register_variants
+from keras_attn.models.parts.images import image_input
 from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 
 _TOKEN_INITIALIZER = normal(0.02)
@@ -168,25 +167,3 @@ def _add_positions(hidden, grid, name):
         trainable=False,
         name=name,
     )(hidden)
-
-
-register_variants(
-    build_mae,
-    {
-        "base": (111_900_000, "fine-tuned: ImageNet 83.6"),
-        "large": (329_500_000, "fine-tuned: ImageNet 85.9"),
-        "huge": (657_100_000, "fine-tuned: ImageNet 86.9"),
-    },
-    name="mae_vit_{variant}",
-    title="MAE {variant}: a ViT pre-trained by reconstructing hidden patches",
-    paper="He et al. 2022, arXiv:2111.06377",
-    task="self-supervised pre-training",
-    inputs={
-        "images": f"(B, H, W, 3) float, red, green, blue; {IMAGENET}",
-        "noise": "(B, T) float, hidden where it is largest; only with noise=True",
-    },
-    outputs={
-        "reconstruction": "(B, T, P) float32, normalized pixels of each patch",
-        "hidden": "(B, T) bool, True = hidden from the encoder",
-    },
-)

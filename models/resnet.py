@@ -13,12 +13,9 @@ from keras import ops
 
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
-    IMAGENET,
     any_image_input,
-    classifier_card,
     classify,
 )
-from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.resnet import ResNetOptions, resnet
 from keras_attn.models.parts.variants import passes_options_to, with_sizes
 
@@ -84,16 +81,3 @@ def build_resnet(
     else:
         outputs = {**maps, "pooled_output": pooled}
     return Functional(images, outputs, name=name)
-
-
-register_variants(
-    build_resnet,
-    {
-        "50": (25_557_032, "ImageNet 76.1 with torchvision's first weights"),
-        "101": (44_549_160, "ImageNet 77.4 with torchvision's first weights"),
-    },
-    name="resnet{variant}",
-    title="ResNet-{variant}: residual bottlenecks of convolutions",
-    paper="He et al. 2016, arXiv:1512.03385",
-    **classifier_card(IMAGENET),
-)

@@ -29,7 +29,6 @@ from keras_attn.layers import AdditiveAttention, AttentionRNN, DotProductAttenti
 from keras_attn.layers.dot_product_attention import SCORES
 from keras_attn.models.parts import recurrent
 from keras_attn.models.parts.functional import Functional, by_name
-from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.variants import FROM_VARIANT, passes_options_to, with_sizes
 
 # Bahdanau et al. 2015, A.2; trained on sentences of up to 30 or 50 words.
@@ -173,22 +172,3 @@ class RNNSearch(Functional):
             max_length: Has no effect: the state of a GRU has a fixed size.
         """
         return recurrent.attention_pair(by_name(self.layers), _encode, _decode)
-
-
-register_variants(
-    build_rnnsearch,
-    {
-        "30": (
-            None,
-            "WMT'14 En-Fr: BLEU 21.50, trained on sentences of up to 30 words",
-        ),
-        "50": (
-            None,
-            "WMT'14 En-Fr: BLEU 26.75, trained on sentences of up to 50 words",
-        ),
-    },
-    family="seq2seq",
-    title="Bidirectional GRU with additive attention",
-    paper="Bahdanau, Cho, Bengio 2015, arXiv:1409.0473",
-    **recurrent.TRANSLATOR_CARD,
-)

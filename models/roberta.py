@@ -21,13 +21,11 @@ from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import (
     EncoderOptions,
-    encoder_card,
     first_token,
     text_encoder,
 )
 from keras_attn.models.parts.functional import sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER, as_encoder
-from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
@@ -171,16 +169,3 @@ def build_roberta_sentence_encoder(
     return heads.sentence_encoder(
         encoder, pooling=pooling, normalize=normalize, name=name
     )
-
-
-register_variants(
-    build_roberta,
-    {
-        "base": (125_000_000, "MNLI 87.6; SST-2 94.8"),
-        "large": (355_000_000, "MNLI 90.2; SST-2 96.4; SQuAD 1.1 F1 94.6"),
-    },
-    family="bert",
-    title="RoBERTa {variant}, an encoder",
-    paper="Liu et al. 2019, arXiv:1907.11692",
-    **encoder_card("a tanh layer over the first real token"),
-)

@@ -31,13 +31,10 @@ from keras_attn.layers import (
 )
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
-    HALF,
     check_large_enough,
-    classifier_card,
     classify,
     image_input,
 )
-from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 _START = 4  # Rows and columns of the generator's first map.
@@ -303,37 +300,3 @@ def _down(inputs, width, name, *, activate_first, halve=True):
     if halve or shortcut.shape[-1] != width:
         shortcut = _conv(width, 1, f"{name}_shortcut")(shortcut)
     return ops.add(hidden, shortcut)
-
-
-register_variants(
-    build_sagan_generator,
-    {"128": (None, "ImageNet at 128: Inception score 52.52, FID 18.65")},
-    title="SAGAN's generator: class-conditional images of {variant} pixels",
-    paper="Zhang et al. 2019, arXiv:1805.08318",
-    task="image generation",
-    inputs={
-        "noise": "(B, 128) float, normally distributed",
-        "labels": "(B,) int32, one of 1,000 classes",
-    },
-    outputs={"images": "(B, 128, 128, 3) float32, in [-1, 1]"},
-)
-register_variants(
-    build_sagan_discriminator,
-    {"128": (None, "trained at four times the generator's learning rate")},
-    title="SAGAN's discriminator: scores how realistic an image of a class is",
-    paper="Zhang et al. 2019, arXiv:1805.08318",
-    task="adversarial training",
-    inputs={
-        "images": f"(B, 128, 128, 3) float, red, green, blue; {HALF}",
-        "labels": "(B,) int32, one of 1,000 classes",
-    },
-    outputs={"logits": "(B, 1) float32, higher for realistic images"},
-)
-register_variants(
-    build_cnn_self_attention,
-    {"small": (None, "not from the paper: its attention in a classifier")},
-    name="cnn_self_attention",
-    title="A small convolutional classifier with self-attention",
-    paper="Zhang et al. 2019, arXiv:1805.08318",
-    **classifier_card(HALF),
-)

@@ -11,9 +11,7 @@ from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     any_image_input,
     classify_pixels,
-    segmenter_card,
 )
-from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.unpooling import (
     convolution,
     pooled_stages,
@@ -82,13 +80,3 @@ def build_segnet(
     )
     logits = classify_pixels(hidden, num_classes, 3)
     return Functional(images, logits, name=name)
-
-
-register_variants(
-    build_segnet,
-    {"base": (29_441_996, "CamVid, 3.5 K images, 11 classes: mean IoU 60.1")},
-    name="segnet",
-    title="SegNet: max unpooling by the encoder's indices",
-    paper="Badrinarayanan et al. 2017, arXiv:1511.00561",
-    **segmenter_card("in [0, 1]"),
-)

@@ -26,7 +26,6 @@ from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AttentionRNN, DotProductAttention
 from keras_attn.models.parts import recurrent
 from keras_attn.models.parts.functional import Functional, by_name, numbered
-from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.variants import FROM_VARIANT, passes_options_to, with_sizes
 
 VARIANTS = {
@@ -254,31 +253,3 @@ class ContextSeq2Seq(Functional):
         """
         layers = by_name(self.layers)
         return recurrent.attention_pair(layers, _encode_context, _decode_context)
-
-
-register_variants(
-    build_seq2seq_sutskever,
-    {
-        "base": (
-            384_000_000,
-            "WMT'14 En-Fr: BLEU 30.59 (beam 12), 34.81 with an ensemble of five",
-        )
-    },
-    name="seq2seq_sutskever",
-    title="Stacked LSTMs, the last states handed over, the source reversed",
-    paper="Sutskever, Vinyals, Le 2014, arXiv:1409.3215",
-    **recurrent.TRANSLATOR_CARD,
-)
-register_variants(
-    build_seq2seq_context,
-    {
-        "base": (
-            None,
-            "used to score phrase pairs: En-Fr BLEU 33.30 to 33.87 with a phrase table",
-        )
-    },
-    name="seq2seq_context",
-    title="GRU encoder-decoder with one fixed context",
-    paper="Cho et al. 2014, arXiv:1406.1078",
-    **recurrent.TRANSLATOR_CARD,
-)

@@ -17,12 +17,9 @@ from keras_attn.layers.stochastic_depth import rising_rates
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.images import (
-    IMAGENET,
-    classifier_card,
     classify,
     image_input,
 )
-from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 
@@ -159,17 +156,3 @@ def build_swin(
     else:
         outputs = {**maps, "sequence_output": sequence, "pooled_output": pooled}
     return Functional(images, outputs, name=name)
-
-
-register_variants(
-    build_swin,
-    {
-        "tiny": (28_288_354, "ImageNet 81.3"),
-        "small": (49_606_258, "ImageNet 83.0"),
-        "base": (87_768_224, "ImageNet 83.5"),
-        "large": (196_532_476, "from ImageNet-22k, at 384: ImageNet 87.3"),
-    },
-    title="Swin {variant}: attention within shifted windows",
-    paper="Liu et al. 2021, arXiv:2103.14030",
-    **classifier_card(IMAGENET),
-)

@@ -33,8 +33,6 @@ from keras_attn.models.parts.functional import (
     numbered,
     sequence_inputs,
 )
-from keras_attn.models.parts.recurrent import TRANSLATOR_CARD
-from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 from keras_attn.ops import row_positions, token_positions
 
@@ -256,21 +254,3 @@ def _step(layers, length):
         **step.state_after([own for own, _ in entries]),
     }
     return keras.Model(inputs, outputs, name="step")
-
-
-register_variants(
-    build_transformer,
-    {
-        "base": (
-            65_000_000,
-            "WMT'14: BLEU En-De 27.3, En-Fr 38.1 (beam of 4, length penalty 0.6)",
-        ),
-        "big": (
-            213_000_000,
-            "WMT'14: BLEU En-De 28.4, En-Fr 41.8 (beam of 4, length penalty 0.6)",
-        ),
-    },
-    title="Transformer {variant}, an encoder-decoder of attention alone",
-    paper="Vaswani et al. 2017, arXiv:1706.03762",
-    **TRANSLATOR_CARD,
-)

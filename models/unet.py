@@ -40,9 +40,7 @@ from keras_attn.models.parts.images import (
     any_image_input,
     classify_pixels,
     image_sides,
-    segmenter_card,
 )
-from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.skips import find_skips
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
@@ -297,17 +295,3 @@ def _normed_convolutions(hidden, width, name):
         )(hidden)
         hidden = ReLU(name=f"{name}_relu_{index}")(hidden)
     return hidden
-
-
-register_variants(
-    build_unet,
-    {"base": (31_030_658, "ISBI 2012: warping error 0.000353, Rand error 0.0382")},
-    name="unet",
-    title="U-Net: skips between maps of one size",
-    paper="Ronneberger et al. 2015, arXiv:1505.04597",
-    **{
-        **segmenter_card("in [0, 1]"),
-        "inputs": {"images": "(B, H, W, 1) float, gray; in [0, 1]"},
-        "outputs": {"logits": "(B, H - 184, W - 184, C) float32, one score per pixel"},
-    },
-)

@@ -17,11 +17,8 @@ from keras_attn.layers.initializers import normal
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.images import (
-    IMAGENET,
     any_image_input,
-    classifier_card,
 )
-from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts.vgg import VGG16, vgg
 
@@ -105,13 +102,3 @@ def build_vgg(
     check_positive("num_classes", num_classes)
     logits = logits_layer(num_classes, "classifier", kernel_initializer=normal(0.01))
     return Functional(images, logits(hidden), name=name)
-
-
-register_variants(
-    build_vgg,
-    {"16": (138_357_544, "ImageNet 71.6 with torchvision's weights")},
-    name="vgg{variant}",
-    title="VGG{variant}: a deep stack of 3 × 3 convolutions",
-    paper="Simonyan and Zisserman 2015, arXiv:1409.1556",
-    **classifier_card(IMAGENET),
-)

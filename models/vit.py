@@ -29,13 +29,9 @@ from keras_attn.layers.stochastic_depth import rising_rates
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.images import (
-    HALF,
-    IMAGENET,
-    classifier_card,
     classify,
     image_input,
 )
-from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.resnet import standardized_resnet
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
@@ -381,49 +377,3 @@ def _logits(outputs, num_classes, distillation=None):
     token = outputs["sequence_output"][:, 1]
     second = classify(token, num_classes, "distillation_classifier")
     return ops.multiply(ops.add(logits, second), 0.5)
-
-
-register_variants(
-    build_vit,
-    {
-        "tiny_patch16": (5_700_000, "from ImageNet-21k: ImageNet 75.5"),
-        "small_patch16": (22_000_000, "from ImageNet-21k: ImageNet 81.4"),
-        "small_patch32": (23_000_000, "from ImageNet-21k: ImageNet 76.0"),
-    },
-    title="ViT {variant}: an image as a sequence of patches",
-    paper="Steiner et al. 2022, arXiv:2106.10270",
-    **classifier_card(HALF),
-)
-register_variants(
-    build_vit,
-    {
-        "base_patch16": (86_000_000, "from ImageNet-21k, at 384: ImageNet 83.97"),
-        "base_patch32": (88_000_000, "from ImageNet-21k, at 384: ImageNet 81.28"),
-        "large_patch16": (307_000_000, "from ImageNet-21k, at 384: ImageNet 85.15"),
-        "large_patch32": (306_000_000, "from ImageNet-21k, at 384: ImageNet 80.99"),
-        "huge_patch14": (632_000_000, "from ImageNet-21k, at 384: ImageNet 85.13"),
-    },
-    title="ViT {variant}: an image as a sequence of patches",
-    paper="Dosovitskiy et al. 2021, arXiv:2010.11929",
-    **classifier_card(HALF),
-)
-register_variants(
-    build_vit_hybrid,
-    {"r50_base_patch16": (None, "published as R50+ViT-B/16")},
-    title="ViT base on the feature map of a ResNet-50",
-    paper="Dosovitskiy et al. 2021, arXiv:2010.11929",
-    **classifier_card(HALF),
-)
-register_variants(
-    build_deit3,
-    {
-        "small": (22_000_000, "ImageNet 81.4 at 224"),
-        "medium": (39_000_000, "ImageNet 83.0 at 224"),
-        "base": (86_600_000, "ImageNet 83.8 at 224"),
-        "large": (304_000_000, "ImageNet 84.9 at 224"),
-        "huge": (632_000_000, "ImageNet 85.2 at 224"),
-    },
-    title="DeiT III {variant}: ViT with LayerScale",
-    paper="Touvron et al. 2022, arXiv:2204.07118",
-    **classifier_card(IMAGENET),
-)

@@ -20,10 +20,9 @@ from keras.layers import Embedding
 from keras_attn.layers import LearnedPositionEmbedding, TokenEmbedding
 from keras_attn.layers.initializers import normal
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import EncoderOptions, encoder_card, text_encoder
+from keras_attn.models.parts.encoder import EncoderOptions, text_encoder
 from keras_attn.models.parts.functional import sequence_inputs
 from keras_attn.models.parts.heads import as_encoder
-from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
@@ -170,15 +169,3 @@ def build_xlm_sentence_encoder(
     return heads.sentence_encoder(
         as_encoder(encoder, build_xlm), pooling=pooling, normalize=normalize, name=name
     )
-
-
-register_variants(
-    build_xlm,
-    {"mlm_tlm_xnli15": (None, "XNLI, mean of 15 languages: 75.1 (MLM and TLM)")},
-    title="XLM, an encoder of 15 languages",
-    paper="Lample and Conneau 2019, arXiv:1901.07291",
-    **encoder_card(
-        "the features of the first real token",
-        language_ids="(B, T) int32, the language of each token",
-    ),
-)

@@ -29,7 +29,6 @@ from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.layers.token_pooling import TokenPooling
 from keras_attn.layers.xlnet_block import SegmentMemory, TargetEmbedding, XLNetBlock
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import encoder_card
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -37,7 +36,6 @@ from keras_attn.models.parts.functional import (
     sequence_inputs,
 )
 from keras_attn.models.parts.heads import INITIALIZER, as_encoder
-from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 
 # Yang et al. 2019, appendix A.4, table 8; the base model is from the published code.
@@ -281,18 +279,3 @@ def build_xlnet_sentence_encoder(
     return heads.sentence_encoder(
         encoder, pooling=pooling, normalize=normalize, name=name
     )
-
-
-register_variants(
-    build_xlnet,
-    {
-        "base": (117_000_000, "the published code's smaller model"),
-        "large": (340_000_000, "RACE 85.4; SQuAD 2.0 F1 90.7; MNLI 90.8"),
-    },
-    title="XLNet {variant}, an encoder",
-    paper="Yang et al. 2019, arXiv:1906.08237",
-    **encoder_card(
-        "the features of the last real token",
-        segment_ids="(B, T) int32, a number for each segment",
-    ),
-)

@@ -89,24 +89,3 @@ def pooler(features):
         kernel_initializer=INITIALIZER,
         name="pooler",
     )(features)
-
-
-def encoder_card(pooled_output: str, **further_inputs: str) -> dict[str, Any]:
-    """The fields of a `ModelCard` that all text encoders share.
-
-    Args:
-        pooled_output: How the sequence is pooled.
-        **further_inputs: Shape and meaning of the inputs after token ids and mask.
-    """
-    return {
-        "task": "encoder",
-        "inputs": {
-            "token_ids": "(B, T) int32",
-            "padding_mask": "(B, T) bool, True = a real token",
-            **further_inputs,
-        },
-        "outputs": {
-            "sequence_output": "(B, T, D), one vector per token",
-            "pooled_output": f"(B, D), {pooled_output}",
-        },
-    }

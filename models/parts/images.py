@@ -12,13 +12,6 @@ from keras_attn.checks import check_pair, check_positive
 from keras_attn.layers.minimum_image_size import MinimumImageSize, is_smaller
 from keras_attn.models.parts.heads import INITIALIZER, logits_layer
 
-# The normalization of images that published checkpoints were trained with.
-HALF = "in [0, 1], normalized to [-1, 1] by mean and standard deviation 0.5"
-IMAGENET = (
-    "in [0, 1], normalized by the mean (0.485, 0.456, 0.406) and the standard "
-    "deviation (0.229, 0.224, 0.225)"
-)
-
 
 def image_input(image_size, num_channels=3):
     """The input `images`, (B, H, W, channels), of a fixed size.
@@ -119,33 +112,3 @@ def classify_pixels(hidden, num_classes, size=1, name="classifier", **options):
         name=name,
         **options,
     )(hidden)
-
-
-def classifier_card(pixels) -> dict[str, Any]:
-    """The fields of a `ModelCard` that all image classifiers share.
-
-    Args:
-        pixels: Range or normalization of the pixel values.
-    """
-    return {
-        "task": "image classification",
-        "inputs": {"images": f"(B, H, W, 3) float, red, green, blue; {pixels}"},
-        "outputs": {"logits": "(B, C) float32, one score per class"},
-    }
-
-
-def segmenter_card(pixels, auxiliary=False) -> dict[str, Any]:
-    """The fields of a `ModelCard` that all segmenters share.
-
-    Args:
-        pixels: Range or normalization of the pixel values.
-        auxiliary: Whether there is a second output, for training only.
-    """
-    outputs = {"logits": "(B, H, W, C) float32, one score per pixel and class"}
-    if auxiliary:
-        outputs["auxiliary_logits"] = "(B, H, W, C) float32, those of an earlier map"
-    return {
-        "task": "semantic segmentation",
-        "inputs": {"images": f"(B, H, W, 3) float, red, green, blue; {pixels}"},
-        "outputs": outputs,
-    }

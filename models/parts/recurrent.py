@@ -18,15 +18,6 @@ from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.variants import FROM_VARIANT
 
 # The fields of a `ModelCard` that all translators share.
-TRANSLATOR_CARD = {
-    "task": "translation",
-    "inputs": {
-        "token_ids": "(B, S) int32, the source",
-        "padding_mask": "(B, S) bool, True = a real source token",
-        "decoder_token_ids": "(B, T) int32, the target after its start token",
-    },
-    "outputs": {"logits": "(B, T, V), before the softmax"},
-}
 
 
 class EmbeddingOptions(TypedDict, total=False):
