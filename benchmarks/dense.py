@@ -88,9 +88,12 @@ class Dense:
                 num_classes=UNET_CLASSES,
                 dropout=0.0,
             )
-        # torchvision trains all of a model without a checkpoint, norms too.
-        training = {"num_frozen": 0, "frozen_norms": False}
-        options = training if "training" in row else {}
+        options = {}
+        if name.startswith("fcn"):
+            options = {"auxiliary_head": False}  # torchvision has it for training only.
+        elif "training" in row:
+            # torchvision trains all of a model without a checkpoint, norms too.
+            options = {"num_frozen": 0, "frozen_norms": False}
         model = models.create(name, image_size=side, **options)
         for layer in model.layers:
             if layer.name.endswith("_norm_2"):

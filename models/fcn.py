@@ -18,10 +18,10 @@ from typing import Any, Unpack
 
 import keras
 from keras import ops
-from keras.layers import BatchNormalization, Conv2D, ZeroPadding2D
+from keras.layers import Conv2D, ZeroPadding2D
 
 from keras_attn.checks import check_positive
-from keras_attn.layers import CropLike, ResizeLike, TransposedConv2D
+from keras_attn.layers import BatchNormalization, CropLike, ResizeLike, TransposedConv2D
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import BilinearKernel, he_normal_fan_out, normal
 from keras_attn.models.parts.functional import Functional

@@ -15,7 +15,6 @@ import keras
 from keras import ops
 from keras.layers import (
     AveragePooling2D,
-    BatchNormalization,
     Conv2D,
     Dense,
     Embedding,
@@ -25,6 +24,7 @@ from keras.layers import (
 
 from keras_attn.checks import check_positive
 from keras_attn.layers import (
+    BatchNormalization,
     ConditionalBatchNormalization,
     SelfAttention2D,
     SpectralNormalization,

@@ -19,7 +19,6 @@ from typing import Any
 import keras
 from keras import ops
 from keras.layers import (
-    BatchNormalization,
     Concatenate,
     Conv2D,
     MaxPooling2D,
@@ -29,6 +28,7 @@ from keras.layers import (
 
 from keras_attn.checks import check_choice, check_fraction, check_positive
 from keras_attn.layers import (
+    BatchNormalization,
     CropLike,
     MinimumImageSize,
     TransposedConv2D,

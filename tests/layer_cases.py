@@ -390,6 +390,14 @@ CASES = {
             {"inputs": QUERY},
         ),
     },
+    "BatchNormalization": {
+        "maps": Case(lambda: layers.BatchNormalization(), {"inputs": (B, T, S, D)}),
+        "no_weights": Case(
+            lambda: layers.BatchNormalization(center=False, scale=False, epsilon=1e-5),
+            {"inputs": (B, T, S, D)},
+        ),
+        "rank_3": Case(lambda: layers.BatchNormalization(), {"inputs": QUERY}),
+    },
     "LayerNormalization": {
         "rank_3": Case(lambda: layers.LayerNormalization(), {"inputs": QUERY}),
         "rank_4": Case(

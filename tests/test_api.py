@@ -26,7 +26,7 @@ PUBLIC = {
         "load_runner verify"
     ),
     "keras_attn.layers": (
-        "AdditiveAttention AttentionRNN CacheRoom ClassToken "
+        "AdditiveAttention AttentionRNN BatchNormalization CacheRoom ClassToken "
         "ConditionalBatchNormalization CropLike DotProductAttention Dropout "
         "FeaturePyramid FeedForward HiddenPatches LayerNormalization LayerScale "
         "LearnedPositionEmbedding MaxPoolWithIndices MaxUnpool2D Maxout "

@@ -2,6 +2,7 @@
 
 from keras_attn.layers.additive_attention import AdditiveAttention
 from keras_attn.layers.attention_rnn import AttentionRNN
+from keras_attn.layers.batch_normalization import BatchNormalization
 from keras_attn.layers.conditional_batch_normalization import (
     ConditionalBatchNormalization,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "AttentionRNN",
     "CacheRoom",
     "ClassToken",
+    "BatchNormalization",
     "ConditionalBatchNormalization",
     "CropLike",
     "DotProductAttention",

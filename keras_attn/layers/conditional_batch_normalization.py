@@ -9,6 +9,7 @@ from keras import ops
 from keras_attn.checks import check_positive
 from keras_attn.indices import check_indices
 from keras_attn.layers.base import BaseLayer
+from keras_attn.layers.batch_normalization import BatchNormalization
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -43,7 +44,7 @@ class ConditionalBatchNormalization(BaseLayer):
         self.epsilon = epsilon
 
     def build(self, inputs_shape, labels_shape):
-        self.norm = keras.layers.BatchNormalization(
+        self.norm = BatchNormalization(
             momentum=self.momentum,
             epsilon=self.epsilon,
             center=False,

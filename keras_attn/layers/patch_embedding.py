@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_attn.checks import check_choice, check_pair, check_positive, check_rank
 from keras_attn.layers.base import BaseLayer
+from keras_attn.layers.batch_normalization import BatchNormalization
 from keras_attn.layers.initializers import fork
 
 PADDINGS = (None, "same", "valid")
@@ -94,9 +95,7 @@ class PatchEmbedding(BaseLayer):
                 self._new_convolution(
                     name, dim, 3, strides=2, padding="same", use_bias=False
                 ),
-                keras.layers.BatchNormalization(
-                    dtype=self.dtype_policy, name=f"{name}_norm"
-                ),
+                BatchNormalization(dtype=self.dtype_policy, name=f"{name}_norm"),
                 keras.layers.ReLU(dtype=self.dtype_policy, name=f"{name}_relu"),
             ]
 

@@ -14,7 +14,6 @@ from typing import Any, TypedDict
 
 from keras import ops
 from keras.layers import (
-    BatchNormalization,
     Conv2D,
     GroupNormalization,
     MaxPooling2D,
@@ -22,7 +21,7 @@ from keras.layers import (
 )
 
 from keras_attn.checks import check_positive
-from keras_attn.layers import StandardizedConv2D
+from keras_attn.layers import BatchNormalization, StandardizedConv2D
 from keras_attn.layers.initializers import he_normal_fan_out
 from keras_attn.models.parts.variants import FROM_VARIANT
 

@@ -13,10 +13,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from keras import ops
-from keras.layers import BatchNormalization, Conv2D
+from keras.layers import Conv2D
 
 from keras_attn.checks import check_positive, check_same_length
-from keras_attn.layers import MaxPoolWithIndices, MaxUnpool2D, TransposedConv2D
+from keras_attn.layers import (
+    BatchNormalization,
+    MaxPoolWithIndices,
+    MaxUnpool2D,
+    TransposedConv2D,
+)
 
 # As Caffe, in which both were published: the last window of an odd number of rows is
 # smaller.

@@ -66,8 +66,9 @@ def test_frozen_norms_use_their_means_and_variances_in_training():
     trained = {weight.path for weight in model.trainable_weights}
     assert trained == {name for name in weights_by_path(model) if "norm" not in name}
     images = sample(5, 19, 29, 3)
-    np.testing.assert_array_equal(
-        model(images, training=True), model(images, training=False)
+    # Equal up to rounding: gradients and inference have a kernel each.
+    np.testing.assert_allclose(
+        model(images, training=True), model(images, training=False), atol=1e-5
     )
     old = weights_by_path(model)
     fit(model, images)
