@@ -319,9 +319,11 @@ def _kept(forward, backward):
             while tensor.op.type in _VIEWS:
                 tensor = tensor.op.inputs[0]
             is_kept = tensor.op.name in of_forward and tensor.op.inputs
-            # Shapes cost nothing; weights are counted already, and sharded ones are
+            # Shapes cost nothing, nor does what a fused norm keeps for other devices,
+            # of unknown shape; weights are counted already, and sharded ones are
             # gathered again.
-            if is_kept and tensor.op.type != "Shape" and not _is_weight(tensor):
+            is_free = tensor.op.type == "Shape" or tensor.shape.rank is None
+            if is_kept and not is_free and not _is_weight(tensor):
                 found[tensor.name] = tensor
     return list(found.values())
 

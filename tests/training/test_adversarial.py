@@ -1,12 +1,17 @@
-"""Adversarial training: the losses, and that both networks learn."""
+"""Adversarial training: the losses, and that both networks learn.
+
+The networks have what training must keep in step, moving means and vectors of spectral
+norms, and little else. SAGAN's own are fitted in the contract of models.
+"""
 
 import keras
 import numpy as np
 import pytest
 from backend import skip_module_without_tensorflow
-from model_cases import TINY, numpy, tiny
+from keras import layers, ops
+from model_cases import numpy
 
-from keras_attn import models
+from keras_attn.layers import ConditionalBatchNormalization, SpectralNormalization
 from keras_attn.training import (
     AdversarialTrainer,
     hinge_discriminator_loss,
@@ -15,20 +20,44 @@ from keras_attn.training import (
 
 skip_module_without_tensorflow("it needs the TensorFlow backend")
 
-NAMES = ("sagan_generator_128", "sagan_discriminator_128")
+CLASSES = 3
+LATENT = 13
+
+
+def new_generator():
+    noise = keras.Input((LATENT,), name="noise")
+    labels = keras.Input((), dtype="int32", name="labels")
+    maps = layers.Reshape((8, 8, 5))(layers.Dense(8 * 8 * 5)(noise))
+    maps = ops.relu(ConditionalBatchNormalization(CLASSES)(maps, labels))
+    convolution = SpectralNormalization(
+        layers.Conv2D(3, 3, padding="same", use_bias=False)
+    )
+    images = ops.tanh(convolution(layers.UpSampling2D(2)(maps)))
+    return keras.Model({"noise": noise, "labels": labels}, images)
+
+
+def new_discriminator():
+    images = keras.Input((16, 16, 3), name="images")
+    labels = keras.Input((), dtype="int32", name="labels")
+    maps = SpectralNormalization(layers.Conv2D(7, 4, strides=4, use_bias=False))(images)
+    features = layers.Flatten()(ops.relu(maps))
+    classes = layers.Embedding(CLASSES, features.shape[-1])(labels)
+    scores = layers.Dense(1, use_bias=False)(features) + layers.Dot(-1)(
+        [features, classes]
+    )
+    return keras.Model({"images": images, "labels": labels}, scores)
 
 
 def make(**options):
     keras.utils.set_random_seed(1)
-    pair = [models.create(name, **TINY[name]) for name in NAMES]
-    return AdversarialTrainer(*pair, seed=2, **options)
+    return AdversarialTrainer(new_generator(), new_discriminator(), seed=2, **options)
 
 
 def data(count=16):
     """Images whose upper half is white and lower half black."""
     images = np.ones((count, 16, 16, 3), "float32")
     images[:, 8:] = -1
-    return images, np.arange(count) % 3
+    return images, np.arange(count) % CLASSES
 
 
 def test_the_hinge_losses():
@@ -49,11 +78,11 @@ def trained():
     """
     trainer = make(discriminator_steps=2)
     trainer.compile(
-        keras.optimizers.Adam(2e-3, beta_1=0.0),
-        keras.optimizers.Adam(4e-3, beta_1=0.0),
+        keras.optimizers.Adam(1e-2, beta_1=0.0),
+        keras.optimizers.Adam(1e-2, beta_1=0.0),
     )
     images, labels = data(64)
-    noise = np.random.default_rng(0).normal(size=(8, 13)).astype("float32")
+    noise = np.random.default_rng(0).normal(size=(8, LATENT)).astype("float32")
 
     def state():
         weights = [[numpy(w) for w in m.trainable_weights] for m in networks(trainer)]
@@ -61,18 +90,15 @@ def trained():
         return weights, generated[:, :8].mean() - generated[:, 8:].mean()
 
     before = state()
-    fit = trainer.fit(images, labels, batch_size=16, epochs=12, verbose=0)
+    fit = trainer.fit(images, labels, batch_size=16, epochs=20, verbose=0)
     return fit.history, before, state()
 
 
 def assert_moved(after, before):
-    """Nearly all weights of both networks changed."""
+    """All weights of both networks changed."""
     for weights, initial in zip(after, before, strict=True):
-        moved = [
-            np.abs(now - was).max() > 0
-            for now, was in zip(weights, initial, strict=True)
-        ]
-        assert np.mean(moved) > 0.9
+        for now, was in zip(weights, initial, strict=True):
+            assert np.any(now != was)
 
 
 def test_both_networks_are_updated(trained):
@@ -94,7 +120,7 @@ def test_two_steps_update_both_networks():
 def test_the_generator_learns_from_the_discriminator(trained):
     _, (_, before), (_, after) = trained
     # In real images the halves differ by 2.
-    assert after > before + 0.3
+    assert after > before + 1
 
 
 def test_the_discriminator_learns_four_times_as_fast():
@@ -109,11 +135,11 @@ def test_the_discriminator_learns_four_times_as_fast():
 
 
 def test_networks_with_other_inputs_are_refused():
-    generator, discriminator = (tiny(name) for name in NAMES)
+    generator, discriminator = new_generator(), new_discriminator()
     with pytest.raises(ValueError, match="`generator` must have .*'labels', 'noise'"):
         AdversarialTrainer(discriminator, discriminator)
     with pytest.raises(ValueError, match="`discriminator` must have .*'images'"):
-        AdversarialTrainer(generator, tiny("vit_base_patch16"))
+        AdversarialTrainer(generator, generator)
     with pytest.raises(ValueError, match="`discriminator_steps` must be a whole"):
         AdversarialTrainer(generator, discriminator, discriminator_steps=0)
 
@@ -137,7 +163,7 @@ def test_evaluation_does_not_update():
     for rows in (slice(0, 4), slice(4, 7)):
         count = len(labels[rows])
         classes = keras.ops.convert_to_tensor(labels[rows])
-        noise = keras.random.normal((count, 13), seed=seeds)
+        noise = keras.random.normal((count, LATENT), seed=seeds)
         generated = trainer({"noise": noise, "labels": classes}, training=False)
         real, fake = (
             trainer.discriminator({"images": x, "labels": classes}, training=False)
