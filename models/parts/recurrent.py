@@ -17,8 +17,6 @@ from keras_attn.models.parts.functional import by_name, sequence_inputs
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.variants import FROM_VARIANT
 
-# The fields of a `ModelCard` that all translators share.
-
 
 class EmbeddingOptions(TypedDict, total=False):
     """Types of the options of `embedding_layers`, which all builders pass on."""

@@ -1,0 +1,73 @@
+"""The image of a model that writes or answers: a grid of features, one per place.
+
+Legend: B batch, H and W pixels, h and w rows and columns of the grid, C channels.
+"""
+
+from typing import Any
+
+import keras
+
+from keras_attn.checks import check_pair, check_positive
+
+
+def grid_input(backbone, grid_size, feature_dim):
+    """The input of a model that looks at an image, and the grid that it looks at.
+
+    Args:
+        backbone: A functional Keras model from images (B, H, W, channels) to a map, or
+            to several of which the last is used: one of `keras.applications` with
+            `include_top=False`, of this library, or your own. It becomes the layer
+            `backbone`. None: the model takes features that were computed before.
+        grid_size: h and w of the input `features`, one number or two, without a
+            backbone.
+        feature_dim: C of the input `features`, without a backbone.
+
+    Returns:
+        The input, `images` (B, H, W, channels) or `features` (B, h, w, C), in a
+        dictionary by its name; and the grid, (B, h, w, C).
+
+    Raises:
+        TypeError: if `backbone` is not a functional Keras model.
+        ValueError: for a backbone with other inputs or without a map, and for numbers
+            that are not whole numbers above zero.
+    """
+    if backbone is None:
+        size = check_pair("grid_size", grid_size)
+        check_positive("feature_dim", feature_dim)
+        features: Any = keras.Input((*size, feature_dim), name="features")
+        return {"features": features}, features
+    _check(backbone)
+    shape = tuple(backbone.inputs[0].shape)[1:]
+    images: Any = keras.Input(shape, dtype=backbone.inputs[0].dtype, name="images")
+    # Of the same layers, so that what is frozen in the backbone is frozen here.
+    encoder = keras.Model(backbone.inputs[0], _last_map(backbone), name="backbone")
+    return {"images": images}, encoder(images)
+
+
+def _check(backbone):
+    if not isinstance(backbone, keras.Model) or not hasattr(backbone, "operations"):
+        raise TypeError(
+            "`backbone` must be a functional Keras model, such as one of "
+            "`keras.applications` with include_top=False. "
+            f"Received: backbone={backbone!r}"
+        )
+    shapes = [tuple(tensor.shape) for tensor in backbone.inputs]
+    if len(shapes) != 1 or len(shapes[0]) != 4 or shapes[0][-1] is None:
+        raise ValueError(
+            "`backbone` must take one input, images (batch, rows, columns, channels). "
+            f"Received: backbone={backbone!r} with inputs of {shapes}"
+        )
+    if _last_map(backbone) is None:
+        shapes = [tuple(tensor.shape) for tensor in backbone.outputs]
+        raise ValueError(
+            "`backbone` must return a map (batch, rows, columns, channels): build it "
+            "with include_top=False, or cut it before its pooling by "
+            "`keras.Model(model.input, model.get_layer(…).output)`. "
+            f"Received: backbone={backbone!r} with outputs of {shapes}"
+        )
+
+
+def _last_map(backbone):
+    """The last output with rows, columns and channels, or None."""
+    maps = [tensor for tensor in backbone.outputs if len(tensor.shape) == 4]
+    return maps[-1] if maps else None
