@@ -53,7 +53,8 @@ def load_checkpoint(
             `"next_sentence"`, `"classifier"`, `"token_classifier"`, `"span_qa"`,
             `"sentence_encoder"`, `"causal_lm"` or `"captioner"` (a ViT with GPT-2), if
             the family has it; for an image model `"encoder"` is the model without its
-            top, and `"segmenter"` an FCN; of an R-CNN `"detector"` has no masks, `"instance_segmenter"` has them.
+            top, and `"segmenter"` an FCN; of an R-CNN `"detector"` has no masks,
+            `"instance_segmenter"` has them.
             Default: the task of `architectures` or `architecture` in `config.json`.
         **overrides: Arguments of the builders, such as `dropout` or `num_classes`,
             which take precedence over `config.json`. `dropout` applies to the encoder
