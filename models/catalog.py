@@ -29,6 +29,8 @@ from keras_attn.models.sagan import (
 )
 from keras_attn.models.segnet import build_segnet
 from keras_attn.models.seq2seq import build_seq2seq_context, build_seq2seq_sutskever
+from keras_attn.models.show_and_tell import build_show_and_tell
+from keras_attn.models.show_attend_tell import build_show_attend_tell
 from keras_attn.models.swin import build_swin
 from keras_attn.models.transformer import build_transformer
 from keras_attn.models.unet import build_unet
@@ -59,6 +61,14 @@ _LANGUAGE_MODEL: dict[str, Any] = {
     "task": "language model",
     "inputs": {"token_ids": "(B, T) int32", "padding_mask": _PADDING_MASK},
     "outputs": {"logits": "(B, T, V), of the next token at every position"},
+}
+_CAPTIONER: dict[str, Any] = {
+    "task": "image captioning",
+    "inputs": {
+        "features": "(B, h, w, C) float, a map; with a backbone `images`",
+        "decoder_token_ids": "(B, T) int32, the caption after its start token",
+    },
+    "outputs": {"logits": "(B, T, V), before the softmax"},
 }
 
 
@@ -501,4 +511,20 @@ register_variants(
     title="Faster R-CNN on {variant}, one map, as first published",
     paper="Ren et al. 2015, arXiv:1506.01497",
     **_detector(),
+)
+register_variants(
+    build_show_and_tell,
+    {"base": (None, "COCO: BLEU-4 27.7, CIDEr 85.5, beam 20")},
+    name="caption_show_and_tell",
+    title="Show and Tell: one vector of the image, then an LSTM",
+    paper="Vinyals et al. 2015, arXiv:1411.4555",
+    **_CAPTIONER,
+)
+register_variants(
+    build_show_attend_tell,
+    {"base": (None, "COCO: BLEU-4 24.3 with soft attention, 25.0 with hard")},
+    name="caption_show_attend_tell",
+    title="Show, Attend and Tell: an LSTM that attends to the image for every word",
+    paper="Xu et al. 2015, arXiv:1502.03044",
+    **_CAPTIONER,
 )

@@ -30,6 +30,12 @@ _SEQ2SEQ = {
     "embedding_dim": E,
     "hidden_dim": U,
 }
+_CAPTIONS = {
+    "grid_size": (2, 3),
+    "feature_dim": 5,
+    "vocabulary_size": V,
+    "embedding_dim": E,
+}
 _BLOCKS = {
     "vocabulary_size": V,
     "num_layers": 2,
@@ -87,6 +93,20 @@ GRAPHS = {
     "rnnsearch_50": (
         "rnnsearch_*",
         {**_SEQ2SEQ, "attention_dim": A, "maxout_dim": M},
+    ),
+    "caption_show_and_tell": (
+        "caption_show_and_tell",
+        {**_CAPTIONS, "hidden_dim": U, "dropout": 0.3},
+    ),
+    "caption_show_attend_tell": (
+        "caption_show_attend_tell",
+        {
+            **_CAPTIONS,
+            "hidden_dim": U,
+            "attention_dim": A,
+            "initial_dim": M,
+            "dropout": 0.3,
+        },
     ),
     "transformer_base": ("transformer_*", {**_BLOCKS, "dropout": 0.1}),
     "bert_base": ("bert_*", _POSITIONED),
@@ -282,6 +302,16 @@ CASES = {
     },
     "rnnsearch_50-scores": Case("rnnsearch_50", {"return_attention_scores": True}),
     "rnnsearch_50-dropout": Case("rnnsearch_50", {"dropout": 0.3}),
+    "caption_show_and_tell-context": Case(
+        "caption_show_and_tell", {"image_as": "context"}
+    ),
+    "caption_show_attend_tell-scores": Case(
+        "caption_show_attend_tell", {"return_attention_scores": True}
+    ),
+    "caption_show_attend_tell-hard": Case(
+        "caption_show_attend_tell",
+        {"attention": "hard", "seed": 1},
+    ),
     "transformer_base-pre_norm": Case("transformer_base", {"norm_first": True}),
     "xlm_mlm_tlm_xnli15-positions": Case("xlm_mlm_tlm_xnli15", {"position_ids": True}),
     "xlnet_base-memory": Case("xlnet_base", {"memory_length": S}),
@@ -344,7 +374,9 @@ DECODERS = [
     case
     for case, made in CASES.items()
     if made.head is None
-    and made.name.startswith(("rnnsearch", "seq2seq", "transformer", "gpt"))
+    and made.name.startswith(
+        ("rnnsearch", "seq2seq", "caption_show", "transformer", "gpt")
+    )
 ]
 # One of each kind of recurrent decoder.
 KINDS = ("seq2seq_sutskever", "seq2seq_context", "rnnsearch_50")
@@ -473,10 +505,12 @@ def image_shape(shape):
 def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
     """Inputs of any model, by name; all rows but the first end in padding."""
     rng = np.random.default_rng(seed)
-    if any(tensor.name in ("images", "noise") for tensor in model.inputs):
+    if any(tensor.name in ("images", "noise", "features") for tensor in model.inputs):
         return {
             tensor.name: rng.integers(0, C, batch).astype("int32")
             if tensor.name == "labels"
+            else rng.integers(1, V, (batch, target)).astype("int32")
+            if tensor.name == "decoder_token_ids"
             else rng.normal(size=(batch, *image_shape(tensor.shape[1:]))).astype(
                 "float32"
             )
@@ -502,6 +536,11 @@ def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
         else inputs[tensor.name]
         for tensor in model.inputs
     }
+
+
+def learns_from_words(model):
+    """Whether a model's own loss needs words as labels: hard attention."""
+    return any(getattr(layer, "hard", False) for layer in model.layers)
 
 
 def is_detector(model):
