@@ -67,6 +67,10 @@ from keras_attn.models.seq2seq import (  # noqa: E402
     build_seq2seq_context,
     build_seq2seq_sutskever,
 )
+from keras_attn.models.show_and_tell import build_show_and_tell  # noqa: E402
+from keras_attn.models.show_attend_tell import (  # noqa: E402
+    build_show_attend_tell,
+)
 from keras_attn.models.swin import build_swin  # noqa: E402
 from keras_attn.models.transformer import build_transformer  # noqa: E402
 from keras_attn.models.transformer_captioners import (  # noqa: E402
@@ -140,6 +144,8 @@ __all__ = [
     "build_segnet",
     "build_seq2seq_context",
     "build_seq2seq_sutskever",
+    "build_show_and_tell",
+    "build_show_attend_tell",
     "build_swin",
     "build_transformer",
     "build_unet",

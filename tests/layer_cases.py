@@ -283,6 +283,34 @@ CASES = {
             },
             causal_over="inputs",
         ),
+        "lstm_gate": Case(
+            _rnn(
+                keras.layers.LSTMCell,
+                lambda: ADDITIVE(UNITS + 2, use_bias=True),
+                gate=True,
+                kernel_initializer="he_normal",
+            ),
+            {
+                "inputs": QUERY,
+                "memory": VALUE,
+                "initial_state": [(B, UNITS), (B, UNITS)],
+                "memory_padding_mask": (B, S),
+            },
+            {**SCORES, "return_places": True},
+            padding={"memory_padding_mask": ("memory",)},
+            causal_over="inputs",
+        ),
+        "gru_hard": Case(
+            _rnn(
+                keras.layers.GRUCell,
+                lambda: ADDITIVE(UNITS + 2),
+                hard=True,
+                mean_rate=0.25,
+                seed=3,
+            ),
+            {"inputs": QUERY, "memory": VALUE, "initial_state": (B, UNITS)},
+            causal_over="inputs",
+        ),
         "simple_dot_one_step": Case(
             _rnn(keras.layers.SimpleRNNCell, lambda: DOT("scaled_dot")),
             {
@@ -291,6 +319,18 @@ CASES = {
                 "initial_state": (B, UNITS),
             },
             SCORES,
+        ),
+    },
+    "AttentionObjective": {
+        "plain": Case(layers.AttentionObjective, {"inputs": QUERY}),
+        "options": Case(
+            lambda: layers.AttentionObjective(
+                coverage_weight=0.5,
+                reinforce_weight=0.1,
+                entropy_weight=0.01,
+                baseline_decay=0.8,
+            ),
+            {"inputs": (B, D)},
         ),
     },
     "RelativeMultiHeadAttention": {

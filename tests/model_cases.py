@@ -30,6 +30,12 @@ _SEQ2SEQ = {
     "embedding_dim": E,
     "hidden_dim": U,
 }
+_CAPTIONS = {
+    "grid_size": (2, 3),
+    "feature_dim": 5,
+    "vocabulary_size": V,
+    "embedding_dim": E,
+}
 _BLOCKS = {
     "vocabulary_size": V,
     "num_layers": 2,
@@ -94,6 +100,20 @@ GRAPHS = {
     "rnnsearch_50": (
         "rnnsearch_*",
         {**_SEQ2SEQ, "attention_dim": A, "maxout_dim": M},
+    ),
+    "caption_show_and_tell": (
+        "caption_show_and_tell",
+        {**_CAPTIONS, "hidden_dim": U, "dropout": 0.3},
+    ),
+    "caption_show_attend_tell": (
+        "caption_show_attend_tell",
+        {
+            **_CAPTIONS,
+            "hidden_dim": U,
+            "attention_dim": A,
+            "initial_dim": M,
+            "dropout": 0.3,
+        },
     ),
     "transformer_base": ("transformer_*", {**_BLOCKS, "dropout": 0.1}),
     "bert_base": ("bert_*", _POSITIONED),
@@ -301,6 +321,16 @@ CASES = {
     },
     "rnnsearch_50-scores": Case("rnnsearch_50", {"return_attention_scores": True}),
     "rnnsearch_50-dropout": Case("rnnsearch_50", {"dropout": 0.3}),
+    "caption_show_and_tell-context": Case(
+        "caption_show_and_tell", {"image_as": "context"}
+    ),
+    "caption_show_attend_tell-scores": Case(
+        "caption_show_attend_tell", {"return_attention_scores": True}
+    ),
+    "caption_show_attend_tell-hard": Case(
+        "caption_show_attend_tell",
+        {"attention": "hard", "seed": 1},
+    ),
     "transformer_base-pre_norm": Case("transformer_base", {"norm_first": True}),
     "caption_cnn_transformer-scores": Case(
         "caption_cnn_transformer", {"return_attention_scores": True, "norm_first": True}
@@ -529,6 +559,11 @@ def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
         else inputs[tensor.name]
         for tensor in model.inputs
     }
+
+
+def learns_from_words(model):
+    """Whether a model's own loss needs words as labels: hard attention."""
+    return any(getattr(layer, "hard", False) for layer in model.layers)
 
 
 def is_detector(model):

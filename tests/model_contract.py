@@ -5,7 +5,16 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from model_cases import CASES, B, given, inputs_for, is_detector, outputs_of, truth_for
+from model_cases import (
+    CASES,
+    B,
+    given,
+    inputs_for,
+    is_detector,
+    learns_from_words,
+    outputs_of,
+    truth_for,
+)
 
 every_case = pytest.mark.parametrize("case", CASES)
 
@@ -35,6 +44,9 @@ def train(model, jit_compile=False, run_eagerly=False):
     inputs = inputs_for(model)
     if is_detector(model):
         labels, losses = truth_for(model), None
+    elif learns_from_words(model):
+        labels = inputs["decoder_token_ids"]
+        losses = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     else:
         labels: Any = labels_for(outputs_of(model, inputs))
         losses: Any = dict.fromkeys(labels, "mse")

@@ -107,6 +107,8 @@ def _check_fit_with_xla(case):
         close(compiled, outputs_of(model, fed), tolerance, rtol=tolerance)
     if is_detector(model):
         return  # Its losses are compared with torchvision's.
+    if case == "caption_show_attend_tell":
+        return  # Its loss has a second term: `test_show_attend_tell.py`.
     # The loss is that of the outputs before the step.
     outputs = outputs_of(randomize(model), inputs, training=True)
     labels = labels_for(outputs)

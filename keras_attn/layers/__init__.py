@@ -1,6 +1,7 @@
 """Attention layers, one idea per file, on the pure functions of `keras_attn.ops`."""
 
 from keras_attn.layers.additive_attention import AdditiveAttention
+from keras_attn.layers.attention_objective import AttentionObjective
 from keras_attn.layers.attention_rnn import AttentionRNN
 from keras_attn.layers.batch_normalization import BatchNormalization
 from keras_attn.layers.conditional_batch_normalization import (
@@ -57,6 +58,7 @@ _fix_remat_scope()
 
 __all__ = [
     "AdditiveAttention",
+    "AttentionObjective",
     "AttentionRNN",
     "CacheRoom",
     "ClassToken",

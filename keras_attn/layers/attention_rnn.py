@@ -7,12 +7,20 @@ the memory, U units of the cell.
 import keras
 from keras import ops
 
-from keras_attn.checks import check_rank
+from keras_attn.checks import check_choice, check_fraction, check_rank
 from keras_attn.layers import recorder
 from keras_attn.layers.attention_checks import check_padding_mask
+from keras_attn.layers.initializers import fork
 from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.layers.scored_attention import ScoredAttention
-from keras_attn.ops import both_masks, merge_masks
+from keras_attn.ops import (
+    both_masks,
+    merge_masks,
+    most_probable_places,
+    project,
+    sampled_places,
+)
+from keras_attn.precision import at_least_float32
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -20,11 +28,24 @@ from keras_attn.ops import both_masks, merge_masks
 class AttentionRNN(keras.layers.Layer):
     """`c_t = attention(s_{t-1}, memory)`, `s_t = cell([x_t; c_t], s_{t-1})`.
 
+    Soft attention averages the memory, `c_t = Σ_j α_tj h_j`. Hard attention takes in
+    training one place, `c_t = h_j`, which is drawn with the probabilities α_t. What is
+    drawn has no gradient; `AttentionObjective` trains the probabilities nonetheless.
+
     Args:
         cell: A Keras cell, such as `keras.layers.GRUCell(U)`. Its first state is the
             query. Dropout belongs before or after the layer, not in the cell.
         attention: An `AdditiveAttention` or `DotProductAttention`.
         unroll: Whether to unroll the loop if T is known.
+        gate: Whether contexts are multiplied by a number that the state predicts,
+            `β_t = σ(wᵀ s_{t-1} + b)`; `contexts` are the products.
+        hard: Whether attention is hard.
+        mean_rate: Probability that a row gets soft attention in training all the same,
+            at all of its steps.
+        inference: What hard attention does outside of training: "mean" averages as
+            soft attention, "most_probable" takes the place of the largest probability.
+        seed: Seed of the places that are drawn.
+        kernel_initializer: For the weights of the gate.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -34,6 +55,8 @@ class AttentionRNN(keras.layers.Layer):
         memory_padding_mask: (B, S), True = a real position.
         projected_memory: From an earlier call, to avoid computing it at every step.
         return_attention_scores: Whether to return the probabilities.
+        return_places: Whether to return what the contexts are made with.
+        training: Whether hard attention draws.
 
     Returns:
         A dictionary of
@@ -43,12 +66,15 @@ class AttentionRNN(keras.layers.Layer):
         - `contexts`: c_1 … c_T, (B, T, M),
         - `final_state`: a list of the cell's states after step T,
         - `projected_memory`: for the next call,
-        - `attention_scores`: (B, 1, T, S), with `return_attention_scores`.
+        - `attention_scores`: α, (B, 1, T, S), with `return_attention_scores`,
+        - `places`: with `return_places`, (B, 1, T, S), the weights of the memory in the
+          contexts: α, or one-hot vectors of the places that were taken.
 
     Raises:
         TypeError: for another kind of cell or attention.
-        ValueError: for a cell with dropout, an input of another rank, or an
-            `initial_state` with fewer tensors than the cell has states.
+        ValueError: for a cell with dropout, an input of another rank, an
+            `initial_state` with fewer tensors than the cell has states, or an argument
+            out of range.
 
     Masking:
         The Keras mask of the memory is used as a `memory_padding_mask`. That of the
@@ -62,10 +88,24 @@ class AttentionRNN(keras.layers.Layer):
         ```
 
     Reference:
-        Bahdanau et al. 2015, section 3.1 and A.1.2 (arXiv:1409.0473).
+        Bahdanau et al. 2015, section 3.1 and A.1.2 (arXiv:1409.0473). The gate and hard
+        attention: Xu et al. 2015, sections 4.1 and 4.2.1 (arXiv:1502.03044).
     """
 
-    def __init__(self, cell, attention, *, unroll=False, **kwargs):
+    def __init__(
+        self,
+        cell,
+        attention,
+        *,
+        unroll=False,
+        gate=False,
+        hard=False,
+        mean_rate=0.5,
+        inference="mean",
+        seed=None,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.supports_masking = True
         stacked = isinstance(cell, keras.layers.StackedRNNCells)
@@ -88,6 +128,15 @@ class AttentionRNN(keras.layers.Layer):
         self.cell = cell
         self.attention = attention
         self.unroll = unroll
+        self.gate = gate
+        self.hard = hard
+        self.mean_rate = check_fraction("mean_rate", mean_rate)
+        check_choice("inference", inference, ("mean", "most_probable"))
+        self.inference = inference
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.seed = seed
+        if hard:
+            self.seed_generator = keras.random.SeedGenerator(seed)
 
     def build(self, inputs_shape, memory_shape):
         batch, _, width = inputs_shape
@@ -97,6 +146,15 @@ class AttentionRNN(keras.layers.Layer):
             self.attention.build((batch, None, units), memory_shape)
         if not self.cell.built:
             self.cell.build((batch, width + memory_shape[-1]))
+        if self.gate:
+            self.gate_kernel = self.add_weight(
+                name="gate_kernel",
+                shape=(units, 1),
+                initializer=fork(self.kernel_initializer, "gate_kernel"),
+            )
+            self.gate_bias = self.add_weight(
+                name="gate_bias", shape=(1,), initializer="zeros"
+            )
 
     def call(
         self,
@@ -107,6 +165,7 @@ class AttentionRNN(keras.layers.Layer):
         memory_padding_mask=None,
         projected_memory=None,
         return_attention_scores=False,
+        return_places=False,
         training=None,
         memory_mask=None,
     ):
@@ -120,33 +179,69 @@ class AttentionRNN(keras.layers.Layer):
         )
         if projected_memory is None:
             projected_memory = self.attention.project_key(memory)
+        draws = self.hard and bool(training)
+        uniforms, is_mean = self._random(inputs, memory) if draws else (None, None)
 
-        def attend(queries):
-            """The context Σ_j α_j h_j, and α = softmax(e) for the scores e."""
-            return self.attention.attend(queries, memory, projected_memory, mask)
+        def attend(queries, uniforms=None):
+            """The contexts, α = softmax(e) for the scores e, and the places."""
+            context, weights = self.attention.attend(
+                queries, memory, projected_memory, mask
+            )
+            places = weights
+            if uniforms is not None:
+                drawn = sampled_places(weights, uniforms)
+                places = ops.where(is_mean, weights, drawn)
+            elif self.hard and not draws and self.inference == "most_probable":
+                places = most_probable_places(weights)
+            if places is not weights:
+                context = ops.matmul(ops.cast(places, memory.dtype), memory)
+            if self.gate:
+                gates = project(queries, self.gate_kernel, self.gate_bias)
+                context = ops.multiply(context, ops.sigmoid(gates))
+            return context, weights, places
 
-        cell = _AttentionCell(self.cell, attend, memory.shape[-1], training)
-        outputs, final_state = self._run(cell, inputs, first_state)
-        units = _as_list(self.cell.state_size)[0]
-        states, contexts = outputs[..., :units], outputs[..., units:]
+        cell = _AttentionCell(self.cell, attend, inputs.shape[-1], draws, training)
+        outputs, final_state = self._run(cell, inputs, first_state, uniforms)
+        units, width = _as_list(self.cell.state_size)[0], memory.shape[-1]
+        states = outputs[..., :units]
         queries = ops.expand_dims(first_state[0], 1)
         if inputs.shape[1] != 1:
             queries = ops.concatenate([queries, states[:, :-1]], axis=1)
         results = {
             "states": states,
             "previous_states": queries,
-            "contexts": contexts,
+            "contexts": outputs[..., units : units + width],
             "final_state": final_state,
             "projected_memory": projected_memory,
         }
-        if return_attention_scores or recorder.is_recording():
+        if return_attention_scores or return_places or recorder.is_recording():
             # Computed again for all steps at once, so that the loop has no scores among
             # its outputs when they are not needed.
-            weights = ops.expand_dims(attend(queries)[1], 1)
+            _, weights, places = attend(queries)
+            weights = ops.expand_dims(weights, 1)
             recorder.record(self, weights)
             if return_attention_scores:
                 results["attention_scores"] = weights
+            if return_places:
+                if draws:  # Those of the loop: rounding could decide for others.
+                    drawn = ops.cast(outputs[..., units + width :], places.dtype)
+                    places = ops.where(is_mean, places, drawn)
+                results["places"] = ops.expand_dims(places, 1)
         return results
+
+    def _random(self, inputs, memory):
+        """Random numbers (B, T, S), and the rows of soft attention, (B, 1, 1)."""
+        # Before the loop: within it, a seed could not advance.
+        batch, length = ops.shape(inputs)[0], ops.shape(inputs)[1]
+        uniforms = keras.random.uniform(
+            (batch, length, ops.shape(memory)[1]),
+            dtype="float32",
+            seed=self.seed_generator,
+        )
+        chances = keras.random.uniform(
+            (batch, 1, 1), dtype="float32", seed=self.seed_generator
+        )
+        return uniforms, chances < self.mean_rate
 
     def _check_call(self, inputs, memory, initial_state):
         """The initial states of the cell, as a list."""
@@ -160,8 +255,15 @@ class AttentionRNN(keras.layers.Layer):
             )
         return [ops.cast(state, inputs.dtype) for state in states]
 
-    def _run(self, cell, inputs, first_state):
-        """`[s_t; c_t]` of every step, (B, T, U + M), and the states after step T."""
+    def _run(self, cell, inputs, first_state, uniforms):
+        """`[s_t; c_t]` of every step, (B, T, U + M), and the states after step T.
+
+        With random numbers `uniforms` (B, T, S) the places follow, (B, T, U + M + S).
+        """
+        if uniforms is not None:
+            inputs = at_least_float32(inputs)
+            uniforms = ops.cast(uniforms, inputs.dtype)
+            inputs = ops.concatenate([inputs, uniforms], axis=-1)
         if inputs.shape[1] == 1:
             # A step of incremental decoding needs no loop operation.
             outputs, final_state = cell(ops.squeeze(inputs, 1), first_state)
@@ -173,6 +275,8 @@ class AttentionRNN(keras.layers.Layer):
             # While JAX traces, an unknown length is a symbol instead of None.
             unroll=self.unroll and isinstance(inputs.shape[1], int),
             dtype=self.dtype_policy,
+            # Random numbers in half precision would be too coarse.
+            autocast=uniforms is None,
             name="loop",
         )
         outputs, *final_state = loop(inputs, initial_state=first_state)
@@ -187,6 +291,12 @@ class AttentionRNN(keras.layers.Layer):
             "cell": keras.saving.serialize_keras_object(self.cell),
             "attention": keras.saving.serialize_keras_object(self.attention),
             "unroll": self.unroll,
+            "gate": self.gate,
+            "hard": self.hard,
+            "mean_rate": self.mean_rate,
+            "inference": self.inference,
+            "seed": self.seed,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
 
     @classmethod
@@ -204,26 +314,36 @@ class _AttentionCell:
 
     Args:
         cell: The Keras cell.
-        attend: From queries (B, 1, U) to contexts (B, 1, M) and probabilities.
-        context_dim: M.
+        attend: From queries (B, 1, U) and random numbers (B, 1, S) or None to contexts
+            (B, 1, M), probabilities and places (B, 1, S).
+        input_dim: D.
+        draws: Whether random numbers follow the inputs, and places the outputs.
         training: Passed on to the cell.
     """
 
-    def __init__(self, cell, attend, context_dim, training):
+    def __init__(self, cell, attend, input_dim, draws, training):
         self.cell = cell
         self.attend = attend
+        self.input_dim = input_dim
+        self.draws = draws
         self.training = training
         self.state_size = _as_list(cell.state_size)
-        self.output_size = self.state_size[0] + context_dim
         self.compute_dtype = cell.compute_dtype
 
     def call(self, inputs, states):
         """From x_t, (B, D), and the states to `[s_t; c_t]` and the next states."""
-        context, _ = self.attend(ops.expand_dims(states[0], 1))
+        uniforms = None
+        if self.draws:
+            uniforms = ops.expand_dims(inputs[:, self.input_dim :], 1)
+            inputs = ops.cast(inputs[:, : self.input_dim], self.compute_dtype)
+        context, _, places = self.attend(ops.expand_dims(states[0], 1), uniforms)
         context = ops.squeeze(context, 1)
         cell_inputs = ops.concatenate([inputs, context], axis=-1)
         output, states = self.cell(cell_inputs, states, training=self.training)
-        return ops.concatenate([output, context], axis=-1), _as_list(states)
+        outputs = [output, context]
+        if self.draws:
+            outputs.append(ops.cast(ops.squeeze(places, 1), output.dtype))
+        return ops.concatenate(outputs, axis=-1), _as_list(states)
 
     __call__ = call
 

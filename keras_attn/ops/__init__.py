@@ -25,6 +25,13 @@ from keras_attn.ops.boxes import (
     pairwise_iou,
 )
 from keras_attn.ops.cache import CachedKeysAndValues, with_cache
+from keras_attn.ops.hard_attention import (
+    coverage_penalty,
+    entropy_of,
+    log_probability_of,
+    most_probable_places,
+    sampled_places,
+)
 from keras_attn.ops.instance_masks import paste_masks
 from keras_attn.ops.masks import banded_mask, both_masks, causal_mask, merge_masks
 from keras_attn.ops.non_max_suppression import non_max_suppression
@@ -70,19 +77,23 @@ __all__ = [
     "causal_mask",
     "clip_boxes",
     "convert_boxes",
+    "coverage_penalty",
     "cyclic_shift",
     "decode_boxes",
     "dot_scores",
     "encode_boxes",
+    "entropy_of",
     "gelu_tanh",
     "grid_anchors",
     "image_to_patches",
+    "log_probability_of",
     "match_boxes",
     "max_pool_with_indices",
     "max_unpool",
     "maxout",
     "merge_heads",
     "merge_masks",
+    "most_probable_places",
     "non_max_suppression",
     "pairwise_iou",
     "paste_masks",
@@ -99,6 +110,7 @@ __all__ = [
     "roi_pool",
     "row_positions",
     "sample_matches",
+    "sampled_places",
     "scaled_dot_product_attention",
     "shifted_window_mask",
     "sinusoid_grid",

@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from keras_attn.layers.roi_pooling import ROIAlign
+from keras_attn.models.parts.computed_loss import computed_loss
 from keras_attn.models.parts.detection_losses import (
     binary_losses,
     class_losses,
@@ -161,9 +162,7 @@ class Detector(Functional):
             # Weighted by the number of images: the last batch may be smaller.
             metric.update_state(value, sample_weight=count)
             total = total + value
-        # Keras divides means among the devices, but not scalars.
-        values = ops.expand_dims(total, 0)
-        return _Computed(name="computed_loss")(values, values)
+        return computed_loss(total)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """The losses, and in `evaluate` the metrics of detections."""
@@ -293,13 +292,6 @@ class Detector(Functional):
             **{name: found[name] for name in ("boxes", "scores", "num_detections")},
         }
         return Functional(self.input, outputs, name=f"{self.name}_regions")
-
-
-class _Computed(keras.losses.Loss):
-    """The mean of values, divided by the number of devices that are trained on."""
-
-    def call(self, y_true, y_pred):
-        return y_pred
 
 
 def _checked_images(images):

@@ -34,6 +34,7 @@ DETECTORS = {"faster_rcnn_resnet50", "faster_rcnn_vgg16", "mask_rcnn_resnet50"}
 BACKEND = keras.backend.backend()
 WITHOUT_ATTENTION = {
     *DETECTORS,
+    "caption_show_and_tell",
     *("seq2seq_sutskever", "convnext_tiny", "resnet50", "vgg16", "fcn_resnet50"),
     *("fcn8s_vgg16", "segnet", "deconvnet_vgg16", "unet"),
 }

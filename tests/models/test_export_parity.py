@@ -35,7 +35,14 @@ from keras_attn.export import export, load_runner  # noqa: E402
 
 # Every graph; a pair of each kind of state; heads with operators of their own.
 HEADS = ("bert_masked_lm-positions", "bert_sentence_encoder", "xlnet_span_qa")
-PAIRS = (*KINDS, "transformer_base", "gpt3_small", "caption_cnn_transformer")
+PAIRS = (
+    *KINDS,
+    "transformer_base",
+    "gpt3_small",
+    "caption_show_and_tell-context",
+    "caption_show_attend_tell",
+    "caption_cnn_transformer",
+)
 SHIPPED = [
     *((case, "forward") for case in (*GRAPHS, *HEADS)),
     *((case, "pair") for case in PAIRS),
@@ -58,7 +65,7 @@ def shipped(tmp_path_factory):
             if format == "litert":
                 inputs = inputs_for(model)
                 sizes = {"batch_size": B}
-                if case in TEXT:
+                if case in TEXT or "decoder_token_ids" in inputs:
                     lengths = {name: value.shape[1] for name, value in inputs.items()}
                     # For a pair one number is the source length.
                     sizes["sequence_length"] = S if what == "pair" else lengths

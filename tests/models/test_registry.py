@@ -402,7 +402,23 @@ def cnn():
     return count + 3 * dense(128, 16) + dense(16, 128) + 1
 
 
+def show_and_tell(vocabulary, e, u, channels):
+    lstm = 4 * gate(e, u)
+    return dense(channels, e) + vocabulary * e + lstm + dense(u, vocabulary)
+
+
+def show_attend_tell(vocabulary, e, u, a, initial, channels):
+    """With the baseline of REINFORCE, one number."""
+    states = dense(channels, initial) + 2 * dense(initial, u)
+    attention = u * a + dense(channels, a) + a + dense(u, 1)
+    lstm = 4 * gate(e + channels, u)
+    readout = dense(u, e) + channels * e + dense(e, vocabulary)
+    return states + vocabulary * e + attention + lstm + readout + 1
+
+
 FORMULAS = {
+    "caption_show_and_tell": show_and_tell(12_000, 512, 512, 2048),
+    "caption_show_attend_tell": show_attend_tell(10_000, 512, 1800, 512, 512, 512),
     "vit_tiny_patch16": vit(192, 12, 16),
     "vit_small_patch16": vit(384, 12, 16),
     "vit_small_patch32": vit(384, 12, 32),

@@ -1,0 +1,118 @@
+"""What training adds to the loss of words for the attention of a decoder.
+
+Legend: B batch, T steps, S places.
+"""
+
+import keras
+from keras import ops
+
+from keras_attn.checks import check_fraction
+from keras_attn.layers.base import BaseLayer
+from keras_attn.ops import coverage_penalty, entropy_of, log_probability_of
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class AttentionObjective(BaseLayer):
+    """The penalty of doubly stochastic attention, and REINFORCE for hard attention.
+
+    Returns its input unchanged: a layer, so that the numbers below and the baseline are
+    saved with a model, whose `compute_loss` calls `losses`. Per text, with the words y
+    and the places s that were drawn:
+
+        coverage   λ_c Σ_i (1 - Σ_t α_ti)²
+        reinforce  -λ_r (log p(y|s) - b) log p(s)     (its gradient, λ_r (…) a constant)
+        entropy    -λ_e Σ_t H(α_t)
+
+    With -log p(y|s) itself, the gradient of the second is an unbiased estimate of that
+    of the expected -log p(y|s), for λ_r = 1. The baseline b is a moving average of
+    log p(y|s), `b ← d b + (1 - d) log p(y|s)`, updated after it is used.
+
+    Args:
+        coverage_weight: λ_c.
+        reinforce_weight: λ_r.
+        entropy_weight: λ_e.
+        baseline_decay: d.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: Any tensor.
+
+    Returns:
+        The same tensor.
+
+    Raises:
+        ValueError: for a weight below 0, or a decay outside of [0, 1).
+
+    Reference:
+        Xu et al. 2015, sections 4.1 and 4.2.1 (arXiv:1502.03044); Williams 1992.
+    """
+
+    def __init__(
+        self,
+        *,
+        coverage_weight=1.0,
+        reinforce_weight=1.0,
+        entropy_weight=0.0,
+        baseline_decay=0.9,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.coverage_weight = _check_weight("coverage_weight", coverage_weight)
+        self.reinforce_weight = _check_weight("reinforce_weight", reinforce_weight)
+        self.entropy_weight = _check_weight("entropy_weight", entropy_weight)
+        self.baseline_decay = check_fraction("baseline_decay", baseline_decay)
+
+    def build(self, inputs_shape):
+        self.baseline = self.add_weight(
+            name="baseline",
+            shape=(),
+            initializer="zeros",
+            trainable=False,
+            dtype="float32",
+            autocast=False,
+        )
+
+    def call(self, inputs):
+        return inputs
+
+    def losses_of(self, scores, is_real, places=None, log_likelihood=None):
+        """The three losses of every text; see the class.
+
+        Args:
+            scores: α, (B, T, S).
+            is_real: (B, T), 1 at steps that count, 0 elsewhere.
+            places: What the contexts were made with, (B, T, S): one-hot vectors of
+                places that were drawn; None without hard attention. A row of soft
+                attention, whose places are the scores, gets no gradient from
+                `reinforce`: Σ_i α_i ∂ log α_i = ∂ Σ_i α_i = 0.
+            log_likelihood: log p(y|s), (B,), with `places`.
+
+        Returns:
+            A dictionary of `coverage`, (B,), without its weight, and `total`, (B,),
+            the weighted sum. Updates the baseline if there are places.
+        """
+        coverage = coverage_penalty(scores, is_real)
+        total = self.coverage_weight * coverage
+        if places is None:
+            return {"coverage": coverage, "total": total}
+        places = ops.stop_gradient(places)
+        reward = ops.stop_gradient(log_likelihood)
+        log_probability = log_probability_of(places, scores, is_real)
+        estimate = -self.reinforce_weight * (reward - self.baseline) * log_probability
+        # Only its gradient has a meaning.
+        total = total + estimate - ops.stop_gradient(estimate)
+        if self.entropy_weight:
+            total = total - self.entropy_weight * entropy_of(scores, is_real)
+        decay = self.baseline_decay
+        self.baseline.assign(decay * self.baseline + (1 - decay) * ops.mean(reward))
+        return {"coverage": coverage, "total": total}
+
+
+def _check_weight(name, value):
+    """Returns `value`; raises a `ValueError` unless it is a number of at least 0."""
+    if not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ValueError(
+            f"`{name}` must be a number of at least 0. Received: {name}={value!r}"
+        )
+    return value

@@ -1,0 +1,95 @@
+"""Hard attention takes one place, and what is asked of attention over a whole text.
+
+Legend: B batch, T steps, S places.
+"""
+
+from keras import ops
+
+# The smallest probability whose logarithm is taken, and the smallest random number.
+_TINY = 1e-30
+
+
+def sampled_places(weights, uniforms):
+    """Draws one place for each row of probabilities.
+
+    The place is the argmax of `log α_i - log(-log u_i)`, which has the probabilities α
+    (Gumbel 1954). It has no gradient.
+
+    Args:
+        weights: α, (..., S), probabilities.
+        uniforms: u, (..., S), independent random numbers in [0, 1).
+
+    Returns:
+        One-hot vectors, (..., S), in the dtype of the weights; zero where all
+        probabilities are.
+    """
+    uniforms = ops.maximum(uniforms, ops.cast(_TINY, uniforms.dtype))
+    noise = ops.negative(ops.log(ops.negative(ops.log(uniforms))))
+    logits = ops.log(ops.maximum(weights, _TINY))
+    return _one_hot(ops.add(logits, ops.cast(noise, weights.dtype)), weights)
+
+
+def most_probable_places(weights):
+    """One-hot vectors of the largest probabilities.
+
+    Args:
+        weights: α, (..., S), probabilities.
+
+    Returns:
+        (..., S), zero where all probabilities are.
+    """
+    return _one_hot(weights, weights)
+
+
+def _one_hot(scores, weights):
+    """One-hot vectors of the largest scores, where there is any weight."""
+    places = ops.arange(ops.shape(weights)[-1], dtype="int32")
+    best = ops.expand_dims(ops.cast(ops.argmax(scores, axis=-1), "int32"), -1)
+    is_best = ops.logical_and(ops.equal(places, best), weights > 0)
+    return ops.cast(is_best, weights.dtype)
+
+
+def coverage_penalty(weights, is_real):
+    """`Σ_i (1 - Σ_t α_ti)²`: over a text each place should be looked at once.
+
+    Args:
+        weights: α, (B, T, S), probabilities over the places at each step.
+        is_real: (B, T), 1 at steps that count, 0 elsewhere.
+
+    Returns:
+        (B,).
+
+    Reference:
+        Xu et al. 2015, section 4.2.1, equation 14 (arXiv:1502.03044).
+    """
+    counted = ops.multiply(weights, ops.expand_dims(is_real, -1))
+    return ops.sum(ops.square(1.0 - ops.sum(counted, axis=1)), axis=-1)
+
+
+def log_probability_of(places, weights, is_real):
+    """`log p(s) = Σ_t log α_t,s_t`, of the places that were drawn.
+
+    Args:
+        places: One-hot vectors of the places s_t, (B, T, S).
+        weights: α, (B, T, S).
+        is_real: (B, T), 1 at steps that count, 0 elsewhere.
+
+    Returns:
+        (B,), in nats.
+    """
+    logs = ops.log(ops.maximum(weights, _TINY))
+    return ops.sum(ops.sum(places * logs, axis=-1) * is_real, axis=-1)
+
+
+def entropy_of(weights, is_real):
+    """`Σ_t H(α_t)`, with `H(α) = -Σ_i α_i log α_i`.
+
+    Args:
+        weights: α, (B, T, S).
+        is_real: (B, T), 1 at steps that count, 0 elsewhere.
+
+    Returns:
+        (B,), in nats.
+    """
+    logs = ops.log(ops.maximum(weights, _TINY))
+    return ops.sum(-ops.sum(weights * logs, axis=-1) * is_real, axis=-1)

@@ -1,0 +1,66 @@
+"""What recurrent captioners share: the image, the words, decoding.
+
+A captioner is two functions, in the order in which it works:
+
+    look   from the places of the image to what the decoder keeps of it
+    tell   from words and what is kept to logits, and what of it has changed
+
+Legend: B batch, P places of the image, C channels, T length, V vocabulary.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_attn.decoding import IncrementalPair
+from keras_attn.models.parts.feature_grid import grid_input
+from keras_attn.models.parts.functional import sequence_inputs
+
+
+def caption_inputs(backbone, grid_size, feature_dim):
+    """The inputs of a captioner, and the places that it looks at.
+
+    Args:
+        backbone: As in `feature_grid.grid_input`.
+        grid_size: As in `feature_grid.grid_input`.
+        feature_dim: As in `feature_grid.grid_input`.
+
+    Returns:
+        `images` or `features`, and `decoder_token_ids` (B, T), by name; and one vector
+        per place, (B, P, C), of the layer `places`.
+    """
+    image, grid = grid_input(backbone, grid_size, feature_dim)
+    places = keras.layers.Reshape((-1, grid.shape[-1]), name="places")(grid)
+    return {**image, **sequence_inputs("decoder_token_ids")}, places
+
+
+def caption_pair(model, layers, look: Callable, tell: Callable) -> IncrementalPair:
+    """The prefill and step models of a captioner.
+
+    The state is what `look` returns, and so depends on the model.
+
+    Args:
+        model: The captioner.
+        layers: Its layers by name.
+        look: From layers and places (B, P, C) to a dictionary of tensors.
+        tell: From layers, tokens (B, T) and such a dictionary to logits (B, T, V) and
+            a dictionary of the tensors that are different after these tokens.
+    """
+    inputs = model.input
+    state = look(layers, layers["places"].output)
+    logits, changes = tell(layers, inputs["decoder_token_ids"], state)
+    state = {**state, **changes}
+    prefill = keras.Model(inputs, {"logits": logits[:, -1], **state})
+
+    before = {
+        name: keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=name)
+        for name, tensor in state.items()
+    }
+    token_ids: Any = keras.Input((), dtype="int32", name="token_ids")
+    logits, changes = tell(layers, ops.expand_dims(token_ids, 1), before)
+    step = keras.Model(
+        {"token_ids": token_ids, **before}, {"logits": logits[:, 0], **changes}
+    )
+    return IncrementalPair(prefill, step, prompt="decoder_token_ids")

@@ -1,0 +1,367 @@
+"""Show, attend and tell: a captioner that looks at a part of the image for every word.
+
+    h_0, m_0 = f_h(mean_i a_i), f_m(…)            `initial_hidden`, `initial_state`,
+                                                  `initial_cell`
+    e_ti = vᵀ tanh(W h_{t-1} + U a_i + b)         `decoder`: score of place i
+    α_t = softmax(e_t)                            `decoder`: attention
+    β_t = σ(w_β h_{t-1} + b_β)                    `decoder`: gate
+    z_t = β_t Σ_i α_ti a_i                        `decoder`: context, soft attention
+    z_t = β_t a_s, s ~ α_t                        the same in training, hard attention
+    h_t = LSTM([E y_{t-1}; z_t], h_{t-1})         `word_embedding`, `decoder`
+    r_t = E y_{t-1} + L_h h_t + L_z z_t           `hidden_readout`, `context_readout`
+    p(y_t) = softmax(L_o r_t)                     `logits`: before the softmax
+
+    loss = -log p(y) + λ Σ_i (1 - Σ_t α_ti)²      `attention_objective`
+
+The forward pass is `_look`, then `_tell` below; e, α, β, z and h are computed by
+`layers/attention_rnn.py` with the score of `layers/additive_attention.py`, and the
+second term of the loss by `layers/attention_objective.py`.
+
+Legend: B batch, P places of the grid, C channels, T length, V vocabulary, E width of
+the words, U units. m is the LSTM's cell.
+Layers: `backbone` (of a model with one), `places`, `image_vector`, `initial_hidden`,
+`initial_dropout`, `initial_state`, `initial_cell`, `word_embedding`, `decoder`,
+`attention_objective`, `hidden_dropout`, `hidden_readout`, `context_readout`, `readout`,
+`readout_dropout`, `logits`. `incremental()` finds them by these names.
+"""
+
+import functools
+from typing import Any
+
+import keras
+from keras import ops
+from keras.layers import Add, Dense, Embedding, GlobalAveragePooling1D, LSTMCell
+
+from keras_attn.checks import check_choice, check_fraction
+from keras_attn.decoding import IncrementalPair
+from keras_attn.layers import (
+    AdditiveAttention,
+    AttentionObjective,
+    AttentionRNN,
+    Dropout,
+)
+from keras_attn.models.parts.captioning import caption_inputs, caption_pair
+from keras_attn.models.parts.computed_loss import computed_loss
+from keras_attn.models.parts.functional import Functional, by_name
+from keras_attn.models.parts.heads import logits_layer
+from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
+
+VARIANTS = {
+    # Xu et al. 2015, section 4.3: the grid of VGG, and 10,000 words. The other sizes
+    # are those for COCO in the authors' code (evaluate_coco.py and capgen.py): there
+    # f_att and the first layer of f_h and f_m are as wide as the features, and dropout
+    # is 0.5. Its further layer of f_att is left out, as in the paper.
+    "base": {
+        "vocabulary_size": 10_000,
+        "embedding_dim": 512,
+        "hidden_dim": 1800,
+        "attention_dim": 512,
+        "initial_dim": 512,
+        "dropout": 0.5,
+        "grid_size": 14,
+        "feature_dim": 512,
+    }
+}
+
+
+@with_sizes(VARIANTS)
+def build_show_attend_tell(
+    variant="base",
+    *,
+    backbone=None,
+    grid_size=FROM_VARIANT,
+    feature_dim=FROM_VARIANT,
+    vocabulary_size=FROM_VARIANT,
+    embedding_dim=FROM_VARIANT,
+    hidden_dim=FROM_VARIANT,
+    attention_dim=FROM_VARIANT,
+    initial_dim=FROM_VARIANT,
+    dropout=FROM_VARIANT,
+    attention="soft",
+    coverage_weight=1.0,
+    reinforce_weight=0.1,
+    entropy_weight=0.01,
+    mean_rate=0.5,
+    inference="mean",
+    seed=None,
+    return_attention_scores=False,
+    name="show_attend_tell",
+):
+    """A captioner whose LSTM attends to the places of a grid of features.
+
+    `fit` takes `compile(loss=…)` of the logits, a mean over words, such as
+    `SmoothedCrossEntropy`; the model adds what it learns about attention, see
+    `ShowAttendTell`.
+
+    Unlike the paper's equation 7, L_h has a bias, and the authors' code puts a tanh
+    between r_t and L_o, which is left out.
+
+    Args:
+        variant: A row of `VARIANTS`, which gives the arguments that are None.
+        backbone: A functional Keras model from images to a map, which becomes a part of
+            the model. None: the model takes features.
+        grid_size: Rows and columns of the features, one number or two; without effect
+            with a backbone.
+        feature_dim: C, the channels of the features; without effect with a backbone.
+        vocabulary_size: V.
+        embedding_dim: E.
+        hidden_dim: U.
+        attention_dim: Units of f_att.
+        initial_dim: Units of the first layer of f_h and f_m, which they share.
+        dropout: Probability of dropping a unit of that layer, of h_t and of r_t before
+            the logits.
+        attention: "soft", or "hard", which learns by sampling places (REINFORCE).
+        coverage_weight: λ above; 0 leaves the term out.
+        reinforce_weight: λ_r of hard attention, section 4.1; 0.1 in the authors' code.
+        entropy_weight: λ_e of hard attention; the paper gives none.
+        mean_rate: Probability that hard attention averages for an image in training.
+        inference: What hard attention does after training: "mean" averages, whose
+            context is the expected one, "most_probable" takes the likeliest place.
+            Neither draws, so a caption depends on the weights alone.
+        seed: Seed of the places that are drawn.
+        return_attention_scores: Whether the model also returns the attention.
+        name: Name of the model.
+
+    Returns:
+        A model from `features` (B, rows, columns, C), or with a backbone `images`
+        (B, H, W, channels), and `decoder_token_ids` (B, T) to logits (B, T, V); with
+        `return_attention_scores=True` to a dictionary of `logits` and
+        `attention_scores`, (B, 1, T, P), the places row by row.
+
+    Raises:
+        TypeError: for a backbone that is not a functional Keras model.
+        ValueError: for another kind of attention or inference, a backbone without a
+            map, or numbers out of range.
+
+    Reference:
+        Xu et al. 2015, "Show, Attend and Tell: Neural Image Caption Generation with
+        Visual Attention" (arXiv:1502.03044).
+    """
+    check_choice("attention", attention, ("soft", "hard"))
+    check_fraction("dropout", dropout)
+    inputs, places = caption_inputs(backbone, grid_size, feature_dim)
+    layers = by_name(
+        [
+            GlobalAveragePooling1D(name="image_vector"),
+            Dense(initial_dim, activation="relu", name="initial_hidden"),
+            Dropout(dropout, name="initial_dropout"),
+            Dense(hidden_dim, activation="tanh", name="initial_state"),
+            Dense(hidden_dim, activation="tanh", name="initial_cell"),
+            Embedding(vocabulary_size, embedding_dim, name="word_embedding"),
+            AttentionRNN(
+                LSTMCell(hidden_dim, name="decoder_cell"),
+                AdditiveAttention(attention_dim, use_bias=True, name="attention"),
+                gate=True,
+                hard=attention == "hard",
+                mean_rate=mean_rate,
+                inference=inference,
+                seed=seed,
+                name="decoder",
+            ),
+            AttentionObjective(
+                coverage_weight=coverage_weight,
+                reinforce_weight=reinforce_weight,
+                entropy_weight=entropy_weight,
+                name="attention_objective",
+            ),
+            Dropout(dropout, name="hidden_dropout"),
+            Dense(embedding_dim, name="hidden_readout"),
+            Dense(embedding_dim, use_bias=False, name="context_readout"),
+            Add(name="readout"),
+            Dropout(dropout, name="readout_dropout"),
+            logits_layer(vocabulary_size, "logits"),
+        ]
+    )
+    outputs, decoded = _decode(
+        layers,
+        inputs["decoder_token_ids"],
+        _look(layers, places),
+        # Also where only the loss needs them. Keras lets a layer that is called again,
+        # as in decoding, return fewer tensors than at first, but not more.
+        return_attention_scores=True,
+        return_places=True,
+    )
+    if return_attention_scores:
+        outputs = {"logits": outputs, "attention_scores": decoded["attention_scores"]}
+    return ShowAttendTell(inputs=inputs, outputs=outputs, name=name)
+
+
+def _look(layers, places):
+    """H and m (B, U) before the first word, and the places (B, P, C)."""
+    hidden = layers["initial_hidden"](layers["image_vector"](places))
+    hidden = layers["initial_dropout"](hidden)
+    return {
+        "decoder_state": layers["initial_state"](hidden),
+        "cell_state": layers["initial_cell"](hidden),
+        "memory": places,
+    }
+
+
+def _decode(layers, decoder_token_ids, state, **attention_options):
+    """Logits (B, T, V) of the words after these, and the outputs of the decoder."""
+    words = layers["word_embedding"](decoder_token_ids)
+    decoded = layers["decoder"](
+        words,
+        state["memory"],
+        [state["decoder_state"], state["cell_state"]],
+        projected_memory=state.get("projected_memory"),
+        **attention_options,
+    )
+    contexts = layers["attention_objective"](decoded["contexts"])
+    hidden = layers["hidden_dropout"](decoded["states"])
+    readout = layers["readout"](
+        [words, layers["hidden_readout"](hidden), layers["context_readout"](contexts)]
+    )
+    return layers["logits"](layers["readout_dropout"](readout)), decoded
+
+
+def _tell(layers, decoder_token_ids, state):
+    """Logits (B, T, V) of the words after these, and h and m after the last."""
+    logits, decoded = _decode(layers, decoder_token_ids, state)
+    h, m = decoded["final_state"]
+    changes = {"decoder_state": h, "cell_state": m}
+    if "projected_memory" not in state:  # U a_i + b, computed once for all words.
+        changes["projected_memory"] = decoded["projected_memory"]
+    return logits, changes
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class ShowAttendTell(Functional):
+    """The functional model of `build_show_attend_tell`: its loss, and decoding.
+
+    `compile` takes the loss of the logits, -log p(y). To it the model adds, per word:
+    `coverage_weight` times the mean of `Σ_i (1 - Σ_t α_ti)²` over captions, and for
+    hard attention the terms of REINFORCE, see `AttentionObjective`. A word counts if
+    its sample weight is above 0; without sample weights (B, T) all T do. So with a
+    loss that is the mean over words, the sum is the paper's objective divided by the
+    number of words of a caption. Hard attention needs labels (B, T), the words as
+    integers, because it learns from their probability.
+
+    `fit` logs the coverage term without its weight as `coverage`. `evaluate` reports
+    the loss of the logits alone: only a call with `training=True` returns what the
+    other terms need, a dictionary of `outputs`, what the model returns otherwise,
+    `attention_scores` and `places`, both (B, 1, T, P).
+
+    Reference:
+        Xu et al. 2015, sections 4.1 and 4.2.1 (arXiv:1502.03044).
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._coverage = keras.metrics.Mean(name="coverage")
+
+    # Not an attribute, which Keras would track, and save twice.
+    @functools.cached_property
+    def _training_model(self) -> Any:
+        """The graph with the outputs that the loss needs; None if it needs none."""
+        layers = by_name(self.layers)
+        decoder = layers["decoder"]
+        if not (decoder.hard or layers["attention_objective"].coverage_weight):
+            return None
+        # Keras has a layer's dictionary as a list, sorted by name.
+        scores, _contexts, _h, _m, places, *_ = decoder.output
+        outputs = {"outputs": self.output, "attention_scores": scores, "places": places}
+        return keras.Model(self.input, outputs)
+
+    def call(self, inputs, training=None, mask=None):
+        """The outputs; in training, also what the loss needs."""
+        if training and self._training_model is not None:
+            return self._training_model(inputs, training=True)
+        return super().call(inputs, training=training, mask=mask)
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        """The loss of `compile`, and in training that of attention; see the class.
+
+        Args:
+            x: The inputs.
+            y: The labels.
+            y_pred: What the model returned.
+            sample_weight: (B, T), (B,), None, or as the labels.
+            training: Whether the model is trained.
+
+        Returns:
+            A scalar.
+
+        Raises:
+            ValueError: for hard attention without labels (B, T).
+        """
+        outputs, terms = _parts(y_pred)
+        loss = super().compute_loss(x, y, outputs, sample_weight, training)
+        if terms is None:
+            return loss
+        total, count = self._attention_loss(y, outputs, terms, sample_weight)
+        return loss + computed_loss(ops.sum(total) / ops.maximum(count, 1.0))
+
+    def _attention_loss(self, y, outputs, terms, sample_weight):
+        """The loss of attention for every row (B,), and the number of words."""
+        layers = by_name(self.layers)
+        scores = terms["attention_scores"][:, 0]
+        is_real = _real_words(sample_weight, scores)
+        options = {}
+        if layers["decoder"].hard:
+            logits = outputs["logits"] if isinstance(outputs, dict) else outputs
+            options = {
+                "places": terms["places"][:, 0],
+                "log_likelihood": _log_likelihood(_labels(y), logits, is_real),
+            }
+        losses = layers["attention_objective"].losses_of(scores, is_real, **options)
+        self._coverage.update_state(losses["coverage"])
+        return losses["total"], ops.sum(is_real)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """The metrics of `compile`, and in training the coverage."""
+        outputs, terms = _parts(y_pred)
+        results = super().compute_metrics(x, y, outputs, sample_weight)
+        if terms is None:
+            return {n: x for n, x in results.items() if n != self._coverage.name}
+        return results
+
+    def incremental(self, max_length=None) -> IncrementalPair:
+        """The models for decoding word by word.
+
+        The state is `decoder_state` and `cell_state` (B, U), which change with each
+        word, `memory` (B, P, C) and `projected_memory`, which do not.
+
+        Args:
+            max_length: Has no effect: the state of an LSTM has a fixed size.
+        """
+        return caption_pair(self, by_name(self.layers), _look, _tell)
+
+
+def _parts(y_pred):
+    """What the model returns otherwise, and in training the whole dictionary."""
+    if isinstance(y_pred, dict) and "outputs" in y_pred:
+        return y_pred["outputs"], y_pred
+    return y_pred, None
+
+
+def _labels(y):
+    """The words (B, T), of the labels or of the labels named `logits`."""
+    y = y.get("logits") if isinstance(y, dict) else y
+    if y is None or len(y.shape) != 2:
+        raise ValueError(
+            "`y` must be the words (batch, length) as integers: hard attention learns "
+            f"from their probability. Received: y={y!r}"
+        )
+    return ops.cast(y, "int32")
+
+
+def _real_words(sample_weight, scores):
+    """1 for words that count, 0 for others, (B, T), float32."""
+    if isinstance(sample_weight, dict):
+        sample_weight = sample_weight.get("logits")
+    everything = ops.ones_like(scores[..., 0])
+    if sample_weight is None:
+        return everything
+    is_real = ops.cast(ops.cast(sample_weight, "float32") > 0, everything.dtype)
+    if len(is_real.shape) == 1:
+        is_real = ops.expand_dims(is_real, 1)
+    return everything * is_real
+
+
+def _log_likelihood(labels, logits, is_real):
+    """The log-likelihood of every caption, (B,)."""
+    losses = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+    return -ops.sum(losses * is_real, axis=-1)
