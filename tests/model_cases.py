@@ -88,6 +88,21 @@ GRAPHS = {
         "rnnsearch_*",
         {**_SEQ2SEQ, "attention_dim": A, "maxout_dim": M},
     ),
+    "listen_attend_spell": (
+        "listen_attend_spell",
+        {
+            "vocabulary_size": V,
+            "num_mels": E,
+            "listener_dim": U,
+            "num_pyramid_layers": 2,
+            "embedding_dim": M,
+            "hidden_dim": C,
+            "num_layers": 2,
+            "attention_dim": A,
+            "readout_dim": POSITIONS,
+            "sampling_probability": 0.0,
+        },
+    ),
     "transformer_base": ("transformer_*", {**_BLOCKS, "dropout": 0.1}),
     "bert_base": ("bert_*", _POSITIONED),
     "roberta_base": ("roberta_*", _POSITIONED),
@@ -282,6 +297,12 @@ CASES = {
     },
     "rnnsearch_50-scores": Case("rnnsearch_50", {"return_attention_scores": True}),
     "rnnsearch_50-dropout": Case("rnnsearch_50", {"dropout": 0.3}),
+    "listen_attend_spell-scores": Case(
+        "listen_attend_spell", {"return_attention_scores": True}
+    ),
+    "listen_attend_spell-sampling": Case(
+        "listen_attend_spell", {"sampling_probability": 0.5, "num_pyramid_layers": 1}
+    ),
     "transformer_base-pre_norm": Case("transformer_base", {"norm_first": True}),
     "xlm_mlm_tlm_xnli15-positions": Case("xlm_mlm_tlm_xnli15", {"position_ids": True}),
     "xlnet_base-memory": Case("xlnet_base", {"memory_length": S}),
@@ -344,7 +365,7 @@ DECODERS = [
     case
     for case, made in CASES.items()
     if made.head is None
-    and made.name.startswith(("rnnsearch", "seq2seq", "transformer", "gpt"))
+    and made.name.startswith(("rnnsearch", "seq2seq", "listen", "transformer", "gpt"))
 ]
 # One of each kind of recurrent decoder.
 KINDS = ("seq2seq_sutskever", "seq2seq_context", "rnnsearch_50")
@@ -496,6 +517,10 @@ def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
         "target_mapping": np.eye(length, dtype="float32")[targets],
     }
     memory = rng.normal(size=(batch, 4, D)).astype("float32")
+    for tensor in model.inputs:
+        if tensor.name == "features":  # Frames of speech.
+            sizes = (batch, length, tensor.shape[-1])
+            inputs["features"] = rng.normal(size=sizes).astype("float32")
     return {
         tensor.name: memory
         if tensor.name.startswith("memory_")
