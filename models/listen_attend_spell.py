@@ -107,6 +107,11 @@ def build_listen_attend_spell(
         Chan, Jaitly, Le, Vinyals 2016, "Listen, Attend and Spell" (arXiv:1508.01211).
     """
     check_positive("num_mels", num_mels)
+    if not isinstance(num_pyramid_layers, int) or num_pyramid_layers < 0:
+        raise ValueError(
+            "`num_pyramid_layers` must be a whole number, 0 or more. "
+            f"Received: num_pyramid_layers={num_pyramid_layers!r}"
+        )
     layers = [
         PyramidalBLSTM(
             listener_dim, reduction=2 if index else 1, name=f"listener_{index}"

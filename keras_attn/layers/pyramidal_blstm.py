@@ -71,13 +71,14 @@ class PyramidalBLSTM(BaseLayer):
         )
 
     def build(self, inputs_shape, padding_mask_shape=None):
-        batch, _, width = inputs_shape
-        self.blstm.build((batch, None, self.reduction * width))
+        width = self.reduction * inputs_shape[-1]
+        self.blstm.build((inputs_shape[0], None, width))
 
-    def call(self, inputs, padding_mask=None, inputs_mask=None):
+    # Keras names the mask of the inputs by the number of tensors in the call.
+    def call(self, inputs, padding_mask=None, mask=None, inputs_mask=None):
         check_rank("inputs", inputs, 3, "(batch, frames, width)")
         check_padding_mask("padding_mask", padding_mask, *inputs.shape[:2])
-        mask = both_masks(padding_mask, inputs_mask)
+        mask = both_masks(padding_mask, both_masks(mask, inputs_mask))
         if mask is None:
             mask = ops.ones_like(inputs[..., 0], dtype="bool")
         frames, mask = stack_frames(inputs, mask, self.reduction)
