@@ -36,6 +36,9 @@ from keras_attn.models.gpt import (  # noqa: E402
     build_gpt_encoder,
     build_gpt_token_classifier,
 )
+from keras_attn.models.listen_attend_spell import (  # noqa: E402
+    build_listen_attend_spell,
+)
 from keras_attn.models.mae import build_mae  # noqa: E402
 from keras_attn.models.parts.convolutional import convolutionize  # noqa: E402
 from keras_attn.models.parts.planning import Plan, plan  # noqa: E402
@@ -128,6 +131,7 @@ __all__ = [
     "build_gpt_classifier",
     "build_gpt_encoder",
     "build_gpt_token_classifier",
+    "build_listen_attend_spell",
     "build_mae",
     "build_mask_rcnn",
     "build_resnet",

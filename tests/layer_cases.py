@@ -55,6 +55,28 @@ def _rnn(cell, attention, **options):
     return lambda: layers.AttentionRNN(cell(UNITS), attention(), **options)
 
 
+def _speller(**options):
+    return lambda: layers.AttentionSpeller(
+        F,
+        embedding_dim=D,
+        hidden_dim=UNITS,
+        attention_dim=KEY_DIM,
+        readout_dim=VALUE_DIM,
+        **options,
+    )
+
+
+def _spectrogram(**options):
+    # Windows of 3 samples every 2 samples.
+    return lambda: layers.LogMelSpectrogram(
+        1000,
+        HEADS,
+        window_seconds=0.003,
+        hop_seconds=0.002,
+        **{"fft_length": 32, **options},
+    )
+
+
 QUERY, VALUE, KEY = (B, T, D), (B, S, E), (B, S, F)
 MEMORY = (B, S, D)
 # The query stream, with all arguments.
@@ -113,6 +135,18 @@ CASES = {
             {"query": QUERY, "value": VALUE, "padding_mask": (B, S)},
             SCORES,
             padding={"padding_mask": ("value",)},
+        ),
+    },
+    "MLPDotAttention": {
+        "key_padding_scores": Case(
+            lambda: layers.MLPDotAttention(UNITS, kernel_initializer="he_normal"),
+            {"query": QUERY, "value": VALUE, "key": KEY, "padding_mask": (B, S)},
+            SCORES,
+            padding={"padding_mask": ("value", "key")},
+        ),
+        "attention_mask": Case(
+            lambda: layers.MLPDotAttention(UNITS),
+            {"query": QUERY, "value": VALUE, "attention_mask": (B, T, S)},
         ),
     },
     "MultiHeadAttention": {
@@ -331,6 +365,58 @@ CASES = {
                 baseline_decay=0.8,
             ),
             {"inputs": (B, D)},
+        ),
+    },
+    "AttentionSpeller": {
+        "padding_scores": Case(
+            _speller(seed=3),
+            {"inputs": (B, T), "memory": VALUE, "memory_padding_mask": (B, S)},
+            SCORES,
+            padding={"memory_padding_mask": ("memory",)},
+            ids_below=F,
+        ),
+        "samples": Case(
+            _speller(sampling_probability=0.5, seed=3, unroll=True),
+            {"inputs": (B, T), "memory": VALUE},
+            ids_below=F,
+        ),
+        "one_step": Case(
+            _speller(num_layers=1),
+            {
+                "inputs": (B, 1),
+                "memory": VALUE,
+                "initial_state": [(B, UNITS), (B, UNITS), (B, E)],
+            },
+            ids_below=F,
+        ),
+    },
+    "PyramidalBLSTM": {
+        "pairs": Case(
+            lambda: layers.PyramidalBLSTM(UNITS),
+            {"inputs": (B, 2 * T, D)},
+        ),
+        "padding": Case(
+            lambda: layers.PyramidalBLSTM(UNITS, reduction=1),
+            {"inputs": QUERY, "padding_mask": (B, T)},
+            padding={"padding_mask": ("inputs",)},
+        ),
+    },
+    "LogMelSpectrogram": {
+        "padding": Case(
+            _spectrogram(normalization="utterance", floor=1e-3),
+            {"inputs": (B, CACHE), "padding_mask": (B, CACHE)},
+            stays_float32=True,
+        ),
+        "statistics": Case(
+            _spectrogram(
+                fft_length=64,
+                min_frequency=20.0,
+                max_frequency=450.0,
+                mean=[0.5] * HEADS,
+                variance=[2.0] * HEADS,
+            ),
+            {"inputs": (B, CACHE)},
+            stays_float32=True,
         ),
     },
     "RelativeMultiHeadAttention": {

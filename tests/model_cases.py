@@ -115,6 +115,21 @@ GRAPHS = {
             "dropout": 0.3,
         },
     ),
+    "listen_attend_spell": (
+        "listen_attend_spell",
+        {
+            "vocabulary_size": V,
+            "num_mels": E,
+            "listener_dim": U,
+            "num_pyramid_layers": 2,
+            "embedding_dim": M,
+            "hidden_dim": C,
+            "num_layers": 2,
+            "attention_dim": A,
+            "readout_dim": POSITIONS,
+            "sampling_probability": 0.0,
+        },
+    ),
     "transformer_base": ("transformer_*", {**_BLOCKS, "dropout": 0.1}),
     "bert_base": ("bert_*", _POSITIONED),
     "roberta_base": ("roberta_*", _POSITIONED),
@@ -331,6 +346,12 @@ CASES = {
         "caption_show_attend_tell",
         {"attention": "hard", "seed": 1},
     ),
+    "listen_attend_spell-scores": Case(
+        "listen_attend_spell", {"return_attention_scores": True}
+    ),
+    "listen_attend_spell-sampling": Case(
+        "listen_attend_spell", {"sampling_probability": 0.5, "num_pyramid_layers": 1}
+    ),
     "transformer_base-pre_norm": Case("transformer_base", {"norm_first": True}),
     "caption_cnn_transformer-scores": Case(
         "caption_cnn_transformer", {"return_attention_scores": True, "norm_first": True}
@@ -396,7 +417,9 @@ DECODERS = [
     case
     for case, made in CASES.items()
     if made.head is None
-    and made.name.startswith(("rnnsearch", "seq2seq", "transformer", "gpt", "caption"))
+    and made.name.startswith(
+        ("rnnsearch", "seq2seq", "listen", "transformer", "gpt", "caption")
+    )
 ]
 # One of each kind of recurrent decoder.
 KINDS = ("seq2seq_sutskever", "seq2seq_context", "rnnsearch_50")
@@ -551,7 +574,11 @@ def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
     memory = rng.normal(size=(batch, 4, D)).astype("float32")
     for tensor in model.inputs:
         if tensor.name in ("images", "features"):
-            pixels = rng.normal(size=(batch, *image_shape(tensor.shape[1:])))
+            # As many frames of speech as the mask has.
+            frames = (length, tensor.shape[-1])
+            is_map = len(tensor.shape) == 4
+            sizes = image_shape(tensor.shape[1:]) if is_map else frames
+            pixels = rng.normal(size=(batch, *sizes))
             inputs[tensor.name] = pixels.astype("float32")
     return {
         tensor.name: memory

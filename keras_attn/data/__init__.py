@@ -1,5 +1,6 @@
 """Tokenizers, tf.data pipelines and data sets."""
 
+from keras_attn.data.audio import Waveforms, pad_waveforms, read_wav, read_waveforms
 from keras_attn.data.base_tokenizer import Tokenizer
 from keras_attn.data.byte_level_bpe import ByteLevelBPETokenizer, StreamDecoder
 from keras_attn.data.coco import read_coco
@@ -49,6 +50,7 @@ __all__ = [
     "SubwordTokenizer",
     "TextTokenizer",
     "Tokenizer",
+    "Waveforms",
     "WordPieceTokenizer",
     "detection_dataset",
     "from_keras_cv",
@@ -56,11 +58,14 @@ __all__ = [
     "load_text_tokenizer",
     "load_tokenizer",
     "make_dates",
+    "pad_waveforms",
     "parallel_dataset",
     "read_coco",
     "read_parallel",
     "read_segmentation",
     "read_voc",
+    "read_wav",
+    "read_waveforms",
     "segmentation_dataset",
     "shuffled_dataset",
     "split_dates",

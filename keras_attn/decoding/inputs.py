@@ -9,10 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from keras_attn.decoding.pair import MASKS, DecodingFunctions, prompt_name
+from keras_attn.decoding.pair import (
+    MASKS,
+    SPEECH_MASKS,
+    DecodingFunctions,
+    prompt_name,
+)
 
 # No token has this id, so no row ever ends.
 _NO_END = (-1,)
+_ALL_MASKS = {**MASKS, **SPEECH_MASKS}
 
 
 def check_strategy(strategy, on_token) -> None:
@@ -153,16 +159,16 @@ def prepare(
     if start_token_id is not None and functions.prompt not in arrays and arrays:
         batch = len(next(iter(arrays.values())))
         arrays[functions.prompt] = np.full((batch, 1), start_token_id, "int32")
-    for name, mask in MASKS.items():
+    for name, mask in _ALL_MASKS.items():
         if mask in functions.prefill_inputs and name in arrays:
-            arrays.setdefault(mask, np.ones(arrays[name].shape, bool))
+            arrays.setdefault(mask, np.ones(arrays[name].shape[:2], bool))
     _check_names(functions, arrays)
     _check_rows(functions, arrays)
     for name in MASKS:
         if name in arrays:
             vocabulary = functions.vocabulary.get(name)
             arrays[name] = _as_tokens(name, arrays[name], vocabulary)
-    for name, mask in MASKS.items():
+    for name, mask in _ALL_MASKS.items():
         if mask in arrays and name in arrays:
             arrays[mask] = _as_mask(mask, arrays[mask], name, arrays[name])
             _pad_to_fixed_length(functions, arrays, name, pad_token_id)
@@ -254,10 +260,10 @@ def _range(vocabulary):
 
 
 def _as_mask(name, mask, ids_name, ids):
-    """A mask as bool, checked against its tokens."""
-    if mask.shape != ids.shape:
+    """A mask as bool, checked against its tokens, frames or samples."""
+    if mask.shape != ids.shape[:2]:
         raise ValueError(
-            f"`{name}` must have the shape of `{ids_name}`, {ids.shape}. "
+            f"`{name}` must have the shape of `{ids_name}`, {ids.shape[:2]}. "
             f"Received: {name}.shape={mask.shape}"
         )
     mask = mask.astype(bool)
@@ -271,16 +277,23 @@ def _as_mask(name, mask, ids_name, ids):
 
 
 def _pad_to_fixed_length(functions, arrays, name, pad_token_id):
-    """Pads rows and mask at the right to the length that an artefact takes."""
+    """Pads rows and mask at the right to the length that an artefact takes.
+
+    Speech is padded with zeros.
+    """
     fixed, ids = functions.fixed_lengths.get(name), arrays[name]
     if fixed is None:
         return
     missing = fixed - ids.shape[1]
+    is_speech = name in SPEECH_MASKS
     if missing < 0:
         raise ValueError(
-            f"`{name}` must have at most {fixed} tokens, the length that the artefact "
-            f"was exported with. Received: {name}.shape={ids.shape}"
+            f"`{name}` must have at most {fixed} "
+            f"{'frames or samples' if is_speech else 'tokens'}, the length that the "
+            f"artefact was exported with. Received: {name}.shape={ids.shape}"
         )
     padding = [(0, 0), (0, missing)]
-    arrays[name] = np.pad(ids, padding, constant_values=pad_token_id)
-    arrays[MASKS[name]] = np.pad(arrays[MASKS[name]], padding)
+    mask, others = _ALL_MASKS[name], [(0, 0)] * (ids.ndim - 2)
+    fill = 0 if is_speech else pad_token_id
+    arrays[name] = np.pad(ids, [*padding, *others], constant_values=fill)
+    arrays[mask] = np.pad(arrays[mask], padding)

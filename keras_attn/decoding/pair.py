@@ -13,6 +13,8 @@ from keras import ops
 
 # Inputs that hold tokens, and the names of their padding masks.
 MASKS = {"token_ids": "padding_mask", "decoder_token_ids": "decoder_padding_mask"}
+# The same of inputs that hold speech: frames (B, T, F) or samples (B, N).
+SPEECH_MASKS = {"features": "padding_mask", "waveform": "padding_mask"}
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,8 @@ def _from_runner(runner) -> DecodingFunctions:
     lengths = {
         name: info.shape[1]
         for name, info in prefill.inputs.items()
-        if name in MASKS and len(info.shape) == 2
+        if (name in MASKS and len(info.shape) == 2)
+        or (name in SPEECH_MASKS and SPEECH_MASKS[name] in prefill.inputs)
     }
 
     def run_step(inputs):

@@ -3,6 +3,7 @@
 from keras_attn.layers.additive_attention import AdditiveAttention
 from keras_attn.layers.attention_objective import AttentionObjective
 from keras_attn.layers.attention_rnn import AttentionRNN
+from keras_attn.layers.attention_speller import AttentionSpeller
 from keras_attn.layers.batch_normalization import BatchNormalization
 from keras_attn.layers.conditional_batch_normalization import (
     ConditionalBatchNormalization,
@@ -13,10 +14,12 @@ from keras_attn.layers.feature_pyramid import FeaturePyramid
 from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.layer_scale import LayerScale
+from keras_attn.layers.log_mel_spectrogram import LogMelSpectrogram
 from keras_attn.layers.match_size import CropLike, ResizeLike
 from keras_attn.layers.max_unpooling import MaxPoolWithIndices, MaxUnpool2D
 from keras_attn.layers.maxout import Maxout
 from keras_attn.layers.minimum_image_size import MinimumImageSize
+from keras_attn.layers.mlp_dot_attention import MLPDotAttention
 from keras_attn.layers.multi_head_attention import MultiHeadAttention
 from keras_attn.layers.pad_cache import CacheRoom, PadCache
 from keras_attn.layers.patch_embedding import ClassToken, PatchEmbedding
@@ -25,6 +28,7 @@ from keras_attn.layers.position_embedding import (
     LearnedPositionEmbedding,
     SinusoidalPositionEmbedding,
 )
+from keras_attn.layers.pyramidal_blstm import PyramidalBLSTM
 from keras_attn.layers.random_patch_masking import (
     HiddenPatches,
     PatchUnmasking,
@@ -60,9 +64,10 @@ __all__ = [
     "AdditiveAttention",
     "AttentionObjective",
     "AttentionRNN",
+    "AttentionSpeller",
+    "BatchNormalization",
     "CacheRoom",
     "ClassToken",
-    "BatchNormalization",
     "ConditionalBatchNormalization",
     "CropLike",
     "DotProductAttention",
@@ -73,6 +78,8 @@ __all__ = [
     "LayerNormalization",
     "LayerScale",
     "LearnedPositionEmbedding",
+    "LogMelSpectrogram",
+    "MLPDotAttention",
     "MaxPoolWithIndices",
     "MaxUnpool2D",
     "Maxout",
@@ -83,6 +90,7 @@ __all__ = [
     "PatchEmbedding",
     "PatchMerging",
     "PatchUnmasking",
+    "PyramidalBLSTM",
     "ROIAlign",
     "ROIPool",
     "RandomPatchMasking",

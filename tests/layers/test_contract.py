@@ -229,7 +229,9 @@ def test_half_precision(case, policy):
         scores = "return_attention_scores" in case.static and (
             output.shape[-1] in (T, S, KNOWN, CACHE)
         )
-        full = scores or case.stays_float32
+        # As many as there are ids: the logits of a layer that predicts them.
+        logits = output.shape[-1] == case.ids_below
+        full = scores or logits or case.stays_float32
         if not keras.backend.is_float_dtype(output.dtype):
             continue  # Ids and masks.
         expected = "float32" if full else policy.removeprefix("mixed_")

@@ -25,6 +25,8 @@ SCORES_OF = {
     "AdditiveAttention": lambda outputs: [outputs[1][:, None]],
     "DotProductAttention": lambda outputs: [outputs[1][:, None]],
     "TransformerDecoderBlock": lambda outputs: list(outputs[1:3]),
+    "MLPDotAttention": lambda outputs: [outputs[1][:, None]],
+    "AttentionSpeller": lambda outputs: [outputs["attention_scores"]],
     "AttentionRNN": lambda outputs: [outputs["attention_scores"]],
 }
 MHA_CASE = CASES["MultiHeadAttention"]["causal"]

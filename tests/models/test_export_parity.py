@@ -37,6 +37,7 @@ from keras_attn.export import export, load_runner  # noqa: E402
 HEADS = ("bert_masked_lm-positions", "bert_sentence_encoder", "xlnet_span_qa")
 PAIRS = (
     *KINDS,
+    "listen_attend_spell",
     "transformer_base",
     "gpt3_small",
     "caption_show_and_tell-context",

@@ -416,9 +416,22 @@ def show_attend_tell(vocabulary, e, u, a, initial, channels):
     return states + vocabulary * e + attention + lstm + readout + 1
 
 
+def lstm(units, inputs):
+    """Four gates, each of the input and the last output, with a bias."""
+    return 4 * (units * (inputs + units) + units)
+
+
+def listen_attend_spell():
+    """40 filters, 43 characters of 256, LSTMs of 256 a direction and of 512."""
+    listener = 2 * lstm(256, 40) + 3 * 2 * lstm(256, 2 * 512)
+    speller = 43 * 256 + lstm(512, 256 + 512) + lstm(512, 512)
+    return listener + speller + 2 * dense(512, 512) + dense(1024, 512) + dense(512, 43)
+
+
 FORMULAS = {
     "caption_show_and_tell": show_and_tell(12_000, 512, 512, 2048),
     "caption_show_attend_tell": show_attend_tell(10_000, 512, 1800, 512, 512, 512),
+    "listen_attend_spell": listen_attend_spell(),
     "vit_tiny_patch16": vit(192, 12, 16),
     "vit_small_patch16": vit(384, 12, 16),
     "vit_small_patch32": vit(384, 12, 32),

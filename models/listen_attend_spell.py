@@ -1,0 +1,267 @@
+"""Listen, attend and spell: from the spectrum of speech to its characters.
+
+    h⁰ = BLSTM(x)                               `listener_0`
+    hʲ_i = BLSTM([hʲ⁻¹_2i; hʲ⁻¹_2i+1], hʲ_i-1)    `listener_1` … `listener_3`: pyramid
+    s_i = LSTMs([y_i-1; c_i-1], s_i-1)          `speller`: state
+    e_iu = ⟨φ(s_i), ψ(h_u)⟩                      `speller`: score of place u
+    α_i = softmax(e_i)                          `speller`: alignment
+    c_i = Σ_u α_iu h_u                           `speller`: context
+    p(y_i) = softmax(MLP([s_i; c_i]))           `speller`: logits, before the softmax
+
+The forward pass is `_listen`, then the speller of `layers/attention_speller.py`. A
+listener layer is that of `layers/pyramidal_blstm.py`.
+
+The paper gives neither the width of the characters nor the sizes of φ, ψ and the last
+MLP. Here characters are vectors of 256 numbers, φ and ψ have one tanh layer of 512
+units each, and the MLP has one below the logits. s_0 and c_0 are zero. Weights start as
+Keras' do, not from U(-0.1, 0.1).
+
+Legend: B batch, T frames, F filters, S = ⌈T / 8⌉ places of the memory, U characters, V
+vocabulary. Layers: `listener_0`, `listener_1`, …, `speller`, and `front_end` of a model
+of waveforms. `incremental()` finds them by these names.
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_attn.checks import check_positive
+from keras_attn.decoding import IncrementalPair
+from keras_attn.layers import AttentionSpeller, LogMelSpectrogram, PyramidalBLSTM
+from keras_attn.models.parts.functional import (
+    Functional,
+    by_name,
+    numbered,
+    sequence_inputs,
+)
+from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
+from keras_attn.ops import move_to_front
+
+# Chan et al. 2016, sections 3.2 and 4. The characters are a to z, 0 to 9, space, comma,
+# period, apostrophe, and the tokens for unknown characters, the start and the end.
+VARIANTS = {
+    "base": {
+        "vocabulary_size": 43,
+        "num_mels": 40,
+        "listener_dim": 256,
+        "num_pyramid_layers": 3,
+        "embedding_dim": 256,
+        "hidden_dim": 512,
+        "num_layers": 2,
+        "attention_dim": 512,
+        "readout_dim": 512,
+        "sampling_probability": 0.1,
+    }
+}
+
+
+@with_sizes(VARIANTS)
+def build_listen_attend_spell(
+    variant="base",
+    *,
+    vocabulary_size=FROM_VARIANT,
+    num_mels=FROM_VARIANT,
+    listener_dim=FROM_VARIANT,
+    num_pyramid_layers=FROM_VARIANT,
+    embedding_dim=FROM_VARIANT,
+    hidden_dim=FROM_VARIANT,
+    num_layers=FROM_VARIANT,
+    attention_dim=FROM_VARIANT,
+    readout_dim=FROM_VARIANT,
+    sampling_probability=FROM_VARIANT,
+    return_attention_scores=False,
+    name="listen_attend_spell",
+):
+    """A pyramid of bidirectional LSTMs that listens, and LSTMs that attend and spell.
+
+    Every layer of the pyramid halves the number of frames. `with_front_end` makes a
+    model of waveforms of it.
+
+    Args:
+        variant: A row of `VARIANTS`, which gives the arguments that are None.
+        vocabulary_size: V, number of characters with the special tokens.
+        num_mels: F, filters of a frame.
+        listener_dim: Units of each direction of the listener's LSTMs.
+        num_pyramid_layers: Layers after the first, each of which halves the frames.
+        embedding_dim: Width of the characters.
+        hidden_dim: Units of each LSTM of the speller.
+        num_layers: LSTMs of the speller.
+        attention_dim: Units of φ and of ψ.
+        readout_dim: Units of the layer below the logits.
+        sampling_probability: In training, the probability with which the speller reads
+            a character that it samples from its own last prediction instead of the
+            true one, so that it learns to go on after an error.
+        return_attention_scores: Whether the model also returns the alignment, for
+            instance to show it on a device.
+        name: Name of the model.
+
+    Returns:
+        A model from `features` (B, T, F), `padding_mask` (B, T) and
+        `decoder_token_ids` (B, U) to logits (B, U, V); with
+        `return_attention_scores=True` to a dictionary of `logits` and
+        `attention_scores`, (B, 1, U, S). Padding may be at either end. The places of
+        the scores count from the first real frame.
+
+    Reference:
+        Chan, Jaitly, Le, Vinyals 2016, "Listen, Attend and Spell" (arXiv:1508.01211).
+    """
+    check_positive("num_mels", num_mels)
+    if not isinstance(num_pyramid_layers, int) or num_pyramid_layers < 0:
+        raise ValueError(
+            "`num_pyramid_layers` must be a whole number, 0 or more. "
+            f"Received: num_pyramid_layers={num_pyramid_layers!r}"
+        )
+    layers = [
+        PyramidalBLSTM(
+            listener_dim, reduction=2 if index else 1, name=f"listener_{index}"
+        )
+        for index in range(1 + num_pyramid_layers)
+    ]
+    speller = AttentionSpeller(
+        vocabulary_size,
+        embedding_dim=embedding_dim,
+        hidden_dim=hidden_dim,
+        num_layers=num_layers,
+        attention_dim=attention_dim,
+        readout_dim=readout_dim,
+        sampling_probability=sampling_probability,
+        name="speller",
+    )
+    features: Any = keras.Input((None, num_mels), name="features")
+    inputs = {
+        "features": features,
+        **sequence_inputs("padding_mask", "decoder_token_ids"),
+    }
+    layers = by_name([*layers, speller])
+    return _assemble(layers, inputs, return_attention_scores, name)
+
+
+def _assemble(layers, inputs, return_attention_scores, name):
+    """The model of these layers and inputs."""
+    memory, mask = _listen(layers, inputs)
+    spelled = layers["speller"](
+        inputs["decoder_token_ids"],
+        memory,
+        memory_padding_mask=mask,
+        return_attention_scores=return_attention_scores,
+    )
+    outputs = spelled["logits"]
+    if return_attention_scores:
+        kept = ("logits", "attention_scores")
+        outputs = {output: spelled[output] for output in kept}
+    return ListenAttendSpell(inputs=inputs, outputs=outputs, name=name)
+
+
+def _listen(layers, inputs):
+    """The memory h, (B, S, 2 · listener_dim), and its mask, (B, S)."""
+    if "front_end" in layers:
+        frames = layers["front_end"](inputs["waveform"], inputs["padding_mask"])
+        hidden, mask = frames["features"], frames["padding_mask"]
+    else:
+        # Otherwise padding would decide which frames are a pair.
+        hidden, mask = move_to_front(inputs["features"], inputs["padding_mask"])
+    for layer in numbered(layers, "listener"):
+        hidden, mask = layer(hidden, mask)
+    return hidden, mask
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class ListenAttendSpell(Functional):
+    """The model of `build_listen_attend_spell`, with incremental decoding."""
+
+    def with_front_end(self, front_end, *, name=None):
+        """A model of waveforms that shares the layers of this model of features.
+
+        So a model is trained on features that were computed once, and shipped with the
+        sound itself as its input.
+
+        Args:
+            front_end: The `LogMelSpectrogram` that the features are from.
+            name: Name of the new model. Default: the name of this one.
+
+        Returns:
+            A model from `waveform` (B, N), its `padding_mask` (B, N), True = a real
+            sample, padding at the end, and `decoder_token_ids` (B, U), to the outputs
+            of this model.
+
+        Raises:
+            TypeError: if `front_end` is another layer.
+            ValueError: if this model has a front end, or features of another width.
+        """
+        layers = by_name(self.layers)
+        if not isinstance(front_end, LogMelSpectrogram):
+            raise TypeError(
+                "`front_end` must be a LogMelSpectrogram. "
+                f"Received: front_end={front_end!r}"
+            )
+        if "front_end" in layers:
+            raise ValueError(
+                "`with_front_end` needs a model of features. Received: a model of "
+                f"waveforms, {self.name!r}"
+            )
+        num_mels = self.input["features"].shape[-1]
+        if front_end.num_mels != num_mels:
+            raise ValueError(
+                f"`front_end` must have the model's {num_mels} filters. "
+                f"Received: front_end.num_mels={front_end.num_mels}"
+            )
+        # A layer in a graph keeps its name, by which it is found.
+        config = {**front_end.get_config(), "name": "front_end"}
+        layers["front_end"] = LogMelSpectrogram.from_config(config)
+        waveform: Any = keras.Input((None,), name="waveform")
+        inputs = {
+            "waveform": waveform,
+            **sequence_inputs("padding_mask", "decoder_token_ids"),
+        }
+        has_scores = isinstance(self.output, dict)
+        return _assemble(layers, inputs, has_scores, name or self.name)
+
+    def incremental(self, max_length=None) -> IncrementalPair:
+        """The models for decoding character by character.
+
+        The state is `h_0`, `c_0`, `h_1`, …, those of every LSTM of the speller, and
+        `context`, which change with each step, and `memory`, `memory_padding_mask` and
+        `projected_memory`, which don't.
+
+        Args:
+            max_length: Has no effect: the state of an LSTM has a fixed size.
+        """
+        layers = by_name(self.layers)
+        speller = layers["speller"]
+        inputs = dict(self.input)
+        memory, mask = _listen(layers, inputs)
+        spelled = speller(inputs["decoder_token_ids"], memory, memory_padding_mask=mask)
+        fixed = {
+            "memory": memory,
+            "memory_padding_mask": mask,
+            "projected_memory": spelled["projected_memory"],
+        }
+        states = dict(zip(_state_names(speller), spelled["final_state"], strict=True))
+        outputs = {"logits": spelled["logits"][:, -1], **states, **fixed}
+        prefill = keras.Model(inputs, outputs)
+
+        before = {
+            name: keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=name)
+            for name, tensor in {**states, **fixed}.items()
+        }
+        token_ids: Any = keras.Input((), dtype="int32", name="token_ids")
+        spelled = speller(
+            ops.expand_dims(token_ids, 1),
+            before["memory"],
+            [before[name] for name in states],
+            memory_padding_mask=before["memory_padding_mask"],
+            projected_memory=before["projected_memory"],
+        )
+        after = dict(zip(states, spelled["final_state"], strict=True))
+        step = keras.Model(
+            {"token_ids": token_ids, **before},
+            {"logits": spelled["logits"][:, 0], **after},
+        )
+        return IncrementalPair(prefill, step, prompt="decoder_token_ids")
+
+
+def _state_names(speller) -> list[str]:
+    """Names of the speller's states, in the order of its `final_state`."""
+    names = [f"{kind}_{index}" for index in range(speller.num_layers) for kind in "hc"]
+    return [*names, "context"]
