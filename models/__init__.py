@@ -8,6 +8,9 @@ if __name__ != "keras_attn.models":
     )
 
 from keras_attn.models import catalog as _  # noqa: E402, F401  fills the registry
+from keras_attn.models.ask_attend_answer import (  # noqa: E402
+    build_ask_attend_answer,
+)
 from keras_attn.models.bert import (  # noqa: E402  the guard comes first
     build_bert,
     build_bert_classifier,
@@ -67,6 +70,9 @@ from keras_attn.models.seq2seq import (  # noqa: E402
     build_seq2seq_context,
     build_seq2seq_sutskever,
 )
+from keras_attn.models.show_ask_attend_answer import (  # noqa: E402
+    build_show_ask_attend_answer,
+)
 from keras_attn.models.swin import build_swin  # noqa: E402
 from keras_attn.models.transformer import build_transformer  # noqa: E402
 from keras_attn.models.unet import build_unet  # noqa: E402
@@ -98,6 +104,7 @@ from keras_attn.models.xlnet import (  # noqa: E402
 __all__ = [
     "ModelCard",
     "Plan",
+    "build_ask_attend_answer",
     "build_bert",
     "build_bert_classifier",
     "build_bert_masked_lm",
@@ -134,6 +141,7 @@ __all__ = [
     "build_segnet",
     "build_seq2seq_context",
     "build_seq2seq_sutskever",
+    "build_show_ask_attend_answer",
     "build_swin",
     "build_transformer",
     "build_unet",

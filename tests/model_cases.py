@@ -80,6 +80,7 @@ _PYRAMID_DETECTOR = {
     "pyramid_dim": U,
     "anchor_sizes": (7, 13, 29),
 }
+_GRID = {"grid_size": (3, 7), "feature_dim": M}
 # One model for all names of the patterns, whose graphs are equal at a tiny size.
 GRAPHS = {
     "seq2seq_sutskever": ("seq2seq_sutskever", {**_SEQ2SEQ, "num_layers": 2}),
@@ -210,6 +211,28 @@ GRAPHS = {
             "anchor_sizes": (7, 17),
         },
     ),
+    "vqa_ask_attend_answer": (
+        "vqa_ask_*",
+        {
+            **_GRID,
+            "vocabulary_size": V,
+            "max_question_length": POSITIONS,
+            "embedding_dim": E,
+            "num_answers": C,
+        },
+    ),
+    "vqa_show_ask_attend_answer": (
+        "vqa_show_*",
+        {
+            **_GRID,
+            "vocabulary_size": V,
+            "embedding_dim": E,
+            "hidden_dim": U,
+            "attention_dim": A,
+            "classifier_dim": MLP,
+            "num_answers": C,
+        },
+    ),
 }
 # The model in `GRAPHS` for every name.
 GRAPH_OF = {
@@ -316,6 +339,13 @@ CASES = {
     ),
     "segnet-any_size": Case("segnet", {"image_size": None}),
     "deconvnet_vgg16-any_size": Case("deconvnet_vgg16", {"image_size": None}),
+    "vqa_ask_attend_answer-scores": Case(
+        "vqa_ask_attend_answer", {"return_attention_scores": True}
+    ),
+    "vqa_ask_attend_answer-one_hop": Case("vqa_ask_attend_answer", {"num_hops": 1}),
+    "vqa_show_ask_attend_answer-scores": Case(
+        "vqa_show_ask_attend_answer", {"return_attention_scores": True}
+    ),
     "unet-same_any_size": Case("unet", {"image_size": None, "padding": "same"}),
     **_heads("bert_base", "bert", _BERT_HEADS),
     **_heads("roberta_base", "roberta", _OWN_HEADS),
@@ -407,6 +437,7 @@ def digest(weights):
 
 # Otherwise boxes would be outside of the image, and probabilities 0 or 1.
 _SMALL_LAYERS = ("region_proposal", "box_deltas", "class_logits")
+_SMALL_LAYERS += ("attention_embedding", "evidence_embedding")
 
 
 def randomize(model, seed=0, scale=0.6):
@@ -496,12 +527,13 @@ def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
         "target_mapping": np.eye(length, dtype="float32")[targets],
     }
     memory = rng.normal(size=(batch, 4, D)).astype("float32")
-    return {
-        tensor.name: memory
-        if tensor.name.startswith("memory_")
-        else inputs[tensor.name]
-        for tensor in model.inputs
-    }
+    for tensor in model.inputs:
+        if tensor.name.startswith("memory_"):
+            inputs[tensor.name] = memory
+        elif tensor.name == "features":
+            features = rng.normal(size=(batch, *tensor.shape[1:]))
+            inputs["features"] = features.astype("float32")
+    return {tensor.name: inputs[tensor.name] for tensor in model.inputs}
 
 
 def is_detector(model):

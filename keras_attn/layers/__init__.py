@@ -10,6 +10,7 @@ from keras_attn.layers.dot_product_attention import DotProductAttention
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.feature_pyramid import FeaturePyramid
 from keras_attn.layers.feed_forward import FeedForward
+from keras_attn.layers.glimpse_attention import GlimpseAttention
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.layer_scale import LayerScale
 from keras_attn.layers.match_size import CropLike, ResizeLike
@@ -24,6 +25,7 @@ from keras_attn.layers.position_embedding import (
     LearnedPositionEmbedding,
     SinusoidalPositionEmbedding,
 )
+from keras_attn.layers.position_weighted_sum import PositionWeightedSum
 from keras_attn.layers.random_patch_masking import (
     HiddenPatches,
     PatchUnmasking,
@@ -51,6 +53,7 @@ from keras_attn.layers.transformer_block import (
 from keras_attn.layers.transposed_conv import TransposedConv2D
 from keras_attn.layers.upsample_like import UpsampleLike
 from keras_attn.layers.window_attention import WindowAttention
+from keras_attn.layers.word_guided_attention import WordGuidedAttention
 from keras_attn.layers.xlnet_block import SegmentMemory, TargetEmbedding, XLNetBlock
 
 _fix_remat_scope()
@@ -67,6 +70,7 @@ __all__ = [
     "Dropout",
     "FeaturePyramid",
     "FeedForward",
+    "GlimpseAttention",
     "HiddenPatches",
     "LayerNormalization",
     "LayerScale",
@@ -81,6 +85,7 @@ __all__ = [
     "PatchEmbedding",
     "PatchMerging",
     "PatchUnmasking",
+    "PositionWeightedSum",
     "ROIAlign",
     "ROIPool",
     "RandomPatchMasking",
@@ -106,5 +111,6 @@ __all__ = [
     "TransposedConv2D",
     "UpsampleLike",
     "WindowAttention",
+    "WordGuidedAttention",
     "XLNetBlock",
 ]

@@ -49,6 +49,7 @@ from keras_attn.ops.relative import (
 )
 from keras_attn.ops.roi_align import roi_align
 from keras_attn.ops.roi_pool import roi_pool
+from keras_attn.ops.spatial import glimpse_scores, word_guided_weights
 from keras_attn.ops.windows import (
     cyclic_shift,
     relative_position_rows,
@@ -75,6 +76,7 @@ __all__ = [
     "dot_scores",
     "encode_boxes",
     "gelu_tanh",
+    "glimpse_scores",
     "grid_anchors",
     "image_to_patches",
     "match_boxes",
@@ -109,4 +111,5 @@ __all__ = [
     "window_merge",
     "window_partition",
     "with_cache",
+    "word_guided_weights",
 ]

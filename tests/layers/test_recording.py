@@ -26,6 +26,7 @@ SCORES_OF = {
     "DotProductAttention": lambda outputs: [outputs[1][:, None]],
     "TransformerDecoderBlock": lambda outputs: list(outputs[1:3]),
     "AttentionRNN": lambda outputs: [outputs["attention_scores"]],
+    "WordGuidedAttention": lambda outputs: [outputs[1][:, None, None]],
 }
 MHA_CASE = CASES["MultiHeadAttention"]["causal"]
 CASES = [

@@ -49,6 +49,7 @@ INPUTS = {
     "target_mapping": "float32",
     "memory_0": "float32",
     "memory_1": "float32",
+    "features": "float32",
     "images": "float32",
     "noise": "float32",
     "labels": "int32",
@@ -75,7 +76,8 @@ def test_inputs_have_documented_names_and_types(case):
         assert tensor.dtype == INPUTS[tensor.name]
         # The batch size and the length are unknown.
         assert tensor.shape[0] is None
-        assert case in IMAGES or tensor.shape[1] is None
+        is_map = case in IMAGES or tensor.name == "features"
+        assert is_map or tensor.shape[1] is None
 
 
 @every_case
