@@ -65,15 +65,18 @@ PUBLIC = {
         "list_models load_checkpoint plan save_checkpoint"
     ),
     "keras_attn.training": (
-        "AdamW AdversarialTrainer BackupAndResume CosineWarmup DetectionScoreLogger "
+        "AdamW AdversarialTrainer AttentionInside BackupAndResume CosineWarmup "
+        "DetectionScoreLogger "
         "DetectionScores InverseSquareRootSchedule LinearWarmup MaskedLMMasking "
         "MaskedPatchLoss PermutationLMMasking Perplexity SegmentationCrossEntropy "
-        "SegmentationScores SmoothedCrossEntropy TranslationScore augment_batches "
+        "SegmentationScores SmoothedCrossEntropy TranslationScore attention_inside "
+        "augment_batches "
         "bleu border_weights causal_lm_dataset check_boxes check_labels exact_match "
         "fit_translator foreground_rand_scores hinge_discriminator_loss "
         "hinge_generator_loss language_probabilities layerwise_rates mask_batches "
-        "next_sentence_dataset next_sentence_pairs pack_documents sample_languages "
-        "three_augment_dataset translation_lm_dataset"
+        "named_objects next_sentence_dataset next_sentence_pairs pack_documents "
+        "sample_languages "
+        "three_augment_dataset translation_lm_dataset word_objects"
     ),
     "keras_attn.viz": (
         "attention_page attention_rollout callbacks capture_attention image_attention "

@@ -5,6 +5,12 @@ from keras_attn.training.adversarial import (
     hinge_discriminator_loss,
     hinge_generator_loss,
 )
+from keras_attn.training.attention_inside import (
+    AttentionInside,
+    attention_inside,
+    named_objects,
+    word_objects,
+)
 from keras_attn.training.augmentation import augment_batches, three_augment_dataset
 from keras_attn.training.backup import BackupAndResume
 from keras_attn.training.box_checks import check_boxes
@@ -46,6 +52,7 @@ from keras_attn.training.translation_lm import (
 __all__ = [
     "AdamW",
     "AdversarialTrainer",
+    "AttentionInside",
     "BackupAndResume",
     "CosineWarmup",
     "DetectionScoreLogger",
@@ -60,6 +67,7 @@ __all__ = [
     "SegmentationScores",
     "SmoothedCrossEntropy",
     "TranslationScore",
+    "attention_inside",
     "augment_batches",
     "bleu",
     "border_weights",
@@ -74,10 +82,12 @@ __all__ = [
     "language_probabilities",
     "layerwise_rates",
     "mask_batches",
+    "named_objects",
     "next_sentence_dataset",
     "next_sentence_pairs",
     "pack_documents",
     "sample_languages",
     "three_augment_dataset",
     "translation_lm_dataset",
+    "word_objects",
 ]
