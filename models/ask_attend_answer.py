@@ -62,6 +62,7 @@ def build_ask_attend_answer(
     feature_dim=FROM_VARIANT,
     dropout=0.4,
     return_attention_scores=False,
+    return_word_correlations=False,
     name="ask_attend_answer",
 ):
     """The spatial memory network: words, then the whole question, choose places.
@@ -82,14 +83,15 @@ def build_ask_attend_answer(
         dropout: Probability in [0, 1) of dropping a channel of a place, and a unit
             before the last layer.
         return_attention_scores: Whether the model also returns the attention.
+        return_word_correlations: Whether it also returns the scores of each word.
         name: Name of the model.
 
     Returns:
         A model from `features` (B, h, w, C), or `images` with a backbone, `token_ids`
         (B, T) and `padding_mask` (B, T) to logits (B, A); with
-        `return_attention_scores=True` to a dictionary of `logits`, `attention_scores`
-        (B, hops, L), and `word_correlations` (B, T, L), the scores of each word before
-        the softmax.
+        `return_attention_scores` or `return_word_correlations` to a dictionary of
+        `logits` and of what was asked for: `attention_scores` (B, hops, L), and
+        `word_correlations` (B, T, L), C before the softmax, 0 for padding.
 
     Raises:
         TypeError: if `backbone` is not a functional Keras model.
@@ -139,11 +141,11 @@ def build_ask_attend_answer(
     output = Activation("relu", name="answer")(output)
     output = Dropout(dropout, name="answer_dropout")(output)
     logits = logits_layer(num_answers, "logits")(output)
-    outputs = logits
+    outputs = {"logits": logits}
     if return_attention_scores:
-        outputs = {
-            "logits": logits,
-            "attention_scores": ops.stack(scores, axis=1),
-            "word_correlations": correlations,
-        }
+        outputs["attention_scores"] = ops.stack(scores, axis=1)
+    if return_word_correlations:
+        outputs["word_correlations"] = correlations
+    if len(outputs) == 1:
+        outputs = logits
     return Functional(inputs=inputs, outputs=outputs, name=name)

@@ -340,7 +340,8 @@ CASES = {
     "segnet-any_size": Case("segnet", {"image_size": None}),
     "deconvnet_vgg16-any_size": Case("deconvnet_vgg16", {"image_size": None}),
     "vqa_ask_attend_answer-scores": Case(
-        "vqa_ask_attend_answer", {"return_attention_scores": True}
+        "vqa_ask_attend_answer",
+        {"return_attention_scores": True, "return_word_correlations": True},
     ),
     "vqa_ask_attend_answer-one_hop": Case("vqa_ask_attend_answer", {"num_hops": 1}),
     "vqa_show_ask_attend_answer-scores": Case(

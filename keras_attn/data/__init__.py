@@ -1,5 +1,6 @@
 """Tokenizers, tf.data pipelines and data sets."""
 
+from keras_attn.data.answers import normalize_answer
 from keras_attn.data.base_tokenizer import Tokenizer
 from keras_attn.data.byte_level_bpe import ByteLevelBPETokenizer, StreamDecoder
 from keras_attn.data.coco import read_coco
@@ -29,6 +30,8 @@ from keras_attn.data.tokenizers import (
     load_tokenizer,
 )
 from keras_attn.data.voc import read_voc
+from keras_attn.data.vqa import VQAData, VQAExample, read_vqa
+from keras_attn.data.vqa_dataset import vqa_dataset
 from keras_attn.data.wordpiece import WordPieceTokenizer
 
 __all__ = [
@@ -49,6 +52,8 @@ __all__ = [
     "SubwordTokenizer",
     "TextTokenizer",
     "Tokenizer",
+    "VQAData",
+    "VQAExample",
     "WordPieceTokenizer",
     "detection_dataset",
     "from_keras_cv",
@@ -56,13 +61,16 @@ __all__ = [
     "load_text_tokenizer",
     "load_tokenizer",
     "make_dates",
+    "normalize_answer",
     "parallel_dataset",
     "read_coco",
     "read_parallel",
     "read_segmentation",
     "read_voc",
+    "read_vqa",
     "segmentation_dataset",
     "shuffled_dataset",
     "split_dates",
     "to_keras_cv",
+    "vqa_dataset",
 ]

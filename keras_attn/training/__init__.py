@@ -42,6 +42,11 @@ from keras_attn.training.segmentation_scores import (
     SegmentationScores,
     foreground_rand_scores,
 )
+from keras_attn.training.soft_answers import (
+    SoftAnswerCrossEntropy,
+    VQAAccuracy,
+    vqa_accuracy,
+)
 from keras_attn.training.translation import TranslationScore, fit_translator
 from keras_attn.training.translation_lm import (
     language_probabilities,
@@ -66,7 +71,9 @@ __all__ = [
     "SegmentationCrossEntropy",
     "SegmentationScores",
     "SmoothedCrossEntropy",
+    "SoftAnswerCrossEntropy",
     "TranslationScore",
+    "VQAAccuracy",
     "attention_inside",
     "augment_batches",
     "bleu",
@@ -89,5 +96,6 @@ __all__ = [
     "sample_languages",
     "three_augment_dataset",
     "translation_lm_dataset",
+    "vqa_accuracy",
     "word_objects",
 ]

@@ -64,7 +64,8 @@ def ask_attend_answer(model, words, places):
 
 @pytest.mark.parametrize("num_hops", [1, 2])
 def test_ask_attend_answer_is_that_of_the_equations(num_hops):
-    model = create(ASK, num_hops=num_hops, return_attention_scores=True)
+    options = {"return_attention_scores": True, "return_word_correlations": True}
+    model = create(ASK, num_hops=num_hops, **options)
     inputs = padded_inputs(model)
     found = outputs_of(model, inputs)
     assert found["attention_scores"].shape == (2, num_hops, 21)
