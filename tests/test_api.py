@@ -83,7 +83,8 @@ PUBLIC = {
     ),
     "keras_attn.viz": (
         "attention_page attention_rollout callbacks capture_attention image_attention "
-        "image_rollout plot_alignment plot_attention_heads plot_detections "
+        "image_rollout plot_alignment plot_attention_heads plot_caption_attention "
+        "plot_detections plot_glimpses "
         "plot_image_attention plot_position_similarity plot_receptive_field "
         "plot_reconstruction plot_segmentation receptive_field reconstruct_images "
         "save_figure"
