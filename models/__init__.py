@@ -8,6 +8,9 @@ if __name__ != "keras_attn.models":
     )
 
 from keras_attn.models import catalog as _  # noqa: E402, F401  fills the registry
+from keras_attn.models.ask_attend_answer import (  # noqa: E402
+    build_ask_attend_answer,
+)
 from keras_attn.models.bert import (  # noqa: E402  the guard comes first
     build_bert,
     build_bert_classifier,
@@ -71,6 +74,9 @@ from keras_attn.models.seq2seq import (  # noqa: E402
     build_seq2seq_sutskever,
 )
 from keras_attn.models.show_and_tell import build_show_and_tell  # noqa: E402
+from keras_attn.models.show_ask_attend_answer import (  # noqa: E402
+    build_show_ask_attend_answer,
+)
 from keras_attn.models.show_attend_tell import (  # noqa: E402
     build_show_attend_tell,
 )
@@ -109,6 +115,7 @@ from keras_attn.models.xlnet import (  # noqa: E402
 __all__ = [
     "ModelCard",
     "Plan",
+    "build_ask_attend_answer",
     "build_bert",
     "build_bert_classifier",
     "build_bert_masked_lm",
@@ -149,6 +156,7 @@ __all__ = [
     "build_seq2seq_context",
     "build_seq2seq_sutskever",
     "build_show_and_tell",
+    "build_show_ask_attend_answer",
     "build_show_attend_tell",
     "build_swin",
     "build_transformer",

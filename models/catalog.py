@@ -7,6 +7,7 @@ of all models, hence its length.
 
 from typing import Any
 
+from keras_attn.models.ask_attend_answer import build_ask_attend_answer
 from keras_attn.models.bert import build_bert
 from keras_attn.models.convnext import build_convnext
 from keras_attn.models.deconvnet import build_deconvnet
@@ -31,6 +32,7 @@ from keras_attn.models.sagan import (
 from keras_attn.models.segnet import build_segnet
 from keras_attn.models.seq2seq import build_seq2seq_context, build_seq2seq_sutskever
 from keras_attn.models.show_and_tell import build_show_and_tell
+from keras_attn.models.show_ask_attend_answer import build_show_ask_attend_answer
 from keras_attn.models.show_attend_tell import build_show_attend_tell
 from keras_attn.models.swin import build_swin
 from keras_attn.models.transformer import build_transformer
@@ -107,6 +109,19 @@ def _segmenter(pixels: str, **further_outputs: str) -> dict[str, Any]:
         "task": "semantic segmentation",
         "inputs": {"images": _IMAGES + pixels},
         "outputs": {"logits": logits, **further_outputs},
+    }
+
+
+def _answerer(grid: str) -> dict[str, Any]:
+    """A model that answers questions about images, from a map of these features."""
+    return {
+        "task": "visual question answering",
+        "inputs": {
+            "features": grid,
+            "token_ids": "(B, T) int32, the question",
+            "padding_mask": _PADDING_MASK,
+        },
+        "outputs": {"logits": "(B, A) float32, one score per answer"},
     }
 
 
@@ -570,4 +585,20 @@ register_variants(
     title="ViT-B/16 reads an image, GPT-2 small describes it",
     paper="Dosovitskiy et al. 2021, arXiv:2010.11929; Radford et al. 2019",
     **_CAPTIONER | {"inputs": {"images": _IMAGES + _HALF, **_CAPTION}},
+)
+register_variants(
+    build_ask_attend_answer,
+    {"base": (None, "VQA 1.0 test-standard 58.24")},
+    name="vqa_ask_attend_answer",
+    title="Ask, attend and answer: words choose places, then the whole question",
+    paper="Xu and Saenko 2016, arXiv:1511.05234",
+    **_answerer("(B, 7, 7, 1024) float, GoogLeNet's last map"),
+)
+register_variants(
+    build_show_ask_attend_answer,
+    {"base": (None, "VQA 1.0 test-standard 64.6, VQA 2.0 validation 59.7")},
+    name="vqa_show_ask_attend_answer",
+    title="Show, ask, attend and answer: an LSTM and two glimpses",
+    paper="Kazemi and Elqursh 2017, arXiv:1704.03162",
+    **_answerer("(B, 14, 14, 2048) float, ResNet-152's last map"),
 )

@@ -495,6 +495,44 @@ CASES = {
             lambda: layers.OutputBias("ones"), {"inputs": QUERY}, stays_float32=True
         ),
     },
+    "PositionWeightedSum": {
+        "plain": Case(lambda: layers.PositionWeightedSum(T), {"inputs": QUERY}),
+        "padding": Case(
+            lambda: layers.PositionWeightedSum(KNOWN, kernel_initializer="he_normal"),
+            {"inputs": QUERY, "padding_mask": (B, T)},
+            padding={"padding_mask": ("inputs",)},
+        ),
+    },
+    "WordGuidedAttention": {
+        "plain": Case(
+            lambda: layers.WordGuidedAttention(),
+            {"query": QUERY, "value": VALUE, "key": (B, S, D)},
+        ),
+        "padding_scores": Case(
+            lambda: layers.WordGuidedAttention(),
+            {
+                "query": QUERY,
+                "value": VALUE,
+                "key": (B, S, D),
+                "padding_mask": (B, T),
+            },
+            SCORES,
+            padding={"padding_mask": ("query",)},
+        ),
+    },
+    "GlimpseAttention": {
+        "plain": Case(
+            lambda: layers.GlimpseAttention(UNITS),
+            {"query": (B, D), "value": VALUE},
+        ),
+        "dropout_scores": Case(
+            lambda: layers.GlimpseAttention(
+                UNITS, 3, dropout=0.3, kernel_initializer="he_normal", seed=5
+            ),
+            {"query": (B, D), "value": VALUE},
+            SCORES,
+        ),
+    },
     "TokenPooling": {
         "first": Case(
             lambda: layers.TokenPooling("first"),

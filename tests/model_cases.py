@@ -93,6 +93,7 @@ _CAPTIONER = {
     "hidden_dim": 4 * HEADS,
     "mlp_dim": MLP,
 }
+_GRID = {"grid_size": (3, 7), "feature_dim": M}
 # One model for all names of the patterns, whose graphs are equal at a tiny size.
 GRAPHS = {
     "seq2seq_sutskever": ("seq2seq_sutskever", {**_SEQ2SEQ, "num_layers": 2}),
@@ -264,6 +265,28 @@ GRAPHS = {
             "max_sequence_length": POSITIONS,
         },
     ),
+    "vqa_ask_attend_answer": (
+        "vqa_ask_*",
+        {
+            **_GRID,
+            "vocabulary_size": V,
+            "max_question_length": POSITIONS,
+            "embedding_dim": E,
+            "num_answers": C,
+        },
+    ),
+    "vqa_show_ask_attend_answer": (
+        "vqa_show_*",
+        {
+            **_GRID,
+            "vocabulary_size": V,
+            "embedding_dim": E,
+            "hidden_dim": U,
+            "attention_dim": A,
+            "classifier_dim": MLP,
+            "num_answers": C,
+        },
+    ),
 }
 # The model in `GRAPHS` for every name.
 GRAPH_OF = {
@@ -389,6 +412,14 @@ CASES = {
     ),
     "segnet-any_size": Case("segnet", {"image_size": None}),
     "deconvnet_vgg16-any_size": Case("deconvnet_vgg16", {"image_size": None}),
+    "vqa_ask_attend_answer-scores": Case(
+        "vqa_ask_attend_answer",
+        {"return_attention_scores": True, "return_word_correlations": True},
+    ),
+    "vqa_ask_attend_answer-one_hop": Case("vqa_ask_attend_answer", {"num_hops": 1}),
+    "vqa_show_ask_attend_answer-scores": Case(
+        "vqa_show_ask_attend_answer", {"return_attention_scores": True}
+    ),
     "unet-same_any_size": Case("unet", {"image_size": None, "padding": "same"}),
     **_heads("bert_base", "bert", _BERT_HEADS),
     **_heads("roberta_base", "roberta", _OWN_HEADS),
@@ -482,6 +513,7 @@ def digest(weights):
 
 # Otherwise boxes would be outside of the image, and probabilities 0 or 1.
 _SMALL_LAYERS = ("region_proposal", "box_deltas", "class_logits")
+_SMALL_LAYERS += ("attention_embedding", "evidence_embedding")
 
 
 def randomize(model, seed=0, scale=0.6):

@@ -1,5 +1,6 @@
 """Tokenizers, tf.data pipelines and data sets."""
 
+from keras_attn.data.answers import normalize_answer
 from keras_attn.data.audio import Waveforms, pad_waveforms, read_wav, read_waveforms
 from keras_attn.data.base_tokenizer import Tokenizer
 from keras_attn.data.byte_level_bpe import ByteLevelBPETokenizer, StreamDecoder
@@ -30,6 +31,8 @@ from keras_attn.data.tokenizers import (
     load_tokenizer,
 )
 from keras_attn.data.voc import read_voc
+from keras_attn.data.vqa import VQAData, VQAExample, read_vqa
+from keras_attn.data.vqa_dataset import vqa_dataset
 from keras_attn.data.wordpiece import WordPieceTokenizer
 
 __all__ = [
@@ -50,6 +53,8 @@ __all__ = [
     "SubwordTokenizer",
     "TextTokenizer",
     "Tokenizer",
+    "VQAData",
+    "VQAExample",
     "Waveforms",
     "WordPieceTokenizer",
     "detection_dataset",
@@ -58,16 +63,19 @@ __all__ = [
     "load_text_tokenizer",
     "load_tokenizer",
     "make_dates",
+    "normalize_answer",
     "pad_waveforms",
     "parallel_dataset",
     "read_coco",
     "read_parallel",
     "read_segmentation",
     "read_voc",
+    "read_vqa",
     "read_wav",
     "read_waveforms",
     "segmentation_dataset",
     "shuffled_dataset",
     "split_dates",
     "to_keras_cv",
+    "vqa_dataset",
 ]

@@ -12,6 +12,7 @@ from keras_attn.layers.dot_product_attention import DotProductAttention
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.feature_pyramid import FeaturePyramid
 from keras_attn.layers.feed_forward import FeedForward
+from keras_attn.layers.glimpse_attention import GlimpseAttention
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.layer_scale import LayerScale
 from keras_attn.layers.log_mel_spectrogram import LogMelSpectrogram
@@ -28,6 +29,7 @@ from keras_attn.layers.position_embedding import (
     LearnedPositionEmbedding,
     SinusoidalPositionEmbedding,
 )
+from keras_attn.layers.position_weighted_sum import PositionWeightedSum
 from keras_attn.layers.pyramidal_blstm import PyramidalBLSTM
 from keras_attn.layers.random_patch_masking import (
     HiddenPatches,
@@ -56,6 +58,7 @@ from keras_attn.layers.transformer_block import (
 from keras_attn.layers.transposed_conv import TransposedConv2D
 from keras_attn.layers.upsample_like import UpsampleLike
 from keras_attn.layers.window_attention import WindowAttention
+from keras_attn.layers.word_guided_attention import WordGuidedAttention
 from keras_attn.layers.xlnet_block import SegmentMemory, TargetEmbedding, XLNetBlock
 
 _fix_remat_scope()
@@ -74,6 +77,7 @@ __all__ = [
     "Dropout",
     "FeaturePyramid",
     "FeedForward",
+    "GlimpseAttention",
     "HiddenPatches",
     "LayerNormalization",
     "LayerScale",
@@ -90,6 +94,7 @@ __all__ = [
     "PatchEmbedding",
     "PatchMerging",
     "PatchUnmasking",
+    "PositionWeightedSum",
     "PyramidalBLSTM",
     "ROIAlign",
     "ROIPool",
@@ -116,5 +121,6 @@ __all__ = [
     "TransposedConv2D",
     "UpsampleLike",
     "WindowAttention",
+    "WordGuidedAttention",
     "XLNetBlock",
 ]

@@ -65,6 +65,7 @@ from keras_attn.ops.relative import (
 )
 from keras_attn.ops.roi_align import roi_align
 from keras_attn.ops.roi_pool import roi_pool
+from keras_attn.ops.spatial import glimpse_scores, word_guided_weights
 from keras_attn.ops.windows import (
     cyclic_shift,
     relative_position_rows,
@@ -74,8 +75,8 @@ from keras_attn.ops.windows import (
 )
 
 __all__ = [
-    "CachedKeysAndValues",
     "MASKED",
+    "CachedKeysAndValues",
     "add_bias",
     "additive_scores",
     "attention_weights",
@@ -94,10 +95,11 @@ __all__ = [
     "encode_boxes",
     "entropy_of",
     "gelu_tanh",
+    "glimpse_scores",
     "grid_anchors",
     "image_to_patches",
-    "log_probability_of",
     "log_mel_spectrogram",
+    "log_probability_of",
     "match_boxes",
     "max_pool_with_indices",
     "max_unpool",
@@ -137,4 +139,5 @@ __all__ = [
     "window_merge",
     "window_partition",
     "with_cache",
+    "word_guided_weights",
 ]

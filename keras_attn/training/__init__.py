@@ -5,6 +5,12 @@ from keras_attn.training.adversarial import (
     hinge_discriminator_loss,
     hinge_generator_loss,
 )
+from keras_attn.training.attention_inside import (
+    AttentionInside,
+    attention_inside,
+    named_objects,
+    word_objects,
+)
 from keras_attn.training.augmentation import augment_batches, three_augment_dataset
 from keras_attn.training.backup import BackupAndResume
 from keras_attn.training.box_checks import check_boxes
@@ -36,6 +42,11 @@ from keras_attn.training.segmentation_scores import (
     SegmentationScores,
     foreground_rand_scores,
 )
+from keras_attn.training.soft_answers import (
+    SoftAnswerCrossEntropy,
+    VQAAccuracy,
+    vqa_accuracy,
+)
 from keras_attn.training.translation import TranslationScore, fit_translator
 from keras_attn.training.translation_lm import (
     language_probabilities,
@@ -46,6 +57,7 @@ from keras_attn.training.translation_lm import (
 __all__ = [
     "AdamW",
     "AdversarialTrainer",
+    "AttentionInside",
     "BackupAndResume",
     "CosineWarmup",
     "DetectionScoreLogger",
@@ -59,7 +71,10 @@ __all__ = [
     "SegmentationCrossEntropy",
     "SegmentationScores",
     "SmoothedCrossEntropy",
+    "SoftAnswerCrossEntropy",
     "TranslationScore",
+    "VQAAccuracy",
+    "attention_inside",
     "augment_batches",
     "bleu",
     "border_weights",
@@ -74,10 +89,13 @@ __all__ = [
     "language_probabilities",
     "layerwise_rates",
     "mask_batches",
+    "named_objects",
     "next_sentence_dataset",
     "next_sentence_pairs",
     "pack_documents",
     "sample_languages",
     "three_augment_dataset",
     "translation_lm_dataset",
+    "vqa_accuracy",
+    "word_objects",
 ]

@@ -13,6 +13,7 @@ from keras_attn.viz.images import (
 )
 from keras_attn.viz.page import attention_page
 from keras_attn.viz.plots import plot_alignment, save_figure
+from keras_attn.viz.questions import plot_caption_attention, plot_glimpses
 from keras_attn.viz.receptive_field import plot_receptive_field, receptive_field
 from keras_attn.viz.reconstruction import plot_reconstruction, reconstruct_images
 from keras_attn.viz.segmentation import plot_segmentation
@@ -26,7 +27,9 @@ __all__ = [
     "image_rollout",
     "plot_alignment",
     "plot_attention_heads",
+    "plot_caption_attention",
     "plot_detections",
+    "plot_glimpses",
     "plot_image_attention",
     "plot_position_similarity",
     "plot_receptive_field",

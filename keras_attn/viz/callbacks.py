@@ -1,83 +1,31 @@
 """Callbacks that write plots of attention and predictions to TensorBoard."""
 
-import abc
 import os
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import keras
 import numpy as np
-import tensorflow as tf
-from matplotlib.figure import Figure
 
-from keras_attn.checks import check_positive
 from keras_attn.viz.capture import capture_attention
 from keras_attn.viz.detections import plot_detections
 from keras_attn.viz.images import image_attention, plot_image_attention
-from keras_attn.viz.plots import figure_to_array, plot_alignment
+from keras_attn.viz.plot_callbacks import AttentionPlots, Plots
+from keras_attn.viz.plots import plot_alignment
 from keras_attn.viz.segmentation import plot_segmentation
+from keras_attn.viz.word_callbacks import CaptionAttentionMaps, GlimpseMaps
+
+__all__ = [
+    "AttentionMaps",
+    "CaptionAttentionMaps",
+    "DetectionBoxes",
+    "GlimpseMaps",
+    "ImageAttentionMaps",
+    "SegmentationMaps",
+]
 
 
-class _Plots(keras.callbacks.Callback, abc.ABC):
-    """Writes plots to TensorBoard after each epoch."""
-
-    def __init__(self, log_dir, every, max_examples):
-        super().__init__()
-        self.log_dir = os.fspath(log_dir)
-        self.every = check_positive("every", every)
-        self.max_examples = check_positive("max_examples", max_examples)
-
-    def on_train_begin(self, logs=None):
-        """Opens the event file, after a check that the plots can be drawn."""
-        # Fails before the first epoch rather than at its end.
-        for _ in self._figures():
-            pass
-        self._writer = tf.summary.create_file_writer(self.log_dir)
-
-    def on_epoch_end(self, epoch, logs=None):
-        """Writes the plots of every `every`-th epoch, with `step=epoch`."""
-        if epoch % self.every:
-            return
-        # Before the writer is the default: the model may write summaries of its own.
-        figures = list(self._figures())
-        with self._writer.as_default(step=epoch):
-            for tag, figure in figures:
-                tf.summary.image(tag, figure_to_array(figure)[None])
-        # TensorBoard then shows the epoch at once, not at the end of training.
-        self._writer.flush()
-
-    def on_train_end(self, logs=None):
-        """Closes the event file."""
-        self._writer.close()
-
-    @abc.abstractmethod
-    def _figures(self) -> Iterator[tuple[str, Figure]]:
-        """Yields the tag and the figure of every layer and example."""
-
-
-class _AttentionPlots(_Plots):
-    """Plots of the layers whose path matches a pattern."""
-
-    def __init__(self, log_dir, layer, every, max_examples):
-        super().__init__(log_dir, every, max_examples)
-        self.layer = layer
-        self._pattern = _compile(layer)
-
-    def _select(self, scores: dict) -> dict:
-        """The scores of the layers whose path matches `layer`."""
-        if self._pattern is None:
-            return scores
-        selected = {key: scores[key] for key in scores if self._pattern.search(key)}
-        if not selected:
-            raise ValueError(
-                "`layer` must be found in the path of at least one attention layer, of "
-                f"{list(scores)}. Received: layer={self.layer!r}"
-            )
-        return selected
-
-
-class AttentionMaps(_AttentionPlots):
+class AttentionMaps(AttentionPlots):
     """Writes plots of a token model's attention to TensorBoard after each epoch.
 
     The tab "Images" of TensorBoard then has, under `attention/<layer>/<i>`, a
@@ -146,7 +94,7 @@ class AttentionMaps(_AttentionPlots):
         return super()._select(scores)
 
 
-class ImageAttentionMaps(_AttentionPlots):
+class ImageAttentionMaps(AttentionPlots):
     """Writes an image model's attention to TensorBoard after each epoch.
 
     As `AttentionMaps`, with the image and one panel per head; see
@@ -189,7 +137,7 @@ class ImageAttentionMaps(_AttentionPlots):
                 yield f"attention/{path}/{index}", figure
 
 
-class _PredictionPlots(_Plots):
+class _PredictionPlots(Plots):
     """Plots of predictions beside the truth, one for each image."""
 
     def __init__(self, log_dir, images, class_names, every, max_examples, options):
@@ -320,12 +268,3 @@ def _rows(values, rows: slice):
     if isinstance(values, Mapping):
         return {name: np.asarray(value)[rows] for name, value in values.items()}
     return np.asarray(values)[rows]
-
-
-def _compile(layer: str | None) -> re.Pattern | None:
-    try:
-        return None if layer is None else re.compile(layer)
-    except (re.error, TypeError) as error:
-        raise ValueError(
-            f"`layer` must be a regular expression ({error}). Received: layer={layer!r}"
-        ) from error

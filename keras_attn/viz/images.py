@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 
 from keras_attn.layers import SelfAttention2D, WindowAttention
 from keras_attn.viz.capture import capture_attention
-from keras_attn.viz.panels import check_pixels
+from keras_attn.viz.labels import drawable, font_families
+from keras_attn.viz.overlays import check_image, check_maps, overlay
 from keras_attn.viz.plots import DOTS_PER_INCH, TEXT_COLOR, add_title
 
-_HEAT = "inferno"
 _PANEL_INCHES = 1.7
 
 
@@ -162,7 +162,7 @@ def plot_image_attention(
         ValueError: for an image or maps of another shape, values that are not finite,
             or another number of labels than of maps.
     """
-    image, maps = _check_image(image), _check_maps(maps)
+    image, maps = check_image(image), check_maps(maps)
     if labels is None:
         labels = (
             [f"head {head}" for head in range(len(maps))] if len(maps) > 1 else [""]
@@ -177,7 +177,7 @@ def plot_image_attention(
                 "`maps` must be one if `ax` is given: an axes holds one panel. "
                 f"Received: {len(maps)} maps"
             )
-        _overlay(ax, image, maps[0])
+        overlay(ax, image, maps[0])
         if title is not None:
             ax.set_title(title, parse_math=False)
         return ax.get_figure(root=True)  # pyright: ignore[reportReturnType]
@@ -193,11 +193,17 @@ def plot_image_attention(
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis in axes[count:]:
         axis.remove()
-    _overlay(axes[0], image, None)
+    overlay(axes[0], image, None)
     axes[0].set_title("image", fontsize=8, color=TEXT_COLOR)
     for axis, heat, label in zip(axes[1:count], maps, labels, strict=True):
-        _overlay(axis, image, heat)
-        axis.set_title(label, fontsize=8, color=TEXT_COLOR, parse_math=False)
+        overlay(axis, image, heat)
+        axis.set_title(
+            drawable(label),
+            fontsize=8,
+            color=TEXT_COLOR,
+            parse_math=False,
+            family=font_families(),
+        )
     add_title(figure, title)
     return figure
 
@@ -318,39 +324,3 @@ def _unwindow(layer, scores, grid, query):
     maps = tiles.transpose(0, 1, 2, 4, 3, 5).reshape(batch, heads, rows, columns)
     maps = np.roll(maps, (shift, shift), axis=(2, 3))
     return maps[:, :, : grid[0], : grid[1]]
-
-
-def _check_image(image):
-    hint = "pass one example of a batch: `images[0]`"
-    image = check_pixels("image", image, ("height", "width"), hint)
-    low, high = image.min(), image.max()
-    image = (image - low) / max(high - low, 1e-12)
-    return np.repeat(image, 3, axis=-1) if image.shape[-1] == 1 else image
-
-
-def _check_maps(maps):
-    maps = np.asarray(maps, "float32")
-    if maps.ndim not in (2, 3) or 0 in maps.shape or not np.isfinite(maps).all():
-        raise ValueError(
-            "`maps` must be finite, (rows, columns) or (heads, rows, columns); pass "
-            f"one example of a batch: `maps[0]`. Received: maps.shape={maps.shape}"
-        )
-    return maps.reshape(-1, *maps.shape[-2:])
-
-
-def _overlay(ax, image, heat):
-    if heat is None:
-        ax.imshow(image)
-    else:
-        height, width = image.shape[:2]
-        ax.imshow(image.mean(-1), cmap="gray", vmin=0, vmax=1)
-        ax.imshow(
-            heat,
-            cmap=_HEAT,
-            vmin=0,
-            vmax=max(heat.max(), 1e-12),
-            alpha=0.6,
-            interpolation="bilinear",
-            extent=(-0.5, width - 0.5, height - 0.5, -0.5),
-        )
-    ax.set_axis_off()

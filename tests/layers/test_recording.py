@@ -28,6 +28,7 @@ SCORES_OF = {
     "MLPDotAttention": lambda outputs: [outputs[1][:, None]],
     "AttentionSpeller": lambda outputs: [outputs["attention_scores"]],
     "AttentionRNN": lambda outputs: [outputs["attention_scores"]],
+    "WordGuidedAttention": lambda outputs: [outputs[1][:, None, None]],
 }
 MHA_CASE = CASES["MultiHeadAttention"]["causal"]
 CASES = [

@@ -49,6 +49,7 @@ INPUTS = {
     "target_mapping": "float32",
     "memory_0": "float32",
     "memory_1": "float32",
+    "features": "float32",
     "images": "float32",
     "noise": "float32",
     "labels": "int32",

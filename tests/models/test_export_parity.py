@@ -33,8 +33,10 @@ from export_formats import SUFFIXES  # noqa: E402
 
 from keras_attn.export import export, load_runner  # noqa: E402
 
-# Every graph; a pair of each kind of state; heads with operators of their own.
+# Every graph; a pair of each kind of state; heads with operators of their own, and
+# attention among the outputs.
 HEADS = ("bert_masked_lm-positions", "bert_sentence_encoder", "xlnet_span_qa")
+HEADS += ("vqa_ask_attend_answer-scores", "vqa_show_ask_attend_answer-scores")
 PAIRS = (
     *KINDS,
     "listen_attend_spell",

@@ -428,6 +428,19 @@ def listen_attend_spell():
     return listener + speller + 2 * dense(512, 512) + dense(1024, 512) + dense(512, 43)
 
 
+def ask_attend_answer():
+    """Words, three embeddings of places, a sum of 25 positions, and answers."""
+    places = 3 * dense(1024, 1000)
+    return 7477 * 1000 + places + 25 + 1000 + dense(1000, 1031)
+
+
+def show_ask_attend_answer():
+    """The second convolution has no bias."""
+    question = 15_000 * 300 + 4 * dense(300 + 1024, 1024)
+    attention = dense(2048 + 1024, 512) + 512 * 2
+    return question + attention + dense(2 * 2048 + 1024, 1024) + dense(1024, 3000)
+
+
 FORMULAS = {
     "caption_show_and_tell": show_and_tell(12_000, 512, 512, 2048),
     "caption_show_attend_tell": show_attend_tell(10_000, 512, 1800, 512, 512, 512),
@@ -465,6 +478,8 @@ FORMULAS = {
     "sagan_generator_128": sagan_generator(),
     "sagan_discriminator_128": sagan_discriminator(),
     "cnn_self_attention": cnn(),
+    "vqa_ask_attend_answer": ask_attend_answer(),
+    "vqa_show_ask_attend_answer": show_ask_attend_answer(),
     "transformer_base": transformer(37_000, 512, 2048, 6),
     "transformer_big": transformer(37_000, 1024, 4096, 6),
     "bert_tiny": bert(128, 2),

@@ -1,0 +1,143 @@
+"""Show, ask, attend and answer: a strong baseline for questions about an image.
+
+    φ = CNN(I) / ‖CNN(I)‖                  `backbone`, `places`, `places_norm`
+    s = LSTM(tanh(E q))                    `word_embedding`, `word_tanh`, `question`
+    e_cl = F_c(s, φ_l)                     `glimpses`: two 1 × 1 convolutions
+    x_c = Σ_l softmax(e_c)_l φ_l           `glimpses`: C glimpses of the image
+    p(a) = softmax(G([x; s]))              `hidden`, `logits`: before the softmax
+
+Two layers make F, with a ReLU between them, and two make G. The forward pass is the
+body of the builder, in this order; e and x are computed by
+`layers/glimpse_attention.py`.
+
+Legend: B batch, T words, h and w rows and columns of the map, L = h·w places, D
+channels, C glimpses, A answers.
+Layers: those above, and `word_dropout`, `flat_glimpses`, `evidence`,
+`evidence_dropout`, `hidden_dropout`.
+"""
+
+from keras.layers import (
+    Activation,
+    Concatenate,
+    Dense,
+    Embedding,
+    LSTMCell,
+    Reshape,
+    UnitNormalization,
+)
+
+from keras_attn.checks import check_positive
+from keras_attn.layers import GlimpseAttention
+from keras_attn.layers.dropout import Dropout
+from keras_attn.models.parts.feature_grid import grid_input
+from keras_attn.models.parts.functional import Functional, sequence_inputs
+from keras_attn.models.parts.heads import logits_layer
+from keras_attn.models.parts.recurrent import recurrent_layer
+from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
+
+# Kazemi and Elqursh 2017, section 4; the map is that of a ResNet-152 on an image of 448
+# pixels. The paper does not give the number of words: 15,000 is ours.
+VARIANTS = {
+    "base": {
+        "vocabulary_size": 15_000,
+        "embedding_dim": 300,
+        "hidden_dim": 1024,
+        "attention_dim": 512,
+        "num_glimpses": 2,
+        "classifier_dim": 1024,
+        "num_answers": 3000,
+        "grid_size": 14,
+        "feature_dim": 2048,
+    }
+}
+
+
+@with_sizes(VARIANTS)
+def build_show_ask_attend_answer(
+    variant="base",
+    *,
+    backbone=None,
+    vocabulary_size=FROM_VARIANT,
+    embedding_dim=FROM_VARIANT,
+    hidden_dim=FROM_VARIANT,
+    attention_dim=FROM_VARIANT,
+    num_glimpses=FROM_VARIANT,
+    classifier_dim=FROM_VARIANT,
+    num_answers=FROM_VARIANT,
+    grid_size=FROM_VARIANT,
+    feature_dim=FROM_VARIANT,
+    dropout=0.5,
+    return_attention_scores=False,
+    name="show_ask_attend_answer",
+):
+    """An LSTM reads the question, looks at the image a few times, and answers.
+
+    Train it with `training.SoftAnswerCrossEntropy`, Adam, batches of 128 questions, and
+    a learning rate of 0.001 that halves every 50,000 steps, for 100,000 steps.
+
+    Args:
+        variant: A row of `VARIANTS`, which gives the arguments that are None.
+        backbone: A functional Keras model from images to a map. None: the model takes
+            features that were computed before. The paper's is not trained.
+        vocabulary_size: Number of words.
+        embedding_dim: Width of the word embeddings.
+        hidden_dim: Units of the LSTM.
+        attention_dim: Depth of the first convolution of the attention.
+        num_glimpses: C, depth of the second.
+        classifier_dim: Units of the classifier's hidden layer.
+        num_answers: A.
+        grid_size: h and w of `features`, one number or two, without a backbone.
+        feature_dim: D of `features`, without a backbone.
+        dropout: Probability in [0, 1) of dropping an input of the LSTM, of a
+            convolution or of a fully connected layer.
+        return_attention_scores: Whether the model also returns the attention.
+        name: Name of the model.
+
+    Returns:
+        A model from `features` (B, h, w, D), or `images` with a backbone, `token_ids`
+        (B, T) and `padding_mask` (B, T) to logits (B, A); with
+        `return_attention_scores=True` to a dictionary of `logits` and
+        `attention_scores` (B, C, L).
+
+    Raises:
+        TypeError: if `backbone` is not a functional Keras model.
+        ValueError: for a backbone without a map, or sizes that are not whole numbers
+            above zero.
+
+    Reference:
+        Kazemi and Elqursh 2017, "Show, Ask, Attend, and Answer: A Strong Baseline For
+        Visual Question Answering" (arXiv:1704.03162).
+    """
+    check_positive("vocabulary_size", vocabulary_size)
+    check_positive("embedding_dim", embedding_dim)
+    check_positive("num_answers", num_answers)
+    image, grid = grid_input(backbone, grid_size, feature_dim)
+    inputs = {**image, **sequence_inputs("token_ids", "padding_mask")}
+    places = Reshape((-1, grid.shape[-1]), name="places")(grid)  # (B, L, D)
+    # In float32: in half precision the norm of a place may be too large or vanish.
+    places = UnitNormalization(dtype="float32", name="places_norm")(places)
+
+    words = Embedding(vocabulary_size, embedding_dim, name="word_embedding")(
+        inputs["token_ids"]
+    )
+    words = Activation("tanh", name="word_tanh")(words)
+    words = Dropout(dropout, name="word_dropout")(words)
+    cell = LSTMCell(hidden_dim, name="question_cell")
+    _, question, _ = recurrent_layer(cell, "question")(
+        words, mask=inputs["padding_mask"]
+    )
+
+    glimpses, scores = GlimpseAttention(
+        attention_dim, num_glimpses, dropout=dropout, name="glimpses"
+    )(question, places, return_attention_scores=True)
+    flat = Reshape((num_glimpses * grid.shape[-1],), name="flat_glimpses")(glimpses)
+
+    evidence = Concatenate(name="evidence")([flat, question])
+    evidence = Dropout(dropout, name="evidence_dropout")(evidence)
+    hidden = Dense(classifier_dim, activation="relu", name="hidden")(evidence)
+    hidden = Dropout(dropout, name="hidden_dropout")(hidden)
+    logits = logits_layer(num_answers, "logits")(hidden)
+    outputs = logits
+    if return_attention_scores:
+        outputs = {"logits": logits, "attention_scores": scores[:, :, 0]}
+    return Functional(inputs=inputs, outputs=outputs, name=name)

@@ -1,0 +1,223 @@
+"""Where captioners and answerers look: figures, and the same in TensorBoard."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from model_cases import build, inputs_for, make_inputs, tiny
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from viz.figures import panels, random_attention
+
+from keras_attn.viz import (
+    capture_attention,
+    plot_caption_attention,
+    plot_glimpses,
+    save_figure,
+)
+from keras_attn.viz.callbacks import CaptionAttentionMaps, GlimpseMaps
+
+RNG = np.random.default_rng(0)
+IMAGE = RNG.random((13, 17, 3))
+PICTURES = RNG.random((2, 12, 28, 3)).astype("float32")
+MAPS = random_attention(4, 15).reshape(4, 3, 5)
+WORDS = ["a", "$red$", "Straße"]
+ANSWERS = ["red", "blue", "two"]
+CHANCES = [0.1, 0.7, 0.2]
+
+
+def titles(figure):
+    return [ax.get_title() for ax in figure.axes]
+
+
+def test_each_word_has_its_map(tmp_path):
+    figure = plot_caption_attention(IMAGE, WORDS, MAPS, title="a $ caption")
+    assert titles(figure) == ["image", *WORDS]
+    # The image in gray, and the map of the word over it; padding is not drawn.
+    assert [len(ax.images) for ax in figure.axes] == [1, 2, 2, 2]
+    for number, ax in enumerate(figure.axes[1:]):
+        np.testing.assert_array_equal(ax.images[1].get_array(), MAPS[number])
+        assert ax.images[1].get_clim() == (0, MAPS[number].max())
+    save_figure(figure, tmp_path / "caption.png")
+    assert (tmp_path / "caption.png").stat().st_size > 5000
+
+
+def test_glimpses_have_their_maps_and_the_likeliest_answers(tmp_path):
+    figure = plot_glimpses(
+        IMAGE, "what is $it$ ?", MAPS[:2], ANSWERS, CHANCES, truth="two", max_answers=2
+    )
+    assert titles(figure) == ["image", "glimpse 0", "glimpse 1", ""]
+    assert len(panels(figure)) == 3
+    bars = figure.axes[-1]
+    assert [text.get_text() for text in bars.get_yticklabels()] == ["blue", "two"]
+    widths = [bar.get_width() for bar in bars.patches]
+    np.testing.assert_allclose(widths, [0.7, 0.2])
+    assert [text.get_text() for text in bars.texts] == ["70%", "20%"]
+    one, true = (bar.get_facecolor() for bar in bars.patches)
+    assert true[1] > max(true[0], true[2]) and one != true
+    assert figure.get_suptitle() == "what is $it$ ?"
+    save_figure(figure, tmp_path / "glimpses.png")
+    hops = plot_glimpses(
+        IMAGE[..., :1], "?", MAPS[0], ANSWERS, CHANCES, labels=["only hop"]
+    )
+    assert titles(hops) == ["image", "only hop", ""]
+
+
+def caption(**changes):
+    arguments = {"image": IMAGE, "words": WORDS, "maps": MAPS, **changes}
+    return plot_caption_attention(**arguments)
+
+
+def glimpses(**changes):
+    arguments = {
+        "image": IMAGE,
+        "question": "?",
+        "maps": MAPS,
+        "answers": ANSWERS,
+        "probabilities": CHANCES,
+        **changes,
+    }
+    return plot_glimpses(**arguments)
+
+
+@pytest.mark.parametrize(
+    "plot, changes, message",
+    [
+        (caption, {"words": ["a"] * 5}, "`words` must be a list of 1 to 4 strings"),
+        (caption, {"words": "a b"}, "`words` must be a list of 1 to 4 strings"),
+        (caption, {"words": []}, "`words` must be a list of 1 to 4 strings"),
+        (caption, {"maps": MAPS[None]}, "`maps` must be finite"),
+        (caption, {"maps": MAPS * np.nan}, "`maps` must be finite"),
+        (caption, {"image": IMAGE[None]}, "`image` must have the shape"),
+        (glimpses, {"maps": MAPS * np.inf}, "`maps` must be finite"),
+        (glimpses, {"labels": ["one"]}, "`labels` must be 4, one per map"),
+        (glimpses, {"probabilities": [0.1, 2, 3]}, r"must be in \[0, 1\], after"),
+        (glimpses, {"probabilities": [0.1, np.nan, 0.3]}, r"must be in \[0, 1\]"),
+        (glimpses, {"probabilities": [CHANCES]}, "one number for each; pass one exa"),
+        (glimpses, {"probabilities": [0.1]}, "`answers` and `probabilities` must have"),
+        (glimpses, {"max_answers": 0}, "`max_answers` must be a whole number above"),
+    ],
+)
+def test_other_values_are_refused(plot, changes, message):
+    with pytest.raises(ValueError, match=message):
+        plot(**changes)
+
+
+def read(log_dir):
+    events = EventAccumulator(str(log_dir), size_guidance={"tensors": 0})
+    events.Reload()
+    return {
+        tag: [
+            (each.step, tf.make_ndarray(each.tensor_proto)[2])
+            for each in events.Tensors(tag)
+        ]
+        for tag in events.Tags()["tensors"]
+    }
+
+
+def small_answerer():
+    """Of images of 12 x 28 pixels, with a grid of 3 x 7 places."""
+    keras.utils.set_random_seed(3)
+    images = keras.Input((12, 28, 3))
+    grid = keras.layers.Conv2D(13, 4, strides=4, activation="relu")(images)
+    model = build(
+        "vqa_ask_attend_answer", backbone=keras.Model(images, grid), num_answers=3
+    )
+    inputs = inputs_for(tiny("vqa_ask_attend_answer"))
+    inputs["images"] = PICTURES
+    del inputs["features"]
+    return model, inputs
+
+
+def test_glimpses_in_tensorboard(tmp_path):
+    def fit(callbacks):
+        model, inputs = small_answerer()
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.Adam(0.3), loss, jit_compile=False)
+        options = {"epochs": 2, "shuffle": False, "verbose": 0}
+        model.fit(inputs, np.array([0, 2]), callbacks=callbacks(inputs), **options)
+        return model.get_weights()
+
+    def callbacks(inputs):
+        return [
+            GlimpseMaps(
+                tmp_path,
+                inputs,
+                ["one ?", "two ?"],
+                ANSWERS,
+                truths=["red", "two"],
+                grid_size=(3, 7),
+            )
+        ]
+
+    watched = fit(callbacks)
+    written = read(tmp_path)
+    assert set(written) == {"glimpses/0", "glimpses/1"}
+    for (first, one), (last, two) in written.values():
+        assert (first, last) == (0, 1) and one != two
+        assert tf.io.decode_png(one).shape[-1] == 3
+    # Training is not affected.
+    for one, two in zip(watched, fit(lambda _: []), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_the_maps_and_chances_of_glimpses_are_those_of_the_model(tmp_path):
+    model, inputs = small_answerer()
+    logits = np.log(np.array([CHANCES, CHANCES[::-1]]))
+    maps = GlimpseMaps(
+        tmp_path,
+        inputs,
+        ["one ?", "two ?"],
+        ANSWERS,
+        predict=lambda _: {"logits": logits},
+        layer="hop_1",
+        grid_size=(3, 7),
+        max_examples=1,
+    )
+    maps.set_model(model)
+    ((tag, figure),) = maps._figures()
+    assert tag == "glimpses/0"
+    scores = capture_attention(model, inputs)
+    (expected,) = (x for path, x in scores.items() if path.endswith("hop_1"))
+    shown = panels(figure)[1].images[1].get_array()
+    np.testing.assert_allclose(shown, expected[0].reshape(3, 7), atol=1e-6)
+    texts = [text.get_text() for text in figure.axes[-1].texts]
+    assert texts == ["70%", "20%", "10%"]
+
+
+def test_captions_in_tensorboard(tmp_path):
+    """Any decoder that attends to places: here RNNsearch, with 6 of them."""
+    model, inputs = tiny("rnnsearch_50"), make_inputs(source=6, padded=False)
+    maps = CaptionAttentionMaps(
+        tmp_path,
+        inputs,
+        [["a", "cat"], ["dogs"]],
+        images=RNG.random((2, 8, 12, 3)),
+        grid_size=(2, 3),
+    )
+    maps.set_model(model)
+    maps.on_train_begin()
+    maps.on_epoch_end(0)
+    maps.on_train_end()
+    assert len(read(tmp_path)) == 2
+    (path, scores), *_ = capture_attention(model, inputs).items()
+    (tag, figure), (_, other) = maps._figures()
+    assert tag == f"attention/{path}/0"
+    assert titles(figure) == ["image", "a", "cat"] and titles(other)[1:] == ["dogs"]
+    shown = figure.axes[2].images[1].get_array()
+    np.testing.assert_allclose(shown, scores[0, :, 1].mean(0).reshape(2, 3), atol=1e-6)
+    maps.grid_size = None
+    with pytest.raises(ValueError, match="`grid_size` must be the rows and columns of"):
+        maps.on_train_begin()
+
+
+def test_examples_must_match(tmp_path):
+    inputs = {"images": np.ones((2, 4, 4, 3)), "token_ids": np.ones((2, 3), "int32")}
+    with pytest.raises(ValueError, match="must be of the same examples. .*'words': 1"):
+        CaptionAttentionMaps(tmp_path, inputs, [["a"]])
+    with pytest.raises(ValueError, match="'questions': 2, 'truths': 1"):
+        GlimpseMaps(tmp_path, inputs, ["a", "b"], ANSWERS, truths=["red"])
+    features = {"features": inputs["images"], "token_ids": inputs["token_ids"]}
+    with pytest.raises(ValueError, match="`images` must be given if `inputs` have non"):
+        GlimpseMaps(tmp_path, features, ["a", "b"], ANSWERS)
+    with pytest.raises(ValueError, match="`grid_size` must be a whole number"):
+        GlimpseMaps(tmp_path, inputs, ["a", "b"], ANSWERS, grid_size=0)
