@@ -67,6 +67,9 @@ from keras_attn.models.seq2seq import (  # noqa: E402
     build_seq2seq_context,
     build_seq2seq_sutskever,
 )
+from keras_attn.models.show_attend_read import (  # noqa: E402
+    build_show_attend_read,
+)
 from keras_attn.models.swin import build_swin  # noqa: E402
 from keras_attn.models.transformer import build_transformer  # noqa: E402
 from keras_attn.models.unet import build_unet  # noqa: E402
@@ -134,6 +137,7 @@ __all__ = [
     "build_segnet",
     "build_seq2seq_context",
     "build_seq2seq_sutskever",
+    "build_show_attend_read",
     "build_swin",
     "build_transformer",
     "build_unet",

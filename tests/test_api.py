@@ -26,7 +26,8 @@ PUBLIC = {
         "load_runner verify"
     ),
     "keras_attn.layers": (
-        "AdditiveAttention AttentionRNN BatchNormalization CacheRoom ClassToken "
+        "AdditiveAttention AdditiveAttention2D AttentionRNN BatchNormalization "
+        "CacheRoom ClassToken ColumnMask "
         "ConditionalBatchNormalization CropLike DotProductAttention Dropout "
         "FeaturePyramid FeedForward HiddenPatches LayerNormalization LayerScale "
         "LearnedPositionEmbedding MaxPoolWithIndices MaxUnpool2D Maxout "
@@ -51,7 +52,7 @@ PUBLIC = {
         "build_roberta_sentence_encoder build_roberta_span_qa "
         "build_roberta_token_classifier build_sagan_discriminator "
         "build_sagan_generator build_segnet build_seq2seq_context "
-        "build_seq2seq_sutskever build_swin build_transformer build_unet build_vgg "
+        "build_seq2seq_sutskever build_show_attend_read build_swin build_transformer build_unet build_vgg "
         "build_vit build_vit_hybrid build_xlm build_xlm_classifier "
         "build_xlm_masked_lm build_xlm_next_sentence build_xlm_sentence_encoder "
         "build_xlm_span_qa build_xlm_token_classifier build_xlnet "

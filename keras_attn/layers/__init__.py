@@ -1,8 +1,10 @@
 """Attention layers, one idea per file, on the pure functions of `keras_attn.ops`."""
 
 from keras_attn.layers.additive_attention import AdditiveAttention
+from keras_attn.layers.additive_attention_2d import AdditiveAttention2D
 from keras_attn.layers.attention_rnn import AttentionRNN
 from keras_attn.layers.batch_normalization import BatchNormalization
+from keras_attn.layers.column_mask import ColumnMask
 from keras_attn.layers.conditional_batch_normalization import (
     ConditionalBatchNormalization,
 )
@@ -57,10 +59,12 @@ _fix_remat_scope()
 
 __all__ = [
     "AdditiveAttention",
+    "AdditiveAttention2D",
     "AttentionRNN",
     "CacheRoom",
     "ClassToken",
     "BatchNormalization",
+    "ColumnMask",
     "ConditionalBatchNormalization",
     "CropLike",
     "DotProductAttention",

@@ -12,6 +12,7 @@ from keras_attn.ops.attention import (
     maxout,
     merge_heads,
     project,
+    project_neighborhoods,
     scaled_dot_product_attention,
     split_heads,
 )
@@ -26,7 +27,13 @@ from keras_attn.ops.boxes import (
 )
 from keras_attn.ops.cache import CachedKeysAndValues, with_cache
 from keras_attn.ops.instance_masks import paste_masks
-from keras_attn.ops.masks import banded_mask, both_masks, causal_mask, merge_masks
+from keras_attn.ops.masks import (
+    banded_mask,
+    both_masks,
+    causal_mask,
+    column_mask,
+    merge_masks,
+)
 from keras_attn.ops.non_max_suppression import non_max_suppression
 from keras_attn.ops.patches import (
     image_to_patches,
@@ -69,6 +76,7 @@ __all__ = [
     "box_areas",
     "causal_mask",
     "clip_boxes",
+    "column_mask",
     "convert_boxes",
     "cyclic_shift",
     "decode_boxes",
@@ -88,6 +96,7 @@ __all__ = [
     "paste_masks",
     "patches_to_image",
     "project",
+    "project_neighborhoods",
     "relative_distances",
     "relative_position_rows",
     "relative_scores",

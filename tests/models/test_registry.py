@@ -402,7 +402,23 @@ def cnn():
     return count + 3 * dense(128, 16) + dense(16, 128) + 1
 
 
+def show_attend_read(characters):
+    """A ResNet of kernels and norms, four LSTMs of 512, and 2-D attention."""
+    kernels, inputs = [(9, 3, 64), (9, 64, 128)], 128
+    for width, blocks in ((256, 1), (256, 2), (512, 5), (512, 3)):
+        if inputs != width:  # The shortcut of the first block.
+            kernels.append((1, inputs, width))
+        kernels.append((9, inputs, width))
+        kernels += 2 * blocks * [(9, width, width)]  # The last is that of the stage.
+        inputs = width
+    count = sum(size * one * other + 4 * other for size, one, other in kernels)
+    attention = 9 * 512 * 512 + 512 * 512 + 512
+    words = characters * 512 + dense(2 * 512, characters)
+    return count + 4 * 4 * gate(512, 512) + attention + words
+
+
 FORMULAS = {
+    "show_attend_read": show_attend_read(98),
     "vit_tiny_patch16": vit(192, 12, 16),
     "vit_small_patch16": vit(384, 12, 16),
     "vit_small_patch32": vit(384, 12, 32),
