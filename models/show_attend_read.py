@@ -242,7 +242,11 @@ def _encode(layers, inputs):
         images["pixels"] = columns
     features = layers["backbone"](images)
     memory = {"memory": features}
-    hidden = ops.max(features, axis=1)  # (B, h, w, C) -> (B, w, C)
+    # Not `ops.max`, whose gradient on JAX is NaN where XLA rounds the map differently in
+    # the backward pass. (B, h, w, C) -> (B, w, C)
+    rows = (features.shape[1], 1)
+    hidden = ops.max_pool(features, rows, strides=rows, data_format="channels_last")
+    hidden = ops.squeeze(hidden, 1)
     for pooling in _POOLINGS:
         columns = _pooled(columns, pooling)
     if columns is not None:
@@ -306,7 +310,7 @@ class ShowAttendRead(Functional):
         """The models for reading character by character.
 
         The states of the decoder's layers, `h_0`, `c_0`, `h_1`, …, (B, U), change with
-        each step. The map `memory` (B, h, w, C), `projected_memory` (B, h · w, A) and,
+        each step. The map `memory` (B, h, w, C), `projected_memory` (B, h, w, A) and,
         with widths, `memory_mask` (B, h, w) stay the same.
 
         Args:

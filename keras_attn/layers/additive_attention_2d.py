@@ -38,8 +38,7 @@ class AdditiveAttention2D(AdditiveAttention):
     Call arguments:
         query: (B, T, Dq), the decoder states.
         value: (B, H, W, C), the map.
-        projected_key: The result of `project_key(value)`, (B, S, A), to avoid computing
-            it again.
+        projected_key: From an earlier call, to avoid computing it again.
         padding_mask: (B, H, W), True = a real place. Padding gets no attention, and
             counts as zeros in the scores of its neighbours.
         return_attention_scores: Whether to return the probabilities as well.
@@ -48,7 +47,8 @@ class AdditiveAttention2D(AdditiveAttention):
     Returns:
         The glimpses g, (B, T, C); with `return_attention_scores=True` also the
         probabilities, (B, T, S), row after row of the map; with
-        `return_projected_key=True` last (B, S, A) for the next call.
+        `return_projected_key=True` last the sums over p and q, (B, H, W, A), for the
+        next call.
 
     Raises:
         ValueError: for a query that is not of rank 3, a map that is not of rank 4, or a
@@ -102,10 +102,9 @@ class AdditiveAttention2D(AdditiveAttention):
             )
 
     def project_key(self, key):
-        """`Σ_pq U_pq v_{i+p, j+q}` for each place, (B, S, A)."""
+        """`Σ_pq U_pq v_{i+p, j+q}` for each place, (B, H, W, A)."""
         check_rank("value", key, 4, _AXES)
-        projected = project_neighborhoods(key, self.key_kernel, self.bias)
-        return _flattened(projected)
+        return project_neighborhoods(key, self.key_kernel, self.bias)
 
     def call(
         self,
@@ -133,7 +132,7 @@ class AdditiveAttention2D(AdditiveAttention):
         outputs = super().call(
             query,
             _flattened(value),
-            projected_key=projected_key,
+            projected_key=_flattened(projected_key),
             padding_mask=padding_mask,
             return_attention_scores=return_attention_scores,
         )
