@@ -77,6 +77,9 @@ from keras_attn.models.show_and_tell import build_show_and_tell  # noqa: E402
 from keras_attn.models.show_ask_attend_answer import (  # noqa: E402
     build_show_ask_attend_answer,
 )
+from keras_attn.models.show_attend_read import (  # noqa: E402
+    build_show_attend_read,
+)
 from keras_attn.models.show_attend_tell import (  # noqa: E402
     build_show_attend_tell,
 )
@@ -158,6 +161,7 @@ __all__ = [
     "build_show_and_tell",
     "build_show_ask_attend_answer",
     "build_show_attend_tell",
+    "build_show_attend_read",
     "build_swin",
     "build_transformer",
     "build_unet",

@@ -33,6 +33,7 @@ from keras_attn.models.segnet import build_segnet
 from keras_attn.models.seq2seq import build_seq2seq_context, build_seq2seq_sutskever
 from keras_attn.models.show_and_tell import build_show_and_tell
 from keras_attn.models.show_ask_attend_answer import build_show_ask_attend_answer
+from keras_attn.models.show_attend_read import build_show_attend_read
 from keras_attn.models.show_attend_tell import build_show_attend_tell
 from keras_attn.models.swin import build_swin
 from keras_attn.models.transformer import build_transformer
@@ -472,6 +473,20 @@ register_variants(
     title="A small convolutional classifier with self-attention",
     paper="Zhang et al. 2019, arXiv:1805.08318",
     **_classifier(_HALF),
+)
+register_variants(
+    build_show_attend_read,
+    {"base": (None, "read without a lexicon: IIIT5K 95.0, SVT 91.2, ICDAR 2015 78.8")},
+    name="show_attend_read",
+    title="Show, attend and read: a word in an image, character by character",
+    paper="Li et al. 2019, arXiv:1811.00751",
+    task="text recognition",
+    inputs={
+        "images": "(B, 48, W, 3) float, red, green, blue; " + _HALF,
+        "widths": "(B,) int32, columns of pixels before the padding",
+        "decoder_token_ids": "(B, T) int32, the characters after their start token",
+    },
+    outputs={"logits": "(B, T, V), before the softmax"},
 )
 register_variants(
     build_fcn_vgg,

@@ -3,7 +3,7 @@
 from typing import Any
 
 import keras
-from layer_contract import BLOCK_OPTIONS, HEADS, KNOWN, UNITS, B, Case, D, E, T
+from layer_contract import BLOCK_OPTIONS, HEADS, KNOWN, UNITS, B, Case, D, E, S, T
 
 from keras_attn import layers
 
@@ -128,6 +128,29 @@ CASES = {
                 bias_initializer="ones",
             ),
             {"inputs": (B, T, 7, D)},
+        ),
+    },
+    "AdditiveAttention2D": {
+        "neighbours": Case(
+            lambda: layers.AdditiveAttention2D(UNITS),
+            {"query": QUERY, "value": (B, 3, 4, E), "padding_mask": (B, 3, 4)},
+            {"return_attention_scores": True},
+        ),
+        "places": Case(
+            lambda: layers.AdditiveAttention2D(
+                UNITS, (1, 2), use_bias=True, kernel_initializer="he_normal"
+            ),
+            {"query": QUERY, "value": (B, S, T, E)},
+        ),
+        "projected": Case(
+            lambda: layers.AdditiveAttention2D(UNITS, 1),
+            {"query": QUERY, "value": (B, 4, 3, E)},
+            {"return_projected_key": True},
+        ),
+    },
+    "ColumnMask": {
+        "any_width": Case(
+            lambda: layers.ColumnMask(), {"widths": (B,), "images": (B, T, S, 3)}
         ),
     },
     "ClassToken": {

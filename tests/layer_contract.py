@@ -92,6 +92,8 @@ def tensors(case, seed=0) -> dict[str, Any]:
             return np.concatenate([corners, corners + sizes], -1).astype("float32")
         if name == "num_proposals":
             return np.arange(11, 11 + shape[0], dtype="int32")
+        if name == "widths":
+            return rng.integers(0, S, shape).astype("int32")
         if name == "classes":
             return rng.integers(-1, E - 1, shape).astype("int32")
         if is_ids(case, name):
@@ -125,7 +127,7 @@ def far_from_zero(case, inputs, deviation=0.01):
 
 def is_ids(case, name):
     """Whether an input of a case holds integers."""
-    return name in ("positions", "places", "labels", "indices", *NUMBERS) or (
+    return name in ("positions", "places", "labels", "indices", "widths", *NUMBERS) or (
         name == "inputs" and case.ids_below is not None
     )
 

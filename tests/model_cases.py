@@ -180,6 +180,18 @@ GRAPHS = {
             **_CLASSES,
         },
     ),
+    "show_attend_read": (
+        "show_attend_read",
+        {
+            "image_size": (19, 26),
+            "stem_dims": (3, 5),
+            "hidden_dims": (5, U, E, M),
+            "num_blocks": (1, 1, 1, 1),
+            "vocabulary_size": V,
+            "hidden_dim": U,
+            "attention_dim": A,
+        },
+    ),
     "fcn8s_vgg16": (
         "fcn8s_* fcn16s_* fcn32s_*",
         {
@@ -405,6 +417,10 @@ CASES = {
     "vgg16-any_size_features": Case(
         "vgg16", {"image_size": None, "include_top": False}
     ),
+    "show_attend_read-any_width": Case("show_attend_read", {"image_size": (19, None)}),
+    "show_attend_read-scores": Case(
+        "show_attend_read", {"widths": False, "return_attention_scores": True}
+    ),
     "fcn8s_vgg16-any_size": Case("fcn8s_vgg16", {"image_size": None, "skips": (3,)}),
     "fcn8s_vgg16-32s": Case("fcn8s_vgg16", {"skips": ()}),
     "fcn_resnet50-any_size": Case(
@@ -449,7 +465,7 @@ DECODERS = [
     for case, made in CASES.items()
     if made.head is None
     and made.name.startswith(
-        ("rnnsearch", "seq2seq", "listen", "transformer", "gpt", "caption")
+        ("rnnsearch", "seq2seq", "listen", "transformer", "gpt", "caption", "show_")
     )
 ]
 # One of each kind of recurrent decoder.
@@ -577,10 +593,24 @@ def image_shape(shape):
     return [size or (19, 27)[axis] for axis, size in enumerate(shape)]
 
 
+def reading_inputs(model, batch=B, target=T, seed=1):
+    """Images with characters to read; all rows but the first end in padding."""
+    rng = np.random.default_rng(seed)
+    images = rng.normal(size=(batch, 19, 26, 3)).astype("float32")
+    inputs = {
+        "images": images,
+        "widths": np.where(np.arange(batch) == 0, 26, 13).astype("int32"),
+        "decoder_token_ids": rng.integers(1, V, (batch, target)).astype("int32"),
+    }
+    return {tensor.name: inputs[tensor.name] for tensor in model.inputs}
+
+
 def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
     """Inputs of any model, by name; all rows but the first end in padding."""
     rng = np.random.default_rng(seed)
     names = {tensor.name for tensor in model.inputs}
+    if "widths" in names:
+        return reading_inputs(model, batch, target, seed)
     if names & {"images", "noise"} and "decoder_token_ids" not in names:
         return {
             tensor.name: rng.integers(0, C, batch).astype("int32")

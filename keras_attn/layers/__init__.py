@@ -1,10 +1,12 @@
 """Attention layers, one idea per file, on the pure functions of `keras_attn.ops`."""
 
 from keras_attn.layers.additive_attention import AdditiveAttention
+from keras_attn.layers.additive_attention_2d import AdditiveAttention2D
 from keras_attn.layers.attention_objective import AttentionObjective
 from keras_attn.layers.attention_rnn import AttentionRNN
 from keras_attn.layers.attention_speller import AttentionSpeller
 from keras_attn.layers.batch_normalization import BatchNormalization
+from keras_attn.layers.column_mask import ColumnMask
 from keras_attn.layers.conditional_batch_normalization import (
     ConditionalBatchNormalization,
 )
@@ -66,11 +68,13 @@ _fix_remat_scope()
 __all__ = [
     "AdditiveAttention",
     "AttentionObjective",
+    "AdditiveAttention2D",
     "AttentionRNN",
     "AttentionSpeller",
     "BatchNormalization",
     "CacheRoom",
     "ClassToken",
+    "ColumnMask",
     "ConditionalBatchNormalization",
     "CropLike",
     "DotProductAttention",

@@ -12,6 +12,7 @@ from keras_attn.ops.attention import (
     maxout,
     merge_heads,
     project,
+    project_neighborhoods,
     scaled_dot_product_attention,
     split_heads,
 )
@@ -42,7 +43,13 @@ from keras_attn.ops.hard_attention import (
     sampled_places,
 )
 from keras_attn.ops.instance_masks import paste_masks
-from keras_attn.ops.masks import banded_mask, both_masks, causal_mask, merge_masks
+from keras_attn.ops.masks import (
+    banded_mask,
+    both_masks,
+    causal_mask,
+    column_mask,
+    merge_masks,
+)
 from keras_attn.ops.non_max_suppression import non_max_suppression
 from keras_attn.ops.patches import (
     image_to_patches,
@@ -86,6 +93,7 @@ __all__ = [
     "box_areas",
     "causal_mask",
     "clip_boxes",
+    "column_mask",
     "convert_boxes",
     "coverage_penalty",
     "cyclic_shift",
@@ -116,6 +124,7 @@ __all__ = [
     "paste_masks",
     "patches_to_image",
     "project",
+    "project_neighborhoods",
     "relative_distances",
     "relative_position_rows",
     "relative_scores",

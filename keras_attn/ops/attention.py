@@ -41,6 +41,25 @@ def project(inputs, kernel, bias=None):
     return ops.reshape(outputs, (*shape[:-1], ops.shape(kernel)[-1]))
 
 
+def project_neighborhoods(inputs, kernel, bias=None):
+    """A dense projection of each place of a map together with its neighbours.
+
+    `y_ij = Σ_pq W_pq x_{i+p, j+q} + b`, a convolution with a stride of 1. Places outside
+    of the map count as zeros.
+
+    Args:
+        inputs: (B, H, W, D), H rows and W columns.
+        kernel: (R, C, D, E), R rows and C columns of neighbours; (1, 1, D, E) is a
+            projection of each place alone.
+        bias: (E,), or None.
+
+    Returns:
+        (B, H, W, E).
+    """
+    outputs = ops.conv(inputs, kernel, padding="same", data_format="channels_last")
+    return outputs if bias is None else add_bias(outputs, bias)
+
+
 def dot_scores(query, key, scale=1.0):
     """`e_ts = scale · q_t · k_s`.
 

@@ -1,6 +1,6 @@
 """Attention masks: boolean, True = attend.
 
-Legend: B batch, T query length, S key length, N heads.
+Legend: B batch, T query length, S key length, N heads, W columns of an image.
 """
 
 from keras import ops
@@ -38,6 +38,20 @@ def banded_mask(query_positions, key_positions, window):
         ops.expand_dims(query_positions, 2), ops.expand_dims(key_positions, 1)
     )
     return ops.less(distance, window)
+
+
+def column_mask(widths, num_columns):
+    """The first `widths[b]` columns of image b are real, those right of them padding.
+
+    Args:
+        widths: Number of real columns of each image, integers (B,).
+        num_columns: W, columns with padding.
+
+    Returns:
+        Boolean mask, (B, W).
+    """
+    columns = ops.expand_dims(ops.arange(num_columns, dtype="int32"), 0)
+    return ops.less(columns, ops.expand_dims(ops.cast(widths, "int32"), 1))
 
 
 def both_masks(first, second):

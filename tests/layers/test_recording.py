@@ -24,6 +24,7 @@ ATTENDING = [
 SCORES_OF = {
     "AdditiveAttention": lambda outputs: [outputs[1][:, None]],
     "DotProductAttention": lambda outputs: [outputs[1][:, None]],
+    "AdditiveAttention2D": lambda outputs: [outputs[1][:, None]],
     "TransformerDecoderBlock": lambda outputs: list(outputs[1:3]),
     "MLPDotAttention": lambda outputs: [outputs[1][:, None]],
     "AttentionSpeller": lambda outputs: [outputs["attention_scores"]],

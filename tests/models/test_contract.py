@@ -49,10 +49,10 @@ INPUTS = {
     "target_mapping": "float32",
     "memory_0": "float32",
     "memory_1": "float32",
-    "features": "float32",
     "images": "float32",
     "noise": "float32",
     "labels": "int32",
+    "widths": "int32",
 }
 
 
@@ -195,10 +195,12 @@ def test_an_error_names_the_input_with_an_index_out_of_range(case):
     unlimited = {"segment_ids", "masked_positions"}
     assert indices - set(ranges) <= unlimited
     for name, (low, high) in ranges.items():
-        for wrong in (low - 1, high):
+        # Images of any width have no largest one.
+        limits = "at least 0" if high is None else rf"in \[{low}, {high}\)"
+        for wrong in (low - 1,) if high is None else (low - 1, high):
             changed = inputs[name].copy()
             changed.flat[-1] = wrong
-            match = rf"`{name}` must be in \[{low}, {high}\), .*Received: {wrong} at"
+            match = rf"`{name}` must be {limits}, .*Received: {wrong} at"
             for call in (model, model.predict, model.predict_on_batch):
                 with pytest.raises(ValueError, match=match):
                     call(given(model, {**inputs, name: changed}))

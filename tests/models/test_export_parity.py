@@ -45,6 +45,7 @@ PAIRS = (
     "caption_show_and_tell-context",
     "caption_show_attend_tell",
     "caption_cnn_transformer",
+    "show_attend_read",
 )
 SHIPPED = [
     *((case, "forward") for case in (*GRAPHS, *HEADS)),

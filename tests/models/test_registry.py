@@ -441,10 +441,35 @@ def show_ask_attend_answer():
     return question + attention + dense(2 * 2048 + 1024, 1024) + dense(1024, 3000)
 
 
+def show_attend_read(characters):
+    """A ResNet of kernels and norms, four LSTMs of 512, and 2-D attention."""
+    kernels, inputs = [(9, 3, 64), (9, 64, 128)], 128
+    for width, blocks in ((256, 1), (256, 2), (512, 5), (512, 3)):
+        if inputs != width:  # The shortcut of the first block.
+            kernels.append((1, inputs, width))
+        kernels.append((9, inputs, width))
+        kernels += 2 * blocks * [(9, width, width)]  # The last is that of the stage.
+        inputs = width
+    count = sum(size * one * other + 4 * other for size, one, other in kernels)
+    attention = 9 * 512 * 512 + 512 * 512 + 512
+    words = characters * 512 + dense(2 * 512, characters)
+    return count + 4 * 4 * gate(512, 512) + attention + words
+
+
+def vit_gpt2():
+    """Without classes; each block of GPT-2 has a second attention and its norm."""
+    cross_attention = 4 * dense(768, 768) + 2 * 768
+    encoder = vit(768, 12, 16) - dense(768, 1000)
+    return encoder + gpt(50_257, 1024, 768, 12) + 12 * cross_attention
+
+
 FORMULAS = {
+    "caption_cnn_transformer": transformer(10_000, 512, 2048, 6) + dense(512, 512),
+    "caption_vit_transformer": vit_gpt2(),
     "caption_show_and_tell": show_and_tell(12_000, 512, 512, 2048),
     "caption_show_attend_tell": show_attend_tell(10_000, 512, 1800, 512, 512, 512),
     "listen_attend_spell": listen_attend_spell(),
+    "show_attend_read": show_attend_read(98),
     "vit_tiny_patch16": vit(192, 12, 16),
     "vit_small_patch16": vit(384, 12, 16),
     "vit_small_patch32": vit(384, 12, 32),

@@ -1,0 +1,133 @@
+"""2-D attention and column masks against their equations, and what they refuse."""
+
+import attention_reference as reference
+import keras
+import numpy as np
+import pytest
+from attention_reference import array_of
+from keras import ops
+from layer_contract import B, D, E, T, assert_close, built_on, flat, normal
+
+from keras_attn.layers import AdditiveAttention2D, AttentionRNN, ColumnMask
+
+ROWS, COLUMNS, UNITS = 3, 5, 7
+
+
+def attend(layer, query, value, mask):
+    """The paper's equations, one place and one neighbour at a time."""
+    w, u, v = (array_of(x).astype("float64") for x in layer.weights[:3])
+    bias = array_of(layer.bias) if layer.use_bias else 0
+    offsets = [(size - 1) // 2 for size in u.shape[:2]]
+    value = np.where(mask[..., None], value, 0).astype("float64")
+    glimpses = np.zeros((B, T, E))
+    weights = np.zeros((B, T, ROWS, COLUMNS))
+    for b, t in np.ndindex(B, T):
+        energies = np.full((ROWS, COLUMNS), -np.inf)
+        for i, j in np.argwhere(mask[b]):
+            hidden = query[b, t] @ w + bias
+            for p, q in np.ndindex(*u.shape[:2]):
+                row, column = i + p - offsets[0], j + q - offsets[1]
+                if 0 <= row < ROWS and 0 <= column < COLUMNS:
+                    hidden = hidden + value[b, row, column] @ u[p, q]
+            energies[i, j] = np.tanh(hidden) @ v[:, 0]
+        alpha = reference.softmax(energies.ravel()).reshape(ROWS, COLUMNS)
+        weights[b, t] = alpha
+        glimpses[b, t] = np.einsum("ij,ijd->d", alpha, value[b])
+    return glimpses, weights.reshape(B, T, -1)
+
+
+@pytest.mark.parametrize("kernel_size", [3, 1, (1, 2), (5, 3)])
+def test_follows_the_equations(kernel_size):
+    query, value = normal(B, T, D), 3 * normal(B, ROWS, COLUMNS, E, seed=1)
+    layer = AdditiveAttention2D(UNITS, kernel_size, use_bias=kernel_size == 1)
+    layer = built_on(layer, query, value)
+    mask = np.arange(COLUMNS) < np.array([5, 2])[:, None, None]
+    mask = np.broadcast_to(mask, (B, ROWS, COLUMNS)).copy()
+    mask[1, 0, 0] = False
+    got = layer(query, value, padding_mask=mask, return_attention_scores=True)
+    expected = attend(layer, query, value, mask)
+    assert_close(got, expected)
+    assert np.abs(expected[1] - 1 / (ROWS * COLUMNS)).max() > 0.02
+    # Neither values nor neighbours of padding count.
+    other = np.where(mask[..., None], value, 99).astype("float32")
+    assert_close(layer(query, other, padding_mask=mask), got[0], atol=1e-6)
+    for dtype in ("int32", "float32"):
+        number = layer(query, value, padding_mask=mask.astype(dtype))
+        assert_close(number, got[0], atol=0)
+    none = layer(query, value, padding_mask=np.zeros_like(mask))
+    assert not flat(none)[0].any()
+
+
+def test_the_projection_can_be_used_again():
+    query, value = normal(B, T, D), normal(B, ROWS, COLUMNS, E, seed=1)
+    layer = built_on(AdditiveAttention2D(UNITS), query, value)
+    first, projected = layer(query[:, :1], value, return_projected_key=True)
+    assert tuple(projected.shape) == (B, ROWS, COLUMNS, UNITS)
+    expected = layer(query, value)
+    assert_close(first, flat(expected)[0][:, :1])
+    again = layer(query, value, projected_key=projected)
+    assert_close(again, expected, atol=0)
+
+
+def test_bad_inputs_are_refused():
+    query, value = normal(B, T, D), normal(B, ROWS, COLUMNS, E)
+    layer = built_on(AdditiveAttention2D(UNITS), query, value)
+    sequence = value.reshape(B, -1, E)
+    mask = np.ones((B, ROWS, COLUMNS), bool)
+    for call, message in (
+        (lambda: layer(query[0], value), "`query` must have 3 axes"),
+        (
+            lambda: layer(query, sequence),
+            "`value` must have 4 axes, .batch, rows, columns",
+        ),
+        (
+            lambda: layer(query, value, padding_mask=mask[:, 0]),
+            "`padding_mask` must have 3 axes",
+        ),
+        (
+            lambda: layer(query, value, padding_mask=mask[:, :, :4]),
+            r"`padding_mask` must have the shape .* = \(2, 3, 5\).*\(2, 3, 4\)",
+        ),
+        (
+            lambda: AdditiveAttention2D(UNITS)(query, sequence),
+            "`value` must have 4 axes",
+        ),
+        (lambda: AdditiveAttention2D(UNITS)(query[0], value), "`query` must have 3"),
+        (lambda: AdditiveAttention2D(0), "`units` must be a whole number above zero"),
+        (lambda: AdditiveAttention2D(3, (3, 0)), "`kernel_size` must be a whole"),
+        (
+            lambda: AttentionRNN(keras.layers.GRUCell(E), AdditiveAttention2D(3))(
+                query, sequence, normal(B, E)
+            ),
+            "must have 4 axes, .batch, rows",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_columns_up_to_the_width_are_real():
+    images = np.zeros((4, 2, 5, 3), "float32")
+    mask = ops.convert_to_numpy(ColumnMask()(np.array([0, 1, 4, 5]), images))
+    assert mask.dtype == bool
+    assert mask.astype(int).tolist() == [
+        [0, 0, 0, 0, 0],
+        [1, 0, 0, 0, 0],
+        [1, 1, 1, 1, 0],
+        [1, 1, 1, 1, 1],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("widths", "shape", "message"),
+    [
+        ([1, 6], (2, 2, 5, 3), r"`widths` must be in \[0, 6\).*Received: 6"),
+        ([1, -1], (2, 2, 5, 3), r"`widths` must be in \[0, 6\).*Received: -1"),
+        ([[1], [2]], (2, 2, 5, 3), "`widths` must have 1 axes"),
+        ([1, 2], (2, 2, 5), "`images` must have 4 axes"),
+        ([1, 2, 3], (2, 2, 5, 3), r"`widths` must have the shape \(batch,\)"),
+    ],
+)
+def test_bad_widths_are_refused(widths, shape, message):
+    with pytest.raises(ValueError, match=message):
+        ColumnMask()(np.array(widths), np.zeros(shape, "float32"))

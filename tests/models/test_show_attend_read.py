@@ -1,0 +1,312 @@
+"""Show, attend and read against the paper's equations, and how it reads."""
+
+import attention_reference as reference
+import keras
+import numpy as np
+import pytest
+from model_cases import T, U, V, create, logits_of, numpy, outputs_of
+
+from keras_attn import models
+from keras_attn.decoding import Beam, Greedy, Sample, generate
+from keras_attn.models.parts.keras_state import without_allocating
+
+WIDTHS = (26, 13, 1, 22)
+
+
+@pytest.fixture(scope="module")
+def reader():
+    """A tiny model for images of any width that also returns where it looks."""
+    return create("show_attend_read-any_width", return_attention_scores=True)
+
+
+@pytest.fixture(scope="module")
+def words():
+    """Images of different widths, with noise in their padding."""
+    rng = np.random.default_rng(4)
+    return {
+        "images": rng.normal(size=(4, 19, 26, 3)).astype("float32"),
+        "widths": np.array(WIDTHS, "int32"),
+        "decoder_token_ids": rng.integers(1, V, (4, T)).astype("int32"),
+    }
+
+
+def convolution(image, kernel):
+    """A convolution of one image (H, W, C), with zeros around it."""
+    size = len(kernel)
+    padded = np.pad(image, [(size // 2, size // 2)] * 2 + [(0, 0)])
+    rows, columns, _ = image.shape
+    return sum(
+        padded[p : p + rows, q : q + columns] @ kernel[p, q]
+        for p in range(size)
+        for q in range(size)
+    )
+
+
+def pooled(image, rows, columns):
+    """Maxima of windows, of which the last may be smaller."""
+    height, width, _ = image.shape
+    return np.array(
+        [
+            [
+                image[i : i + rows, j : j + columns].max((0, 1))
+                for j in range(0, width, columns)
+            ]
+            for i in range(0, height, rows)
+        ]
+    )
+
+
+def resnet(weights, image):
+    """The map of one image without padding: table 1."""
+
+    def normed(hidden, name):
+        hidden = convolution(hidden, weights[f"{name}_conv/kernel"])
+        gamma, beta, mean, variance = (
+            weights[f"{name}_norm/{part}"]
+            for part in ("gamma", "beta", "moving_mean", "moving_variance")
+        )
+        return gamma * (hidden - mean) / np.sqrt(variance + 1e-5) + beta
+
+    def relu(hidden):
+        return np.maximum(hidden, 0)
+
+    hidden = relu(normed(relu(normed(image, "stem_0")), "stem_1"))
+    for stage, pooling in enumerate(((2, 2), (2, 2), (2, 1), (1, 1))):
+        hidden = pooled(hidden, *pooling)
+        block = f"stage_{stage}_block_0"
+        shortcut = hidden
+        if f"{block}_shortcut_conv/kernel" in weights:
+            shortcut = normed(hidden, f"{block}_shortcut")
+        hidden = normed(relu(normed(hidden, f"{block}_0")), f"{block}_1")
+        hidden = relu(normed(relu(hidden + shortcut), f"stage_{stage}"))
+    return hidden
+
+
+def numpy_lstm(kernel, recurrent_kernel, bias):
+    """One step of an LSTM: from x, h and c to the next h and c."""
+    return lambda x, h, c: reference.lstm_step(x, h, c, kernel, recurrent_kernel, bias)
+
+
+def torch_lstm(kernel, recurrent_kernel, bias):
+    """The same by PyTorch's cell."""
+    import torch
+
+    cell = torch.nn.LSTMCell(*(len(x) for x in (kernel, recurrent_kernel))).double()
+    values = (kernel.T, recurrent_kernel.T, bias, np.zeros_like(bias))
+    with torch.no_grad():
+        for weight, value in zip(cell.parameters(), values, strict=True):
+            weight.copy_(torch.tensor(value))
+
+    def step(x, h, c):
+        x, h, c = (torch.tensor(each)[None] for each in (x, h, c))
+        with torch.no_grad():
+            return [state[0].numpy() for state in cell(x, (h, c))]
+
+    return step
+
+
+def read(weights, image, tokens, make_lstm):
+    """Logits (T, V) and probabilities (T, h, w) of one image without padding."""
+
+    def lstms(side):
+        return [
+            make_lstm(
+                *(
+                    weights[f"{side}_{layer}/{side}_{layer}_cell/{part}"]
+                    for part in ("kernel", "recurrent_kernel", "bias")
+                )
+            )
+            for layer in (0, 1)
+        ]
+
+    def run(steps, inputs):
+        """The states h of the last layer."""
+        states, found = [(np.zeros(U), np.zeros(U)) for _ in steps], []
+        for x in inputs:
+            for layer, step in enumerate(steps):
+                states[layer] = step(x, *states[layer])
+                x = states[layer][0]
+            found.append(x)
+        return found
+
+    v = resnet(weights, image)
+    rows, columns, _ = v.shape
+    word = run(lstms("encoder"), v.max(0))[-1]
+    embedded = weights["embedding/embeddings"][tokens]
+    states = run(lstms("decoder"), [word, *embedded])[1:]
+    u, w_h, w_e = (
+        weights[f"attention/{part}"]
+        for part in ("key_kernel", "query_kernel", "score_vector")
+    )
+    logits, maps = [], []
+    for state in states:
+        energies = np.zeros((rows, columns))
+        for i, j in np.ndindex(rows, columns):
+            hidden = state @ w_h
+            for p, q in np.ndindex(3, 3):
+                if 0 <= i + p - 1 < rows and 0 <= j + q - 1 < columns:
+                    hidden = hidden + v[i + p - 1, j + q - 1] @ u[p, q]
+            energies[i, j] = np.tanh(hidden) @ w_e[:, 0]
+        alpha = reference.softmax(energies.ravel()).reshape(rows, columns)
+        glimpse = (alpha[..., None] * v).sum((0, 1))
+        hidden = np.concatenate([state, glimpse])
+        logits.append(hidden @ weights["logits/kernel"] + weights["logits/bias"])
+        maps.append(alpha)
+    return np.array(logits), np.array(maps)
+
+
+def check_against(reader, words, make_lstm):
+    """Every image is read as it is without its padding."""
+    weights = {w.path: numpy(w).astype("float64") for w in reader.weights}
+    outputs = outputs_of(reader, words)
+    assert outputs["attention_scores"].shape == (4, 1, T, 3 * 7)
+    for row, width in enumerate(WIDTHS):
+        image = words["images"][row, :, :width].astype("float64")
+        tokens = words["decoder_token_ids"][row]
+        logits, maps = read(weights, image, tokens, make_lstm)
+        np.testing.assert_allclose(outputs["logits"][row], logits, atol=1e-5)
+        found = outputs["attention_scores"][row, 0].reshape(T, 3, 7)
+        columns = -(-width // 4)
+        np.testing.assert_allclose(found[..., :columns], maps, atol=1e-5)
+        assert not found[..., columns:].any()
+
+
+def test_every_step_follows_the_equations(reader, words):
+    check_against(reader, words, numpy_lstm)
+
+
+@pytest.mark.parity
+def test_every_step_is_that_of_torch_cells(reader, words):
+    check_against(reader, words, torch_lstm)
+
+
+def test_the_resnet_has_the_layers_of_table_1():
+    """Kernels, channels and sizes of maps; every convolution has a stride of 1."""
+    with without_allocating():
+        model = models.create("show_attend_read", image_size=(48, 160))
+    layers = model.get_layer("backbone").layers
+    rows = [
+        (layer.kernel_size[0], *layer.output.shape[1:])
+        for layer in layers
+        if isinstance(layer, keras.layers.Conv2D) and layer.kernel_size == (3, 3)
+    ]
+    expected = [
+        (1, 48, 160, 64),
+        (1, 48, 160, 128),
+        (3, 24, 80, 256),
+        (5, 12, 40, 256),
+        (11, 6, 40, 512),
+        (7, 6, 40, 512),
+    ]
+    assert rows == [(3, *size) for count, *size in expected for _ in range(count)]
+    poolings = [
+        (layer.pool_size, layer.strides)
+        for layer in layers
+        if isinstance(layer, keras.layers.MaxPooling2D)
+    ]
+    assert poolings == [((2, 2), (2, 2)), ((2, 2), (2, 2)), ((2, 1), (2, 1))]
+    # With the projections of the two blocks that widen the map and the last layer.
+    projections = [layer.name for layer in layers if "shortcut_conv" in layer.name]
+    assert len(rows) + len(projections) + 1 == 31
+    assert all(
+        layer.strides == (1, 1) and layer.padding == "same"
+        for layer in layers
+        if isinstance(layer, keras.layers.Conv2D)
+    )
+    assert model.get_layer("attention").kernel_size == (3, 3)
+
+
+def test_padding_changes_nothing(reader, words):
+    expected = outputs_of(reader, words)
+    changed = words["images"].copy()
+    for row, width in enumerate(WIDTHS):
+        changed[row, :, width:] = 7
+    got = outputs_of(reader, {**words, "images": changed})
+    for name, value in expected.items():
+        np.testing.assert_array_equal(got[name], value)
+    wider = np.pad(changed, [(0, 0), (0, 0), (0, 11), (0, 0)], constant_values=3)
+    got = outputs_of(reader, {**words, "images": wider})
+    np.testing.assert_allclose(got["logits"], expected["logits"], atol=1e-5)
+    scores = got["attention_scores"].reshape(4, T, 3, 10)[..., :7]
+    before = expected["attention_scores"].reshape(4, T, 3, 7)
+    np.testing.assert_allclose(scores, before, atol=1e-5)
+    # Widths matter, and an image of no columns gives finite numbers.
+    whole = {**words, "widths": np.full(4, 26, "int32")}
+    difference = np.abs(logits_of(reader, whole) - expected["logits"]).max((1, 2))
+    assert difference[0] == 0 and (difference[1:] > 1e-3).all()
+    empty = outputs_of(reader, {**words, "widths": np.zeros(4, "int32")})
+    assert np.isfinite(empty["logits"]).all() and not empty["attention_scores"].any()
+
+
+def test_without_widths_images_are_as_wide_as_the_batch(reader, words):
+    model = create("show_attend_read-any_width", widths=False)
+    assert {tensor.name for tensor in model.inputs} == {"images", "decoder_token_ids"}
+    model.set_weights(reader.get_weights())
+    whole = {**words, "widths": np.full(4, 26, "int32")}
+    inputs = {name: words[name] for name in ("images", "decoder_token_ids")}
+    np.testing.assert_allclose(
+        logits_of(model, inputs), logits_of(reader, whole), atol=1e-5
+    )
+
+
+def full_passes(model, inputs, count):
+    """Greedy decoding by a full pass of the model for every character."""
+    tokens = np.ones((4, 1), "int32")
+    for _ in range(count):
+        logits = logits_of(model, {**inputs, "decoder_token_ids": tokens})
+        best = logits[:, -1].argmax(-1)[:, None].astype("int32")
+        tokens = np.concatenate([tokens, best], axis=1)
+    return tokens[:, 1:]
+
+
+def test_it_reads_step_by_step_what_it_reads_at_once(words):
+    model = create("show_attend_read")
+    inputs = {name: words[name] for name in ("images", "widths")}
+    options = {"start_token_id": 1}
+    greedy = generate(model, inputs, 5, strategy=Greedy(), **options)
+    np.testing.assert_array_equal(greedy.token_ids, full_passes(model, inputs, 5))
+    one = generate(model, inputs, 5, strategy=Beam(1), **options)
+    np.testing.assert_array_equal(one.token_ids, greedy.token_ids)
+    # A beam as wide as the vocabulary finds the best two characters.
+    best = generate(model, inputs, 2, strategy=Beam(V), **options)
+    assert (best.scores >= generate(model, inputs, 2, **options).scores - 1e-5).all()
+    sample = Sample(temperature=2.0, seed=3)
+    drawn = generate(model, inputs, 5, strategy=sample, **options)
+    again = generate(model, inputs, 5, strategy=sample, **options)
+    np.testing.assert_array_equal(drawn.token_ids, again.token_ids)
+    assert (drawn.token_ids != greedy.token_ids).any()
+    # Rows do not depend on the others of their batch.
+    last = {name: value[3:] for name, value in inputs.items()}
+    alone = generate(model, last, 5, strategy=Greedy(), **options)
+    np.testing.assert_array_equal(alone.token_ids, greedy.token_ids[3:])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"image_size": (None, 40)}, "`image_size` must have a number of rows.*None"),
+        ({"image_size": 0}, "`image_size` must be a whole number above zero"),
+        ({"hidden_dims": (3, 5)}, "must each have 4 numbers.*hidden_dims=.3, 5."),
+        ({"num_blocks": (1, 1, 1, 0)}, "`num_blocks` must be a whole number"),
+        ({"num_layers": 0}, "`num_layers` must be a whole number above zero"),
+        ({"vocabulary_size": 0}, "`vocabulary_size` must be a whole number"),
+        ({"num_channels": 0}, "`num_channels` must be a whole number"),
+        ({"hidden_dim": -1}, "`hidden_dim` must be a whole number"),
+        ({"attention_dim": 0}, "`units` must be a whole number"),
+        ({"variant": "large"}, "`variant` must be one of 'base'"),
+    ],
+)
+def test_bad_sizes_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        models.build_show_attend_read(**options)
+
+
+def test_bad_inputs_are_refused(reader, words):
+    for widths, message in (
+        ([3, 4, 27, 2], r"`widths` must be in \[0, 27\).*Received: 27 at index \(2,\)"),
+        ([3, -4, 2, 2], "`widths` must be at least 0.*Received: -4"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            reader({**words, "widths": np.array(widths, "int32")})
+    with pytest.raises(ValueError, match="`decoder_token_ids` must be in"):
+        reader({**words, "decoder_token_ids": words["decoder_token_ids"] + V})
