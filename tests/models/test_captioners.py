@@ -289,7 +289,7 @@ def test_a_loaded_model_has_the_same_loss(tmp_path):
     for each in (model, keras.saving.load_model(tmp_path / "model.keras")):
         each.compile("sgd", loss=SmoothedCrossEntropy(), run_eagerly=True)
         losses.append(each.fit(inputs_for(model), LABELS, B, verbose=0).history["loss"])
-    assert losses[0] == losses[1]
+    close(*losses, atol=1e-5)
 
 
 def test_the_terms_come_with_a_call_in_training():
