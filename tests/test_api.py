@@ -70,8 +70,8 @@ PUBLIC = {
         "bleu border_weights caption_dataset causal_lm_dataset check_boxes "
         "check_labels exact_match fit_translator foreground_rand_scores "
         "hinge_discriminator_loss hinge_generator_loss language_probabilities "
-        "layerwise_rates mask_batches "
-        "next_sentence_dataset next_sentence_pairs pack_documents sample_languages "
+        "layerwise_rates mask_batches next_sentence_dataset next_sentence_pairs "
+        "pack_documents sample_languages "
         "three_augment_dataset translation_lm_dataset"
     ),
     "keras_attn.viz": (

@@ -34,7 +34,12 @@ from export_formats import SUFFIXES  # noqa: E402
 from keras_attn.export import export, load_runner  # noqa: E402
 
 # Every graph; a pair of each kind of state; heads with operators of their own.
-HEADS = ("bert_masked_lm-positions", "bert_sentence_encoder", "xlnet_span_qa")
+HEADS = (
+    "bert_masked_lm-positions",
+    "bert_sentence_encoder",
+    "xlnet_span_qa",
+    "caption_show_attend_tell-scores",
+)
 PAIRS = (
     *KINDS,
     "caption_show_and_tell-context",
