@@ -124,7 +124,13 @@ def fit(model, train, tokenizer, arguments, folder):
         keras.callbacks.TensorBoard(folder / "logs", write_graph=False),
         backup,
     ]
-    model.fit(dataset, epochs=arguments.epochs, callbacks=callbacks, verbose=2)
+    model.fit(
+        dataset,
+        epochs=arguments.epochs,
+        callbacks=callbacks,
+        shuffle=False,
+        verbose=2,
+    )
     ends = [*starts[1:], time.perf_counter()]
     return np.median(np.subtract(ends, starts)) if starts else float("nan")
 

@@ -52,7 +52,7 @@ def caption_dataset(
             tokenizer,
             max_length=24,
         )
-        model.fit(train)
+        model.fit(train, shuffle=False)
         ```
     """
     max_length = check_positive("max_length", max_length)

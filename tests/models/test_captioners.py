@@ -92,7 +92,7 @@ def test_one_image_and_one_word(case):
 
 # On JAX each loop takes 8 s to compile.
 @pytest.mark.parametrize(
-    "case", CASES if keras.backend.backend() == "tensorflow" else CASES[-1:]
+    "case", CASES[1:] if keras.backend.backend() == "tensorflow" else CASES[-1:]
 )
 def test_strategies_continue_what_the_model_predicts(case):
     model = tiny(case)

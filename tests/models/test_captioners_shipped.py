@@ -1,5 +1,7 @@
 """Captions from exported files are those of Keras, with every strategy."""
 
+from typing import Any
+
 import pytest
 from backend import skip_module_without_tensorflow
 from model_cases import B, create, inputs_for, tiny
@@ -27,7 +29,7 @@ def test_captions_from_a_file(name, format, tmp_path):
     model = MODELS[name]()
     features = {"features": inputs_for(model)["features"]}
     path = tmp_path / f"captioner{SUFFIXES[format]}"
-    beams = {}
+    beams: dict[str, Any] = {}
     if format == "litert":  # As on a phone, with fixed sizes.
         beams = {"batch_size": B, "num_beams": 1}
     assert export(model, path, **beams).max_abs_diff < 1e-5
