@@ -32,7 +32,8 @@ def test_captions_from_a_file(name, format, tmp_path):
     beams: dict[str, Any] = {}
     if format == "litert":  # As on a phone, with fixed sizes.
         beams = {"batch_size": B, "num_beams": 1}
-    assert export(model, path, **beams).max_abs_diff < 1e-5
+    difference = export(model, path, **beams).max_abs_diff
+    assert difference is not None and difference < 1e-5
     runner = load_runner(path)
     strategies = [Greedy(), Sample(seed=5)]
     if format != "litert":
