@@ -56,6 +56,35 @@ def test_attend_in_cnn(example, images, tmp_path):
     assert (tmp_path / "run" / "attention.png").stat().st_size > 1000
 
 
+def test_caption_shapes(example, tmp_path):
+    options = "--images 24 --held-out 4 --epochs 2 --batch-size 8 --width 4".split()
+    options += ["--hidden-dim", "8", "--attention", "hard"]
+    printed = example("caption_shapes", *options, "--run-dir", tmp_path)
+    rows = re.findall(r"^\| (\w+) \| [\d,]+ \| [\d.]+ \| [\d.]+ \| .*%", printed, re.M)
+    assert rows == ["show_and_tell", "show_attend_tell"]
+    for name in rows:
+        assert (tmp_path / name / "model.keras").is_file()
+
+
+def test_objects_of_a_caption(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    from caption_shapes import (  # pyright: ignore[reportMissingImports]
+        exact_objects,
+        objects_of,
+    )
+
+    from keras_attn.data import Shapes
+
+    text = "a small red ring left of a large blue star"
+    assert objects_of(text, Shapes()) == {
+        ("small", "red", "ring"): 1,
+        ("large", "blue", "star"): 1,
+    }
+    turned = "a large blue star right of a small red ring"
+    wrong = ("a small red ring", f"{text} and a small red ring", "red small ring")
+    assert exact_objects([text, *wrong], [turned] * 4, Shapes()) == 0.25
+
+
 def test_a_preview_has_equally_many_images_per_class(monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES)
     from cifar10 import preview  # pyright: ignore[reportMissingImports]

@@ -44,7 +44,8 @@ def most_probable_places(weights):
 def _one_hot(scores, weights):
     """One-hot vectors of the largest scores, where there is any weight."""
     places = ops.arange(ops.shape(weights)[-1], dtype="int32")
-    best = ops.expand_dims(ops.cast(ops.argmax(scores, axis=-1), "int32"), -1)
+    # Keras' `argmax` on TensorFlow has operations that LiteRT and ONNX lack.
+    best = ops.top_k(scores, 1)[1]
     is_best = ops.logical_and(ops.equal(places, best), weights > 0)
     return ops.cast(is_best, weights.dtype)
 

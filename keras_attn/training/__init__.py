@@ -14,6 +14,7 @@ from keras_attn.training.attention_inside import (
 from keras_attn.training.augmentation import augment_batches, three_augment_dataset
 from keras_attn.training.backup import BackupAndResume
 from keras_attn.training.box_checks import check_boxes
+from keras_attn.training.captioning import caption_dataset
 from keras_attn.training.causal_lm import causal_lm_dataset, pack_documents
 from keras_attn.training.detection_scores import (
     DetectionScoreLogger,
@@ -78,6 +79,7 @@ __all__ = [
     "augment_batches",
     "bleu",
     "border_weights",
+    "caption_dataset",
     "causal_lm_dataset",
     "check_boxes",
     "check_labels",
