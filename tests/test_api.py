@@ -74,11 +74,12 @@ PUBLIC = {
         "three_augment_dataset translation_lm_dataset"
     ),
     "keras_attn.viz": (
-        "attention_page attention_rollout callbacks capture_attention image_attention "
-        "image_rollout plot_alignment plot_attention_heads plot_detections "
-        "plot_image_attention plot_position_similarity plot_receptive_field "
-        "plot_reconstruction plot_segmentation plot_speech_attention receptive_field "
-        "reconstruct_images save_figure"
+        "SpeechAttentionMaps attention_page attention_rollout callbacks "
+        "capture_attention image_attention image_rollout plot_alignment "
+        "plot_attention_heads plot_detections plot_image_attention "
+        "plot_position_similarity plot_receptive_field plot_reconstruction "
+        "plot_segmentation plot_speech_attention receptive_field reconstruct_images "
+        "save_figure"
     ),
 }
 
