@@ -11,6 +11,7 @@ are any). The first epochs have shorter sequences, from which attention is learn
 faster.
 """
 
+import itertools
 import os
 import tarfile
 import time
@@ -19,6 +20,7 @@ from pathlib import Path
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 import numpy as np
+import tensorflow as tf
 from options import add_training_options, new_parser, selected
 
 from keras_attn import models, viz
@@ -30,7 +32,7 @@ from keras_attn.training import CosineWarmup
 WORDS = "zero one two three four five six seven eight nine".split()
 RATE = 8000
 TEST_INDICES = range(10)
-LENGTHS = (3, 6)  # Digits of a sequence.
+LENGTHS, EASY_LENGTHS = (3, 6), (1, 3)  # Digits of a sequence.
 PAUSE = 0.15  # Longest silence before, between and after digits, in seconds.
 SHOWN = 3
 
@@ -103,32 +105,31 @@ def string_together(recordings, shortest, longest, rng):
     return np.concatenate(parts).astype("float32"), words
 
 
-class Sequences(keras.utils.PyDataset):
-    """Batches of new sequences in every epoch: features, and the text as labels."""
+def sequence_dataset(recordings, tokenizer, front_end, arguments):
+    """Batches of all epochs for `model.fit`, each of new sequences."""
 
-    def __init__(self, recordings, tokenizer, front_end, arguments):
-        super().__init__()
-        self.recordings = recordings
-        self.tokenizer = tokenizer
-        self.front_end = front_end
-        self.arguments = arguments
-        self.epoch = 0
+    def batches():
+        for epoch, index in itertools.product(
+            range(arguments.epochs), range(arguments.steps)
+        ):
+            rng = np.random.default_rng([arguments.seed, epoch, index])
+            lengths = EASY_LENGTHS if epoch < arguments.easy_epochs else LENGTHS
+            made = [
+                string_together(recordings, *lengths, rng)
+                for _ in range(arguments.batch_size)
+            ]
+            yield batch_of(made, tokenizer, front_end)
 
-    def __len__(self):
-        return self.arguments.steps
-
-    def on_epoch_end(self):
-        """Counts the epochs."""
-        self.epoch += 1
-
-    def __getitem__(self, index):
-        is_easy = self.epoch < self.arguments.easy_epochs
-        rng = np.random.default_rng([self.arguments.seed, self.epoch, index])
-        made = [
-            string_together(self.recordings, *((1, 3) if is_easy else LENGTHS), rng)
-            for _ in range(self.arguments.batch_size)
-        ]
-        return batch_of(made, self.tokenizer, self.front_end)
+    inputs = {
+        "features": tf.TensorSpec((None, None, front_end.num_mels), "float32"),
+        "padding_mask": tf.TensorSpec((None, None), "int32"),
+        "decoder_token_ids": tf.TensorSpec((None, None), "int32"),
+    }
+    labels = tf.TensorSpec((None, None), "int32")
+    weights = tf.TensorSpec((None, None), "float32")
+    signature = (inputs, labels, weights)
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    return dataset.prefetch(2)
 
 
 def batch_of(made, tokenizer, front_end):
@@ -143,7 +144,9 @@ def batch_of(made, tokenizer, front_end):
         row[: len(ids)] = ids
     inputs = {
         "features": keras.ops.convert_to_numpy(frames["features"]),
-        "padding_mask": keras.ops.convert_to_numpy(frames["padding_mask"]),
+        "padding_mask": keras.ops.convert_to_numpy(frames["padding_mask"]).astype(
+            "int32"
+        ),
         "decoder_token_ids": tokens[:, :-1],
     }
     labels = tokens[:, 1:]
@@ -219,8 +222,9 @@ def main():
     logs = str(arguments.run_dir / "logs")
     began = time.monotonic()
     model.fit(
-        Sequences(train, tokenizer, front_end, arguments),
+        sequence_dataset(train, tokenizer, front_end, arguments),
         epochs=arguments.epochs,
+        steps_per_epoch=arguments.steps,
         shuffle=False,
         verbose=2,
         callbacks=[
@@ -245,7 +249,7 @@ def main():
         print(f"{truth}  ->  {text}")
 
     (scores,) = viz.capture_attention(model, shown).values()
-    frames = shown["features"][0][shown["padding_mask"][0]]
+    frames = shown["features"][0][: shown["padding_mask"][0].sum()]
     figure = viz.plot_speech_attention(scores[0], frames, labels[0])
     picture = arguments.run_dir / "attention.png"
     viz.save_figure(figure, picture)

@@ -21,7 +21,8 @@ def test_characters_are_drawn_below_the_spectrogram():
     above, below, *_ = panels(figure)
     np.testing.assert_array_equal(above.images[0].get_array(), FEATURES.T)
     # 29 frames are four places; the seventh row has no label.
-    np.testing.assert_allclose(below.images[0].get_array(), scores[:6, :4])
+    drawn = np.asarray(below.images[0].get_array())
+    np.testing.assert_allclose(drawn, scores[:6, :4])
     assert below.images[0].get_clim() == (0, 1)
     assert tick_labels(below.yaxis) == WORD
     # Both panels have the same axis of time: 29 frames every 0.02 s.
@@ -32,7 +33,7 @@ def test_characters_are_drawn_below_the_spectrogram():
 def test_heads_are_averaged():
     scores = random_attention(3, 6, 4)
     figure = plot_speech_attention(scores, FEATURES, WORD)
-    drawn = panels(figure)[1].images[0].get_array()
+    drawn = np.asarray(panels(figure)[1].images[0].get_array())
     np.testing.assert_allclose(drawn, scores.mean(0), atol=1e-6)
 
 
