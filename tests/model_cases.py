@@ -636,12 +636,11 @@ def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
     memory = rng.normal(size=(batch, 4, D)).astype("float32")
     for tensor in model.inputs:
         if tensor.name in ("images", "features"):
-            # As many frames of speech as the mask has.
-            frames = (length, tensor.shape[-1])
-            is_map = len(tensor.shape) == 4
-            sizes = image_shape(tensor.shape[1:]) if is_map else frames
-            pixels = rng.normal(size=(batch, *sizes))
-            inputs[tensor.name] = pixels.astype("float32")
+            # Frames of speech have one axis before their width, maps have two.
+            sizes = image_shape(tensor.shape[1:])
+            sizes = (length, sizes[-1]) if len(sizes) == 2 else sizes
+            values = rng.normal(size=(batch, *sizes))
+            inputs[tensor.name] = values.astype("float32")
     return {
         tensor.name: memory
         if tensor.name.startswith("memory_")

@@ -1,6 +1,7 @@
 """Runs the recipes of the documentation as written, one after the other."""
 
 import re
+import wave
 from pathlib import Path
 
 import keras
@@ -66,3 +67,23 @@ def test_dense(tmp_path, monkeypatch):
     assert names["scores"].result()["map_50"] == pytest.approx(1)
     assert names["truth"]["masks"].shape[0] == 2
     assert set(names["answers"]) < set(names["words"])
+
+
+@pytest.mark.runs
+def test_speech(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "speech").mkdir()
+    for text, rate in (("yes", 16_000), ("no", 8000), ("cut", 8000)):
+        with wave.open(str(tmp_path / "speech" / f"{text}.wav"), "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(rate)
+            file.writeframes(RNG.integers(-999, 999, 4321).astype("<i2").tobytes())
+    cut = tmp_path / "speech" / "cut.wav"
+    cut.write_bytes(cut.read_bytes()[:-1])
+    with pytest.warns(UserWarning, match=r"left out 1 files.*cut.wav"):
+        names = run_recipes("speech.md")
+    assert names["texts"] == ["no", "yes"]
+    assert names["frames"]["frame_lengths"].tolist() == [52, 25]
+    assert names["shipped"].token_ids.shape == (2, 20)
+    assert (tmp_path / "attention.png").stat().st_size > 1000

@@ -4,7 +4,6 @@ Legend: B batch, N samples, T frames, F filters.
 """
 
 import math
-import numbers
 
 import keras
 import numpy as np
@@ -224,6 +223,6 @@ class LogMelSpectrogram(BaseLayer):
 
 
 def _check_above_zero(name, value):
-    if not isinstance(value, numbers.Real) or not 0 < value < math.inf:
+    if not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ValueError(f"`{name}` must be above zero. Received: {name}={value!r}")
     return value

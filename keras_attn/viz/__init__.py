@@ -17,8 +17,11 @@ from keras_attn.viz.questions import plot_caption_attention, plot_glimpses
 from keras_attn.viz.receptive_field import plot_receptive_field, receptive_field
 from keras_attn.viz.reconstruction import plot_reconstruction, reconstruct_images
 from keras_attn.viz.segmentation import plot_segmentation
+from keras_attn.viz.speech import plot_speech_attention
+from keras_attn.viz.speech_callback import SpeechAttentionMaps
 
 __all__ = [
+    "SpeechAttentionMaps",
     "attention_page",
     "attention_rollout",
     "callbacks",
@@ -35,6 +38,7 @@ __all__ = [
     "plot_receptive_field",
     "plot_reconstruction",
     "plot_segmentation",
+    "plot_speech_attention",
     "receptive_field",
     "reconstruct_images",
     "save_figure",

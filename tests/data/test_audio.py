@@ -130,7 +130,7 @@ DAMAGED = {
     "header": (WHOLE[:30], r"10 of 16 bytes of its chunk b'fmt '"),
     "no_samples": (WHOLE[:36], "without samples"),
     "no_format": (WHOLE[:12] + WHOLE[36:], "samples before their format"),
-    "no_frames": (wav(b""), "one sample or more"),
+    "no_frames": (wav(b""), "with 0 bytes of samples of 2 bytes"),
     "half_frame": (wav(bytes(5)), "5 bytes of samples of 2 bytes"),
     "rate_0": (wav(bytes(4), rate=0), "1 channels of 0 samples per second"),
     "rate": (wav(bytes(4), rate=10**6), "1 channels of 1000000 samples"),
@@ -143,7 +143,7 @@ DAMAGED = {
     ),
     "nan": (
         wav(np.array([0, np.nan, np.inf], "<f4").tobytes(), 32, kind=3),
-        "finite samples. .*with 2 others",
+        "with 2 others",
     ),
 }
 

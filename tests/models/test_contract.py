@@ -37,7 +37,6 @@ from keras_attn import models
 from keras_attn.indices import index_ranges
 
 INPUTS = {
-    "features": "float32",
     "token_ids": "int32",
     "padding_mask": "bool",
     "decoder_token_ids": "int32",

@@ -33,20 +33,16 @@ from export_formats import SUFFIXES  # noqa: E402
 
 from keras_attn.export import export, load_runner  # noqa: E402
 
-<<<<<<< HEAD
 # Every graph; a pair of each kind of state; heads with operators of their own, and
 # attention among the outputs.
-HEADS = ("bert_masked_lm-positions", "bert_sentence_encoder", "xlnet_span_qa")
-HEADS += ("vqa_ask_attend_answer-scores", "vqa_show_ask_attend_answer-scores")
-=======
-# Every graph; a pair of each kind of state; heads with operators of their own.
 HEADS = (
     "bert_masked_lm-positions",
     "bert_sentence_encoder",
     "xlnet_span_qa",
     "caption_show_attend_tell-scores",
+    "vqa_ask_attend_answer-scores",
+    "vqa_show_ask_attend_answer-scores",
 )
->>>>>>> captioners
 PAIRS = (
     *KINDS,
     "listen_attend_spell",

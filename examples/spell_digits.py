@@ -1,0 +1,260 @@
+"""Listen, attend and spell (Chan et al. 2016) spells sequences of spoken digits.
+
+    python examples/spell_digits.py
+
+Strings recordings of digits together, 3 to 6 of different speakers with short pauses,
+and learns to spell them, "seven two nine". Needs `pip install ".[audio]"` if the
+recordings have another rate than 8 kHz, and the Free Spoken Digit Dataset: a folder of
+`{digit}_{speaker}_{index}.wav`, or an archive of it. Recordings of the indices 5 to 9
+are only for testing (0 to 4, which the data set holds out, are used as well if there
+are any). The first epochs have shorter sequences, from which attention is learned
+faster.
+"""
+
+import itertools
+import os
+import tarfile
+import time
+from pathlib import Path
+
+import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+import keras
+import numpy as np
+import tensorflow as tf
+from options import add_training_options, new_parser, selected
+
+from keras_attn import models, viz
+from keras_attn.data import CharacterTokenizer, pad_waveforms, read_waveforms
+from keras_attn.decoding import Beam, Greedy, generate
+from keras_attn.layers import LogMelSpectrogram
+from keras_attn.training import CosineWarmup
+
+WORDS = "zero one two three four five six seven eight nine".split()
+RATE = 8000
+TEST_INDICES = range(10)
+LENGTHS, EASY_LENGTHS = (3, 6), (1, 3)  # Digits of a sequence.
+PAUSE = 0.15  # Longest silence before, between and after digits, in seconds.
+SHOWN = 3
+
+
+def parse_arguments():
+    """Parses the command line."""
+    parser = new_parser(__doc__)
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        default=Path(os.environ.get("KERAS_ATTN_DATA", ".")) / "fsdd",
+        help="folder with recordings, or an archive *.tar.gz of them; fsdd/ in "
+        "$KERAS_ATTN_DATA if it is left out",
+    )
+    parser.add_argument("--run-dir", type=Path, default=Path("runs/digits"))
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, for a test")
+    parser.add_argument("--steps", type=int, default=100, help="batches per epoch")
+    parser.add_argument("--tested", type=int, default=200, help="test sequences")
+    parser.add_argument("--easy-epochs", type=int, default=4, help="of 1 to 3 digits")
+    parser.add_argument("--listener-dim", type=int, default=96, help="paper: 256")
+    parser.add_argument("--hidden-dim", type=int, default=128, help="paper: 512")
+    add_training_options(parser, epochs=16, batch_size=32, learning_rate=2e-3)
+    arguments = parser.parse_args()
+    if arguments.smoke:
+        small = {"epochs": 2, "easy_epochs": 1, "steps": 2, "tested": 3}
+        small |= {"batch_size": 3, "listener_dim": 4, "hidden_dim": 5}
+        vars(arguments).update(small)
+    return arguments
+
+
+def load_recordings(arguments):
+    """Waveforms and their digits, for training and for testing."""
+    folder = arguments.data_dir
+    for archive in sorted(folder.glob("*.tar.gz")):
+        folder = arguments.run_dir / "recordings"
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+    paths = sorted(folder.rglob("?_*_*.wav"))
+    if not paths:
+        raise SystemExit(
+            f"{arguments.data_dir} must have WAV files like 7_george_12.wav, or an "
+            "archive *.tar.gz of them. Pass --data-dir, or set KERAS_ATTN_DATA."
+        )
+    found = read_waveforms(paths, RATE, on_error="skip")
+    parts = {"train": [], "test": []}
+    for path, waveform in zip(found.paths, found.waveforms, strict=True):
+        digit, _, index = path.stem.split("_")
+        part = "test" if int(index) in TEST_INDICES else "train"
+        parts[part].append((waveform, int(digit)))
+    if not all(parts.values()):
+        raise SystemExit(
+            f"{arguments.data_dir} must have recordings of indices up to "
+            f"{TEST_INDICES[-1]}, for testing, and above, for training."
+        )
+    return parts["train"], parts["test"]
+
+
+def string_together(recordings, shortest, longest, rng):
+    """One waveform of several digits, and its text."""
+    chosen = rng.integers(len(recordings), size=rng.integers(shortest, longest + 1))
+
+    def pause():
+        # A little noise: silence would be told apart too easily.
+        return rng.normal(0, 1e-3, rng.integers(1, int(PAUSE * RATE)))
+
+    parts = [pause()]
+    for index in chosen:
+        parts += [recordings[index][0] * rng.uniform(0.5, 1.5), pause()]
+    words = " ".join(WORDS[recordings[index][1]] for index in chosen)
+    return np.concatenate(parts).astype("float32"), words
+
+
+def sequence_dataset(recordings, tokenizer, front_end, arguments):
+    """Batches of all epochs for `model.fit`, each of new sequences."""
+
+    def batches():
+        for epoch, index in itertools.product(
+            range(arguments.epochs), range(arguments.steps)
+        ):
+            rng = np.random.default_rng([arguments.seed, epoch, index])
+            lengths = EASY_LENGTHS if epoch < arguments.easy_epochs else LENGTHS
+            made = [
+                string_together(recordings, *lengths, rng)
+                for _ in range(arguments.batch_size)
+            ]
+            yield batch_of(made, tokenizer, front_end)
+
+    inputs = {
+        "features": tf.TensorSpec((None, None, front_end.num_mels), "float32"),
+        "padding_mask": tf.TensorSpec((None, None), "int32"),
+        "decoder_token_ids": tf.TensorSpec((None, None), "int32"),
+    }
+    labels = tf.TensorSpec((None, None), "int32")
+    weights = tf.TensorSpec((None, None), "float32")
+    signature = (inputs, labels, weights)
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    return dataset.prefetch(2)
+
+
+def batch_of(made, tokenizer, front_end):
+    """Inputs, labels and weights of waveforms and their texts."""
+    waveforms, texts = zip(*made, strict=True)
+    # Few lengths, and few frames of padding.
+    frames = front_end(*pad_waveforms(waveforms, multiple_of=RATE // 4).values())
+    start, end = tokenizer.start_token_id, tokenizer.end_token_id
+    rows = [[start, *tokenizer.encode(text), end] for text in texts]
+    tokens = np.zeros((len(rows), max(map(len, rows))), "int32")
+    for row, ids in zip(tokens, rows, strict=True):
+        row[: len(ids)] = ids
+    inputs = {
+        "features": keras.ops.convert_to_numpy(frames["features"]),
+        "padding_mask": keras.ops.convert_to_numpy(frames["padding_mask"]).astype(
+            "int32"
+        ),
+        "decoder_token_ids": tokens[:, :-1],
+    }
+    labels = tokens[:, 1:]
+    return inputs, labels, (labels != tokenizer.pad_token_id).astype("float32")
+
+
+def edit_distance(one, other):
+    """The fewest insertions, deletions and replacements from one text to another."""
+    row = list(range(len(other) + 1))
+    for index, character in enumerate(one, 1):
+        last, row[0] = row[0], index
+        for place, wanted in enumerate(other, 1):
+            replaced = last + (character != wanted)
+            last = row[place]
+            row[place] = min(replaced, last + 1, row[place - 1] + 1)
+    return row[-1]
+
+
+def score(model, tested, tokenizer, strategy):
+    """Texts of waveforms, their character error rate, and the share without errors."""
+    waveforms, texts = zip(*tested, strict=True)
+    longest = max(map(len, texts)) + 10
+    heard = []
+    for start in range(0, len(tested), 50):
+        # The decoder reads waveforms, as an exported file does.
+        inputs = pad_waveforms(waveforms[start : start + 50])
+        tokens = generate(
+            model,
+            inputs,
+            longest,
+            strategy=strategy,
+            start_token_id=tokenizer.start_token_id,
+            end_token_id=tokenizer.end_token_id,
+        ).token_ids
+        heard += [tokenizer.decode(row) for row in tokens]
+    pairs = list(zip(heard, texts, strict=True))
+    errors = sum(edit_distance(*pair) for pair in pairs)
+    right = np.mean([one == other for one, other in pairs])
+    return heard, errors / sum(map(len, texts)), right
+
+
+def main():
+    """Trains the speller, scores it, and draws what it listens to."""
+    arguments = parse_arguments()
+    keras.utils.set_random_seed(arguments.seed)
+    train, test = load_recordings(arguments)
+    rng = np.random.default_rng(arguments.seed)
+    tested = [string_together(test, *LENGTHS, rng) for _ in range(arguments.tested)]
+    print(f"{len(train)} recordings for training, {len(test)} for testing", flush=True)
+
+    tokenizer = CharacterTokenizer.train(WORDS + [" "])
+    front_end = LogMelSpectrogram(RATE, 40, normalization="utterance")
+    model = models.create(
+        "listen_attend_spell",
+        vocabulary_size=tokenizer.vocabulary_size,
+        embedding_dim=32,
+        attention_dim=arguments.hidden_dim,
+        readout_dim=arguments.hidden_dim,
+        num_layers=1 if arguments.smoke else 2,
+        **selected(arguments, "listener_dim", "hidden_dim"),
+    )
+    print(f"{model.count_params():,} parameters", flush=True)
+    steps = arguments.epochs * arguments.steps
+    rate = CosineWarmup(arguments.learning_rate, steps // 20 + 1, steps + 1)
+    model.compile(
+        keras.optimizers.Adam(rate, clipnorm=1.0),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        weighted_metrics=["accuracy"],
+        jit_compile=False,
+    )
+    shown, _, _ = batch_of(tested[:SHOWN], tokenizer, front_end)
+    labels = [[*text, "<end>"] for _, text in tested[:SHOWN]]
+    logs = str(arguments.run_dir / "logs")
+    began = time.monotonic()
+    model.fit(
+        sequence_dataset(train, tokenizer, front_end, arguments),
+        epochs=arguments.epochs,
+        steps_per_epoch=arguments.steps,
+        shuffle=False,
+        verbose=2,
+        callbacks=[
+            keras.callbacks.TensorBoard(logs),
+            viz.SpeechAttentionMaps(logs, shown, labels),
+        ],
+    )
+    seconds = (time.monotonic() - began) / arguments.epochs
+    print(f"\n{seconds:.1f} seconds per epoch")
+
+    heard = model.with_front_end(front_end)
+    heard.save(arguments.run_dir / "model.keras")
+    for strategy in (Greedy(), Beam(8, length_penalty=1.0)):
+        began = time.monotonic()
+        texts, error_rate, right = score(heard, tested, tokenizer, strategy)
+        print(
+            f"{type(strategy).__name__}: character error rate "
+            f"{100 * error_rate:.1f} %, {100 * right:.1f} % of the sequences right, "
+            f"{time.monotonic() - began:.1f} s"
+        )
+    for text, (_, truth) in zip(texts[:SHOWN], tested, strict=False):
+        print(f"{truth}  ->  {text}")
+
+    (scores,) = viz.capture_attention(model, shown).values()
+    frames = shown["features"][0][: shown["padding_mask"][0].sum()]
+    figure = viz.plot_speech_attention(scores[0], frames, labels[0])
+    picture = arguments.run_dir / "attention.png"
+    viz.save_figure(figure, picture)
+    print(f"\nAttention: {picture}; tensorboard --logdir {arguments.run_dir}")
+
+
+if __name__ == "__main__":
+    main()

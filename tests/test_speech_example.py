@@ -1,0 +1,65 @@
+"""The example of speech runs from the command line, with small sizes."""
+
+import io
+import re
+import tarfile
+import wave
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.runs
+
+
+def recording(digit, seed):
+    """A tone for each digit, as a WAV file of 8 kHz."""
+    time = np.arange(1600 + 100 * seed) / 8000
+    samples = 8000 * np.sin(2 * np.pi * (300 + 200 * digit) * time)
+    content = io.BytesIO()
+    with wave.open(content, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(8000)
+        file.writeframes(samples.astype("<i2").tobytes())
+    return content.getvalue()
+
+
+def test_spell_digits(example, tmp_path):
+    data, run = tmp_path / "data", tmp_path / "run"
+    data.mkdir()
+    with tarfile.open(data / "recordings.tar.gz", "w:gz") as tar:
+        for digit in (0, 7):
+            for index in (5, 12):
+                content = recording(digit, index % 5)
+                info = tarfile.TarInfo(f"recordings/{digit}_ann_{index}.wav")
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+    options = ("--smoke", "--data-dir", data, "--run-dir", run)
+    printed = example("spell_digits", *options)
+    assert "2 recordings for training, 2 for testing" in printed
+    for strategy in ("Greedy", "Beam"):
+        line = rf"^{strategy}: character error rate [\d.]+ %, [\d.]+ % of the"
+        assert re.search(line, printed, re.M)
+    assert (run / "attention.png").stat().st_size > 1000
+    assert (run / "model.keras").is_file()
+    assert list((run / "logs").glob("**/events*"))
+    with pytest.raises(SystemExit, match="must have WAV files like 7_george_12.wav"):
+        example("spell_digits", "--smoke", "--data-dir", run / "logs", *options[-2:])
+
+
+def test_edit_distances(monkeypatch):
+    from conftest import EXAMPLES
+
+    monkeypatch.syspath_prepend(EXAMPLES)
+    from spell_digits import edit_distance  # pyright: ignore[reportMissingImports]
+
+    for one, other, distance in (
+        ("", "", 0),
+        ("", "abc", 3),
+        ("seven", "seven", 0),
+        ("seven", "eleven", 2),
+        ("two", "zero", 3),
+        ("kitten", "sitting", 3),
+    ):
+        assert edit_distance(one, other) == distance
+        assert edit_distance(other, one) == distance
