@@ -81,6 +81,13 @@ _PYRAMID_DETECTOR = {
     "anchor_sizes": (7, 13, 29),
 }
 _GRID = {"grid_size": (3, 7), "feature_dim": M}
+_CAPTIONER = {
+    "vocabulary_size": V,
+    "num_layers": 2,
+    "num_heads": HEADS,
+    "hidden_dim": 4 * HEADS,
+    "mlp_dim": MLP,
+}
 # One model for all names of the patterns, whose graphs are equal at a tiny size.
 GRAPHS = {
     "seq2seq_sutskever": ("seq2seq_sutskever", {**_SEQ2SEQ, "num_layers": 2}),
@@ -192,7 +199,7 @@ GRAPHS = {
     "sagan_generator_128": ("sagan_generator_*", {**_SAGAN, "latent_dim": M}),
     "sagan_discriminator_128": ("sagan_discriminator_*", _SAGAN),
     "cnn_self_attention": (
-        "cnn_*",
+        "cnn_self_attention",
         {"image_size": (14, 18), "hidden_dims": (E, A), "num_classes": C},
     ),
     "faster_rcnn_resnet50": ("faster_rcnn_resnet*", _PYRAMID_DETECTOR),
@@ -231,6 +238,18 @@ GRAPHS = {
             "attention_dim": A,
             "classifier_dim": MLP,
             "num_answers": C,
+        },
+    ),
+    "caption_cnn_transformer": (
+        "caption_cnn_transformer",
+        {**_CAPTIONER, "grid_size": (2, 5), "feature_dim": U, "dropout": 0.1},
+    ),
+    "caption_vit_transformer": (
+        "caption_vit_transformer",
+        {
+            **_CAPTIONER,
+            "encoder": {k: x for k, x in _VIT.items() if k != "num_classes"},
+            "max_sequence_length": POSITIONS,
         },
     ),
 }
@@ -306,6 +325,9 @@ CASES = {
     "rnnsearch_50-scores": Case("rnnsearch_50", {"return_attention_scores": True}),
     "rnnsearch_50-dropout": Case("rnnsearch_50", {"dropout": 0.3}),
     "transformer_base-pre_norm": Case("transformer_base", {"norm_first": True}),
+    "caption_cnn_transformer-scores": Case(
+        "caption_cnn_transformer", {"return_attention_scores": True, "norm_first": True}
+    ),
     "xlm_mlm_tlm_xnli15-positions": Case("xlm_mlm_tlm_xnli15", {"position_ids": True}),
     "xlnet_base-memory": Case("xlnet_base", {"memory_length": S}),
     "vit_base_patch16-features": Case("vit_base_patch16", {"include_top": False}),
@@ -375,7 +397,7 @@ DECODERS = [
     case
     for case, made in CASES.items()
     if made.head is None
-    and made.name.startswith(("rnnsearch", "seq2seq", "transformer", "gpt"))
+    and made.name.startswith(("rnnsearch", "seq2seq", "transformer", "gpt", "caption"))
 ]
 # One of each kind of recurrent decoder.
 KINDS = ("seq2seq_sutskever", "seq2seq_context", "rnnsearch_50")
@@ -505,7 +527,8 @@ def image_shape(shape):
 def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
     """Inputs of any model, by name; all rows but the first end in padding."""
     rng = np.random.default_rng(seed)
-    if any(tensor.name in ("images", "noise") for tensor in model.inputs):
+    names = {tensor.name for tensor in model.inputs}
+    if names & {"images", "noise"} and "decoder_token_ids" not in names:
         return {
             tensor.name: rng.integers(0, C, batch).astype("int32")
             if tensor.name == "labels"
@@ -529,12 +552,15 @@ def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
     }
     memory = rng.normal(size=(batch, 4, D)).astype("float32")
     for tensor in model.inputs:
-        if tensor.name.startswith("memory_"):
-            inputs[tensor.name] = memory
-        elif tensor.name == "features":
-            features = rng.normal(size=(batch, *tensor.shape[1:]))
-            inputs["features"] = features.astype("float32")
-    return {tensor.name: inputs[tensor.name] for tensor in model.inputs}
+        if tensor.name in ("images", "features"):
+            pixels = rng.normal(size=(batch, *image_shape(tensor.shape[1:])))
+            inputs[tensor.name] = pixels.astype("float32")
+    return {
+        tensor.name: memory
+        if tensor.name.startswith("memory_")
+        else inputs[tensor.name]
+        for tensor in model.inputs
+    }
 
 
 def is_detector(model):

@@ -37,7 +37,7 @@ from keras_attn.export import export, load_runner  # noqa: E402
 # attention among the outputs.
 HEADS = ("bert_masked_lm-positions", "bert_sentence_encoder", "xlnet_span_qa")
 HEADS += ("vqa_ask_attend_answer-scores", "vqa_show_ask_attend_answer-scores")
-PAIRS = (*KINDS, "transformer_base", "gpt3_small")
+PAIRS = (*KINDS, "transformer_base", "gpt3_small", "caption_cnn_transformer")
 SHIPPED = [
     *((case, "forward") for case in (*GRAPHS, *HEADS)),
     *((case, "pair") for case in PAIRS),
