@@ -1,5 +1,6 @@
 """Runs the recipes of the documentation as written, one after the other."""
 
+import json
 import re
 import wave
 from pathlib import Path
@@ -87,3 +88,32 @@ def test_speech(tmp_path, monkeypatch):
     assert names["frames"]["frame_lengths"].tolist() == [52, 25]
     assert names["shipped"].token_ids.shape == (2, 20)
     assert (tmp_path / "attention.png").stat().st_size > 1000
+
+
+def write_vqa(folder):
+    """Four questions about two images, with ten answers each."""
+    (folder / "images").mkdir(parents=True)
+    for number in range(2):
+        picture = RNG.integers(0, 256, (40, 48, 3))
+        keras.utils.save_img(folder / "images" / f"{number}.png", picture, scale=False)
+    both = [{"question_id": number, "image_id": number % 2} for number in range(4)]
+    texts = ("Is it red?", "How many dots?", "What is it?", "Is it blue?")
+    questions = [
+        {**each, "question": text} for each, text in zip(both, texts, strict=True)
+    ]
+    answers = [{"answer": "yes"}] * 6 + [{"answer": "no"}] * 4
+    annotations = [{**each, "answers": answers} for each in both]
+    for name, entries in (("questions", questions), ("annotations", annotations)):
+        (folder / f"{name}.json").write_text(json.dumps({name: entries}), "utf-8")
+
+
+@pytest.mark.runs
+def test_questions(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_vqa(tmp_path / "vqa")
+    names = run_recipes("questions.md")
+    assert names["train"].answers == ["yes", "no"]
+    assert names["maps"].shape == (2, 8, 8)
+    assert (tmp_path / "glimpses.png").stat().st_size > 1000
+    names["watch"].set_model(names["model"])
+    assert len(list(names["watch"]._figures())) == 2

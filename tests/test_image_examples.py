@@ -85,6 +85,20 @@ def test_objects_of_a_caption(monkeypatch):
     assert exact_objects([text, *wrong], [turned] * 4, Shapes()) == 0.25
 
 
+def test_answer_shapes(example, tmp_path):
+    run = tmp_path / "run"
+    printed = example("answer_shapes", "--smoke", "--run-dir", run)
+    for kind in ("ask", "show"):
+        assert (run / kind / "model.keras").is_file()
+        assert (run / kind / "question_5.png").stat().st_size > 1000
+    tables = re.findall(r"^\| all \| 40 \| (.*) \|$", printed, re.M)
+    assert len(tables) == 2
+    for table in tables:
+        figures = [float(figure) for figure in table.split(" | ")]
+        # Right, constant, two areas, and the attention of two maps inside of each.
+        assert len(figures) == 8 and all(0 <= figure <= 1 for figure in figures)
+
+
 def test_a_preview_has_equally_many_images_per_class(monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES)
     from cifar10 import preview  # pyright: ignore[reportMissingImports]

@@ -219,7 +219,8 @@ def read_vqa(
         try:
             encode_question(each.question, ids, unknown_words)
         except ValueError as error:
-            skipped.add(f"{questions_path.name}, question {each.question_id}", error)
+            label = f"{questions_path.name}, question {each.question_id}"
+            skipped.add(label, ValueError(f"{label}: {error}"))
         else:
             kept.append(each)
     _check_any(kept, questions, annotations)
@@ -311,12 +312,16 @@ def _image_path(folder: Path, image_name: str, image, split, label: str) -> Path
             "`image_name` must be a name with the fields {image_id} and {split} "
             f"({error}). Received: image_name={image_name!r}"
         ) from error
-    check_names([name], "`image_name`")
+    check_names([name], label)
     path = folder / name
-    if not path.is_file():
+    try:
+        exists = path.is_file()
+    except OSError:  # A name that is too long.
+        exists = False
+    if not exists:
         raise FileNotFoundError(
             f"{label} must be about an image in `image_folder`. "
-            f"Received: {str(path)!r}, which is missing"
+            f"Received: {shown(str(path))}, which is missing"
         )
     return path
 

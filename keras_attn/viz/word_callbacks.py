@@ -38,7 +38,9 @@ class _ImageAndText(AttentionPlots):
                 "`inputs`, `images` and texts must be of the same examples. "
                 f"Received: {counts}"
             )
-        self.inputs = {name: x[:max_examples] for name, x in inputs.items()}
+        self.inputs = {
+            name: np.asarray(value[:max_examples]) for name, value in inputs.items()
+        }
         self.images = np.asarray(images[:max_examples])
         self.grid_size = grid_size
         if grid_size is not None:

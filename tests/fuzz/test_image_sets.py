@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from backend import skip_module_without_tensorflow
 from data.image_sets import NAMES, SIZES, write_coco, write_mask, write_voc
+from data.test_vqa import ANNOTATIONS, QUESTIONS, write_vqa
 from fuzz.json_mutations import json_mutations
 from fuzz.mutations import mutations, rounds
 from PIL import Image
 
-from keras_attn.data import read_coco, read_segmentation, read_voc
+from keras_attn.data import read_coco, read_segmentation, read_voc, read_vqa
 
 skip_module_without_tensorflow("tf.data feeds TensorFlow")
 
@@ -19,8 +20,15 @@ SECONDS = 30
 FORMATS = ["jpg", "png", "bmp", "tif"]
 
 
-def check_harmless(path, load, time_limit):
-    """`load()` returns, or fails with an error that names the file."""
+def check_harmless(path, load, time_limit, others=()):
+    """`load()` returns, or fails with an error that names the file.
+
+    Args:
+        path: The file.
+        load: Reads it.
+        time_limit: Fixture.
+        others: Names of files that it may contradict.
+    """
     with time_limit(SECONDS), warnings.catch_warnings():
         # What is left of an image may be odd, and Pillow says so.
         warnings.simplefilter("ignore")
@@ -28,7 +36,7 @@ def check_harmless(path, load, time_limit):
             load()
         except (ValueError, OSError) as error:
             # Or an image that contradicts the annotations.
-            names = [path.stem, *NAMES]
+            names = [path.stem, *NAMES, *others]
             assert any(name in str(error) for name in names)
             assert len(str(error)) < 3000
 
@@ -109,6 +117,26 @@ def test_damaged_json(tmp_path, time_limit):
     for damaged in damaged_files:
         path.write_bytes(damaged)
         check_harmless(path, load, time_limit)
+
+
+@pytest.mark.parametrize("name", ["questions", "annotations"])
+def test_damaged_questions(tmp_path, name, time_limit):
+    arguments = write_vqa(tmp_path, QUESTIONS, ANNOTATIONS)
+    path = arguments[name]
+    content = path.read_bytes()
+
+    def load():
+        data = read_vqa(**arguments)
+        assert all(len(each.answers) == 10 for each in data.examples)
+        assert all(data.encode(each.question) for each in data.examples)
+
+    damaged_files = [
+        *mutations(content, seed=7, count=rounds(40)),
+        *(each.encode() for each in json_mutations(content.decode(), 8, rounds(120))),
+    ]
+    for damaged in damaged_files:
+        path.write_bytes(damaged)
+        check_harmless(path, load, time_limit, ("questions", "annotations"))
 
 
 def test_damaged_run_lengths(tmp_path, time_limit):

@@ -1,0 +1,278 @@
+"""Questions about images of coloured shapes: two models, and where they look.
+
+    python examples/answer_shapes.py
+
+RESULTS
+"""
+
+import argparse
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+import keras
+import numpy as np
+import tensorflow as tf
+from options import add_training_options, new_parser
+
+from keras_attn import data, models, training
+from keras_attn.viz import plot_glimpses, save_figure
+from keras_attn.viz.callbacks import GlimpseMaps
+
+IMAGE_SIZE = 64
+GRID_SIZE = 16  # Places of 4 x 4 pixels, of which small objects cover several.
+NUM_OBJECTS = (2, 4)
+SIZES = {"small": (0.11, 0.14), "large": (0.19, 0.22)}  # Radii, as shares of the side.
+MAX_AREA = 0.15  # Of the image. Larger objects don't count in the share of attention.
+NEAR = 4  # Pixels around an object that are near it, one place.
+NUM_WORDS = 8
+MODELS = {"show": "show, ask, attend and answer", "ask": "ask, attend and answer"}
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Questions about images, one per image.
+
+    Attributes:
+        inputs: Of a model: `images` uint8 (B, H, W, 3), `token_ids` and `padding_mask`.
+        answers: Classes, (B,).
+        masks: The pixels of the objects that the question names, bool (B, H, W).
+        texts: The questions.
+    """
+
+    inputs: dict
+    answers: np.ndarray
+    masks: np.ndarray
+    texts: list
+
+    @property
+    def kinds(self):
+        """The first two words of each question."""
+        return np.array([" ".join(text.split()[:2]) for text in self.texts])
+
+
+def parse_arguments():
+    """Parses the command line."""
+    parser = new_parser(__doc__)
+    parser.add_argument("--run-dir", default="runs/answer-shapes", help="for results")
+    parser.add_argument("--images", type=int, default=20_000, help="to train on")
+    parser.add_argument("--held-out", type=int, default=1000, help="images to score")
+    parser.add_argument(
+        "--models", nargs="+", choices=list(MODELS), default=list(MODELS), help="which"
+    )
+    parser.add_argument("--width", type=int, default=32, help="channels of the CNN")
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, for a test")
+    add_training_options(parser, epochs=14, batch_size=32, learning_rate=3e-3)
+    arguments = parser.parse_args()
+    if arguments.smoke:
+        tiny = {"images": 64, "held_out": 40, "width": 4, "epochs": 1}
+        arguments = argparse.Namespace(**{**vars(arguments), **tiny})
+    return arguments
+
+
+def read_questions(shapes, count, start):
+    """Makes questions once, and keeps them in memory for all epochs."""
+    ids = {word: 1 + index for index, word in enumerate(shapes.vocabulary)}
+    batches = list(shapes.dataset("questions", count, start=start, batch_size=100))
+    texts = [text.decode() for batch in batches for text in batch["questions"].numpy()]
+    token_ids = keras.utils.pad_sequences(
+        [[ids[word] for word in text.split()] for text in texts],
+        NUM_WORDS,
+        padding="post",
+    )
+    masks = [
+        np.array(training.named_objects(batch["masks"], batch["is_named"]))
+        for batch in batches
+    ]
+    images = [batch["images"].numpy().astype("uint8") for batch in batches]
+    inputs = {
+        "images": np.concatenate(images),
+        "token_ids": token_ids,
+        "padding_mask": token_ids > 0,
+    }
+    answers = np.concatenate([batch["answer_ids"].numpy() for batch in batches])
+    return Questions(inputs, answers, np.concatenate(masks), texts)
+
+
+def new_model(kind, shapes, width):
+    """One of the models on a small CNN, with its attention among the outputs."""
+    options = {
+        "backbone": new_backbone(width),
+        "vocabulary_size": 1 + len(shapes.vocabulary),
+        "num_answers": len(shapes.answers),
+        "dropout": 0.0,
+        "return_attention_scores": True,
+    }
+    if kind == "ask":
+        return models.build_ask_attend_answer(
+            embedding_dim=4 * width, max_question_length=NUM_WORDS, **options
+        )
+    return models.build_show_ask_attend_answer(
+        embedding_dim=width,
+        hidden_dim=2 * width,
+        attention_dim=2 * width,
+        classifier_dim=4 * width,
+        **options,
+    )
+
+
+def new_backbone(width):
+    """A CNN from 64 x 64 pixels to 16 x 16 places, each in the middle of what it sees.
+
+    A kernel of 3 with stride 2 would look one and a half pixels beside its place.
+    """
+    images = keras.Input((IMAGE_SIZE, IMAGE_SIZE, 3))
+    maps = keras.layers.Rescaling(1 / 255, offset=-0.5)(images)
+    for filters, size, stride in (
+        (width // 2, 4, 2),
+        (width, 4, 2),
+        (width, 3, 1),
+        (width, 3, 1),
+    ):
+        maps = keras.layers.Conv2D(
+            filters, size, strides=stride, padding="same", use_bias=False
+        )(maps)
+        maps = keras.layers.ReLU()(keras.layers.BatchNormalization()(maps))
+    return keras.Model(images, maps)
+
+
+def fit(model, questions, callback, arguments):
+    """Trains on the answers alone: nothing tells the model where to look."""
+    steps = arguments.epochs * (len(questions.answers) // arguments.batch_size)
+    rate = training.CosineWarmup(arguments.learning_rate, max(1, steps // 20), steps)
+    model.compile(
+        keras.optimizers.Adam(rate, clipnorm=1.0),
+        {"logits": keras.losses.SparseCategoricalCrossentropy(from_logits=True)},
+        metrics={
+            "logits": ["accuracy"],
+            "attention_scores": training.AttentionInside(GRID_SIZE, max_area=MAX_AREA),
+        },
+        jit_compile=False,
+    )
+    labels = {"logits": questions.answers, "attention_scores": questions.masks}
+    dataset = data.shuffled_dataset((questions.inputs, labels), seed=arguments.seed)
+    dataset = dataset.batch(arguments.batch_size, drop_remainder=True)
+    dataset = dataset.map(lambda inputs, labels: (as_float(inputs), labels))
+    model.fit(
+        dataset.prefetch(tf.data.AUTOTUNE),
+        epochs=arguments.epochs,
+        shuffle=False,
+        verbose=2,
+        callbacks=[callback],
+    )
+
+
+def as_float(inputs):
+    """Inputs with float pixels."""
+    return {**inputs, "images": tf.cast(inputs["images"], tf.float32)}
+
+
+def best_constants(questions):
+    """The most frequent answer to each kind of question."""
+    counts = defaultdict(Counter)
+    for kind, answer in zip(questions.kinds, questions.answers, strict=True):
+        counts[kind][int(answer)] += 1
+    return {kind: count.most_common(1)[0][0] for kind, count in counts.items()}
+
+
+def print_scores(outputs, questions, constants):
+    """Accuracy and the share of attention, by kind of question.
+
+    Args:
+        outputs: Logits and attention of a model.
+        questions: What it was asked.
+        constants: From `best_constants`.
+    """
+    kinds, maps = questions.kinds, outputs["attention_scores"]
+    is_right = outputs["logits"].argmax(-1) == questions.answers
+    constant = np.array([constants.get(kind, -1) for kind in kinds])
+    near = keras.ops.max_pool(
+        questions.masks[..., None].astype("float32"), 2 * NEAR + 1, 1, "same"
+    )
+    near = np.array(near)[..., 0]
+    numbers = range(maps.shape[1])
+    columns = ["object", *(f"map {number}" for number in numbers)]
+    columns += ["near", *(f"map {number}" for number in numbers)]
+    print("| question | count | right | constant | " + " | ".join(columns), "|")
+    for kind in [*sorted(set(kinds)), "all"]:
+        rows = np.flatnonzero((kinds == kind) | (kind == "all"))
+        figures = [is_right[rows].mean(), (constant == questions.answers)[rows].mean()]
+        area, shares = attention_figures(maps[rows], questions.masks[rows])
+        near_area, near_shares = attention_figures(
+            maps[rows], near[rows], counted=questions.masks[rows]
+        )
+        figures += [area, *shares, near_area, *near_shares]
+        line = " | ".join(f"{figure:.2f}" for figure in figures)
+        print(f"| {kind} | {len(rows)} | {line} |", flush=True)
+
+
+def attention_figures(maps, masks, counted=None):
+    """The area of the objects, and the share of each map's attention inside of them.
+
+    Args:
+        maps: (B, C, L).
+        masks: (B, H, W).
+        counted: Masks that decide which objects count: visible ones that are not too
+            large. Default: `masks`.
+    """
+    areas = (masks if counted is None else counted).mean((1, 2))
+    weights = (areas > 0) & (areas <= MAX_AREA)
+    shares, area = [], 0.0
+    for number in range(maps.shape[1]):
+        metric = training.AttentionInside(GRID_SIZE)
+        metric.update_state(masks, maps[:, number], weights)
+        figures = metric.result()
+        shares.append(float(figures["attention_inside"]))
+        area = float(figures["object_area"])
+    return area, shares
+
+
+def main():
+    """Trains both models, and compares where they look with where they should."""
+    arguments = parse_arguments()
+    keras.utils.set_random_seed(arguments.seed)
+    shapes = data.Shapes(
+        image_size=IMAGE_SIZE,
+        num_objects=NUM_OBJECTS,
+        sizes=SIZES,
+        seed=arguments.seed,
+    )
+    train = read_questions(shapes, arguments.images, start=0)
+    held_out = read_questions(shapes, arguments.held_out, start=arguments.images)
+    constants = best_constants(train)
+    inputs = {name: np.array(x) for name, x in as_float(held_out.inputs).items()}
+    shown = {name: value[:6] for name, value in inputs.items()}
+    answers = shapes.answers
+    truths = [answers[number] for number in held_out.answers[:6]]
+    for kind in arguments.models:
+        folder = Path(arguments.run_dir) / kind
+        model = new_model(kind, shapes, arguments.width)
+        print(f"\n{MODELS[kind]}: {model.count_params():,} parameters", flush=True)
+        watch = GlimpseMaps(
+            folder, shown, held_out.texts[:6], answers, truths=truths, max_examples=2
+        )
+        start = time.perf_counter()
+        fit(model, train, watch, arguments)
+        print(f"{time.perf_counter() - start:.0f} seconds", flush=True)
+        model.save(folder / "model.keras")
+        outputs = model.predict(inputs, batch_size=100, verbose=0)
+        print_scores(outputs, held_out, constants)
+        chances = np.array(keras.ops.softmax(outputs["logits"]))
+        for row in range(6):
+            maps = outputs["attention_scores"][row].reshape(-1, GRID_SIZE, GRID_SIZE)
+            figure = plot_glimpses(
+                held_out.inputs["images"][row],
+                held_out.texts[row],
+                maps,
+                answers,
+                chances[row],
+                truth=truths[row],
+            )
+            save_figure(figure, folder / f"question_{row}.png")
+    print(f"\nPictures: {arguments.run_dir}; tensorboard --logdir {arguments.run_dir}")
+
+
+if __name__ == "__main__":
+    main()
