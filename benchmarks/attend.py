@@ -1,0 +1,183 @@
+"""Training steps of a captioner and of a speech recognizer against PyTorch.
+
+    python benchmarks/attend.py
+    python benchmarks/attend.py --row "listen_attend_spell, 8 x 1000 frames" --rounds 5
+
+Published sizes, random weights and data, float32, SGD; see `tables.py`. "torch" is the
+same network of PyTorch's layers and cells, eager: its LSTMs over the frames are one
+operation each, its decoders a loop in Python, as ours is a loop in the graph. Captions
+have 20 words, transcripts 100 characters. Needs the extra `parity`.
+"""
+
+import numpy as np
+import tables
+
+CAPTIONS = "caption_show_attend_tell, batch 32"
+SPEECH = "listen_attend_spell, 8 x 1000 frames"
+ROWS = {CAPTIONS: ("float32",), SPEECH: ("float32",)}
+CONTESTANTS = dict.fromkeys(ROWS, ("ours", "torch"))
+RATE = 1e-3
+WORDS, NUM_WORDS, EMBEDDING, STATE, FEATURES = 20, 10_000, 512, 1800, 512
+CHARACTERS, NUM_CHARACTERS, MELS = 100, 43, 40
+
+
+def data_of(row):
+    """Inputs by name, and labels."""
+    rng = np.random.default_rng(0)
+    if row == CAPTIONS:
+        shape, length, vocabulary = (32, 14, 14, FEATURES), WORDS, NUM_WORDS
+    else:
+        shape, length, vocabulary = (8, 1000, MELS), CHARACTERS, NUM_CHARACTERS
+    inputs = {
+        "features": rng.normal(size=shape).astype("float32"),
+        "decoder_token_ids": rng.integers(0, vocabulary, (shape[0], length), "int32"),
+    }
+    if row == SPEECH:
+        inputs["padding_mask"] = np.ones(shape[:2], bool)
+    return inputs, rng.integers(0, vocabulary, (shape[0], length), "int32")
+
+
+def ours(row):
+    """A training step of our model."""
+    import keras
+
+    from keras_attn import models
+
+    model = models.create(row.split(",")[0])
+    inputs, labels = data_of(row)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(RATE), loss, jit_compile=False)
+    return lambda: model.train_on_batch(inputs, labels)
+
+
+def torch_model(row, dtype):
+    """A training step of the same network in PyTorch."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    inputs, labels = data_of(row)
+    features = torch.from_numpy(inputs["features"])
+    tokens = torch.from_numpy(inputs["decoder_token_ids"]).long()
+    labels = torch.from_numpy(labels).long()
+    model = (captioner if row == CAPTIONS else recognizer)().train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+
+    def step():
+        optimizer.zero_grad()
+        logits, penalty = model(features, tokens)
+        losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.ravel())
+        (losses + penalty).backward()
+        optimizer.step()
+
+    return step
+
+
+def captioner():
+    """Show, attend and tell, of cells."""
+    import torch  # pyright: ignore[reportMissingImports]
+    from torch import nn  # pyright: ignore[reportMissingImports]
+
+    class Captioner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.initial = nn.Linear(FEATURES, FEATURES)
+            self.states = nn.ModuleList([nn.Linear(FEATURES, STATE) for _ in "hc"])
+            self.words = nn.Embedding(NUM_WORDS, EMBEDDING)
+            self.key = nn.Linear(FEATURES, FEATURES)
+            self.query = nn.Linear(STATE, FEATURES, bias=False)
+            self.score = nn.Linear(FEATURES, 1, bias=False)
+            self.gate = nn.Linear(STATE, 1)
+            self.cell = nn.LSTMCell(EMBEDDING + FEATURES, STATE)
+            self.of_state = nn.Linear(STATE, EMBEDDING)
+            self.of_context = nn.Linear(FEATURES, EMBEDDING, bias=False)
+            self.logits = nn.Linear(EMBEDDING, NUM_WORDS)
+            self.dropout = nn.Dropout(0.5)
+
+        def forward(self, features, tokens):
+            places = features.flatten(1, 2)
+            first = self.dropout(self.initial(places.mean(1)).relu())
+            h, c = (layer(first).tanh() for layer in self.states)
+            words, keys = self.words(tokens), self.key(places)
+            states, contexts, seen = [], [], []
+            for word in words.unbind(1):
+                scores = self.score((keys + self.query(h)[:, None]).tanh())
+                weights = scores.softmax(1)
+                context = self.gate(h).sigmoid() * (weights * places).sum(1)
+                h, c = self.cell(torch.cat([word, context], 1), (h, c))
+                states.append(h)
+                contexts.append(context)
+                seen.append(weights[..., 0])
+            states, contexts = torch.stack(states, 1), torch.stack(contexts, 1)
+            hidden = self.of_state(self.dropout(states)) + self.of_context(contexts)
+            logits = self.logits(self.dropout(words + hidden))
+            coverage = ((1 - torch.stack(seen, 1).sum(1)) ** 2).sum(1).mean()
+            return logits, coverage / tokens.shape[1]
+
+    return Captioner()
+
+
+def recognizer():
+    """Listen, attend and spell, of PyTorch's LSTMs and cells."""
+    import torch  # pyright: ignore[reportMissingImports]
+    from torch import nn  # pyright: ignore[reportMissingImports]
+
+    listener, units, width = 256, 512, 256
+
+    class Recognizer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            inputs = (MELS, *3 * (4 * listener,))
+            self.listener = nn.ModuleList(
+                nn.LSTM(size, listener, batch_first=True, bidirectional=True)
+                for size in inputs
+            )
+            self.characters = nn.Embedding(NUM_CHARACTERS, width)
+            self.cells = nn.ModuleList(
+                [nn.LSTMCell(width + 2 * listener, units), nn.LSTMCell(units, units)]
+            )
+            self.query = nn.Linear(units, units)
+            self.key = nn.Linear(2 * listener, units)
+            self.hidden = nn.Linear(units + 2 * listener, units)
+            self.logits = nn.Linear(units, NUM_CHARACTERS)
+
+        def forward(self, features, tokens):
+            memory = self.listener[0](features)[0]
+            for lstm in self.listener[1:]:
+                pairs = memory.unflatten(1, (-1, 2)).flatten(2)
+                memory = lstm(pairs)[0]
+            keys = self.key(memory).tanh()
+            zeros = features.new_zeros(len(features), units)
+            states = [(zeros, zeros), (zeros, zeros)]
+            context = memory.new_zeros(len(memory), memory.shape[-1])
+            outputs = []
+            for step, character in enumerate(self.characters(tokens).unbind(1)):
+                if step:  # As ours, one of ten inputs is a sample of its prediction.
+                    drawn = torch.distributions.Categorical(
+                        logits=self.read(outputs[-1]).detach()
+                    ).sample()
+                    is_drawn = torch.rand(len(drawn), 1) < 0.1
+                    sampled = self.characters(drawn)
+                    character = torch.where(is_drawn, sampled, character)
+                hidden = torch.cat([character, context], 1)
+                for index, cell in enumerate(self.cells):
+                    states[index] = cell(hidden, states[index])
+                    hidden = states[index][0]
+                query = self.query(hidden).tanh()
+                weights = (keys @ query[..., None]).softmax(1)
+                context = (weights * memory).sum(1)
+                outputs.append(torch.cat([hidden, context], 1))
+            return self.read(torch.stack(outputs, 1)), 0.0
+
+        def read(self, outputs):
+            return self.logits(self.hidden(outputs).tanh())
+
+    return Recognizer()
+
+
+def main():
+    """Prints a row of the table for each training step."""
+    arguments = tables.new_parser(__doc__, ROWS).parse_args()
+    tables.run(__file__, arguments, ROWS, CONTESTANTS, ours, None, torch_model)
+
+
+if __name__ == "__main__":
+    main()
