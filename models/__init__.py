@@ -67,12 +67,16 @@ from keras_attn.models.seq2seq import (  # noqa: E402
     build_seq2seq_context,
     build_seq2seq_sutskever,
 )
-from keras_attn.models.show_and_tell import build_show_and_tell  # noqa: E402
+from keras_attn.models.show_and_tell import build_caption_show_and_tell  # noqa: E402
 from keras_attn.models.show_attend_tell import (  # noqa: E402
-    build_show_attend_tell,
+    build_caption_show_attend_tell,
 )
 from keras_attn.models.swin import build_swin  # noqa: E402
 from keras_attn.models.transformer import build_transformer  # noqa: E402
+from keras_attn.models.transformer_captioners import (  # noqa: E402
+    build_caption_cnn_transformer,
+    build_caption_vit_transformer,
+)
 from keras_attn.models.unet import build_unet  # noqa: E402
 from keras_attn.models.vgg import build_vgg  # noqa: E402
 from keras_attn.models.vit import (  # noqa: E402
@@ -110,6 +114,10 @@ __all__ = [
     "build_bert_sentence_encoder",
     "build_bert_span_qa",
     "build_bert_token_classifier",
+    "build_caption_cnn_transformer",
+    "build_caption_show_and_tell",
+    "build_caption_show_attend_tell",
+    "build_caption_vit_transformer",
     "build_cnn_self_attention",
     "build_convnext",
     "build_deconvnet",
@@ -138,8 +146,6 @@ __all__ = [
     "build_segnet",
     "build_seq2seq_context",
     "build_seq2seq_sutskever",
-    "build_show_and_tell",
-    "build_show_attend_tell",
     "build_swin",
     "build_transformer",
     "build_unet",

@@ -29,10 +29,14 @@ from keras_attn.models.sagan import (
 )
 from keras_attn.models.segnet import build_segnet
 from keras_attn.models.seq2seq import build_seq2seq_context, build_seq2seq_sutskever
-from keras_attn.models.show_and_tell import build_show_and_tell
-from keras_attn.models.show_attend_tell import build_show_attend_tell
+from keras_attn.models.show_and_tell import build_caption_show_and_tell
+from keras_attn.models.show_attend_tell import build_caption_show_attend_tell
 from keras_attn.models.swin import build_swin
 from keras_attn.models.transformer import build_transformer
+from keras_attn.models.transformer_captioners import (
+    build_caption_cnn_transformer,
+    build_caption_vit_transformer,
+)
 from keras_attn.models.unet import build_unet
 from keras_attn.models.vgg import build_vgg
 from keras_attn.models.vit import build_deit3, build_vit, build_vit_hybrid
@@ -61,14 +65,6 @@ _LANGUAGE_MODEL: dict[str, Any] = {
     "task": "language model",
     "inputs": {"token_ids": "(B, T) int32", "padding_mask": _PADDING_MASK},
     "outputs": {"logits": "(B, T, V), of the next token at every position"},
-}
-_CAPTIONER: dict[str, Any] = {
-    "task": "image captioning",
-    "inputs": {
-        "features": "(B, h, w, C) float, a map; with a backbone `images`",
-        "decoder_token_ids": "(B, T) int32, the caption after its start token",
-    },
-    "outputs": {"logits": "(B, T, V), before the softmax"},
 }
 
 
@@ -512,19 +508,48 @@ register_variants(
     paper="Ren et al. 2015, arXiv:1506.01497",
     **_detector(),
 )
+_CAPTIONER: dict[str, Any] = {
+    "task": "image captioning",
+    "outputs": {"logits": "(B, T, V), before the softmax"},
+}
+_CAPTION = "(B, T) int32, the caption after its start token"
+_FEATURES_AND_CAPTION = {
+    "features": "(B, h, w, C) float, a map of a network; with a backbone `images`",
+    "decoder_token_ids": _CAPTION,
+}
 register_variants(
-    build_show_and_tell,
+    build_caption_show_and_tell,
     {"base": (None, "COCO: BLEU-4 27.7, CIDEr 85.5, beam 20")},
     name="caption_show_and_tell",
     title="Show and Tell: one vector of the image, then an LSTM",
     paper="Vinyals et al. 2015, arXiv:1411.4555",
+    inputs=_FEATURES_AND_CAPTION,
     **_CAPTIONER,
 )
 register_variants(
-    build_show_attend_tell,
+    build_caption_show_attend_tell,
     {"base": (None, "COCO: BLEU-4 24.3 with soft attention, 25.0 with hard")},
     name="caption_show_attend_tell",
     title="Show, Attend and Tell: an LSTM that attends to the image for every word",
     paper="Xu et al. 2015, arXiv:1502.03044",
+    inputs=_FEATURES_AND_CAPTION,
+    **_CAPTIONER,
+)
+register_variants(
+    build_caption_cnn_transformer,
+    {"base": (None, "no published size; here the sizes of the base Transformer")},
+    name="caption_cnn_transformer",
+    title="A Transformer that describes the map of a CNN",
+    paper="Vaswani et al. 2017, arXiv:1706.03762",
+    inputs=_FEATURES_AND_CAPTION,
+    **_CAPTIONER,
+)
+register_variants(
+    build_caption_vit_transformer,
+    {"base_patch16_gpt2_small": (None, "as in public vision-encoder-decoder models")},
+    name="caption_vit_transformer",
+    title="ViT-B/16 reads an image, GPT-2 small describes it",
+    paper="Dosovitskiy et al. 2021, arXiv:2010.11929; Radford et al. 2019",
+    inputs={"images": _IMAGES + _HALF, "decoder_token_ids": _CAPTION},
     **_CAPTIONER,
 )

@@ -65,7 +65,7 @@ VARIANTS = {
 
 
 @with_sizes(VARIANTS)
-def build_show_attend_tell(
+def build_caption_show_attend_tell(
     variant="base",
     *,
     backbone=None,
@@ -227,7 +227,7 @@ def _tell(layers, decoder_token_ids, state):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class ShowAttendTell(Functional):
-    """The functional model of `build_show_attend_tell`: its loss, and decoding.
+    """The model of `build_caption_show_attend_tell`: its loss, and decoding.
 
     `compile` takes the loss of the logits, -log p(y). To it the model adds, per word:
     `coverage_weight` times the mean of `Σ_i (1 - Σ_t α_ti)²` over captions, and for

@@ -86,6 +86,13 @@ _PYRAMID_DETECTOR = {
     "pyramid_dim": U,
     "anchor_sizes": (7, 13, 29),
 }
+_CAPTIONER = {
+    "vocabulary_size": V,
+    "num_layers": 2,
+    "num_heads": HEADS,
+    "hidden_dim": 4 * HEADS,
+    "mlp_dim": MLP,
+}
 # One model for all names of the patterns, whose graphs are equal at a tiny size.
 GRAPHS = {
     "seq2seq_sutskever": ("seq2seq_sutskever", {**_SEQ2SEQ, "num_layers": 2}),
@@ -211,7 +218,7 @@ GRAPHS = {
     "sagan_generator_128": ("sagan_generator_*", {**_SAGAN, "latent_dim": M}),
     "sagan_discriminator_128": ("sagan_discriminator_*", _SAGAN),
     "cnn_self_attention": (
-        "cnn_*",
+        "cnn_self_attention",
         {"image_size": (14, 18), "hidden_dims": (E, A), "num_classes": C},
     ),
     "faster_rcnn_resnet50": ("faster_rcnn_resnet*", _PYRAMID_DETECTOR),
@@ -228,6 +235,18 @@ GRAPHS = {
             "num_convs": (1, 2),
             "num_frozen": 0,
             "anchor_sizes": (7, 17),
+        },
+    ),
+    "caption_cnn_transformer": (
+        "caption_cnn_transformer",
+        {**_CAPTIONER, "grid_size": (2, 5), "feature_dim": U, "dropout": 0.1},
+    ),
+    "caption_vit_transformer": (
+        "caption_vit_transformer",
+        {
+            **_CAPTIONER,
+            "encoder": {k: x for k, x in _VIT.items() if k != "num_classes"},
+            "max_sequence_length": POSITIONS,
         },
     ),
 }
@@ -313,6 +332,9 @@ CASES = {
         {"attention": "hard", "seed": 1},
     ),
     "transformer_base-pre_norm": Case("transformer_base", {"norm_first": True}),
+    "caption_cnn_transformer-scores": Case(
+        "caption_cnn_transformer", {"return_attention_scores": True, "norm_first": True}
+    ),
     "xlm_mlm_tlm_xnli15-positions": Case("xlm_mlm_tlm_xnli15", {"position_ids": True}),
     "xlnet_base-memory": Case("xlnet_base", {"memory_length": S}),
     "vit_base_patch16-features": Case("vit_base_patch16", {"include_top": False}),
@@ -374,9 +396,7 @@ DECODERS = [
     case
     for case, made in CASES.items()
     if made.head is None
-    and made.name.startswith(
-        ("rnnsearch", "seq2seq", "caption_show", "transformer", "gpt")
-    )
+    and made.name.startswith(("rnnsearch", "seq2seq", "transformer", "gpt", "caption"))
 ]
 # One of each kind of recurrent decoder.
 KINDS = ("seq2seq_sutskever", "seq2seq_context", "rnnsearch_50")
@@ -505,12 +525,11 @@ def image_shape(shape):
 def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
     """Inputs of any model, by name; all rows but the first end in padding."""
     rng = np.random.default_rng(seed)
-    if any(tensor.name in ("images", "noise", "features") for tensor in model.inputs):
+    names = {tensor.name for tensor in model.inputs}
+    if names & {"images", "noise"} and "decoder_token_ids" not in names:
         return {
             tensor.name: rng.integers(0, C, batch).astype("int32")
             if tensor.name == "labels"
-            else rng.integers(1, V, (batch, target)).astype("int32")
-            if tensor.name == "decoder_token_ids"
             else rng.normal(size=(batch, *image_shape(tensor.shape[1:]))).astype(
                 "float32"
             )
@@ -530,6 +549,10 @@ def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
         "target_mapping": np.eye(length, dtype="float32")[targets],
     }
     memory = rng.normal(size=(batch, 4, D)).astype("float32")
+    for tensor in model.inputs:
+        if tensor.name in ("images", "features"):
+            pixels = rng.normal(size=(batch, *image_shape(tensor.shape[1:])))
+            inputs[tensor.name] = pixels.astype("float32")
     return {
         tensor.name: memory
         if tensor.name.startswith("memory_")

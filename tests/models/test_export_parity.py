@@ -46,6 +46,7 @@ PAIRS = (
     "caption_show_attend_tell",
     "transformer_base",
     "gpt3_small",
+    "caption_cnn_transformer",
 )
 SHIPPED = [
     *((case, "forward") for case in (*GRAPHS, *HEADS)),
