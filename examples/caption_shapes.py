@@ -32,6 +32,8 @@ from keras_attn.training import (
 
 MAX_LENGTH = 24  # Tokens of a caption.
 NUM_OBJECTS = (1, 2)
+# Radii as shares of the image. Smaller shapes are hardly seen in the mean of a map.
+SIZES = {"small": (0.12, 0.16), "large": (0.22, 0.28)}
 NUM_SHOWN = 3  # Captions that are printed.
 
 
@@ -176,6 +178,7 @@ def main():
     shapes = data.Shapes(
         image_size=arguments.image_size,
         num_objects=NUM_OBJECTS,
+        sizes=SIZES,
         noise=4.0,
         seed=arguments.seed,
     )
