@@ -58,7 +58,7 @@ def parse_arguments():
         default=["show_and_tell", "show_attend_tell"],
         help="what to train",
     )
-    add_training_options(parser, epochs=10, batch_size=32, learning_rate=3e-3)
+    add_training_options(parser, epochs=12, batch_size=32, learning_rate=3e-3)
     return parser.parse_args()
 
 
@@ -93,7 +93,7 @@ def build(name, arguments, vocabulary_size):
         "vocabulary_size": vocabulary_size,
         "embedding_dim": arguments.hidden_dim // 2,
         "hidden_dim": arguments.hidden_dim,
-        "dropout": 0.2,
+        "dropout": 0.0,
     }
     if name == "show_and_tell":
         return models.build_caption_show_and_tell(**sizes)

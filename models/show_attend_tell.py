@@ -278,7 +278,7 @@ class ShowAttendTell(Functional):
             x: The inputs.
             y: The labels.
             y_pred: What the model returned.
-            sample_weight: (B, T), (B,), None, or as the labels.
+            sample_weight: (B, T), None, or a dictionary as the labels.
             training: Whether the model is trained.
 
         Returns:
@@ -355,10 +355,8 @@ def _real_words(sample_weight, scores):
     everything = ops.ones_like(scores[..., 0])
     if sample_weight is None:
         return everything
-    is_real = ops.cast(ops.cast(sample_weight, "float32") > 0, everything.dtype)
-    if len(is_real.shape) == 1:
-        is_real = ops.expand_dims(is_real, 1)
-    return everything * is_real
+    is_real = ops.cast(sample_weight, everything.dtype) > 0
+    return everything * ops.cast(is_real, everything.dtype)
 
 
 def _log_likelihood(labels, logits, is_real):
