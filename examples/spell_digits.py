@@ -229,7 +229,7 @@ def main():
         verbose=2,
         callbacks=[
             keras.callbacks.TensorBoard(logs),
-            viz.SpeechAttentionMaps(logs, shown, labels),
+            viz.callbacks.SpeechAttentionMaps(logs, shown, labels),
         ],
     )
     seconds = (time.monotonic() - began) / arguments.epochs

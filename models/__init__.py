@@ -73,7 +73,7 @@ from keras_attn.models.seq2seq import (  # noqa: E402
     build_seq2seq_context,
     build_seq2seq_sutskever,
 )
-from keras_attn.models.show_and_tell import build_show_and_tell  # noqa: E402
+from keras_attn.models.show_and_tell import build_caption_show_and_tell  # noqa: E402
 from keras_attn.models.show_ask_attend_answer import (  # noqa: E402
     build_show_ask_attend_answer,
 )
@@ -81,7 +81,7 @@ from keras_attn.models.show_attend_read import (  # noqa: E402
     build_show_attend_read,
 )
 from keras_attn.models.show_attend_tell import (  # noqa: E402
-    build_show_attend_tell,
+    build_caption_show_attend_tell,
 )
 from keras_attn.models.swin import build_swin  # noqa: E402
 from keras_attn.models.transformer import build_transformer  # noqa: E402
@@ -128,6 +128,8 @@ __all__ = [
     "build_bert_span_qa",
     "build_bert_token_classifier",
     "build_caption_cnn_transformer",
+    "build_caption_show_and_tell",
+    "build_caption_show_attend_tell",
     "build_caption_vit_transformer",
     "build_cnn_self_attention",
     "build_convnext",
@@ -158,9 +160,7 @@ __all__ = [
     "build_segnet",
     "build_seq2seq_context",
     "build_seq2seq_sutskever",
-    "build_show_and_tell",
     "build_show_ask_attend_answer",
-    "build_show_attend_tell",
     "build_show_attend_read",
     "build_swin",
     "build_transformer",

@@ -31,10 +31,10 @@ from keras_attn.models.sagan import (
 )
 from keras_attn.models.segnet import build_segnet
 from keras_attn.models.seq2seq import build_seq2seq_context, build_seq2seq_sutskever
-from keras_attn.models.show_and_tell import build_show_and_tell
+from keras_attn.models.show_and_tell import build_caption_show_and_tell
 from keras_attn.models.show_ask_attend_answer import build_show_ask_attend_answer
 from keras_attn.models.show_attend_read import build_show_attend_read
-from keras_attn.models.show_attend_tell import build_show_attend_tell
+from keras_attn.models.show_attend_tell import build_caption_show_attend_tell
 from keras_attn.models.swin import build_swin
 from keras_attn.models.transformer import build_transformer
 from keras_attn.models.transformer_captioners import (
@@ -570,7 +570,7 @@ register_variants(
     **_detector(),
 )
 register_variants(
-    build_show_and_tell,
+    build_caption_show_and_tell,
     {"base": (None, "COCO: BLEU-4 27.7, CIDEr 85.5, beam 20")},
     name="caption_show_and_tell",
     title="Show and Tell: one vector of the image, then an LSTM",
@@ -578,7 +578,7 @@ register_variants(
     **_CAPTIONER,
 )
 register_variants(
-    build_show_attend_tell,
+    build_caption_show_attend_tell,
     {"base": (None, "COCO: BLEU-4 24.3 with soft attention, 25.0 with hard")},
     name="caption_show_attend_tell",
     title="Show, Attend and Tell: an LSTM that attends to the image for every word",

@@ -48,7 +48,7 @@ VARIANTS = {
 
 
 @with_sizes(VARIANTS)
-def build_show_and_tell(
+def build_caption_show_and_tell(
     variant="base",
     *,
     backbone=None,
@@ -148,7 +148,7 @@ def _tell(layers, decoder_token_ids, state):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class ShowAndTell(Functional):
-    """The functional model of `build_show_and_tell`, with incremental decoding."""
+    """The model of `build_caption_show_and_tell`, with incremental decoding."""
 
     def incremental(self, max_length=None) -> IncrementalPair:
         """The models for decoding word by word.

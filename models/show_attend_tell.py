@@ -65,7 +65,7 @@ VARIANTS = {
 
 
 @with_sizes(VARIANTS)
-def build_show_attend_tell(
+def build_caption_show_attend_tell(
     variant="base",
     *,
     backbone=None,
@@ -227,7 +227,7 @@ def _tell(layers, decoder_token_ids, state):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class ShowAttendTell(Functional):
-    """The functional model of `build_show_attend_tell`: its loss, and decoding.
+    """The model of `build_caption_show_attend_tell`: its loss, and decoding.
 
     `compile` takes the loss of the logits, -log p(y). To it the model adds, per word:
     `coverage_weight` times the mean of `Σ_i (1 - Σ_t α_ti)²` over captions, and for
@@ -278,7 +278,7 @@ class ShowAttendTell(Functional):
             x: The inputs.
             y: The labels.
             y_pred: What the model returned.
-            sample_weight: (B, T), (B,), None, or as the labels.
+            sample_weight: (B, T), None, or a dictionary as the labels.
             training: Whether the model is trained.
 
         Returns:
@@ -355,10 +355,8 @@ def _real_words(sample_weight, scores):
     everything = ops.ones_like(scores[..., 0])
     if sample_weight is None:
         return everything
-    is_real = ops.cast(ops.cast(sample_weight, "float32") > 0, everything.dtype)
-    if len(is_real.shape) == 1:
-        is_real = ops.expand_dims(is_real, 1)
-    return everything * is_real
+    is_real = ops.cast(sample_weight, everything.dtype) > 0
+    return everything * ops.cast(is_real, everything.dtype)
 
 
 def _log_likelihood(labels, logits, is_real):

@@ -55,7 +55,7 @@ class ShowAttendTell:
     """The equations of Xu et al. 2015, section 3.1.2.
 
     Args:
-        model: A model of `build_show_attend_tell`.
+        model: A model of `build_caption_show_attend_tell`.
     """
 
     def __init__(self, model):

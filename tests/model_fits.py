@@ -108,7 +108,7 @@ def _check_fit_with_xla(case):
     if is_detector(model):
         return  # Its losses are compared with torchvision's.
     if case == "caption_show_attend_tell":
-        return  # Its loss has a second term: `test_show_attend_tell.py`.
+        return  # Its loss has a second term: `test_captioners.py`.
     # The loss is that of the outputs before the step.
     outputs = outputs_of(randomize(model), inputs, training=True)
     labels = labels_for(outputs)

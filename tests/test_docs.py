@@ -47,6 +47,14 @@ def test_images(tmp_path, monkeypatch):
 
 
 @pytest.mark.runs
+def test_captions(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run_recipes("captions.md")
+    assert len(names["captions"]) == 16
+    assert (tmp_path / "captioner.onnx" / "step.onnx").is_file()
+
+
+@pytest.mark.runs
 def test_dense(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for index in range(6):

@@ -18,10 +18,8 @@ from keras_attn.viz.receptive_field import plot_receptive_field, receptive_field
 from keras_attn.viz.reconstruction import plot_reconstruction, reconstruct_images
 from keras_attn.viz.segmentation import plot_segmentation
 from keras_attn.viz.speech import plot_speech_attention
-from keras_attn.viz.speech_callback import SpeechAttentionMaps
 
 __all__ = [
-    "SpeechAttentionMaps",
     "attention_page",
     "attention_rollout",
     "callbacks",

@@ -13,6 +13,7 @@ from keras_attn.viz.images import image_attention, plot_image_attention
 from keras_attn.viz.plot_callbacks import AttentionPlots, Plots
 from keras_attn.viz.plots import plot_alignment
 from keras_attn.viz.segmentation import plot_segmentation
+from keras_attn.viz.speech_callback import SpeechAttentionMaps
 from keras_attn.viz.word_callbacks import CaptionAttentionMaps, GlimpseMaps
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "GlimpseMaps",
     "ImageAttentionMaps",
     "SegmentationMaps",
+    "SpeechAttentionMaps",
 ]
 
 

@@ -7,12 +7,12 @@ from typing import cast
 import keras
 import numpy as np
 
-from keras_attn.viz import callbacks
 from keras_attn.viz.capture import capture_attention
+from keras_attn.viz.plot_callbacks import AttentionPlots
 from keras_attn.viz.speech import plot_speech_attention
 
 
-class SpeechAttentionMaps(callbacks._AttentionPlots):
+class SpeechAttentionMaps(AttentionPlots):
     """Writes a speech recognizer's attention to TensorBoard after each epoch.
 
     As `AttentionMaps`, with the spectrogram above the characters; see
@@ -71,7 +71,7 @@ class SpeechAttentionMaps(callbacks._AttentionPlots):
                 f"{list(inputs)}, {len(target_tokens)} target_tokens"
             )
         rows = slice(max_examples)
-        self.inputs = callbacks._rows(inputs, rows)
+        self.inputs = {name: np.asarray(x)[rows] for name, x in inputs.items()}
         self.frames = [
             np.asarray(frames)[:length]
             for frames, length in zip(features[rows], frame_lengths[rows], strict=True)

@@ -119,7 +119,7 @@ def test_strategies_continue_what_the_model_predicts(case):
     tokens = np.concatenate([start, greedy], axis=1)
     logits = logits_of(model, {**inputs, "decoder_token_ids": tokens[:, :-1]})
     np.testing.assert_array_equal(logits[:, 1:].argmax(-1), greedy)
-    np.testing.assert_array_equal(*(found[x].token_ids for x in ("sample", "again")))
+    np.testing.assert_array_equal(found["sample"].token_ids, found["again"].token_ids)
     assert (found["beam"].scores >= found["greedy"].scores - 1e-5).all()
 
 
@@ -172,8 +172,8 @@ def test_images_by_a_backbone(case):
 )
 def test_bad_options(builder, options, message):
     build_model = {
-        "and": models.build_show_and_tell,
-        "attend": models.build_show_attend_tell,
+        "and": models.build_caption_show_and_tell,
+        "attend": models.build_caption_show_attend_tell,
     }[builder]
     with pytest.raises((ValueError, TypeError), match=message):
         build_model(**options)

@@ -65,7 +65,7 @@ def test_a_captioner_fits_the_captions_of_shapes():
     assert dataset.cardinality() == images.cardinality() == 2
     pixels = keras.Input((32, 32, 3))
     backbone = keras.Model(pixels, keras.layers.Conv2D(5, 4, strides=4)(pixels))
-    model = models.build_show_and_tell(
+    model = models.build_caption_show_and_tell(
         backbone=backbone,
         vocabulary_size=tokenizer.vocabulary_size,
         embedding_dim=7,

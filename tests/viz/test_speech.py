@@ -7,7 +7,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from viz.figures import panels, random_attention, tick_labels
 
 from keras_attn import models
-from keras_attn.viz import SpeechAttentionMaps, plot_speech_attention
+from keras_attn.viz import plot_speech_attention
+from keras_attn.viz.callbacks import SpeechAttentionMaps
 
 FEATURES = np.random.default_rng(1).normal(size=(29, 11)).astype("float32")
 WORD = list("seven") + ["<end>"]
