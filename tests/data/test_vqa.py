@@ -10,7 +10,7 @@ import tensorflow as tf
 from backend import skip_module_without_tensorflow
 from data.image_sets import FOLDER, truncate, write_image
 
-from keras_attn.data import normalize_answer, read_vqa, vqa_dataset
+from keras_attn.data import VQAData, normalize_answer, read_vqa, vqa_dataset
 
 skip_module_without_tensorflow("tf.data feeds TensorFlow")
 
@@ -304,3 +304,8 @@ def test_answers_are_normalized_as_in_the_challenge(text, expected):
 def test_only_texts_are_normalized():
     with pytest.raises(TypeError, match="`text` must be a string. Received: text=3"):
         normalize_answer(3)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_set_without_questions_is_refused():
+    with pytest.raises(ValueError, match="`data` must have questions. Received: an"):
+        vqa_dataset(VQAData([], ["a"], ["b"]), image_size=7, batch_size=1)
