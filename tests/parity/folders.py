@@ -8,6 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from parity.torchvision_shim import is_installed
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -156,8 +157,10 @@ def make_cases(script, monkeypatch, needs=("transformers",)):
     Returns:
         The result of the script's `make_cases`.
     """
+    # Beside the folder of torchvision, transformers would import it before the shim.
+    find = is_installed if "torchvision" in needs else importlib.util.find_spec
     for name in needs:
-        if importlib.util.find_spec(name) is None:
+        if not find(name):
             pytest.skip(f"{name} is not installed; see {script}.py")
     # The scripts import each other as top-level modules.
     monkeypatch.syspath_prepend(str(CHECKPOINTS.parent))
