@@ -2,7 +2,41 @@
 
     python examples/answer_shapes.py
 
-RESULTS
+Results on one of two cores of an AMD EPYC (AVX-512), beside other work: 20,000 images
+of 64 x 64 pixels with a question each, 14 epochs, 10 minutes for each model.
+Of 1,000 held-out questions, the share of right answers, and that of the best constant
+answer to each kind of question; the area of the named objects as a share of the image,
+which evenly spread attention would have inside; the share of attention that each map
+has inside of them; and the same for the objects with 4 pixels, one place, around them.
+Objects of more than 15% of the image do not count.
+
+    show, ask, attend and answer: 79,863 parameters, 608 seconds
+                right  constant  object  map 0  map 1    near  map 0  map 1
+    how many     0.75    0.48     0.07   0.37   0.31     0.18   0.64   0.53
+    is there     0.91    0.50     0.06   0.47   0.42     0.15   0.76   0.70
+    what color   0.72    0.11     0.06   0.37   0.39     0.15   0.57   0.58
+    what shape   0.60    0.16     0.06   0.41   0.37     0.15   0.72   0.66
+    what size    0.88    0.57     0.06   0.35   0.30     0.15   0.53   0.47
+    all          0.77    0.36     0.06   0.39   0.36     0.16   0.63   0.58
+
+    ask, attend and answer: 49,119 parameters, 561 seconds
+    how many     0.69    0.48     0.07   0.31   0.44     0.18   0.54   0.65
+    is there     0.90    0.50     0.06   0.48   0.54     0.15   0.77   0.86
+    what color   0.60    0.11     0.06   0.20   0.13     0.15   0.42   0.37
+    what shape   0.59    0.16     0.06   0.55   0.53     0.15   0.90   0.90
+    what size    0.82    0.57     0.06   0.42   0.41     0.15   0.65   0.63
+    all          0.72    0.36     0.06   0.39   0.39     0.16   0.65   0.66
+
+Both look at the named object six times as much as chance, but less than 70% of their
+attention is inside of it. The grid is not the limit: the best place of the map is 99%
+inside. What is missing lies around the object. Right answers have 0.42 (show) and 0.43
+(ask) of the first map inside, wrong ones 0.29 and 0.27. By shape, of right answers
+about one object: for a circle the second hop of "ask" has 0.77 inside, for a square
+0.63, a cross 0.40, a star 0.37, a triangle 0.36, a ring 0.11, but 0.61 with its hole.
+The pictures show bright spots in the corners between the arms of a cross: a place sees
+26 pixels, so one beside an arm knows shape and color as well, and the objective does
+not prefer the one inside. The accuracy on the training questions was 0.77 and 0.72 as
+well, so nothing was overfitted.
 """
 
 import argparse
@@ -40,12 +74,15 @@ class Questions:
         answers: Classes, (B,).
         masks: The pixels of the objects that the question names, bool (B, H, W).
         texts: The questions.
+        shapes: The shape of the object that each question names, "" if it names none
+            or several.
     """
 
     inputs: dict
     answers: np.ndarray
     masks: np.ndarray
     texts: list
+    shapes: np.ndarray
 
     @property
     def kinds(self):
@@ -86,6 +123,15 @@ def read_questions(shapes, count, start):
         np.array(training.named_objects(batch["masks"], batch["is_named"]))
         for batch in batches
     ]
+    named_shapes = []
+    for batch in batches:
+        named, classes = batch["is_named"].numpy(), batch["classes"].numpy()
+        only = np.where(
+            named.sum(1) == 1, classes[range(len(named)), named.argmax(1)], -1
+        )
+        named_shapes += [
+            shapes.shapes[number] if number >= 0 else "" for number in only
+        ]
     images = [batch["images"].numpy().astype("uint8") for batch in batches]
     inputs = {
         "images": np.concatenate(images),
@@ -93,7 +139,9 @@ def read_questions(shapes, count, start):
         "padding_mask": token_ids > 0,
     }
     answers = np.concatenate([batch["answer_ids"].numpy() for batch in batches])
-    return Questions(inputs, answers, np.concatenate(masks), texts)
+    return Questions(
+        inputs, answers, np.concatenate(masks), texts, np.array(named_shapes)
+    )
 
 
 def new_model(kind, shapes, width):
@@ -178,7 +226,7 @@ def best_constants(questions):
 
 
 def print_scores(outputs, questions, constants):
-    """Accuracy and the share of attention, by kind of question.
+    """Accuracy and the share of attention, by kind of question and by shape.
 
     Args:
         outputs: Logits and attention of a model.
@@ -196,8 +244,15 @@ def print_scores(outputs, questions, constants):
     columns = ["object", *(f"map {number}" for number in numbers)]
     columns += ["near", *(f"map {number}" for number in numbers)]
     print("| question | count | right | constant | " + " | ".join(columns), "|")
-    for kind in [*sorted(set(kinds)), "all"]:
-        rows = np.flatnonzero((kinds == kind) | (kind == "all"))
+    groups = {kind: kinds == kind for kind in sorted(set(kinds))}
+    groups["all"] = kinds != ""
+    groups["all, answered right"] = is_right
+    for shape in sorted(set(questions.shapes) - {""}):
+        groups[f"one {shape}, answered right"] = is_right & (questions.shapes == shape)
+    for name, chosen in groups.items():
+        rows = np.flatnonzero(chosen)
+        if not len(rows):
+            continue
         figures = [is_right[rows].mean(), (constant == questions.answers)[rows].mean()]
         area, shares = attention_figures(maps[rows], questions.masks[rows])
         near_area, near_shares = attention_figures(
@@ -205,7 +260,7 @@ def print_scores(outputs, questions, constants):
         )
         figures += [area, *shares, near_area, *near_shares]
         line = " | ".join(f"{figure:.2f}" for figure in figures)
-        print(f"| {kind} | {len(rows)} | {line} |", flush=True)
+        print(f"| {name} | {len(rows)} | {line} |", flush=True)
 
 
 def attention_figures(maps, masks, counted=None):

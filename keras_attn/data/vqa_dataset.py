@@ -53,12 +53,14 @@ def vqa_dataset(
         `VQAAccuracy`.
 
     Raises:
-        ValueError: for an argument out of range.
+        ValueError: for data without questions, or an argument out of range.
         tf.errors.InvalidArgumentError: while it is read, for a corrupt image, unless
             `data` was read with `on_error="skip"`; the message names the file.
     """
     size = check_pair("image_size", image_size)
     check_positive("batch_size", batch_size)
+    if not len(data):
+        raise ValueError("`data` must have questions. Received: an empty data set")
     ids = ids_of(data.words)
     encoded = [
         encode_question(each.question, ids, data.unknown_words)

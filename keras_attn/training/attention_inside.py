@@ -36,7 +36,7 @@ def attention_inside(maps, masks, *, grid_size=None) -> tuple[Any, Any]:
 
     Raises:
         ValueError: for other shapes, and in an eager call for attention that is
-            negative or not finite.
+            negative or not finite, and masks outside of [0, 1].
 
     Example:
         ```python
@@ -209,12 +209,8 @@ def _total(maps):
 
 def _check(maps, masks, grid_size):
     """Maps (B, …, h, w) and masks (B, …, H, W) as float32."""
-    values = known_values(maps)
-    if values is not None and not (np.isfinite(values).all() and values.min() >= 0):
-        raise ValueError(
-            "`maps` must be attention after the softmax, finite and at least 0. "
-            f"Received: values from {values.min()} to {values.max()}"
-        )
+    _check_range("maps", maps, np.inf, "attention after the softmax")
+    _check_range("masks", masks, 1, "pixels of an object, bool or in [0, 1]")
     maps = ops.cast(ops.convert_to_tensor(maps), "float32")
     masks = ops.cast(ops.convert_to_tensor(masks), "float32")
     shape, mask_shape = tuple(maps.shape), tuple(masks.shape)
@@ -238,3 +234,15 @@ def _check(maps, masks, grid_size):
             f"Received: masks.shape={mask_shape}, maps.shape={shape}"
         )
     return maps, masks
+
+
+def _check_range(name: str, tensor, highest: float, meaning: str) -> None:
+    """Raises if values that are known are negative, too large, or not finite."""
+    values = known_values(tensor)
+    if values is None or values.dtype == bool or not values.size:
+        return
+    if not (np.isfinite(values).all() and 0 <= values.min() <= values.max() <= highest):
+        raise ValueError(
+            f"`{name}` must be {meaning}, finite and at least 0. "
+            f"Received: values from {values.min()} to {values.max()}"
+        )

@@ -36,7 +36,7 @@ class SoftAnswerCrossEntropy(keras.losses.Loss):
         sample_weight: (B,).
 
     Returns:
-        A scalar, or (B,) with `reduction=None`.
+        A scalar, or (B,) with `reduction="none"`.
 
     Raises:
         ValueError: unless both have two axes.

@@ -5,7 +5,7 @@ Legend: B examples, N heads, T words, L = h·w places.
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import keras
@@ -24,6 +24,11 @@ class _ImageAndText(AttentionPlots):
         self, log_dir, inputs, images, texts, layer, grid_size, every, max_examples
     ):
         super().__init__(log_dir, layer, every, max_examples)
+        if not isinstance(inputs, Mapping):
+            raise TypeError(
+                "`inputs` must be a dictionary, the inputs of the model by name. "
+                f"Received: inputs of type {type(inputs).__name__}"
+            )
         if images is None:
             images = inputs.get("images")
         if images is None:
@@ -87,6 +92,7 @@ class CaptionAttentionMaps(_ImageAndText):
         max_examples: Largest number of examples drawn, the first of `inputs`.
 
     Raises:
+        TypeError: for inputs that are not a dictionary.
         ValueError: for other numbers of examples, or no images; at the start of
             training, if no layer matches, or its places don't fill the grid.
 

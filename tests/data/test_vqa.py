@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import tensorflow as tf
 from backend import skip_module_without_tensorflow
 from data.image_sets import FOLDER, truncate, write_image
 
-from keras_attn.data import normalize_answer, read_vqa, vqa_dataset
+from keras_attn.data import VQAData, normalize_answer, read_vqa, vqa_dataset
 
 skip_module_without_tensorflow("tf.data feeds TensorFlow")
 
@@ -118,7 +119,7 @@ def test_batches(files):
 
 def test_the_order_follows_the_seed_and_the_epoch(files):
     data = read_vqa(**files())
-    options = {"image_size": 7, "batch_size": 3, "shuffle": True}
+    options: Any = {"image_size": 7, "batch_size": 3, "shuffle": True}
 
     def order(epoch):
         dataset = vqa_dataset(data, seed=4, epoch=epoch, **options)
@@ -132,7 +133,7 @@ def test_a_validation_split_has_the_words_and_answers_of_training(files):
     data = read_vqa(**files(), words=["how", "is"], answers=["no"])
     assert data.encode("Is it?") == [3, 1]
     assert [data.encode(each.question) for each in data.examples][0] == [1, 1, 1, 1]
-    arguments = {"words": ["how", "is"], "answers": ["no"]}
+    arguments: Any = {"words": ["how", "is"], "answers": ["no"]}
     with pytest.raises(ValueError, match="must have a known word; .*What's the cat"):
         read_vqa(**files(), **arguments, unknown_words="leave_out")
     with pytest.warns(UserWarning, match="VQA in .* left out 1 files"):
@@ -212,7 +213,7 @@ def test_a_missing_image_is_named(files):
 def test_a_corrupt_image_is_named_when_it_is_read(files):
     arguments = files()
     truncate(arguments["image_folder"] / NAME.format(5))
-    options = {"image_size": 7, "batch_size": 3}
+    options: Any = {"image_size": 7, "batch_size": 3}
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"000000000005\.png"):
         list(vqa_dataset(read_vqa(**arguments), **options))
     data = read_vqa(**arguments, on_error="skip")
@@ -304,3 +305,8 @@ def test_answers_are_normalized_as_in_the_challenge(text, expected):
 def test_only_texts_are_normalized():
     with pytest.raises(TypeError, match="`text` must be a string. Received: text=3"):
         normalize_answer(3)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_set_without_questions_is_refused():
+    with pytest.raises(ValueError, match="`data` must have questions. Received: an"):
+        vqa_dataset(VQAData([], ["a"], ["b"]), image_size=7, batch_size=1)

@@ -36,7 +36,7 @@ def accuracies(answers, logits):
 
 def test_the_loss_is_the_mean_over_all_answers_of_those_that_are_known():
     expected = losses(ANSWERS, LOGITS)
-    each = numpy(SoftAnswerCrossEntropy(reduction=None)(ANSWERS, LOGITS))
+    each = numpy(SoftAnswerCrossEntropy(reduction="none")(ANSWERS, LOGITS))
     np.testing.assert_allclose(each, expected, rtol=1e-5)
     assert each[2] == 0
     mean = float(SoftAnswerCrossEntropy()(ANSWERS, LOGITS))

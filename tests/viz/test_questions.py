@@ -1,9 +1,12 @@
 """Where captioners and answerers look: figures, and the same in TensorBoard."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from matplotlib.colors import to_rgb
 from model_cases import build, inputs_for, make_inputs, tiny
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from viz.figures import panels, random_attention
@@ -52,7 +55,7 @@ def test_glimpses_have_their_maps_and_the_likeliest_answers(tmp_path):
     widths = [bar.get_width() for bar in bars.patches]
     np.testing.assert_allclose(widths, [0.7, 0.2])
     assert [text.get_text() for text in bars.texts] == ["70%", "20%"]
-    one, true = (bar.get_facecolor() for bar in bars.patches)
+    one, true = (to_rgb(bar.get_facecolor()) for bar in bars.patches)
     assert true[1] > max(true[0], true[2]) and one != true
     assert figure.get_suptitle() == "what is $it$ ?"
     save_figure(figure, tmp_path / "glimpses.png")
@@ -178,7 +181,7 @@ def test_the_maps_and_chances_of_glimpses_are_those_of_the_model(tmp_path):
     assert tag == "glimpses/0"
     scores = capture_attention(model, inputs)
     (expected,) = (x for path, x in scores.items() if path.endswith("hop_1"))
-    shown = panels(figure)[1].images[1].get_array()
+    shown: Any = panels(figure)[1].images[1].get_array()
     np.testing.assert_allclose(shown, expected[0].reshape(3, 7), atol=1e-6)
     texts = [text.get_text() for text in figure.axes[-1].texts]
     assert texts == ["70%", "20%", "10%"]
@@ -203,7 +206,7 @@ def test_captions_in_tensorboard(tmp_path):
     (tag, figure), (_, other) = maps._figures()
     assert tag == f"attention/{path}/0"
     assert titles(figure) == ["image", "a", "cat"] and titles(other)[1:] == ["dogs"]
-    shown = figure.axes[2].images[1].get_array()
+    shown: Any = figure.axes[2].images[1].get_array()
     np.testing.assert_allclose(shown, scores[0, :, 1].mean(0).reshape(2, 3), atol=1e-6)
     maps.grid_size = None
     with pytest.raises(ValueError, match="`grid_size` must be the rows and columns of"):
@@ -214,6 +217,8 @@ def test_examples_must_match(tmp_path):
     inputs = {"images": np.ones((2, 4, 4, 3)), "token_ids": np.ones((2, 3), "int32")}
     with pytest.raises(ValueError, match="must be of the same examples. .*'words': 1"):
         CaptionAttentionMaps(tmp_path, inputs, [["a"]])
+    with pytest.raises(TypeError, match="`inputs` must be a dictionary"):
+        GlimpseMaps(tmp_path, [inputs["images"]], ["a", "b"], ANSWERS)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="'questions': 2, 'truths': 1"):
         GlimpseMaps(tmp_path, inputs, ["a", "b"], ANSWERS, truths=["red"])
     features = {"features": inputs["images"], "token_ids": inputs["token_ids"]}
