@@ -321,9 +321,7 @@ CASES = {
     "vgg16-any_size_features": Case(
         "vgg16", {"image_size": None, "include_top": False}
     ),
-    "show_attend_read-any_width": Case(
-        "show_attend_read", {"image_size": (19, None)}
-    ),
+    "show_attend_read-any_width": Case("show_attend_read", {"image_size": (19, None)}),
     "show_attend_read-scores": Case(
         "show_attend_read", {"widths": False, "return_attention_scores": True}
     ),

@@ -10,11 +10,14 @@ PUBLIC = {
     ),
     "keras_attn.data": (
         "ByteLevelBPETokenizer CharacterTokenizer DetectionData DetectionExample "
-        "ElasticDeformation RandomColors RandomMirror RandomQuarterTurns "
-        "RandomScaleAndCrop SegmentationData SentencePieceTokenizer Shapes "
+        "ElasticDeformation FONTS RandomColors RandomMirror RandomQuarterTurns "
+        "RandomScaleAndCrop RenderedWords SegmentationData "
+        "SentencePieceTokenizer Shapes "
         "ShapesExample StreamDecoder SubwordTokenizer TextTokenizer Tokenizer "
-        "WordPieceTokenizer detection_dataset from_keras_cv load_multi30k "
-        "load_text_tokenizer load_tokenizer make_dates parallel_dataset read_coco "
+        "WordExample WordPieceTokenizer detection_dataset from_keras_cv hold_out "
+        "load_multi30k "
+        "load_text_tokenizer load_tokenizer make_dates parallel_dataset random_words "
+        "read_coco "
         "read_parallel read_segmentation read_voc segmentation_dataset "
         "shuffled_dataset split_dates to_keras_cv"
     ),
@@ -52,7 +55,8 @@ PUBLIC = {
         "build_roberta_sentence_encoder build_roberta_span_qa "
         "build_roberta_token_classifier build_sagan_discriminator "
         "build_sagan_generator build_segnet build_seq2seq_context "
-        "build_seq2seq_sutskever build_show_attend_read build_swin build_transformer build_unet build_vgg "
+        "build_seq2seq_sutskever build_show_attend_read "
+        "build_swin build_transformer build_unet build_vgg "
         "build_vit build_vit_hybrid build_xlm build_xlm_classifier "
         "build_xlm_masked_lm build_xlm_next_sentence build_xlm_sentence_encoder "
         "build_xlm_span_qa build_xlm_token_classifier build_xlnet "
@@ -75,8 +79,10 @@ PUBLIC = {
     "keras_attn.viz": (
         "attention_page attention_rollout callbacks capture_attention image_attention "
         "image_rollout plot_alignment plot_attention_heads plot_detections "
-        "plot_image_attention plot_position_similarity plot_receptive_field "
-        "plot_reconstruction plot_segmentation receptive_field reconstruct_images "
+        "plot_image_attention plot_position_similarity "
+        "plot_reading_attention plot_receptive_field "
+        "plot_reconstruction plot_segmentation reading_attention receptive_field "
+        "reconstruct_images "
         "save_figure"
     ),
 }

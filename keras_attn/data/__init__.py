@@ -15,6 +15,12 @@ from keras_attn.data.geometry import RandomColors, RandomMirror, RandomScaleAndC
 from keras_attn.data.keras_cv_boxes import from_keras_cv, to_keras_cv
 from keras_attn.data.load_text_tokenizer import load_text_tokenizer
 from keras_attn.data.parallel import load_multi30k, parallel_dataset, read_parallel
+from keras_attn.data.rendered_words import (
+    RenderedWords,
+    WordExample,
+    hold_out,
+    random_words,
+)
 from keras_attn.data.segmentation import (
     SegmentationData,
     read_segmentation,
@@ -29,6 +35,7 @@ from keras_attn.data.tokenizers import (
     load_tokenizer,
 )
 from keras_attn.data.voc import read_voc
+from keras_attn.data.word_fonts import FONTS
 from keras_attn.data.wordpiece import WordPieceTokenizer
 
 __all__ = [
@@ -37,10 +44,12 @@ __all__ = [
     "DetectionData",
     "DetectionExample",
     "ElasticDeformation",
+    "FONTS",
     "RandomColors",
     "RandomMirror",
     "RandomQuarterTurns",
     "RandomScaleAndCrop",
+    "RenderedWords",
     "SegmentationData",
     "SentencePieceTokenizer",
     "Shapes",
@@ -49,14 +58,17 @@ __all__ = [
     "SubwordTokenizer",
     "TextTokenizer",
     "Tokenizer",
+    "WordExample",
     "WordPieceTokenizer",
     "detection_dataset",
     "from_keras_cv",
+    "hold_out",
     "load_multi30k",
     "load_text_tokenizer",
     "load_tokenizer",
     "make_dates",
     "parallel_dataset",
+    "random_words",
     "read_coco",
     "read_parallel",
     "read_segmentation",

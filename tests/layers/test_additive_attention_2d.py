@@ -1,14 +1,13 @@
 """2-D attention and column masks against their equations, and what they refuse."""
 
 import attention_reference as reference
-import keras
 import numpy as np
 import pytest
 from attention_reference import array_of
 from keras import ops
 from layer_contract import B, D, E, T, assert_close, built_on, flat, normal
 
-from keras_attn.layers import AdditiveAttention2D, AttentionRNN, ColumnMask
+from keras_attn.layers import AdditiveAttention2D, ColumnMask
 
 ROWS, COLUMNS, UNITS = 3, 5, 7
 
@@ -76,7 +75,10 @@ def test_bad_inputs_are_refused():
     mask = np.ones((B, ROWS, COLUMNS), bool)
     for call, message in (
         (lambda: layer(query[0], value), "`query` must have 3 axes"),
-        (lambda: layer(query, sequence), "`value` must have 4 axes, .batch, rows, columns"),
+        (
+            lambda: layer(query, sequence),
+            "`value` must have 4 axes, .batch, rows, columns",
+        ),
         (
             lambda: layer(query, value, padding_mask=mask[:, 0]),
             "`padding_mask` must have 3 axes",
@@ -85,16 +87,13 @@ def test_bad_inputs_are_refused():
             lambda: layer(query, value, padding_mask=mask[:, :, :4]),
             r"`padding_mask` must have the shape .* = \(2, 3, 5\).*\(2, 3, 4\)",
         ),
-        (lambda: AdditiveAttention2D(UNITS)(query, sequence), "`value` must have 4 axes"),
+        (
+            lambda: AdditiveAttention2D(UNITS)(query, sequence),
+            "`value` must have 4 axes",
+        ),
         (lambda: AdditiveAttention2D(UNITS)(query[0], value), "`query` must have 3"),
         (lambda: AdditiveAttention2D(0), "`units` must be a whole number above zero"),
         (lambda: AdditiveAttention2D(3, (3, 0)), "`kernel_size` must be a whole"),
-        (
-            lambda: AttentionRNN(keras.layers.GRUCell(E), AdditiveAttention2D(3))(
-                query, sequence, normal(B, E)
-            ),
-            "must have 4 axes, .batch, rows",
-        ),
     ):
         with pytest.raises(ValueError, match=message):
             call()
