@@ -10,8 +10,8 @@ Published sizes, random weights, float32; see `tables.py`. Besides the extra `pa
 decoder, and transposed convolutions of 3 × 3 pixels instead of 2 × 2. "torch" is
 torchvision, eager, which `tests/parity/torchvision_shim.py` finds, and for U-Net the
 same layers in PyTorch. Where torchvision's operators do not fit the PyTorch, the shim
-replaces them: RoI align is then torchvision's own Python, compiled by PyTorch, and NMS
-a loop in NumPy.
+replaces them: RoI align is then torchvision's own Python, compiled by PyTorch, whose
+training step needs more than 24 GB at the published size, and NMS a loop in NumPy.
 
 A detector makes 1000 proposals and 100 detections: new weights would find no object, so
 the bias of one class is large, and each block of the ResNet is its shortcut, which

@@ -165,16 +165,20 @@ def score(model, batches, class_names, masks=False):
     return figures, np.stack(errors)
 
 
-def print_errors(errors, class_names):
-    """Prints how many objects of each class were missed, and found where none are."""
+def report_errors(model, batches, errors, class_names, arguments):
+    """Prints the errors by class, and draws the images with the most, `worst.png`.
+
+    Args:
+        model: A `Detector`.
+        batches: As for `score`.
+        errors: From `score`.
+        class_names: Names of the classes.
+        arguments: Command-line arguments.
+    """
     for name, (objects, missed, false) in zip(class_names, errors.sum(0), strict=True):
         print(
             f"{name}: {missed} of {objects} objects missed, {false} detections of none"
         )
-
-
-def save_worst(model, batches, errors, class_names, path):
-    """Draws the images with the most errors, and saves the figure."""
     worst = np.argsort(-errors[:, :, 1:].sum((1, 2)), kind="stable")[:NUM_SHOWN]
     rows = batches.unbatch()
     chosen = [next(iter(rows.skip(int(number)).batch(1))) for number in worst]
@@ -186,7 +190,9 @@ def save_worst(model, batches, errors, class_names, path):
         class_names=class_names,
         min_score=MIN_SCORE,
     )
-    save_figure(figure, path)
+    picture = Path(arguments.run_dir) / "worst.png"
+    save_figure(figure, picture)
+    print(f"\nWhere it fails: {picture}; tensorboard --logdir {arguments.run_dir}")
 
 
 def _errors(truth, found, num_classes):

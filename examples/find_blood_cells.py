@@ -28,8 +28,7 @@ from detectors import (
     detector_sizes,
     fit_detector,
     new_backup,
-    print_errors,
-    save_worst,
+    report_errors,
     score,
 )
 from options import add_training_options, new_parser
@@ -105,10 +104,7 @@ def main():
     print(f"mAP {figures['map']:.3f}, mAP@0.5 {figures['map_50']:.3f}")
     for name in CLASSES:
         print(f"{name}: mAP@0.5 {figures[f'map_50_{name}']:.3f}")
-    print_errors(errors, CLASSES)
-    picture = Path(arguments.run_dir) / "worst.png"
-    save_worst(model, validation, errors, CLASSES, picture)
-    print(f"\nWhere it fails: {picture}; tensorboard --logdir {arguments.run_dir}")
+    report_errors(model, validation, errors, CLASSES, arguments)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,6 @@ have no detection of their class with IoU 0.5 and a score of 0.5. Masks are coar
 boxes where shapes have thin arms or a hole.
 """
 
-from pathlib import Path
-
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 from detectors import (
@@ -28,8 +26,7 @@ from detectors import (
     detector_sizes,
     fit_detector,
     new_backup,
-    print_errors,
-    save_worst,
+    report_errors,
     score,
 )
 from options import add_training_options, new_parser
@@ -99,10 +96,7 @@ def main():
         by_class = ", ".join(f"{name} {figures[f'map_{name}']:.3f}" for name in names)
         print(f"{kind}: mAP {figures['map']:.3f}, mAP@0.5 {figures['map_50']:.3f}")
         print(f"{kind}, mAP by class: {by_class}")
-    print_errors(errors, names)
-    picture = Path(arguments.run_dir) / "worst.png"
-    save_worst(model, validation, errors, names, picture)
-    print(f"\nWhere it fails: {picture}; tensorboard --logdir {arguments.run_dir}")
+    report_errors(model, validation, errors, names, arguments)
 
 
 if __name__ == "__main__":

@@ -72,6 +72,10 @@ from keras_attn.models.show_attend_read import (  # noqa: E402
 )
 from keras_attn.models.swin import build_swin  # noqa: E402
 from keras_attn.models.transformer import build_transformer  # noqa: E402
+from keras_attn.models.transformer_captioners import (  # noqa: E402
+    build_caption_cnn_transformer,
+    build_caption_vit_transformer,
+)
 from keras_attn.models.unet import build_unet  # noqa: E402
 from keras_attn.models.vgg import build_vgg  # noqa: E402
 from keras_attn.models.vit import (  # noqa: E402
@@ -109,6 +113,8 @@ __all__ = [
     "build_bert_sentence_encoder",
     "build_bert_span_qa",
     "build_bert_token_classifier",
+    "build_caption_cnn_transformer",
+    "build_caption_vit_transformer",
     "build_cnn_self_attention",
     "build_convnext",
     "build_deconvnet",

@@ -32,6 +32,10 @@ from keras_attn.models.seq2seq import build_seq2seq_context, build_seq2seq_sutsk
 from keras_attn.models.show_attend_read import build_show_attend_read
 from keras_attn.models.swin import build_swin
 from keras_attn.models.transformer import build_transformer
+from keras_attn.models.transformer_captioners import (
+    build_caption_cnn_transformer,
+    build_caption_vit_transformer,
+)
 from keras_attn.models.unet import build_unet
 from keras_attn.models.vgg import build_vgg
 from keras_attn.models.vit import build_deit3, build_vit, build_vit_hybrid
@@ -516,4 +520,30 @@ register_variants(
     title="Faster R-CNN on {variant}, one map, as first published",
     paper="Ren et al. 2015, arXiv:1506.01497",
     **_detector(),
+)
+_CAPTIONER: dict[str, Any] = {
+    "task": "image captioning",
+    "outputs": {"logits": "(B, T, V), before the softmax"},
+}
+_CAPTION = "(B, T) int32, the caption after its start token"
+register_variants(
+    build_caption_cnn_transformer,
+    {"base": (None, "no published size; here the sizes of the base Transformer")},
+    name="caption_cnn_transformer",
+    title="A Transformer that describes the map of a CNN",
+    paper="Vaswani et al. 2017, arXiv:1706.03762",
+    inputs={
+        "features": "(B, 14, 14, 512) float, a map of a convolutional network",
+        "decoder_token_ids": _CAPTION,
+    },
+    **_CAPTIONER,
+)
+register_variants(
+    build_caption_vit_transformer,
+    {"base_patch16_gpt2_small": (None, "as in public vision-encoder-decoder models")},
+    name="caption_vit_transformer",
+    title="ViT-B/16 reads an image, GPT-2 small describes it",
+    paper="Dosovitskiy et al. 2021, arXiv:2010.11929; Radford et al. 2019",
+    inputs={"images": _IMAGES + _HALF, "decoder_token_ids": _CAPTION},
+    **_CAPTIONER,
 )

@@ -3,8 +3,10 @@
     source -> embedding + position -> N encoder blocks ─┐ keys and values
     target -> embedding + position -> N decoder blocks ─┴─> logits
 
-Legend: B batch, S source length, T target length, P prompt length, L length of a cache,
-N heads, H head size, D width, V vocabulary.
+The encoder is here, the decoder in `parts/cross_decoder.py`.
+
+Legend: B batch, S source length, T target length, L length of a cache, D width, V
+vocabulary.
 Layers: `token_embedding` (of both sides, and the output matrix), `position_embedding`,
 `encoder_dropout`, `decoder_dropout`, `encoder_block_0`, …, `decoder_block_0`, …, and
 `encoder_norm`, `decoder_norm` if the blocks are pre-norm. `incremental()` finds
@@ -26,15 +28,16 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import TokenEmbedding
-from keras_attn.models.parts import incremental
+from keras_attn.models.parts.cross_decoder import decode, incremental_pair
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
     numbered,
     sequence_inputs,
 )
+from keras_attn.models.parts.incremental import check_cache_length
 from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
-from keras_attn.ops import row_positions, token_positions
+from keras_attn.ops import row_positions
 
 # Vaswani et al. 2017, table 3; the vocabulary is that of English-German.
 VARIANTS = {
@@ -120,19 +123,16 @@ def build_transformer(
                 LayerNormalization(epsilon=layer_norm_epsilon, name=f"{side}_norm")
             )
     layers = by_name(layers)
-    inputs = _inputs()
-    hidden, _ = _decode(
+    inputs = sequence_inputs("token_ids", "padding_mask", "decoder_token_ids")
+    memory, memory_mask = _encode(layers, inputs)
+    hidden, *_ = decode(
         layers,
-        inputs["decoder_token_ids"],
-        memory=_encode(layers, inputs),
-        encoder_padding_mask=inputs["padding_mask"],
+        _embed_target(layers, inputs["decoder_token_ids"]),
+        memory,
+        encoder_padding_mask=memory_mask,
     )
     logits = layers["token_embedding"](hidden, reverse=True)
     return Transformer(inputs=inputs, outputs=logits, name=name)
-
-
-def _inputs():
-    return sequence_inputs("token_ids", "padding_mask", "decoder_token_ids")
 
 
 def _embed(layers, side, token_ids, positions=None):
@@ -143,39 +143,20 @@ def _embed(layers, side, token_ids, positions=None):
     return layers[f"{side}_dropout"](hidden)
 
 
+def _embed_target(layers, decoder_token_ids, positions=None):
+    return _embed(layers, "decoder", decoder_token_ids, positions)
+
+
 def _encode(layers, inputs):
-    """The encoder's features, (B, S, D), which the decoder attends to."""
-    positions = row_positions(inputs["padding_mask"])
+    """Features (B, S, D), which the decoder attends to, and their padding mask."""
+    padding_mask = inputs["padding_mask"]
+    positions = row_positions(padding_mask)
     hidden = _embed(layers, "encoder", inputs["token_ids"], positions)
     for block in numbered(layers, "encoder_block"):
-        hidden = block(hidden, padding_mask=inputs["padding_mask"])
-    return layers["encoder_norm"](hidden) if "encoder_norm" in layers else hidden
-
-
-def _decode(
-    layers, decoder_token_ids, *, memory=None, positions=None, caches=None, **masks
-):
-    """Features (B, T, D), and for every block the caches of both attentions.
-
-    Args:
-        layers: Layers by name.
-        decoder_token_ids: (B, T).
-        memory: The encoder's features, (B, S, D); None with caches.
-        positions: (B, T). Default: 0 … T-1.
-        caches: In a step, the arguments `cache` and `cross_cache` of every block.
-        **masks: `encoder_padding_mask` (B, S), and `padding_mask` of the target.
-    """
-    blocks = numbered(layers, "decoder_block")
-    hidden = _embed(layers, "decoder", decoder_token_ids, positions)
-    entries = []
-    for block, cache in zip(blocks, caches or [{}] * len(blocks), strict=True):
-        # Always returned, and not computed if unused: Keras can't share a layer between
-        # graphs if its number of outputs differs.
-        hidden, *entry = block(hidden, memory, return_cache=True, **cache, **masks)
-        entries.append(entry)
-    if "decoder_norm" in layers:
-        hidden = layers["decoder_norm"](hidden)
-    return hidden, entries
+        hidden = block(hidden, padding_mask=padding_mask)
+    if "encoder_norm" in layers:
+        hidden = layers["encoder_norm"](hidden)
+    return hidden, padding_mask
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -186,71 +167,16 @@ class Transformer(Functional):
     default_max_length = 256
 
     def incremental(self, max_length=None) -> IncrementalPair:
-        """The models for decoding token by token; prompts may be padded on either side.
-
-        The state is that of `keras_attn.models.parts.incremental` with, for each block,
-        the keys and values of the source, `source_key_0`, `source_value_0`, …
-        (B, N, S, H), which do not change.
+        """The models for decoding token by token; see `cross_decoder.incremental_pair`.
 
         Args:
             max_length: L, the most tokens that prompt and continuation have together.
                 Default: 256.
         """
-        layers = by_name(self.layers)
-        length = incremental.check_cache_length(max_length, self.default_max_length)
-        return IncrementalPair(
-            _prefill(layers, length),
-            _step(layers, length),
-            prompt="decoder_token_ids",
-            max_length=length,
-            source_vocabulary_size=layers["token_embedding"].input_dim,
+        return incremental_pair(
+            self,
+            _encode,
+            _embed_target,
+            check_cache_length(max_length, self.default_max_length),
+            source_vocabulary_size=self.get_layer("token_embedding").input_dim,
         )
-
-
-def _prefill(layers, length):
-    """Reads the source and the prompt, and pads the caches to their length."""
-    inputs = {**_inputs(), **sequence_inputs("decoder_padding_mask")}
-    prompt_mask = inputs["decoder_padding_mask"]
-    hidden, caches = _decode(
-        layers,
-        inputs["decoder_token_ids"],
-        positions=token_positions(prompt_mask),
-        memory=_encode(layers, inputs),
-        encoder_padding_mask=inputs["padding_mask"],
-        padding_mask=prompt_mask,
-    )
-    own, source = zip(*caches, strict=True)
-    outputs = {
-        "logits": incremental.next_token_logits(layers, hidden, prompt_mask),
-        **incremental.state_after_prompt(prompt_mask, own, length),
-        **incremental.name_caches(source, "source_"),
-    }
-    return keras.Model(inputs, outputs, name="prefill")
-
-
-def _step(layers, length):
-    """Reads one token per row."""
-    blocks = numbered(layers, "decoder_block")
-    attentions = [block.self_attention for block in blocks]
-    inputs = incremental.step_inputs(attentions, length)
-    inputs |= sequence_inputs("padding_mask")
-    attentions = [block.cross_attention for block in blocks]
-    inputs |= incremental.cache_inputs(attentions, None, "source_")
-    source_caches = incremental.caches_by_block(inputs, "source_")
-    step = incremental.DecodingStep(inputs)
-    hidden, entries = _decode(
-        layers,
-        step.token_ids,
-        positions=step.positions,
-        caches=[
-            {"cache": own, "cross_cache": source}
-            for own, source in zip(step.caches, source_caches, strict=True)
-        ],
-        padding_mask=step.padding_mask,
-        encoder_padding_mask=inputs["padding_mask"],
-    )
-    outputs = {
-        "logits": layers["token_embedding"](hidden[:, 0], reverse=True),
-        **step.state_after([own for own, _ in entries]),
-    }
-    return keras.Model(inputs, outputs, name="step")

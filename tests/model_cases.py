@@ -80,6 +80,13 @@ _PYRAMID_DETECTOR = {
     "pyramid_dim": U,
     "anchor_sizes": (7, 13, 29),
 }
+_CAPTIONER = {
+    "vocabulary_size": V,
+    "num_layers": 2,
+    "num_heads": HEADS,
+    "hidden_dim": 4 * HEADS,
+    "mlp_dim": MLP,
+}
 # One model for all names of the patterns, whose graphs are equal at a tiny size.
 GRAPHS = {
     "seq2seq_sutskever": ("seq2seq_sutskever", {**_SEQ2SEQ, "num_layers": 2}),
@@ -203,7 +210,7 @@ GRAPHS = {
     "sagan_generator_128": ("sagan_generator_*", {**_SAGAN, "latent_dim": M}),
     "sagan_discriminator_128": ("sagan_discriminator_*", _SAGAN),
     "cnn_self_attention": (
-        "cnn_*",
+        "cnn_self_attention",
         {"image_size": (14, 18), "hidden_dims": (E, A), "num_classes": C},
     ),
     "faster_rcnn_resnet50": ("faster_rcnn_resnet*", _PYRAMID_DETECTOR),
@@ -220,6 +227,18 @@ GRAPHS = {
             "num_convs": (1, 2),
             "num_frozen": 0,
             "anchor_sizes": (7, 17),
+        },
+    ),
+    "caption_cnn_transformer": (
+        "caption_cnn_transformer",
+        {**_CAPTIONER, "grid_size": (2, 5), "feature_dim": U, "dropout": 0.1},
+    ),
+    "caption_vit_transformer": (
+        "caption_vit_transformer",
+        {
+            **_CAPTIONER,
+            "encoder": {k: x for k, x in _VIT.items() if k != "num_classes"},
+            "max_sequence_length": POSITIONS,
         },
     ),
 }
@@ -295,6 +314,9 @@ CASES = {
     "rnnsearch_50-scores": Case("rnnsearch_50", {"return_attention_scores": True}),
     "rnnsearch_50-dropout": Case("rnnsearch_50", {"dropout": 0.3}),
     "transformer_base-pre_norm": Case("transformer_base", {"norm_first": True}),
+    "caption_cnn_transformer-scores": Case(
+        "caption_cnn_transformer", {"return_attention_scores": True, "norm_first": True}
+    ),
     "xlm_mlm_tlm_xnli15-positions": Case("xlm_mlm_tlm_xnli15", {"position_ids": True}),
     "xlnet_base-memory": Case("xlnet_base", {"memory_length": S}),
     "vit_base_patch16-features": Case("vit_base_patch16", {"include_top": False}),
@@ -360,7 +382,8 @@ DECODERS = [
     case
     for case, made in CASES.items()
     if made.head is None
-    and made.name.startswith(("rnnsearch", "seq2seq", "transformer", "gpt", "show_"))
+    and made.name.startswith(("rnnsearch", "seq2seq", "transformer", "gpt", "caption"))
+    or made.name == "show_attend_read"
 ]
 # One of each kind of recurrent decoder.
 KINDS = ("seq2seq_sutskever", "seq2seq_context", "rnnsearch_50")
@@ -486,26 +509,11 @@ def image_shape(shape):
     return [size or (19, 27)[axis] for axis, size in enumerate(shape)]
 
 
-def reading_inputs(model, batch=B, target=T, seed=1):
-    """Images with characters to read; all rows but the first end in padding."""
-    rng = np.random.default_rng(seed)
-    images = rng.normal(size=(batch, 19, 26, 3)).astype("float32")
-    inputs = {
-        "images": images,
-        "widths": np.where(np.arange(batch) == 0, 26, 13).astype("int32"),
-        "decoder_token_ids": rng.integers(1, V, (batch, target)).astype("int32"),
-    }
-    return {tensor.name: inputs[tensor.name] for tensor in model.inputs}
-
-
 def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
     """Inputs of any model, by name; all rows but the first end in padding."""
     rng = np.random.default_rng(seed)
-    if any(tensor.name == "decoder_token_ids" for tensor in model.inputs) and any(
-        tensor.name == "images" for tensor in model.inputs
-    ):
-        return reading_inputs(model, batch, target, seed)
-    if any(tensor.name in ("images", "noise") for tensor in model.inputs):
+    names = {tensor.name for tensor in model.inputs}
+    if names & {"images", "noise"} and "decoder_token_ids" not in names:
         return {
             tensor.name: rng.integers(0, C, batch).astype("int32")
             if tensor.name == "labels"
@@ -528,6 +536,12 @@ def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
         "target_mapping": np.eye(length, dtype="float32")[targets],
     }
     memory = rng.normal(size=(batch, 4, D)).astype("float32")
+    for tensor in model.inputs:
+        if tensor.name in ("images", "features"):
+            pixels = rng.normal(size=(batch, *image_shape(tensor.shape[1:])))
+            inputs[tensor.name] = pixels.astype("float32")
+            widths = [pixels.shape[2], *(batch - 1) * [pixels.shape[2] // 2]]
+            inputs["widths"] = np.array(widths, "int32")
     return {
         tensor.name: memory
         if tensor.name.startswith("memory_")

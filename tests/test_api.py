@@ -46,7 +46,9 @@ PUBLIC = {
     "keras_attn.models": (
         "ModelCard Plan build_bert build_bert_classifier build_bert_masked_lm "
         "build_bert_next_sentence build_bert_pretrainer build_bert_sentence_encoder "
-        "build_bert_span_qa build_bert_token_classifier build_cnn_self_attention "
+        "build_bert_span_qa build_bert_token_classifier "
+        "build_caption_cnn_transformer build_caption_vit_transformer "
+        "build_cnn_self_attention "
         "build_convnext build_deconvnet build_deit3 build_faster_rcnn "
         "build_faster_rcnn_vgg16 build_fcn_resnet build_fcn_vgg build_gpt "
         "build_gpt_classifier build_gpt_encoder build_gpt_token_classifier build_mae "

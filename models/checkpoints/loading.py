@@ -19,7 +19,7 @@ from keras_attn.file_reading import shortened, shown
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.families import family_of
 from keras_attn.models.checkpoints.folder import CONFIG, Folder, preview
-from keras_attn.models.checkpoints.mapping import Family, Weight
+from keras_attn.models.checkpoints.mapping import Family, Joined, Weight, variables_of
 from keras_attn.models.checkpoints.tensors import FLOATS
 from keras_attn.models.parts.keras_state import (
     allocate,
@@ -51,9 +51,10 @@ def load_checkpoint(
         folder: A folder with `config.json` and `*.safetensors`.
         task: What to build: `"encoder"`, `"masked_lm"`, `"pretrainer"`,
             `"next_sentence"`, `"classifier"`, `"token_classifier"`, `"span_qa"`,
-            `"sentence_encoder"` or `"causal_lm"`, if the family has it; for an image
-            model `"encoder"` is the model without its top, and `"segmenter"` an FCN;
-            of an R-CNN `"detector"` has no masks, `"instance_segmenter"` has them.
+            `"sentence_encoder"`, `"causal_lm"` or `"captioner"` (a ViT with GPT-2), if
+            the family has it; for an image model `"encoder"` is the model without its
+            top, and `"segmenter"` an FCN; of an R-CNN `"detector"` has no masks,
+            `"instance_segmenter"` has them.
             Default: the task of `architectures` or `architecture` in `config.json`.
         **overrides: Arguments of the builders, such as `dropout` or `num_classes`,
             which take precedence over `config.json`. `dropout` applies to the encoder
@@ -124,11 +125,12 @@ def _load(
         built = _build(opened, task, overrides)
     initializers = [_FileInitializer(each, built.keys, opened) for each in built.read]
     for initializer in initializers:
-        initializer.weight.variable._initializer = initializer
+        if not isinstance(initializer.weight.variable, Joined):
+            initializer.weight.variable._initializer = initializer
     allocate()
     for initializer in initializers:
         if not initializer.was_called:
-            # `_initializer` is private to Keras; this does not depend on it.
+            # Joined variables, and any if Keras changes its private `_initializer`.
             initializer.weight.variable.assign(initializer.value())
     return built.model, {_layer(weight) for weight in built.fresh}
 
@@ -194,7 +196,7 @@ def check_complete(model: keras.Model, weights: Sequence[Weight]) -> None:
     Raises:
         ValueError: naming the variables that have no key.
     """
-    mapped = [id(weight.variable) for weight in weights]
+    mapped = [id(each) for weight in weights for each in variables_of(weight)]
     missing = [
         variable.path for variable in model.weights if id(variable) not in set(mapped)
     ]

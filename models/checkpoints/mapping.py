@@ -35,13 +35,46 @@ from keras_attn.models.checkpoints.config import Config
 Rename = tuple[str, str | Callable[[re.Match[str]], str]]
 
 
+class Joined:
+    """Several variables of ours that a file holds as one tensor, side by side.
+
+    Stands for them as the `variable` of a `Weight`.
+
+    Args:
+        variables: The variables, which differ at most in the size of the last axis.
+    """
+
+    def __init__(self, variables: Sequence[keras.Variable]):
+        self.variables = tuple(variables)
+        self.path, self.dtype = variables[0].path, variables[0].dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of all together."""
+        last = sum(variable.shape[-1] for variable in self.variables)
+        return (*self.variables[0].shape[:-1], last)
+
+    def assign(self, value) -> None:
+        """Gives each variable its part of the value."""
+        ends = np.cumsum([variable.shape[-1] for variable in self.variables])
+        parts = np.split(value, ends[:-1], axis=-1)
+        for variable, part in zip(self.variables, parts, strict=True):
+            variable.assign(part)
+
+
+def variables_of(weight: "Weight") -> tuple:
+    """The variables of a weight: one, or those that are joined."""
+    variable = weight.variable
+    return variable.variables if isinstance(variable, Joined) else (variable,)
+
+
 @dataclass(frozen=True)
 class Weight:
     """One of our variables, and the tensors of a file that it is made of.
 
     Attributes:
         keys: Keys of the tensors, with the prefix that a model with a head gives them.
-        variable: Our variable.
+        variable: Our variable, or several that are joined.
         read: Maps the tensors, in the order of `keys`, to the variable's value.
         write: Maps the variable's value to the tensors.
         accepts: Whether `read` can also use a single tensor of this other shape.
@@ -51,7 +84,7 @@ class Weight:
     """
 
     keys: tuple[str, ...]
-    variable: keras.Variable
+    variable: keras.Variable | Joined
     read: Callable[..., np.ndarray] = field(default=lambda array: array)
     write: Callable[[np.ndarray], Sequence[np.ndarray]] = field(
         default=lambda array: (array,)

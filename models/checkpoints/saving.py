@@ -10,6 +10,7 @@ from keras_attn.checks import check_choice, check_positive
 from keras_attn.models.checkpoints.families import FAMILIES, LIBRARIES
 from keras_attn.models.checkpoints.folder import write_folder
 from keras_attn.models.checkpoints.loading import check_complete
+from keras_attn.models.checkpoints.mapping import variables_of
 from keras_attn.models.checkpoints.tensors import SAVED_AS, Tensor
 
 
@@ -90,5 +91,6 @@ def _family_of(model):
 
 
 def _array(weight, index) -> np.ndarray:
-    array = keras.ops.convert_to_numpy(weight.variable)
+    arrays = [keras.ops.convert_to_numpy(each) for each in variables_of(weight)]
+    array = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)
     return weight.write(array)[index]

@@ -44,6 +44,18 @@ def grid_input(backbone, grid_size, feature_dim):
     return {"images": images}, encoder(images)
 
 
+def read_grid(layers, inputs):
+    """The grid (B, h, w, C) of other inputs of a model that `grid_input` began.
+
+    Args:
+        layers: Layers of the model by name.
+        inputs: Inputs by name: `features`, or `images`.
+    """
+    if "backbone" in layers:
+        return layers["backbone"](inputs["images"])
+    return inputs["features"]
+
+
 def _check(backbone):
     if not isinstance(backbone, keras.Model) or not hasattr(backbone, "operations"):
         raise TypeError(

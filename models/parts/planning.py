@@ -292,6 +292,10 @@ def _length(model, sequence):
 
 
 def _positions(model):
+    """The most tokens of a row, if the model sets a limit."""
+    limit = getattr(model, "max_length", None)
+    if limit is not None:
+        return limit
     layer = next((x for x in model.layers if x.name == "position_embedding"), None)
     return getattr(layer, "max_sequence_length", None)
 

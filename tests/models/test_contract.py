@@ -19,7 +19,6 @@ from model_cases import (
     DECODERS,
     GRAPH_OF,
     GRAPHS,
-    IMAGES,
     TINY,
     S,
     create,
@@ -50,6 +49,7 @@ INPUTS = {
     "memory_0": "float32",
     "memory_1": "float32",
     "images": "float32",
+    "features": "float32",
     "noise": "float32",
     "labels": "int32",
     "widths": "int32",
@@ -76,7 +76,7 @@ def test_inputs_have_documented_names_and_types(case):
         assert tensor.dtype == INPUTS[tensor.name]
         # The batch size and the length are unknown.
         assert tensor.shape[0] is None
-        assert case in IMAGES or tensor.shape[1] is None
+        assert tensor.shape[1] is None or tensor.name in ("images", "features", "noise")
 
 
 @every_case

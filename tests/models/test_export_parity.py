@@ -35,7 +35,8 @@ from keras_attn.export import export, load_runner  # noqa: E402
 
 # Every graph; a pair of each kind of state; heads with operators of their own.
 HEADS = ("bert_masked_lm-positions", "bert_sentence_encoder", "xlnet_span_qa")
-PAIRS = (*KINDS, "transformer_base", "gpt3_small", "show_attend_read")
+PAIRS = (*KINDS, "transformer_base", "gpt3_small", "caption_cnn_transformer")
+PAIRS += ("show_attend_read",)
 SHIPPED = [
     *((case, "forward") for case in (*GRAPHS, *HEADS)),
     *((case, "pair") for case in PAIRS),

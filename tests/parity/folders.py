@@ -1,6 +1,6 @@
 """The committed checkpoints, and altered copies, read without our own reader."""
 
-import importlib.util
+import importlib
 import json
 import struct
 from pathlib import Path
@@ -8,6 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from parity.torchvision_shim import is_installed
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -157,7 +158,7 @@ def make_cases(script, monkeypatch, needs=("transformers",)):
         The result of the script's `make_cases`.
     """
     for name in needs:
-        if importlib.util.find_spec(name) is None:
+        if not is_installed(name):
             pytest.skip(f"{name} is not installed; see {script}.py")
     # The scripts import each other as top-level modules.
     monkeypatch.syspath_prepend(str(CHECKPOINTS.parent))

@@ -3,8 +3,7 @@
 `python tests/parity/smp_references.py` writes `segmenters/smp_*.npz`, in the format of
 `segmenter_references.py`, in a few seconds.
 
-Needs `pip install segmentation-models-pytorch==0.6.0 torchvision==0.28.0 timm==1.0.31`
-in a separate environment, as for `timm_references.py`.
+Needs what `make install` puts beside torchvision; see `torchvision_shim.py`.
 """
 
 from pathlib import Path
@@ -46,7 +45,12 @@ def network(case, images):
     return head(decoder.eval()(features))
 
 
+def make_cases():
+    """Name of every case to its arrays."""
+    sizes = {"smp_even": (8, 24), "smp_odd": (11, 13)}
+    return {name: _Case().run(network, size, size) for name, size in sizes.items()}
+
+
 if __name__ == "__main__":
-    for name, size in {"even": (8, 24), "odd": (11, 13)}.items():
-        arrays = _Case().run(network, size, size)
-        np.savez_compressed(DATA / f"smp_{name}.npz", **arrays)
+    for name, arrays in make_cases().items():
+        np.savez_compressed(DATA / f"{name}.npz", **arrays)

@@ -49,8 +49,8 @@ def tiny_unet():
     return model.eval()
 
 
-def make_case():
-    """The tensors, the configuration and the arrays."""
+def make_cases():
+    """Name of the case to its tensors, its configuration and its arrays."""
     model = tiny_unet()
     references.randomize(model)
     tensors = {
@@ -66,8 +66,8 @@ def make_case():
         "decoder_channels": DECODER,
         "model_args": references._RESNET_SIZES,
     }
-    return tensors, config, references._run(model, SIZE)
+    return {"smp_unet": (tensors, config, references._run(model, SIZE))}
 
 
 if __name__ == "__main__":
-    write({"smp_unet": make_case()})
+    write(make_cases())

@@ -9,7 +9,9 @@ from parity.folders import (
     CHECKPOINTS,
     altered,
     arrays_of,
+    compare_with_committed,
     config_of,
+    make_cases,
     outputs_of,
     same_tensors,
     same_weights,
@@ -88,3 +90,25 @@ def test_unsupported_configs_are_refused(fields, message, tmp_path):
     folder = altered(tmp_path, CASE, fields)
     with pytest.raises(ValueError, match=message):
         load_checkpoint(folder)
+
+
+NEEDS = ("torch", "torchvision", "timm", "segmentation_models_pytorch")
+
+
+@pytest.mark.parity
+@pytest.mark.filterwarnings("ignore")
+def test_live(monkeypatch):
+    """The U-Net computed now equals the committed one."""
+    cases = make_cases("smp_unet_references", monkeypatch, NEEDS)
+    tensors, _, arrays = cases[CASE]
+    compare_with_committed(CASE, tensors, arrays)
+
+
+@pytest.mark.parity
+@pytest.mark.filterwarnings("ignore")
+def test_the_decoder_live(monkeypatch):
+    for name, arrays in make_cases("smp_references", monkeypatch, NEEDS).items():
+        with np.load(CHECKPOINTS.parent / "segmenters" / f"{name}.npz") as file:
+            assert set(file) == set(arrays)
+            for key, array in arrays.items():
+                np.testing.assert_allclose(file[key], array, atol=1e-6, rtol=1e-6)

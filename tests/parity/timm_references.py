@@ -2,25 +2,17 @@
 
 `python tests/parity/timm_references.py` takes a few seconds.
 
-Needs `pip install timm==1.0.31 torchvision==0.28.0 safetensors`, in a separate
-environment: transformers can't be imported together with a CUDA build of torchvision.
+Needs what `make install` puts beside torchvision; see `torchvision_shim.py`.
 """
 
 import functools
-import sys
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
+from torchvision_shim import load_torchvision
+from write_folders import write
 
-# A CUDA build of torchvision may fail to import. timm needs none of its operators.
-try:
-    import torchvision  # noqa: F401  # pyright: ignore[reportMissingImports]
-except RuntimeError:
-    for _name in [name for name in sys.modules if name.startswith("torchvision")]:
-        del sys.modules[_name]
-    _library = torch.library.Library("torchvision", "DEF")
-    for _operator in ("nms", "qnms"):
-        _library.define(f"{_operator}(Tensor a, Tensor b, float c) -> Tensor")
+load_torchvision()
 
 import timm  # noqa: E402  # pyright: ignore[reportMissingImports]
 from timm.layers import (  # noqa: E402  # pyright: ignore[reportMissingImports]
@@ -28,7 +20,6 @@ from timm.layers import (  # noqa: E402  # pyright: ignore[reportMissingImports]
     std_conv,
 )
 from timm.models import resnetv2  # noqa: E402  # pyright: ignore[reportMissingImports]
-from write_folders import write  # noqa: E402
 
 B, CLASSES = 2, 5
 SPREAD = 0.3  # Standard deviation of the weights, as in `hugging_face.py`.

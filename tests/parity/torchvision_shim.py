@@ -2,8 +2,9 @@
 
 The package index has torchvision for CUDA only, whose operators a CPU build of PyTorch
 cannot load. Then even `import torchvision` fails, and `import transformers` where it is
-installed. So `make` installs it into a folder of its own, which only this module adds
-to the path. If its operators are missing, those that the import and the detectors need
+installed. So `make` installs it into a folder of its own, with timm and
+segmentation-models-pytorch, which import it; only this module adds the folder to the
+path. If its operators are missing, those that the import and the detectors need
 are declared here: `nms` in PyTorch; `roi_align` has a form in Python in torchvision
 itself. transformers may be imported before or after.
 """
@@ -21,9 +22,15 @@ FOLDER = Path(sys.prefix) / "torchvision"
 _LIBRARIES = []  # Operators live as long as the object that declares them.
 
 
-def is_installed() -> bool:
-    """Whether torchvision is in its folder or anywhere on the path."""
-    return FOLDER.is_dir() or importlib.util.find_spec("torchvision") is not None
+def is_installed(name: str = "torchvision") -> bool:
+    """Whether a package is in the folder or anywhere on the path."""
+    _add_folder()
+    return importlib.util.find_spec(name) is not None
+
+
+def _add_folder():
+    if FOLDER.is_dir() and str(FOLDER) not in sys.path:
+        sys.path.append(str(FOLDER))
 
 
 def _nms(boxes, scores, iou_threshold):
@@ -51,8 +58,7 @@ def load_torchvision() -> Any:
     """The package `torchvision`."""
     import torch  # pyright: ignore[reportMissingImports]
 
-    if FOLDER.is_dir() and str(FOLDER) not in sys.path:
-        sys.path.append(str(FOLDER))
+    _add_folder()
     try:
         return importlib.import_module("torchvision")
     except RuntimeError:  # "operator torchvision::nms does not exist"

@@ -16,6 +16,9 @@ from keras_attn.models.checkpoints.families.torchvision import (
     TORCHVISION,
     torchvision_family_of,
 )
+from keras_attn.models.checkpoints.families.vision_encoder_decoder import (
+    VISION_ENCODER_DECODER,
+)
 from keras_attn.models.checkpoints.families.vit import VIT
 from keras_attn.models.checkpoints.families.vit_mae import VIT_MAE
 from keras_attn.models.checkpoints.families.xlm import XLM
@@ -33,6 +36,7 @@ FAMILIES: dict[str, Family] = {
     for family in (
         *(BERT, ROBERTA, XLNET, XLM, OPENAI_GPT, GPT2),
         *(VIT, DEIT, VIT_MAE, SWIN, CONVNEXT),
+        VISION_ENCODER_DECODER,
     )
 }
 

@@ -16,7 +16,13 @@ from keras_attn.models.checkpoints.config import (
     activation_name,
     label_fields,
 )
-from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import (
+    Family,
+    Joined,
+    Weight,
+    layers_of,
+    numbered,
+)
 from keras_attn.ops import gelu_tanh
 
 # Here "gelu" is the function that every other family calls "gelu_new".
@@ -26,6 +32,8 @@ _OPENAI_ACTIVATIONS = {
     "silu": keras.activations.silu,
     "swish": keras.activations.silu,
 }
+# Causal masks, which old files have.
+BUFFERS = (r"(.+\.)?transformer\.h\.\d+\.(attn|crossattention)\.(bias|masked_bias)",)
 _HEADS = {
     "encoder": builders.build_gpt_encoder,
     "classifier": builders.build_gpt_classifier,
@@ -33,8 +41,13 @@ _HEADS = {
 }
 
 
-def _shared_arguments(config, overrides):
-    config.require({"tie_word_embeddings": (True,), "add_cross_attention": (False,)})
+def _shared_arguments(config, overrides, cross_attention=False):
+    config.require({"tie_word_embeddings": (True,)})
+    if config.get_bool("add_cross_attention", False) != cross_attention:
+        raise ValueError(
+            f"`add_cross_attention` in config.json must be {cross_attention}. "
+            f"Received: add_cross_attention={not cross_attention}"
+        )
     dropout = config.get_probability("resid_pdrop", 0.1)
     embeddings_dropout = config.get_probability("embd_pdrop", 0.1)
     if "dropout" not in overrides and embeddings_dropout != dropout:
@@ -65,7 +78,8 @@ def _openai_arguments(config, overrides):
     }
 
 
-def _gpt2_arguments(config, overrides):
+def gpt2_arguments(config, overrides, cross_attention=False):
+    """The arguments of `build_gpt`, or of a decoder with cross-attention."""
     config.require(
         {
             "scale_attn_weights": (True,),
@@ -73,7 +87,7 @@ def _gpt2_arguments(config, overrides):
         }
     )
     arguments = {
-        **_shared_arguments(config, overrides),
+        **_shared_arguments(config, overrides, cross_attention),
         "variant": "gpt2_small",
         "vocabulary_size": config.get_size("vocab_size", 50_257),
         "max_sequence_length": config.get_size("n_positions", 1024),
@@ -128,8 +142,7 @@ def _task_of(model, norm_first) -> str | None:
     return "causal_lm" if is_logits else None
 
 
-def _config(model) -> dict:
-    layers = layers_of(model)
+def _config(layers) -> dict:
     blocks = [layers[name] for name in numbered(layers, "block_")]
     block, tokens = blocks[0], layers["token_embedding"]
     key_dim = block.self_attention.key_dim
@@ -164,7 +177,7 @@ def _config(model) -> dict:
 
 def _openai_config(model) -> dict:
     block = model.get_layer("block_0")
-    config = _config(model)
+    config = _config(layers_of(model))
     if block.mlp_dim != 4 * config["n_embd"]:
         raise ValueError(
             "`mlp_dim` must be four times the width for a checkpoint of OpenAI GPT. "
@@ -173,20 +186,32 @@ def _openai_config(model) -> dict:
     return {**config, "afn": activation_name(block.activation, _OPENAI_ACTIVATIONS)}
 
 
-def _gpt2_config(model) -> dict:
-    block = model.get_layer("block_0")
-    config = {
-        **_config(model),
+def gpt2_config(layers) -> dict:
+    """The fields of `config.json` of a GPT-2, from its layers by name."""
+    block = layers["block_0"]
+    return {
+        **_config(layers),
         "n_inner": block.mlp_dim,
         "activation_function": activation_name(block.activation),
     }
+
+
+def _gpt2_config(model) -> dict:
+    config = gpt2_config(layers_of(model))
     if _task_of(model, norm_first=True) == "token_classifier":
         config["classifier_dropout"] = model.get_layer("classifier_dropout").rate
     return config
 
 
-def _weights(model, tokens, positions) -> list[Weight]:
-    layers, prefix = layers_of(model), "transformer."
+def body_weights(layers, prefix, tokens="wte", positions="wpe") -> list[Weight]:
+    """The weights of the body.
+
+    Args:
+        layers: Layers by name.
+        prefix: What the keys begin with.
+        tokens: Name of the table of token embeddings.
+        positions: Name of the table of position embeddings.
+    """
     weights = [
         mapping.same(f"{prefix}{tokens}.weight", layers["token_embedding"].embeddings),
         mapping.same(
@@ -211,8 +236,32 @@ def _weights(model, tokens, positions) -> list[Weight]:
             *mapping.conv1d(f"{key}.mlp.c_fc", expand.kernel, expand.bias),
             *mapping.conv1d(f"{key}.mlp.c_proj", contract.kernel, contract.bias),
         ]
+        if block.cross_attention is not None:
+            weights += _cross_attention(key, block)
     if "final_norm" in layers:
         weights += mapping.norm(f"{prefix}ln_f", layers["final_norm"])
+    return weights
+
+
+def _cross_attention(key, block):
+    attention, name = block.cross_attention, f"{key}.crossattention"
+    keys_and_values = (
+        Joined([attention.key_kernel, attention.value_kernel]),
+        Joined([attention.key_bias, attention.value_bias]),
+    )
+    return [
+        *mapping.norm(f"{key}.ln_cross_attn", block.cross_attention_norm),
+        *mapping.conv1d(f"{name}.q_attn", attention.query_kernel, attention.query_bias),
+        *mapping.conv1d(f"{name}.c_attn", *keys_and_values),
+        *mapping.conv1d(
+            f"{name}.c_proj", attention.output_kernel, attention.output_bias
+        ),
+    ]
+
+
+def _weights(model, tokens, positions) -> list[Weight]:
+    layers = layers_of(model)
+    weights = body_weights(layers, "transformer.", tokens, positions)
     if "classifier" in layers:
         # The classifier of texts has no bias, that of tokens has one.
         has_bias = layers["classifier"].bias is not None
@@ -242,7 +291,7 @@ def _make_family(model_type, classes, *, tokens, positions, norm_first, **fields
         task_of=lambda model: _task_of(model, norm_first),
         weights=lambda model: _weights(model, tokens, positions),
         buffers=(
-            r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",
+            *BUFFERS,
             r"transformer\.position_ids",
         ),
         tied={"causal_lm": {"lm_head.weight": f"transformer.{tokens}.weight"}},
@@ -274,6 +323,6 @@ GPT2 = _make_family(
     tokens="wte",
     positions="wpe",
     norm_first=True,
-    build=_make_build(_gpt2_arguments),
+    build=_make_build(gpt2_arguments),
     config=_gpt2_config,
 )

@@ -1,0 +1,104 @@
+"""Captioners of transformers: `VisionEncoderDecoderModel` of a ViT and a GPT-2."""
+
+import functools
+from typing import Any
+
+from keras_attn.file_reading import shown
+from keras_attn.models.checkpoints import mapping, tasks
+from keras_attn.models.checkpoints.families import gpt, vit
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered
+from keras_attn.models.transformer_captioners import (
+    TransformerCaptioner,
+    build_caption_vit_transformer,
+)
+from keras_attn.models.vit import build_vit
+
+_PARTS = {"encoder": "vit", "decoder": "gpt2"}
+# Our layers of the decoder, and those of `build_gpt`.
+_NAMES = {
+    "caption_positions": "position_embedding",
+    "caption_dropout": "embeddings_dropout",
+    "decoder_norm": "final_norm",
+}
+
+
+@functools.wraps(build_caption_vit_transformer)
+def _build_on(encoder, **options):
+    return build_caption_vit_transformer(encoder=encoder, **options)
+
+
+def _part(config, name):
+    """The configuration of the encoder or of the decoder."""
+    fields = config.get(name)
+    if not isinstance(fields, dict) or fields.get("model_type") != _PARTS[name]:
+        raise ValueError(
+            f"`{name}` in config.json must be the configuration of a {_PARTS[name]}, "
+            f"with that `model_type`. Received: {name}={shown(fields)}"
+        )
+    return config.nested(fields)
+
+
+def _build(config, task, overrides):
+    encoder, decoder = _part(config, "encoder"), _part(config, "decoder")
+    config.require({"tie_word_embeddings": (True, False)})
+    decoder.require({"cross_attention_hidden_size": (None,)})
+    of_encoder: dict[str, Any] = {
+        **vit.body_arguments(encoder),
+        "dropout": encoder.get_probability("hidden_dropout_prob", 0.0),
+        "attention_dropout": encoder.get_probability(
+            "attention_probs_dropout_prob", 0.0
+        ),
+        "include_top": False,
+    }
+    of_decoder = gpt.gpt2_arguments(decoder, overrides, cross_attention=True)
+    of_decoder.pop("variant")
+    calls = [(build_vit, of_encoder), (_build_on, of_decoder)]
+    return tasks.call_builders(calls, overrides)
+
+
+def _task_of(model) -> str | None:
+    layers = layers_of(model)
+    if not isinstance(model, TransformerCaptioner) or "encoder" not in layers:
+        return None
+    return "captioner" if vit.is_vit(layers["encoder"], 1) else None
+
+
+def _decoder_layers(model) -> dict[str, Any]:
+    """The layers of the decoder by the names of those of `build_gpt`."""
+    layers = layers_of(model)
+    renamed = {_NAMES.get(name, name): layer for name, layer in layers.items()}
+    for index, name in enumerate(numbered(layers, "decoder_block_")):
+        renamed[f"block_{index}"] = layers[name]
+    return renamed
+
+
+def _config(model) -> dict:
+    layers = layers_of(model)
+    encoder = {**vit.config_of(layers["encoder"]), "model_type": "vit"}
+    decoder = gpt.gpt2_config(_decoder_layers(model))
+    decoder |= {"add_cross_attention": True, "model_type": "gpt2"}
+    return {"encoder": encoder, "decoder": decoder}
+
+
+def _weights(model) -> list[Weight]:
+    layers = layers_of(model)
+    weights = vit.body_weights(layers["encoder"], "encoder.")
+    if "image_projection" in layers:
+        weights += mapping.dense("enc_to_dec_proj", layers["image_projection"])
+    return weights + gpt.body_weights(_decoder_layers(model), "decoder.transformer.")
+
+
+VISION_ENCODER_DECODER = Family(
+    model_type="vision-encoder-decoder",
+    architectures={"VisionEncoderDecoderModel": "captioner"},
+    tasks=("captioner",),
+    prefix="",
+    # transformers' ViT has a further layer, which a captioner does not use.
+    heads=("encoder.pooler.",),
+    build=_build,
+    task_of=_task_of,
+    config=_config,
+    weights=_weights,
+    buffers=tuple(gpt.BUFFERS),
+    tied={"captioner": {"decoder.lm_head.weight": "decoder.transformer.wte.weight"}},
+)

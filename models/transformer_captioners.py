@@ -1,0 +1,358 @@
+"""Captioners that are Transformers: they write a text about an image.
+
+    CNN -> map -> projection + position -> N encoder blocks ─┐
+    ViT -> patches (-> projection) ──────────────────────────┤ keys and values
+    caption -> embedding + position -> N decoder blocks ─────┴─> logits
+
+    build_caption_cnn_transformer   the Transformer of `transformer.py` on a CNN's map
+    build_caption_vit_transformer   no convolutions: a ViT, and GPT-2 with
+                                    cross-attention
+
+The encoders are here, the decoder in `parts/cross_decoder.py`.
+
+Legend: B batch, H and W pixels, h and w rows and columns of the map, C its channels, N
+heads, S places that are attended to, E width of the encoder, T length of the caption, L
+length of a cache, D width, V vocabulary.
+Layers: `backbone`, `image_projection`, `image_positions`, `image_dropout`,
+`encoder_block_0`, … of the first, `encoder` and `image_projection` of the second; then
+of both `token_embedding` (also the output matrix), `token_scale` (the first),
+`caption_positions`, `caption_dropout`, `decoder_block_0`, …, and `decoder_norm` if the
+blocks are pre-norm. `incremental()` finds them by these names.
+"""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+from keras.layers import Dense, Rescaling, Reshape
+
+from keras_attn.decoding import IncrementalPair
+from keras_attn.layers import (
+    LearnedPositionEmbedding,
+    SinusoidalPositionEmbedding,
+    TransformerDecoderBlock,
+    TransformerEncoderBlock,
+)
+from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.initializers import normal
+from keras_attn.layers.layer_normalization import LayerNormalization
+from keras_attn.layers.token_embedding import TokenEmbedding
+from keras_attn.models.parts.cross_decoder import decode, incremental_pair
+from keras_attn.models.parts.feature_grid import grid_input, read_grid
+from keras_attn.models.parts.functional import (
+    Functional,
+    by_name,
+    numbered,
+    sequence_inputs,
+)
+from keras_attn.models.parts.incremental import check_cache_length
+from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.models.vit import build_vit
+from keras_attn.ops import gelu_tanh
+
+VARIANTS = {
+    # No sizes are published: the Transformer's base model on the map and with the
+    # vocabulary of Xu et al. 2015.
+    "cnn": {
+        "base": {
+            "grid_size": 14,
+            "feature_dim": 512,
+            "vocabulary_size": 10_000,
+            **block_sizes(6, 512, 8),
+            "dropout": 0.1,
+        },
+    },
+    # ViT-B/16 and GPT-2 small, as in public checkpoints of such captioners.
+    "vit": {
+        "base_patch16_gpt2_small": {
+            "encoder": "base_patch16",
+            "vocabulary_size": 50_257,
+            "max_sequence_length": 1024,
+            **block_sizes(12, 768, 12),
+        },
+    },
+}
+
+
+@with_sizes(VARIANTS["cnn"])
+def build_caption_cnn_transformer(
+    variant="base",
+    *,
+    backbone=None,
+    grid_size=FROM_VARIANT,
+    feature_dim=FROM_VARIANT,
+    vocabulary_size=FROM_VARIANT,
+    num_layers=FROM_VARIANT,
+    hidden_dim=FROM_VARIANT,
+    num_heads=FROM_VARIANT,
+    mlp_dim=FROM_VARIANT,
+    norm_first=False,
+    activation="relu",
+    layer_norm_epsilon=1e-6,
+    dropout=FROM_VARIANT,
+    attention_dropout=0.0,
+    mlp_dropout=0.0,
+    return_attention_scores=False,
+    name="caption_cnn_transformer",
+):
+    """The Transformer, whose source is the places of a convolutional network's map.
+
+    Each place of the map becomes a vector of width D, to which sinusoids of its row and
+    its column are added. The rest is the model of `build_transformer`.
+
+    Besides the arguments of `build_transformer`, with a `variant` of `VARIANTS["cnn"]`:
+        backbone: A Keras model from images to a map, as for `grid_input`. None: the
+            model takes features that were computed before.
+        grid_size: h and w of the input `features`, one number or two.
+        feature_dim: C of the input `features`.
+        return_attention_scores: Whether the model also returns what its words attend
+            to, for instance to show it on a device.
+
+    Returns:
+        A model from `features` (B, h, w, C), or with a backbone `images` (B, H, W,
+        channels), and `decoder_token_ids` (B, T) to logits (B, T, V). With
+        `return_attention_scores=True` to a dictionary of `logits` and
+        `attention_scores`, (B, blocks · N, T, h · w), the heads of the first block
+        first.
+
+    Raises:
+        TypeError, ValueError: for a backbone without a map; see `grid_input`. For an
+            odd `hidden_dim`, whose halves encode row and column.
+
+    Reference:
+        Vaswani et al. 2017, "Attention Is All You Need" (arXiv:1706.03762).
+    """
+    if hidden_dim % 2:
+        raise ValueError(
+            "`hidden_dim` must be even: one half of a position is that of the row, the "
+            f"other that of the column. Received: hidden_dim={hidden_dim}"
+        )
+    inputs, grid = grid_input(backbone, grid_size, feature_dim)
+    layers = [
+        Dense(hidden_dim, name="image_projection"),
+        SinusoidalPositionEmbedding(name="image_positions"),
+        Dropout(dropout, name="image_dropout"),
+        TokenEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            # Multiplied by √D, the embeddings have a variance of 1.
+            embeddings_initializer=normal(1 / math.sqrt(hidden_dim)),
+            name="token_embedding",
+        ),
+        Rescaling(math.sqrt(hidden_dim), name="token_scale"),
+        SinusoidalPositionEmbedding(name="caption_positions"),
+        Dropout(dropout, name="caption_dropout"),
+    ]
+    options = {
+        "num_heads": num_heads,
+        "mlp_dim": mlp_dim,
+        "activation": activation,
+        "norm_first": norm_first,
+        "layer_norm_epsilon": layer_norm_epsilon,
+        "dropout": dropout,
+        "attention_dropout": attention_dropout,
+        "mlp_dropout": mlp_dropout,
+    }
+    sides = {"encoder": TransformerEncoderBlock, "decoder": TransformerDecoderBlock}
+    for side, block_class in sides.items():
+        for index in range(num_layers):
+            layers.append(block_class(**options, name=f"{side}_block_{index}"))
+        if norm_first:
+            layers.append(
+                LayerNormalization(epsilon=layer_norm_epsilon, name=f"{side}_norm")
+            )
+    layers = by_name(layers)
+    memory = _encode_map(layers, grid)
+    return _connect(inputs, memory, layers, return_attention_scores, name)
+
+
+@with_sizes(VARIANTS["vit"])
+def build_caption_vit_transformer(
+    variant="base_patch16_gpt2_small",
+    *,
+    encoder=FROM_VARIANT,
+    vocabulary_size=FROM_VARIANT,
+    num_layers=FROM_VARIANT,
+    hidden_dim=FROM_VARIANT,
+    num_heads=FROM_VARIANT,
+    mlp_dim=FROM_VARIANT,
+    max_sequence_length=FROM_VARIANT,
+    activation=gelu_tanh,
+    layer_norm_epsilon=1e-5,
+    dropout=0.1,
+    attention_dropout=0.1,
+    return_attention_scores=False,
+    name="caption_vit_transformer",
+):
+    """A ViT reads the image; GPT-2, with cross-attention in each block, writes.
+
+    The decoder attends to the class token and to the patches. Where they are not as
+    wide as the decoder, a dense layer projects them.
+
+    Besides the arguments of `build_gpt`, with a `variant` of `VARIANTS["vit"]`:
+        encoder: A model from `build_vit` without its top, the name of a variant, or a
+            dictionary of arguments of `build_vit`.
+        return_attention_scores: As for `build_caption_cnn_transformer`; the class token
+            is the first of the 1 + patches places.
+
+    Returns:
+        A model from `images` (B, H, W, channels) and `decoder_token_ids` (B, T) to
+        logits (B, T, V), or with `return_attention_scores=True` a dictionary.
+
+    Raises:
+        TypeError, ValueError: for another kind of encoder.
+
+    Reference:
+        Dosovitskiy et al. 2021 (arXiv:2010.11929); Radford et al. 2019, "Language
+        Models are Unsupervised Multitask Learners"; cross-attention of pretrained
+        models: Rothe et al. 2020 (arXiv:1907.12461).
+    """
+    encoder = _as_encoder(encoder)
+    initializer = normal(0.02)
+    residual = normal(0.02 / math.sqrt(2 * num_layers))
+    layers = [encoder]
+    if encoder.output["sequence_output"].shape[-1] != hidden_dim:
+        layers.append(
+            Dense(hidden_dim, kernel_initializer=initializer, name="image_projection")
+        )
+    layers += [
+        TokenEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            embeddings_initializer=initializer,
+            name="token_embedding",
+        ),
+        LearnedPositionEmbedding(
+            max_sequence_length,
+            embeddings_initializer=initializer,
+            name="caption_positions",
+        ),
+        Dropout(dropout, name="caption_dropout"),
+    ]
+    for index in range(num_layers):
+        layers.append(
+            TransformerDecoderBlock(
+                num_heads,
+                mlp_dim,
+                activation=activation,
+                norm_first=True,
+                layer_norm_epsilon=layer_norm_epsilon,
+                dropout=dropout,
+                attention_dropout=attention_dropout,
+                kernel_initializer=initializer,
+                output_initializer=residual,
+                name=f"decoder_block_{index}",
+            )
+        )
+    layers.append(LayerNormalization(epsilon=layer_norm_epsilon, name="decoder_norm"))
+    layers = by_name(layers)
+    images = encoder.inputs[0]
+    images = keras.Input(images.shape[1:], dtype=images.dtype, name="images")
+    memory = _encode_patches(layers, images)
+    image = {"images": images}
+    return _connect(image, memory, layers, return_attention_scores, name)
+
+
+def _as_encoder(encoder):
+    """The ViT as a layer `encoder` of the captioner."""
+    vit = encoder
+    if isinstance(encoder, str | dict):
+        options: Any = {"variant": encoder} if isinstance(encoder, str) else encoder
+        vit = build_vit(**options, include_top=False)
+    if not isinstance(vit, keras.Model) or len(getattr(vit, "inputs", ())) != 1:
+        raise TypeError(
+            "`encoder` must be the name of a variant of ViT, arguments of `build_vit`, "
+            "or a model from it with include_top=False. "
+            f"Received: encoder={encoder!r}"
+        )
+    if not isinstance(vit.output, dict) or "sequence_output" not in vit.output:
+        raise ValueError(
+            "`encoder` must return `sequence_output`, the features of each patch: "
+            f"build it with include_top=False. Received: encoder={encoder!r}"
+        )
+    outputs = {"sequence_output": vit.output["sequence_output"]}
+    return Functional(vit.inputs[0], outputs, name="encoder")
+
+
+def _connect(image, memory, layers, return_attention_scores, name):
+    """The model of an image and a caption.
+
+    Args:
+        image: The input of the image, in a dictionary by its name.
+        memory: What the decoder attends to, (B, S, E).
+        layers: Layers by name.
+        return_attention_scores: Whether to return what the decoder attends to.
+        name: Name of the model.
+    """
+    inputs = image | sequence_inputs("decoder_token_ids")
+    caption = _embed(layers, inputs["decoder_token_ids"])
+    hidden, scores, _ = decode(layers, caption, memory)
+    outputs = layers["token_embedding"](hidden, reverse=True)
+    if return_attention_scores:
+        outputs = {"logits": outputs, "attention_scores": ops.concatenate(scores, 1)}
+    return TransformerCaptioner(inputs=inputs, outputs=outputs, name=name)
+
+
+def _encode_map(layers, grid):
+    """Features (B, h · w, D) of the places of a map (B, h, w, C), row by row."""
+    grid = layers["image_positions"](layers["image_projection"](grid))
+    places = Reshape((-1, grid.shape[-1]))(grid)
+    hidden = layers["image_dropout"](places)
+    for block in numbered(layers, "encoder_block"):
+        hidden = block(hidden)
+    return layers["encoder_norm"](hidden) if "encoder_norm" in layers else hidden
+
+
+def _encode_patches(layers, images):
+    """Features (B, 1 + patches, D) of the class token and the patches."""
+    hidden = layers["encoder"](images)["sequence_output"]
+    return (
+        layers["image_projection"](hidden) if "image_projection" in layers else hidden
+    )
+
+
+def _encode(layers, inputs):
+    """What the decoder attends to, (B, S, D), and None: no place is padding."""
+    if "encoder" in layers:
+        return _encode_patches(layers, inputs["images"]), None
+    return _encode_map(layers, read_grid(layers, inputs)), None
+
+
+def _embed(layers, token_ids, positions=None):
+    """Token embeddings and positions, (B, T, D)."""
+    hidden = layers["token_embedding"](token_ids)
+    if "token_scale" in layers:
+        hidden = layers["token_scale"](hidden)
+    hidden = layers["caption_positions"](hidden, positions)
+    return layers["caption_dropout"](hidden)
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class TransformerCaptioner(Functional):
+    """The functional model of both builders, with incremental decoding."""
+
+    # Sinusoids set no limit to the length; without `max_length` caches are this long.
+    default_max_length = 256
+
+    @property
+    def max_length(self) -> int | None:
+        """The most tokens that prompt and continuation may have together."""
+        positions = self.get_layer("caption_positions")
+        return getattr(positions, "max_sequence_length", None)
+
+    def incremental(self, max_length=None) -> IncrementalPair:
+        """The models for decoding token by token; see `cross_decoder.incremental_pair`.
+
+        Args:
+            max_length: L, the most tokens that prompt and continuation have together.
+                Default: the number of positions, or 256 for sinusoids.
+
+        Raises:
+            ValueError: for a length above the number of positions.
+        """
+        limit = self.max_length
+        length = check_cache_length(
+            max_length, limit or self.default_max_length, is_limit=limit is not None
+        )
+        return incremental_pair(self, _encode, _embed, length)
