@@ -148,8 +148,8 @@ GRAPHS = {
         "show_attend_read",
         {
             "image_size": (19, 26),
-            "stem_dims": (3, 5),
-            "hidden_dims": (5, U, E, M),
+            "stem_dims": (5, U),
+            "hidden_dims": (E, E, M, A),
             "num_blocks": (1, 1, 1, 1),
             "vocabulary_size": V,
             "hidden_dim": U,
