@@ -2,7 +2,27 @@
 
     python examples/read_words.py
 
-Results.
+Results with one thread of an AMD EPYC (AVX-512) with two cores, beside other work:
+6,000 images of 32 × 80 pixels, 10 epochs in 628 seconds, 444,998 parameters. 3,600
+words of 3 to 5 random letters in 17 fonts; 400 words and 4 fonts are held out. Each row
+is of 500 images that were not trained on, read greedily:
+
+                           words  characters
+    trained words          91.4%     97.0%
+    other words            91.6%     97.0%
+    other words and fonts  80.6%     93.5%
+
+    attention                in box (chance)  in columns (chance)  across
+    trained words             10.6% (9.2%)       86.8% (19.1%)     2.9 pixels
+    other words               11.1% (9.3%)       86.1% (19.4%)     3.0 pixels
+    other words and fonts     11.0% (9.4%)       87.2% (19.6%)     2.9 pixels
+
+"In box" is the share of attention inside the box of the character that is written,
+given the true characters before it; "chance" is the share of a uniform map. It looks at
+the columns of the character, and in them at the top row of the map: a place there sees
+the whole height of the image, so nothing makes it look at the character's own row. The
+attention was measured on the saved model; a second run, stopped after 4 epochs, had the
+same losses.
 """
 
 import time
