@@ -13,11 +13,12 @@ the 3 × 3 places around a place.
 
 Legend: B batch, H and W pixels, h and w rows and columns of the map, C its channels,
 T characters, U units, V vocabulary.
-Layers: `column_mask`, `backbone`, `encoder_0`, `encoder_1`, `embedding`, `decoder_0`,
-`decoder_1`, `attention`, `logits`. `incremental()` finds them by these names. `backbone`
-is a model of `stem_0_conv`, `stem_0_norm`, `stem_1_…`, and in each stage
-`stage_0_pooling`, `stage_0_block_0_0_conv`, `…_0_norm`, `…_1_conv`, `…_1_norm`,
-`…_shortcut_conv`, `…_shortcut_norm`, and at its end `stage_0_conv`, `stage_0_norm`.
+Layers: `column_mask`, `backbone`, `column_pooling`, `encoder_0`, `encoder_1`,
+`embedding`, `decoder_0`, `decoder_1`, `attention`, `logits`. `incremental()` finds them
+by these names. `backbone` is a model of `stem_0_conv`, `stem_0_norm`, `stem_1_…`, and
+in each stage `stage_0_pooling`, `stage_0_block_0_0_conv`, `…_0_norm`, `…_1_conv`,
+`…_1_norm`, `…_shortcut_conv`, `…_shortcut_norm`, and at its end `stage_0_conv`,
+`stage_0_norm`.
 """
 
 from typing import Any
@@ -117,13 +118,21 @@ def build_show_attend_read(
     height, width = image_sides(image_size)
     if height is None:
         raise ValueError(
-            "`image_size` must have a number of rows; only that of columns may be None. "
+            "`image_size` must have a number of rows; columns may be None. "
             f"Received: image_size={image_size!r}"
         )
     shape = (height, width, num_channels)
     inputs: dict[str, Any] = {"images": keras.Input(shape, name="images")}
+    backbone = _backbone(shape, widths, stem_dims, hidden_dims, num_blocks)
     layers = [
-        _backbone(shape, widths, stem_dims, hidden_dims, num_blocks),
+        backbone,
+        # Not `ops.max`, whose gradient on JAX is NaN where XLA rounds the map
+        # differently in the backward pass.
+        MaxPooling2D(
+            (backbone.output.shape[1], 1),
+            data_format="channels_last",
+            name="column_pooling",
+        ),
         *_lstms("encoder", num_layers, hidden_dim),
         Embedding(vocabulary_size, hidden_dim, name="embedding"),
         *_lstms("decoder", num_layers, hidden_dim),
@@ -242,11 +251,7 @@ def _encode(layers, inputs):
         images["pixels"] = columns
     features = layers["backbone"](images)
     memory = {"memory": features}
-    # Not `ops.max`, whose gradient on JAX is NaN where XLA rounds the map differently in
-    # the backward pass. (B, h, w, C) -> (B, w, C)
-    rows = (features.shape[1], 1)
-    hidden = ops.max_pool(features, rows, strides=rows, data_format="channels_last")
-    hidden = ops.squeeze(hidden, 1)
+    hidden = ops.squeeze(layers["column_pooling"](features), 1)  # (B, w, C)
     for pooling in _POOLINGS:
         columns = _pooled(columns, pooling)
     if columns is not None:

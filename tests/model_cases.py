@@ -184,8 +184,8 @@ GRAPHS = {
         "show_attend_read",
         {
             "image_size": (19, 26),
-            "stem_dims": (3, 5),
-            "hidden_dims": (5, U, E, M),
+            "stem_dims": (5, U),
+            "hidden_dims": (E, E, M, A),
             "num_blocks": (1, 1, 1, 1),
             "vocabulary_size": V,
             "hidden_dim": U,
@@ -593,24 +593,10 @@ def image_shape(shape):
     return [size or (19, 27)[axis] for axis, size in enumerate(shape)]
 
 
-def reading_inputs(model, batch=B, target=T, seed=1):
-    """Images with characters to read; all rows but the first end in padding."""
-    rng = np.random.default_rng(seed)
-    images = rng.normal(size=(batch, 19, 26, 3)).astype("float32")
-    inputs = {
-        "images": images,
-        "widths": np.where(np.arange(batch) == 0, 26, 13).astype("int32"),
-        "decoder_token_ids": rng.integers(1, V, (batch, target)).astype("int32"),
-    }
-    return {tensor.name: inputs[tensor.name] for tensor in model.inputs}
-
-
 def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
     """Inputs of any model, by name; all rows but the first end in padding."""
     rng = np.random.default_rng(seed)
     names = {tensor.name for tensor in model.inputs}
-    if "widths" in names:
-        return reading_inputs(model, batch, target, seed)
     if names & {"images", "noise"} and "decoder_token_ids" not in names:
         return {
             tensor.name: rng.integers(0, C, batch).astype("int32")
@@ -641,6 +627,8 @@ def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
             sizes = (length, sizes[-1]) if len(sizes) == 2 else sizes
             values = rng.normal(size=(batch, *sizes))
             inputs[tensor.name] = values.astype("float32")
+            widths = [sizes[1], *(batch - 1) * [sizes[1] // 2]]
+            inputs["widths"] = np.array(widths, "int32")
     return {
         tensor.name: memory
         if tensor.name.startswith("memory_")

@@ -10,14 +10,15 @@ PUBLIC = {
     ),
     "keras_attn.data": (
         "ByteLevelBPETokenizer CharacterTokenizer DetectionData DetectionExample "
-        "ElasticDeformation RandomColors RandomMirror RandomQuarterTurns "
-        "RandomScaleAndCrop SegmentationData SentencePieceTokenizer Shapes "
-        "ShapesExample StreamDecoder SubwordTokenizer TextTokenizer Tokenizer VQAData "
-        "VQAExample Waveforms WordPieceTokenizer detection_dataset from_keras_cv "
-        "load_multi30k load_text_tokenizer load_tokenizer make_dates normalize_answer "
-        "pad_waveforms parallel_dataset read_coco read_parallel read_segmentation "
-        "read_voc read_vqa read_wav read_waveforms segmentation_dataset "
-        "shuffled_dataset split_dates to_keras_cv vqa_dataset"
+        "ElasticDeformation FONTS RandomColors RandomMirror RandomQuarterTurns "
+        "RandomScaleAndCrop RenderedWords SegmentationData SentencePieceTokenizer "
+        "Shapes ShapesExample StreamDecoder SubwordTokenizer TextTokenizer Tokenizer "
+        "VQAData VQAExample Waveforms WordExample WordPieceTokenizer "
+        "detection_dataset from_keras_cv hold_out load_multi30k load_text_tokenizer "
+        "load_tokenizer make_dates normalize_answer pad_waveforms parallel_dataset "
+        "random_words read_coco read_parallel read_segmentation read_voc read_vqa "
+        "read_wav read_waveforms segmentation_dataset shuffled_dataset split_dates "
+        "to_keras_cv vqa_dataset"
     ),
     "keras_attn.decoding": (
         "Beam Generated Greedy IncrementalPair Sample generate next_state"
@@ -83,8 +84,9 @@ PUBLIC = {
         "attention_page attention_rollout callbacks capture_attention image_attention "
         "image_rollout plot_alignment plot_attention_heads plot_caption_attention "
         "plot_detections plot_glimpses plot_image_attention plot_position_similarity "
-        "plot_receptive_field plot_reconstruction plot_segmentation "
-        "plot_speech_attention receptive_field reconstruct_images save_figure"
+        "plot_reading_attention plot_receptive_field plot_reconstruction "
+        "plot_segmentation plot_speech_attention reading_attention receptive_field "
+        "reconstruct_images save_figure"
     ),
 }
 

@@ -99,6 +99,18 @@ def test_answer_shapes(example, tmp_path):
         assert len(figures) == 8 and all(0 <= figure <= 1 for figure in figures)
 
 
+def test_read_words(example, tmp_path):
+    sizes = "--images 24 --held-out 6 --width 2 --epochs 1 --batch-size 8".split()
+    shape = "--lengths 2 4 --image-size 16 48".split()
+    printed = example("read_words", "--run-dir", tmp_path, *sizes, *shape)
+    rows = re.findall(r"^(.{22}) +([\d.]+)% +([\d.]+)% +([\d.]+)% ", printed, re.M)
+    names = ["trained words", "other words", "other words and fonts"]
+    assert [name.strip() for name, *_ in rows] == names
+    assert (tmp_path / "model.keras").is_file()
+    for index in range(4):
+        assert (tmp_path / f"attention-{index}.png").stat().st_size > 1000
+
+
 def test_a_preview_has_equally_many_images_per_class(monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES)
     from cifar10 import preview  # pyright: ignore[reportMissingImports]

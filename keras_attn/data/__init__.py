@@ -17,6 +17,12 @@ from keras_attn.data.geometry import RandomColors, RandomMirror, RandomScaleAndC
 from keras_attn.data.keras_cv_boxes import from_keras_cv, to_keras_cv
 from keras_attn.data.load_text_tokenizer import load_text_tokenizer
 from keras_attn.data.parallel import load_multi30k, parallel_dataset, read_parallel
+from keras_attn.data.rendered_words import (
+    RenderedWords,
+    WordExample,
+    hold_out,
+    random_words,
+)
 from keras_attn.data.segmentation import (
     SegmentationData,
     read_segmentation,
@@ -33,9 +39,11 @@ from keras_attn.data.tokenizers import (
 from keras_attn.data.voc import read_voc
 from keras_attn.data.vqa import VQAData, VQAExample, read_vqa
 from keras_attn.data.vqa_dataset import vqa_dataset
+from keras_attn.data.word_fonts import FONTS
 from keras_attn.data.wordpiece import WordPieceTokenizer
 
 __all__ = [
+    "FONTS",
     "ByteLevelBPETokenizer",
     "CharacterTokenizer",
     "DetectionData",
@@ -45,6 +53,7 @@ __all__ = [
     "RandomMirror",
     "RandomQuarterTurns",
     "RandomScaleAndCrop",
+    "RenderedWords",
     "SegmentationData",
     "SentencePieceTokenizer",
     "Shapes",
@@ -56,9 +65,11 @@ __all__ = [
     "VQAData",
     "VQAExample",
     "Waveforms",
+    "WordExample",
     "WordPieceTokenizer",
     "detection_dataset",
     "from_keras_cv",
+    "hold_out",
     "load_multi30k",
     "load_text_tokenizer",
     "load_tokenizer",
@@ -66,6 +77,7 @@ __all__ = [
     "normalize_answer",
     "pad_waveforms",
     "parallel_dataset",
+    "random_words",
     "read_coco",
     "read_parallel",
     "read_segmentation",

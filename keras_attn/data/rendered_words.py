@@ -162,11 +162,12 @@ class RenderedWords:
             The same for the same number and the same options.
 
         Raises:
-            ValueError: if a character is too small to cover a pixel.
+            ValueError: for a word that is too long for the image, or a character that
+                has no ink in the font.
         """
         random = np.random.default_rng([self.seed, index])
         word = self.words[index % len(self.words)]
-        font = self.fonts[random.integers(len(self.fonts))]
+        font = self.fonts[int(random.integers(len(self.fonts)))]
         size = check_pair("image_size", self.image_size)
         look = self._look(random)
         image, coverage = draw_word(word, font_path(font), look, size, random)
@@ -253,7 +254,8 @@ class RenderedWords:
         def finish(example):
             image = (tf.cast(example.pop("image"), tf.float32) - mean) / deviation
             columns = tf.shape(image)[1]
-            image = tf.pad(image, [[0, 0], [0, width - columns], [0, 0]])
+            padding = tf.convert_to_tensor([[0, 0], [0, width - columns], [0, 0]])
+            image = tf.pad(image, padding)
             tokens = example.pop("tokens")
             labels = tokens[1:]
             inputs = {

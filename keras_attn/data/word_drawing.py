@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 _MEASURED_SIZE = 64.0  # Of the font whose lengths are scaled.
+_SMALLEST_SIZE = 3
 _MARGIN = 2  # Pixels around a word.
 _LUMA = np.array([0.299, 0.587, 0.114])  # Brightness of red, green and blue.
 
@@ -53,7 +54,7 @@ def draw_word(
     """Draws a word as large as the image and its look allow.
 
     Args:
-        word: The characters, each of which has ink in the font.
+        word: The characters.
         font: The file of the font.
         look: Geometry and colors.
         image_size: H and the largest W.
@@ -64,7 +65,8 @@ def draw_word(
         of each pixel each character covers, float32 (N, H, W) in [0, 1].
 
     Raises:
-        ValueError: if a character covers no pixel.
+        ValueError: for a word that is too long for the image, or a character without
+            ink.
     """
     height, most_columns = image_size
     box, _, _ = _measure(word, _font(font, _MEASURED_SIZE))
@@ -73,7 +75,14 @@ def draw_word(
         (height - 2 * _MARGIN) / (bottom - top),
         (most_columns - 2 * _MARGIN) / (right - left),
     )
-    scaled = _font(font, _MEASURED_SIZE * scale)
+    font_size = _MEASURED_SIZE * scale
+    if font_size < _SMALLEST_SIZE:
+        raise ValueError(
+            f"A word must fit in a font of at least {_SMALLEST_SIZE} pixels: use "
+            f"larger images or shorter words. Received: {word!r}, font={font.name!r}, "
+            f"image_size={image_size}"
+        )
+    scaled = _font(font, font_size)
     box, positions, flat_characters = _measure(word, scaled)
     left, top, right, bottom = _extent(box, look)
     columns = min(most_columns, math.ceil(right - left) + 2 * _MARGIN)
@@ -91,9 +100,8 @@ def draw_word(
     for character, covered in zip(word, coverage, strict=True):
         if covered.max() < 0.02:
             raise ValueError(
-                "Every character must cover pixels: use larger images, shorter words "
-                f"or another font. Received: {character!r} of {word!r}, "
-                f"font={font.name!r}, image_size={image_size}"
+                "Every character must have ink: use another font. "
+                f"Received: {character!r} of {word!r}, font={font.name!r}"
             )
     ink = coverage.max(0)[..., None]
     image = 255 * (look.background + ink * (look.text - look.background))

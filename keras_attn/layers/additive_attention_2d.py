@@ -7,16 +7,24 @@ places, A units.
 import keras
 from keras import ops
 
-from keras_attn.checks import check_matches, check_pair, check_rank
-from keras_attn.layers.additive_attention import AdditiveAttention
+from keras_attn.checks import check_matches, check_pair, check_positive, check_rank
+from keras_attn.layers import recorder
+from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
-from keras_attn.ops import project_neighborhoods
+from keras_attn.layers.output_specs import caches_output_specs
+from keras_attn.ops import (
+    additive_scores,
+    attention_weights,
+    project,
+    project_neighborhoods,
+)
 
 _AXES = "(batch, rows, columns, channels)"
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class AdditiveAttention2D(AdditiveAttention):
+@caches_output_specs
+class AdditiveAttention2D(BaseLayer):
     """Additive attention over a map, whose scores also see the neighbours of a place.
 
         e_ij = wᵀ tanh(Σ_pq U_pq v_{i+p, j+q} + W q_t)
@@ -77,10 +85,11 @@ class AdditiveAttention2D(AdditiveAttention):
         kernel_initializer="glorot_uniform",
         **kwargs,
     ):
-        super().__init__(
-            units, use_bias=use_bias, kernel_initializer=kernel_initializer, **kwargs
-        )
+        super().__init__(**kwargs)
+        self.units = check_positive("units", units)
         self.kernel_size = check_pair("kernel_size", kernel_size)
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
     def build(self, query_shape, value_shape):
         check_rank("query", keras.KerasTensor(query_shape), 3, "(batch, length, width)")
@@ -101,11 +110,6 @@ class AdditiveAttention2D(AdditiveAttention):
                 name="bias", shape=(self.units,), initializer="zeros"
             )
 
-    def project_key(self, key):
-        """`Σ_pq U_pq v_{i+p, j+q}` for each place, (B, H, W, A)."""
-        check_rank("value", key, 4, _AXES)
-        return project_neighborhoods(key, self.key_kernel, self.bias)
-
     def call(
         self,
         query,
@@ -116,31 +120,33 @@ class AdditiveAttention2D(AdditiveAttention):
         return_attention_scores=False,
         return_projected_key=False,
     ):
+        check_rank("query", query, 3, "(batch, length, width)")
         check_rank("value", value, 4, _AXES)
+        key, mask = value, None
         if padding_mask is not None:
             axes = "(batch, rows, columns)"
             check_rank("padding_mask", padding_mask, 3, axes)
             check_matches("padding_mask", padding_mask.shape, value.shape[:3], axes)
+            real = ops.expand_dims(ops.cast(padding_mask, "bool"), -1)
+            key = ops.multiply(value, ops.cast(real, value.dtype))
+            mask = ops.swapaxes(_flattened(real), 1, 2)  # (B, 1, S)
         if projected_key is None:
-            key = value
-            if padding_mask is not None:
-                real = ops.cast(ops.cast(padding_mask, "bool"), value.dtype)
-                key = ops.multiply(value, ops.expand_dims(real, -1))
-            projected_key = self.project_key(key)
-        if padding_mask is not None:  # (B, H, W) -> (B, S)
-            padding_mask = ops.reshape(padding_mask, (ops.shape(value)[0], -1))
-        outputs = super().call(
-            query,
-            _flattened(value),
-            projected_key=_flattened(projected_key),
-            padding_mask=padding_mask,
-            return_attention_scores=return_attention_scores,
+            projected_key = project_neighborhoods(key, self.key_kernel, self.bias)
+        scores = additive_scores(
+            project(query, self.query_kernel),
+            _flattened(projected_key),
+            self.score_vector,
         )
-        if not return_projected_key:
-            return outputs
-        if not return_attention_scores:
-            return outputs, projected_key
-        return *outputs, projected_key
+        weights = attention_weights(scores, mask)
+        glimpses = ops.matmul(ops.cast(weights, value.dtype), _flattened(value))
+        if recorder.is_recording():
+            recorder.record(self, ops.expand_dims(weights, 1))
+        outputs = [glimpses]
+        if return_attention_scores:
+            outputs.append(weights)
+        if return_projected_key:
+            outputs.append(projected_key)
+        return glimpses if len(outputs) == 1 else tuple(outputs)
 
 
 def _flattened(maps):

@@ -44,8 +44,8 @@ def project(inputs, kernel, bias=None):
 def project_neighborhoods(inputs, kernel, bias=None):
     """A dense projection of each place of a map together with its neighbours.
 
-    `y_ij = Σ_pq W_pq x_{i+p, j+q} + b`, a convolution with a stride of 1. Places outside
-    of the map count as zeros.
+    `y_ij = Σ_pq W_pq x_{i+p, j+q} + b`, a convolution with a stride of 1. Places
+    outside of the map count as zeros.
 
     Args:
         inputs: (B, H, W, D), H rows and W columns.

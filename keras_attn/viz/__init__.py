@@ -14,6 +14,7 @@ from keras_attn.viz.images import (
 from keras_attn.viz.page import attention_page
 from keras_attn.viz.plots import plot_alignment, save_figure
 from keras_attn.viz.questions import plot_caption_attention, plot_glimpses
+from keras_attn.viz.reading import plot_reading_attention, reading_attention
 from keras_attn.viz.receptive_field import plot_receptive_field, receptive_field
 from keras_attn.viz.reconstruction import plot_reconstruction, reconstruct_images
 from keras_attn.viz.segmentation import plot_segmentation
@@ -33,10 +34,12 @@ __all__ = [
     "plot_glimpses",
     "plot_image_attention",
     "plot_position_similarity",
+    "plot_reading_attention",
     "plot_receptive_field",
     "plot_reconstruction",
     "plot_segmentation",
     "plot_speech_attention",
+    "reading_attention",
     "receptive_field",
     "reconstruct_images",
     "save_figure",

@@ -1,14 +1,13 @@
 """2-D attention and column masks against their equations, and what they refuse."""
 
 import attention_reference as reference
-import keras
 import numpy as np
 import pytest
 from attention_reference import array_of
 from keras import ops
 from layer_contract import B, D, E, T, assert_close, built_on, flat, normal
 
-from keras_attn.layers import AdditiveAttention2D, AttentionRNN, ColumnMask
+from keras_attn.layers import AdditiveAttention2D, ColumnMask
 
 ROWS, COLUMNS, UNITS = 3, 5, 7
 
@@ -95,12 +94,6 @@ def test_bad_inputs_are_refused():
         (lambda: AdditiveAttention2D(UNITS)(query[0], value), "`query` must have 3"),
         (lambda: AdditiveAttention2D(0), "`units` must be a whole number above zero"),
         (lambda: AdditiveAttention2D(3, (3, 0)), "`kernel_size` must be a whole"),
-        (
-            lambda: AttentionRNN(keras.layers.GRUCell(E), AdditiveAttention2D(3))(
-                query, sequence, normal(B, E)
-            ),
-            "must have 4 axes, .batch, rows",
-        ),
     ):
         with pytest.raises(ValueError, match=message):
             call()

@@ -1,5 +1,7 @@
 """Show, attend and read against the paper's equations, and how it reads."""
 
+from typing import Any
+
 import attention_reference as reference
 import keras
 import numpy as np
@@ -91,7 +93,7 @@ def torch_lstm(kernel, recurrent_kernel, bias):
     """The same by PyTorch's cell."""
     import torch
 
-    cell = torch.nn.LSTMCell(*(len(x) for x in (kernel, recurrent_kernel))).double()
+    cell = torch.nn.LSTMCell(len(kernel), len(recurrent_kernel)).double()
     values = (kernel.T, recurrent_kernel.T, bias, np.zeros_like(bias))
     with torch.no_grad():
         for weight, value in zip(cell.parameters(), values, strict=True):
@@ -262,7 +264,7 @@ def full_passes(model, inputs, count):
 def test_it_reads_step_by_step_what_it_reads_at_once(words):
     model = create("show_attend_read")
     inputs = {name: words[name] for name in ("images", "widths")}
-    options = {"start_token_id": 1}
+    options: dict[str, Any] = {"start_token_id": 1}
     greedy = generate(model, inputs, 5, strategy=Greedy(), **options)
     np.testing.assert_array_equal(greedy.token_ids, full_passes(model, inputs, 5))
     one = generate(model, inputs, 5, strategy=Beam(1), **options)

@@ -1,0 +1,227 @@
+"""Reads rendered words with 2-D attention (Li et al. 2019), and checks where it looks.
+
+    python examples/read_words.py
+
+Results with one thread of an AMD EPYC (AVX-512) with two cores, beside other work:
+6,000 images of 32 × 80 pixels, 10 epochs in 628 seconds, 444,998 parameters. 3,600
+words of 3 to 5 random letters in 17 fonts; 400 words and 4 fonts are held out. Each row
+is of 500 images that were not trained on, read greedily:
+
+                           words  characters
+    trained words          91.4%     97.0%
+    other words            91.6%     97.0%
+    other words and fonts  80.6%     93.5%
+
+    attention                in box (chance)  in columns (chance)  across
+    trained words             10.6% (9.2%)       86.8% (19.1%)     2.9 pixels
+    other words               11.1% (9.3%)       86.1% (19.4%)     3.0 pixels
+    other words and fonts     11.0% (9.4%)       87.2% (19.6%)     2.9 pixels
+
+"In box" is the share of attention inside the box of the character that is written,
+given the true characters before it; "chance" is the share of a uniform map. It looks at
+the columns of the character, and in them at the top row of the map: a place there sees
+the whole height of the image, so nothing makes it look at the character's own row. The
+attention was measured on the saved model; a second run, stopped after 4 epochs, had the
+same losses.
+"""
+
+import time
+from pathlib import Path
+
+import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+import keras
+import numpy as np
+from options import add_training_options, new_parser
+
+from keras_attn import data, models
+from keras_attn.decoding import generate
+from keras_attn.training import SmoothedCrossEntropy
+from keras_attn.viz import plot_reading_attention, reading_attention, save_figure
+from keras_attn.viz.callbacks import ReadingAttentionMaps
+
+ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+NUM_WORDS = 4000
+HELD_OUT_WORDS = 0.1
+HELD_OUT_FONTS = 0.2
+NUM_SHOWN = 4
+
+
+def parse_arguments():
+    """Parses the command line."""
+    parser = new_parser(__doc__)
+    parser.add_argument("--run-dir", default="runs/read-words", help="for all results")
+    parser.add_argument("--images", type=int, default=6000, help="to train on")
+    parser.add_argument("--held-out", type=int, default=500, help="images of each test")
+    parser.add_argument("--width", type=int, default=8, help="channels of the stem")
+    parser.add_argument(
+        "--lengths", type=int, nargs=2, default=(3, 5), help="of words, characters"
+    )
+    parser.add_argument(
+        "--image-size", type=int, nargs=2, default=(32, 80), help="rows and columns"
+    )
+    add_training_options(parser, epochs=10, batch_size=16, learning_rate=2e-3)
+    return parser.parse_args()
+
+
+def build(arguments, vocabulary_size):
+    """The model of the paper, narrower and with one block in each stage."""
+    width = arguments.width
+    return models.build_show_attend_read(
+        image_size=tuple(arguments.image_size),
+        vocabulary_size=vocabulary_size,
+        stem_dims=(width, 2 * width),
+        hidden_dims=(3 * width, 4 * width, 6 * width, 8 * width),
+        num_blocks=(1, 1, 1, 1),
+        hidden_dim=10 * width,
+        attention_dim=6 * width,
+    )
+
+
+def pixel_maps(maps, image_size):
+    """Attention over the pixels, (B, T, H, W), each map summing to one."""
+    rows, columns = (
+        size // count for size, count in zip(image_size, maps.shape[2:], strict=True)
+    )
+    maps = np.repeat(np.repeat(maps, rows, axis=2), columns, axis=3)
+    return maps / (rows * columns)
+
+
+def where_it_looks(model, batch):
+    """How attention to each true character compares with its place.
+
+    Args:
+        model: The reader.
+        batch: One of the data set of "characters".
+
+    Returns:
+        For each character of the batch: the share of attention inside its box, and the
+        box's share of the image; the share of attention in the columns of the box, and
+        their share of the image; and how far the center of attention is from that of
+        the character, across, in pixels.
+    """
+    inputs = {tensor.name: batch[tensor.name] for tensor in model.inputs}
+    height, width = batch["images"].shape[1:3]
+    maps = pixel_maps(reading_attention(model, inputs), (height, width))
+    x = np.arange(width) + 0.5
+    found = []
+    for row, word in enumerate(batch["words"]):
+        for index in range(len(word.decode())):
+            left, top, right, bottom = batch["boxes"][row, index].astype(int)
+            attention = maps[row, index]
+            columns = (right - left) / batch["widths"][row]
+            found.append(
+                (
+                    attention[top:bottom, left:right].sum(),
+                    columns * (bottom - top) / height,
+                    attention[:, left:right].sum(),
+                    columns,
+                    abs(attention.sum(0) @ x - batch["centers"][row, index, 0]),
+                )
+            )
+    return found
+
+
+def test(model, words, count, start):
+    """Reads images: shares of words and characters that are right, and where it looks.
+
+    Args:
+        model: The reader.
+        words: A `RenderedWords`.
+        count: Number of images.
+        start: Number of the first image.
+    """
+    tokenizer = words.tokenizer
+    right, characters, found = [], [], []
+    dataset = words.dataset("characters", count, start=start, batch_size=50)
+    for batch in dataset.as_numpy_iterator():
+        read = generate(
+            model,
+            {"images": batch["images"], "widths": batch["widths"]},
+            words.max_length + 1,
+            start_token_id=tokenizer.start_token_id,
+            end_token_id=tokenizer.end_token_id,
+        )
+        for ids, word in zip(read.token_ids, batch["words"], strict=True):
+            got, word = tokenizer.decode(ids), word.decode()
+            right.append(got == word)
+            got = got.ljust(len(word))
+            characters += [a == b for a, b in zip(got, word, strict=False)]
+        found += where_it_looks(model, batch)
+    return np.mean(right), np.mean(characters), *np.mean(found, axis=0)
+
+
+def main():
+    """Trains a reader and tests it on words and fonts that it has never seen."""
+    arguments = parse_arguments()
+    keras.utils.set_random_seed(arguments.seed)
+    lengths = tuple(arguments.lengths)
+    known, unseen = data.hold_out(
+        data.random_words(NUM_WORDS, ALPHABET, lengths, arguments.seed), HELD_OUT_WORDS
+    )
+    fonts, other_fonts = data.hold_out(data.FONTS, HELD_OUT_FONTS)
+    options = {
+        "alphabet": ALPHABET,
+        "max_length": max(lengths),
+        "image_size": tuple(arguments.image_size),
+        "seed": arguments.seed,
+    }
+    sets = {
+        "trained words": data.RenderedWords(known, fonts, **options),
+        "other words": data.RenderedWords(unseen, fonts, **options),
+        "other words and fonts": data.RenderedWords(unseen, other_fonts, **options),
+    }
+    words, _, others = sets.values()
+    # Drawn once: the epochs repeat the images.
+    train = words.dataset("reading", arguments.images, batch_size=arguments.batch_size)
+    train = train.cache().shuffle(1000, seed=arguments.seed)
+    model = build(arguments, len(words.tokenizer.pieces))
+    print(f"{model.count_params():,} parameters", flush=True)
+    steps = -(-arguments.images // arguments.batch_size) * arguments.epochs
+    schedule = keras.optimizers.schedules.CosineDecay(arguments.learning_rate, steps)
+    model.compile(
+        keras.optimizers.Adam(schedule, global_clipnorm=1.0),
+        SmoothedCrossEntropy(pad_token_id=words.tokenizer.pad_token_id),
+        jit_compile=False,
+    )
+    shown = next(iter(others.dataset("characters", NUM_SHOWN, batch_size=NUM_SHOWN)))
+    shown = {name: value.numpy() for name, value in shown.items()}
+    inputs = {tensor.name: shown[tensor.name] for tensor in model.inputs}
+    maps = ReadingAttentionMaps(
+        arguments.run_dir, inputs, words.tokenizer, boxes=shown["boxes"]
+    )
+    start = time.perf_counter()
+    # The data set has an order of its own.
+    model.fit(
+        train, epochs=arguments.epochs, shuffle=False, verbose=2, callbacks=[maps]
+    )
+    print(f"trained in {time.perf_counter() - start:.0f} seconds\n")
+    print(f"{'':22} words  characters  in box (chance)  in columns (chance)  across")
+    for number, (name, those) in enumerate(sets.items()):
+        # Images that were not trained on, also of the trained words.
+        begin = arguments.images if not number else 0
+        word, character, inside, area, column, share, distance = test(
+            model, those, arguments.held_out, begin
+        )
+        print(
+            f"{name:22} {word:5.1%} {character:11.1%} {inside:9.1%} ({area:.1%}) "
+            f"{column:13.1%} ({share:.1%}) {distance:7.1f} pixels",
+            flush=True,
+        )
+    picture = Path(arguments.run_dir) / "attention.png"
+    for row, (scores, word) in enumerate(
+        zip(reading_attention(model, inputs), shown["words"], strict=True)
+    ):
+        figure = plot_reading_attention(
+            shown["images"][row],
+            scores,
+            word.decode(),
+            width=int(shown["widths"][row]),
+            boxes=shown["boxes"][row],
+        )
+        save_figure(figure, picture.with_stem(f"attention-{row}"))
+    model.save(Path(arguments.run_dir) / "model.keras")
+    print(f"\nWhere it looks: {picture.with_stem('attention-*')}")
+
+
+if __name__ == "__main__":
+    main()
