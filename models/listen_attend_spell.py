@@ -14,8 +14,8 @@ listener layer is that of `layers/pyramidal_blstm.py`.
 The paper gives neither the width of the characters nor the sizes of φ, ψ and the last
 MLP. Here characters are vectors of 256 numbers, φ and ψ have one tanh layer of 512
 units each, and the MLP has one below the logits. s_0 and c_0 are zero. Weights start as
-Keras' do, not from U(-0.1, 0.1). The model has 14,284,587 parameters; the paper gives no
-number.
+Keras' do, not from U(-0.1, 0.1). So the model has 14,284,587 parameters; the paper does
+not say how many.
 
 Legend: B batch, T frames, F filters, S = ⌈T / 8⌉ places of the memory, U characters, V
 vocabulary. Layers: `listener_0`, `listener_1`, …, `speller`, and `front_end` of a model
