@@ -267,8 +267,6 @@ def test_it_reads_step_by_step_what_it_reads_at_once(words):
     options: dict[str, Any] = {"start_token_id": 1}
     greedy = generate(model, inputs, 5, strategy=Greedy(), **options)
     np.testing.assert_array_equal(greedy.token_ids, full_passes(model, inputs, 5))
-    one = generate(model, inputs, 5, strategy=Beam(1), **options)
-    np.testing.assert_array_equal(one.token_ids, greedy.token_ids)
     # A beam as wide as the vocabulary finds the best two characters.
     best = generate(model, inputs, 2, strategy=Beam(V), **options)
     assert (best.scores >= generate(model, inputs, 2, **options).scores - 1e-5).all()
