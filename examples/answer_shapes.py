@@ -154,10 +154,10 @@ def new_model(kind, shapes, width):
         "return_attention_scores": True,
     }
     if kind == "ask":
-        return models.build_ask_attend_answer(
+        return models.build_vqa_ask_attend_answer(
             embedding_dim=4 * width, max_question_length=NUM_WORDS, **options
         )
-    return models.build_show_ask_attend_answer(
+    return models.build_vqa_show_ask_attend_answer(
         embedding_dim=width,
         hidden_dim=2 * width,
         attention_dim=2 * width,

@@ -9,7 +9,7 @@ if __name__ != "keras_attn.models":
 
 from keras_attn.models import catalog as _  # noqa: E402, F401  fills the registry
 from keras_attn.models.ask_attend_answer import (  # noqa: E402
-    build_ask_attend_answer,
+    build_vqa_ask_attend_answer,
 )
 from keras_attn.models.bert import (  # noqa: E402  the guard comes first
     build_bert,
@@ -75,7 +75,7 @@ from keras_attn.models.seq2seq import (  # noqa: E402
 )
 from keras_attn.models.show_and_tell import build_caption_show_and_tell  # noqa: E402
 from keras_attn.models.show_ask_attend_answer import (  # noqa: E402
-    build_show_ask_attend_answer,
+    build_vqa_show_ask_attend_answer,
 )
 from keras_attn.models.show_attend_read import (  # noqa: E402
     build_show_attend_read,
@@ -118,7 +118,6 @@ from keras_attn.models.xlnet import (  # noqa: E402
 __all__ = [
     "ModelCard",
     "Plan",
-    "build_ask_attend_answer",
     "build_bert",
     "build_bert_classifier",
     "build_bert_masked_lm",
@@ -160,7 +159,6 @@ __all__ = [
     "build_segnet",
     "build_seq2seq_context",
     "build_seq2seq_sutskever",
-    "build_show_ask_attend_answer",
     "build_show_attend_read",
     "build_swin",
     "build_transformer",
@@ -168,6 +166,8 @@ __all__ = [
     "build_vgg",
     "build_vit",
     "build_vit_hybrid",
+    "build_vqa_ask_attend_answer",
+    "build_vqa_show_ask_attend_answer",
     "build_xlm",
     "build_xlm_classifier",
     "build_xlm_masked_lm",

@@ -49,7 +49,7 @@ VARIANTS = {
 
 
 @with_sizes(VARIANTS)
-def build_ask_attend_answer(
+def build_vqa_ask_attend_answer(
     variant="base",
     *,
     backbone=None,

@@ -7,7 +7,7 @@ of all models, hence its length.
 
 from typing import Any
 
-from keras_attn.models.ask_attend_answer import build_ask_attend_answer
+from keras_attn.models.ask_attend_answer import build_vqa_ask_attend_answer
 from keras_attn.models.bert import build_bert
 from keras_attn.models.convnext import build_convnext
 from keras_attn.models.deconvnet import build_deconvnet
@@ -32,7 +32,7 @@ from keras_attn.models.sagan import (
 from keras_attn.models.segnet import build_segnet
 from keras_attn.models.seq2seq import build_seq2seq_context, build_seq2seq_sutskever
 from keras_attn.models.show_and_tell import build_caption_show_and_tell
-from keras_attn.models.show_ask_attend_answer import build_show_ask_attend_answer
+from keras_attn.models.show_ask_attend_answer import build_vqa_show_ask_attend_answer
 from keras_attn.models.show_attend_read import build_show_attend_read
 from keras_attn.models.show_attend_tell import build_caption_show_attend_tell
 from keras_attn.models.swin import build_swin
@@ -56,6 +56,7 @@ _IMAGENET = (
     "in [0, 1], normalized by the mean (0.485, 0.456, 0.406) and the standard "
     "deviation (0.229, 0.224, 0.225)"
 )
+_MAP = "(B, h, w, C) float, a map of a network; with a backbone `images`"
 _TRANSLATOR: dict[str, Any] = {
     "task": "translation",
     "inputs": {
@@ -69,15 +70,6 @@ _LANGUAGE_MODEL: dict[str, Any] = {
     "task": "language model",
     "inputs": {"token_ids": "(B, T) int32", "padding_mask": _PADDING_MASK},
     "outputs": {"logits": "(B, T, V), of the next token at every position"},
-}
-_CAPTION = {"decoder_token_ids": "(B, T) int32, the caption after its start token"}
-_CAPTIONER: dict[str, Any] = {
-    "task": "image captioning",
-    "inputs": {
-        "features": "(B, h, w, C) float, a map; with a backbone `images`",
-        **_CAPTION,
-    },
-    "outputs": {"logits": "(B, T, V), before the softmax"},
 }
 
 
@@ -110,6 +102,18 @@ def _segmenter(pixels: str, **further_outputs: str) -> dict[str, Any]:
         "task": "semantic segmentation",
         "inputs": {"images": _IMAGES + pixels},
         "outputs": {"logits": logits, **further_outputs},
+    }
+
+
+def _captioner(**image: str) -> dict[str, Any]:
+    """The fields of a card that all captioners share."""
+    return {
+        "task": "image captioning",
+        "inputs": {
+            **image,
+            "decoder_token_ids": "(B, T) int32, the caption after its start token",
+        },
+        "outputs": {"logits": "(B, T, V), before the softmax"},
     }
 
 
@@ -575,7 +579,7 @@ register_variants(
     name="caption_show_and_tell",
     title="Show and Tell: one vector of the image, then an LSTM",
     paper="Vinyals et al. 2015, arXiv:1411.4555",
-    **_CAPTIONER,
+    **_captioner(features=_MAP),
 )
 register_variants(
     build_caption_show_attend_tell,
@@ -583,7 +587,7 @@ register_variants(
     name="caption_show_attend_tell",
     title="Show, Attend and Tell: an LSTM that attends to the image for every word",
     paper="Xu et al. 2015, arXiv:1502.03044",
-    **_CAPTIONER,
+    **_captioner(features=_MAP),
 )
 register_variants(
     build_caption_cnn_transformer,
@@ -591,7 +595,7 @@ register_variants(
     name="caption_cnn_transformer",
     title="A Transformer that describes the map of a CNN",
     paper="Vaswani et al. 2017, arXiv:1706.03762",
-    **_CAPTIONER,
+    **_captioner(features=_MAP),
 )
 register_variants(
     build_caption_vit_transformer,
@@ -599,10 +603,10 @@ register_variants(
     name="caption_vit_transformer",
     title="ViT-B/16 reads an image, GPT-2 small describes it",
     paper="Dosovitskiy et al. 2021, arXiv:2010.11929; Radford et al. 2019",
-    **_CAPTIONER | {"inputs": {"images": _IMAGES + _HALF, **_CAPTION}},
+    **_captioner(images=_IMAGES + _HALF),
 )
 register_variants(
-    build_ask_attend_answer,
+    build_vqa_ask_attend_answer,
     {"base": (None, "VQA 1.0 test-standard 58.24")},
     name="vqa_ask_attend_answer",
     title="Ask, attend and answer: words choose places, then the whole question",
@@ -610,7 +614,7 @@ register_variants(
     **_answerer("(B, 7, 7, 1024) float, GoogLeNet's last map"),
 )
 register_variants(
-    build_show_ask_attend_answer,
+    build_vqa_show_ask_attend_answer,
     {"base": (None, "VQA 1.0 test-standard 64.6, VQA 2.0 validation 59.7")},
     name="vqa_show_ask_attend_answer",
     title="Show, ask, attend and answer: an LSTM and two glimpses",

@@ -53,7 +53,7 @@ VARIANTS = {
 
 
 @with_sizes(VARIANTS)
-def build_show_ask_attend_answer(
+def build_vqa_show_ask_attend_answer(
     variant="base",
     *,
     backbone=None,

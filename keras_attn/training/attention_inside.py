@@ -91,7 +91,7 @@ class AttentionInside(keras.metrics.Metric):
 
     Example:
         ```python
-        model = build_show_ask_attend_answer(return_attention_scores=True, …)
+        model = build_vqa_show_ask_attend_answer(return_attention_scores=True, …)
         model.compile(
             "adam",
             {"logits": SoftAnswerCrossEntropy()},
