@@ -4,9 +4,21 @@
 
 Trains both on generated images of one or two shapes ("a small white square below a
 large red ring"), each with a small convolutional backbone of its own, and scores the
-captions of held-out images by a beam of 3.
+captions of held-out images, written by a beam of 3. An object is right if its size, its
+color and its shape are; a caption counts if all its objects are right and no other is
+named. The two objects come in a random order, which limits BLEU.
 
-RESULTS
+Results on one of two busy cores of an AMD EPYC (AVX-512), 6,000 images, 12 epochs, 500
+held-out images; both models in 6.3 minutes, and the last row, of another run with
+`--attention hard --models show_attend_tell`, in 4.9:
+
+                                parameters   s per epoch   BLEU   objects exactly right
+    show_and_tell                  317,655           7.0   41.8                   34.6%
+    show_attend_tell, soft         519,929          20.7   65.7                   68.0%
+    show_attend_tell, hard         519,929          19.8   52.8                   56.8%
+
+Of the images with one object 60.1%, 90.1% and 86.7% have a right caption, of those with
+two 6.3%, 43.5% and 23.6%: the one vector of Show and Tell is not enough for two.
 """
 
 import collections
