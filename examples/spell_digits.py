@@ -11,8 +11,8 @@ for testing; the data set itself holds out 0 to 4.
 
 Results on 2 cores of an AMD EPYC (AVX-512) that were busy with other trainings, one
 thread: 6 epochs in 21 minutes (3.5 minutes each), 1,611,123 parameters, 2,400
-recordings for training. On 200 sequences of the 300 recordings with the indices 5 to 9, from
-waveforms:
+recordings for training. On 200 sequences of the 300 recordings with the indices 5 to 9,
+from waveforms:
 
     greedy        character error rate 1.4 %    92.0 % of the sequences right    7 s
     beam of 8     character error rate 1.4 %    92.5 % of the sequences right    4 s
