@@ -3,12 +3,27 @@
     python examples/spell_digits.py
 
 Strings recordings of digits together, 3 to 6 of different speakers with short pauses,
-and learns to spell them, "seven two nine". Needs `pip install ".[audio]"` if the
-recordings have another rate than 8 kHz, and the Free Spoken Digit Dataset: a folder of
-`{digit}_{speaker}_{index}.wav`, or an archive of it. Recordings of the indices 5 to 9
-are only for testing (0 to 4, which the data set holds out, are used as well if there
-are any). The first epochs have shorter sequences, from which attention is learned
-faster.
+and learns to spell them, "seven two nine". The first epochs have 1 to 3 digits, from
+which attention is learned faster. Needs the Free Spoken Digit Dataset: a folder of
+`{digit}_{speaker}_{index}.wav`, or an archive of it; and `pip install ".[audio]"` if
+the recordings have another rate than 8 kHz. Recordings of the indices 0 to 9 are only
+for testing; the data set itself holds out 0 to 4.
+
+Results on 2 cores of an AMD EPYC (AVX-512) that were busy with other trainings, one
+thread: 6 epochs in 21 minutes (3.5 minutes each), 1,611,123 parameters, 2,400
+recordings for training. On 200 sequences of the 300 recordings with the indices 5 to 9,
+from waveforms:
+
+    greedy        character error rate 1.4 %    92.0 % of the sequences right    7 s
+    beam of 8     character error rate 1.4 %    92.5 % of the sequences right    4 s
+
+    epoch              1      2      3      4      5      6
+    training loss    1.33   0.47   0.28   0.06   0.03   0.02
+
+In that run the space had the id of unknown characters, and the saved model was scored
+with that id as a space; now it has an id of its own, which adds 161 parameters. Nearly
+all errors are digits taken for others, most often a six. In the figure attention moves
+forward with the characters.
 """
 
 import itertools
@@ -49,12 +64,12 @@ def parse_arguments():
     )
     parser.add_argument("--run-dir", type=Path, default=Path("runs/digits"))
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, for a test")
-    parser.add_argument("--steps", type=int, default=100, help="batches per epoch")
+    parser.add_argument("--steps", type=int, default=80, help="batches per epoch")
     parser.add_argument("--tested", type=int, default=200, help="test sequences")
-    parser.add_argument("--easy-epochs", type=int, default=4, help="of 1 to 3 digits")
+    parser.add_argument("--easy-epochs", type=int, default=2, help="of 1 to 3 digits")
     parser.add_argument("--listener-dim", type=int, default=96, help="paper: 256")
     parser.add_argument("--hidden-dim", type=int, default=128, help="paper: 512")
-    add_training_options(parser, epochs=16, batch_size=32, learning_rate=2e-3)
+    add_training_options(parser, epochs=6, batch_size=32, learning_rate=2e-3)
     arguments = parser.parse_args()
     if arguments.smoke:
         small = {"epochs": 2, "easy_epochs": 1, "steps": 2, "tested": 3}
@@ -197,7 +212,7 @@ def main():
     tested = [string_together(test, *LENGTHS, rng) for _ in range(arguments.tested)]
     print(f"{len(train)} recordings for training, {len(test)} for testing", flush=True)
 
-    tokenizer = CharacterTokenizer.train(WORDS + [" "])
+    tokenizer = CharacterTokenizer.train([" ".join(WORDS)])
     front_end = LogMelSpectrogram(RATE, 40, normalization="utterance")
     model = models.create(
         "listen_attend_spell",
