@@ -486,7 +486,7 @@ register_variants(
     paper="Li et al. 2019, arXiv:1811.00751",
     task="text recognition",
     inputs={
-        "images": "(B, 48, W, 3) float, red, green, blue; " + _HALF,
+        "images": "(B, 48, W, 3) float, red, green, blue; " + _UNIT,
         "widths": "(B,) int32, columns of pixels before the padding",
         "decoder_token_ids": "(B, T) int32, the characters after their start token",
     },

@@ -185,7 +185,7 @@ GRAPHS = {
         {
             "image_size": (19, 26),
             "stem_dims": (5, U),
-            "hidden_dims": (E, E, M, A),
+            "hidden_dims": (U, U, E, M),
             "num_blocks": (1, 1, 1, 1),
             "vocabulary_size": V,
             "hidden_dim": U,

@@ -17,12 +17,7 @@ from keras_attn.data.geometry import RandomColors, RandomMirror, RandomScaleAndC
 from keras_attn.data.keras_cv_boxes import from_keras_cv, to_keras_cv
 from keras_attn.data.load_text_tokenizer import load_text_tokenizer
 from keras_attn.data.parallel import load_multi30k, parallel_dataset, read_parallel
-from keras_attn.data.rendered_words import (
-    RenderedWords,
-    WordExample,
-    hold_out,
-    random_words,
-)
+from keras_attn.data.rendered_words import RenderedWords, WordExample
 from keras_attn.data.segmentation import (
     SegmentationData,
     read_segmentation,
@@ -40,6 +35,7 @@ from keras_attn.data.voc import read_voc
 from keras_attn.data.vqa import VQAData, VQAExample, read_vqa
 from keras_attn.data.vqa_dataset import vqa_dataset
 from keras_attn.data.word_fonts import FONTS
+from keras_attn.data.word_lists import hold_out, random_words
 from keras_attn.data.wordpiece import WordPieceTokenizer
 
 __all__ = [

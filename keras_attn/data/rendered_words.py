@@ -7,7 +7,6 @@ writes.
 Legend: B batch, H and W pixels, N characters of a word, L characters with padding.
 """
 
-import hashlib
 import math
 import os
 import string
@@ -318,79 +317,6 @@ class RenderedWords:
             "centers": np.pad(example.centers, [(0, missing), (0, 0)]),
             "masks": masks,
         }
-
-
-def random_words(
-    count: int,
-    alphabet: str = string.ascii_lowercase,
-    lengths: tuple[int, int] = (3, 8),
-    seed: int = 0,
-) -> list[str]:
-    """Different words of random characters.
-
-    Args:
-        count: Number of words.
-        alphabet: The characters to draw from.
-        lengths: Smallest and largest number of characters, each equally likely.
-        seed: The same seed gives the same words.
-
-    Raises:
-        ValueError: for an argument out of range, or more words than there are.
-    """
-    check_positive("count", count)
-    low, high = check_pair("lengths", lengths)
-    characters = sorted(set(alphabet))
-    if low > high or not characters:
-        raise ValueError(
-            "`lengths` must be the smaller one first, and `alphabet` not empty. "
-            f"Received: lengths={lengths}, alphabet={alphabet!r}"
-        )
-    # Of the shortest words there are fewest: half of them, or another length is drawn.
-    room = sum(len(characters) ** length for length in range(low, high + 1))
-    if count > room / 2:
-        raise ValueError(
-            f"`count` must be at most half of the {room} words of these lengths. "
-            f"Received: count={count}"
-        )
-    random = np.random.default_rng(seed)
-    words: dict[str, None] = {}
-    while len(words) < count:
-        length = random.integers(low, high + 1)
-        drawn = random.integers(len(characters), size=length)
-        words.setdefault("".join(characters[index] for index in drawn))
-    return list(words)
-
-
-def hold_out(
-    values: Sequence[str], share: float, seed: int = 0
-) -> tuple[list[str], list[str]]:
-    """Splits words or fonts into those to train on and those to test with.
-
-    Args:
-        values: Different words, or names of fonts.
-        share: Share to hold out, in (0, 1).
-        seed: The same seed gives the same split, whatever the order of the values.
-
-    Returns:
-        The values to train on and the values held out, at least one of each, in the
-        order given.
-
-    Raises:
-        ValueError: for another share, fewer than two values, or one that is repeated.
-    """
-    if not 0 < share < 1:
-        raise ValueError(f"`share` must be above 0 and below 1. Received: {share}")
-    if len(set(values)) != len(values) or len(values) < 2:
-        raise ValueError(
-            "`values` must be at least two, all different. "
-            f"Received: {len(values)} values, of which {len(set(values))} differ"
-        )
-    count = min(max(round(share * len(values)), 1), len(values) - 1)
-    ranked = sorted(
-        values, key=lambda x: hashlib.sha256(f"{seed} {x}".encode()).digest()
-    )
-    unseen = set(ranked[:count])
-    return [x for x in values if x not in unseen], [x for x in values if x in unseen]
 
 
 def _check_words(words, pieces, max_length):
