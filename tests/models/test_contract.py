@@ -49,6 +49,7 @@ INPUTS = {
     "memory_0": "float32",
     "memory_1": "float32",
     "images": "float32",
+    "features": "float32",
     "noise": "float32",
     "labels": "int32",
     "widths": "int32",

@@ -191,7 +191,7 @@ def test_padding_changes_no_output(case):
     mask = more["padding_mask"]
     close(real(outputs_of(model, more), mask), expected, 2e-5)
     # Nor does what stands in padding.
-    source = "features" if "features" in more else "token_ids"
+    source = "token_ids" if "token_ids" in more else "features"
     hidden = ~mask if more[source].ndim == 2 else ~mask[..., None]
     garbage = {**more, source: np.where(hidden, 13, more[source])}
     garbage[source] = garbage[source].astype(more[source].dtype)
