@@ -103,7 +103,7 @@ def main():
     print(f"\n{seconds:.1f} seconds per epoch")
     print(f"mAP {figures['map']:.3f}, mAP@0.5 {figures['map_50']:.3f}")
     for name in CLASSES:
-        print(f"{name}: mAP@0.5 {figures[f'map_50_{name}']:.3f}")
+        print(f"{name}: mAP@0.5 {figures[f'ap_50_{name}']:.3f}")
     report_errors(model, validation, errors, CLASSES, arguments)
 
 

@@ -93,7 +93,7 @@ def main():
     scores, errors = score(model, validation, names, masks=True)
     print(f"\n{seconds:.1f} seconds per epoch")
     for kind, figures in scores.items():
-        by_class = ", ".join(f"{name} {figures[f'map_{name}']:.3f}" for name in names)
+        by_class = ", ".join(f"{name} {figures[f'ap_{name}']:.3f}" for name in names)
         print(f"{kind}: mAP {figures['map']:.3f}, mAP@0.5 {figures['map_50']:.3f}")
         print(f"{kind}, mAP by class: {by_class}")
     report_errors(model, validation, errors, names, arguments)

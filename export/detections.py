@@ -53,6 +53,7 @@ def in_pairs(
             raise ExportError(
                 f"output `scores` of {where} must be 0 after the first `num_detections`"
             )
+    _check_padding(where, found, expected, counts)
     pairs = [
         (row, *pair)
         for row in range(len(counts[0]))
@@ -80,6 +81,19 @@ def in_pairs(
         {name: x[rows, places] for name, x in outputs.items() if x.ndim > 1}
         for outputs, places in ((found, theirs), (expected, ours))
     )
+
+
+def _check_padding(where, found, expected, counts):
+    """Raises unless what follows as many detections is the same in both."""
+    for row, (one, other) in enumerate(zip(*counts, strict=True)):
+        for name, want in expected.items():
+            if one != other or want.ndim < 2:
+                continue
+            if not np.allclose(found[name][row, one:], want[row, one:], atol=1e-3):
+                raise ExportError(
+                    f"output `{name}` of {where} must have Keras' padding after the "
+                    "first `num_detections`"
+                )
 
 
 def _pairs(found: Arrays, expected: Arrays) -> Iterator[tuple[int, int]]:

@@ -1,5 +1,8 @@
 """Argument checks, with messages that say what is expected and what was received."""
 
+import numbers
+from typing import Any
+
 
 def check_rank(name: str, tensor, rank: int, meaning: str) -> None:
     """Raises unless `tensor` has `rank` axes.
@@ -85,13 +88,18 @@ def empty_axes_of(name: str) -> tuple[int, ...]:
     return (1,) if name.startswith("memory_") else ()
 
 
-def check_positive(name: str, value: int) -> int:
+def check_positive(name: str, value: Any) -> int:
     """Returns `value`; raises a `ValueError` unless it is an integer above zero."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if not is_whole(value) or value < 1:
         raise ValueError(
             f"`{name}` must be a whole number above zero. Received: {name}={value!r}"
         )
-    return value
+    return int(value)
+
+
+def is_whole(value) -> bool:
+    """Whether a value is an integer, of Python or NumPy, and not a boolean."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def check_fraction(name: str, value: float) -> float:
@@ -99,6 +107,15 @@ def check_fraction(name: str, value: float) -> float:
     if not 0.0 <= value < 1.0:
         raise ValueError(
             f"`{name}` is a probability in [0, 1). Received: {name}={value!r}"
+        )
+    return value
+
+
+def check_share(name: str, value: float) -> float:
+    """Returns `value`; raises a `ValueError` unless 0 <= `value` <= 1."""
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(
+            f"`{name}` must be a number from 0 to 1. Received: {name}={value!r}"
         )
     return value
 
@@ -128,7 +145,7 @@ def check_pair(name: str, value) -> tuple[int, int]:
     Raises:
         ValueError: unless both are integers above zero.
     """
-    pair = (value, value) if isinstance(value, int) else value
+    pair = (value, value) if isinstance(value, numbers.Integral) else value
     if not isinstance(pair, list | tuple) or len(pair) != 2:
         raise ValueError(
             f"`{name}` must be a whole number, or one for the rows and one for the "

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attn.checks import check_pair, check_positive
+from keras_attn.checks import check_pair, check_positive, is_whole
 
 
 def predict_tiles(
@@ -180,11 +180,10 @@ def _tile_output(model, tile, channels):
 
 def _overlap(overlap, shape):
     """Rows and columns that are not used at each edge."""
-    pair = (overlap, overlap) if isinstance(overlap, int) else overlap
+    pair = (overlap, overlap) if is_whole(overlap) else overlap
     is_pair = isinstance(pair, list | tuple) and len(pair) == 2
     if not is_pair or not all(
-        isinstance(n, int) and 0 <= 2 * n < size
-        for n, size in zip(pair, shape, strict=False)
+        is_whole(n) and 0 <= 2 * n < size for n, size in zip(pair, shape, strict=False)
     ):
         raise ValueError(
             "`overlap` must be a whole number of at least 0, or one for the rows and "

@@ -88,7 +88,9 @@ def test_of_several_outputs_the_logits_are_used():
     outputs = {"auxiliary_logits": keras.layers.Conv2D(2, 1)(images), "logits": logits}
     model = keras.Model(images, outputs)
     image = sample(21, 13, 3)
-    found = predict_tiles(model, image, 8, overlap=(1, 2), verbose=False)
+    found = predict_tiles(
+        model, image, np.int64(8), overlap=(1, np.int64(2)), verbose=False
+    )
     expected = numpy(model(np.pad(image, ((1, 1), (1, 1), (0, 0)), "reflect")[None]))
     expected = expected["logits"][0, 1:-1, 1:-1]
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
@@ -111,6 +113,7 @@ def classifier():
         ({"tile_size": 25}, ValueError, "must have .25, 25.|plus multiples of"),
         ({"batch_size": 0}, ValueError, "`batch_size` must be a whole"),
         ({"overlap": 4}, ValueError, r"less than half .*\(8, 8\).*overlap=4"),
+        ({"overlap": True}, ValueError, "`overlap` must be .*overlap=True"),
         ({"overlap": -1}, ValueError, "`overlap` must be .*overlap=-1"),
         ({"overlap": (1, 1, 1)}, ValueError, "`overlap` must be"),
         ({"model": classifier()}, ValueError, r"must have an output .* of \(2,\) for"),

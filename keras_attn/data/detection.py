@@ -164,7 +164,8 @@ def detection_dataset(
             `RandomScaleAndCrop(image_size)`, applied in this order before resizing.
         normalize: "imagenet" subtracts the mean of ImageNet's colors and divides by
             their standard deviation, as torchvision's models expect; "unit" divides by
-            255. None keeps 0 to 255. Padding is 0 in any case.
+            255. None keeps 0 to 255. The padding of images is 0 in any case; what
+            `RandomScaleAndCrop` adds around a smaller image is black, and normalized.
         seed: Seed of order and augmentations.
         shuffle: Whether each epoch has a new random order.
         epoch: Number of the epoch, or a `tf.Variable` that holds it, such as that of

@@ -8,7 +8,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attn.checks import check_pair, check_positive, check_same_length
+from keras_attn.checks import (
+    check_pair,
+    check_positive,
+    check_same_length,
+    check_share,
+)
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.feature_pyramid import check_maps
 from keras_attn.layers.initializers import fork, normal
@@ -99,6 +104,11 @@ class RegionProposal(BaseLayer):
         super().__init__(autocast=False, **kwargs)
         check_same_length(anchor_sizes=anchor_sizes, strides=strides)
         self.anchor_sizes = [list(sizes) for sizes in anchor_sizes]
+        if not all(0 < size < np.inf for sizes in self.anchor_sizes for size in sizes):
+            raise ValueError(
+                "`anchor_sizes` must be numbers of pixels above zero. "
+                f"Received: anchor_sizes={self.anchor_sizes}"
+            )
         self.strides = [list(check_pair("strides", stride)) for stride in strides]
         self.image_size = list(check_pair("image_size", image_size))
         self.aspect_ratios = list(aspect_ratios)
@@ -108,11 +118,11 @@ class RegionProposal(BaseLayer):
         )
         self.num_training_proposals = num_training_proposals
         self.training_candidates_per_level = training_candidates_per_level
-        self.iou_threshold = iou_threshold
+        self.iou_threshold = check_share("iou_threshold", iou_threshold)
         self.positive_threshold = positive_threshold
         self.negative_threshold = negative_threshold
         self.num_samples = check_positive("num_samples", num_samples)
-        self.positive_fraction = positive_fraction
+        self.positive_fraction = check_share("positive_fraction", positive_fraction)
         self.kernel_initializer = keras.initializers.get(
             kernel_initializer or normal(0.01)
         )

@@ -7,7 +7,12 @@ boxes with padding, S samples.
 import keras
 from keras import ops
 
-from keras_attn.checks import check_choice, check_pair, check_positive
+from keras_attn.checks import (
+    check_choice,
+    check_pair,
+    check_positive,
+    check_share,
+)
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops.box_matching import NEGATIVE, match_boxes, sample_matches
 from keras_attn.ops.boxes import (
@@ -93,15 +98,15 @@ class SelectDetections(BaseLayer):
         check_choice("bounding_box_format", bounding_box_format, BOX_FORMATS)
         self.image_size = list(check_pair("image_size", image_size))
         self.max_detections = check_positive("max_detections", max_detections)
-        self.score_threshold = score_threshold
-        self.iou_threshold = iou_threshold
+        self.score_threshold = check_share("score_threshold", score_threshold)
+        self.iou_threshold = check_share("iou_threshold", iou_threshold)
         self.max_candidates = check_positive("max_candidates", max_candidates)
         self.any_class = any_class
         self.box_weights = list(box_weights)
         self.bounding_box_format = bounding_box_format
         self.match_threshold = match_threshold
         self.num_samples = check_positive("num_samples", num_samples)
-        self.positive_fraction = positive_fraction
+        self.positive_fraction = check_share("positive_fraction", positive_fraction)
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
 

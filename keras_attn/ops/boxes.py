@@ -9,7 +9,7 @@ import math
 
 from keras import ops
 
-from keras_attn.checks import check_choice
+from keras_attn.checks import check_choice, check_pair
 
 BOX_FORMATS = ("xyxy", "yxyx", "xywh", "rel_xyxy", "rel_yxyx", "rel_xywh")
 # A size changes by no more than this factor, so that no exponential overflows.
@@ -27,7 +27,8 @@ def convert_boxes(boxes, source, target, image_size=None):
             `"yxyx"` top, left, bottom, right; `"xywh"` left, top, width, height. With
             `"rel_"` the numbers are fractions of the image's width and height.
         target: One of `BOX_FORMATS`.
-        image_size: (H, W), needed if exactly one of the formats is relative.
+        image_size: H and W, one number or two, needed if exactly one of the formats is
+            relative.
 
     Returns:
         (…, 4), in the format `target`.
@@ -54,7 +55,7 @@ def convert_boxes(boxes, source, target, image_size=None):
                 f"pass (height, width). Received: image_size=None, source={source!r}, "
                 f"target={target!r}"
             )
-        height, width = image_size
+        height, width = check_pair("image_size", image_size)
         if is_relative[0]:
             left, right, top, bottom = (
                 *(left * width, right * width),
@@ -105,8 +106,13 @@ def pairwise_iou(boxes, others):
 
 
 def clip_boxes(boxes, image_size):
-    """Boxes (…, 4) cut off at the borders of an image of `image_size` (H, W)."""
-    height, width = image_size
+    """Boxes (…, 4) cut off at the borders of an image.
+
+    Args:
+        boxes: `"xyxy"` in pixels.
+        image_size: H and W, one number or two.
+    """
+    height, width = check_pair("image_size", image_size)
     left, top, right, bottom = ops.unstack(boxes, 4, axis=-1)
     return ops.stack(
         [

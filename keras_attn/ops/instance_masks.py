@@ -5,6 +5,8 @@ Legend: B batch, K boxes, h and w rows and columns of a mask, H and W of the ima
 
 from keras import ops
 
+from keras_attn.checks import check_pair
+
 
 def paste_masks(masks, boxes, image_size, threshold: float | None = 0.5):
     """Masks of boxes as masks of the image, by bilinear interpolation.
@@ -15,7 +17,7 @@ def paste_masks(masks, boxes, image_size, threshold: float | None = 0.5):
     Args:
         masks: (B, K, h, w), probabilities.
         boxes: (B, K, 4), `"xyxy"` in pixels.
-        image_size: (H, W).
+        image_size: H and W, one number or two.
         threshold: Probability above which a pixel belongs to the object. None: the
             probabilities are returned.
 
@@ -25,11 +27,12 @@ def paste_masks(masks, boxes, image_size, threshold: float | None = 0.5):
     Reference:
         He et al. 2017, section 3.1 (arXiv:1703.06870).
     """
+    height, width = check_pair("image_size", image_size)
     masks, boxes = ops.cast(masks, "float32"), ops.cast(boxes, "float32")
     left, top, right, bottom = ops.unstack(boxes, 4, axis=-1)
     rows, columns = masks.shape[-2:]
-    row_weights = _weights(top, bottom, rows, image_size[0])
-    column_weights = _weights(left, right, columns, image_size[1])
+    row_weights = _weights(top, bottom, rows, height)
+    column_weights = _weights(left, right, columns, width)
     pasted = ops.matmul(
         ops.matmul(row_weights, masks), ops.swapaxes(column_weights, -1, -2)
     )

@@ -22,7 +22,8 @@ def check_boxes(
 
     Args:
         truth: A dictionary of `boxes` (B, M, 4), `classes` (B, M), -1 = padding, and
-            optionally `masks` (B, M, H, W); or a dataset of batches `(images, truth)`.
+            optionally `masks` (B, M, H, W) and `is_crowd` (B, M), boxes that are not
+            learned from; or a dataset of batches `(images, truth)`.
         num_classes: C.
         image_size: (H, W) in pixels, one number or two.
         bounding_box_format: Format of the boxes: `"xyxy"` (left, top, right, bottom),
@@ -67,9 +68,11 @@ def check_boxes(
 
 
 def _check_names(truth):
-    if not {"boxes", "classes"} <= set(truth) <= {"boxes", "classes", "masks"}:
+    optional = {"masks", "is_crowd"}
+    if not {"boxes", "classes"} <= set(truth) <= {"boxes", "classes", *optional}:
         raise ValueError(
-            "`truth` must have the keys `boxes`, `classes` and, for masks, `masks`. "
+            "`truth` must have the keys `boxes`, `classes`, for masks `masks`, and "
+            "perhaps `is_crowd`. "
             f"Received: keys {sorted(truth)}"
         )
 

@@ -33,6 +33,7 @@ class DetectionScores:
 
     Raises:
         ImportError: without the extra `eval`.
+        ValueError: for two classes of one name.
 
     Example:
         ```python
@@ -50,6 +51,11 @@ class DetectionScores:
     def __init__(self, class_names: Sequence[str] | None = None, masks: bool = False):
         with requires_extra("eval", "COCO's mean average precision"):
             import pycocotools.cocoeval  # noqa: F401
+        if class_names is not None and len(set(class_names)) != len(class_names):
+            raise ValueError(
+                "`class_names` must be different names, because each has scores of its "
+                f"own. Received: class_names={list(class_names)}"
+            )
         self.class_names = None if class_names is None else list(class_names)
         self.masks = masks
         self._images: list[dict[str, Any]] = []
@@ -111,8 +117,9 @@ class DetectionScores:
         Returns:
             COCO's figures, in [0, 1]: `map` over the thresholds 0.5 to 0.95 of IoU,
             `map_50`, `map_75`, `map_small`, `map_medium`, `map_large` and the recalls;
-            and `map_<class>` and `map_50_<class>` for each class. NaN where there are
-            no true objects.
+            and `ap_<class>` and `ap_50_<class>` for each class. NaN where there are no
+            true objects. Small, medium and large are areas in pixels of the images as
+            they were given, resized or not.
 
         Raises:
             ValueError: if there are no images.
@@ -137,8 +144,8 @@ class DetectionScores:
         # Thresholds of IoU, recalls, classes, areas, numbers of detections.
         precision = cast(dict, evaluation.eval)["precision"][:, :, :, 0, -1]
         for index, name in enumerate(names):
-            scores[f"map_{name}"] = _mean(precision[:, :, index])
-            scores[f"map_50_{name}"] = _mean(precision[:1, :, index])
+            scores[f"ap_{name}"] = _mean(precision[:, :, index])
+            scores[f"ap_50_{name}"] = _mean(precision[:1, :, index])
         return scores
 
     def _entry(self, values, row, index, image: int, size) -> dict[str, Any]:

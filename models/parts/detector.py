@@ -224,6 +224,9 @@ class Detector(Functional):
         is_usable = ops.logical_and(is_usable, is_small)
         is_class = ops.logical_and(classes >= 0, classes < num_classes)
         is_real = ops.logical_and(is_usable, is_class)
+        if "is_crowd" in truth:
+            # A group of objects is no object.
+            is_real = ops.logical_and(is_real, ops.cast(truth["is_crowd"], "int32") < 1)
         boxes = ops.where(ops.expand_dims(is_real, -1), boxes, 0.0)
         return boxes, ops.where(is_real, classes, -1)
 
@@ -279,7 +282,8 @@ class Detector(Functional):
             found["boxes"], old.bounding_box_format, "xyxy", old.image_size
         )
         if "feature_pyramid" in layers:
-            last = layers["feature_pyramid"].input[-1]
+            # Keras has the input of a single map without its list.
+            last = keras.tree.flatten(layers["feature_pyramid"].input)[-1]
             stride = layers["roi_pooling"].strides[-1]
             pooled = ROIAlign(strides=[stride], name="region_pooling")(last, boxes)
             features = ops.mean(pooled, axis=(2, 3))
@@ -333,12 +337,13 @@ def _mask_loss(layers, maps, samples, truth, number):
     )
     logits = mask_head(layers, layers["mask_pooling"](maps, boxes))
     size = logits.shape[2:4]
-    masks = ops.transpose(ops.cast(truth["masks"], "float32"), (0, 2, 3, 1))
-    masks = ops.cast(masks > 0.5, "float32")
-    # (B, S, h, w, M): the masks of all objects in each box, and then the matched one's.
-    inside = roi_align([masks], boxes, strides=[1], output_size=size)
-    matched = ops.one_hot(matches, masks.shape[-1], dtype="float32")
-    wanted = ops.sum(inside * matched[:, :, None, None, :], axis=-1)
+    masks = ops.cast(ops.cast(truth["masks"], "float32") > 0.5, "float32")
+    # The masks of all objects as the maps of a pyramid, in which each box has one.
+    count = truth["boxes"].shape[1]
+    objects = [ops.expand_dims(masks[:, index], -1) for index in range(count)]
+    wanted = roi_align(
+        objects, boxes, strides=[1] * count, output_size=size, levels=matches
+    )[..., 0]
     own = ops.one_hot(labels, logits.shape[-1], dtype="float32")
     chosen = ops.sum(ops.cast(logits, "float32") * own[:, :, None, None, :], axis=-1)
     per_object = ops.mean(binary_losses(chosen, wanted), axis=(2, 3))

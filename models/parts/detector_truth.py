@@ -38,7 +38,8 @@ def with_boxes(truth, has_masks):
     """The truth with padding where M is 0: a maximum needs an element."""
     if truth["boxes"].shape[1]:
         return truth
-    names = ["boxes", "classes", *(["masks"] if has_masks else [])]
+    names = {"boxes", "classes", *(["masks"] if has_masks else [])}
+    names |= {"is_crowd"} & set(truth)
     return {
         name: ops.pad(
             truth[name],

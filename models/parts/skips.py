@@ -39,7 +39,9 @@ def find_skips(backbone: keras.Model, layer_names: Sequence[str] | None = None):
     else:
         tensors = [_output_of(backbone, name) for name in layer_names]
     # Padding before a convolution is not a map, unless it is asked for.
-    scales = _scales(backbone, tensors, slack=0 if layer_names is None else 2)
+    slack = 0 if layer_names is None else 2
+    sides, sizes = _sizes(backbone, tensors)
+    scales = [_scale(sides, size, slack) for size in sizes]
     found: dict[int, Any] = {}
     for tensor, scale in zip(tensors, scales, strict=True):
         if layer_names is not None:
@@ -60,7 +62,22 @@ def find_skips(backbone: keras.Model, layer_names: Sequence[str] | None = None):
             "that is smaller than the image by a power of two. Pass another backbone, "
             f"or name its layers in `skip_layers`. Received: backbone={backbone!r}"
         )
+    if layer_names is None:
+        _check_reaches_the_end(backbone, sizes, scales, max(found))
     return found
+
+
+def _check_reaches_the_end(backbone, sizes, scales, smallest):
+    """Raises if the last map of the backbone is smaller than all that were found."""
+    maps = [scale for size, scale in zip(sizes, scales, strict=True) if min(size) > 1]
+    if maps and (maps[-1] is None or maps[-1] > smallest):
+        raise ValueError(
+            "`backbone` must have maps of half the image's size, a fourth and so on, "
+            'down to its last map; convolutions without padding ("valid") make '
+            "others. Pass another backbone, another image size, or name its layers in "
+            f"`skip_layers`. Received: backbone={backbone!r}, whose smallest usable "
+            f"map is 1 / {2**smallest} of the image"
+        )
 
 
 def _check_backbone(backbone):
@@ -136,22 +153,21 @@ def _nodes_before(backbone, end):
     return order
 
 
-def _scales(backbone, tensors, slack) -> list[int | None]:
-    """How many times each map was halved; None for another ratio."""
+def _sizes(backbone, tensors) -> tuple[tuple[int, int], list[tuple[int, int]]]:
+    """Rows and columns of an image, and of each map for it."""
     _, rows, columns, channels = backbone.inputs[0].shape
     sides = (rows or _PROBE, columns or _PROBE)
     probe = keras.KerasTensor((1, *sides, channels), dtype=backbone.inputs[0].dtype)
     if not tensors:
-        return []
+        return sides, []
     outputs = keras.Model(backbone.inputs, list(tensors)).compute_output_spec(probe)
-    return [
-        _scale(sides, output.shape[1:3], slack)
-        for output in keras.tree.flatten(outputs)
-    ]
+    return sides, [output.shape[1:3] for output in keras.tree.flatten(outputs)]
 
 
 def _scale(sides, size, slack):
     """How many halvings, each rounded up or down, lead from one size to the other.
+
+    None for another ratio.
 
     Convolutions without padding, and padding before a convolution, change a size by a
     row or two; `slack` allows that.

@@ -48,10 +48,19 @@ def test_the_order_does_not_matter():
 def test_a_moved_box_keeps_its_partner():
     expected = detections()
     moved = shuffled(expected)
-    moved["boxes"] = moved["boxes"] + np.float32(0.5)
+    is_real = np.arange(K) < moved["num_detections"][:, None]
+    moved["boxes"] = moved["boxes"] + np.float32(0.5) * is_real[..., None]
     found, wanted = in_pairs("`serve`", moved, expected, 0.0)
     difference = found["boxes"] - wanted["boxes"]
     np.testing.assert_allclose(difference, 0.5, atol=1e-4)
+
+
+@pytest.mark.parametrize("name, value", [("boxes", 77.0), ("classes", 5)])
+def test_padding_is_that_of_keras(name, value):
+    expected, other = detections(), detections()
+    other[name][1, 4] = value
+    with pytest.raises(ExportError, match=f"`{name}` of `serve` must have Keras' padd"):
+        in_pairs("`serve`", other, expected, 0.0)
 
 
 def test_a_detection_without_a_partner_is_an_error():

@@ -108,6 +108,25 @@ def test_unusable_boxes_count_as_padding(case):
         np.testing.assert_allclose(found[name], value, rtol=1e-4, err_msg=name)
 
 
+@pytest.mark.parametrize("case", ["mask_rcnn_resnet50"])
+def test_crowds_are_not_learned(case):
+    model = create(case)
+    truth = truth_for(model)
+    expected = losses_of(model, truth)
+    crowd = {name: value[:1, :1].repeat(B, 0) for name, value in truth.items()}
+    more = {
+        name: np.concatenate([value, crowd[name]], axis=1)
+        for name, value in truth.items()
+    }
+    more["is_crowd"] = np.arange(more["classes"].shape[1]) == truth["classes"].shape[1]
+    more["is_crowd"] = np.tile(more["is_crowd"], (B, 1))
+    found = losses_of(model, more)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, err_msg=name)
+    none = {name: value[:, :0] for name, value in more.items()}
+    assert np.isfinite(list(losses_of(model, none).values())).all()
+
+
 def test_no_boxes_are_an_image_without_objects():
     model = create("mask_rcnn_resnet50")
     padding = {name: 0 * value[:, :1] for name, value in truth_for(model).items()}
@@ -227,6 +246,13 @@ def test_region_features(case):
         assert not features[row, count[row] :].any()
 
 
+def test_region_features_of_a_single_map():
+    sizes = {"num_blocks": (1,), "anchor_sizes": (7, 13)}
+    model = build("faster_rcnn_resnet50", **sizes)
+    features, *_ = model.region_features(inputs_for(model)["images"], 5)
+    assert features.shape == (B, 5, 12)
+
+
 def _last_map(model):
     return keras.Model(model.input, model.get_layer("feature_pyramid").input[-1])
 
@@ -270,6 +296,26 @@ def test_errors():
             "faster_rcnn_resnet50",
             {"anchor_sizes": (8, 16)},
             "must have the same length",
+        ),
+        (
+            "faster_rcnn_resnet50",
+            {"anchor_sizes": (8, -16, 32)},
+            "`anchor_sizes` must be numbers of pixels above zero",
+        ),
+        (
+            "faster_rcnn_resnet50",
+            {"iou_threshold": 5},
+            "`iou_threshold` must be a number from 0 to 1",
+        ),
+        (
+            "faster_rcnn_resnet50",
+            {"score_threshold": -3},
+            "`score_threshold` must be a number",
+        ),
+        (
+            "faster_rcnn_resnet50",
+            {"detection_options": {"positive_fraction": 3.0}},
+            "`positive_fraction` must be a number",
         ),
         ("mask_rcnn_resnet50", {"num_mask_layers": 0}, "`num_mask_layers` must be"),
         ("faster_rcnn_vgg16", {"bounding_box_format": "xxyy"}, "must be one of.*xxyy"),

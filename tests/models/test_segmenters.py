@@ -191,6 +191,16 @@ def test_a_model_with_one_map_has_no_skips():
         assert model(sample(1, *size, 3)).shape == (1, *size, C)
 
 
+def test_a_backbone_whose_last_maps_would_be_left_out_is_refused():
+    """Convolutions without padding make other sizes than halves of the image's."""
+    images = keras.Input((97, 97, 3))
+    hidden = keras.layers.Conv2D(3, 3, strides=2, padding="same")(images)
+    for _ in range(2):
+        hidden = keras.layers.Conv2D(5, 5, strides=2)(hidden)
+    with pytest.raises(ValueError, match="name its layers in .*map is 1 / 2 of the im"):
+        models.build_unet(backbone=keras.Model(images, hidden))
+
+
 def no_map():
     images = keras.Input((16, 16, 3))
     return keras.Model(images, keras.layers.Dense(2)(keras.layers.Flatten()(images)))

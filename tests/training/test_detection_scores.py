@@ -119,8 +119,8 @@ def reference(tmp_path, truth, detections, masks=False):
             evaluation.evaluate()
             evaluation.accumulate()
             evaluation.summarize()
-            figures[f"map_{name}"] = evaluation.stats[0]
-            figures[f"map_50_{name}"] = evaluation.stats[1]
+            figures[f"ap_{name}"] = evaluation.stats[0]
+            figures[f"ap_50_{name}"] = evaluation.stats[1]
     return {name: np.nan if value < 0 else value for name, value in figures.items()}
 
 
@@ -151,7 +151,7 @@ def test_perfect_detections_and_none():
     scores = DetectionScores(NAMES)
     scores.add(truth, perfect, (H, W))
     found = scores.result()
-    assert found["map"] == found["map_owl"] == found["recall_100"] == 1
+    assert found["map"] == found["ap_owl"] == found["recall_100"] == 1
     nothing = {**perfect, "classes": np.full((B, M), -1)}
     scores = DetectionScores(NAMES)
     scores.add(truth, nothing, (H, W))
@@ -167,8 +167,28 @@ def test_a_class_that_does_not_occur_has_no_score():
     scores = DetectionScores(NAMES)
     scores.add(truth, detections, (H, W))
     found = scores.result()
-    assert np.isnan(found["map_dog"]) and np.isnan(found["map_50_dog"])
-    np.testing.assert_allclose(found["map"], (found["map_cat"] + found["map_owl"]) / 2)
+    assert np.isnan(found["ap_dog"]) and np.isnan(found["ap_50_dog"])
+    np.testing.assert_allclose(found["map"], (found["ap_cat"] + found["ap_owl"]) / 2)
+
+
+def test_no_class_has_the_name_of_a_figure():
+    """Of 80 classes, 50 and 75 occur, whose numbers COCO's figures have, too."""
+    boxes = np.array([[[1, 1, 20, 20], [30, 30, 50, 50]]], "float32")
+    truth = {"boxes": boxes, "classes": np.array([[50, 75]])}
+    found = {**truth, "scores": np.full((1, 2), 0.9, "float32")}
+    found["classes"] = np.array([[50, 74]])
+    results = []
+    for names in (None, [f"c{index}" for index in range(80)]):
+        scores = DetectionScores(names)
+        scores.add(truth, found, (60, 60))
+        results.append(scores.result())
+    for each in results:
+        figures = [each[name] for name in ("map", "map_50", "map_75")]
+        assert figures == pytest.approx([0.5] * 3)
+    assert results[0]["ap_50"] == pytest.approx(1)
+    assert results[1]["ap_c50"] == pytest.approx(1)
+    with pytest.raises(ValueError, match="`class_names` must be different names"):
+        DetectionScores(["cat", "cat"])
 
 
 def test_small_masks_are_pasted_into_their_boxes():
@@ -232,7 +252,7 @@ def test_the_logger(tmp_path):
     assert ["val_map" in logs for logs in seen] == [True, False, True]
     events = EventAccumulator(str(tmp_path / "runs"), size_guidance={"tensors": 0})
     events.Reload()
-    assert [event.step for event in events.Tensors("val_map_50_cat")] == [0, 2]
+    assert [event.step for event in events.Tensors("val_ap_50_cat")] == [0, 2]
 
     worse = {**detections, "scores": -detections["scores"]}
     logger = DetectionScoreLogger(

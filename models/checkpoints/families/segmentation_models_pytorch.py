@@ -39,9 +39,10 @@ def _unet_on(encoder, *, num_classes, decoder_dims, name="unet"):
 
 
 def _build(config, task, overrides):
+    config.setdefault("encoder_name", "resnet34")  # The library's default.
     config.require(_SUPPORTED)
     encoder = {
-        "variant": config.get("encoder_name", "resnet50").removeprefix("resnet"),
+        "variant": config["encoder_name"].removeprefix("resnet"),
         "image_size": None,
         "include_top": False,
         "num_channels": config.get_size("in_channels", 3),
