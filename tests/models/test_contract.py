@@ -76,7 +76,7 @@ def test_inputs_have_documented_names_and_types(case):
         assert tensor.dtype == INPUTS[tensor.name]
         # The batch size and the length are unknown.
         assert tensor.shape[0] is None
-        fixed = ("images", "features", "noise", "widths")
+        fixed = ("images", "features", "noise", "labels", "widths")
         assert tensor.name in fixed or tensor.shape[1] is None
 
 

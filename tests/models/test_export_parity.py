@@ -76,7 +76,11 @@ def shipped(tmp_path_factory):
                 inputs = inputs_for(model)
                 sizes = {"batch_size": B}
                 if case in TEXT or "decoder_token_ids" in inputs:
-                    lengths = {name: value.shape[1] for name, value in inputs.items()}
+                    lengths = {
+                        name: value.shape[1]
+                        for name, value in inputs.items()
+                        if value.ndim == 2
+                    }
                     # For a pair one number is the source length.
                     sizes["sequence_length"] = S if what == "pair" else lengths
             path = folder / f"{case}-{what}{SUFFIXES[format]}"
