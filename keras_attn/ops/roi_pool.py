@@ -21,7 +21,8 @@ def roi_pool(maps, boxes, *, strides, output_size, levels=None):
 
     A bin has any number of rows and columns up to those of the map. The maximum over it
     is that of four windows whose sides are powers of two, and the maxima over all such
-    windows are computed once for all boxes.
+    windows are computed once for all boxes. Their memory is that of the maps times the
+    product of the logarithms of H and W to base 2, which is much for large maps.
 
     No gradient flows to the boxes.
 

@@ -13,9 +13,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks import check_positive
+from keras_attn.checks import check_choice, check_positive
 from keras_attn.data.instance_masks import paste_mask
 from keras_attn.extras import requires_extra
+from keras_attn.ops.boxes import BOX_FORMATS, convert_boxes
 
 # The 12 figures of COCO's table, in its order.
 _FIGURES = (
@@ -30,10 +31,12 @@ class DetectionScores:
     Args:
         class_names: Names of the classes, for the scores of each. None numbers them.
         masks: Whether to compare masks instead of boxes.
+        bounding_box_format: Format of all boxes, one of `ops.boxes.BOX_FORMATS`: that
+            of the model.
 
     Raises:
         ImportError: without the extra `eval`.
-        ValueError: for two classes of one name.
+        ValueError: for two classes of one name, or an unknown format.
 
     Example:
         ```python
@@ -48,7 +51,12 @@ class DetectionScores:
         and cocodataset.org, "detection evaluation".
     """
 
-    def __init__(self, class_names: Sequence[str] | None = None, masks: bool = False):
+    def __init__(
+        self,
+        class_names: Sequence[str] | None = None,
+        masks: bool = False,
+        bounding_box_format: str = "xyxy",
+    ):
         with requires_extra("eval", "COCO's mean average precision"):
             import pycocotools.cocoeval  # noqa: F401
         if class_names is not None and len(set(class_names)) != len(class_names):
@@ -56,8 +64,10 @@ class DetectionScores:
                 "`class_names` must be different names, because each has scores of its "
                 f"own. Received: class_names={list(class_names)}"
             )
+        check_choice("bounding_box_format", bounding_box_format, BOX_FORMATS)
         self.class_names = None if class_names is None else list(class_names)
         self.masks = masks
+        self.bounding_box_format = bounding_box_format
         self._images: list[dict[str, Any]] = []
         self._truth: list[dict[str, Any]] = []
         self._found: list[dict[str, Any]] = []
@@ -66,10 +76,9 @@ class DetectionScores:
         """Adds a batch of images.
 
         Args:
-            truth: A dictionary of `boxes` (B, M, 4), left, top, right, bottom in
-                pixels; `classes` (B, M), -1 in padding; optionally `is_crowd` (B, M),
-                boxes in which detections are not counted; `masks` (B, M, H, W) to
-                compare masks.
+            truth: A dictionary of `boxes` (B, M, 4); `classes` (B, M), -1 in padding;
+                optionally `is_crowd` (B, M), boxes in which detections are not counted;
+                `masks` (B, M, H, W) to compare masks.
             detections: A dictionary of `boxes` (B, K, 4), `scores` (B, K) and
                 `classes` (B, K), -1 in padding; to compare masks, `masks`, (B, K, h, w)
                 probabilities stretched over the boxes, or bool (B, K, H, W). What is
@@ -89,6 +98,12 @@ class DetectionScores:
                 "`truth` and `detections` must be of the same images. Received: "
                 f"{len(truth['boxes'])} and {len(found['boxes'])} images"
             )
+        if self.bounding_box_format != "xyxy":
+            for values in (truth, found):
+                boxes = convert_boxes(
+                    values["boxes"], self.bounding_box_format, "xyxy", size
+                )
+                values["boxes"] = np.asarray(boxes)
         count = None if self.class_names is None else len(self.class_names)
         for name, values in (("truth", truth), ("detections", found)):
             highest = int(values["classes"].max(initial=-1))
@@ -196,6 +211,7 @@ class DetectionScoreLogger(keras.callbacks.Callback):
         detect: Function of a batch of images that returns detections; see
             `DetectionScores.add`. None calls the model.
         masks: Whether to compare masks instead of boxes.
+        bounding_box_format: As in `DetectionScores`.
         every: Epochs between scores; the first is of epoch 0.
         prefix: Begins the names in the logs.
         log_dir: Folder of the TensorBoard event file; None writes none.
@@ -212,16 +228,19 @@ class DetectionScoreLogger(keras.callbacks.Callback):
         *,
         detect: Callable[[Any], Mapping[str, Any]] | None = None,
         masks: bool = False,
+        bounding_box_format: str = "xyxy",
         every: int = 1,
         prefix: str = "val_",
         log_dir: str | os.PathLike | None = None,
     ):
         super().__init__()
-        DetectionScores(class_names, masks)  # Fails now without pycocotools.
+        # Fails now without pycocotools.
+        DetectionScores(class_names, masks, bounding_box_format)
         self.dataset = dataset
         self.class_names = class_names
         self.detect = detect
         self.masks = masks
+        self.bounding_box_format = bounding_box_format
         self.every = check_positive("every", every)
         self.prefix = prefix
         self.log_dir = None if log_dir is None else os.fspath(log_dir)
@@ -231,7 +250,7 @@ class DetectionScoreLogger(keras.callbacks.Callback):
         if epoch % self.every:
             return
         detect = self.detect or cast(keras.Model, self.model).predict_on_batch
-        scores = DetectionScores(self.class_names, self.masks)
+        scores = DetectionScores(self.class_names, self.masks, self.bounding_box_format)
         for images, truth, *_ in self.dataset:
             scores.add(truth, detect(images), images.shape[1:3])
         named = {self.prefix + name: value for name, value in scores.result().items()}

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from keras_attn.data.instance_masks import paste_mask
+from keras_attn.ops.boxes import convert_boxes
 from keras_attn.viz.labels import drawable, font_families
 from keras_attn.viz.panels import (
     check_colors,
@@ -34,21 +35,24 @@ def plot_detections(
     class_names: Sequence[str],
     colors: Sequence[Sequence[int]] | None = None,
     min_score: float = 0.5,
+    bounding_box_format: str = "xyxy",
     title: str | None = None,
 ) -> Figure:
     """Draws one row per image: the true objects beside the detected ones.
 
     Args:
         images: (B, H, W, 1 or 3), of any range.
-        detections: Output of a detector: `boxes` (B, K, 4), left, top, right, bottom
-            in pixels; `classes` (B, K), -1 in padding; `scores` (B, K); optionally
-            `masks`, (B, K, h, w) probabilities stretched over the boxes, or bool
-            (B, K, H, W). None leaves their column out.
+        detections: Output of a detector: `boxes` (B, K, 4); `classes` (B, K), -1 in
+            padding; `scores` (B, K); optionally `masks`, (B, K, h, w) probabilities
+            stretched over the boxes, or bool (B, K, H, W). None leaves their column
+            out.
         truth: `boxes` (B, M, 4), `classes` (B, M), -1 in padding, and optionally
             `masks` (B, M, H, W). None leaves their column out.
         class_names: Names of the classes.
         colors: Red, green and blue of each class, from 0 to 255.
         min_score: Detections with a lower score are not drawn.
+        bounding_box_format: Format of all boxes, that of the model: one of
+            `ops.boxes.BOX_FORMATS`.
         title: Title of the figure.
 
     Returns:
@@ -79,6 +83,13 @@ def plot_detections(
         raise ValueError(
             "`detections` or `truth` must be given. Received: neither of them"
         )
+    if bounding_box_format != "xyxy":
+        for values in columns.values():
+            values["boxes"] = np.asarray(
+                convert_boxes(
+                    values["boxes"], bounding_box_format, "xyxy", shown.shape[1:3]
+                )
+            )
     figure, axes = make_panels(
         list(columns), len(shown), shown.shape[1:], title, panel_inches=_PANEL_INCHES
     )

@@ -15,6 +15,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from keras_attn.ops.boxes import convert_boxes
 from keras_attn.training import DetectionScoreLogger, DetectionScores
 
 skip_module_without_tensorflow("tf.data feeds TensorFlow")
@@ -169,6 +170,27 @@ def test_a_class_that_does_not_occur_has_no_score():
     found = scores.result()
     assert np.isnan(found["ap_dog"]) and np.isnan(found["ap_50_dog"])
     np.testing.assert_allclose(found["map"], (found["ap_cat"] + found["ap_owl"]) / 2)
+
+
+@pytest.mark.parametrize("name", ["xywh", "rel_yxyx"])
+def test_boxes_of_another_format(name):
+    truth, found = make()
+    results = []
+    for format in ("xyxy", name):
+        scores = DetectionScores(bounding_box_format=format)
+        given = [
+            {
+                **x,
+                "boxes": np.asarray(convert_boxes(x["boxes"], "xyxy", format, (H, W))),
+            }
+            for x in (truth, found)
+        ]
+        scores.add(*given, (H, W))
+        results.append(scores.result())
+    assert 0.1 < results[0]["map"] < 1
+    assert results[1] == pytest.approx(results[0], abs=0.01, nan_ok=True)
+    with pytest.raises(ValueError, match="`bounding_box_format` must be one of"):
+        DetectionScores(bounding_box_format="xxyy")
 
 
 def test_no_class_has_the_name_of_a_figure():

@@ -47,6 +47,23 @@ def test_boxes_names_and_scores():
     assert figure_to_array(figure).std() > 1
 
 
+def test_boxes_of_another_format():
+    relative = {
+        **TRUTH,
+        "boxes": TRUTH["boxes"][..., [1, 0, 3, 2]] / [H, W, H, W],
+    }
+    figures = (
+        plot_detections(IMAGES, truth=TRUTH, class_names=NAMES),
+        plot_detections(
+            IMAGES, truth=relative, class_names=NAMES, bounding_box_format="rel_yxyx"
+        ),
+    )
+    drawn = [boxes_of(panels(figure)[0]) for figure in figures]
+    for one, other in zip(*drawn, strict=True):
+        np.testing.assert_allclose(one.get_xy(), other.get_xy(), atol=1e-4)
+        assert one.get_width() == pytest.approx(other.get_width(), abs=1e-4)
+
+
 def test_masks_are_painted():
     masks = np.zeros((B, 3, H, W), bool)
     masks[:, 0, 20:25, 5:9] = True
