@@ -19,7 +19,12 @@ from keras_attn.file_reading import shortened, shown
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.families import family_of
 from keras_attn.models.checkpoints.folder import CONFIG, Folder, preview
-from keras_attn.models.checkpoints.mapping import Family, Joined, Weight, variables_of
+from keras_attn.models.checkpoints.mapping import (
+    Family,
+    Joined,
+    Weight,
+    check_complete,
+)
 from keras_attn.models.checkpoints.tensors import FLOATS
 from keras_attn.models.parts.keras_state import (
     allocate,
@@ -188,24 +193,6 @@ class _FileInitializer:
         """Reads the array from the files."""
         arrays = [self._opened.read(self._keys[key]) for key in self.weight.keys]
         return self.weight.read(*arrays)
-
-
-def check_complete(model: keras.Model, weights: Sequence[Weight]) -> None:
-    """Raises unless `weights` are those of the model, each exactly once.
-
-    Raises:
-        ValueError: naming the variables that have no key.
-    """
-    mapped = [id(each) for weight in weights for each in variables_of(weight)]
-    missing = [
-        variable.path for variable in model.weights if id(variable) not in set(mapped)
-    ]
-    if missing or len(mapped) != len(set(mapped)):
-        raise ValueError(
-            "Each weight of the model must have exactly one key in a checkpoint of "
-            "its family. Received: "
-            + (f"no key for {preview(missing)}" if missing else "two keys for a weight")
-        )
 
 
 def _task_of(family: Family, config: Config, task: str | None) -> str:

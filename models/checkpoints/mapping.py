@@ -30,6 +30,7 @@ import numpy as np
 
 from keras_attn.layers.token_embedding import OutputBias
 from keras_attn.models.checkpoints.config import Config
+from keras_attn.models.checkpoints.folder import preview
 
 # A regular expression, and its replacement.
 Rename = tuple[str, str | Callable[[re.Match[str]], str]]
@@ -98,6 +99,24 @@ class Weight:
         placeholder = np.broadcast_to(np.float32(0), self.variable.shape)
         parts = self.write(placeholder)
         return {key: part.shape for key, part in zip(self.keys, parts, strict=True)}
+
+
+def check_complete(model: keras.Model, weights: Sequence[Weight]) -> None:
+    """Raises unless `weights` are those of the model, each exactly once.
+
+    Raises:
+        ValueError: naming the variables that have no key.
+    """
+    mapped = [id(each) for weight in weights for each in variables_of(weight)]
+    missing = [
+        variable.path for variable in model.weights if id(variable) not in set(mapped)
+    ]
+    if missing or len(mapped) != len(set(mapped)):
+        raise ValueError(
+            "Each weight of the model must have exactly one key in a checkpoint of "
+            "its family. Received: "
+            + (f"no key for {preview(missing)}" if missing else "two keys for a weight")
+        )
 
 
 def same(key: str, variable) -> Weight:

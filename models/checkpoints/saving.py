@@ -9,8 +9,7 @@ import numpy as np
 from keras_attn.checks import check_choice, check_positive
 from keras_attn.models.checkpoints.families import FAMILIES, LIBRARIES
 from keras_attn.models.checkpoints.folder import write_folder
-from keras_attn.models.checkpoints.loading import check_complete
-from keras_attn.models.checkpoints.mapping import variables_of
+from keras_attn.models.checkpoints.mapping import check_complete, variables_of
 from keras_attn.models.checkpoints.tensors import SAVED_AS, Tensor
 
 
