@@ -22,7 +22,7 @@ given the true characters before it; "chance" is the share of a uniform map. It 
 the columns of the character, and in them at the top row of the map: a place there sees
 the whole height of the image, so nothing makes it look at the character's own row. The
 attention was measured on the saved model; a second run, stopped after 4 epochs, had the
-same losses.
+same losses. Both were before the last norm of each block started at zero.
 """
 
 import time

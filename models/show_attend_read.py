@@ -185,7 +185,7 @@ def _backbone(shape, with_mask, stem_dims, hidden_dims, num_blocks):
     if with_mask:
         inputs["pixels"] = keras.Input((shape[1],), dtype="bool", name="pixels")
 
-    def normed(hidden, width, name, size=3):
+    def normed(hidden, width, name, size=3, gamma="ones"):
         hidden = Conv2D(
             width,
             size,
@@ -195,7 +195,9 @@ def _backbone(shape, with_mask, stem_dims, hidden_dims, num_blocks):
             data_format="channels_last",
             name=f"{name}_conv",
         )(hidden)
-        norm = BatchNormalization(momentum=0.9, epsilon=1e-5, name=f"{name}_norm")
+        norm = BatchNormalization(
+            momentum=0.9, epsilon=1e-5, gamma_initializer=gamma, name=f"{name}_norm"
+        )
         return norm(hidden)
 
     columns = inputs.get("pixels")
@@ -221,7 +223,9 @@ def _backbone(shape, with_mask, stem_dims, hidden_dims, num_blocks):
             if hidden.shape[-1] != width:
                 shortcut = normed(hidden, width, f"{name}_shortcut", size=1)
             hidden = ops.relu(normed(hidden, width, f"{name}_0"))
-            hidden = normed(_masked(hidden, columns), width, f"{name}_1")
+            # A new block is its shortcut: otherwise each would double the variance.
+            hidden = _masked(hidden, columns)
+            hidden = normed(hidden, width, f"{name}_1", gamma="zeros")
             hidden = _masked(ops.relu(ops.add(hidden, shortcut)), columns)
         hidden = ops.relu(normed(hidden, width, f"stage_{stage}"))
         hidden = _masked(hidden, columns)
