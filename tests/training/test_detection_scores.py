@@ -185,7 +185,7 @@ def test_boxes_of_another_format(name):
             }
             for x in (truth, found)
         ]
-        scores.add(*given, (H, W))
+        scores.add(given[0], given[1], (H, W))
         results.append(scores.result())
     assert 0.1 < results[0]["map"] < 1
     assert results[1] == pytest.approx(results[0], abs=0.01, nan_ok=True)
