@@ -34,7 +34,7 @@ inside. What is missing lies around the object. Right answers have 0.42 (show) a
 about one object: for a circle the second hop of "ask" has 0.77 inside, for a square
 0.63, a cross 0.40, a star 0.37, a triangle 0.36, a ring 0.11, but 0.61 with its hole.
 The pictures show bright spots in the corners between the arms of a cross: a place sees
-26 pixels, so one beside an arm knows shape and color as well, and the objective does
+26 pixels, so one beside an arm sees shape and color as well, and the objective does
 not prefer the one inside. The accuracy on the training questions was 0.77 and 0.72 as
 well, so nothing was overfitted.
 """
@@ -186,8 +186,9 @@ def new_backbone(width):
     return keras.Model(images, maps)
 
 
-def fit(model, questions, callback, arguments):
-    """Trains on the answers alone: nothing tells the model where to look."""
+def fit(model, questions, callback, arguments, folder):
+    """Trains on the answers alone, or resumes: nothing says where to look."""
+    backup = training.BackupAndResume(folder / "backup")
     steps = arguments.epochs * (len(questions.answers) // arguments.batch_size)
     rate = training.CosineWarmup(arguments.learning_rate, max(1, steps // 20), steps)
     model.compile(
@@ -200,7 +201,9 @@ def fit(model, questions, callback, arguments):
         jit_compile=False,
     )
     labels = {"logits": questions.answers, "attention_scores": questions.masks}
-    dataset = data.shuffled_dataset((questions.inputs, labels), seed=arguments.seed)
+    dataset = data.shuffled_dataset(
+        (questions.inputs, labels), seed=arguments.seed, epoch=backup.epoch
+    )
     dataset = dataset.batch(arguments.batch_size, drop_remainder=True)
     dataset = dataset.map(lambda inputs, labels: (as_float(inputs), labels))
     model.fit(
@@ -208,7 +211,7 @@ def fit(model, questions, callback, arguments):
         epochs=arguments.epochs,
         shuffle=False,
         verbose=2,
-        callbacks=[callback],
+        callbacks=[callback, backup],
     )
 
 
@@ -309,7 +312,7 @@ def main():
             folder, shown, held_out.texts[:6], answers, truths=truths, max_examples=2
         )
         start = time.perf_counter()
-        fit(model, train, watch, arguments)
+        fit(model, train, watch, arguments, folder)
         print(f"{time.perf_counter() - start:.0f} seconds", flush=True)
         model.save(folder / "model.keras")
         outputs = model.predict(inputs, batch_size=100, verbose=0)

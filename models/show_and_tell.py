@@ -1,4 +1,4 @@
-"""Show and Tell: an LSTM writes what one vector says about the image.
+"""Show and Tell: an LSTM describes an image from a single vector of features.
 
     x_{-1} = W_x mean_i a_i               `image_embedding`, of the features a_i
     x_t = W_e y_t                         `word_embedding`
@@ -62,7 +62,7 @@ def build_caption_show_and_tell(
     image_as="first_word",
     name="show_and_tell",
 ):
-    """A captioner without attention: all that it knows of the image is one vector.
+    """A captioner without attention, which sees the image as a single vector.
 
     Args:
         variant: A row of `VARIANTS`, which gives the arguments that are None.

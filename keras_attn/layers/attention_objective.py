@@ -71,6 +71,8 @@ class AttentionObjective(BaseLayer):
             trainable=False,
             dtype="float32",
             autocast=False,
+            # Over the devices that train, each of which sees other captions.
+            aggregation="mean",
         )
 
     def call(self, inputs):

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from keras_attn.checks import check_pair, check_positive
+from keras_attn.models.parts.skips import check_backbone
 
 
 def grid_input(backbone, grid_size, feature_dim):
@@ -45,11 +46,11 @@ def grid_input(backbone, grid_size, feature_dim):
 
 
 def read_grid(layers, inputs):
-    """The grid (B, h, w, C) of other inputs of a model that `grid_input` began.
+    """The grid (B, h, w, C) of new inputs, for `prefill` of a model with `grid_input`.
 
     Args:
         layers: Layers of the model by name.
-        inputs: Inputs by name: `features`, or `images`.
+        inputs: The new inputs by name: `features`, or `images`.
     """
     if "backbone" in layers:
         return layers["backbone"](inputs["images"])
@@ -57,18 +58,7 @@ def read_grid(layers, inputs):
 
 
 def _check(backbone):
-    if not isinstance(backbone, keras.Model) or not hasattr(backbone, "operations"):
-        raise TypeError(
-            "`backbone` must be a functional Keras model, such as one of "
-            "`keras.applications` with include_top=False. "
-            f"Received: backbone={backbone!r}"
-        )
-    shapes = [tuple(tensor.shape) for tensor in backbone.inputs]
-    if len(shapes) != 1 or len(shapes[0]) != 4 or shapes[0][-1] is None:
-        raise ValueError(
-            "`backbone` must take one input, images (batch, rows, columns, channels). "
-            f"Received: backbone={backbone!r} with inputs of {shapes}"
-        )
+    check_backbone(backbone)
     if _last_map(backbone) is None:
         shapes = [tuple(tensor.shape) for tensor in backbone.outputs]
         raise ValueError(

@@ -33,7 +33,7 @@ def find_skips(backbone: keras.Model, layer_names: Sequence[str] | None = None):
         ValueError: for another input, unknown layers, outputs that are not maps, two
             maps of one size, and if no map is smaller than the image.
     """
-    _check_backbone(backbone)
+    check_backbone(backbone)
     if layer_names is None:
         tensors = _bottlenecks(backbone)
     else:
@@ -80,7 +80,8 @@ def _check_reaches_the_end(backbone, sizes, scales, smallest):
         )
 
 
-def _check_backbone(backbone):
+def check_backbone(backbone):
+    """Raises unless a backbone is a functional model of images."""
     if not isinstance(backbone, keras.Model) or not hasattr(backbone, "operations"):
         raise TypeError(
             "`backbone` must be a functional Keras model, such as one of "

@@ -84,7 +84,7 @@ def show_ask_attend_answer(model, words, places):
     """Section 3 of Kazemi and Elqursh, for one image and question.
 
     The LSTM is PyTorch's cell. The convolution is that of the paper, on each place with
-    the whole question behind it.
+    the whole question appended.
     """
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     names = ("word_embedding", "question", "glimpses", "hidden", "logits")

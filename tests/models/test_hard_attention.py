@@ -3,6 +3,11 @@
 Expected values are those of `caption_reference.py`, in NumPy.
 """
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import caption_reference as reference
 import keras
 import numpy as np
@@ -240,3 +245,40 @@ def test_other_labels_are_refused():
     model.compile("sgd", loss="mse", run_eagerly=True)
     with pytest.raises(ValueError, match=r"`y` must be the words \(batch, length\) as"):
         model.fit(inputs, labels, B, verbose=0)
+
+
+_TWO_DEVICES = """
+import tensorflow as tf
+(cpu,) = tf.config.list_physical_devices("CPU")
+devices = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(cpu, devices)
+import keras, numpy as np
+from model_cases import create, inputs_for
+with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    model = create("caption_show_attend_tell-hard")
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss, run_eagerly=True)
+inputs = inputs_for(model, batch=4)
+labels = np.arange(12).reshape(4, 3) % 7
+model.fit(inputs, labels, batch_size=4, verbose=0)
+baseline = model.get_layer("attention_objective").baseline
+print(*[float(each) for each in baseline.value.values])
+"""
+
+
+@pytest.mark.runs
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="`tf.distribute` is TensorFlow's"
+)
+def test_two_devices_have_one_baseline():
+    tests = Path(__file__).resolve().parent.parent
+    path = os.pathsep.join([str(tests.parent), str(tests)])
+    printed = subprocess.run(
+        [sys.executable, "-c", _TWO_DEVICES],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    one, other = map(float, printed.split()[-2:])
+    assert one == other < 0

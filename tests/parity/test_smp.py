@@ -71,6 +71,7 @@ def test_the_published_size_has_the_keys_of_the_library():
     "fields, message",
     [
         ({"architecture": "FPN"}, "`architecture` in config.json must be 'Unet'"),
+        ({"encoder_name": None}, "`encoder_name` .* 'resnet50' or 'resnet101'.*34"),
         ({"encoder_name": "resnet18"}, "`encoder_name` .* 'resnet50' or 'resnet101'"),
         ({"encoder_depth": 4}, "`encoder_depth` in config.json must be 5"),
         (
