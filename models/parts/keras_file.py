@@ -24,7 +24,9 @@ _WEIGHTS = ("model.weights.h5", "model.weights.npz")
 
 
 def load_keras_file(path: Path) -> keras.Model:
-    """The model in a file that `model.save` wrote.
+    """The model in a file that `model.save` wrote, without its optimizer and losses.
+
+    These may be of a user's own classes, which only a training script imports.
 
     Raises:
         FileNotFoundError: if `path` does not exist.
@@ -32,7 +34,7 @@ def load_keras_file(path: Path) -> keras.Model:
     """
     _read_config(path, all_members=True)
     with _naming(path):
-        return _checked(keras.saving.load_model(path))
+        return _checked(keras.saving.load_model(path, compile=False))
 
 
 def build_from_keras_file(path: Path) -> keras.Model:

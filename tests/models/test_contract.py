@@ -234,12 +234,15 @@ def test_a_saved_model_loads_with_the_same_outputs(case, tmp_path):
 def test_a_configuration_and_a_clone_give_the_same_model(case):
     model = tiny(case)
     inputs = inputs_for(model)
-    config = copy.deepcopy(model.get_config())
-    for twin in (type(model).from_config(config), keras.models.clone_model(model)):
+    expected = outputs_of(model, inputs)
+    twins = [keras.models.clone_model(model)]
+    if case in GRAPHS:  # The others are made again from their files.
+        twins.append(type(model).from_config(copy.deepcopy(model.get_config())))
+    for twin in twins:
         assert type(twin) is type(model)
         assert not {id(w) for w in twin.weights} & {id(w) for w in model.weights}
         assert [w.shape for w in twin.weights] == [w.shape for w in model.weights]
         twin.set_weights(model.get_weights())
-        close(outputs_of(twin, inputs), outputs_of(model, inputs), 0)
+        close(outputs_of(twin, inputs), expected, 0)
         if case in DECODERS:
             assert twin.incremental().step.count_params() > 0

@@ -63,6 +63,24 @@ def test_a_model_and_its_sizes(model, write):
     assert not built.compiled
 
 
+class _Halving(keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule that only the script knows that trained the model."""
+
+    def get_config(self):
+        return {}
+
+    def __call__(self, step):
+        return 0.5 ** keras.ops.cast(step, "float32")
+
+
+@BOTH
+def test_the_optimizer_is_not_read(read, model, tmp_path):
+    model.compile(keras.optimizers.SGD(_Halving()), loss="mse")
+    model.save(tmp_path / "model.keras")
+    loaded = read(tmp_path / "model.keras")
+    assert loaded.count_params() == 24 and not loaded.compiled
+
+
 @BOTH
 def test_a_damaged_archive(read, write):
     file = write()

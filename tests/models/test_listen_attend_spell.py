@@ -108,7 +108,7 @@ STEPS = [numpy_step, pytest.param(torch_step, marks=pytest.mark.parity)]
 
 @pytest.mark.parametrize("step", STEPS)
 def test_the_model_follows_chan_et_al(step):
-    model = tiny(f"{CASE}-scores")
+    model = create(CASE, return_attention_scores=True)
     inputs = inputs_for(model, length=FRAMES)
     outputs = outputs_of(model, inputs)
     for row, length in enumerate(inputs["padding_mask"].sum(1)):
@@ -169,7 +169,12 @@ def test_one_row_of_few_frames(frames):
 @pytest.mark.parametrize("jit_compile", [True, False] if IS_TENSORFLOW else [True])
 def test_fits_with_samples_repeat_with_a_seed(jit_compile):
     keras.utils.set_random_seed(3)
-    model = build(f"{CASE}-sampling", num_pyramid_layers=0, num_layers=1)
+    model = build(
+        f"{CASE}-sampling",
+        num_pyramid_layers=0,
+        num_layers=1,
+        return_attention_scores=False,
+    )
     inputs = inputs_for(model, target=T + 4)
     labels = np.random.default_rng(0).integers(0, V, (B, T + 4))
     model.compile(
@@ -245,7 +250,7 @@ def test_waveforms_and_features_give_the_same(tmp_path):
     )
     greedy = generate(heard, inputs, 4).token_ids
     np.testing.assert_array_equal(generate(loaded, inputs, 4).token_ids, greedy)
-    with_scores = create(f"{CASE}-scores").with_front_end(front_end)
+    with_scores = create(f"{CASE}-sampling").with_front_end(front_end)
     assert set(with_scores.output) == {"logits", "attention_scores"}
 
 
@@ -268,7 +273,7 @@ def test_bad_sizes_are_refused(option):
 
 
 def test_a_model_without_a_pyramid_keeps_every_frame():
-    model = create(f"{CASE}-scores", num_pyramid_layers=0)
+    model = create(f"{CASE}-sampling", num_pyramid_layers=0)
     inputs = inputs_for(model, length=FRAMES)
     assert outputs_of(model, inputs)["attention_scores"].shape[-1] == FRAMES
 

@@ -583,7 +583,6 @@ def test_published_sizes_have_the_published_parameters(name):
 RECURRENT_FORMULAS = {
     "rnnsearch_50": rnnsearch(SOURCE_V, V, E, U, A, M),
     "rnnsearch_50-dot": rnnsearch(SOURCE_V, V, E, U, A, M, "dot"),
-    "rnnsearch_50-dropout": rnnsearch(SOURCE_V, V, E, U, A, M),
     "rnnsearch_50-general": rnnsearch(SOURCE_V, V, E, U, A, M, "general"),
     "rnnsearch_50-linear": rnnsearch(SOURCE_V, V, E, U, A, M, "linear"),
     "rnnsearch_50-scaled_dot": rnnsearch(SOURCE_V, V, E, U, A, M, "scaled_dot"),

@@ -18,7 +18,7 @@ WIDTHS = (26, 13, 1, 22)
 @pytest.fixture(scope="module")
 def reader():
     """A tiny model for images of any width that also returns where it looks."""
-    return create("show_attend_read-any_width", return_attention_scores=True)
+    return create("show_attend_read-any_width", widths=True)
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +241,7 @@ def test_padding_changes_nothing(reader, words):
 
 
 def test_without_widths_images_are_as_wide_as_the_batch(reader, words):
-    model = create("show_attend_read-any_width", widths=False)
+    model = create("show_attend_read-any_width")
     assert {tensor.name for tensor in model.inputs} == {"images", "decoder_token_ids"}
     model.set_weights(reader.get_weights())
     whole = {**words, "widths": np.full(4, 26, "int32")}
