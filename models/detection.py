@@ -217,6 +217,7 @@ def build_mask_rcnn(
     num_blocks=FROM_VARIANT,
     mask_dim=256,
     num_mask_layers=4,
+    aligned_masks=True,
     name="mask_rcnn",
     **options: Unpack[_DetectorOptions],
 ):
@@ -227,6 +228,10 @@ def build_mask_rcnn(
         num_blocks: Bottlenecks of each stage of the ResNet.
         mask_dim: Channels of the mask head.
         num_mask_layers: Convolutions of the mask head.
+        aligned_masks: Whether pixel i of a true mask lies at i + ½ when it is cut to
+            the box, which is exact, instead of at i, as in torchvision. Pass it on as
+            `aligned` to `ops.paste_masks` and as `aligned_masks` to
+            `DetectionScores` and `plot_detections`. The weights fit either.
         name: Name of the model.
         **options: Further arguments, those of `build_faster_rcnn`.
 
@@ -254,7 +259,7 @@ def build_mask_rcnn(
         detections["boxes"], selector.bounding_box_format, "xyxy", selector.image_size
     )
     logits = mask_head(head, head["mask_pooling"](maps, boxes))
-    masks = SelectMasks(name="masks")(logits, detections["classes"])
+    masks = SelectMasks(aligned_masks, name="masks")(logits, detections["classes"])
     return Detector(images, {**detections, "masks": masks}, name=name)
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.checks import check_choice, check_positive
-from keras_attn.data.instance_masks import paste_mask
 from keras_attn.extras import requires_extra
+from keras_attn.ops import paste_masks
 from keras_attn.ops.boxes import BOX_FORMATS, convert_boxes
 
 # The 12 figures of COCO's table, in its order.
@@ -33,6 +33,7 @@ class DetectionScores:
         masks: Whether to compare masks instead of boxes.
         bounding_box_format: Format of all boxes, one of `ops.boxes.BOX_FORMATS`: that
             of the model.
+        aligned_masks: That of the model: how masks are pasted, see `ops.paste_masks`.
 
     Raises:
         ImportError: without the extra `eval`.
@@ -56,6 +57,7 @@ class DetectionScores:
         class_names: Sequence[str] | None = None,
         masks: bool = False,
         bounding_box_format: str = "xyxy",
+        aligned_masks: bool = True,
     ):
         with requires_extra("eval", "COCO's mean average precision"):
             import pycocotools.cocoeval  # noqa: F401
@@ -68,6 +70,7 @@ class DetectionScores:
         self.class_names = None if class_names is None else list(class_names)
         self.masks = masks
         self.bounding_box_format = bounding_box_format
+        self.aligned_masks = aligned_masks
         self._images: list[dict[str, Any]] = []
         self._truth: list[dict[str, Any]] = []
         self._found: list[dict[str, Any]] = []
@@ -179,7 +182,9 @@ class DetectionScores:
 
             mask = values["masks"][row, index]
             if mask.shape != size:
-                mask = paste_mask(mask, (left, top, right, bottom), *size) > 0.5
+                given = mask[None, None], values["boxes"][None, None, row, index]
+                pasted = paste_masks(*given, size, aligned=self.aligned_masks)
+                mask = keras.ops.convert_to_numpy(pasted)[0, 0]
             runs = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))
             entry |= {"segmentation": runs, "area": float(coco_mask.area(runs))}
         return entry
@@ -212,6 +217,7 @@ class DetectionScoreLogger(keras.callbacks.Callback):
             `DetectionScores.add`. None calls the model.
         masks: Whether to compare masks instead of boxes.
         bounding_box_format: As in `DetectionScores`.
+        aligned_masks: As in `DetectionScores`.
         every: Epochs between scores; the first is of epoch 0.
         prefix: Begins the names in the logs.
         log_dir: Folder of the TensorBoard event file; None writes none.
@@ -229,18 +235,20 @@ class DetectionScoreLogger(keras.callbacks.Callback):
         detect: Callable[[Any], Mapping[str, Any]] | None = None,
         masks: bool = False,
         bounding_box_format: str = "xyxy",
+        aligned_masks: bool = True,
         every: int = 1,
         prefix: str = "val_",
         log_dir: str | os.PathLike | None = None,
     ):
         super().__init__()
         # Fails now without pycocotools.
-        DetectionScores(class_names, masks, bounding_box_format)
+        DetectionScores(class_names, masks, bounding_box_format, aligned_masks)
         self.dataset = dataset
         self.class_names = class_names
         self.detect = detect
         self.masks = masks
         self.bounding_box_format = bounding_box_format
+        self.aligned_masks = aligned_masks
         self.every = check_positive("every", every)
         self.prefix = prefix
         self.log_dir = None if log_dir is None else os.fspath(log_dir)
@@ -250,7 +258,9 @@ class DetectionScoreLogger(keras.callbacks.Callback):
         if epoch % self.every:
             return
         detect = self.detect or cast(keras.Model, self.model).predict_on_batch
-        scores = DetectionScores(self.class_names, self.masks, self.bounding_box_format)
+        scores = DetectionScores(
+            self.class_names, self.masks, self.bounding_box_format, self.aligned_masks
+        )
         for images, truth, *_ in self.dataset:
             scores.add(truth, detect(images), images.shape[1:3])
         named = {self.prefix + name: value for name, value in scores.result().items()}
