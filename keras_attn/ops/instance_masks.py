@@ -1,11 +1,15 @@
 """Masks of objects: from the grid inside a box to the pixels of the image.
 
-Legend: B batch, K boxes, h and w rows and columns of a mask, H and W of the image.
+Legend: B batch, K or N boxes, h and w rows and columns of a mask, H and W of the image.
 """
 
+import numpy as np
 from keras import ops
 
 from keras_attn.checks import check_pair
+
+# Pixels of all masks that are pasted at once: 64 MiB of float32.
+_MOST_PIXELS = 2**24
 
 
 def paste_masks(
@@ -46,6 +50,31 @@ def paste_masks(
         ops.matmul(row_weights, masks), ops.swapaxes(column_weights, -1, -2)
     )
     return pasted if threshold is None else pasted > threshold
+
+
+def masks_in_image(masks, boxes, image_size, aligned=True) -> np.ndarray:
+    """The masks of one image, those of boxes pasted by `paste_masks`.
+
+    Args:
+        masks: (N, h, w) probabilities, or (N, H, W) bool, which are returned as such.
+        boxes: (N, 4), `"xyxy"` in pixels.
+        image_size: H and W.
+        aligned: See `paste_masks`.
+
+    Returns:
+        bool (N, H, W).
+    """
+    if masks.shape[1:] == tuple(image_size):
+        return masks.astype(bool)
+    pasted = np.zeros((len(masks), *image_size), bool)
+    step = max(1, _MOST_PIXELS // (image_size[0] * image_size[1]))
+    for start in range(0, len(masks), step):
+        rows = slice(start, start + step)
+        found = paste_masks(
+            masks[None, rows], boxes[None, rows], image_size, aligned=aligned
+        )
+        pasted[rows] = ops.convert_to_numpy(found)[0]
+    return pasted
 
 
 def _exact_weights(start, end, size, pixels):

@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from keras_attn.checks import check_choice, check_positive
 from keras_attn.extras import requires_extra
-from keras_attn.ops import paste_masks
 from keras_attn.ops.boxes import BOX_FORMATS, convert_boxes
+from keras_attn.ops.instance_masks import masks_in_image
 
 # The 12 figures of COCO's table, in its order.
 _FIGURES = (
@@ -116,16 +116,20 @@ class DetectionScores:
                     f"`class_names`. Received: class {highest}"
                 )
         for row in range(len(truth["boxes"])):
-            image = len(self._images) + 1
-            self._images.append({"id": image, "height": size[0], "width": size[1]})
-            for index in np.flatnonzero(truth["classes"][row] >= 0):
-                entry = self._entry(truth, row, index, image, size)
+            number = len(self._images) + 1
+            self._images.append({"id": number, "height": size[0], "width": size[1]})
+            real = np.flatnonzero(truth["classes"][row] >= 0)
+            for index, entry in zip(
+                real, self._entries(truth, row, real, size), strict=True
+            ):
                 is_crowd = "is_crowd" in truth and bool(truth["is_crowd"][row, index])
                 self._truth.append({**entry, "iscrowd": int(is_crowd)})
             is_real = (found["classes"][row] >= 0) & np.isfinite(found["scores"][row])
             is_real &= np.isfinite(found["boxes"][row]).all(-1)
-            for index in np.flatnonzero(is_real):
-                entry = self._entry(found, row, index, image, size)
+            real = np.flatnonzero(is_real)
+            for index, entry in zip(
+                real, self._entries(found, row, real, size), strict=True
+            ):
                 entry["score"] = float(found["scores"][row, index])
                 self._found.append(entry)
 
@@ -166,28 +170,30 @@ class DetectionScores:
             scores[f"ap_50_{name}"] = _mean(precision[:1, :, index])
         return scores
 
-    def _entry(self, values, row, index, image: int, size) -> dict[str, Any]:
-        """An object in COCO's format, whose classes and images count from 1."""
-        left, top, right, bottom = values["boxes"][row, index].astype(float).tolist()
-        box = [left, top, right - left, bottom - top]
-        entry: dict[str, Any] = {
-            "image_id": image,
-            "category_id": int(values["classes"][row, index]) + 1,
-            "bbox": box,
-            "area": box[2] * box[3],
-            "iscrowd": 0,
-        }
+    def _entries(self, values, row, chosen, size) -> list[dict[str, Any]]:
+        """Objects of the last image in COCO's format, with numbers from 1 on."""
+        entries: list[dict[str, Any]] = []
+        boxes = values["boxes"][row, chosen]
+        for box, number in zip(boxes, values["classes"][row, chosen], strict=True):
+            left, top, right, bottom = box.astype(float).tolist()
+            box = [left, top, right - left, bottom - top]
+            entry = {
+                "image_id": len(self._images),
+                "category_id": int(number) + 1,
+                "bbox": box,
+                "area": box[2] * box[3],
+                "iscrowd": 0,
+            }
+            entries.append(entry)
         if self.masks:
             from pycocotools import mask as coco_mask
 
-            mask = values["masks"][row, index]
-            if mask.shape != size:
-                given = mask[None, None], values["boxes"][None, None, row, index]
-                pasted = paste_masks(*given, size, aligned=self.aligned_masks)
-                mask = keras.ops.convert_to_numpy(pasted)[0, 0]
-            runs = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))
-            entry |= {"segmentation": runs, "area": float(coco_mask.area(runs))}
-        return entry
+            given = values["masks"][row, chosen]
+            masks = masks_in_image(given, boxes, size, self.aligned_masks)
+            for entry, mask in zip(entries, masks, strict=True):
+                runs = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))
+                entry |= {"segmentation": runs, "area": float(coco_mask.area(runs))}
+        return entries
 
     def _coco(self, entries: list[dict], num_classes: int):
         """The entries as an object of pycocotools."""

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from keras_attn.ops import paste_masks
 from keras_attn.ops.boxes import convert_boxes
+from keras_attn.ops.instance_masks import masks_in_image
 from keras_attn.viz.labels import drawable, font_families
 from keras_attn.viz.panels import (
     check_colors,
@@ -112,11 +112,9 @@ def _draw(ax: Axes, image, values, row: int, class_names, colors, aligned) -> No
     painted = image.copy()
     outlines = []
     if "masks" in values:
-        for index in drawn:
-            mask = values["masks"][row, index]
-            if mask.shape != size:
-                given = mask[None, None], boxes[None, None, index]
-                mask = np.asarray(paste_masks(*given, size, aligned=aligned))[0, 0]
+        given = values["masks"][row, drawn]
+        masks = masks_in_image(given, boxes[drawn], size, aligned)
+        for index, mask in zip(drawn, masks, strict=True):
             color = colors[classes[index]]
             mixed = (1 - _MASK_OPACITY) * painted + _MASK_OPACITY * color
             painted = np.where(mask[..., None], mixed, painted)
