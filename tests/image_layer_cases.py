@@ -108,6 +108,10 @@ CASES = {
             lambda: layers.UpsampleLike(3),
             {"inputs": MAP, "reference": (B, 19, 17, 1)},
         ),
+        "centered": Case(
+            lambda: layers.UpsampleLike(centered=True),
+            {"inputs": (B, T, 7, D), "reference": (B, 19, KNOWN, 1)},
+        ),
     },
     "TransposedConv2D": {
         "gaps": Case(
