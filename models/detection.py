@@ -105,6 +105,14 @@ def _pyramid_detector(
     Returns:
         The input, the detections, the maps, and all layers of the heads by name.
     """
+    if len(anchor_sizes) != len(num_blocks) + 1:
+        raise ValueError(
+            "`anchor_sizes` must have one number for each map of the pyramid, one more "
+            f"than the stages of `num_blocks`: {len(num_blocks) + 1}. "
+            f"Received: anchor_sizes={anchor_sizes}"
+        )
+    _check_options("proposal_options", proposal_options)
+    _check_options("detection_options", detection_options)
     strides = [4 * 2**stage for stage in range(len(num_blocks))]
     images, hidden, size = _padded_images(image_size, strides[-1])
     stages = resnet(
@@ -323,6 +331,13 @@ def build_faster_rcnn_vgg16(
         Ren et al. 2015, "Faster R-CNN" (arXiv:1506.01497).
     """
     check_choice("variant", variant, ("vgg16",))
+    _check_options("proposal_options", proposal_options)
+    _check_options("detection_options", detection_options)
+    if num_frozen not in range(len(hidden_dims) + 1):
+        raise ValueError(
+            f"`num_frozen` must be a number of stages from 0 to {len(hidden_dims)}. "
+            f"Received: num_frozen={num_frozen!r}"
+        )
     stride = 2 ** (len(hidden_dims) - 1)
     images, hidden, size = _padded_images(image_size, stride)
     stages = vgg(hidden, hidden_dims=hidden_dims, num_convs=num_convs)
@@ -358,6 +373,17 @@ def build_faster_rcnn_vgg16(
             if layer.name.startswith(f"stage_{stage}_"):
                 layer.trainable = False
     return model
+
+
+def _check_options(argument, options):
+    """Raises if options of a layer hold what the builder itself passes to it."""
+    own = sorted({"seed", "name", "strides", "image_size"} & set(options or {}))
+    if own:
+        raise ValueError(
+            f"`{argument}` must not have {own}: `seed` and `image_size` are arguments "
+            "of the builder, names and strides are those of the model. "
+            f"Received: {argument}={options!r}"
+        )
 
 
 def _padded_images(image_size, multiple):

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attn.checks import check_positive
 from keras_attn.layers.roi_pooling import ROIAlign
 from keras_attn.models.parts.computed_loss import computed_loss
 from keras_attn.models.parts.detection_losses import (
@@ -262,7 +263,11 @@ class Detector(Functional):
         Returns:
             A model from `images` to a dictionary of `features`, `boxes`, `scores` and
             `num_detections` (B,) int32.
+
+        Raises:
+            ValueError: for a number of regions that is not a whole number above zero.
         """
+        check_positive("num_regions", num_regions)
         if num_regions not in self._region_models:
             self._region_models[num_regions] = self._build_regions(num_regions)
         return self._region_models[num_regions]

@@ -307,6 +307,8 @@ def test_the_samples_follow_the_seed():
 def test_errors():
     model = tiny("mask_rcnn_resnet50")
     images, truth = inputs_for(model)["images"], truth_for(model)
+    with pytest.raises(ValueError, match="`num_regions` must be a whole number"):
+        model.region_features(images, 0)
     model = build("mask_rcnn_resnet50")
     model.compile("sgd", run_eagerly=True)
     with pytest.raises(ValueError, match="`y` must be a dictionary.*Received: y="):
@@ -328,8 +330,8 @@ def test_errors():
         ("faster_rcnn_resnet50", {"image_size": None}, "`image_size` must be a whole"),
         (
             "faster_rcnn_resnet50",
-            {"anchor_sizes": (8, 16)},
-            "must have the same length",
+            {"anchor_sizes": (8, 16, 32, 64, 128)},
+            r"`anchor_sizes` must have .* stages of `num_blocks`: 3. .*64, 128\)",
         ),
         (
             "faster_rcnn_resnet50",
@@ -352,6 +354,31 @@ def test_errors():
             "`positive_fraction` must be a number",
         ),
         ("mask_rcnn_resnet50", {"num_mask_layers": 0}, "`num_mask_layers` must be"),
+        (
+            "mask_rcnn_resnet50",
+            {"num_training_proposals": 0},
+            "`num_training_proposals` must be a whole number",
+        ),
+        (
+            "mask_rcnn_resnet50",
+            {"proposal_options": {"training_candidates_per_level": 0}},
+            "`training_candidates_per_level` must be a whole number",
+        ),
+        (
+            "mask_rcnn_resnet50",
+            {"detection_options": {"seed": 3}},
+            r"`detection_options` must not have \['seed'\]: .*='?.*3",
+        ),
+        (
+            "faster_rcnn_vgg16",
+            {"proposal_options": {"seed": 3, "name": "mine"}},
+            r"`proposal_options` must not have \['name', 'seed'\]",
+        ),
+        (
+            "faster_rcnn_vgg16",
+            {"num_frozen": 9},
+            "`num_frozen` must be a number of stages from 0 to .*num_frozen=9",
+        ),
         ("faster_rcnn_vgg16", {"bounding_box_format": "xxyy"}, "must be one of.*xxyy"),
     ],
 )
