@@ -3,8 +3,9 @@
     python examples/shapes_masks.py
 
 Results on one of two cores of an AMD EPYC (AVX-512, no AMX), beside other work, with 6
-minutes of CPU time (23 minutes on the clock): 800 images of 96 × 96 pixels, 6 epochs, 1,306,089 parameters; mAP on 200
-held-out images, IoU from 0.5 to 0.95, and of boxes or masks with IoU 0.5:
+minutes of CPU time, 23 minutes on the clock: 800 images of 96 × 96 pixels, 6 epochs,
+1,306,089 parameters; mAP on 200 held-out images, IoU from 0.5 to 0.95, and of boxes or
+masks with IoU 0.5:
 
              mAP   mAP@0.5   circle  square  triangle   star   cross   ring
     boxes   0.414   0.589     0.621   0.331    0.155    0.306  0.350  0.723
