@@ -113,7 +113,8 @@ class Dense:
         def detect(images, training):
             found = model(images, training=training)
             size = images.shape[1:3]
-            masks = ops.paste_masks(found["masks"], found["boxes"], size)
+            # As torchvision does.
+            masks = ops.paste_masks(found["masks"], found["boxes"], size, aligned=False)
             return {**found, "masks": masks}
 
         return forward(detect, images)

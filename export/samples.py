@@ -11,21 +11,35 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.decoding import next_state
-from keras_attn.export.shapes import Specs, batch_of, open_batch, open_lengths
+from keras_attn.export.shapes import (
+    Specs,
+    batch_of,
+    open_batch,
+    open_images,
+    open_lengths,
+)
 from keras_attn.export.signatures import PREFILL, STEP, Signature
+from keras_attn.layers import MinimumImageSize
 
 Inputs = dict[str, np.ndarray]
 Case = tuple[str, Inputs]
 
 _SEED = 20260101
-# Unknown sizes: (batch, length) of the first sample and of the second. Tried in turn,
-# because an image model needs more pixels than a language model needs tokens.
+# Unknown sizes: (batch, length) of the first sample and of the second, tried in turn.
 _SIZES = (
     ((2, 7), (3, 5)),
     ((2, 32), (3, 64)),
     ((2, 64), (3, 96)),
     ((1, 224), (2, 256)),
     ((2, 3), (3, 2)),
+)
+# Rows and columns of images: more than a language model needs tokens, because a runtime
+# may refuse maps of a single place, which the model accepts.
+_IMAGE_SIZES = (
+    ((2, 37), (3, 51)),
+    ((2, 101), (2, 139)),
+    ((1, 224), (2, 256)),
+    ((1, 512), (1, 640)),
 )
 # Random ids are less than the first of these that the model accepts.
 _ID_LIMITS = (97, 11, 5, 3)
@@ -197,7 +211,7 @@ def _steps(
 def _random_batches(signature: Signature, specs: Specs) -> list[Inputs]:
     """A random batch, and a second one of another size if sizes are unknown."""
     failure: Exception | None = None
-    for (batch, length), (other_batch, other_length) in _SIZES:
+    for (batch, length), (other_batch, other_length) in _sizes(signature, specs):
         if signature.name == PREFILL:
             # The caches of each row are as long as the model has positions.
             batch, other_batch = 1, 2
@@ -217,10 +231,25 @@ def _random_batches(signature: Signature, specs: Specs) -> list[Inputs]:
                 second = _random_batch(specs, other_batch, length, limits)
             result.append(second)
         return result
+    sizes = ", of up to 640 pixels a side" if open_images(specs) else ""
     raise ValueError(
-        "`sample_inputs` is needed: the model fails on random inputs of its shapes "
-        f"({failure}). Received: sample_inputs=None"
+        "`sample_inputs` is needed: the model fails on random inputs of its shapes"
+        f"{sizes} ({failure}). Received: sample_inputs=None"
     ) from failure
+
+
+def _sizes(signature: Signature, specs: Specs):
+    """Pairs of (batch, length) to try."""
+    if not open_images(specs):
+        return _SIZES
+    for layer in signature.model._flatten_layers():
+        if isinstance(layer, MinimumImageSize):
+            (batch, side), (other_batch, _) = _IMAGE_SIZES[0]
+            side = layer.accepted_side(side)
+            if side is not None:
+                other = layer.accepted_side(side + 1) or side
+                return ((batch, side), (other_batch, other)), *_IMAGE_SIZES, *_SIZES
+    return _IMAGE_SIZES + _SIZES
 
 
 def _id_limits(

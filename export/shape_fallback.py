@@ -22,6 +22,7 @@ from keras_attn.export.shapes import (
     fixed,
     fixed_like,
     open_batch,
+    open_images,
     open_lengths,
 )
 from keras_attn.export.signatures import (
@@ -227,6 +228,11 @@ def _fix_for_callers(specs: dict[str, Specs]) -> str | None:
     if not unknown:
         return None
     names = ", ".join(f"`{name}`" for name in unknown)
+    if any(open_images(inputs) for inputs in specs.values()):
+        return (
+            f"Rows and columns of {names} are unknown: pass `sample_inputs`, images of "
+            "the size to ship; or that size as `sequence_length`, if it is one number"
+        )
     return (
         f"Sizes of {names} are unknown: pass `sequence_length`, or `sample_inputs` of "
         "the lengths to ship"

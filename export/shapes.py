@@ -78,6 +78,11 @@ def open_lengths(specs: Specs) -> list[str]:
     return [name for name, spec in specs.items() if None in tuple(spec.shape)[1:]]
 
 
+def open_images(specs: Specs) -> list[str]:
+    """Names of the images (batch, rows, columns, channels) of unknown size."""
+    return [name for name in open_lengths(specs) if len(specs[name].shape) == 4]
+
+
 def open_batch(specs: Specs) -> bool:
     """Whether any input has an unknown batch size."""
     return any(len(spec.shape) and spec.shape[0] is None for spec in specs.values())

@@ -105,6 +105,14 @@ def _pyramid_detector(
     Returns:
         The input, the detections, the maps, and all layers of the heads by name.
     """
+    if len(anchor_sizes) != len(num_blocks) + 1:
+        raise ValueError(
+            "`anchor_sizes` must have one number for each map of the pyramid, one more "
+            f"than the stages of `num_blocks`: {len(num_blocks) + 1}. "
+            f"Received: anchor_sizes={anchor_sizes}"
+        )
+    _check_options("proposal_options", proposal_options)
+    _check_options("detection_options", detection_options)
     strides = [4 * 2**stage for stage in range(len(num_blocks))]
     images, hidden, size = _padded_images(image_size, strides[-1])
     stages = resnet(
@@ -217,6 +225,7 @@ def build_mask_rcnn(
     num_blocks=FROM_VARIANT,
     mask_dim=256,
     num_mask_layers=4,
+    aligned_masks=True,
     name="mask_rcnn",
     **options: Unpack[_DetectorOptions],
 ):
@@ -227,6 +236,10 @@ def build_mask_rcnn(
         num_blocks: Bottlenecks of each stage of the ResNet.
         mask_dim: Channels of the mask head.
         num_mask_layers: Convolutions of the mask head.
+        aligned_masks: Whether pixel i of a true mask lies at i + ½ when it is cut to
+            the box, which is exact, instead of at i, as in torchvision. Pass it on as
+            `aligned` to `ops.paste_masks` and as `aligned_masks` to
+            `DetectionScores` and `plot_detections`. The weights fit either.
         name: Name of the model.
         **options: Further arguments, those of `build_faster_rcnn`.
 
@@ -254,7 +267,7 @@ def build_mask_rcnn(
         detections["boxes"], selector.bounding_box_format, "xyxy", selector.image_size
     )
     logits = mask_head(head, head["mask_pooling"](maps, boxes))
-    masks = SelectMasks(name="masks")(logits, detections["classes"])
+    masks = SelectMasks(aligned_masks, name="masks")(logits, detections["classes"])
     return Detector(images, {**detections, "masks": masks}, name=name)
 
 
@@ -318,6 +331,13 @@ def build_faster_rcnn_vgg16(
         Ren et al. 2015, "Faster R-CNN" (arXiv:1506.01497).
     """
     check_choice("variant", variant, ("vgg16",))
+    _check_options("proposal_options", proposal_options)
+    _check_options("detection_options", detection_options)
+    if num_frozen not in range(len(hidden_dims) + 1):
+        raise ValueError(
+            f"`num_frozen` must be a number of stages from 0 to {len(hidden_dims)}. "
+            f"Received: num_frozen={num_frozen!r}"
+        )
     stride = 2 ** (len(hidden_dims) - 1)
     images, hidden, size = _padded_images(image_size, stride)
     stages = vgg(hidden, hidden_dims=hidden_dims, num_convs=num_convs)
@@ -353,6 +373,17 @@ def build_faster_rcnn_vgg16(
             if layer.name.startswith(f"stage_{stage}_"):
                 layer.trainable = False
     return model
+
+
+def _check_options(argument, options):
+    """Raises if options of a layer hold what the builder itself passes to it."""
+    own = sorted({"seed", "name", "strides", "image_size"} & set(options or {}))
+    if own:
+        raise ValueError(
+            f"`{argument}` must not have {own}: `seed` and `image_size` are arguments "
+            "of the builder, names and strides are those of the model. "
+            f"Received: {argument}={options!r}"
+        )
 
 
 def _padded_images(image_size, multiple):

@@ -83,6 +83,8 @@ def build_unet(
     map of each size: each map is enlarged by repetition, concatenated with the next
     larger one, and passes two convolutions with batch norms. The model has the
     backbone's input, shares its layers, and its output has the size of the image.
+    Where the backbone's convolutions have taken the border ("valid", as in InceptionV3
+    and Xception), enlarged maps are extended or cropped on all sides.
 
     Args:
         variant: A row of `VARIANTS`, the default of each argument that is None.
@@ -246,7 +248,7 @@ def _convolutions(hidden, width, padding, name):
 
 def _build_on(backbone, num_classes, decoder_dims, skip_layers, name):
     """A decoder on the maps of another model; see `build_unet`."""
-    maps = find_skips(backbone, skip_layers)
+    maps, lacking = find_skips(backbone, skip_layers)
     last = max(maps)
     dims = tuple(16 * 2**i for i in reversed(range(last)))
     dims = dims if decoder_dims is None else tuple(decoder_dims)
@@ -257,6 +259,7 @@ def _build_on(backbone, num_classes, decoder_dims, skip_layers, name):
         )
     images = backbone.inputs[0]
     hidden, missing = maps[last], 1
+    lacks = last in lacking  # Whether the map has lost its border.
     for scale, width in zip(reversed(range(last)), dims, strict=True):
         layer_name = f"decoder_{scale}"
         skip = maps.get(scale)
@@ -268,8 +271,10 @@ def _build_on(backbone, num_classes, decoder_dims, skip_layers, name):
             missing = 2 * missing + 1
         else:
             reference = images if skip is None else skip
-            hidden = UpsampleLike(missing, name=upsampling)(hidden, reference)
-            missing = 1
+            centered = lacks or scale in lacking
+            layer = UpsampleLike(missing, centered, name=upsampling)
+            hidden = layer(hidden, reference)
+            missing, lacks = 1, scale in lacking
         if skip is not None:
             # Named, as all layers here: the backbone may have a layer "concatenate".
             layer = Concatenate(axis=-1, name=f"{layer_name}_concatenation")

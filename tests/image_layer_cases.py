@@ -108,6 +108,10 @@ CASES = {
             lambda: layers.UpsampleLike(3),
             {"inputs": MAP, "reference": (B, 19, 17, 1)},
         ),
+        "centered": Case(
+            lambda: layers.UpsampleLike(centered=True),
+            {"inputs": (B, T, 7, D), "reference": (B, 19, KNOWN, 1)},
+        ),
     },
     "TransposedConv2D": {
         "gaps": Case(
@@ -336,7 +340,7 @@ CASES = {
     },
     "SelectMasks": {
         "one": Case(
-            lambda: layers.SelectMasks(),
+            lambda: layers.SelectMasks(aligned=False),
             {"inputs": (B, 6, 3, 4, E), "classes": (B, 6)},
             stays_float32=True,
         ),

@@ -66,7 +66,10 @@ class Skipped(dict[str, str]):
             is_first, self._is_reported = not self._is_reported, True
             is_last = len(self._unreadable) >= count
         if is_last:
-            raise ValueError(f"No image could be read, the last one because: {error}")
+            raise ValueError(
+                "At least one image must be readable. "
+                f"Received: {count} bad ones, the last one because: {error}"
+            )
         if is_first:
             warnings.warn(
                 f"Left out while reading: {error} Others are only added to `skipped`.",

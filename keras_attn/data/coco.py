@@ -192,8 +192,13 @@ def _check_object(entry: dict, class_of: dict, size, masks: bool, label: str):
     left, top, width, height = box
     try:
         box = check_boxes(np.array([left, top, left + width, top + height]), size)[0]
+        if masks and entry.get("segmentation") is None:
+            raise ValueError(
+                "`segmentation` must be given: pass `masks=False` to read boxes only. "
+                "Received: segmentation=None"
+            )
         if masks:
-            check_segmentation(entry.get("segmentation"), *size)
+            check_segmentation(entry["segmentation"], *size)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{label}: {error}") from error
     is_crowd = entry.get("iscrowd", 0) == 1

@@ -226,6 +226,7 @@ def detection_dataset(
         finish,
         len(data),
         data.skipped,
+        folder=str(data.examples[0].image_path.parent),
         augmentations=augmentations,
         seed=seed,
         shuffle=shuffle,

@@ -46,7 +46,10 @@ def batch_seeds(seed: int, epoch: Epoch) -> tf.data.Dataset:
 
 
 def row_indices(
-    count: int, shuffle_seed: int | None, epoch: Epoch = None
+    count: int,
+    shuffle_seed: int | None,
+    epoch: Epoch = None,
+    repeats: bool = False,
 ) -> tf.data.Dataset:
     """The numbers 0 … count-1, in order or in a random order per epoch.
 
@@ -57,21 +60,23 @@ def row_indices(
         count: Number of rows.
         shuffle_seed: Seed of the random orders. None keeps the order.
         epoch: See `epoch_seeds`.
+        repeats: Whether the order of the one epoch is repeated without an end.
 
     Returns:
         A dataset of int64 scalars, of known cardinality.
     """
+    times = None if repeats else 1
     if shuffle_seed is None:
-        return tf.data.Dataset.range(count)
+        return tf.data.Dataset.range(count).repeat(times)
 
     def permutation(epoch_seed):
         indices = tf.range(count, dtype=tf.int64)
-        return tf.data.Dataset.from_tensor_slices(
-            tf.random.experimental.stateless_shuffle(indices, epoch_seed)
-        )
+        order = tf.random.experimental.stateless_shuffle(indices, epoch_seed)
+        return tf.data.Dataset.from_tensor_slices(order).repeat(times)
 
     indices = epoch_seeds(shuffle_seed, epoch).take(1).flat_map(permutation)
-    return indices.apply(tf.data.experimental.assert_cardinality(count))
+    size = tf.data.INFINITE_CARDINALITY if repeats else count
+    return indices.apply(tf.data.experimental.assert_cardinality(size))
 
 
 def shuffled_dataset(tensors, *, seed: int, epoch: Epoch = None) -> tf.data.Dataset:

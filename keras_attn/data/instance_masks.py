@@ -1,6 +1,6 @@
-"""Masks of single objects: COCO's polygons and run lengths, and masks in boxes.
+"""Masks of single objects: COCO's polygons and run lengths.
 
-Legend: N objects, H and W pixels, h and w size of a small mask.
+Legend: H and W pixels.
 """
 
 from typing import Any, cast
@@ -50,46 +50,6 @@ def check_segmentation(segmentation, height: int, width: int) -> None:
         _check_runs(segmentation, height, width)
     else:
         _check_polygons(segmentation, height, width)
-
-
-def paste_mask(mask: np.ndarray, box, height: int, width: int) -> np.ndarray:
-    """Stretches a small mask over its box in the image.
-
-    The value of a pixel is interpolated linearly at its center, between the centers of
-    the cells of the small mask, as if it were surrounded by zeros.
-
-    Args:
-        mask: Probabilities, (h, w).
-        box: Left, top, right, bottom in pixels.
-        height: H, of the image.
-        width: W.
-
-    Returns:
-        float32 (H, W), 0 outside of the box; a mask where it is above 0.5.
-    """
-    pasted = np.zeros((height, width), np.float32)
-    left, top, right, bottom = (float(side) for side in box)
-    if not (np.isfinite([left, top, right, bottom]).all() and left < right):
-        return pasted
-    if top >= bottom:
-        return pasted
-    rows, row_weights = _interpolation(mask.shape[0], top, bottom, height)
-    columns, column_weights = _interpolation(mask.shape[1], left, right, width)
-    if len(rows) and len(columns):
-        padded = np.pad(np.asarray(mask, np.float32), 1)
-        inside = row_weights @ padded @ column_weights.T
-        pasted[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1] = inside
-    return pasted
-
-
-def _interpolation(cells: int, low: float, high: float, size: int):
-    """Pixels of one axis that a box covers, and their weights on its padded cells."""
-    centers = np.arange(max(0, int(np.floor(low))), min(size, int(np.ceil(high))))
-    # The box spans the cells without their padding; cell i has its center at i + 0.5.
-    position = (centers + 0.5 - low) / (high - low) * cells + 0.5
-    position = np.clip(position, 0, cells + 1)
-    distance = np.abs(position[:, None] - np.arange(cells + 2))
-    return centers, np.maximum(0, 1 - distance).astype(np.float32)
 
 
 def _check_polygons(polygons, height: int, width: int) -> list[list[float]]:

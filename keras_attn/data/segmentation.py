@@ -152,8 +152,8 @@ def read_segmentation(
             classes, or images of colors.
         class_names: The C classes, in the order of their numbers.
         palette: What stands for each class, if not its number: a color (red, green,
-            blue) for each class in order, or a mapping from colors or from numbers to
-            classes, such as `{0: 0, 255: 1}`.
+            blue) for each class in order, a list or an array, or a mapping from colors
+            or from numbers to classes, such as `{0: 0, 255: 1}`.
         void: Numbers or colors of pixels that are ignored: they get the label 255.
             255 itself is always ignored, unless a palette says otherwise.
         names: The images of a split, without suffix; None = all in `image_folder`.
@@ -182,6 +182,12 @@ def read_segmentation(
     skipped = Skipped(on_error)
     class_names = [str(name) for name in class_names]
     check_positive("class_names", len(class_names))
+    if len(class_names) > IGNORED_LABEL:
+        raise ValueError(
+            f"`class_names` must be at most {IGNORED_LABEL} names, because the label "
+            f"{IGNORED_LABEL} stands for pixels that are ignored. "
+            f"Received: {len(class_names)} names"
+        )
     if channels not in (1, 3):
         raise ValueError(f"`channels` must be 1 or 3. Received: channels={channels!r}")
     values = _check_palette(palette, len(class_names), void)
@@ -280,6 +286,7 @@ def segmentation_dataset(
         finish,
         len(data),
         data.skipped,
+        folder=str(data.pairs[0][0].parent),
         augmentations=augmentations,
         seed=seed,
         shuffle=shuffle,
@@ -321,6 +328,8 @@ def _check_palette(palette, count: int, void):
                 f"Received: void={void!r}"
             )
         return None
+    if isinstance(palette, np.ndarray):
+        palette = [tuple(color) for color in palette.tolist()]
     if not isinstance(palette, Mapping):
         if not len(palette) == len({tuple(color) for color in palette}) == count:
             raise ValueError(

@@ -69,6 +69,16 @@ class MinimumImageSize(BaseLayer):
                 f"be odd. Pad them. Received: inputs.shape={tuple(inputs_shape)}"
             )
 
+    def accepted_side(self, side) -> int | None:
+        """The least number from `side` on that fits rows and columns, if any."""
+        pairs = list(zip(self.minimum_size, self.step, strict=True))
+        first = max(side, *self.minimum_size)
+        # Remainders repeat after the product of both steps.
+        for accepted in range(first, first + self.step[0] * self.step[1]):
+            if all((accepted - least) % step == 0 for least, step in pairs):
+                return accepted
+        return None
+
     def compute_output_shape(self, inputs_shape):
         self._check(inputs_shape)
         return inputs_shape

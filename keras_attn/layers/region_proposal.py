@@ -116,8 +116,12 @@ class RegionProposal(BaseLayer):
         self.candidates_per_level = check_positive(
             "candidates_per_level", candidates_per_level
         )
-        self.num_training_proposals = num_training_proposals
-        self.training_candidates_per_level = training_candidates_per_level
+        self.num_training_proposals = check_positive(
+            "num_training_proposals", num_training_proposals
+        )
+        self.training_candidates_per_level = check_positive(
+            "training_candidates_per_level", training_candidates_per_level
+        )
         self.iou_threshold = check_share("iou_threshold", iou_threshold)
         self.positive_threshold = positive_threshold
         self.negative_threshold = negative_threshold

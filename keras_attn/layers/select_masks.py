@@ -16,6 +16,8 @@ class SelectMasks(BaseLayer):
     """`sigmoid(logits)` of the class of each detection.
 
     Args:
+        aligned: How the masks are cut from the truth and pasted, see `ops.paste_masks`.
+            The output does not depend on it.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -32,8 +34,9 @@ class SelectMasks(BaseLayer):
         He et al. 2017, section 3 (arXiv:1703.06870).
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, aligned=True, **kwargs):
         super().__init__(autocast=False, **kwargs)
+        self.aligned = aligned
 
     def call(self, inputs, classes):
         check_rank("inputs", inputs, 5, "(batch, detections, rows, columns, classes)")

@@ -19,24 +19,34 @@ class UpsampleLike(MatchSize):
     which undoes both ways to halve an odd size, rounded up or down. For ⌈H / 2⌉ rows it
     is PyTorch's `interpolate(size=H, mode="nearest")`.
 
+    With `centered=True` half of what is lacking, rounded down, is above and on the
+    left, however much it is, and of what is left over half, rounded up, is cut off
+    there: for networks whose convolutions take rows and columns from all sides.
+
     Args:
         max_missing: How many rows and columns may be lacking after the repetition: 1
             undoes one halving, 3 undoes the second of two.
+        centered: Whether to crop and extend on all sides; `max_missing` is not read.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments and result are those of `ResizeLike`.
 
     Raises:
         ValueError: for another number of axes, and, where sizes are known, for more
-            than 2h + `max_missing` rows or 2w + `max_missing` columns.
+            than 2h + `max_missing` rows or 2w + `max_missing` columns, unless centered.
     """
 
-    def __init__(self, max_missing=1, **kwargs):
+    def __init__(self, max_missing=1, centered=False, **kwargs):
         super().__init__(**kwargs)
         self.max_missing = check_positive("max_missing", max_missing)
+        self.centered = centered
 
     def call(self, inputs, reference):
         self._check(inputs.shape, reference.shape)
+        if self.centered:
+            for axis, size in enumerate(ops.shape(reference)[1:3], start=1):
+                inputs = _centered(inputs, axis, size)
+            return inputs
         _, rows, columns, channels = ops.shape(inputs)
         # All with 4 axes, as many as every runtime handles.
         twice = ops.concatenate([inputs, inputs], axis=-1)
@@ -63,7 +73,7 @@ class UpsampleLike(MatchSize):
     def _check(self, inputs_shape, reference_shape):
         super()._check(inputs_shape, reference_shape)
         pairs = zip(inputs_shape[1:3], reference_shape[1:3], strict=True)
-        if any(
+        if not self.centered and any(
             None not in pair and pair[1] > 2 * pair[0] + self.max_missing
             for pair in pairs
         ):
@@ -73,3 +83,11 @@ class UpsampleLike(MatchSize):
                 f"Received: inputs.shape={tuple(inputs_shape)}, "
                 f"reference.shape={tuple(reference_shape)}"
             )
+
+
+def _centered(inputs, axis, size):
+    """Rows (axis 1) or columns (axis 2) repeated, as many on either side as fit."""
+    places = ops.shape(inputs)[axis]
+    before = (size - 2 * places) // 2
+    chosen = (ops.arange(size, dtype="int32") - before) // 2
+    return ops.take(inputs, ops.clip(chosen, 0, places - 1), axis=axis)

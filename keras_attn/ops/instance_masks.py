@@ -1,18 +1,26 @@
 """Masks of objects: from the grid inside a box to the pixels of the image.
 
-Legend: B batch, K boxes, h and w rows and columns of a mask, H and W of the image.
+Legend: B batch, K or N boxes, h and w rows and columns of a mask, H and W of the image.
 """
 
+import numpy as np
 from keras import ops
 
 from keras_attn.checks import check_pair
 
+# Pixels of all masks that are pasted at once: 64 MiB of float32.
+_MOST_PIXELS = 2**24
 
-def paste_masks(masks, boxes, image_size, threshold: float | None = 0.5):
+
+def paste_masks(
+    masks, boxes, image_size, threshold: float | None = 0.5, *, aligned=True
+):
     """Masks of boxes as masks of the image, by bilinear interpolation.
 
-    A mask is surrounded by zeros and its box enlarged accordingly, then cut down to
-    whole pixels, as in torchvision.
+    A mask is surrounded by zeros, and stretched so that its own places fill the box.
+    The value of a pixel is that at its center, half a pixel right of and below its
+    number: place x of the image is place `(x - left) / (right - left) · w` of the mask.
+    This is the inverse of how a model with `aligned_masks=True` cuts its targets.
 
     Args:
         masks: (B, K, h, w), probabilities.
@@ -20,9 +28,13 @@ def paste_masks(masks, boxes, image_size, threshold: float | None = 0.5):
         image_size: H and W, one number or two.
         threshold: Probability above which a pixel belongs to the object. None: the
             probabilities are returned.
+        aligned: Whether sides are exact. False: a box is cut down to whole pixels,
+            of which the last one counts, too, as in torchvision, whose models cut
+            their targets half a pixel too far left and up (`aligned_masks=False`).
 
     Returns:
-        (B, K, H, W), bool, or float32 without a threshold. 0 outside of the box.
+        (B, K, H, W), bool, or float32 without a threshold. 0 outside of the box, and
+        for boxes of no area or that are not numbers.
 
     Reference:
         He et al. 2017, section 3.1 (arXiv:1703.06870).
@@ -31,15 +43,41 @@ def paste_masks(masks, boxes, image_size, threshold: float | None = 0.5):
     masks, boxes = ops.cast(masks, "float32"), ops.cast(boxes, "float32")
     left, top, right, bottom = ops.unstack(boxes, 4, axis=-1)
     rows, columns = masks.shape[-2:]
-    row_weights = _weights(top, bottom, rows, height)
-    column_weights = _weights(left, right, columns, width)
+    weights = _exact_weights if aligned else _whole_pixel_weights
+    row_weights = weights(top, bottom, rows, height)
+    column_weights = weights(left, right, columns, width)
     pasted = ops.matmul(
         ops.matmul(row_weights, masks), ops.swapaxes(column_weights, -1, -2)
     )
     return pasted if threshold is None else pasted > threshold
 
 
-def _weights(start, end, size, pixels):
+def masks_in_image(masks, boxes, image_size, aligned=True) -> np.ndarray:
+    """The masks of one image, those of boxes pasted by `paste_masks`.
+
+    Args:
+        masks: (N, h, w) probabilities, or (N, H, W) bool, which are returned as such.
+        boxes: (N, 4), `"xyxy"` in pixels.
+        image_size: H and W.
+        aligned: See `paste_masks`.
+
+    Returns:
+        bool (N, H, W).
+    """
+    if masks.shape[1:] == tuple(image_size):
+        return masks.astype(bool)
+    pasted = np.zeros((len(masks), *image_size), bool)
+    step = max(1, _MOST_PIXELS // (image_size[0] * image_size[1]))
+    for start in range(0, len(masks), step):
+        rows = slice(start, start + step)
+        found = paste_masks(
+            masks[None, rows], boxes[None, rows], image_size, aligned=aligned
+        )
+        pasted[rows] = ops.convert_to_numpy(found)[0]
+    return pasted
+
+
+def _exact_weights(start, end, size, pixels):
     """How much of each place of a mask is in each pixel, along one axis.
 
     Args:
@@ -51,14 +89,39 @@ def _weights(start, end, size, pixels):
     Returns:
         (B, K, pixels, size).
     """
+    length = end - start
+    is_box = ops.logical_and(length > 0, ops.isfinite(length))
+    start, end, length, is_box = (
+        ops.expand_dims(x, -1)
+        for x in (start, end, ops.where(is_box, length, 1.0), is_box)
+    )
+    pixel = ops.arange(pixels, dtype="float32")
+    inside = ops.logical_and(pixel >= ops.floor(start), pixel < ops.ceil(end))
+    at = (pixel + 0.5 - start) * (size / length) + 0.5
+    return _interpolation(at, ops.logical_and(inside, is_box), size)
+
+
+def _whole_pixel_weights(start, end, size, pixels):
+    """As `_exact_weights`, for boxes cut down to whole pixels."""
     center, half = (start + end) / 2, (end - start) / 2 * (size + 2) / size
     # Whole pixels, towards zero.
     first, last = ops.trunc(center - half), ops.trunc(center + half)
     length = ops.expand_dims(ops.maximum(last - first + 1, 1.0), -1)
     offset = ops.arange(pixels, dtype="float32") - ops.expand_dims(first, -1)
-    # Places of the mask with a zero on either side: the first of its own is at 1.
-    at = ops.clip((offset + 0.5) * ((size + 2) / length) - 0.5, 0.0, size + 1.0)
     inside = ops.logical_and(offset >= 0, offset < length)
+    at = (offset + 0.5) * ((size + 2) / length) - 0.5
+    return _interpolation(at, inside, size)
+
+
+def _interpolation(at, inside, size):
+    """Weights (B, K, pixels, size) of the places of a mask with a zero on either side.
+
+    Args:
+        at: (B, K, pixels), where each pixel is; the first place of the mask is at 1.
+        inside: (B, K, pixels), whether it is in the box.
+        size: Places of the mask.
+    """
+    at = ops.expand_dims(ops.clip(at, 0.0, size + 1.0), -1)
     places = ops.arange(1, size + 1, dtype="float32")
-    weights = ops.relu(1.0 - ops.abs(ops.expand_dims(at, -1) - places))
+    weights = ops.relu(1.0 - ops.abs(at - places))
     return ops.where(ops.expand_dims(inside, -1), weights, 0.0)

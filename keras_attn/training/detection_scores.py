@@ -14,9 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.checks import check_choice, check_positive
-from keras_attn.data.instance_masks import paste_mask
 from keras_attn.extras import requires_extra
 from keras_attn.ops.boxes import BOX_FORMATS, convert_boxes
+from keras_attn.ops.instance_masks import masks_in_image
 
 # The 12 figures of COCO's table, in its order.
 _FIGURES = (
@@ -33,6 +33,7 @@ class DetectionScores:
         masks: Whether to compare masks instead of boxes.
         bounding_box_format: Format of all boxes, one of `ops.boxes.BOX_FORMATS`: that
             of the model.
+        aligned_masks: That of the model: how masks are pasted, see `ops.paste_masks`.
 
     Raises:
         ImportError: without the extra `eval`.
@@ -56,6 +57,7 @@ class DetectionScores:
         class_names: Sequence[str] | None = None,
         masks: bool = False,
         bounding_box_format: str = "xyxy",
+        aligned_masks: bool = True,
     ):
         with requires_extra("eval", "COCO's mean average precision"):
             import pycocotools.cocoeval  # noqa: F401
@@ -68,6 +70,7 @@ class DetectionScores:
         self.class_names = None if class_names is None else list(class_names)
         self.masks = masks
         self.bounding_box_format = bounding_box_format
+        self.aligned_masks = aligned_masks
         self._images: list[dict[str, Any]] = []
         self._truth: list[dict[str, Any]] = []
         self._found: list[dict[str, Any]] = []
@@ -113,16 +116,20 @@ class DetectionScores:
                     f"`class_names`. Received: class {highest}"
                 )
         for row in range(len(truth["boxes"])):
-            image = len(self._images) + 1
-            self._images.append({"id": image, "height": size[0], "width": size[1]})
-            for index in np.flatnonzero(truth["classes"][row] >= 0):
-                entry = self._entry(truth, row, index, image, size)
+            number = len(self._images) + 1
+            self._images.append({"id": number, "height": size[0], "width": size[1]})
+            real = np.flatnonzero(truth["classes"][row] >= 0)
+            for index, entry in zip(
+                real, self._entries(truth, row, real, size), strict=True
+            ):
                 is_crowd = "is_crowd" in truth and bool(truth["is_crowd"][row, index])
                 self._truth.append({**entry, "iscrowd": int(is_crowd)})
             is_real = (found["classes"][row] >= 0) & np.isfinite(found["scores"][row])
             is_real &= np.isfinite(found["boxes"][row]).all(-1)
-            for index in np.flatnonzero(is_real):
-                entry = self._entry(found, row, index, image, size)
+            real = np.flatnonzero(is_real)
+            for index, entry in zip(
+                real, self._entries(found, row, real, size), strict=True
+            ):
                 entry["score"] = float(found["scores"][row, index])
                 self._found.append(entry)
 
@@ -163,26 +170,30 @@ class DetectionScores:
             scores[f"ap_50_{name}"] = _mean(precision[:1, :, index])
         return scores
 
-    def _entry(self, values, row, index, image: int, size) -> dict[str, Any]:
-        """An object in COCO's format, whose classes and images count from 1."""
-        left, top, right, bottom = values["boxes"][row, index].astype(float).tolist()
-        box = [left, top, right - left, bottom - top]
-        entry: dict[str, Any] = {
-            "image_id": image,
-            "category_id": int(values["classes"][row, index]) + 1,
-            "bbox": box,
-            "area": box[2] * box[3],
-            "iscrowd": 0,
-        }
+    def _entries(self, values, row, chosen, size) -> list[dict[str, Any]]:
+        """Objects of the last image in COCO's format, with numbers from 1 on."""
+        entries: list[dict[str, Any]] = []
+        boxes = values["boxes"][row, chosen]
+        for box, number in zip(boxes, values["classes"][row, chosen], strict=True):
+            left, top, right, bottom = box.astype(float).tolist()
+            box = [left, top, right - left, bottom - top]
+            entry = {
+                "image_id": len(self._images),
+                "category_id": int(number) + 1,
+                "bbox": box,
+                "area": box[2] * box[3],
+                "iscrowd": 0,
+            }
+            entries.append(entry)
         if self.masks:
             from pycocotools import mask as coco_mask
 
-            mask = values["masks"][row, index]
-            if mask.shape != size:
-                mask = paste_mask(mask, (left, top, right, bottom), *size) > 0.5
-            runs = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))
-            entry |= {"segmentation": runs, "area": float(coco_mask.area(runs))}
-        return entry
+            given = values["masks"][row, chosen]
+            masks = masks_in_image(given, boxes, size, self.aligned_masks)
+            for entry, mask in zip(entries, masks, strict=True):
+                runs = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))
+                entry |= {"segmentation": runs, "area": float(coco_mask.area(runs))}
+        return entries
 
     def _coco(self, entries: list[dict], num_classes: int):
         """The entries as an object of pycocotools."""
@@ -212,6 +223,7 @@ class DetectionScoreLogger(keras.callbacks.Callback):
             `DetectionScores.add`. None calls the model.
         masks: Whether to compare masks instead of boxes.
         bounding_box_format: As in `DetectionScores`.
+        aligned_masks: As in `DetectionScores`.
         every: Epochs between scores; the first is of epoch 0.
         prefix: Begins the names in the logs.
         log_dir: Folder of the TensorBoard event file; None writes none.
@@ -229,18 +241,20 @@ class DetectionScoreLogger(keras.callbacks.Callback):
         detect: Callable[[Any], Mapping[str, Any]] | None = None,
         masks: bool = False,
         bounding_box_format: str = "xyxy",
+        aligned_masks: bool = True,
         every: int = 1,
         prefix: str = "val_",
         log_dir: str | os.PathLike | None = None,
     ):
         super().__init__()
         # Fails now without pycocotools.
-        DetectionScores(class_names, masks, bounding_box_format)
+        DetectionScores(class_names, masks, bounding_box_format, aligned_masks)
         self.dataset = dataset
         self.class_names = class_names
         self.detect = detect
         self.masks = masks
         self.bounding_box_format = bounding_box_format
+        self.aligned_masks = aligned_masks
         self.every = check_positive("every", every)
         self.prefix = prefix
         self.log_dir = None if log_dir is None else os.fspath(log_dir)
@@ -250,7 +264,9 @@ class DetectionScoreLogger(keras.callbacks.Callback):
         if epoch % self.every:
             return
         detect = self.detect or cast(keras.Model, self.model).predict_on_batch
-        scores = DetectionScores(self.class_names, self.masks, self.bounding_box_format)
+        scores = DetectionScores(
+            self.class_names, self.masks, self.bounding_box_format, self.aligned_masks
+        )
         for images, truth, *_ in self.dataset:
             scores.add(truth, detect(images), images.shape[1:3])
         named = {self.prefix + name: value for name, value in scores.result().items()}

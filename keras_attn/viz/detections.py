@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from keras_attn.data.instance_masks import paste_mask
 from keras_attn.ops.boxes import convert_boxes
+from keras_attn.ops.instance_masks import masks_in_image
 from keras_attn.viz.labels import drawable, font_families
 from keras_attn.viz.panels import (
     check_colors,
@@ -36,6 +36,7 @@ def plot_detections(
     colors: Sequence[Sequence[int]] | None = None,
     min_score: float = 0.5,
     bounding_box_format: str = "xyxy",
+    aligned_masks: bool = True,
     title: str | None = None,
 ) -> Figure:
     """Draws one row per image: the true objects beside the detected ones.
@@ -53,6 +54,7 @@ def plot_detections(
         min_score: Detections with a lower score are not drawn.
         bounding_box_format: Format of all boxes, that of the model: one of
             `ops.boxes.BOX_FORMATS`.
+        aligned_masks: That of the model: how masks are pasted, see `ops.paste_masks`.
         title: Title of the figure.
 
     Returns:
@@ -95,11 +97,11 @@ def plot_detections(
     )
     for row, image in enumerate(shown):
         for axis, values in zip(axes[row], columns.values(), strict=True):
-            _draw(axis, image, values, row, class_names, table)
+            _draw(axis, image, values, row, class_names, table, aligned_masks)
     return figure
 
 
-def _draw(ax: Axes, image, values, row: int, class_names, colors) -> None:
+def _draw(ax: Axes, image, values, row: int, class_names, colors, aligned) -> None:
     """Draws the objects of one image, the least certain first."""
     classes, boxes = values["classes"][row], values["boxes"][row]
     drawn = np.flatnonzero((classes >= 0) & np.isfinite(boxes).all(-1))
@@ -110,10 +112,9 @@ def _draw(ax: Axes, image, values, row: int, class_names, colors) -> None:
     painted = image.copy()
     outlines = []
     if "masks" in values:
-        for index in drawn:
-            mask = values["masks"][row, index]
-            if mask.shape != size:
-                mask = paste_mask(mask, boxes[index], *size) > 0.5
+        given = values["masks"][row, drawn]
+        masks = masks_in_image(given, boxes[drawn], size, aligned)
+        for index, mask in zip(drawn, masks, strict=True):
             color = colors[classes[index]]
             mixed = (1 - _MASK_OPACITY) * painted + _MASK_OPACITY * color
             painted = np.where(mask[..., None], mixed, painted)

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attn.checks import check_positive
 from keras_attn.layers.roi_pooling import ROIAlign
 from keras_attn.models.parts.computed_loss import computed_loss
 from keras_attn.models.parts.detection_losses import (
@@ -21,10 +22,10 @@ from keras_attn.models.parts.detection_losses import (
 from keras_attn.models.parts.detector_truth import (
     check_shapes,
     check_truth,
+    mask_targets,
     with_boxes,
 )
 from keras_attn.models.parts.functional import Functional, by_name
-from keras_attn.ops import roi_align
 from keras_attn.ops.boxes import convert_boxes, gather_boxes, has_area
 
 _LOSSES = ("objectness", "proposal_box", "class", "box", "mask")
@@ -262,7 +263,11 @@ class Detector(Functional):
         Returns:
             A model from `images` to a dictionary of `features`, `boxes`, `scores` and
             `num_detections` (B,) int32.
+
+        Raises:
+            ValueError: for a number of regions that is not a whole number above zero.
         """
+        check_positive("num_regions", num_regions)
         if num_regions not in self._region_models:
             self._region_models[num_regions] = self._build_regions(num_regions)
         return self._region_models[num_regions]
@@ -337,13 +342,8 @@ def _mask_loss(layers, maps, samples, truth, number):
     )
     logits = mask_head(layers, layers["mask_pooling"](maps, boxes))
     size = logits.shape[2:4]
-    masks = ops.cast(ops.cast(truth["masks"], "float32") > 0.5, "float32")
-    # The masks of all objects as the maps of a pyramid, in which each box has one.
-    count = truth["boxes"].shape[1]
-    objects = [ops.expand_dims(masks[:, index], -1) for index in range(count)]
-    wanted = roi_align(
-        objects, boxes, strides=[1] * count, output_size=size, levels=matches
-    )[..., 0]
+    aligned = layers["masks"].aligned
+    wanted = mask_targets(truth["masks"], boxes, matches, size, aligned)
     own = ops.one_hot(labels, logits.shape[-1], dtype="float32")
     chosen = ops.sum(ops.cast(logits, "float32") * own[:, :, None, None, :], axis=-1)
     per_object = ops.mean(binary_losses(chosen, wanted), axis=(2, 3))

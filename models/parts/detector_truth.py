@@ -1,9 +1,12 @@
-"""What a detector is given to learn from: checked before the losses read it.
+"""What a detector is given to learn from: checked, and its masks cut to boxes.
 
-Legend: B batch, M true boxes with padding, H and W pixels.
+Legend: B batch, M true boxes with padding, S boxes, H and W pixels, h and w rows and
+columns of a mask in its box.
 """
 
 from keras import ops
+
+from keras_attn.ops import roi_align
 
 
 def check_shapes(truth, has_masks, image_size):
@@ -64,3 +67,34 @@ def check_truth(truth, sample_weight, has_masks):
             "`sample_weight` is not supported by a detector; leave it out. "
             f"Received: sample_weight={type(sample_weight).__name__}"
         )
+
+
+def mask_targets(masks, boxes, matches, size, aligned):
+    """True masks cut to boxes, which the mask head learns to predict.
+
+    Place j of w covers the pixels from `left + j / w · (right - left)` on. With
+    `aligned`, `ops.paste_masks` is the inverse.
+
+    Args:
+        masks: (B, M, H, W); above 0.5 counts as 1.
+        boxes: (B, S, 4), `"xyxy"` in pixels.
+        matches: (B, S) int32, the number of the object of each box.
+        size: h and w.
+        aligned: Whether pixel i lies at i + ½, which is exact, instead of at i, as in
+            torchvision.
+
+    Returns:
+        (B, S, h, w) float32, from 0 to 1.
+    """
+    masks = ops.cast(ops.cast(masks, "float32") > 0.5, "float32")
+    # The masks of all objects as the maps of a pyramid, in which each box has one.
+    count = masks.shape[1]
+    objects = [ops.expand_dims(masks[:, index], -1) for index in range(count)]
+    return roi_align(
+        objects,
+        boxes,
+        strides=[1] * count,
+        output_size=size,
+        aligned=aligned,
+        levels=matches,
+    )[..., 0]

@@ -9,15 +9,18 @@ from typing import Any
 
 import keras
 
-# Pixels per side of the image at which the maps of a model of any size are measured.
+# Pixels per side of the image at which the maps of a model of any size are measured,
+# and by which it is enlarged to see how much a map grows.
 _PROBE = 256
+_GROWTH = 1024
 
 
 def find_skips(backbone: keras.Model, layer_names: Sequence[str] | None = None):
     """The last map of each size, before it is halved.
 
     A map counts only if everything after it depends on it alone, so a map inside
-    a residual block does not.
+    a residual block does not. Its scale is how much it grows with the image, so
+    convolutions without padding ("valid"), which take from its border, do not matter.
 
     Args:
         backbone: A model of one input, images (B, H, W, channels). Its head, if it has
@@ -26,7 +29,7 @@ def find_skips(backbone: keras.Model, layer_names: Sequence[str] | None = None):
 
     Returns:
         The maps by their scale: 1 for a map of half the rows and columns of the images,
-        2 for a fourth, and so on.
+        2 for a fourth, and so on; and the scales of those that lack more than rounding.
 
     Raises:
         TypeError: if `backbone` is not a functional Keras model.
@@ -38,12 +41,10 @@ def find_skips(backbone: keras.Model, layer_names: Sequence[str] | None = None):
         tensors = _bottlenecks(backbone)
     else:
         tensors = [_output_of(backbone, name) for name in layer_names]
-    # Padding before a convolution is not a map, unless it is asked for.
-    slack = 0 if layer_names is None else 2
-    sides, sizes = _sizes(backbone, tensors)
-    scales = [_scale(sides, size, slack) for size in sizes]
+    sides, sizes, scales = _measure(backbone, tensors)
     found: dict[int, Any] = {}
-    for tensor, scale in zip(tensors, scales, strict=True):
+    size_of: dict[int, tuple[int, int]] = {}
+    for tensor, size, scale in zip(tensors, sizes, scales, strict=True):
         if layer_names is not None:
             if scale in found or scale is None:
                 raise ValueError(
@@ -52,10 +53,15 @@ def find_skips(backbone: keras.Model, layer_names: Sequence[str] | None = None):
                     f"skip_layers={tuple(layer_names)} with maps of 1 / "
                     f"{[s if s is None else 2**s for s in scales]}"
                 )
-            found[scale] = tensor
-        # Behind the last map of a scale that is not halved again there is only a head.
-        elif scale and (not found or scale <= max(found) + 1):
-            found[scale] = tensor
+        # Behind the last map of a scale that is not halved again there is only a head,
+        # and a map that is larger than the one before it is padding.
+        elif (
+            not scale
+            or (found and scale > max(found) + 1)
+            or max(size) > max(size_of.get(scale, size))
+        ):
+            continue
+        found[scale], size_of[scale] = tensor, size
     if not found or max(found) == 0:
         raise ValueError(
             "`backbone` must have a map (B, rows, columns, channels), channels last, "
@@ -64,7 +70,8 @@ def find_skips(backbone: keras.Model, layer_names: Sequence[str] | None = None):
         )
     if layer_names is None:
         _check_reaches_the_end(backbone, sizes, scales, max(found))
-    return found
+    lacking = {x for x, size in size_of.items() if not _is_halved(sides, size, x)}
+    return found, lacking
 
 
 def _check_reaches_the_end(backbone, sizes, scales, smallest):
@@ -73,8 +80,7 @@ def _check_reaches_the_end(backbone, sizes, scales, smallest):
     if maps and (maps[-1] is None or maps[-1] > smallest):
         raise ValueError(
             "`backbone` must have maps of half the image's size, a fourth and so on, "
-            'down to its last map; convolutions without padding ("valid") make '
-            "others. Pass another backbone, another image size, or name its layers in "
+            "down to its last map. Pass another backbone, or name its layers in "
             f"`skip_layers`. Received: backbone={backbone!r}, whose smallest usable "
             f"map is 1 / {2**smallest} of the image"
         )
@@ -154,30 +160,56 @@ def _nodes_before(backbone, end):
     return order
 
 
-def _sizes(backbone, tensors) -> tuple[tuple[int, int], list[tuple[int, int]]]:
-    """Rows and columns of an image, and of each map for it."""
-    _, rows, columns, channels = backbone.inputs[0].shape
-    sides = (rows or _PROBE, columns or _PROBE)
-    probe = keras.KerasTensor((1, *sides, channels), dtype=backbone.inputs[0].dtype)
+def _measure(backbone, tensors):
+    """Rows and columns of an image and of each map for it, and the maps' scales."""
+    sides = tuple(side or _PROBE for side in backbone.inputs[0].shape[1:3])
+    sizes = _sizes(backbone, tensors, sides)
+    try:
+        larger = _sizes(backbone, tensors, [side + _GROWTH for side in sides])
+    except (ValueError, TypeError):
+        # A layer inside, such as learned positions, takes images of one size only.
+        return sides, sizes, [_scale_of_size(sides, size) for size in sizes]
+    growths = [
+        tuple(end - start for start, end in zip(*pair, strict=True))
+        for pair in zip(sizes, larger, strict=True)
+    ]
+    return sides, sizes, [_scale_of_growth(growth) for growth in growths]
+
+
+def _sizes(backbone, tensors, sides) -> list[tuple[int, int]]:
+    """Rows and columns of each map, for an image of that size."""
     if not tensors:
-        return sides, []
-    outputs = keras.Model(backbone.inputs, list(tensors)).compute_output_spec(probe)
-    return sides, [output.shape[1:3] for output in keras.tree.flatten(outputs)]
+        return []
+    images = backbone.inputs[0]
+    if tuple(images.shape[1:3]) == tuple(sides):
+        return [tuple(tensor.shape[1:3]) for tensor in tensors]
+    probe = keras.KerasTensor((1, *sides, images.shape[-1]), dtype=images.dtype)
+    # Not `Function.compute_output_spec`, which refuses other sizes than the input's.
+    outputs = keras.Function(backbone.inputs, list(tensors))._run_through_graph(
+        [probe], operation_fn=lambda operation: operation.compute_output_spec
+    )
+    return [tuple(output.shape[1:3]) for output in outputs]
 
 
-def _scale(sides, size, slack):
-    """How many halvings, each rounded up or down, lead from one size to the other.
-
-    None for another ratio.
-
-    Convolutions without padding, and padding before a convolution, change a size by a
-    row or two; `slack` allows that.
-    """
-    for scale in range(max(sides).bit_length()):
-        exact = [side / 2**scale for side in sides]
-        if all(
-            math.floor(x) - slack <= n <= math.ceil(x) + slack
-            for x, n in zip(exact, size, strict=True)
-        ):
+def _scale_of_growth(growth) -> int | None:
+    """The s for which a map grows by 1 / 2^s of what the image does."""
+    for scale in range(_GROWTH.bit_length()):
+        if growth == (_GROWTH >> scale, _GROWTH >> scale):
             return scale
     return None
+
+
+def _scale_of_size(sides, size) -> int | None:
+    """How many halvings, each rounded up or down, lead from one size to the other."""
+    for scale in range(max(sides).bit_length()):
+        if _is_halved(sides, size, scale):
+            return scale
+    return None
+
+
+def _is_halved(sides, size, scale) -> bool:
+    """Whether a size is another one halved so often, each time rounded up or down."""
+    exact = [side / 2**scale for side in sides]
+    return all(
+        math.floor(x) <= n <= math.ceil(x) for x, n in zip(exact, size, strict=True)
+    )

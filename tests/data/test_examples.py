@@ -17,6 +17,7 @@ from keras_attn.data import (
     read_voc,
     segmentation_dataset,
 )
+from keras_attn.data.examples import without_bad
 from keras_attn.training import BackupAndResume
 
 skip_module_without_tensorflow("tf.data feeds TensorFlow")
@@ -71,6 +72,44 @@ def test_epochs_are_counted_if_none_is_given(tmp_path):
     dataset = batches_of(data, None)
     first, second = (next(dataset.as_numpy_iterator())[0] for _ in range(2))
     assert (first != second).any()
+
+
+def test_a_bad_file_is_replaced_by_one_of_the_same_epoch(tmp_path):
+    write_set(tmp_path, 5)
+    images = tmp_path / "image"
+    with pytest.warns(UserWarning, match="Left out while reading"):
+        data = read_segmentation(
+            images, tmp_path / "mask", list("abc"), on_error="skip"
+        )
+        (images / "3.png").write_bytes(b"no image")
+        for epoch in (None, 2):
+            dataset = segmentation_dataset(
+                data, batch_size=1, shuffle=True, epoch=epoch, normalize="unit"
+            )
+            orders = []
+            for _ in range(2):
+                found = [image.numpy().tobytes() for image, _ in dataset]
+                # The order begins again.
+                assert len(found) == 5 and len(set(found)) == 4
+                assert found[4] == found[0]
+                orders.append(found)
+            assert (orders[0] == orders[1]) == (epoch is not None)
+    for file in images.iterdir():
+        file.write_bytes(b"no image")
+    dataset = segmentation_dataset(data, batch_size=1, normalize="unit").repeat()
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="must be readable. .* 5 b"
+    ):
+        next(iter(dataset))
+
+
+def test_a_pipeline_of_bad_files_of_one_name_ends():
+    rows = tf.data.Dataset.range(3).repeat().map(lambda row: (row, row < 0))
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match="At least one image in here must be readable. Received: 3 bad ones",
+    ):
+        list(without_bad(rows, 3, "here"))
 
 
 class KilledError(Exception):

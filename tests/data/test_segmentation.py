@@ -63,7 +63,7 @@ def test_kinds_of_masks(tmp_path, kind):
         folders = write_set(tmp_path, palette=COLORS)
     else:
         folders = write_set(tmp_path, palette=COLORS)
-        options = {"palette": COLORS[:2] + COLORS[2:]}
+        options = {"palette": np.array(COLORS, np.uint8)}
     found = labels_of(read_segmentation(*folders, CLASSES, **options))
     assert set(found) == set(NAMES)
     for name, labels in found.items():
@@ -282,6 +282,7 @@ def test_folders_that_do_not_match(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"class_names": "x" * 256}, "at most 255 names, .* are ignored.*256 names"),
         ({"palette": COLORS[:2]}, "must have 3 colors, one for each class"),
         ({"palette": [COLORS[0]] * 3}, "must have 3 colors, one for each class"),
         ({"palette": {COLORS[0]: 3}}, "lead to classes from 0 to 2, or 255"),
@@ -296,7 +297,7 @@ def test_folders_that_do_not_match(tmp_path):
 def test_invalid_arguments(tmp_path, options, message):
     folders = write_set(tmp_path)
     with pytest.raises(ValueError, match=message):
-        read_segmentation(*folders, CLASSES, **options)
+        read_segmentation(*folders, **{"class_names": CLASSES, **options})
     with pytest.raises(ValueError, match="`class_names` must be a whole number"):
         read_segmentation(*folders, [])
 

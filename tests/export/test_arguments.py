@@ -73,6 +73,10 @@ def test_model_that_fails_on_random_inputs(tmp_path):
     model = keras.Model(ids, layers.Embedding(1, 2)(ids))
     with pytest.raises(ValueError, match="`sample_inputs` is needed: the model fails"):
         export(model, tmp_path / "m")
+    images = layers.Input((None, None, 3), name="images")
+    model = keras.Model(images, layers.Conv2D(1, 999)(images))
+    with pytest.raises(ValueError, match="its shapes, of up to 640 pixels a side"):
+        export(model, tmp_path / "m")
 
 
 def test_sample_of_another_length_than_sequence_length(build, tmp_path, normal):

@@ -1,12 +1,13 @@
 """Exported image models: any batch size, quantization, and the same classes."""
 
+import keras
 import numpy as np
 import pytest
 from export_formats import SUFFIXES
 from model_cases import C, image_shape, numpy, tiny
 
 from keras_attn.export import export, load_runner
-from keras_attn.models import convolutionize
+from keras_attn.models import build_unet, convolutionize
 
 pytestmark = pytest.mark.shipped
 MODELS = ("vit_base_patch16", "swin_tiny", "convnext_tiny")
@@ -102,3 +103,34 @@ def test_quantized_model_predicts_the_same_classes(name, quantization, tmp_path)
     assert share == pytest.approx(np.mean(classes.argmax(-1) == expected))
     assert share > {"float16": 0.98, "int8_dynamic": 0.8, "int8": 0.8}[quantization]
     assert f"{share:.1%}" in str(report)
+
+
+def halving(images):
+    """As MobileNet: padding, and a convolution that takes the border, at each scale."""
+    hidden = images
+    for index in range(5):
+        hidden = keras.layers.ZeroPadding2D(1)(hidden)
+        hidden = keras.layers.DepthwiseConv2D(3, strides=2)(hidden)
+        hidden = keras.layers.Conv2D(3 + index, 1, activation="relu")(hidden)
+    return keras.Model(images, hidden)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES.values())
+@pytest.mark.parametrize("case", ["valid", "backbone"])
+def test_a_unet_of_any_size_is_sampled_at_sizes_that_it_accepts(case, suffix, tmp_path):
+    if case == "valid":
+        # 92 pixels plus a multiple of 8.
+        model = build_unet(hidden_dims=(2, 3, 3, 5), num_channels=3, num_classes=C)
+        size = (108, 100)
+    else:
+        network = halving(keras.Input((None, None, 3), name="images"))
+        model = build_unet(
+            backbone=network, num_classes=C, decoder_dims=(5, 3, 3, 2, 2)
+        )
+        size = (43, 70)
+    report = export(model, tmp_path / f"model{suffix}")
+    assert report.inputs["serve"] == {"images": "float32 (?, ?, ?, 3)"}
+    images = np.random.default_rng(0).normal(size=(2, *size, 3)).astype("float32")
+    runner = load_runner(tmp_path / f"model{suffix}")
+    (logits,) = runner({"images": images}).values()
+    np.testing.assert_allclose(logits, numpy(model(images)), rtol=0, atol=2e-5)

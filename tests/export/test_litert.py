@@ -61,6 +61,14 @@ def test_error_asks_for_lengths_that_must_be_known(build, tmp_path):
     )
     with pytest.raises(ExportError, match=match):
         export(build("rolled"), tmp_path / "m.tflite")
+    images = keras.Input((None, None, 3), name="images")
+    model = keras.Model(images, keras.ops.roll(images, 1, axis=1))
+    match = (
+        "Rows and columns of `images` are unknown: pass `sample_inputs`, images of the "
+        "size to ship; or that size as `sequence_length`, if it is one number"
+    )
+    with pytest.raises(ExportError, match=match):
+        export(model, tmp_path / "m.tflite")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -6,13 +6,14 @@ import pytest
 from keras import ops
 from model_cases import TINY, B, M, build, create, inputs_for, numpy, tiny, truth_for
 
-from keras_attn import models
+from keras_attn import data, models, training
 from keras_attn.models.parts.detection_losses import (
     binary_losses,
     class_losses,
     mean_over_samples,
     smooth_l1,
 )
+from keras_attn.models.parts.detector_truth import mask_targets
 from keras_attn.ops.boxes import convert_boxes
 
 # A Faster R-CNN on a ResNet is the Mask R-CNN without its last layers.
@@ -153,6 +154,39 @@ def test_masks_of_other_values_are_read_as_0_and_1():
         model.compute_loss(y=truth, y_pred=model(images))
 
 
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="reads tf.data")
+def test_a_perfect_mask_head_scores_one():
+    """Targets cut by the model, and pasted as its masks are, are the true masks."""
+    pytest.importorskip("pycocotools", reason="needs the extra `eval`")
+    model = tiny("mask_rcnn_resnet50")
+    aligned = model.get_layer("masks").aligned
+    assert aligned
+    size = (97, 131)
+    shapes = data.Shapes(image_size=size, num_objects=(1, 5), max_overlap=0.3, seed=5)
+    batches = shapes.dataset("detection", 21, batch_size=7)
+    names = list(shapes.shapes)
+    scores = {
+        case: training.DetectionScores(names, masks=True, aligned_masks=case)
+        for case in (True, False)
+    }
+    rng = np.random.default_rng(2)
+    for _, truth in batches:
+        truth = {name: value.numpy() for name, value in truth.items()}
+        boxes, objects = truth["boxes"], np.arange(truth["boxes"].shape[1])
+        objects = np.tile(objects, (len(boxes), 1)).astype("int32")
+        # Detected boxes have fractions, and are a little too large.
+        boxes = boxes + rng.uniform(0, 1.5, boxes.shape) * [-1, -1, 1, 1]
+        boxes = boxes.astype("float32")
+        found = {**truth, "boxes": boxes, "scores": np.ones(objects.shape)}
+        for case, each in scores.items():
+            arguments = truth["masks"], boxes, objects, (28, 28), case
+            found["masks"] = numpy(mask_targets(*arguments))
+            each.add(truth, found, size)
+    assert scores[aligned].result()["map"] >= 0.99
+    # Half a pixel off: what torchvision loses on small objects.
+    assert scores[False].result()["map"] < 0.9
+
+
 @pytest.mark.parametrize(
     "changes, match",
     [
@@ -273,6 +307,8 @@ def test_the_samples_follow_the_seed():
 def test_errors():
     model = tiny("mask_rcnn_resnet50")
     images, truth = inputs_for(model)["images"], truth_for(model)
+    with pytest.raises(ValueError, match="`num_regions` must be a whole number"):
+        model.region_features(images, 0)
     model = build("mask_rcnn_resnet50")
     model.compile("sgd", run_eagerly=True)
     with pytest.raises(ValueError, match="`y` must be a dictionary.*Received: y="):
@@ -294,8 +330,8 @@ def test_errors():
         ("faster_rcnn_resnet50", {"image_size": None}, "`image_size` must be a whole"),
         (
             "faster_rcnn_resnet50",
-            {"anchor_sizes": (8, 16)},
-            "must have the same length",
+            {"anchor_sizes": (8, 16, 32, 64, 128)},
+            r"`anchor_sizes` must have .* stages of `num_blocks`: 3. .*64, 128\)",
         ),
         (
             "faster_rcnn_resnet50",
@@ -318,6 +354,31 @@ def test_errors():
             "`positive_fraction` must be a number",
         ),
         ("mask_rcnn_resnet50", {"num_mask_layers": 0}, "`num_mask_layers` must be"),
+        (
+            "mask_rcnn_resnet50",
+            {"num_training_proposals": 0},
+            "`num_training_proposals` must be a whole number",
+        ),
+        (
+            "mask_rcnn_resnet50",
+            {"proposal_options": {"training_candidates_per_level": 0}},
+            "`training_candidates_per_level` must be a whole number",
+        ),
+        (
+            "mask_rcnn_resnet50",
+            {"detection_options": {"seed": 3}},
+            r"`detection_options` must not have \['seed'\]: .*='?.*3",
+        ),
+        (
+            "faster_rcnn_vgg16",
+            {"proposal_options": {"seed": 3, "name": "mine"}},
+            r"`proposal_options` must not have \['name', 'seed'\]",
+        ),
+        (
+            "faster_rcnn_vgg16",
+            {"num_frozen": 9},
+            "`num_frozen` must be a number of stages from 0 to .*num_frozen=9",
+        ),
         ("faster_rcnn_vgg16", {"bounding_box_format": "xxyy"}, "must be one of.*xxyy"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 from model_cases import C, U, numpy, randomize
 from model_cases import M as WIDE
 
-from keras_attn import models
+from keras_attn import layers, models
 from keras_attn.models.parts.skips import find_skips
 
 UNPOOLING = {
@@ -132,7 +132,8 @@ def test_a_unet_shares_the_weights_of_its_backbone_and_fits():
 def test_skips_are_the_last_maps_before_each_halving():
     """Not those inside of residual blocks, and nothing of the head."""
     encoder = models.create("resnet50", image_size=(64, 96), **BACKBONES["resnet50"])
-    found = find_skips(encoder)
+    found, lacking = find_skips(encoder)
+    assert not lacking
     assert {scale: tuple(x.shape[1:3]) for scale, x in found.items()} == {
         1: (32, 48),
         2: (16, 24),
@@ -144,7 +145,7 @@ def test_skips_are_the_last_maps_before_each_halving():
         "resnet50", image_size=(64, 96), include_top=False, **BACKBONES["resnet50"]
     )
     stages = {2: "stage_0", 3: "stage_1", 4: "stage_2"}
-    maps = keras.Model(without.input, find_skips(without))
+    maps = keras.Model(without.input, find_skips(without)[0])
     without.set_weights(encoder.get_weights()[: len(without.weights)])
     images = sample(2, 64, 96, 3)
     expected, found = numpy(without(images)), maps(images)
@@ -160,7 +161,7 @@ def test_skips_of_a_mobile_net_are_its_expanded_maps():
     names = [f"block_{index}_expand_relu" for index in (1, 3, 6, 13)]
     expected = [*(network.get_layer(name).output for name in names)]
     expected.append(network.get_layer("out_relu").output)
-    found = find_skips(network)
+    found, _ = find_skips(network)
     assert [id(found[scale]) for scale in range(1, 6)] == [id(x) for x in expected]
     model = models.build_unet(backbone=network, decoder_dims=(7, 5, 5, 3, 3))
     named = models.build_unet(
@@ -191,12 +192,68 @@ def test_a_model_with_one_map_has_no_skips():
         assert model(sample(1, *size, 3)).shape == (1, *size, C)
 
 
+def valid_network(size):
+    """As InceptionV3: its convolutions take rows and columns from all sides."""
+    images = keras.Input((*size, 3))
+    hidden = keras.layers.Conv2D(3, 3, strides=2, name="half")(images)
+    hidden = keras.layers.Conv2D(5, 3, name="half_less")(hidden)
+    hidden = keras.layers.MaxPooling2D(3, strides=2)(hidden)
+    hidden = keras.layers.Conv2D(7, 5, name="fourth")(hidden)
+    hidden = keras.layers.Conv2D(5, 3, strides=2, name="eighth")(hidden)
+    outputs = keras.layers.GlobalAveragePooling2D()(hidden)
+    return keras.Model(images, keras.layers.Dense(2)(outputs))
+
+
+def test_a_unet_on_a_network_that_takes_the_border_keeps_every_image_size():
+    network = valid_network((None, None))
+    found, lacking = find_skips(network)
+    names = {scale: x._keras_history.operation.name for scale, x in found.items()}
+    assert names == {1: "half_less", 2: "fourth", 3: "eighth"}
+    assert lacking == {1, 2, 3}
+    options = {"num_classes": C, "decoder_dims": (7, 5, 3)}
+    model = randomize(models.build_unet(backbone=network, **options))
+    for size in ((75, 61), (41, 67)):
+        fixed = models.build_unet(backbone=valid_network(size), **options)
+        fixed.set_weights(model.get_weights())
+        images = sample(2, *size, 3)
+        expected = numpy(fixed(images))
+        assert expected.shape == (2, *size, C)
+        np.testing.assert_allclose(numpy(model(images)), expected, atol=1e-5)
+
+
+def test_enlarged_maps_stay_centered():
+    """As they are on a network that takes as much from all sides."""
+    inputs = np.arange(3, dtype="float32").reshape(1, 3, 1, 1) + 1
+    layer = layers.UpsampleLike(centered=True)
+    for size, expected in (
+        (6, [1, 1, 2, 2, 3, 3]),
+        (9, [1, 1, 1, 2, 2, 3, 3, 3, 3]),
+        (3, [2, 2, 3]),
+    ):
+        found = numpy(layer(inputs, np.zeros((1, size, 1, 1))))
+        assert found.shape == (1, size, 1, 1)
+        np.testing.assert_array_equal(found[0, :, 0, 0], expected)
+
+
+def test_scales_of_a_network_of_one_size_are_found_by_the_sizes_of_its_maps():
+    images = keras.Input((20, 26, 3))
+    hidden = keras.layers.Conv2D(5, 3, strides=2, padding="same", name="half")(images)
+    inner = keras.Sequential([keras.Input((10, 13, 5)), keras.layers.ReLU()])
+    hidden = inner(hidden)
+    hidden = keras.layers.Conv2D(5, 3, strides=2, padding="same", name="out")(hidden)
+    found, lacking = find_skips(keras.Model(images, hidden))
+    assert {scale: x.shape[1:3] for scale, x in found.items()} == {
+        1: (10, 13),
+        2: (5, 7),
+    }
+    assert not lacking
+
+
 def test_a_backbone_whose_last_maps_would_be_left_out_is_refused():
-    """Convolutions without padding make other sizes than halves of the image's."""
     images = keras.Input((97, 97, 3))
     hidden = keras.layers.Conv2D(3, 3, strides=2, padding="same")(images)
     for _ in range(2):
-        hidden = keras.layers.Conv2D(5, 5, strides=2)(hidden)
+        hidden = keras.layers.Conv2D(5, 5, strides=3)(hidden)
     with pytest.raises(ValueError, match="name its layers in .*map is 1 / 2 of the im"):
         models.build_unet(backbone=keras.Model(images, hidden))
 

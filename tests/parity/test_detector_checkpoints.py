@@ -50,7 +50,13 @@ def test_agrees_with_torchvision():
         np.testing.assert_array_equal(found["classes"][0, :count] + 1, file["labels"])
         from keras_attn.ops import paste_masks
 
-        pasted = paste_masks(found["masks"], found["boxes"], (101, 131), threshold=None)
+        pasted = paste_masks(
+            found["masks"],
+            found["boxes"],
+            (101, 131),
+            threshold=None,
+            aligned=committed().get_layer("masks").aligned,
+        )
         means = np.mean(keras.ops.convert_to_numpy(pasted), axis=(2, 3))[0, :count]
         np.testing.assert_allclose(means, file["mask_means"], rtol=0, atol=1e-4)
 
@@ -71,6 +77,7 @@ def test_every_option_is_read_again(tmp_path):
         "score_threshold": 0.1,
         "iou_threshold": 0.4,
         "bounding_box_format": "rel_yxyx",
+        "aligned_masks": True,
         "norm_epsilon": 0.0,
         "proposal_options": {"iou_threshold": 0.6, "num_samples": 7},
         "detection_options": {"any_class": True, "box_weights": (8, 8, 4, 4)},
@@ -79,7 +86,8 @@ def test_every_option_is_read_again(tmp_path):
     save_checkpoint(model, tmp_path)
     again = load_checkpoint(tmp_path)
     same_weights(again, model)
-    for name in ("region_proposal", "detections", "stem_norm"):
+    assert not committed().get_layer("masks").aligned
+    for name in ("region_proposal", "detections", "stem_norm", "masks"):
         one, other = (each.get_layer(name).get_config() for each in (again, model))
         assert one == other
     assert again.get_layer("stem_norm").epsilon == 0
@@ -116,6 +124,8 @@ def test_the_mask_head_may_be_left_out_or_new(tmp_path):
     with pytest.warns(UserWarning, match=match):
         masked = load_checkpoint(tmp_path, "instance_segmenter", mask_dim=5)
     assert "masks" in masked.output
+    # A head that is trained here.
+    assert masked.get_layer("masks").aligned
 
 
 def test_another_number_of_classes_makes_new_predictors():
@@ -139,9 +149,10 @@ def test_another_number_of_classes_makes_new_predictors():
         ({"model_args": {"depth": 3}}, "`model_args` .*=.*depth"),
         ({"model_args": {"image_size": 10**6}}, "`image_size` .* at most 4096"),
         ({"model_args": {"anchor_sizes": [8, -1]}}, "`anchor_sizes` .* above 0"),
-        ({"model_args": {"anchor_sizes": [8, 9]}}, "must have the same length"),
+        ({"model_args": {"anchor_sizes": [8, 9]}}, "`anchor_sizes` must have one num"),
         ({"model_args": {"score_threshold": 2}}, "`score_threshold` .* from 0 to 1"),
         ({"model_args": {"bounding_box_format": ["xyxy"]}}, "`bounding_box_format`"),
+        ({"model_args": {"aligned_masks": 1}}, "`aligned_masks` .* true or false"),
         (
             {"model_args": {"proposal_options": {"strides": [3]}}},
             "`proposal_options` in config.json may only have .*strides",

@@ -214,7 +214,9 @@ def test_live(tmp_path, monkeypatch):
 @pytest.mark.parity
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.skipif(not is_installed(), reason="torchvision is missing: `make install`")
-@pytest.mark.parametrize("name", ["resnet50", "vgg16", "fcn_resnet50"])
+@pytest.mark.parametrize(
+    "name", ["resnet50", "resnet101", "vgg16", "fcn_resnet50", "fcn_resnet101"]
+)
 def test_published_sizes_have_the_keys_of_torchvision(name, tmp_path):
     """Without their values: every key and shape of the published size."""
     pytest.importorskip("torch")

@@ -104,7 +104,13 @@ _GETTERS = {
     "proposal_options": _get_proposal_options,
     "detection_options": _get_detection_options,
 }
-_MASK_GETTERS = {"mask_dim": Config.get_size, "num_mask_layers": Config.get_num_blocks}
+_MASK_GETTERS = {
+    "mask_dim": Config.get_size,
+    "num_mask_layers": Config.get_num_blocks,
+    "aligned_masks": Config.get_bool,
+}
+# What torchvision has no name for, as it is there.
+_ALIGNED_MASKS = False
 
 
 def _build(config, task, overrides):
@@ -113,6 +119,8 @@ def _build(config, task, overrides):
     if task == "detector":
         for name in _MASK_GETTERS:
             arguments.pop(name, None)
+    elif _default_task(config) == task:
+        arguments.setdefault("aligned_masks", _ALIGNED_MASKS)
     with_background = architectures.get_num_classes(config, 91)
     if with_background < 2:
         raise ValueError(
@@ -164,9 +172,12 @@ def _config(model) -> dict:
     if task == "instance_segmenter":
         sizes["mask_dim"] = layers["mask_upsampling"].filters
         sizes["num_mask_layers"] = len(numbered(layers, "mask_conv_"))
+        sizes["aligned_masks"] = layers["masks"].aligned
     parameters = inspect.signature(_BUILDERS[task]).parameters
     published = {name: parameters[name].default for name in sizes if name in parameters}
     published["num_blocks"] = (3, 4, 6, 3)
+    if "aligned_masks" in published:
+        published["aligned_masks"] = _ALIGNED_MASKS
     return {
         "architecture": _SAVED_AS[task],
         "num_classes": layers["class_logits"].units,
