@@ -175,7 +175,9 @@ class SocialScene:
         speed = 0.15 + 0.15 * self._uniforms[self._step, :, _SPEED]
         walks = following == PASSING
         self._x = self._x + np.where(walks, speed * self._direction, 0.0)
-        self._direction = np.where(np.abs(self._x) > 0.8, -np.sign(self._x), self._direction)
+        self._direction = np.where(
+            np.abs(self._x) > 0.8, -np.sign(self._x), self._direction
+        )
         self._x = np.clip(self._x, -0.9, 0.9)
         self._z = np.clip(self._z + np.where(walks, 0.2, -0.3), 1.6, 3.0)
 

@@ -29,7 +29,9 @@ def td_targets(rewards, is_last, next_values, discount):
     )
     goes_on = 1.0 - ops.cast(is_last, after.dtype)
     rewards = ops.cast(rewards, after.dtype)
-    return ops.expand_dims(rewards, -1) + discount * ops.expand_dims(goes_on, -1) * after
+    return (
+        ops.expand_dims(rewards, -1) + discount * ops.expand_dims(goes_on, -1) * after
+    )
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -42,6 +44,9 @@ class DeepQ(keras.Model):
     With `double=True` the model chooses the action and the target network gives its
     value: `Q⁻(s_{t+1}, argmax_a Q(s_{t+1}, a))`. A recurrent model reads an episode
     from its first step, so its state is never one of earlier weights.
+
+    Compile with `keras.losses.Huber()`, whose gradient is the difference clipped to
+    [-1, 1], as in the papers.
 
     A model with several sets of Q-values, such as `show_attend_interact`, learns each
     from targets of its own.
@@ -67,8 +72,9 @@ class DeepQ(keras.Model):
         ```python
         player = PlayEpisodes(SocialScene(), epsilon_epochs=10)
         agent = DeepQ(network, discount=0.9)
-        agent.compile(keras.optimizers.Adam(1e-3))
-        agent.fit(player.dataset(batch_size=16, steps=50), epochs=20, callbacks=[player])
+        agent.compile(keras.optimizers.Adam(1e-3), keras.losses.Huber())
+        batches = player.dataset(batch_size=16, steps=50)
+        agent.fit(batches, epochs=20, shuffle=False, callbacks=[player])
         ```
 
     Reference:
@@ -103,23 +109,15 @@ class DeepQ(keras.Model):
         self.target.set_weights(network.get_weights())
         self.target.trainable = False
         self.num_updates = self.add_weight(
-            shape=(), initializer="zeros", dtype="int32", trainable=False, name="updates"
+            shape=(),
+            initializer="zeros",
+            dtype="int32",
+            trainable=False,
+            name="updates",
         )
         self._td_error = keras.metrics.Mean(name="td_error")
         self._q_value = keras.metrics.Mean(name="q_value")
         self.built = True  # Both networks are built.
-
-    def compile(self, optimizer="adam", loss=None, **kwargs):
-        """As `keras.Model.compile`.
-
-        Args:
-            optimizer: The optimizer.
-            loss: Of a Q-value and its target. Default: Huber's with δ = 1, whose
-                gradient is the difference, clipped to [-1, 1].
-            **kwargs: Other arguments of `keras.Model.compile`.
-        """
-        loss = keras.losses.Huber() if loss is None else loss
-        super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
     def call(self, inputs, training=None):
         """What the network returns."""

@@ -127,7 +127,9 @@ class GreedyPolicy:
     def _read_all(self, inputs, step):
         if step == 0:
             self._state = {
-                name: np.zeros((len(value), self.num_steps, *value.shape[1:]), "float32")
+                name: np.zeros(
+                    (len(value), self.num_steps, *value.shape[1:]), "float32"
+                )
                 for name, value in inputs.items()
             }
         for name, value in inputs.items():
@@ -164,7 +166,8 @@ class PlayEpisodes(keras.callbacks.Callback):
         ```python
         player = PlayEpisodes(SocialScene(), epsilon_epochs=10)
         backup = BackupAndResume("runs/greet/backup", callbacks=[player])
-        agent.fit(player.dataset(16, 50), epochs=20, callbacks=[player, backup])
+        batches = player.dataset(batch_size=16, steps=50)
+        agent.fit(batches, epochs=20, shuffle=False, callbacks=[player, backup])
         ```
 
     Reference:
@@ -236,7 +239,8 @@ class PlayEpisodes(keras.callbacks.Callback):
             return {name: as_float(value) for name, value in named.items()}, labels
 
         signature = tuple(
-            tf.TensorSpec((batch_size, *shape), dtype) for shape, dtype in specs.values()
+            tf.TensorSpec((batch_size, *shape), dtype)
+            for shape, dtype in specs.values()
         )
         dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(steps))
@@ -257,7 +261,9 @@ class PlayEpisodes(keras.callbacks.Callback):
             first = self.first_episodes + (epoch - 1) * self.episodes
         epsilon = self.epsilon_at(epoch)
         played = self._play(range(first, first + count), epsilon)
-        arrays = [played[name].astype(dtype) for name, (_, dtype) in self._specs().items()]
+        arrays = [
+            played[name].astype(dtype) for name, (_, dtype) in self._specs().items()
+        ]
         kept = self.memory or [array[:0] for array in arrays]
         self.memory = [
             np.concatenate([old, new])[-self.capacity :]
