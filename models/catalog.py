@@ -506,8 +506,8 @@ register_variants(
     paper="Qureshi et al. 2017, arXiv:1702.08626",
     task="human-robot interaction",
     inputs={
-        "gray": "(B, T, 198, 198, 1) float, brightness in [0, 1]",
-        "depth": "(B, T, 198, 198, 1) float, distance in [0, 1]",
+        "gray": "(B, T, 198, 198, 1) float, brightness",
+        "depth": "(B, T, 198, 198, 1) float, distance",
     },
     outputs={
         "q_values": "(B, T, 4), of both cameras, shares",

@@ -217,8 +217,8 @@ class PlayEpisodes(keras.callbacks.Callback):
             steps: Batches per epoch.
 
         Returns:
-            Pairs of observations (B, T, …) by name, bytes as numbers from 0 to 1, and a
-            dictionary of `actions`, `rewards`, `is_last` and `is_real`, (B, T).
+            Pairs of observations (B, T, …) by name, bytes as numbers from -1 to 1, and
+            a dictionary of `actions`, `rewards`, `is_last` and `is_real`, (B, T).
 
         Raises:
             ValueError: for numbers that are not above zero.
@@ -304,9 +304,9 @@ class PlayEpisodes(keras.callbacks.Callback):
 
 
 def as_float(values):
-    """Bytes as float32 from 0 to 1; other observations as they are, in float32."""
+    """Bytes as float32 from -1 to 1; other observations as they are, in float32."""
     if values.dtype in (np.uint8, tf.uint8):
-        return ops.cast(values, "float32") / 255.0
+        return ops.cast(values, "float32") / 127.5 - 1.0
     return ops.cast(values, "float32")
 
 
