@@ -22,7 +22,6 @@ from keras_attn.viz import plot_interaction, save_figure
 from keras_attn.viz.callbacks import InteractionMaps
 
 IMAGE_SIZE = 32
-NUM_STEPS = 10
 CAMERAS = ("gray", "depth")
 NEAR = 3  # Pixels around a hand or face that are near it, half a place.
 FIRST_TEST = 1 << 50  # Number of the first test episode, which is never learned from.
@@ -38,14 +37,16 @@ def parse_arguments():
         "--first-episodes", type=int, default=200, help="before the first"
     )
     parser.add_argument("--test-episodes", type=int, default=300, help="to compare")
+    parser.add_argument("--num-steps", type=int, default=10, help="of an episode")
     parser.add_argument("--width", type=int, default=32, help="channels of the maps")
     parser.add_argument("--seeds", type=int, default=3, help="runs, from --seed on")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, for a test")
-    add_training_options(parser, epochs=40, batch_size=16, learning_rate=3e-3)
+    add_training_options(parser, epochs=25, batch_size=16, learning_rate=3e-3)
     arguments = parser.parse_args()
     if arguments.smoke:
         tiny = {"steps": 2, "episodes": 2, "first_episodes": 4, "test_episodes": 24}
-        tiny |= {"width": 4, "epochs": 2, "batch_size": 2, "seeds": 2}
+        tiny |= {"width": 4, "epochs": 2, "batch_size": 2, "seeds": 1}
+        tiny |= {"num_steps": 4}
         arguments = argparse.Namespace(**{**vars(arguments), **tiny})
     return arguments
 
@@ -63,9 +64,9 @@ def new_network(width):
     )
 
 
-def new_scene(seed=0):
+def new_scene(num_steps, seed=0):
     """The scene; its episodes depend on the seed."""
-    return data.SocialScene(image_size=IMAGE_SIZE, num_steps=NUM_STEPS, seed=seed)
+    return data.SocialScene(image_size=IMAGE_SIZE, num_steps=num_steps, seed=seed)
 
 
 def learn(seed, arguments, folder, examples):
@@ -88,7 +89,7 @@ def learn(seed, arguments, folder, examples):
         jit_compile=False,
     )
     player = training.PlayEpisodes(
-        new_scene(seed),
+        new_scene(arguments.num_steps, seed),
         capacity=1000,
         episodes=arguments.episodes,
         first_episodes=arguments.first_episodes,
@@ -105,7 +106,13 @@ def learn(seed, arguments, folder, examples):
         callbacks=[
             player,
             InteractionMaps(
-                folder, network, inputs, ACTIONS, network.grid_size, every=10
+                folder,
+                network,
+                inputs,
+                ACTIONS,
+                network.grid_size,
+                every=10,
+                max_examples=1,
             ),
             keras.callbacks.TensorBoard(folder, write_graph=False),
             training.BackupAndResume(
@@ -198,7 +205,7 @@ def main():
     """Trains with every seed, and compares with chance and the best policy."""
     arguments = parse_arguments()
     run_dir = Path(arguments.run_dir)
-    scene, count = new_scene(), arguments.test_episodes
+    scene, count = new_scene(arguments.num_steps), arguments.test_episodes
     rng = np.random.default_rng(0)
     baselines = {
         "random": lambda _, step: rng.integers(0, len(ACTIONS), count),
@@ -215,7 +222,7 @@ def main():
         seconds.append(time.process_time() - start)
         networks.append(network)
         histories.append(history)
-        policy = training.GreedyPolicy(network, NUM_STEPS)
+        policy = training.GreedyPolicy(network, arguments.num_steps)
         test = test_episodes(policy, scene, count)
         rewards.append(mean_reward(test))
         print(f"seed {seed}: reward {rewards[-1]:.2f}, {seconds[-1]:.0f} s", flush=True)
