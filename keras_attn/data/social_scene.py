@@ -69,7 +69,13 @@ class SocialScene:
 
     num_actions = len(ACTIONS)
 
-    def __init__(self, *, image_size=64, num_steps=12, seed=0):
+    def __init__(
+        self,
+        *,
+        image_size: int | tuple[int, int] = 64,
+        num_steps: int = 12,
+        seed: int = 0,
+    ):
         self.image_size = check_pair("image_size", image_size)
         self.num_steps = check_positive("num_steps", num_steps)
         self.seed = seed
@@ -193,11 +199,14 @@ class SocialScene:
         canvas.background(0.3 + 0.4 * wall, 0.3 * (slope - 0.5))
         self._draw_poster(canvas, 1.6 * poster_x - 0.8, 0.4 + 0.4 * poster_y)
         flight = self._uniforms[step]
+        radius = 0.07 + 0.05 * ball_size
         canvas.ellipsoid(
             2.0 * ball[0] - 1.0 + 0.4 * flight[:, _BALL_X],
             0.8 * ball[1] - 0.4 + 0.3 * flight[:, _BALL_Y],
             2.0 + 2.0 * ball[2],
-            *(3 * [0.07 + 0.05 * ball_size]),
+            radius,
+            radius,
+            radius,
             0.6 + 0.3 * ball[3],
         )
         self._draw_person(canvas, 0.15 + 0.3 * cloth, 0.65 + 0.3 * skin, carries < 0.5)

@@ -101,7 +101,7 @@ class GreedyPolicy:
     def __init__(self, network, num_steps):
         self.network = network
         self.num_steps = check_positive("num_steps", num_steps)
-        self._step_model = None
+        self._step_model: Any = None
         if hasattr(network, "step_model"):
             self._step_model = network.step_model()
         self._state: dict[str, Any] = {}

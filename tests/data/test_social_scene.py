@@ -10,7 +10,7 @@ WAIT, LOOK, WAVE, SHAKE = range(4)
 STEPS = 7
 
 
-def played(actions, episodes, image_size=2):
+def played(actions, episodes, image_size: int | tuple[int, int] = 2):
     """Observations (B, T, H, W) by name, phases and rewards (B, T) of a policy."""
     scene = SocialScene(image_size=image_size, num_steps=STEPS, seed=5)
     observed = scene.reset(episodes)

@@ -295,6 +295,11 @@ def test_episodes_end_and_explore():
     assert len(np.unique(one["actions"])) == N
 
 
+def never(observations, step):
+    """A policy that is not asked."""
+    raise AssertionError(step)
+
+
 def agent_of(network, **options):
     return lambda: DeepQ(network() if callable(network) else network, **options)
 
@@ -328,7 +333,7 @@ def agent_of(network, **options):
             "`steps` must be a whole number above zero",
         ),
         (
-            lambda: play_episodes(Remember(), lambda x, step: [0], [1], epsilon=2),
+            lambda: play_episodes(Remember(), never, [1], epsilon=2),
             ValueError,
             "`epsilon` must be a number from 0 to 1. Received: epsilon=2",
         ),

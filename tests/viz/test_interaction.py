@@ -30,10 +30,15 @@ def plot(**changes):
     return plot_interaction(**arguments)
 
 
+def axes_of(figure):
+    """The axes of a figure: two cameras and the values, by T steps."""
+    return np.array(figure.axes, object).reshape(3, T)
+
+
 def test_each_step_has_its_frames_maps_and_values(tmp_path):
     taken = [1, 0, 3]
     figure = plot(taken=taken, title="a $ person")
-    axes = np.reshape(figure.axes, (3, T))
+    axes = axes_of(figure)
     for row, name in zip(axes, FRAMES, strict=False):
         assert row[0].get_title(loc="left") == name
         for step, ax in enumerate(row):
@@ -49,7 +54,7 @@ def test_each_step_has_its_frames_maps_and_values(tmp_path):
     assert labels == ACTIONS
     save_figure(figure, tmp_path / "robot.png")
     assert (tmp_path / "robot.png").stat().st_size > 5000
-    best = np.reshape(plot().figure.axes, (3, T))[-1]
+    best = axes_of(plot())[-1]
     for step, ax in enumerate(best):
         bars = [to_rgb(bar.get_facecolor()) for bar in ax.patches]
         assert bars.count(bars[VALUES[step].argmax()]) == 1
@@ -81,7 +86,7 @@ def test_the_same_in_tensorboard(tmp_path):
     maps = InteractionMaps(tmp_path, model, inputs, ACTIONS, (2, 3))
     (_, first), _ = maps._figures()
     scores = numpy(model(inputs))["attention_scores"][0].reshape(2, T, 2, 3)
-    axes = np.reshape(first.axes, (3, T))
+    axes = axes_of(first)
     drawn = [[ax.images[1].get_array() for ax in row] for row in axes[:2]]
     np.testing.assert_allclose(np.array(drawn), scores, rtol=0, atol=1e-6)
     maps.on_train_begin()
