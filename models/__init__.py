@@ -77,6 +77,9 @@ from keras_attn.models.show_and_tell import build_caption_show_and_tell  # noqa:
 from keras_attn.models.show_ask_attend_answer import (  # noqa: E402
     build_vqa_show_ask_attend_answer,
 )
+from keras_attn.models.show_attend_interact import (  # noqa: E402
+    build_show_attend_interact,
+)
 from keras_attn.models.show_attend_read import (  # noqa: E402
     build_show_attend_read,
 )
@@ -159,6 +162,7 @@ __all__ = [
     "build_segnet",
     "build_seq2seq_context",
     "build_seq2seq_sutskever",
+    "build_show_attend_interact",
     "build_show_attend_read",
     "build_swin",
     "build_transformer",

@@ -33,6 +33,7 @@ from keras_attn.models.segnet import build_segnet
 from keras_attn.models.seq2seq import build_seq2seq_context, build_seq2seq_sutskever
 from keras_attn.models.show_and_tell import build_caption_show_and_tell
 from keras_attn.models.show_ask_attend_answer import build_vqa_show_ask_attend_answer
+from keras_attn.models.show_attend_interact import build_show_attend_interact
 from keras_attn.models.show_attend_read import build_show_attend_read
 from keras_attn.models.show_attend_tell import build_caption_show_attend_tell
 from keras_attn.models.swin import build_swin
@@ -491,6 +492,28 @@ register_variants(
         "decoder_token_ids": "(B, T) int32, the characters after their start token",
     },
     outputs={"logits": "(B, T, V), before the softmax"},
+)
+register_variants(
+    build_show_attend_interact,
+    {
+        "base": (
+            None,
+            "a robot's answers to people, after 14 days of learning among them",
+        )
+    },
+    name="show_attend_interact",
+    title="Show, attend and interact: the values of a robot's actions",
+    paper="Qureshi et al. 2017, arXiv:1702.08626",
+    task="human-robot interaction",
+    inputs={
+        "gray": "(B, T, 198, 198, 1) float, brightness",
+        "depth": "(B, T, 198, 198, 1) float, distance",
+    },
+    outputs={
+        "q_values": "(B, T, 4), of both cameras, shares",
+        "gray_q_values": "(B, T, 4), expected sums of rewards",
+        "depth_q_values": "(B, T, 4), expected sums of rewards",
+    },
 )
 register_variants(
     build_fcn_vgg,

@@ -295,6 +295,29 @@ CASES = {
             {"inputs": QUERY, "cache": [(B, HEADS, S, KEY_DIM)] * 2},
         ),
     },
+    "FrameAttentionRNN": {
+        "lstm_additive": Case(
+            lambda: layers.FrameAttentionRNN(
+                keras.layers.LSTMCell(UNITS), ADDITIVE(UNITS + 2, use_bias=True)
+            ),
+            {"memory": (B, T, S, E), "initial_state": [(B, UNITS), (B, UNITS)]},
+            SCORES,
+            causal_over="memory",
+        ),
+        "gru_dot": Case(
+            lambda: layers.FrameAttentionRNN(
+                keras.layers.GRUCell(UNITS), DOT("general")
+            ),
+            {"memory": (B, T, S, E)},
+            causal_over="memory",
+        ),
+    },
+    "PerFrame": {
+        "conv": Case(
+            lambda: layers.PerFrame(keras.layers.Conv2D(UNITS, 2)),
+            {"inputs": (B, T, S, S, D)},
+        ),
+    },
     "AttentionRNN": {
         "gru_additive": Case(
             _rnn(keras.layers.GRUCell, lambda: ADDITIVE(UNITS + 2)),

@@ -278,6 +278,19 @@ GRAPHS = {
             "max_sequence_length": POSITIONS,
         },
     ),
+    "show_attend_interact": (
+        "show_attend_interact",
+        {
+            "image_size": (19, 23),
+            "num_channels": 2,
+            "hidden_dims": (5, U),
+            "kernel_sizes": (5, 3),
+            "strides": (3, 2),
+            "attention_dim": A,
+            "hidden_dim": M,
+            "num_actions": 4,
+        },
+    ),
     "vqa_ask_attend_answer": (
         "vqa_ask_*",
         {
@@ -444,6 +457,9 @@ CASES = {
     "vqa_show_ask_attend_answer-scores": Case(
         "vqa_show_ask_attend_answer", {"return_attention_scores": True}
     ),
+    "show_attend_interact-scores": Case(
+        "show_attend_interact", {"return_attention_scores": True}
+    ),
     "unet-same_any_size": Case("unet", {"image_size": None, "padding": "same"}),
     **_heads("bert_base", "bert", _BERT_HEADS),
     **_heads("roberta_base", "roberta", _OWN_HEADS),
@@ -473,7 +489,10 @@ DECODERS = [
     for case, made in CASES.items()
     if made.head is None
     and made.name.startswith(
-        ("rnnsearch", "seq2seq", "listen", "transformer", "gpt", "caption", "show_")
+        (
+            *("rnnsearch", "seq2seq", "listen", "transformer", "gpt", "caption"),
+            "show_attend_read",
+        )
     )
 ]
 # One of each kind of recurrent decoder.
@@ -598,6 +617,8 @@ def make_inputs(batch=B, source=S, target=T, seed=1, padded=True):
 
 def image_shape(shape):
     """The shape with odd sizes in place of None, which patches do not divide."""
+    if len(shape) == 4:  # Frames.
+        return [T, *shape[1:]]
     return [size or (19, 27)[axis] for axis, size in enumerate(shape)]
 
 
@@ -605,7 +626,7 @@ def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
     """Inputs of any model, by name; all rows but the first end in padding."""
     rng = np.random.default_rng(seed)
     names = {tensor.name for tensor in model.inputs}
-    if names & {"images", "noise"} and "decoder_token_ids" not in names:
+    if names & {"images", "noise", "gray"} and "decoder_token_ids" not in names:
         return {
             tensor.name: rng.integers(0, C, batch).astype("int32")
             if tensor.name == "labels"

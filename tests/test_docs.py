@@ -116,6 +116,17 @@ def write_vqa(folder):
 
 
 @pytest.mark.runs
+def test_interaction(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run_recipes("interaction.md")
+    assert len(names["history"].history["val_reward"]) == 2
+    assert (tmp_path / "interaction.png").stat().st_size > 1000
+    assert (tmp_path / "robot.tflite").stat().st_size > 1000
+    assert names["outputs"]["attention_scores"].shape == (1, 2, 49)
+    assert len(list(names["watch"]._figures())) == 2
+
+
+@pytest.mark.runs
 def test_questions(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_vqa(tmp_path / "vqa")

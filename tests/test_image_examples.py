@@ -99,6 +99,21 @@ def test_answer_shapes(example, tmp_path):
         assert len(figures) == 8 and all(0 <= figure <= 1 for figure in figures)
 
 
+def test_greet_people(example, tmp_path):
+    printed = example("greet_people", "--smoke", "--run-dir", tmp_path)
+    rows = re.findall(r"^\| (\w+) \| (-?[\d.]+)(?:, .* to .*)? \|$", printed, re.M)
+    assert [name for name, _ in rows] == ["random", "best", "learned"]
+    assert float(rows[0][1]) < float(rows[1][1])
+    tables = re.findall(r"^\| (gray|depth) \| (face|hand) \| (.*) \|$", printed, re.M)
+    assert len(tables) == 4
+    for *_, table in tables:
+        count, *figures = (float(figure) for figure in table.split(" | "))
+        assert count > 0 and all(0 < figure < 1 for figure in figures)
+    assert (tmp_path / "seed_0" / "model.keras").is_file()
+    assert (tmp_path / "seed_0" / "interaction.png").stat().st_size > 1000
+    assert len((tmp_path / "curves.csv").read_text("utf-8").splitlines()) == 3
+
+
 def test_read_words(example, tmp_path):
     sizes = "--images 24 --held-out 6 --width 2 --epochs 1 --batch-size 8".split()
     shape = "--lengths 2 4 --image-size 16 48".split()

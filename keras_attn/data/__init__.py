@@ -25,6 +25,7 @@ from keras_attn.data.segmentation import (
 )
 from keras_attn.data.sentencepiece import SentencePieceTokenizer
 from keras_attn.data.shapes import Shapes, ShapesExample
+from keras_attn.data.social_scene import SocialScene
 from keras_attn.data.text_tokenizer import TextTokenizer
 from keras_attn.data.tokenizers import (
     CharacterTokenizer,
@@ -53,6 +54,7 @@ __all__ = [
     "SegmentationData",
     "SentencePieceTokenizer",
     "Shapes",
+    "SocialScene",
     "ShapesExample",
     "StreamDecoder",
     "SubwordTokenizer",

@@ -14,6 +14,7 @@ from keras_attn.layers.dot_product_attention import DotProductAttention
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.feature_pyramid import FeaturePyramid
 from keras_attn.layers.feed_forward import FeedForward
+from keras_attn.layers.frame_attention_rnn import FrameAttentionRNN
 from keras_attn.layers.glimpse_attention import GlimpseAttention
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.layer_scale import LayerScale
@@ -27,6 +28,7 @@ from keras_attn.layers.multi_head_attention import MultiHeadAttention
 from keras_attn.layers.pad_cache import CacheRoom, PadCache
 from keras_attn.layers.patch_embedding import ClassToken, PatchEmbedding
 from keras_attn.layers.patch_merging import PatchMerging
+from keras_attn.layers.per_frame import PerFrame
 from keras_attn.layers.position_embedding import (
     LearnedPositionEmbedding,
     SinusoidalPositionEmbedding,
@@ -81,6 +83,7 @@ __all__ = [
     "Dropout",
     "FeaturePyramid",
     "FeedForward",
+    "FrameAttentionRNN",
     "GlimpseAttention",
     "HiddenPatches",
     "LayerNormalization",
@@ -98,6 +101,7 @@ __all__ = [
     "PatchEmbedding",
     "PatchMerging",
     "PatchUnmasking",
+    "PerFrame",
     "PositionWeightedSum",
     "PyramidalBLSTM",
     "ROIAlign",

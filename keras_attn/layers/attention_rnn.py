@@ -108,23 +108,7 @@ class AttentionRNN(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
-        stacked = isinstance(cell, keras.layers.StackedRNNCells)
-        if stacked or not hasattr(cell, "state_size"):
-            raise TypeError(
-                "`cell` must be a single Keras recurrent cell, such as "
-                f"`keras.layers.GRUCell`. Received: cell={cell!r}"
-            )
-        if not isinstance(attention, ScoredAttention):
-            raise TypeError(
-                "`attention` must be an AdditiveAttention or a DotProductAttention. "
-                f"Received: attention={attention!r}"
-            )
-        if getattr(cell, "dropout", 0) or getattr(cell, "recurrent_dropout", 0):
-            raise ValueError(
-                "`cell` must not have dropout: apply a `Dropout` layer to the inputs. "
-                f"Received: cell.dropout={cell.dropout}, "
-                f"cell.recurrent_dropout={cell.recurrent_dropout}"
-            )
+        check_parts(cell, attention)
         self.cell = cell
         self.attention = attention
         self.unroll = unroll
@@ -140,7 +124,7 @@ class AttentionRNN(keras.layers.Layer):
 
     def build(self, inputs_shape, memory_shape):
         batch, _, width = inputs_shape
-        units = _as_list(self.cell.state_size)[0]
+        units = as_list(self.cell.state_size)[0]
         # A shared cell or attention may be built already.
         if not self.attention.built:
             self.attention.build((batch, None, units), memory_shape)
@@ -202,7 +186,7 @@ class AttentionRNN(keras.layers.Layer):
 
         cell = _AttentionCell(self.cell, attend, inputs.shape[-1], draws, training)
         outputs, final_state = self._run(cell, inputs, first_state, uniforms)
-        units, width = _as_list(self.cell.state_size)[0], memory.shape[-1]
+        units, width = as_list(self.cell.state_size)[0], memory.shape[-1]
         states = outputs[..., :units]
         queries = ops.expand_dims(first_state[0], 1)
         if inputs.shape[1] != 1:
@@ -247,13 +231,7 @@ class AttentionRNN(keras.layers.Layer):
         """The initial states of the cell, as a list."""
         check_rank("inputs", inputs, 3, "(batch, length, width)")
         check_rank("memory", memory, 3, "(batch, memory length, width)")
-        states, expected = _as_list(initial_state), len(_as_list(self.cell.state_size))
-        if len(states) != expected:
-            raise ValueError(
-                "`initial_state` must hold one tensor for each state of the cell. "
-                f"Received: {len(states)} of {expected} states"
-            )
-        return [ops.cast(state, inputs.dtype) for state in states]
+        return first_states(self.cell, initial_state, inputs.dtype)
 
     def _run(self, cell, inputs, first_state, uniforms):
         """`[s_t; c_t]` of every step, (B, T, U + M), and the states after step T.
@@ -288,8 +266,7 @@ class AttentionRNN(keras.layers.Layer):
     def get_config(self):
         return {
             **super().get_config(),
-            "cell": keras.saving.serialize_keras_object(self.cell),
-            "attention": keras.saving.serialize_keras_object(self.attention),
+            **config_of_parts(self.cell, self.attention),
             "unroll": self.unroll,
             "gate": self.gate,
             "hard": self.hard,
@@ -301,12 +278,7 @@ class AttentionRNN(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        config, parts = dict(config), {}
-        for name in ("cell", "attention"):
-            # Not built here but in `build`, so that the weights keep their paths.
-            part = {**config.pop(name), "build_config": None}
-            parts[name] = keras.saving.deserialize_keras_object(part)
-        return cls(**parts, **config)
+        return layer_of_config(cls, config)
 
 
 class _AttentionCell:
@@ -327,7 +299,7 @@ class _AttentionCell:
         self.input_dim = input_dim
         self.draws = draws
         self.training = training
-        self.state_size = _as_list(cell.state_size)
+        self.state_size = as_list(cell.state_size)
         self.compute_dtype = cell.compute_dtype
 
     def call(self, inputs, states):
@@ -343,10 +315,61 @@ class _AttentionCell:
         outputs = [output, context]
         if self.draws:
             outputs.append(ops.cast(ops.squeeze(places, 1), output.dtype))
-        return ops.concatenate(outputs, axis=-1), _as_list(states)
+        return ops.concatenate(outputs, axis=-1), as_list(states)
 
     __call__ = call
 
 
-def _as_list(state):
+def check_parts(cell, attention) -> None:
+    """Raises unless a recurrent layer can step with this cell and this attention."""
+    stacked = isinstance(cell, keras.layers.StackedRNNCells)
+    if stacked or not hasattr(cell, "state_size"):
+        raise TypeError(
+            "`cell` must be a single Keras recurrent cell, such as "
+            f"`keras.layers.GRUCell`. Received: cell={cell!r}"
+        )
+    if not isinstance(attention, ScoredAttention):
+        raise TypeError(
+            "`attention` must be an AdditiveAttention or a DotProductAttention. "
+            f"Received: attention={attention!r}"
+        )
+    if getattr(cell, "dropout", 0) or getattr(cell, "recurrent_dropout", 0):
+        raise ValueError(
+            "`cell` must not have dropout: apply a `Dropout` layer to the inputs. "
+            f"Received: cell.dropout={cell.dropout}, "
+            f"cell.recurrent_dropout={cell.recurrent_dropout}"
+        )
+
+
+def config_of_parts(cell, attention) -> dict:
+    """The configurations of both, by their names."""
+    return {
+        "cell": keras.saving.serialize_keras_object(cell),
+        "attention": keras.saving.serialize_keras_object(attention),
+    }
+
+
+def layer_of_config(layer_class, config):
+    """A layer of `layer_class` from its configuration, the parts not built yet."""
+    config, parts = dict(config), {}
+    for name in ("cell", "attention"):
+        # Not built here but in `build`, so that the weights keep their paths.
+        part = {**config.pop(name), "build_config": None}
+        parts[name] = keras.saving.deserialize_keras_object(part)
+    return layer_class(**parts, **config)
+
+
+def first_states(cell, initial_state, dtype) -> list:
+    """The initial states of a cell, as a list of tensors of a dtype."""
+    states, expected = as_list(initial_state), len(as_list(cell.state_size))
+    if len(states) != expected:
+        raise ValueError(
+            "`initial_state` must hold one tensor for each state of the cell. "
+            f"Received: {len(states)} of {expected} states"
+        )
+    return [ops.cast(state, dtype) for state in states]
+
+
+def as_list(state) -> list:
+    """One state or several, as a list."""
     return list(state) if isinstance(state, (list, tuple)) else [state]

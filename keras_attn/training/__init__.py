@@ -16,10 +16,12 @@ from keras_attn.training.backup import BackupAndResume
 from keras_attn.training.box_checks import check_boxes
 from keras_attn.training.captioning import caption_dataset
 from keras_attn.training.causal_lm import causal_lm_dataset, pack_documents
+from keras_attn.training.deep_q import DeepQ, td_targets
 from keras_attn.training.detection_scores import (
     DetectionScoreLogger,
     DetectionScores,
 )
+from keras_attn.training.episodes import GreedyPolicy, PlayEpisodes, play_episodes
 from keras_attn.training.label_checks import check_labels
 from keras_attn.training.losses import SmoothedCrossEntropy
 from keras_attn.training.masked_lm import MaskedLMMasking
@@ -61,14 +63,17 @@ __all__ = [
     "AttentionInside",
     "BackupAndResume",
     "CosineWarmup",
+    "DeepQ",
     "DetectionScoreLogger",
     "DetectionScores",
+    "GreedyPolicy",
     "InverseSquareRootSchedule",
     "LinearWarmup",
     "MaskedLMMasking",
     "MaskedPatchLoss",
     "PermutationLMMasking",
     "Perplexity",
+    "PlayEpisodes",
     "SegmentationCrossEntropy",
     "SegmentationScores",
     "SmoothedCrossEntropy",
@@ -95,7 +100,9 @@ __all__ = [
     "next_sentence_dataset",
     "next_sentence_pairs",
     "pack_documents",
+    "play_episodes",
     "sample_languages",
+    "td_targets",
     "three_augment_dataset",
     "translation_lm_dataset",
     "vqa_accuracy",

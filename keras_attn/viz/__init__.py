@@ -11,6 +11,7 @@ from keras_attn.viz.images import (
     plot_image_attention,
     plot_position_similarity,
 )
+from keras_attn.viz.interaction import plot_interaction
 from keras_attn.viz.page import attention_page
 from keras_attn.viz.plots import plot_alignment, save_figure
 from keras_attn.viz.questions import plot_caption_attention, plot_glimpses
@@ -33,6 +34,7 @@ __all__ = [
     "plot_detections",
     "plot_glimpses",
     "plot_image_attention",
+    "plot_interaction",
     "plot_position_similarity",
     "plot_reading_attention",
     "plot_receptive_field",

@@ -10,6 +10,7 @@ import numpy as np
 from keras_attn.viz.capture import capture_attention
 from keras_attn.viz.detections import plot_detections
 from keras_attn.viz.images import image_attention, plot_image_attention
+from keras_attn.viz.interaction_callback import InteractionMaps
 from keras_attn.viz.plot_callbacks import AttentionPlots, Plots
 from keras_attn.viz.plots import plot_alignment
 from keras_attn.viz.reading import plot_reading_attention, reading_attention
@@ -23,6 +24,7 @@ __all__ = [
     "DetectionBoxes",
     "GlimpseMaps",
     "ImageAttentionMaps",
+    "InteractionMaps",
     "ReadingAttentionMaps",
     "SegmentationMaps",
     "SpeechAttentionMaps",

@@ -28,6 +28,7 @@ SCORES_OF = {
     "TransformerDecoderBlock": lambda outputs: list(outputs[1:3]),
     "MLPDotAttention": lambda outputs: [outputs[1][:, None]],
     "AttentionSpeller": lambda outputs: [outputs["attention_scores"]],
+    "FrameAttentionRNN": lambda outputs: [outputs["attention_scores"]],
     "AttentionRNN": lambda outputs: [outputs["attention_scores"]],
     "WordGuidedAttention": lambda outputs: [outputs[1][:, None, None]],
 }

@@ -53,6 +53,8 @@ INPUTS = {
     "noise": "float32",
     "labels": "int32",
     "widths": "int32",
+    "gray": "float32",
+    "depth": "float32",
 }
 
 

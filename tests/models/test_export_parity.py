@@ -83,6 +83,8 @@ def shipped(tmp_path_factory):
                     }
                     # For a pair one number is the source length.
                     sizes["sequence_length"] = S if what == "pair" else lengths
+                elif "gray" in inputs:
+                    sizes["sequence_length"] = inputs["gray"].shape[1]
             path = folder / f"{case}-{what}{SUFFIXES[format]}"
             report = export(model, path, **sizes)
             done[key] = report, load_runner(path)

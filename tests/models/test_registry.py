@@ -456,6 +456,14 @@ def show_attend_read(characters):
     return count + 4 * 4 * gate(512, 512) + attention + words
 
 
+def show_attend_interact():
+    """Two cameras: four convolutions, attention, an LSTM and four actions, of 256."""
+    kernels = [(9, 1, 16), (8, 16, 32), (7, 32, 64), (6, 64, 256)]
+    count = sum(dense(size * size * one, other) for size, one, other in kernels)
+    attention = dense(256, 256) + 256 * 256 + 256
+    return 2 * (count + attention + lstm(256, 256) + dense(256, 4))
+
+
 def vit_gpt2():
     """Without classes; each block of GPT-2 has a second attention and its norm."""
     cross_attention = 4 * dense(768, 768) + 2 * 768
@@ -469,6 +477,7 @@ FORMULAS = {
     "caption_show_and_tell": show_and_tell(12_000, 512, 512, 2048),
     "caption_show_attend_tell": show_attend_tell(10_000, 512, 1800, 512, 512, 512),
     "listen_attend_spell": listen_attend_spell(),
+    "show_attend_interact": show_attend_interact(),
     "show_attend_read": show_attend_read(98),
     "vit_tiny_patch16": vit(192, 12, 16),
     "vit_small_patch16": vit(384, 12, 16),

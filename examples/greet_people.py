@@ -1,0 +1,255 @@
+"""A robot learns to greet people by trial and error, and where it looks meanwhile.
+
+    python examples/greet_people.py
+
+RESULTS
+"""
+
+import argparse
+import csv
+import time
+from pathlib import Path
+
+import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+import keras
+import numpy as np
+from options import add_training_options, new_parser
+
+from keras_attn import data, models, training
+from keras_attn.data.social_scene import ACTIONS, FACING, OFFERING
+from keras_attn.training.episodes import as_float
+from keras_attn.viz import plot_interaction, save_figure
+from keras_attn.viz.callbacks import InteractionMaps
+
+IMAGE_SIZE = 32
+CAMERAS = ("gray", "depth")
+NEAR = 3  # Pixels around a hand or face that are near it, half a place.
+FIRST_TEST = 1 << 50  # Number of the first test episode, which is never learned from.
+
+
+def parse_arguments():
+    """Parses the command line."""
+    parser = new_parser(__doc__)
+    parser.add_argument("--run-dir", default="runs/greet-people", help="for results")
+    parser.add_argument("--steps", type=int, default=60, help="updates per epoch")
+    parser.add_argument("--episodes", type=int, default=32, help="played per epoch")
+    parser.add_argument(
+        "--first-episodes", type=int, default=200, help="before the first"
+    )
+    parser.add_argument("--test-episodes", type=int, default=300, help="to compare")
+    parser.add_argument("--num-steps", type=int, default=10, help="of an episode")
+    parser.add_argument("--width", type=int, default=32, help="channels of the maps")
+    parser.add_argument("--seeds", type=int, default=3, help="runs, from --seed on")
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, for a test")
+    add_training_options(parser, epochs=25, batch_size=16, learning_rate=3e-3)
+    arguments = parser.parse_args()
+    if arguments.smoke:
+        tiny = {"steps": 2, "episodes": 2, "first_episodes": 4, "test_episodes": 24}
+        tiny |= {"width": 4, "epochs": 2, "batch_size": 2, "seeds": 1}
+        tiny |= {"num_steps": 4}
+        arguments = argparse.Namespace(**{**vars(arguments), **tiny})
+    return arguments
+
+
+def new_network(width):
+    """The model with three small convolutions, and its attention among the outputs."""
+    return models.build_show_attend_interact(
+        image_size=IMAGE_SIZE,
+        hidden_dims=(width // 2, width, width),
+        kernel_sizes=(4, 4, 3),
+        strides=(2, 2, 1),
+        attention_dim=width,
+        hidden_dim=2 * width,
+        return_attention_scores=True,
+    )
+
+
+def new_scene(num_steps, seed=0):
+    """The scene; its episodes depend on the seed."""
+    return data.SocialScene(image_size=IMAGE_SIZE, num_steps=num_steps, seed=seed)
+
+
+def learn(seed, arguments, folder, examples):
+    """Plays and learns, or resumes; the network and the logs of all epochs.
+
+    Args:
+        seed: Of the weights, the people, the exploration and the batches.
+        arguments: The command line.
+        folder: For the backup and TensorBoard.
+        examples: Episodes to draw after some of the epochs.
+    """
+    keras.utils.set_random_seed(seed)
+    network = new_network(arguments.width)
+    agent = training.DeepQ(network, discount=0.9, double=True, target_every=60)
+    steps = arguments.epochs * arguments.steps
+    rate = training.CosineWarmup(arguments.learning_rate, max(1, steps // 20), steps)
+    agent.compile(
+        keras.optimizers.Adam(rate, global_clipnorm=10.0),
+        keras.losses.Huber(),
+        jit_compile=False,
+    )
+    player = training.PlayEpisodes(
+        new_scene(arguments.num_steps, seed),
+        capacity=1000,
+        episodes=arguments.episodes,
+        first_episodes=arguments.first_episodes,
+        epsilon_epochs=max(1, arguments.epochs // 3),
+        validation_episodes=arguments.test_episodes // 6,
+        seed=seed,
+    )
+    inputs = {camera: as_float(examples[camera]) for camera in CAMERAS}
+    history = agent.fit(
+        player.dataset(arguments.batch_size, arguments.steps),
+        epochs=arguments.epochs,
+        shuffle=False,
+        verbose=2,
+        callbacks=[
+            player,
+            InteractionMaps(
+                folder,
+                network,
+                inputs,
+                ACTIONS,
+                network.grid_size,
+                every=10,
+                max_examples=1,
+            ),
+            keras.callbacks.TensorBoard(folder, write_graph=False),
+            training.BackupAndResume(
+                folder / "backup", callbacks=[player], delete_checkpoint=False
+            ),
+        ],
+    )
+    network.save(folder / "model.keras")
+    return network, history.history
+
+
+def test_episodes(policy, scene, count):
+    """Plays test episodes; also what each person does, and where hand and face are."""
+
+    def watch():
+        return {"phase": scene.phase, **scene.masks}
+
+    numbers = range(FIRST_TEST, FIRST_TEST + count)
+    return training.play_episodes(scene, policy, numbers, watch=watch)
+
+
+def mean_reward(played):
+    """The mean sum of rewards of an episode."""
+    return float(played["rewards"].sum(1).mean())
+
+
+def looks(network, played):
+    """Where the robot looks: rows of a table.
+
+    Yields:
+        Camera, what is looked for, its area as a share of the image, the attention
+        inside of it, the same of the pixels near it, and the number of frames.
+    """
+    inputs = {camera: as_float(played[camera]) for camera in CAMERAS}
+    outputs = network.predict(inputs, batch_size=50, verbose=0)
+    scores = outputs["attention_scores"]
+    for index, camera in enumerate(CAMERAS):
+        for what, phase in (("face", FACING), ("hand", OFFERING)):
+            chosen = played["phase"] == phase
+            maps, masks = scores[:, index][chosen], played[what][chosen]
+            near = keras.ops.max_pool(
+                masks[..., None].astype("float32"), 2 * NEAR + 1, 1, "same"
+            )
+            figures = []
+            for each in (masks, np.array(near)[..., 0]):
+                metric = training.AttentionInside(network.grid_size)
+                metric.update_state(each, maps)
+                found = metric.result()
+                figures += [
+                    float(found["object_area"]),
+                    float(found["attention_inside"]),
+                ]
+            yield camera, what, *figures, int(masks.any((1, 2)).sum())
+
+
+def print_looks(networks, played):
+    """The table of `looks`, means over the networks."""
+    tables = [list(looks(network, played)) for network in networks]
+    print("| camera | of | frames | area | attention | area near | attention near |")
+    for rows in zip(*tables, strict=True):
+        camera, what, *_, count = rows[0]
+        numbers = np.mean([row[2:6] for row in rows], axis=0)
+        line = " | ".join(f"{number:.2f}" for number in numbers)
+        print(f"| {camera} | {what} | {count} | {line} |", flush=True)
+
+
+def print_curve(histories):
+    """The greedy reward after some epochs, mean, smallest and largest of all seeds."""
+    rewards = np.array([history["val_reward"] for history in histories])
+    epochs = rewards.shape[1]
+    print("| epoch | " + " | ".join(["mean", "smallest", "largest"]), "|")
+    for epoch in sorted({0, *range(4, epochs, 5), epochs - 1}):
+        values = rewards[:, epoch]
+        numbers = values.mean(), values.min(), values.max()
+        print(f"| {epoch + 1} | " + " | ".join(f"{n:.2f}" for n in numbers), "|")
+
+
+def save_curves(histories, path):
+    """All logs of all seeds, one row per epoch, as CSV."""
+    names = ["epsilon", "loss", "q_value", "reward", "td_error", "val_reward"]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["run", "epoch", *names])
+        for run, history in enumerate(histories):
+            for epoch in range(len(history["loss"])):
+                writer.writerow([run, epoch, *(history[name][epoch] for name in names)])
+
+
+def main():
+    """Trains with every seed, and compares with chance and the best policy."""
+    arguments = parse_arguments()
+    run_dir = Path(arguments.run_dir)
+    scene, count = new_scene(arguments.num_steps), arguments.test_episodes
+    rng = np.random.default_rng(0)
+    baselines = {
+        "random": lambda _, step: rng.integers(0, len(ACTIONS), count),
+        "best": lambda _, step: scene.best_actions(),
+    }
+    played = {
+        name: test_episodes(policy, scene, count) for name, policy in baselines.items()
+    }
+    networks, histories, rewards, seconds = [], [], [], []
+    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+        start = time.process_time()
+        folder = run_dir / f"seed_{seed}"
+        network, history = learn(seed, arguments, folder, played["best"])
+        seconds.append(time.process_time() - start)
+        networks.append(network)
+        histories.append(history)
+        policy = training.GreedyPolicy(network, arguments.num_steps)
+        test = test_episodes(policy, scene, count)
+        rewards.append(mean_reward(test))
+        print(f"seed {seed}: reward {rewards[-1]:.2f}, {seconds[-1]:.0f} s", flush=True)
+        maps = network.predict(
+            {camera: as_float(test[camera][:1]) for camera in CAMERAS}, verbose=0
+        )
+        scores = maps["attention_scores"][0]
+        scores = scores.reshape(*scores.shape[:2], *network.grid_size)
+        figure = plot_interaction(
+            {camera: test[camera][0] for camera in CAMERAS},
+            dict(zip(CAMERAS, scores, strict=True)),
+            maps["q_values"][0],
+            ACTIONS,
+            taken=test["actions"][0],
+        )
+        save_figure(figure, folder / "interaction.png")
+    print(f"\n{networks[0].count_params():,} parameters")
+    print_curve(histories)
+    save_curves(histories, run_dir / "curves.csv")
+    print(f"\nMean reward of {count} test episodes")
+    for name in played:
+        print(f"| {name} | {mean_reward(played[name]):.2f} |")
+    spread = f"{min(rewards):.2f} to {max(rewards):.2f}"
+    print(f"| learned | {np.mean(rewards):.2f}, {spread} |\n")
+    print_looks(networks, played["best"])
+    print(f"\nPictures: {run_dir}; tensorboard --logdir {run_dir}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Where a robot looks at each step, and what its actions are worth to it.
+
+Legend: T steps, H and W pixels, h and w rows and columns of a map, N actions.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from keras_attn.checks import check_same_length
+from keras_attn.viz.labels import drawable, font_families
+from keras_attn.viz.overlays import check_image, check_maps, overlay
+from keras_attn.viz.plots import DOTS_PER_INCH, TEXT_COLOR, add_title
+
+_PANEL_INCHES = 1.1
+_BAR, _TAKEN = "#7f9fc2", "#3a7d44"
+
+
+def plot_interaction(
+    frames,
+    maps,
+    q_values,
+    actions: Sequence[str],
+    *,
+    taken: Sequence[int] | None = None,
+    title: str | None = None,
+) -> Figure:
+    """Draws what a robot saw at each step, where it looked, and its Q-values.
+
+    One column per step: for each camera the frame, with the attention over it, and
+    below them a bar for the value of each action, with one scale for all steps.
+
+    Args:
+        frames: The frames of each camera by its name, (T, H, W, 1 or 3), of any range.
+        maps: The attention to them by the same names, (T, h, w).
+        q_values: (T, N).
+        actions: The names of the N actions.
+        taken: The action of each step, whose bar is green. Default: the best.
+        title: Title of the figure.
+
+    Returns:
+        The figure; `save_figure` writes it, and a notebook shows it.
+
+    Raises:
+        ValueError: for other names, numbers of steps or actions, shapes, or values that
+            are not finite.
+
+    Example:
+        ```python
+        outputs = network.predict({"gray": gray[None], "depth": depth[None]})
+        maps = outputs["attention_scores"][0].reshape(2, -1, *network.grid_size)
+        plot_interaction(
+            {"gray": gray, "depth": depth},
+            {"gray": maps[0], "depth": maps[1]},
+            outputs["q_values"][0],
+            ["wait", "look", "wave", "handshake"],
+        )
+        ```
+    """
+    values = _check(frames, maps, q_values, actions)
+    steps = len(values)
+    taken = list(values.argmax(-1) if taken is None else taken)
+    check_same_length(taken=taken, q_values=values)
+    names = list(frames)
+    figure = Figure(
+        figsize=(_PANEL_INCHES * steps + 0.8, _PANEL_INCHES * (len(names) + 1.2) + 0.4),
+        dpi=DOTS_PER_INCH,
+        layout="compressed",
+    )
+    axes = figure.subplots(len(names) + 1, steps, squeeze=False)
+    style: dict[str, Any] = {
+        "fontsize": 7,
+        "color": TEXT_COLOR,
+        "parse_math": False,
+        "family": font_families(),
+    }
+    for row, name in zip(axes, names, strict=False):
+        heats = check_maps(maps[name])
+        for step, ax in enumerate(row):
+            overlay(ax, check_image(frames[name][step]), heats[step])
+        row[0].set_title(drawable(name), loc="left", **style)
+    low, high = min(values.min(), 0.0), max(values.max(), 1e-6)
+    for step, ax in enumerate(axes[-1]):
+        colors = [_TAKEN if n == taken[step] else _BAR for n in range(len(actions))]
+        ax.barh(range(len(actions)), values[step], color=colors, height=0.7)
+        ax.set_xlim(low, high)
+        ax.set_ylim(len(actions) - 0.5, -0.5)
+        ax.set_xticks([])
+        labels = [drawable(action) for action in actions] if step == 0 else []
+        ax.set_yticks(range(len(labels)), labels, **style)
+        ax.tick_params(length=0)
+        ax.spines[:].set_visible(False)
+    if title is not None:
+        add_title(figure, title)
+    return figure
+
+
+def _check(frames, maps, q_values, actions) -> np.ndarray:
+    """The Q-values as float32, after a check of everything else."""
+    if set(frames) != set(maps) or not frames:
+        raise ValueError(
+            "`frames` and `maps` must be dictionaries with the same cameras. "
+            f"Received: frames of {sorted(frames)}, maps of {sorted(maps)}"
+        )
+    values = np.asarray(q_values, "float32")
+    shape = values.shape
+    if len(shape) != 2 or shape[1] != len(actions) or not np.isfinite(values).all():
+        raise ValueError(
+            "`q_values` must be finite, (steps, actions), one for each of `actions`; "
+            f"pass one example of a batch. Received: q_values.shape={shape}, "
+            f"{len(actions)} actions"
+        )
+    for name in frames:
+        check_same_length(
+            **{"q_values": values, f"frames[{name}]": frames[name]},
+            **{f"maps[{name}]": check_maps(maps[name])},
+        )
+    return values

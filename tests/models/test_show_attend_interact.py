@@ -1,0 +1,201 @@
+"""Show, attend and interact: its equations, its model of one step, what it refuses."""
+
+import keras
+import numpy as np
+import pytest
+from model_cases import A, B, M, T, create, inputs_for, numpy, tiny
+
+from keras_attn import models
+from keras_attn.viz import capture_attention
+
+CASE = "show_attend_interact-scores"
+CAMERAS = ("gray", "depth")
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def softmax(x):
+    x = np.exp(x - x.max(-1, keepdims=True))
+    return x / x.sum(-1, keepdims=True)
+
+
+def convolve(image, kernel, bias, stride):
+    """A convolution and ReLU of one image, (H, W, C), window by window."""
+    size = kernel.shape[0]
+    rows, columns = ((n - size) // stride + 1 for n in image.shape[:2])
+    out = np.zeros((rows, columns, kernel.shape[-1]))
+    for row in range(rows):
+        for column in range(columns):
+            top, left = stride * row, stride * column
+            window = image[top : top + size, left : left + size]
+            out[row, column] = np.tensordot(window, kernel, 3) + bias
+    return np.maximum(out, 0)
+
+
+def weights_of(model, camera):
+    """Weights of a camera's network by the end of their paths."""
+    return {
+        weight.path.removeprefix(f"{camera}_"): numpy(weight).astype("float64")
+        for weight in model.weights
+        if weight.path.startswith(camera)
+    }
+
+
+def reference(model, camera, frames):
+    """Q-values (T, N) and attention (T, P) of one episode, step by step."""
+    w = weights_of(model, camera)
+    units = w["lstm/cell/recurrent_kernel"].shape[0]
+    h, c = np.zeros(units), np.zeros(units)
+    values, attention = [], []
+    for frame in frames.astype("float64"):
+        x = np.pad(frame, ((1, 1), (1, 1), (0, 0)))
+        for index, stride in enumerate((3, 2)):
+            kernel, bias = (w[f"conv_{index}/conv/{n}"] for n in ("kernel", "bias"))
+            x = convolve(x, kernel, bias, stride)
+        places = x.reshape(-1, x.shape[-1])
+        projected = places @ w["lstm/attention/key_kernel"]
+        projected += w["lstm/attention/bias"] + h @ w["lstm/attention/query_kernel"]
+        scores = np.tanh(projected) @ w["lstm/attention/score_vector"]
+        weights = softmax(scores[:, 0])
+        z = weights @ places
+        gates = z @ w["lstm/cell/kernel"] + h @ w["lstm/cell/recurrent_kernel"]
+        i, f, g, o = np.split(gates + w["lstm/cell/bias"], 4)  # Keras' order of gates.
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        values.append(h @ w["q_values/kernel"] + w["q_values/bias"])
+        attention.append(weights)
+    return np.array(values), np.array(attention)
+
+
+def test_it_follows_the_equations_step_by_step():
+    model, inputs = tiny(CASE), inputs_for(tiny(CASE))
+    outputs = numpy(model(inputs))
+    fused = 0.0
+    for index, camera in enumerate(CAMERAS):
+        for row in range(B):
+            values, attention = reference(model, camera, inputs[camera][row])
+            got = outputs[f"{camera}_q_values"][row]
+            np.testing.assert_allclose(got, values, rtol=0, atol=2e-5)
+            got = outputs["attention_scores"][row, index]
+            np.testing.assert_allclose(got, attention, rtol=0, atol=2e-5)
+        values = outputs[f"{camera}_q_values"]
+        fused = fused + 0.5 * values / np.abs(values).sum(-1, keepdims=True)
+    np.testing.assert_allclose(outputs["q_values"], fused, rtol=0, atol=1e-6)
+    # Attention has to differ between places, steps and cameras to be compared.
+    assert outputs["attention_scores"].std(-1).min() > 1e-3
+    captured = capture_attention(model, inputs)
+    assert [path.split("/")[-1] for path in captured] == ["gray_lstm", "depth_lstm"]
+    both = np.concatenate(list(captured.values()), axis=1)
+    np.testing.assert_allclose(both, outputs["attention_scores"], rtol=0, atol=1e-6)
+
+
+def test_its_cell_is_that_of_pytorch():
+    torch = pytest.importorskip("torch", reason="the reference of the LSTM is PyTorch")
+    model = tiny(CASE)
+    w = weights_of(model, "depth")
+    inputs_dim = w["lstm/cell/kernel"].shape[0]
+    cell = torch.nn.LSTMCell(inputs_dim, M).double()
+    with torch.no_grad():
+        cell.weight_ih.copy_(torch.tensor(w["lstm/cell/kernel"].T))
+        cell.weight_hh.copy_(torch.tensor(w["lstm/cell/recurrent_kernel"].T))
+        cell.bias_ih.copy_(torch.tensor(w["lstm/cell/bias"]))
+        cell.bias_hh.zero_()
+    z, h, c = (
+        np.random.default_rng(n).normal(size=(B, size))
+        for n, size in enumerate((inputs_dim, M, M))
+    )
+    with torch.no_grad():
+        expected = cell(torch.tensor(z), (torch.tensor(h), torch.tensor(c)))
+    ours = model.get_layer("depth_lstm").cell
+    _, states = ours(
+        keras.ops.convert_to_tensor(z.astype("float32")),
+        [keras.ops.convert_to_tensor(x.astype("float32")) for x in (h, c)],
+    )
+    for state, theirs in zip(states, expected, strict=True):
+        np.testing.assert_allclose(numpy(state), theirs.numpy(), rtol=0, atol=1e-5)
+
+
+def steps_of(run, inputs, state):
+    """The outputs of a step model over all steps, stacked."""
+    outputs = []
+    for step in range(T):
+        now = {camera: inputs[camera][:, step] for camera in CAMERAS}
+        result = run({**now, **state})
+        state = {name: numpy(result[name]) for name in state}
+        outputs.append({n: numpy(x) for n, x in result.items() if n not in state})
+    return {name: np.stack([o[name] for o in outputs], -2) for name in outputs[0]}
+
+
+@pytest.mark.parametrize("case", ["show_attend_interact", CASE])
+def test_the_model_of_one_step_gives_the_same_as_the_sequence(case):
+    model = tiny(case)
+    inputs = inputs_for(model)
+    step = model.step_model()
+    assert step.name == f"{model.name}_step"
+    assert not {id(w) for w in step.weights} ^ {id(w) for w in model.weights}
+    got = steps_of(step, inputs, model.initial_state(B))
+    expected = numpy(model(inputs))
+    assert set(got) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.shipped
+@pytest.mark.parametrize("format", ["saved_model", "litert", "onnx"])
+def test_the_model_of_one_step_ships(format, tmp_path):
+    from export_formats import SUFFIXES
+
+    from keras_attn.export import export, load_runner
+
+    model = tiny(CASE)
+    inputs = inputs_for(model)
+    path = tmp_path / f"step{SUFFIXES[format]}"
+    report = export(model.step_model(), path, batch_size=B)
+    assert report.max_abs_diff is not None and report.max_abs_diff <= 1e-4
+    # The state goes through the artefact from step to step.
+    got = steps_of(load_runner(path), inputs, model.initial_state(B))
+    for name, value in numpy(model(inputs)).items():
+        np.testing.assert_allclose(got[name], value, rtol=0, atol=2e-5, err_msg=name)
+
+
+def test_later_frames_change_nothing_earlier():
+    model = tiny("show_attend_interact")
+    inputs = inputs_for(model)
+    expected = numpy(model(inputs))
+    for camera in CAMERAS:
+        changed = {**inputs, camera: inputs[camera].copy()}
+        changed[camera][:, 1] += 1
+        got = numpy(model(changed))
+        for name in expected:
+            np.testing.assert_array_equal(got[name][:, 0], expected[name][:, 0])
+            reads = name.startswith(camera) or name == "q_values"
+            later = np.abs(got[name] - expected[name])[:, 1:].max((0, 2))
+            assert ((later > 1e-5) == reads).all()
+
+
+def test_the_grid_is_that_of_the_published_images():
+    # Map sizes 64, 29, 12 and 7 of the authors' convolutions.
+    model = models.create("show_attend_interact", hidden_dims=(2, 2, 2, 2))
+    assert model.grid_size == (7, 7)
+    assert model.output["q_values"].shape == (None, None, 4)
+    assert tiny(CASE).grid_size == (2, 3)
+    assert tiny(CASE).output["attention_scores"].shape[-1] == 6
+
+
+@pytest.mark.parametrize(
+    "options, match",
+    [
+        ({"image_size": (19, 6)}, "`image_size` must be large .*Received: image_size="),
+        ({"strides": (3,)}, "must have one number per convolution. Received: hidden_d"),
+        ({"hidden_dims": ()}, "must have one number per convolution. Received"),
+        ({"kernel_sizes": (5, 0)}, "`kernel_sizes` must be a whole number above zero"),
+        ({"num_channels": 0}, "`num_channels` must be a whole number above zero"),
+        ({"image_size": "9"}, "`image_size` must be a whole number, or one for the"),
+        ({"attention_dim": A / 2}, "`units` must be a whole number above zero"),
+    ],
+)
+def test_an_error_names_the_size(options, match):
+    with pytest.raises(ValueError, match=match):
+        create("show_attend_interact", **options)
