@@ -21,7 +21,7 @@ PUBLIC = {
         "to_keras_cv vqa_dataset"
     ),
     "keras_attn.decoding": (
-        "Beam Generated Greedy IncrementalPair Sample generate next_state"
+        "Beam Generated Greedy IncrementalPair Sample Walked generate next_state walk"
     ),
     "keras_attn.export": (
         "ExportError ExportReport Runner SignatureInfo TensorInfo export freeze "
@@ -52,6 +52,7 @@ PUBLIC = {
         "build_deconvnet build_deit3 build_faster_rcnn build_faster_rcnn_vgg16 "
         "build_fcn_resnet build_fcn_vgg build_gpt build_gpt_classifier "
         "build_gpt_encoder build_gpt_token_classifier build_listen_attend_spell "
+        "build_listen_attend_walk "
         "build_mae build_mask_rcnn build_resnet build_rnnsearch build_roberta "
         "build_roberta_classifier build_roberta_masked_lm build_roberta_next_sentence "
         "build_roberta_sentence_encoder build_roberta_span_qa "

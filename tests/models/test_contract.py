@@ -53,6 +53,7 @@ INPUTS = {
     "noise": "float32",
     "labels": "int32",
     "widths": "int32",
+    "world_state": "float32",
 }
 
 
