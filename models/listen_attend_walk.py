@@ -231,4 +231,6 @@ class ListenAttendWalk(Functional):
 
 def _changes(walked):
     """The states of the decoder after these steps, by name."""
-    return dict(zip(("decoder_state", "cell_state"), walked["final_state"], strict=True))
+    return dict(
+        zip(("decoder_state", "cell_state"), walked["final_state"], strict=True)
+    )

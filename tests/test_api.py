@@ -9,16 +9,17 @@ PUBLIC = {
         "data decoding export layers models ops tiling training translator viz"
     ),
     "keras_attn.data": (
-        "ByteLevelBPETokenizer CharacterTokenizer DetectionData DetectionExample "
-        "ElasticDeformation FONTS RandomColors RandomMirror RandomQuarterTurns "
-        "RandomScaleAndCrop RenderedWords SegmentationData SentencePieceTokenizer "
-        "Shapes ShapesExample StreamDecoder SubwordTokenizer TextTokenizer Tokenizer "
-        "VQAData VQAExample Waveforms WordExample WordPieceTokenizer "
-        "detection_dataset from_keras_cv hold_out load_multi30k load_text_tokenizer "
-        "load_tokenizer make_dates normalize_answer pad_waveforms parallel_dataset "
-        "random_words read_coco read_parallel read_segmentation read_voc read_vqa "
-        "read_wav read_waveforms segmentation_dataset shuffled_dataset split_dates "
-        "to_keras_cv vqa_dataset"
+        "Building ByteLevelBPETokenizer CharacterTokenizer DetectionData "
+        "DetectionExample ElasticDeformation FONTS RandomColors RandomMirror "
+        "RandomQuarterTurns RandomScaleAndCrop RenderedWords SegmentationData "
+        "SentencePieceTokenizer Shapes ShapesExample StreamDecoder SubwordTokenizer "
+        "TextTokenizer Tokenizer VQAData VQAExample Walk WalkData WalkExample "
+        "WalkSimulator Waveforms WordExample WordPieceTokenizer detection_dataset "
+        "from_keras_cv hold_out load_multi30k load_text_tokenizer load_tokenizer "
+        "make_dates normalize_answer pad_waveforms parallel_dataset random_words "
+        "read_building read_coco read_parallel read_r2r read_segmentation read_voc "
+        "read_vqa read_wav read_waveforms segmentation_dataset shuffled_dataset "
+        "split_dates to_keras_cv vqa_dataset walk_dataset"
     ),
     "keras_attn.decoding": (
         "Beam Generated Greedy IncrementalPair Sample Walked generate next_state walk"
@@ -52,9 +53,9 @@ PUBLIC = {
         "build_deconvnet build_deit3 build_faster_rcnn build_faster_rcnn_vgg16 "
         "build_fcn_resnet build_fcn_vgg build_gpt build_gpt_classifier "
         "build_gpt_encoder build_gpt_token_classifier build_listen_attend_spell "
-        "build_listen_attend_walk "
-        "build_mae build_mask_rcnn build_resnet build_rnnsearch build_roberta "
-        "build_roberta_classifier build_roberta_masked_lm build_roberta_next_sentence "
+        "build_listen_attend_walk build_mae build_mask_rcnn build_resnet "
+        "build_rnnsearch build_roberta build_roberta_classifier "
+        "build_roberta_masked_lm build_roberta_next_sentence "
         "build_roberta_sentence_encoder build_roberta_span_qa "
         "build_roberta_token_classifier build_sagan_discriminator "
         "build_sagan_generator build_segnet build_seq2seq_context "
@@ -64,9 +65,9 @@ PUBLIC = {
         "build_xlm_masked_lm build_xlm_next_sentence build_xlm_sentence_encoder "
         "build_xlm_span_qa build_xlm_token_classifier build_xlnet "
         "build_xlnet_classifier build_xlnet_next_sentence build_xlnet_permutation_lm "
-        "build_xlnet_sentence_encoder build_xlnet_span_qa "
-        "build_xlnet_token_classifier convolutionize count_parameters create describe "
-        "list_models load_checkpoint plan save_checkpoint"
+        "build_xlnet_sentence_encoder build_xlnet_span_qa build_xlnet_token_classifier "
+        "convolutionize count_parameters create describe list_models load_checkpoint "
+        "plan save_checkpoint"
     ),
     "keras_attn.training": (
         "AdamW AdversarialTrainer AttentionInside BackupAndResume CosineWarmup "
@@ -77,17 +78,17 @@ PUBLIC = {
         "augment_batches bleu border_weights caption_dataset causal_lm_dataset "
         "check_boxes check_labels exact_match fit_translator foreground_rand_scores "
         "hinge_discriminator_loss hinge_generator_loss language_probabilities "
-        "layerwise_rates mask_batches named_objects next_sentence_dataset "
-        "next_sentence_pairs pack_documents sample_languages three_augment_dataset "
-        "translation_lm_dataset vqa_accuracy word_objects"
+        "layerwise_rates mask_batches named_objects navigation_scores "
+        "next_sentence_dataset next_sentence_pairs pack_documents sample_languages "
+        "three_augment_dataset translation_lm_dataset vqa_accuracy word_objects"
     ),
     "keras_attn.viz": (
         "attention_page attention_rollout callbacks capture_attention image_attention "
         "image_rollout plot_alignment plot_attention_heads plot_caption_attention "
         "plot_detections plot_glimpses plot_image_attention plot_position_similarity "
         "plot_reading_attention plot_receptive_field plot_reconstruction "
-        "plot_segmentation plot_speech_attention reading_attention receptive_field "
-        "reconstruct_images save_figure"
+        "plot_segmentation plot_speech_attention plot_walk reading_attention "
+        "receptive_field reconstruct_images save_figure"
     ),
 }
 

@@ -335,6 +335,8 @@ class WalkSimulator:
         sectors = np.full(len(turns), -1)
         free = list(range(count))
         for index in np.argsort(offsets, kind="stable"):
-            away = np.abs((np.array(free) - turns[index] + count / 2) % count - count / 2)
+            away = np.abs(
+                (np.array(free) - turns[index] + count / 2) % count - count / 2
+            )
             sectors[index] = free.pop(int(np.argmin(away)))
         return sectors

@@ -298,7 +298,11 @@ def _check_viewpoint(entry, count: int, label: str) -> None:
             f"Received: included={shown(entry.get('included'))}"
         )
     pose = entry.get("pose")
-    if not isinstance(pose, list) or len(pose) != _POSE or not all(map(_is_number, pose)):
+    if (
+        not isinstance(pose, list)
+        or len(pose) != _POSE
+        or not all(map(_is_number, pose))
+    ):
         raise ValueError(
             f"{label} must have {_POSE} finite numbers as `pose`. "
             f"Received: pose={shown(pose)}"

@@ -1,7 +1,7 @@
 """Decoding in an environment, where each action decides what the model sees next.
 
 The strategies are those of `generate`; the loop runs on the host, because the
-environment does. An ensemble is several models, or exported pairs, whose probabilities
+environment does, and calls models eagerly: a step is few operations. An ensemble is several models, or exported pairs, whose probabilities
 are averaged at each step.
 
 Legend: B batch, K beams, A actions, F features of the world, L maximum number of steps.
@@ -170,27 +170,27 @@ class _Member:
     """
 
     def __init__(self, model, strategy):
-        compiled = compilation_cache(model)
-        functions = compiled.functions(model, 1)
+        functions = compilation_cache(model).functions(model, 1)
         if WORLD not in functions.step_inputs:
             raise TypeError(
                 f"`model` must read a `{WORLD}` at each step; use `generate` for one "
                 f"that reads tokens. Received: model={type(model).__name__}"
             )
         check_beams(functions, strategy)
-        if functions.traceable:
-            functions = compiled.steps(functions, "auto")
         self._functions = functions
+        # Keras takes tensors, an artefact arrays.
+        as_input = ops.convert_to_tensor if functions.traceable else np.asarray
+        self._as_inputs = lambda given: {name: as_input(x) for name, x in given.items()}
         self._state: dict[str, Any] = {}
 
     def begin(self, inputs: dict):
         """Logits (B, A) of the first action."""
-        inputs = prepare(self._functions, inputs, None, 0)
+        inputs = self._as_inputs(prepare(self._functions, inputs, None, 0))
         return self._keep({**inputs, **self._functions.prefill(inputs)})
 
     def step(self, world):
         """Logits (B·K, A) of the next action."""
-        inputs = {**self._state, WORLD: world}
+        inputs = {**self._state, **self._as_inputs({WORLD: world})}
         return self._keep(next_state(self._state, self._functions.step(inputs)))
 
     def repeat(self, beams: int) -> None:
