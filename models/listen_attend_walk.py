@@ -1,15 +1,15 @@
 """Listen, attend and walk: from an instruction and what is around to actions.
 
-    x_j                                         `word_embedding`: word vectors
-    h_j = [→h_j; ←h_j]                          `encoder`, a bidirectional LSTM
-    [x_j; h_j]                                  `memory`: both levels of a word
-    E y_t                                       `world_embedding`: the world before step t
-    β_tj = vᵀ tanh(W s_{t-1} + U x_j + V h_j)   `decoder`: the multi-level aligner
-    α_t = softmax(β_t)                          `decoder`: alignment
-    z_t = Σ_j α_tj [x_j; h_j]                   `decoder`: context
-    s_t = LSTM([E y_t; z_t], s_{t-1})           `decoder`: state, s_0 = 0
-    q_t = L_0 (E y_t + L_s s_t + L_z z_t)       `state_readout`, `context_readout`, `readout`
-    P(a_t) = softmax(q_t)                       `logits`, before the softmax
+    x_j                                       `word_embedding`: word vectors
+    h_j = [→h_j; ←h_j]                        `encoder`, a bidirectional LSTM
+    [x_j; h_j]                                `memory`: both levels
+    E y_t                                     `world_embedding`
+    β_tj = vᵀ tanh(W s_{t-1} + U x_j + V h_j) `decoder`: the multi-level aligner
+    α_t = softmax(β_t)                        `decoder`: alignment
+    z_t = Σ_j α_tj [x_j; h_j]                 `decoder`: context
+    s_t = LSTM([E y_t; z_t], s_{t-1})         `decoder`: state, s_0 = 0
+    q_t = L_0 (E y_t + L_s s_t + L_z z_t)     `state_readout`, `context_readout`
+    P(a_t) = softmax(q_t)                     `logits`: before the softmax
 
 The forward pass is `_listen`, then `_walk`; β, α, z and s are computed by
 `layers/attention_rnn.py` with the score of `layers/additive_attention.py`, whose key

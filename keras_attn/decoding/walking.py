@@ -1,8 +1,8 @@
 """Decoding in an environment, where each action decides what the model sees next.
 
-The strategies are those of `generate`; the loop runs on the host, because the
-environment does, and calls models eagerly: a step is few operations. An ensemble is several models, or exported pairs, whose probabilities
-are averaged at each step.
+The strategies are those of `generate`. The loop runs on the host, because the
+environment does, and calls models eagerly: a step is few operations. An ensemble is
+several models, or exported pairs, whose probabilities are averaged at each step.
 
 Legend: B batch, K beams, A actions, F features of the world, L maximum number of steps.
 """

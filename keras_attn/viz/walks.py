@@ -71,8 +71,8 @@ def plot_walk(
     limit = panels.shape[1] + 1
     if len(taken) > limit:
         raise ValueError(
-            f"`taken_path` must have at most {limit} viewpoints, one more than the T of "
-            f"`scores`. Received: {len(taken)} viewpoints"
+            f"`taken_path` must have at most {limit} viewpoints, one more than the T "
+            f"of `scores`. Received: {len(taken)} viewpoints"
         )
     rows = [str(step) for step in range(min(len(taken), panels.shape[1]))]
     panel = panels.mean(0)[: len(rows), : len(columns)]

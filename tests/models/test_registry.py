@@ -429,7 +429,7 @@ def listen_attend_spell():
 
 
 def listen_attend_walk(words=524, world=78, actions=4, units=100):
-    """One width for everything; matrices of the aligner and the readout have no bias."""
+    """One width for everything; the aligner and the readout have no biases."""
     both = 3 * units  # A word, and what both directions of the LSTM make of it.
     encoder = words * units + 2 * lstm(units, units)
     decoder = world * units + lstm(units, units + both)
