@@ -40,10 +40,10 @@ def parse_arguments():
     parser.add_argument(
         "--min-count", type=int, default=5, help="of a word that the model knows"
     )
-    parser.add_argument("--max-words", type=int, default=60, help="of an instruction")
+    parser.add_argument("--max-words", type=int, default=48, help="of an instruction")
     parser.add_argument("--members", type=int, default=2, help="of the ensemble")
     parser.add_argument("--beams", type=int, default=4, help="of the beam search")
-    add_training_options(parser, epochs=6, batch_size=128, learning_rate=4e-3)
+    add_training_options(parser, epochs=3, batch_size=64, learning_rate=3e-3)
     arguments = parser.parse_args()
     if arguments.smoke:
         tiny = {"epochs": 1, "batch_size": 2, "width": 5, "sectors": 6, "min_count": 1}

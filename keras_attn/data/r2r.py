@@ -320,7 +320,9 @@ def _examples(entry, folder: Path, buildings: dict, label: str) -> list[WalkExam
     """The examples of one path, of which each instruction is one."""
     if not isinstance(entry, dict):
         raise ValueError(f"{label} must be an object. Received: {shown(entry)}")
-    number, scan, heading = (entry.get(key) for key in ("path_id", "scan", "heading"))
+    number: Any = entry.get("path_id")
+    scan: Any = entry.get("scan")
+    heading: Any = entry.get("heading")
     # A name of letters and digits does not lead out of the folder.
     is_name = isinstance(scan, str) and re.fullmatch(r"\w+", scan)
     if type(number) is not int or not is_name or not _is_number(heading):
@@ -340,7 +342,7 @@ def _examples(entry, folder: Path, buildings: dict, label: str) -> list[WalkExam
 
 
 def _instructions(entry: dict, label: str) -> list[str]:
-    texts = entry.get("instructions")
+    texts: Any = entry.get("instructions")
     if not isinstance(texts, list) or not texts:
         raise ValueError(
             f"{label} must have a list of `instructions`, at least one. "
@@ -357,7 +359,7 @@ def _instructions(entry: dict, label: str) -> list[str]:
 
 def _path(entry: dict, building: Building, label: str) -> tuple[int, ...]:
     """The numbers of the viewpoints of a path, each a neighbor of the one before."""
-    names = entry.get("path")
+    names: Any = entry.get("path")
     is_list = isinstance(names, list) and bool(names)
     if not is_list or not all(isinstance(each, str) for each in names):
         raise ValueError(

@@ -2,13 +2,14 @@
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from walk_cases import paths, viewpoints, write_r2r
 
-from keras_attn.data import Building, WalkSimulator, read_building, read_r2r
+from keras_attn.data import Building, Walk, WalkSimulator, read_building, read_r2r
 from keras_attn.data import walk_dataset as dataset_of
 from keras_attn.training import navigation_scores
 
@@ -40,7 +41,7 @@ def test_a_building_is_its_included_viewpoints(train):
 def test_shortest_paths_are_those_of_all_paths():
     rng = np.random.default_rng(0)
     positions = rng.normal(size=(11, 3))
-    edges = [tuple(map(int, rng.choice(11, 2, replace=False))) for _ in range(13)]
+    edges: Any = [rng.choice(11, 2, replace=False).tolist() for _ in range(13)]
     building = Building("random", list("abcdefghijk"), positions, edges)
     # Floyd and Warshall.
     lengths = np.where(np.eye(11, dtype=bool), 0.0, np.inf)
@@ -111,8 +112,6 @@ def test_neighbors_in_one_direction_have_sectors_of_their_own():
     # All a little east of north, and one in the south.
     positions = [(0, 0, 0), (0.1, 5, 0), (0.2, 5, 0), (0.3, 5, 1), (0, -5, 0)]
     building = Building("row", list("abcde"), positions, [(0, n) for n in range(1, 5)])
-    from keras_attn.data import Walk
-
     simulator = WalkSimulator([Walk(building, (0,), 0.0)], 8)
     (walk,) = simulator.start()
     actions = [simulator.action_to(walk, number) for number in range(1, 5)]
@@ -186,11 +185,11 @@ def test_the_order_is_a_function_of_the_seed_and_the_epoch(train, tmp_path):
     entries = paths()
     entries[2]["path"] = ["g2", "g0"]
     data = read_r2r(*write_r2r(tmp_path, entries))
-    epoch = tf.Variable(0, dtype=tf.int64)
+    epoch = tf.Variable(tf.zeros((), tf.int64))
     batches = dataset_of(data, batch_size=4, shuffle=True, seed=3, epoch=epoch)
 
     def rows():
-        (((inputs, _, weights),)) = list(batches)
+        ((inputs, _, weights),) = batches
         # The shorter path ends in padding.
         assert sorted(weights.numpy().sum(1).tolist()) == [2, 3, 3, 3]
         return inputs["token_ids"].numpy().tolist()
@@ -204,7 +203,8 @@ def test_the_order_is_a_function_of_the_seed_and_the_epoch(train, tmp_path):
     assert rows() == orders[1]
     small = dataset_of(data, batch_size=3, drop_remainder=True)
     assert len(small) == 1
-    for options in ({"batch_size": 0}, {"batch_size": 2, "max_words": 0}):
+    refused: Any = ({"batch_size": 0}, {"batch_size": 2, "max_words": 0})
+    for options in refused:
         with pytest.raises(ValueError, match="must be a whole number above zero"):
             dataset_of(data, **options)
 

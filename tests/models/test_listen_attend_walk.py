@@ -313,24 +313,23 @@ def test_exported_models_walk(tmp_path):
 
     from keras_attn.export import export, load_runner
 
-    chosen = different()
+    model, other = different()
+    strategies: list[Any] = [Greedy(), Sample(seed=3), Beam(3)]
+    expected = [
+        walk([model, other], instruction(), Ring(), 5, strategy=strategy)
+        for strategy in strategies
+    ]
     for name, suffix in SUFFIXES.items():
         sizes: dict[str, Any] = {}
         if name == "litert":  # One word longer than the instructions, which are padded.
             sizes = {"batch_size": 2, "sequence_length": 6}
-        runners = []
-        for number, model in enumerate(chosen):
-            path = tmp_path / f"walker{number}{suffix}"
-            report = export(model, path, **sizes)
-            assert report.max_abs_diff is not None and report.max_abs_diff <= 1e-4
-            runners.append(load_runner(path))
-        strategies: list[Any] = [Greedy(), Sample(seed=3), Beam(3)]
-        for strategy in strategies[: 2 if name == "litert" else 3]:
-            expected = walk(chosen, instruction(), Ring(), 5, strategy=strategy)
-            got = walk(runners, instruction(), Ring(), 5, strategy=strategy)
-            np.testing.assert_array_equal(got.actions, expected.actions)
-            np.testing.assert_allclose(got.scores, expected.scores, atol=1e-4)
-            assert got.walks == expected.walks
-        if name == "litert":
-            with pytest.raises(ValueError, match="`strategy` must have 1 beams"):
-                walk(runners[0], instruction(), Ring(), 5, strategy=Beam(3))
+        path = tmp_path / f"walker{suffix}"
+        report = export(model, path, **sizes)
+        assert report.max_abs_diff is not None and report.max_abs_diff <= 1e-4
+        # An ensemble of a file and a model.
+        members = [load_runner(path), other]
+        for strategy, walked in zip(strategies, expected, strict=True):
+            got = walk(members, instruction(), Ring(), 5, strategy=strategy)
+            np.testing.assert_array_equal(got.actions, walked.actions)
+            np.testing.assert_allclose(got.scores, walked.scores, atol=1e-4)
+            assert got.walks == walked.walks
