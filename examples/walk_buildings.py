@@ -46,7 +46,14 @@ def parse_arguments():
     add_training_options(parser, epochs=3, batch_size=64, learning_rate=3e-3)
     arguments = parser.parse_args()
     if arguments.smoke:
-        tiny = {"epochs": 1, "batch_size": 2, "width": 5, "sectors": 6, "min_count": 1}
+        tiny = {
+            "epochs": 1,
+            "batch_size": 2,
+            "width": 5,
+            "sectors": 6,
+            "min_count": 1,
+            "members": 1,
+        }
         arguments = argparse.Namespace(**{**vars(arguments), **tiny})
     return arguments
 
