@@ -117,6 +117,15 @@ def read_json(
     return parse_json(read_bytes(path, max_bytes), path, max_entries)
 
 
+def read_json_list(
+    path: Path,
+    max_bytes: int = MAX_JSON_BYTES,
+    max_entries: int = MAX_JSON_ENTRIES,
+) -> list[Any]:
+    """`read_json` for a file that holds one JSON list."""
+    return _parse(read_bytes(path, max_bytes), path, max_entries, list)
+
+
 def read_vocabulary_json(path: Path) -> dict[str, Any]:
     """`read_json` with the limits of vocabularies."""
     return read_json(path, MAX_VOCABULARY_BYTES, MAX_VOCABULARY_ENTRIES)
@@ -141,6 +150,11 @@ def parse_json(
         ValueError: if it is not a JSON object, has too many entries, is too deeply
             nested, or has an unpaired surrogate in a string.
     """
+    return _parse(content, path, max_entries, dict, unique_keys)
+
+
+def _parse(content, path, max_entries, kind, unique_keys=False) -> Any:
+    """A JSON object or list, as `kind` says, checked as in `parse_json`."""
     # An upper bound: each entry follows a comma or an opening bracket, but so may a
     # part of a string.
     entries = sum(content.count(mark) for mark in (b",", b"[", b"{"))
@@ -168,9 +182,10 @@ def parse_json(
             f"{path.name} must be JSON that can be read without loss. "
             f"Received: {str(path)!r}, {error}"
         ) from error
-    if not isinstance(found, dict):
+    if not isinstance(found, kind):
+        expected = "object" if kind is dict else "list"
         raise ValueError(
-            f"{path.name} must hold a JSON object. Received: {str(path)!r}, which "
+            f"{path.name} must hold a JSON {expected}. Received: {str(path)!r}, which "
             f"holds a {type(found).__name__}"
         )
     if not _is_shallow(found):

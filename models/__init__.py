@@ -42,6 +42,9 @@ from keras_attn.models.gpt import (  # noqa: E402
 from keras_attn.models.listen_attend_spell import (  # noqa: E402
     build_listen_attend_spell,
 )
+from keras_attn.models.listen_attend_walk import (  # noqa: E402
+    build_listen_attend_walk,
+)
 from keras_attn.models.mae import build_mae  # noqa: E402
 from keras_attn.models.parts.convolutional import convolutionize  # noqa: E402
 from keras_attn.models.parts.planning import Plan, plan  # noqa: E402
@@ -146,6 +149,7 @@ __all__ = [
     "build_gpt_encoder",
     "build_gpt_token_classifier",
     "build_listen_attend_spell",
+    "build_listen_attend_walk",
     "build_mae",
     "build_mask_rcnn",
     "build_resnet",

@@ -19,6 +19,7 @@ from keras_attn.models.detection import (
 from keras_attn.models.fcn import build_fcn_resnet, build_fcn_vgg
 from keras_attn.models.gpt import build_gpt
 from keras_attn.models.listen_attend_spell import build_listen_attend_spell
+from keras_attn.models.listen_attend_walk import build_listen_attend_walk
 from keras_attn.models.mae import build_mae
 from keras_attn.models.parts.registry import register_variants
 from keras_attn.models.resnet import build_resnet
@@ -225,6 +226,27 @@ register_variants(
         "decoder_token_ids": "(B, U) int32, the characters after the start token",
     },
     outputs={"logits": "(B, U, V), before the softmax"},
+)
+
+register_variants(
+    build_listen_attend_walk,
+    {
+        "sail": (
+            None,
+            "SAIL: 71.05 % of single sentences followed to the goal, 30.34 % of "
+            "paragraphs (beam search, ensemble of 10)",
+        ),
+    },
+    name="listen_attend_walk",
+    title="Instructions to actions: a bidirectional LSTM, and an LSTM that attends",
+    paper="Mei et al. 2016, arXiv:1506.04089",
+    task="navigation",
+    inputs={
+        "token_ids": "(B, S) int32, the words of the instruction",
+        "padding_mask": "(B, S) bool, True = a real word",
+        "world_state": "(B, T, 78) float, what is around before each step",
+    },
+    outputs={"logits": "(B, T, 4), before the softmax"},
 )
 
 _BERT = {

@@ -131,6 +131,18 @@ GRAPHS = {
             "sampling_probability": 0.0,
         },
     ),
+    "listen_attend_walk": (
+        "listen_attend_walk",
+        {
+            "vocabulary_size": V,
+            "world_dim": M,
+            "num_actions": C,
+            "embedding_dim": E,
+            "hidden_dim": U,
+            "attention_dim": A,
+            "dropout": 0.3,
+        },
+    ),
     "transformer_base": ("transformer_*", {**_BLOCKS, "dropout": 0.1}),
     "bert_base": ("bert_*", _POSITIONED),
     "roberta_base": ("roberta_*", _POSITIONED),
@@ -404,6 +416,9 @@ CASES = {
             "return_attention_scores": True,
         },
     ),
+    "listen_attend_walk-scores": Case(
+        "listen_attend_walk", {"return_attention_scores": True}
+    ),
     "transformer_base-pre_norm": Case("transformer_base", {"norm_first": True}),
     "caption_cnn_transformer-scores": Case(
         "caption_cnn_transformer", {"return_attention_scores": True, "norm_first": True}
@@ -648,6 +663,11 @@ def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
         "permutation_mask": order[:, :, None] > order[:, None],
         "target_mapping": np.eye(length, dtype="float32")[targets],
     }
+    for tensor in model.inputs:
+        if tensor.name == "world_state":  # One per step, or that of a single step.
+            sizes = (target,) * (len(tensor.shape) - 2) + tensor.shape[-1:]
+            world = rng.normal(size=(batch, *sizes))
+            inputs["world_state"] = world.astype("float32")
     memory = rng.normal(size=(batch, 4, D)).astype("float32")
     for tensor in model.inputs:
         if tensor.name in ("images", "features"):

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 from data.image_sets import write_coco, write_voc
+from walk_cases import write_r2r
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 RNG = np.random.default_rng(0)
@@ -136,3 +137,15 @@ def test_questions(tmp_path, monkeypatch):
     assert (tmp_path / "glimpses.png").stat().st_size > 1000
     names["watch"].set_model(names["model"])
     assert len(list(names["watch"]._figures())) == 2
+
+
+@pytest.mark.runs
+def test_navigation(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for split in ("train", "val_unseen"):
+        write_r2r(tmp_path / "r2r", split=split)
+    names = run_recipes("navigation.md")
+    assert names["world_state"].shape == (4, 80)
+    # An ensemble of the model and its exported file walks as the model does.
+    assert names["shipped"].walks == names["walked"].walks
+    assert (tmp_path / "walk.png").stat().st_size > 1000

@@ -3,6 +3,7 @@
 from keras_attn.data.answers import normalize_answer
 from keras_attn.data.audio import Waveforms, pad_waveforms, read_wav, read_waveforms
 from keras_attn.data.base_tokenizer import Tokenizer
+from keras_attn.data.buildings import Building, Walk, WalkSimulator
 from keras_attn.data.byte_level_bpe import ByteLevelBPETokenizer, StreamDecoder
 from keras_attn.data.coco import read_coco
 from keras_attn.data.dates import make_dates, split_dates
@@ -17,6 +18,13 @@ from keras_attn.data.geometry import RandomColors, RandomMirror, RandomScaleAndC
 from keras_attn.data.keras_cv_boxes import from_keras_cv, to_keras_cv
 from keras_attn.data.load_text_tokenizer import load_text_tokenizer
 from keras_attn.data.parallel import load_multi30k, parallel_dataset, read_parallel
+from keras_attn.data.r2r import (
+    WalkData,
+    WalkExample,
+    read_building,
+    read_r2r,
+    walk_dataset,
+)
 from keras_attn.data.rendered_words import RenderedWords, WordExample
 from keras_attn.data.segmentation import (
     SegmentationData,
@@ -41,6 +49,7 @@ from keras_attn.data.wordpiece import WordPieceTokenizer
 
 __all__ = [
     "FONTS",
+    "Building",
     "ByteLevelBPETokenizer",
     "CharacterTokenizer",
     "DetectionData",
@@ -62,6 +71,10 @@ __all__ = [
     "Tokenizer",
     "VQAData",
     "VQAExample",
+    "Walk",
+    "WalkData",
+    "WalkExample",
+    "WalkSimulator",
     "Waveforms",
     "WordExample",
     "WordPieceTokenizer",
@@ -76,8 +89,10 @@ __all__ = [
     "pad_waveforms",
     "parallel_dataset",
     "random_words",
+    "read_building",
     "read_coco",
     "read_parallel",
+    "read_r2r",
     "read_segmentation",
     "read_voc",
     "read_vqa",
@@ -88,4 +103,5 @@ __all__ = [
     "split_dates",
     "to_keras_cv",
     "vqa_dataset",
+    "walk_dataset",
 ]

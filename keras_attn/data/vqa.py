@@ -209,10 +209,10 @@ def read_vqa(
     _check_any(examples, questions, annotations)
     if words is None:
         said = Counter(word for each in examples for word in split_words(each.question))
-        words = [word for word in _by_count(said) if said[word] >= min_word_count]
+        words = [word for word in by_count(said) if said[word] >= min_word_count]
     if answers is None:
         given = Counter(answer for each in examples for answer in each.answers)
-        answers = _by_count(given)[:num_answers]
+        answers = by_count(given)[:num_answers]
     ids = ids_of(_distinct("words", words))
     kept = []
     for each in examples:
@@ -346,7 +346,7 @@ def encode_question(
     return [ids.get(word, _UNKNOWN_ID) for word in words]
 
 
-def _by_count(counts: Counter) -> list[str]:
+def by_count(counts: Counter) -> list[str]:
     """The most frequent first, equally frequent ones in alphabetical order."""
     return sorted(counts, key=lambda each: (-counts[each], each))
 

@@ -4,6 +4,7 @@ from keras_attn.decoding.generate import Generated, generate
 from keras_attn.decoding.loop import next_state
 from keras_attn.decoding.pair import IncrementalPair
 from keras_attn.decoding.strategies import Beam, Greedy, Sample
+from keras_attn.decoding.walking import Walked, walk
 
 __all__ = [
     "Beam",
@@ -11,6 +12,8 @@ __all__ = [
     "Greedy",
     "IncrementalPair",
     "Sample",
+    "Walked",
     "generate",
     "next_state",
+    "walk",
 ]

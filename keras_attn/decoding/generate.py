@@ -95,8 +95,8 @@ def generate(
         `Generated(token_ids, scores)`.
 
     Raises:
-        TypeError: for a model that can't decode, no strategy, inputs without names,
-            or an `on_token` that can't be called.
+        TypeError: for a model that can't decode or acts in an environment, no
+            strategy, inputs without names, or an `on_token` that can't be called.
         ValueError: for missing, unknown or empty inputs; tokens that the vocabulary
             does not have; a mask of another shape, or with a row of padding alone; a
             prompt or more tokens than the model has positions for; another number of
@@ -120,6 +120,11 @@ def generate(
     compiled = compilation_cache(model)
     length = required_length(model, inputs, max_new_tokens)
     functions = compiled.functions(model, length)
+    if "token_ids" not in functions.step_inputs:
+        raise TypeError(
+            "`model` must read a token at each step; `decoding.walk` runs one that "
+            f"reads what is around it. Received: model={type(model).__name__}"
+        )
     check_beams(functions, strategy)
 
     inputs = prepare(functions, inputs, start_token_id, pad_token_id)

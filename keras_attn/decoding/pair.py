@@ -27,6 +27,9 @@ class IncrementalPair:
         prefill: {the model's inputs}           -> {"logits": (B, V), **state}
         step:    {"token_ids": (B,), **state}   -> {"logits": (B, V), **changes}
 
+    A model that acts in an environment has `world_state`, (B, F), among the inputs of
+    both, and no `token_ids` in `step`; its logits are of actions. `walk` runs it.
+
     State tensors are batch first. A state that `step` takes and `prefill` doesn't
     return is taken from the inputs of `prefill`. A change is the new value of the state
     of that name, or `new_<name>`, an entry to write into the cache `<name>`;
@@ -110,12 +113,14 @@ def functions_of(model) -> DecodingFunctions:
 
 def _from_pair(pair: IncrementalPair) -> DecodingFunctions:
     vocabulary = {"token_ids": pair.source_vocabulary_size}
-    vocabulary[pair.prompt] = pair.prefill.output["logits"].shape[-1]
+    step_inputs = tuple(tensor.name for tensor in pair.step.inputs)
+    if "token_ids" in step_inputs:  # Otherwise the logits are of actions.
+        vocabulary[pair.prompt] = pair.prefill.output["logits"].shape[-1]
     return DecodingFunctions(
         pair.prefill,
         pair.step,
         tuple(tensor.name for tensor in pair.prefill.inputs),
-        tuple(tensor.name for tensor in pair.step.inputs),
+        step_inputs,
         tuple(pair.step.output),
         pair.prompt,
         pair.max_length,
@@ -135,6 +140,7 @@ def _from_runner(runner) -> DecodingFunctions:
         )
     prefill, step = signatures["prefill"], signatures["step"]
     prompt = prompt_name(runner, prefill.inputs)
+    reads_tokens = "token_ids" in step.inputs
     lengths = {
         name: info.shape[1]
         for name, info in prefill.inputs.items()
@@ -158,9 +164,12 @@ def _from_runner(runner) -> DecodingFunctions:
         tuple(step.outputs),
         prompt,
         getattr(runner, "max_length", None),
-        _known({prompt: prefill.outputs["logits"].shape[-1]}),
+        _known({prompt: prefill.outputs["logits"].shape[-1]} if reads_tokens else {}),
         _known(lengths),
-        num_beams=_fixed_beams(prefill.inputs[prompt], step.inputs["token_ids"]),
+        num_beams=_fixed_beams(
+            prefill.inputs[prompt],
+            step.inputs["token_ids" if reads_tokens else "world_state"],
+        ),
         traceable=False,
     )
 

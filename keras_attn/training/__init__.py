@@ -27,6 +27,7 @@ from keras_attn.training.losses import SmoothedCrossEntropy
 from keras_attn.training.masked_lm import MaskedLMMasking
 from keras_attn.training.masked_patches import MaskedPatchLoss
 from keras_attn.training.metrics import Perplexity
+from keras_attn.training.navigation_scores import navigation_scores
 from keras_attn.training.next_sentence import next_sentence_dataset, next_sentence_pairs
 from keras_attn.training.optimizers import AdamW, layerwise_rates
 from keras_attn.training.permutation_lm import PermutationLMMasking
@@ -97,6 +98,7 @@ __all__ = [
     "layerwise_rates",
     "mask_batches",
     "named_objects",
+    "navigation_scores",
     "next_sentence_dataset",
     "next_sentence_pairs",
     "pack_documents",

@@ -20,6 +20,7 @@ from keras_attn.viz.receptive_field import plot_receptive_field, receptive_field
 from keras_attn.viz.reconstruction import plot_reconstruction, reconstruct_images
 from keras_attn.viz.segmentation import plot_segmentation
 from keras_attn.viz.speech import plot_speech_attention
+from keras_attn.viz.walks import plot_walk
 
 __all__ = [
     "attention_page",
@@ -41,6 +42,7 @@ __all__ = [
     "plot_reconstruction",
     "plot_segmentation",
     "plot_speech_attention",
+    "plot_walk",
     "reading_attention",
     "receptive_field",
     "reconstruct_images",

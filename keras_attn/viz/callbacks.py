@@ -16,6 +16,7 @@ from keras_attn.viz.plots import plot_alignment
 from keras_attn.viz.reading import plot_reading_attention, reading_attention
 from keras_attn.viz.segmentation import plot_segmentation
 from keras_attn.viz.speech_callback import SpeechAttentionMaps
+from keras_attn.viz.walk_callback import WalkAttentionMaps
 from keras_attn.viz.word_callbacks import CaptionAttentionMaps, GlimpseMaps
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "ReadingAttentionMaps",
     "SegmentationMaps",
     "SpeechAttentionMaps",
+    "WalkAttentionMaps",
 ]
 
 

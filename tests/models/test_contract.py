@@ -55,6 +55,7 @@ INPUTS = {
     "widths": "int32",
     "gray": "float32",
     "depth": "float32",
+    "world_state": "float32",
 }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from lstm_reference import STEPS
 from model_cases import (
     CASES,
     TINY,
@@ -33,42 +34,6 @@ CASE = "listen_attend_spell"
 FRAMES = 11  # Two halvings: 11, 6, 3; the padded row 9, 5, 3.
 RATE = 8000
 IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def numpy_step(weights, x, h, c):
-    """An LSTM without peepholes; the gates are i, f, g, o."""
-    W, R, b = weights
-    i, f, g, o = np.split(x @ W + h @ R + b, 4, -1)
-    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-    return sigmoid(o) * np.tanh(c), c
-
-
-@functools.cache
-def torch_cell(inputs, units):
-    import torch
-
-    return torch.nn.LSTMCell(inputs, units, dtype=torch.float64)
-
-
-def torch_step(weights, x, h, c):
-    """The same by PyTorch's cell."""
-    import torch
-
-    W, R, b = weights
-    cell = torch_cell(*W.T.shape[::-1][:1], len(h))
-    with torch.no_grad():
-        cell.weight_ih.copy_(torch.tensor(W.T))
-        cell.weight_hh.copy_(torch.tensor(R.T))
-        cell.bias_ih.copy_(torch.tensor(b))
-        cell.bias_hh.zero_()
-        h, c = cell(
-            *[torch.tensor(x)[None]], (torch.tensor(h)[None], torch.tensor(c)[None])
-        )
-    return h[0].numpy(), c[0].numpy()
 
 
 def blstm(step, forward, backward, frames):
@@ -101,9 +66,6 @@ def spell(step, weights, h, tokens):
         logits.append(readout @ Wo + bo)
         alignments.append(alpha)
     return np.array(logits), np.array(alignments)
-
-
-STEPS = [numpy_step, pytest.param(torch_step, marks=pytest.mark.parity)]
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -428,6 +428,15 @@ def listen_attend_spell():
     return listener + speller + 2 * dense(512, 512) + dense(1024, 512) + dense(512, 43)
 
 
+def listen_attend_walk(words=524, world=78, actions=4, units=100):
+    """One width for everything; the aligner and the readout have no biases."""
+    both = 3 * units  # A word, and what both directions of the LSTM make of it.
+    encoder = words * units + 2 * lstm(units, units)
+    decoder = world * units + lstm(units, units + both)
+    aligner = units * units + both * units + units
+    return encoder + decoder + aligner + units * (units + both) + units * actions
+
+
 def ask_attend_answer():
     """Words, three embeddings of places, a sum of 25 positions, and answers."""
     places = 3 * dense(1024, 1000)
@@ -478,6 +487,7 @@ FORMULAS = {
     "caption_show_attend_tell": show_attend_tell(10_000, 512, 1800, 512, 512, 512),
     "listen_attend_spell": listen_attend_spell(),
     "show_attend_interact": show_attend_interact(),
+    "listen_attend_walk": listen_attend_walk(),
     "show_attend_read": show_attend_read(98),
     "vit_tiny_patch16": vit(192, 12, 16),
     "vit_small_patch16": vit(384, 12, 16),

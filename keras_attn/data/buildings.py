@@ -1,0 +1,342 @@
+"""Buildings as graphs of viewpoints, and walks through them.
+
+Positions are in meters; z points up. A heading is in radians, 0 along +y, and grows to
+the right, as on a compass.
+
+Legend: V viewpoints of a building, K sectors, F features of the world, A actions.
+"""
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from keras_attn.checks import check_positive, check_same_length
+from keras_attn.file_reading import shown
+
+# What a walker sees in a sector, in this order.
+WORLD_FEATURES = ("way", "distance", "elevation", "visited", "came_from")
+# Keeps distances between neighbors, up to 5 m with few exceptions, near 1.
+_DISTANCE_UNIT = 5.0
+
+
+class Building:
+    """Viewpoints, and the ways between them.
+
+    Args:
+        name: Name of the building.
+        viewpoints: Names of the V viewpoints.
+        positions: (V, 3), in meters.
+        edges: Pairs of the numbers of viewpoints that see each other, with nothing
+            between them; either order.
+
+    Attributes:
+        name: As above.
+        viewpoints: As above.
+        positions: float64 (V, 3).
+        neighbors: For each viewpoint the numbers of its neighbors, in rising order.
+
+    Raises:
+        ValueError: for no viewpoints, names that repeat, other shapes, positions that
+            are not finite, or an edge to itself or to no viewpoint.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        viewpoints: Sequence[str],
+        positions,
+        edges: Sequence[tuple[int, int]],
+    ):
+        self.name = name
+        self.viewpoints = list(viewpoints)
+        self.positions = np.asarray(positions, np.float64)
+        count = len(self.viewpoints)
+        if not count or len(set(self.viewpoints)) != count:
+            raise ValueError(
+                "`viewpoints` must be different names, at least one. "
+                f"Received: viewpoints={shown(self.viewpoints)}"
+            )
+        shape = self.positions.shape
+        if shape != (count, 3) or not np.isfinite(self.positions).all():
+            raise ValueError(
+                f"`positions` must be {count} finite rows of x, y and z, one for each "
+                f"viewpoint. Received: positions of shape {shape}"
+            )
+        found: list[set[int]] = [set() for _ in range(count)]
+        for one, other in edges:
+            if one == other or not (0 <= one < count and 0 <= other < count):
+                raise ValueError(
+                    f"`edges` must be pairs of different numbers below {count}. "
+                    f"Received: {(one, other)}"
+                )
+            found[one].add(other)
+            found[other].add(one)
+        self.neighbors = [sorted(each) for each in found]
+        self._numbers = {each: index for index, each in enumerate(self.viewpoints)}
+        self._distances: dict[int, np.ndarray] = {}
+
+    def __repr__(self) -> str:
+        return f"Building({self.name!r}, {len(self.viewpoints)} viewpoints)"
+
+    def number(self, viewpoint: str) -> int:
+        """The number of a viewpoint.
+
+        Raises:
+            ValueError: if the building has none of this name.
+        """
+        if viewpoint not in self._numbers:
+            raise ValueError(
+                f"`viewpoint` must be one of the {len(self.viewpoints)} of building "
+                f"{self.name!r}. Received: viewpoint={shown(viewpoint)}"
+            )
+        return self._numbers[viewpoint]
+
+    def length(self, path: Sequence[int]) -> float:
+        """The length of a path of viewpoints, in meters."""
+        steps = np.diff(self.positions[list(path)], axis=0)
+        return float(np.linalg.norm(steps, axis=1).sum())
+
+    def distances(self, goal: int) -> np.ndarray:
+        """Length of the shortest path to the goal from each viewpoint, (V,), in meters.
+
+        Infinite where no path leads there.
+        """
+        if goal not in self._distances:
+            self._distances[goal] = self._dijkstra(goal)
+        return self._distances[goal]
+
+    def shortest_path(self, start: int, goal: int) -> list[int]:
+        """The viewpoints of a shortest path, both ends included.
+
+        Raises:
+            ValueError: if no path leads from the start to the goal.
+        """
+        distances = self.distances(goal)
+        if not np.isfinite(distances[start]):
+            raise ValueError(
+                f"`goal` must be reachable from `start` in building {self.name!r}. "
+                f"Received: start={self.viewpoints[start]!r}, "
+                f"goal={self.viewpoints[goal]!r}"
+            )
+        path = [start]
+        while path[-1] != goal:
+            here = path[-1]
+            path.append(
+                min(
+                    self.neighbors[here],
+                    key=lambda each: self.length([here, each]) + distances[each],
+                )
+            )
+        return path
+
+    def _dijkstra(self, goal: int) -> np.ndarray:
+        distances = np.full(len(self.viewpoints), np.inf)
+        distances[goal] = 0.0
+        queue = [(0.0, goal)]
+        while queue:
+            distance, here = heapq.heappop(queue)
+            if distance > distances[here]:
+                continue
+            for each in self.neighbors[here]:
+                longer = distance + self.length([here, each])
+                if longer < distances[each]:
+                    distances[each] = longer
+                    heapq.heappush(queue, (longer, each))
+        return distances
+
+    @cached_property
+    def _views(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Bearing, distance and elevation angle of the neighbors of each viewpoint."""
+        views = []
+        for here, neighbors in enumerate(self.neighbors):
+            x, y, z = (self.positions[neighbors] - self.positions[here]).T
+            bearing, level = np.arctan2(x, y), np.hypot(x, y)
+            views.append((bearing, np.hypot(level, z), np.arctan2(z, level)))
+        return views
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Where a walker is, and how it got there.
+
+    Attributes:
+        building: The building.
+        path: Numbers of the viewpoints so far; the last is where the walker is.
+        heading: Where it looks, in radians.
+        is_done: Whether it has stopped.
+    """
+
+    building: Building
+    path: tuple[int, ...]
+    heading: float
+    is_done: bool = False
+
+
+class WalkSimulator:
+    """Walks through buildings, for `decoding.walk` and for the data of a model.
+
+    A walker sees K sectors of equal width around it, of which sector 0 is straight
+    ahead and sector 1 to the right of it. Action k < K goes to the neighbor in sector
+    k, and then the walker looks the way it went; action K stops. Where neighbors would
+    share a sector, the one nearest to its middle has it, and each other one has the
+    free sector whose middle is nearest to it, so that all can be reached.
+
+    The world state are the features of `WORLD_FEATURES` of every sector, sector by
+    sector: 1 where there is a way and 0 elsewhere, its length in units of 5 m, its
+    angle upwards in radians, whether the walker has been there, and whether it comes
+    from there.
+
+    Args:
+        walks: Where the walkers start, one for each row of a batch.
+        num_sectors: K.
+
+    Attributes:
+        num_sectors: K.
+        num_actions: A, K + 1.
+        stop_action: K.
+        world_dim: F, K times the number of features.
+
+    Raises:
+        ValueError: for a number that is not whole and above zero, or a viewpoint with
+            more neighbors than sectors, while it is looked at.
+    """
+
+    def __init__(self, walks: Sequence[Walk], num_sectors: int = 16):
+        self.walks = list(walks)
+        self.num_sectors = check_positive("num_sectors", num_sectors)
+        self.num_actions = num_sectors + 1
+        self.stop_action = num_sectors
+        self.world_dim = num_sectors * len(WORLD_FEATURES)
+
+    def start(self) -> list[Walk]:
+        """The walks before the first action."""
+        return self.walks
+
+    def observe(self, walks: Sequence[Walk]) -> tuple[np.ndarray, np.ndarray]:
+        """What walkers see, and what they can do.
+
+        Args:
+            walks: B walks.
+
+        Returns:
+            `world_state`, float32 (B, F), and `is_possible`, bool (B, A): stopping is
+            always possible, and nothing else after it.
+        """
+        world = np.zeros((len(walks), self.num_sectors, len(WORLD_FEATURES)), "float32")
+        is_possible = np.zeros((len(walks), self.num_actions), bool)
+        is_possible[:, self.stop_action] = True
+        for row, walk in enumerate(walks):
+            here = walk.path[-1]
+            neighbors = walk.building.neighbors[here]
+            _, distance, elevation = walk.building._views[here]
+            sectors = self._sectors(walk)
+            came_from = walk.path[-2] if len(walk.path) > 1 else -1
+            world[row, sectors] = np.stack(
+                [
+                    np.ones(len(neighbors)),
+                    distance / _DISTANCE_UNIT,
+                    elevation,
+                    [each in walk.path for each in neighbors],
+                    [each == came_from for each in neighbors],
+                ],
+                axis=-1,
+            )
+            is_possible[row, sectors] = not walk.is_done
+        return world.reshape(len(walks), self.world_dim), is_possible
+
+    def move(self, walks: Sequence[Walk], actions) -> list[Walk]:
+        """The walks after one action each.
+
+        Raises:
+            ValueError: for an action that is not possible.
+        """
+        check_same_length(walks=walks, actions=actions)
+        return [
+            self._move(walk, int(action))
+            for walk, action in zip(walks, actions, strict=True)
+        ]
+
+    def action_to(self, walk: Walk, viewpoint: int) -> int:
+        """The action that leads to a neighbor.
+
+        Raises:
+            ValueError: if it is not a neighbor.
+        """
+        building, here = walk.building, walk.path[-1]
+        if viewpoint not in building.neighbors[here]:
+            raise ValueError(
+                f"`viewpoint` must be a neighbor of {building.viewpoints[here]!r} in "
+                f"building {building.name!r}. "
+                f"Received: viewpoint={building.viewpoints[viewpoint]!r}"
+            )
+        return int(self._sectors(walk)[building.neighbors[here].index(viewpoint)])
+
+    def follow(self, walk: Walk, path: Sequence[int]) -> tuple[np.ndarray, list[int]]:
+        """The worlds on a path and its actions, for path supervision.
+
+        Args:
+            walk: The start, where the path begins.
+            path: Numbers of its T viewpoints.
+
+        Returns:
+            World states float32 (T, F) and T actions, of which the last is to stop.
+
+        Raises:
+            ValueError: for a path that begins elsewhere or leaves the ways.
+        """
+        if not path or path[0] != walk.path[-1]:
+            raise ValueError(
+                "`path` must begin where the walk is, at viewpoint "
+                f"{walk.path[-1]}. Received: path={shown(list(path))}"
+            )
+        worlds, actions = [], []
+        for viewpoint in path[1:]:
+            worlds.append(self.observe([walk])[0][0])
+            actions.append(self.action_to(walk, viewpoint))
+            walk = self._move(walk, actions[-1])
+        worlds.append(self.observe([walk])[0][0])
+        return np.stack(worlds), [*actions, self.stop_action]
+
+    def _move(self, walk: Walk, action: int) -> Walk:
+        if action == self.stop_action:
+            return replace(walk, is_done=True)
+        here = walk.path[-1]
+        sectors = [] if walk.is_done else self._sectors(walk).tolist()
+        if action not in sectors:
+            raise ValueError(
+                f"`actions` must be possible: {[*sectors, self.stop_action]} at "
+                f"viewpoint {walk.building.viewpoints[here]!r}. "
+                f"Received: action={action}"
+            )
+        index = sectors.index(action)
+        return replace(
+            walk,
+            path=(*walk.path, walk.building.neighbors[here][index]),
+            heading=float(walk.building._views[here][0][index]),
+        )
+
+    def _sectors(self, walk: Walk) -> np.ndarray:
+        """The sector of each neighbor, all different."""
+        here, count = walk.path[-1], self.num_sectors
+        bearing = walk.building._views[here][0]
+        if len(bearing) > count:
+            raise ValueError(
+                f"`num_sectors` must be at least {len(bearing)}, the neighbors of "
+                f"viewpoint {walk.building.viewpoints[here]!r} in building "
+                f"{walk.building.name!r}. Received: num_sectors={count}"
+            )
+        # How far to the right, in sectors.
+        turns = (bearing - walk.heading) * count / (2 * math.pi)
+        offsets = np.abs(turns - np.round(turns))
+        sectors = np.full(len(turns), -1)
+        free = list(range(count))
+        for index in np.argsort(offsets, kind="stable"):
+            away = np.abs(
+                (np.array(free) - turns[index] + count / 2) % count - count / 2
+            )
+            sectors[index] = free.pop(int(np.argmin(away)))
+        return sectors

@@ -1,0 +1,228 @@
+"""Decoding in an environment, where each action decides what the model sees next.
+
+The strategies are those of `generate`. The loop runs on the host, because the
+environment does, and calls models eagerly: a step is few operations. An ensemble is
+several models, or exported pairs, whose probabilities are averaged at each step.
+
+Legend: B batch, K beams, A actions, F features of the world, L maximum number of steps.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from keras import ops
+
+from keras_attn.checks import check_positive
+from keras_attn.decoding.compiled import compilation_cache
+from keras_attn.decoding.inputs import (
+    as_arrays,
+    check_beams,
+    check_strategy,
+    prepare,
+)
+from keras_attn.decoding.loop import next_state, reorder_by_parent, repeat_for_beams
+from keras_attn.decoding.strategies import Greedy
+from keras_attn.ops import MASKED
+
+WORLD = "world_state"
+
+
+class Environment(Protocol):
+    """What `walk` needs of an environment, such as `data.WalkSimulator`.
+
+    A state is any object, which `move` does not change: beams share one.
+    """
+
+    stop_action: int
+
+    def start(self) -> Sequence[Any]:
+        """The B states before the first action."""
+        ...
+
+    def observe(self, walks: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """World states, float32 (N, F), and possible actions, bool (N, A)."""
+        ...
+
+    def move(self, walks: Sequence[Any], actions) -> Sequence[Any]:
+        """The states after one action each."""
+        ...
+
+
+class Walked(NamedTuple):
+    """The result of `walk`.
+
+    Attributes:
+        actions: int32 (B, L), with the action that stops, and after it the same.
+        scores: float32 (B,), the log-probability of those actions; for a beam divided
+            by its length penalty.
+        walks: The B states of the environment after these actions.
+        world_states: float32 (B, L, F), what the model saw before each action, to
+            draw its attention.
+    """
+
+    actions: np.ndarray
+    scores: np.ndarray
+    walks: list[Any]
+    world_states: np.ndarray
+
+
+def walk(model, inputs, environment: Environment, max_steps, *, strategy=None):
+    """Follows instructions in an environment, one action at a time.
+
+    Actions that are not possible have no probability. A walk that has not stopped
+    after `max_steps` actions ends where it is.
+
+    Args:
+        model: A model whose `incremental()` reads a `world_state`, such as
+            `listen_attend_walk`, its `IncrementalPair`, or an exported pair from
+            `export.load_runner`; or a list of them, an ensemble, whose probabilities
+            are averaged.
+        inputs: Dictionary of arrays, the instructions: `token_ids` (B, S), and
+            `padding_mask` (B, S).
+        environment: Where the walks are; it has B states at the start.
+        max_steps: L, the maximum number of actions.
+        strategy: `Greedy()` (default), `Sample(...)` or `Beam(...)`.
+
+    Returns:
+        `Walked(actions, scores, walks, world_states)`.
+
+    Raises:
+        TypeError: for a model that can't decode or reads tokens at each step, or no
+            strategy.
+        ValueError: for no model, inputs as in `generate`, another number of rows than
+            of states, another number of beams than an artefact was exported for, or a
+            `max_steps` that is not a whole number above zero.
+
+    Example:
+        ```python
+        walked = walk([model, other], data.encode(texts), data.simulator(), 20,
+            strategy=Beam(4))
+        ```
+
+    Reference:
+        Mei et al. 2016, section 4: beams of an ensemble (arXiv:1506.04089).
+    """
+    strategy = Greedy() if strategy is None else strategy
+    check_positive("max_steps", max_steps)
+    check_strategy(strategy, None)
+    members = [
+        _Member(each, strategy)
+        for each in (model if isinstance(model, list | tuple) else [model])
+    ]
+    if not members:
+        raise ValueError("`model` must be at least one model. Received: model=[]")
+    states = list(environment.start())
+    inputs = as_arrays(inputs)
+    rows = {name: len(value) if value.ndim else 0 for name, value in inputs.items()}
+    if set(rows.values()) != {len(states)}:
+        raise ValueError(
+            f"`inputs` must have one row for each of the {len(states)} states of "
+            f"`environment`. Received: rows={rows}"
+        )
+
+    beams, stop = strategy.num_beams, environment.stop_action
+    seen, is_possible = environment.observe(states)
+    logits = _average([each.begin({**inputs, WORLD: seen}) for each in members])
+    for each in members:
+        each.repeat(beams)
+    logits = repeat_for_beams(_only_possible(logits, is_possible), beams)
+    states = [state for state in states for _ in range(beams)]
+    is_possible = np.repeat(is_possible, beams, axis=0)
+    uniform = strategy.uniform(len(states) // beams, max_steps)
+    search = strategy.start(len(states) // beams, max_steps, stop, uniform)
+    for index in range(max_steps):
+        if index:
+            seen, is_possible = environment.observe(states)
+            logits = _average([each.step(seen) for each in members])
+            logits = _only_possible(logits, is_possible)
+        actions, parents, search = strategy.advance(search, logits, index, stop, stop)
+        actions = np.asarray(ops.convert_to_numpy(actions))
+        if parents is not None:
+            parents = np.asarray(ops.convert_to_numpy(parents))
+            states = [states[parent] for parent in parents]
+            is_possible = is_possible[parents]
+            for each in members:
+                each.reorder(parents)
+        # Fewer actions than beams: a beam of no probability stays where it is.
+        can_move = is_possible[np.arange(len(states)), actions]
+        states = environment.move(states, np.where(can_move, actions, stop))
+        if bool(ops.all(search["done"])):
+            break
+    found, scores = map(ops.convert_to_numpy, strategy.finish(search, max_steps))
+    return Walked(found, scores, *_replay(environment, found))
+
+
+def _replay(environment, actions):
+    """The states after actions (B, L), and what was seen before each."""
+    states, worlds = list(environment.start()), []
+    for column in actions.T:
+        worlds.append(environment.observe(states)[0])
+        states = list(environment.move(states, column))
+    return states, np.stack(worlds, axis=1)
+
+
+class _Member:
+    """One model of an ensemble, and its state.
+
+    Raises:
+        TypeError: for a model that can't decode, or reads tokens.
+    """
+
+    def __init__(self, model, strategy):
+        functions = compilation_cache(model).functions(model, 1)
+        if WORLD not in functions.step_inputs:
+            raise TypeError(
+                f"`model` must read a `{WORLD}` at each step; use `generate` for one "
+                f"that reads tokens. Received: model={type(model).__name__}"
+            )
+        check_beams(functions, strategy)
+        self._functions = functions
+        # Keras takes tensors, an artefact arrays.
+        as_input = ops.convert_to_tensor if functions.traceable else np.asarray
+        self._as_inputs = lambda given: {name: as_input(x) for name, x in given.items()}
+        self._state: dict[str, Any] = {}
+
+    def begin(self, inputs: dict):
+        """Logits (B, A) of the first action."""
+        inputs = self._as_inputs(prepare(self._functions, inputs, None, 0))
+        return self._keep({**inputs, **self._functions.prefill(inputs)})
+
+    def step(self, world):
+        """Logits (B·K, A) of the next action."""
+        inputs = {**self._state, **self._as_inputs({WORLD: world})}
+        return self._keep(next_state(self._state, self._functions.step(inputs)))
+
+    def repeat(self, beams: int) -> None:
+        """Each row once per beam."""
+        self._state = {
+            name: repeat_for_beams(value, beams) for name, value in self._state.items()
+        }
+
+    def reorder(self, parents) -> None:
+        """Gives each beam the state of its parent."""
+        self._state = reorder_by_parent(self._state, parents)
+
+    def _keep(self, state):
+        names = set(self._functions.step_inputs) - {WORLD}
+        self._state = {name: state[name] for name in names}
+        return state["logits"]
+
+
+def _average(logits: list):
+    """The logarithm of the mean of the probabilities, (N, A)."""
+    arrays = [np.asarray(ops.convert_to_numpy(each), "float32") for each in logits]
+    if len(arrays) == 1:
+        return arrays[0]
+    log_probs = np.stack([_log_softmax(each) for each in arrays])
+    return np.logaddexp.reduce(log_probs, axis=0) - np.log(np.float32(len(arrays)))
+
+
+def _log_softmax(logits):
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+def _only_possible(logits, is_possible):
+    """Logits as they are where an action is possible, and MASKED elsewhere."""
+    return np.where(is_possible, logits, np.float32(MASKED))

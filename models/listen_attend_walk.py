@@ -1,0 +1,236 @@
+"""Listen, attend and walk: from an instruction and what is around to actions.
+
+    x_j                                       `word_embedding`: word vectors
+    h_j = [→h_j; ←h_j]                        `encoder`, a bidirectional LSTM
+    [x_j; h_j]                                `memory`: both levels
+    E y_t                                     `world_embedding`
+    β_tj = vᵀ tanh(W s_{t-1} + U x_j + V h_j) `decoder`: the multi-level aligner
+    α_t = softmax(β_t)                        `decoder`: alignment
+    z_t = Σ_j α_tj [x_j; h_j]                 `decoder`: context
+    s_t = LSTM([E y_t; z_t], s_{t-1})         `decoder`: state, s_0 = 0
+    q_t = L_0 (E y_t + L_s s_t + L_z z_t)     `state_readout`, `context_readout`
+    P(a_t) = softmax(q_t)                     `logits`: before the softmax
+
+The forward pass is `_listen`, then `_walk`; β, α, z and s are computed by
+`layers/attention_rnn.py` with the score of `layers/additive_attention.py`, whose key
+kernel is U and V, one above the other.
+
+The world state y_t is any vector of numbers: in the paper words for the objects and
+floors ahead, left and right, with the actions forward, left, right and stop; for
+buildings see `data.WalkSimulator`. It depends on the actions before, so a model decodes
+in an environment, by `decoding.walk`.
+
+The authors' code has one-hot vectors as x_j in the memory and a table of word vectors
+for each direction of the LSTM; here one table serves both directions and the memory.
+
+Legend: B batch, S words, T steps, F features of the world, A actions, U units, V
+vocabulary. Layers: `word_embedding`, `encoder`, `memory`, `world_embedding`, `decoder`,
+`state_dropout`, `state_readout`, `context_readout`, `readout`, `logits`.
+`incremental()` finds them by these names.
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+from keras.layers import Add, Bidirectional, Concatenate, Dense, Embedding, LSTMCell
+
+from keras_attn.checks import check_fraction, check_positive
+from keras_attn.decoding import IncrementalPair
+from keras_attn.layers import AdditiveAttention, AttentionRNN
+from keras_attn.layers.dropout import Dropout
+from keras_attn.models.parts.functional import Functional, by_name, sequence_inputs
+from keras_attn.models.parts.recurrent import recurrent_layer
+from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
+
+# Mei et al. 2016 on SAIL, as in the authors' code, github.com/hongyuanmei/NeuralWalker:
+# 78 features of the world, 100 units everywhere, dropout of one in ten; forward, left,
+# right and stop. The instructions of its data have 524 words.
+VARIANTS = {
+    "sail": {
+        "vocabulary_size": 524,
+        "world_dim": 78,
+        "num_actions": 4,
+        "embedding_dim": 100,
+        "hidden_dim": 100,
+        "attention_dim": 100,
+        "dropout": 0.1,
+    }
+}
+
+
+@with_sizes(VARIANTS)
+def build_listen_attend_walk(
+    variant="sail",
+    *,
+    vocabulary_size=FROM_VARIANT,
+    world_dim=FROM_VARIANT,
+    num_actions=FROM_VARIANT,
+    embedding_dim=FROM_VARIANT,
+    hidden_dim=FROM_VARIANT,
+    attention_dim=FROM_VARIANT,
+    dropout=FROM_VARIANT,
+    return_attention_scores=False,
+    name="listen_attend_walk",
+):
+    """A bidirectional LSTM that listens, and an LSTM that attends to words and walks.
+
+    Args:
+        variant: A row of `VARIANTS`, which gives the arguments that are None.
+        vocabulary_size: V.
+        world_dim: F, the numbers that describe the world before a step.
+        num_actions: A, with the one that stops.
+        embedding_dim: Width of the word vectors, of E y_t and of q_t before L_0.
+        hidden_dim: U, units of each direction of the encoder and of the decoder.
+        attention_dim: Units of the aligner.
+        dropout: Probability of dropping a unit of s_t before L_s.
+        return_attention_scores: Whether the model also returns the alignment, for
+            instance to show it on a device.
+        name: Name of the model.
+
+    Returns:
+        A model from `token_ids` (B, S), `padding_mask` (B, S) and `world_state`
+        (B, T, F) to logits (B, T, A); with `return_attention_scores=True` to a
+        dictionary of `logits` and `attention_scores`, (B, 1, T, S).
+
+    Raises:
+        ValueError: for a size that is not a whole number above zero, or a dropout
+            outside of [0, 1).
+
+    Reference:
+        Mei, Bansal, Walter 2016, "Listen, Attend, and Walk: Neural Mapping of
+        Navigational Instructions to Action Sequences" (arXiv:1506.04089).
+    """
+    check_positive("vocabulary_size", vocabulary_size)
+    check_positive("world_dim", world_dim)
+    check_positive("num_actions", num_actions)
+    check_fraction("dropout", dropout)
+    layers = by_name(
+        [
+            Embedding(vocabulary_size, embedding_dim, name="word_embedding"),
+            Bidirectional(
+                recurrent_layer(LSTMCell(hidden_dim, name="cell"), "direction"),
+                name="encoder",
+            ),
+            Concatenate(name="memory"),
+            Dense(embedding_dim, use_bias=False, name="world_embedding"),
+            AttentionRNN(
+                LSTMCell(hidden_dim, name="decoder_cell"),
+                AdditiveAttention(attention_dim, name="attention"),
+                name="decoder",
+            ),
+            Dropout(dropout, name="state_dropout"),
+            Dense(embedding_dim, use_bias=False, name="state_readout"),
+            Dense(embedding_dim, use_bias=False, name="context_readout"),
+            Add(name="readout"),
+            # A softmax follows.
+            Dense(num_actions, use_bias=False, dtype="float32", name="logits"),
+        ]
+    )
+    world_state: Any = keras.Input((None, world_dim), name="world_state")
+    inputs = {
+        **sequence_inputs("token_ids", "padding_mask"),
+        "world_state": world_state,
+    }
+    logits, walked = _walk(
+        layers,
+        world_state,
+        _listen(layers, inputs),
+        return_attention_scores=return_attention_scores,
+    )
+    outputs = logits
+    if return_attention_scores:
+        outputs = {"logits": logits, "attention_scores": walked["attention_scores"]}
+    return ListenAttendWalk(inputs=inputs, outputs=outputs, name=name)
+
+
+def _listen(layers, inputs):
+    """Words [x; h] (B, S, E + 2U), their mask (B, S), and s_0 and its cell (B, U)."""
+    mask = inputs["padding_mask"]
+    words = layers["word_embedding"](inputs["token_ids"])
+    hidden, *_ = layers["encoder"](words, mask=mask)
+    memory = layers["memory"]([words, hidden])
+    zeros = ops.zeros_like(hidden[:, 0, : layers["decoder"].cell.units])
+    return {
+        "memory": memory,
+        "padding_mask": mask,
+        "decoder_state": zeros,
+        "cell_state": zeros,
+    }
+
+
+def _walk(layers, world_state, state, **attention_options):
+    """Logits (B, T, A) of the actions in these worlds (B, T, F), and α, z and s."""
+    world = layers["world_embedding"](world_state)
+    walked = layers["decoder"](
+        world,
+        state["memory"],
+        [state["decoder_state"], state["cell_state"]],
+        memory_padding_mask=state["padding_mask"],
+        projected_memory=state.get("projected_memory"),
+        **attention_options,
+    )
+    readout = layers["readout"](
+        [
+            world,
+            layers["state_readout"](layers["state_dropout"](walked["states"])),
+            layers["context_readout"](walked["contexts"]),
+        ]
+    )
+    return layers["logits"](readout), walked
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class ListenAttendWalk(Functional):
+    """The model of `build_listen_attend_walk`, with decoding step by step."""
+
+    def incremental(self, max_length=None) -> IncrementalPair:
+        """The models for walking action by action, in an environment.
+
+        Both take `world_state` (B, F), what is around before the action, and return
+        `logits` (B, A); `prefill` also takes the instruction. The environment chooses
+        the next world, so there are no tokens: `decoding.walk` runs the pair.
+
+        The state is `decoder_state` and `cell_state` (B, U), which change with each
+        step, and `memory` (B, S, E + 2U), `projected_memory` and the input
+        `padding_mask`, which don't.
+
+        Args:
+            max_length: Has no effect: the state of an LSTM has a fixed size.
+        """
+        layers = by_name(self.layers)
+        world_dim = self.input["world_state"].shape[-1]
+        instruction = sequence_inputs("token_ids", "padding_mask")
+        heard = _listen(layers, instruction)
+        first: Any = keras.Input((world_dim,), name="world_state")
+        logits, walked = _walk(layers, ops.expand_dims(first, 1), heard)
+        fixed = {
+            "memory": heard["memory"],
+            "projected_memory": walked["projected_memory"],
+        }
+        prefill = keras.Model(
+            {**instruction, "world_state": first},
+            {"logits": logits[:, 0], **_changes(walked), **fixed},
+        )
+
+        state = {**_changes(walked), **fixed, "padding_mask": heard["padding_mask"]}
+        before = {
+            name: keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=name)
+            for name, tensor in state.items()
+        }
+        next_world: Any = keras.Input((world_dim,), name="world_state")
+        logits, walked = _walk(layers, ops.expand_dims(next_world, 1), before)
+        step = keras.Model(
+            {"world_state": next_world, **before},
+            {"logits": logits[:, 0], **_changes(walked)},
+        )
+        return IncrementalPair(
+            prefill, step, source_vocabulary_size=layers["word_embedding"].input_dim
+        )
+
+
+def _changes(walked):
+    """The states of the decoder after these steps, by name."""
+    return dict(
+        zip(("decoder_state", "cell_state"), walked["final_state"], strict=True)
+    )

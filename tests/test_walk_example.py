@@ -1,0 +1,29 @@
+"""The example of navigation runs from the command line, on a made-up building."""
+
+import json
+import re
+
+import pytest
+from walk_cases import write_r2r
+
+pytestmark = pytest.mark.runs
+
+
+def test_walk_buildings(example, tmp_path):
+    folder, run = tmp_path / "r2r", tmp_path / "run"
+    for split in ("train", "val_seen", "val_unseen"):
+        write_r2r(folder, split=split)
+    options = ("--smoke", "--data-dir", folder, "--run-dir", run)
+    printed = example("walk_buildings", *options)
+    assert "train: 4 instructions, 1 buildings" in printed
+    assert "unseen: 4 instructions" in printed
+    line = r"success +[\d.]+ %  SPL +[\d.]+ %  error +[\d.]+ m"
+    for kind in ("random walk", "standing still"):
+        assert len(re.findall(rf"^{kind} +{line}", printed, re.M)) == 2
+    for kind in ("with attention", "mean of the words"):
+        assert len(re.findall(rf"^{kind}, beam +{line}", printed, re.M)) == 2
+        assert (run / f"{kind.replace(' ', '_')}_0" / "model.keras").is_file()
+    assert (run / "walk.png").stat().st_size > 1000
+    assert list((run / "with_attention_0").glob("events*"))
+    scores = json.loads((run / "scores.json").read_text("utf-8"))
+    assert set(scores["seen, with attention, greedy"]) > {"success", "spl"}
