@@ -73,7 +73,8 @@ class FrameAttentionRNN(keras.layers.Layer):
         self.attention = attention
 
     def build(self, memory_shape):
-        batch, _, places, width = memory_shape
+        # `call` checks the number of axes.
+        batch, *_, places, width = memory_shape
         units = as_list(self.cell.state_size)[0]
         if not self.attention.built:
             self.attention.build((batch, None, units), (batch, places, width))
