@@ -56,13 +56,21 @@ def test_attend_in_cnn(example, images, tmp_path):
     assert (tmp_path / "run" / "attention.png").stat().st_size > 1000
 
 
+BACKBONE = "--backbone-images 32 --backbone-epochs 1 --backbone-width 4".split()
+
+
 def test_caption_shapes(example, tmp_path):
-    options = "--images 24 --held-out 4 --epochs 2 --batch-size 8 --width 4".split()
-    options += ["--hidden-dim", "8", "--attention", "hard"]
+    options = "--images 24 --held-out 4 --epochs 1 --batch-size 8".split()
+    options += ["--hidden-dim", "8", *BACKBONE, "--backbone-dir", tmp_path / "cnn"]
     printed = example("caption_shapes", *options, "--run-dir", tmp_path)
-    rows = re.findall(r"^\| (\w+) \| [\d,]+ \| [\d.]+ \| [\d.]+ \| .*%", printed, re.M)
-    assert rows == ["show_and_tell", "show_attend_tell"]
-    for name in rows:
+    table = printed[printed.index("| captioner |") :]
+    figures = r"[\d,]+ \| [\d.]+ \| [\d.]+ (?:\| [\d.]+% ){3}\| (\S+)"
+    rows = re.findall(rf"^\| (\w+) \| {figures}", table, re.M)
+    attend = "show_attend_tell_soft show_attend_tell_hard cnn_transformer".split()
+    names = ["show_and_tell", *attend, "vit_transformer"]
+    assert [name for name, _ in rows] == names
+    assert rows[0][1] == "–"
+    for name in names:
         assert (tmp_path / name / "model.keras").is_file()
 
 
@@ -87,7 +95,8 @@ def test_objects_of_a_caption(monkeypatch):
 
 def test_answer_shapes(example, tmp_path):
     run = tmp_path / "run"
-    printed = example("answer_shapes", "--smoke", "--run-dir", run)
+    options = ("--run-dir", run, "--backbone-dir", tmp_path / "cnn")
+    printed = example("answer_shapes", "--smoke", *options)
     for kind in ("ask", "show"):
         assert (run / kind / "model.keras").is_file()
         assert (run / kind / "question_5.png").stat().st_size > 1000
