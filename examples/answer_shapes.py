@@ -101,7 +101,7 @@ def parse_arguments():
     """Parses the command line."""
     parser = new_parser(__doc__)
     parser.add_argument("--run-dir", default="runs/answer-shapes", help="for results")
-    parser.add_argument("--images", type=int, default=20_000, help="to train on")
+    parser.add_argument("--images", type=int, default=12_000, help="to train on")
     parser.add_argument("--held-out", type=int, default=1000, help="images to score")
     parser.add_argument(
         "--models", nargs="+", choices=list(MODELS), default=list(MODELS), help="which"
@@ -109,7 +109,7 @@ def parse_arguments():
     parser.add_argument("--width", type=int, default=32, help="units; see `new_model`")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, for a test")
     add_backbone_options(parser)
-    add_training_options(parser, epochs=14, batch_size=32, learning_rate=3e-3)
+    add_training_options(parser, epochs=16, batch_size=32, learning_rate=3e-3)
     arguments = parser.parse_args()
     if arguments.smoke:
         tiny = {"images": 64, "held_out": 40, "width": 4, "epochs": 1}
@@ -166,9 +166,9 @@ def new_model(kind, shapes, width, **options):
             embedding_dim=4 * width, max_question_length=NUM_WORDS, **options
         )
     return models.build_vqa_show_ask_attend_answer(
-        embedding_dim=width,
-        hidden_dim=2 * width,
-        attention_dim=2 * width,
+        embedding_dim=2 * width,
+        hidden_dim=4 * width,
+        attention_dim=4 * width,
         classifier_dim=4 * width,
         **options,
     )

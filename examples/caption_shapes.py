@@ -331,8 +331,8 @@ def main():
         ]
         for count in (1, 2):
             chosen = [i for i, x in enumerate(held_out.objects) if len(x) == count]
-            pair = ([texts[i] for i in chosen] for texts in (captions, references))
-            figures.append(f"{exact_objects(*pair, shapes):.1%}")
+            ours, theirs = ([x[i] for i in chosen] for x in (captions, references))
+            figures.append(f"{exact_objects(ours, theirs, shapes):.1%}")
         inside = "–"
         if isinstance(model.output, dict):
             maps = attention_of(model, held_out, captions, tokenizer)

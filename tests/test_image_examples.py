@@ -93,6 +93,26 @@ def test_objects_of_a_caption(monkeypatch):
     assert exact_objects([text, *wrong], [turned] * 4, Shapes()) == 0.25
 
 
+def test_objects_that_the_tokens_of_a_caption_name(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    from caption_shapes import (  # pyright: ignore[reportMissingImports]
+        MAX_LENGTH,
+        token_objects,
+    )
+
+    from keras_attn.data import SubwordTokenizer
+
+    ring, star = ("small", "red", "ring"), ("large", "blue", "star")
+    texts = ["a large blue star above a small red ring", "a small red star"]
+    tokenizer = SubwordTokenizer.train(texts)
+    numbers = token_objects(texts, [[ring, star]] * 2, tokenizer)
+    assert numbers.shape == (2, MAX_LENGTH)
+    assert numbers[0].tolist() == [-1, 1, 1, 1, -1, -1, 0, 0, 0, -1, -1, -1]
+    assert (numbers[1] == -1).all()
+    # Of two that are alike no one can say which is meant.
+    assert (token_objects(texts[:1], [[ring, ring]], tokenizer) == -1).all()
+
+
 def test_answer_shapes(example, tmp_path):
     run = tmp_path / "run"
     options = ("--run-dir", run, "--backbone-dir", tmp_path / "cnn")
