@@ -152,6 +152,8 @@ def build(name, arguments, vocabulary_size, **image):
         attention_dim=units // 2,
         initial_dim=units,
         attention=name.rpartition("_")[-1],
+        # A dozen words can't look at each of 256 places, as the penalty demands.
+        coverage_weight=0.0,
         seed=arguments.seed,
         return_attention_scores=True,
         **lstm,
