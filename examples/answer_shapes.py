@@ -50,15 +50,20 @@ import keras
 import numpy as np
 import tensorflow as tf
 from options import add_training_options, new_parser
+from shape_backbone import (
+    GRID_SIZE,
+    add_backbone_options,
+    features_of,
+    new_shapes,
+    pretrained_backbone,
+    with_backbone,
+)
 
 from keras_attn import data, models, training
 from keras_attn.viz import plot_glimpses, save_figure
 from keras_attn.viz.callbacks import GlimpseMaps
 
-IMAGE_SIZE = 64
-GRID_SIZE = 16  # Places of 4 x 4 pixels, of which small objects cover several.
 NUM_OBJECTS = (2, 4)
-SIZES = {"small": (0.11, 0.14), "large": (0.19, 0.22)}  # Radii, as shares of the side.
 MAX_AREA = 0.15  # Of the image. Larger objects don't count in the share of attention.
 NEAR = 4  # Pixels around an object that are near it, one place.
 NUM_WORDS = 8
@@ -70,7 +75,8 @@ class Questions:
     """Questions about images, one per image.
 
     Attributes:
-        inputs: Of a model: `images` uint8 (B, H, W, 3), `token_ids` and `padding_mask`.
+        images: uint8 (B, H, W, 3).
+        inputs: Of a model: `features` of the images, `token_ids` and `padding_mask`.
         answers: Classes, (B,).
         masks: The pixels of the objects that the question names, bool (B, H, W).
         texts: The questions.
@@ -78,6 +84,7 @@ class Questions:
             or several.
     """
 
+    images: np.ndarray
     inputs: dict
     answers: np.ndarray
     masks: np.ndarray
@@ -94,22 +101,24 @@ def parse_arguments():
     """Parses the command line."""
     parser = new_parser(__doc__)
     parser.add_argument("--run-dir", default="runs/answer-shapes", help="for results")
-    parser.add_argument("--images", type=int, default=20_000, help="to train on")
+    parser.add_argument("--images", type=int, default=12_000, help="to train on")
     parser.add_argument("--held-out", type=int, default=1000, help="images to score")
     parser.add_argument(
         "--models", nargs="+", choices=list(MODELS), default=list(MODELS), help="which"
     )
-    parser.add_argument("--width", type=int, default=32, help="channels of the CNN")
+    parser.add_argument("--width", type=int, default=32, help="units; see `new_model`")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, for a test")
-    add_training_options(parser, epochs=14, batch_size=32, learning_rate=3e-3)
+    add_backbone_options(parser)
+    add_training_options(parser, epochs=16, batch_size=32, learning_rate=3e-3)
     arguments = parser.parse_args()
     if arguments.smoke:
         tiny = {"images": 64, "held_out": 40, "width": 4, "epochs": 1}
+        tiny |= {"backbone_images": 32, "backbone_epochs": 1, "backbone_width": 4}
         arguments = argparse.Namespace(**{**vars(arguments), **tiny})
     return arguments
 
 
-def read_questions(shapes, count, start):
+def read_questions(shapes, backbone, count, start):
     """Makes questions once, and keeps them in memory for all epochs."""
     ids = {word: 1 + index for index, word in enumerate(shapes.vocabulary)}
     batches = list(shapes.dataset("questions", count, start=start, batch_size=100))
@@ -133,21 +142,20 @@ def read_questions(shapes, count, start):
             shapes.shapes[number] if number >= 0 else "" for number in only
         ]
     images = [batch["images"].numpy().astype("uint8") for batch in batches]
+    images = np.concatenate(images)
     inputs = {
-        "images": np.concatenate(images),
+        "features": features_of(backbone, images),
         "token_ids": token_ids,
         "padding_mask": token_ids > 0,
     }
     answers = np.concatenate([batch["answer_ids"].numpy() for batch in batches])
-    return Questions(
-        inputs, answers, np.concatenate(masks), texts, np.array(named_shapes)
-    )
+    masks, named_shapes = np.concatenate(masks), np.array(named_shapes)
+    return Questions(images, inputs, answers, masks, texts, named_shapes)
 
 
-def new_model(kind, shapes, width):
-    """One of the models on a small CNN, with its attention among the outputs."""
-    options = {
-        "backbone": new_backbone(width),
+def new_model(kind, shapes, width, **options):
+    """One of the models, with its attention among the outputs."""
+    options |= {
         "vocabulary_size": 1 + len(shapes.vocabulary),
         "num_answers": len(shapes.answers),
         "dropout": 0.0,
@@ -158,32 +166,12 @@ def new_model(kind, shapes, width):
             embedding_dim=4 * width, max_question_length=NUM_WORDS, **options
         )
     return models.build_vqa_show_ask_attend_answer(
-        embedding_dim=width,
-        hidden_dim=2 * width,
-        attention_dim=2 * width,
+        embedding_dim=2 * width,
+        hidden_dim=4 * width,
+        attention_dim=4 * width,
         classifier_dim=4 * width,
         **options,
     )
-
-
-def new_backbone(width):
-    """A CNN from 64 x 64 pixels to 16 x 16 places, each in the middle of what it sees.
-
-    A kernel of 3 with stride 2 would look one and a half pixels beside its place.
-    """
-    images = keras.Input((IMAGE_SIZE, IMAGE_SIZE, 3))
-    maps = keras.layers.Rescaling(1 / 255, offset=-0.5)(images)
-    for filters, size, stride in (
-        (width // 2, 4, 2),
-        (width, 4, 2),
-        (width, 3, 1),
-        (width, 3, 1),
-    ):
-        maps = keras.layers.Conv2D(
-            filters, size, strides=stride, padding="same", use_bias=False
-        )(maps)
-        maps = keras.layers.ReLU()(keras.layers.BatchNormalization()(maps))
-    return keras.Model(images, maps)
 
 
 def fit(model, questions, callback, arguments, folder):
@@ -216,8 +204,8 @@ def fit(model, questions, callback, arguments, folder):
 
 
 def as_float(inputs):
-    """Inputs with float pixels."""
-    return {**inputs, "images": tf.cast(inputs["images"], tf.float32)}
+    """Inputs with features in float32."""
+    return {**inputs, "features": tf.cast(inputs["features"], tf.float32)}
 
 
 def best_constants(questions):
@@ -291,14 +279,12 @@ def main():
     """Trains both models, and compares where they look with where they should."""
     arguments = parse_arguments()
     keras.utils.set_random_seed(arguments.seed)
-    shapes = data.Shapes(
-        image_size=IMAGE_SIZE,
-        num_objects=NUM_OBJECTS,
-        sizes=SIZES,
-        seed=arguments.seed,
+    shapes = new_shapes(NUM_OBJECTS, arguments.seed)
+    backbone = pretrained_backbone(arguments)
+    train = read_questions(shapes, backbone, arguments.images, start=0)
+    held_out = read_questions(
+        shapes, backbone, arguments.held_out, start=arguments.images
     )
-    train = read_questions(shapes, arguments.images, start=0)
-    held_out = read_questions(shapes, arguments.held_out, start=arguments.images)
     constants = best_constants(train)
     inputs = {name: np.array(x) for name, x in as_float(held_out.inputs).items()}
     shown = {name: value[:6] for name, value in inputs.items()}
@@ -306,22 +292,30 @@ def main():
     truths = [answers[number] for number in held_out.answers[:6]]
     for kind in arguments.models:
         folder = Path(arguments.run_dir) / kind
-        model = new_model(kind, shapes, arguments.width)
+        options = {"grid_size": GRID_SIZE, "feature_dim": backbone.output_shape[-1]}
+        model = new_model(kind, shapes, arguments.width, **options)
         print(f"\n{MODELS[kind]}: {model.count_params():,} parameters", flush=True)
         watch = GlimpseMaps(
-            folder, shown, held_out.texts[:6], answers, truths=truths, max_examples=2
+            folder,
+            shown,
+            held_out.texts[:6],
+            answers,
+            images=held_out.images[:6],
+            truths=truths,
+            max_examples=2,
         )
         start = time.perf_counter()
         fit(model, train, watch, arguments, folder)
         print(f"{time.perf_counter() - start:.0f} seconds", flush=True)
-        model.save(folder / "model.keras")
+        with_images = new_model(kind, shapes, arguments.width, backbone=backbone)
+        with_backbone(with_images, model).save(folder / "model.keras")
         outputs = model.predict(inputs, batch_size=100, verbose=0)
         print_scores(outputs, held_out, constants)
         chances = np.array(keras.ops.softmax(outputs["logits"]))
         for row in range(6):
             maps = outputs["attention_scores"][row].reshape(-1, GRID_SIZE, GRID_SIZE)
             figure = plot_glimpses(
-                held_out.inputs["images"][row],
+                held_out.images[row],
                 held_out.texts[row],
                 maps,
                 answers,

@@ -23,30 +23,65 @@ two 6.3%, 43.5% and 23.6%: the one vector of Show and Tell is not enough for two
 
 import collections
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 import numpy as np
+import tensorflow as tf
 from options import add_training_options, new_parser
+from shape_backbone import (
+    GRID_SIZE,
+    IMAGE_SIZE,
+    add_backbone_options,
+    features_of,
+    new_shapes,
+    pretrained_backbone,
+    with_backbone,
+)
 
-from keras_attn import data, models
+from keras_attn import data, models, viz
 from keras_attn.decoding import Beam, generate
 from keras_attn.training import (
     AdamW,
+    AttentionInside,
     BackupAndResume,
     CosineWarmup,
     SmoothedCrossEntropy,
     bleu,
     caption_dataset,
     exact_match,
+    word_objects,
 )
 
-MAX_LENGTH = 24  # Tokens of a caption.
+MAX_LENGTH = 12  # Tokens of a caption.
 NUM_OBJECTS = (1, 2)
-# Radii as shares of the image. Smaller shapes are hardly seen in the mean of a map.
-SIZES = {"small": (0.12, 0.16), "large": (0.22, 0.28)}
-NUM_SHOWN = 3  # Captions that are printed.
+PATCH_SIZE = 8  # Of the ViT.
+NUM_SHOWN = 3  # Captions that are printed and drawn.
+# Each with its factor of the learning rate. The last one reads pixels, the others maps.
+SYSTEMS = {
+    "show_and_tell": 1.0,
+    "show_attend_tell_soft": 1.0,
+    "show_attend_tell_hard": 1.0,
+    "cnn_transformer": 1 / 3,
+    "vit_transformer": 1 / 3,
+}
+
+
+@dataclass(frozen=True)
+class Captions:
+    """Images with their captions.
+
+    Attributes:
+        arrays: `images` uint8 (B, H, W, 3), `features` of them, and `captions`.
+        objects: Of each image the size, the color and the shape of its objects.
+        masks: bool (B, M, H, W), the pixels of each object; M objects with padding.
+    """
+
+    arrays: dict
+    objects: list
+    masks: np.ndarray
 
 
 def parse_arguments():
@@ -55,106 +90,138 @@ def parse_arguments():
     parser.add_argument("--run-dir", default="runs/caption-shapes", help="for results")
     parser.add_argument("--images", type=int, default=6000, help="to train on")
     parser.add_argument("--held-out", type=int, default=500, help="images to score")
-    parser.add_argument("--image-size", type=int, default=48, help="in pixels")
+    parser.add_argument("--hidden-dim", type=int, default=128, help="of the decoders")
     parser.add_argument(
-        "--width", type=int, default=24, help="channels of the first map"
+        "--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="which"
     )
-    parser.add_argument("--hidden-dim", type=int, default=192, help="of the LSTM")
-    parser.add_argument(
-        "--attention", choices=("soft", "hard"), default="soft", help="of the second"
-    )
-    parser.add_argument(
-        "--models",
-        nargs="+",
-        choices=("show_and_tell", "show_attend_tell"),
-        default=["show_and_tell", "show_attend_tell"],
-        help="what to train",
-    )
+    add_backbone_options(parser)
     add_training_options(parser, epochs=12, batch_size=32, learning_rate=3e-3)
     return parser.parse_args()
 
 
-def draw(shapes, start, count):
+def draw(shapes, backbone, start, count):
     """Images and their captions, drawn once: drawing takes longer than a step."""
-    batches = shapes.dataset(
-        "captions", count, start=start, batch_size=100, normalize="unit"
-    )
-    batches = list(batches.as_numpy_iterator())
-    return {
-        name: np.concatenate([batch[name] for batch in batches])
-        for name in ("images", "captions")
+    examples = [shapes.example(start + number) for number in range(count)]
+    images = np.stack([example.image for example in examples])
+    masks = np.zeros((count, NUM_OBJECTS[1], *shapes.image_size), bool)
+    for row, example in zip(masks, examples, strict=True):
+        row[: len(example.masks)] = example.masks
+    arrays = {
+        "images": images,
+        "features": features_of(backbone, images),
+        "captions": np.array([example.caption for example in examples]),
     }
+    objects = [
+        [(each.size, each.color, each.shape) for each in example.objects]
+        for example in examples
+    ]
+    return Captions(arrays, objects, masks)
 
 
-def build_backbone(size, width):
-    """Convolutions from images to a map of an eighth of their size."""
-    hidden = images = keras.Input((size, size, 3))
-    for channels, kernel in ((width, 5), (2 * width, 3), (4 * width, 3)):
-        hidden = keras.layers.Conv2D(
-            channels, kernel, strides=2, padding="same", use_bias=False
-        )(hidden)
-        hidden = keras.layers.BatchNormalization()(hidden)
-        hidden = keras.layers.ReLU()(hidden)
-    return keras.Model(images, hidden)
+def build(name, arguments, vocabulary_size, **image):
+    """A captioner at the sizes of the command line.
 
-
-def build(name, arguments, vocabulary_size):
-    """A captioner at the sizes of the command line."""
-    sizes = {
-        "backbone": build_backbone(arguments.image_size, arguments.width),
-        "vocabulary_size": vocabulary_size,
-        "embedding_dim": arguments.hidden_dim // 2,
-        "hidden_dim": arguments.hidden_dim,
-        "dropout": 0.0,
-    }
+    Args:
+        name: In `SYSTEMS`.
+        arguments: Those of the command line.
+        vocabulary_size: Of the tokenizer.
+        **image: `backbone`, or `grid_size` and `feature_dim` of its maps.
+    """
+    units = arguments.hidden_dim
+    blocks = {"num_layers": 2, "hidden_dim": units // 2, "num_heads": 4}
+    blocks |= {"mlp_dim": 2 * units}
+    shared = {"vocabulary_size": vocabulary_size, "dropout": 0.0}
+    if name == "vit_transformer":
+        encoder = {"image_size": IMAGE_SIZE, "patch_size": PATCH_SIZE, **blocks}
+        return models.build_caption_vit_transformer(
+            encoder=encoder,
+            max_sequence_length=MAX_LENGTH + 1,
+            attention_dropout=0.0,
+            return_attention_scores=True,
+            **blocks,
+            **shared,
+        )
+    if name == "cnn_transformer":
+        return models.build_caption_cnn_transformer(
+            return_attention_scores=True, **blocks, **shared, **image
+        )
+    lstm = {"embedding_dim": units // 2, "hidden_dim": units, **shared, **image}
     if name == "show_and_tell":
-        return models.build_caption_show_and_tell(**sizes)
+        return models.build_caption_show_and_tell(**lstm)
     return models.build_caption_show_attend_tell(
-        **sizes,
-        attention_dim=arguments.hidden_dim // 2,
-        initial_dim=arguments.hidden_dim,
-        attention=arguments.attention,
+        attention_dim=units // 2,
+        initial_dim=units,
+        attention=name.rpartition("_")[-1],
+        # A dozen words can't look at each of 256 places, as the penalty demands.
+        coverage_weight=0.0,
         seed=arguments.seed,
+        return_attention_scores=True,
+        **lstm,
     )
 
 
-def fit(model, train, tokenizer, arguments, folder):
-    """Trains a captioner; returns the median seconds of its epochs."""
-    backup = BackupAndResume(folder / "backup")
-    order = data.shuffled_dataset(train, seed=arguments.seed, epoch=backup.epoch)
+def inputs_of(model, arrays):
+    """The images or the maps, as the model takes them."""
+    name = "images" if "images" in model.input else "features"
+    scale = 1 / 255 if name == "images" else 1.0
+    return {name: arrays[name].astype("float32") * scale}
+
+
+def fit(model, name, train, tokenizer, arguments, folder):
+    """Trains a captioner, or resumes.
+
+    Returns:
+        The median seconds of its epochs, and the callback, whose backup is to be
+        deleted when all is done.
+    """
+    backup = BackupAndResume(folder / "backup", delete_checkpoint=False)
+    order = data.shuffled_dataset(
+        {**inputs_of(model, train.arrays), "captions": train.arrays["captions"]},
+        seed=arguments.seed,
+        epoch=backup.epoch,
+    )
     batches = order.batch(arguments.batch_size, drop_remainder=True)
     dataset = caption_dataset(batches, tokenizer, max_length=MAX_LENGTH)
+    if isinstance(model.output, dict):
+        dataset = dataset.map(
+            lambda inputs, labels, weights: (
+                inputs,
+                {"logits": labels},
+                {"logits": weights},
+            )
+        )
     steps = arguments.epochs * len(dataset)
-    schedule = CosineWarmup(arguments.learning_rate, max(1, steps // 20), steps + 1)
+    rate = SYSTEMS[name] * arguments.learning_rate
+    schedule = CosineWarmup(rate, max(1, steps // 20), steps + 1)
+    loss = SmoothedCrossEntropy()
+    if isinstance(model.output, dict):
+        loss = {"logits": loss}
     # The gradients of an LSTM are large at times.
-    model.compile(AdamW(schedule, clipnorm=5.0), loss=SmoothedCrossEntropy())
-    starts = []
+    model.compile(AdamW(schedule, clipnorm=5.0), loss=loss, jit_compile=False)
+    starts, ends = [], []
     clock = keras.callbacks.LambdaCallback(
-        on_epoch_begin=lambda *_: starts.append(time.perf_counter())
+        on_epoch_begin=lambda *_: starts.append(time.perf_counter()),
+        on_epoch_end=lambda *_: ends.append(time.perf_counter()),
     )
-    callbacks = [
-        clock,
-        keras.callbacks.TensorBoard(folder / "logs", write_graph=False),
-        backup,
-    ]
+    logs = keras.callbacks.TensorBoard(folder / "logs", write_graph=False)
     model.fit(
-        dataset,
+        dataset.prefetch(tf.data.AUTOTUNE),
         epochs=arguments.epochs,
-        callbacks=callbacks,
+        callbacks=[clock, logs, backup],
         shuffle=False,
         verbose=2,
     )
-    ends = [*starts[1:], time.perf_counter()]
-    return np.median(np.subtract(ends, starts)) if starts else float("nan")
+    seconds = np.median(np.subtract(ends, starts)) if starts else float("nan")
+    return seconds, backup
 
 
-def write_captions(model, images, tokenizer):
+def write_captions(model, held_out, tokenizer):
     """One caption for each image, by a beam of 3."""
-    captions = []
-    for begin in range(0, len(images), 100):
+    inputs, captions = inputs_of(model, held_out.arrays), []
+    for begin in range(0, len(held_out.objects), 100):
         found = generate(
             model,
-            {"images": images[begin : begin + 100]},
+            {name: value[begin : begin + 100] for name, value in inputs.items()},
             MAX_LENGTH,
             strategy=Beam(3),
             start_token_id=tokenizer.start_token_id,
@@ -162,6 +229,53 @@ def write_captions(model, images, tokenizer):
         )
         captions += tokenizer.decode_batch(found.token_ids)
     return captions
+
+
+def attention_of(model, held_out, captions, tokenizer):
+    """Where a captioner looks at each token of captions, (B, T, rows, columns).
+
+    For a Transformer the mean over blocks and heads, and without the class token.
+    """
+    tokens = np.full((len(captions), MAX_LENGTH + 1), tokenizer.pad_token_id, np.int32)
+    for row, caption in zip(tokens, captions, strict=True):
+        ids = [tokenizer.start_token_id, *tokenizer.encode(caption)]
+        row[: len(ids)] = ids[: len(row)]
+    inputs = {**inputs_of(model, held_out.arrays), "decoder_token_ids": tokens[:, :-1]}
+    maps = model.predict(inputs, batch_size=100, verbose=0)["attention_scores"]
+    side = int(maps.shape[-1] ** 0.5)
+    maps = maps.mean(1)[..., -(side**2) :]
+    return maps.reshape(*maps.shape[:2], side, side)
+
+
+def token_objects(captions, objects, tokenizer):
+    """For each token of a caption the object of the image that it names, or -1.
+
+    An object is named by its size, its color and its shape, the three words of which
+    all count. One that is not in the image has no place to look at, nor have two that
+    are alike.
+    """
+    numbers = np.full((len(captions), MAX_LENGTH), -1, np.int32)
+    for row, caption, known in zip(numbers, captions, objects, strict=True):
+        words = caption.split()
+        ends = np.cumsum([len(tokenizer.encode(word)) for word in words])
+        for first in range(len(words) - 2):
+            named = tuple(words[first : first + 3])
+            if known.count(named) == 1:
+                begin = ends[first - 1] if first else 0
+                row[begin : ends[first + 2]] = known.index(named)
+    return numbers
+
+
+def share_inside(maps, masks, numbers):
+    """Attention inside of the objects that words name, and the area of these."""
+    metric = AttentionInside()
+    for begin in range(0, len(maps), 50):
+        rows = slice(begin, begin + 50)
+        metric.update_state(
+            word_objects(masks[rows], numbers[rows]), maps[rows], numbers[rows] >= 0
+        )
+    figures = metric.result()
+    return float(figures["attention_inside"]), float(figures["object_area"])
 
 
 def objects_of(caption, shapes):
@@ -187,38 +301,74 @@ def exact_objects(captions, references, shapes):
 def main():
     """Trains, writes captions and scores them."""
     arguments = parse_arguments()
-    shapes = data.Shapes(
-        image_size=arguments.image_size,
-        num_objects=NUM_OBJECTS,
-        sizes=SIZES,
-        noise=4.0,
-        seed=arguments.seed,
-    )
-    train = draw(shapes, 0, arguments.images)
-    held_out = draw(shapes, arguments.images, arguments.held_out)
-    references = [text.decode() for text in held_out["captions"]]
-    tokenizer = data.SubwordTokenizer.train(
-        [text.decode() for text in train["captions"]]
-    )
-    rows, run_dir = [], Path(arguments.run_dir)
-    for name in arguments.models:
+    keras.utils.set_random_seed(arguments.seed)
+    shapes = new_shapes(NUM_OBJECTS, arguments.seed)
+    backbone = pretrained_backbone(arguments)
+    train = draw(shapes, backbone, 0, arguments.images)
+    held_out = draw(shapes, backbone, arguments.images, arguments.held_out)
+    references = held_out.arrays["captions"].tolist()
+    tokenizer = data.SubwordTokenizer.train(train.arrays["captions"].tolist())
+    rows, backups, run_dir = [], [], Path(arguments.run_dir)
+    maps_of = {"grid_size": GRID_SIZE, "feature_dim": backbone.output_shape[-1]}
+    for name in arguments.systems:
         keras.utils.set_random_seed(arguments.seed)
-        model = build(name, arguments, tokenizer.vocabulary_size)
+        model = build(name, arguments, tokenizer.vocabulary_size, **maps_of)
         folder = run_dir / name
-        seconds = fit(model, train, tokenizer, arguments, folder)
-        model.save(folder / "model.keras")
-        captions = write_captions(model, held_out["images"], tokenizer)
+        print(f"\n{name}: {model.count_params():,} parameters", flush=True)
+        seconds, backup = fit(model, name, train, tokenizer, arguments, folder)
+        backups.append(backup)
+        if "features" in model.input:
+            with_images = build(
+                name, arguments, tokenizer.vocabulary_size, backbone=backbone
+            )
+            with_backbone(with_images, model).save(folder / "model.keras")
+        else:
+            model.save(folder / "model.keras")
+        captions = write_captions(model, held_out, tokenizer)
         for ours, theirs in list(zip(captions, references, strict=True))[:NUM_SHOWN]:
             print(f"  {ours}\n    ({theirs})")
+        figures = [
+            f"{bleu(captions, references):.1f}",
+            f"{exact_objects(captions, references, shapes):.1%}",
+        ]
+        for count in (1, 2):
+            chosen = [i for i, x in enumerate(held_out.objects) if len(x) == count]
+            ours, theirs = ([x[i] for i in chosen] for x in (captions, references))
+            figures.append(f"{exact_objects(ours, theirs, shapes):.1%}")
+        inside = "–"
+        if isinstance(model.output, dict):
+            maps = attention_of(model, held_out, captions, tokenizer)
+            numbers = token_objects(captions, held_out.objects, tokenizer)
+            share, area = share_inside(maps, held_out.masks, numbers)
+            inside = f"{share:.2f} ({area:.2f})"
+            draw_captions(held_out, captions, maps, tokenizer, folder)
         rows.append(
             f"| {name} | {model.count_params():,} | {seconds:.1f} "
-            f"| {bleu(captions, references):.1f} "
-            f"| {exact_objects(captions, references, shapes):.1%} |"
+            f"| {' | '.join(figures)} | {inside} |"
         )
-    print("\n| captioner | parameters | s per epoch | BLEU | objects exactly right |")
-    print("|---|---|---|---|---|")
+        print(rows[-1], flush=True)
+    print(
+        "\n| captioner | parameters | s per epoch | BLEU | objects exactly right "
+        "| of one | of two | attention inside (area) |"
+    )
+    print("|---" * 8 + "|")
     print("\n".join(rows))
+    for backup in backups:
+        backup.delete()
     print(f"Models: {run_dir}; tensorboard --logdir {run_dir}")
+
+
+def draw_captions(held_out, captions, maps, tokenizer, folder):
+    """Writes a picture of each of the first captions."""
+    for row in range(min(NUM_SHOWN, len(captions))):
+        tokens = [
+            tokenizer.decode([token]) for token in tokenizer.encode(captions[row])
+        ]
+        if tokens[:MAX_LENGTH]:
+            figure = viz.plot_caption_attention(
+                held_out.arrays["images"][row], tokens[:MAX_LENGTH], maps[row]
+            )
+            viz.save_figure(figure, folder / f"caption_{row}.png")
 
 
 if __name__ == "__main__":

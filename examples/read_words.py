@@ -31,11 +31,12 @@ from pathlib import Path
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 import numpy as np
+import tensorflow as tf
 from options import add_training_options, new_parser
 
 from keras_attn import data, models
 from keras_attn.decoding import generate
-from keras_attn.training import SmoothedCrossEntropy
+from keras_attn.training import BackupAndResume, SmoothedCrossEntropy
 from keras_attn.viz import plot_reading_attention, reading_attention, save_figure
 from keras_attn.viz.callbacks import ReadingAttentionMaps
 
@@ -171,9 +172,14 @@ def main():
         "other words and fonts": data.RenderedWords(unseen, other_fonts, **options),
     }
     words, _, others = sets.values()
+    backup = BackupAndResume(Path(arguments.run_dir) / "backup")
     # Drawn once: the epochs repeat the images.
-    train = words.dataset("reading", arguments.images, batch_size=arguments.batch_size)
-    train = train.cache().shuffle(1000, seed=arguments.seed)
+    drawn = words.dataset("reading", arguments.images, batch_size=arguments.batch_size)
+    drawn = tf.nest.map_structure(
+        lambda *parts: np.concatenate(parts), *drawn.as_numpy_iterator()
+    )
+    train = data.shuffled_dataset(drawn, seed=arguments.seed, epoch=backup.epoch)
+    train = train.batch(arguments.batch_size).prefetch(tf.data.AUTOTUNE)
     model = build(arguments, len(words.tokenizer.pieces))
     print(f"{model.count_params():,} parameters", flush=True)
     steps = -(-arguments.images // arguments.batch_size) * arguments.epochs
@@ -192,7 +198,11 @@ def main():
     start = time.perf_counter()
     # The data set has an order of its own.
     model.fit(
-        train, epochs=arguments.epochs, shuffle=False, verbose=2, callbacks=[maps]
+        train,
+        epochs=arguments.epochs,
+        shuffle=False,
+        verbose=2,
+        callbacks=[maps, backup],
     )
     print(f"trained in {time.perf_counter() - start:.0f} seconds\n")
     print(f"{'':22} words  characters  in box (chance)  in columns (chance)  across")

@@ -26,7 +26,6 @@ all errors are digits taken for others, most often a six. In the figure attentio
 forward with the characters.
 """
 
-import itertools
 import os
 import tarfile
 import time
@@ -42,7 +41,7 @@ from keras_attn import models, viz
 from keras_attn.data import CharacterTokenizer, pad_waveforms, read_waveforms
 from keras_attn.decoding import Beam, Greedy, generate
 from keras_attn.layers import LogMelSpectrogram
-from keras_attn.training import CosineWarmup
+from keras_attn.training import BackupAndResume, CosineWarmup
 
 WORDS = "zero one two three four five six seven eight nine".split()
 RATE = 8000
@@ -120,15 +119,14 @@ def string_together(recordings, shortest, longest, rng):
     return np.concatenate(parts).astype("float32"), words
 
 
-def sequence_dataset(recordings, tokenizer, front_end, arguments):
-    """Batches of all epochs for `model.fit`, each of new sequences."""
+def sequence_dataset(recordings, tokenizer, front_end, arguments, epoch):
+    """Batches of new sequences in each epoch, whose number is in a variable."""
 
     def batches():
-        for epoch, index in itertools.product(
-            range(arguments.epochs), range(arguments.steps)
-        ):
-            rng = np.random.default_rng([arguments.seed, epoch, index])
-            lengths = EASY_LENGTHS if epoch < arguments.easy_epochs else LENGTHS
+        number = int(epoch.numpy())
+        lengths = EASY_LENGTHS if number < arguments.easy_epochs else LENGTHS
+        for index in range(arguments.steps):
+            rng = np.random.default_rng([arguments.seed, number, index])
             made = [
                 string_together(recordings, *lengths, rng)
                 for _ in range(arguments.batch_size)
@@ -144,7 +142,8 @@ def sequence_dataset(recordings, tokenizer, front_end, arguments):
     weights = tf.TensorSpec((None, None), "float32")
     signature = (inputs, labels, weights)
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
-    return dataset.prefetch(2)
+    count = tf.data.experimental.assert_cardinality(arguments.steps)
+    return dataset.apply(count).prefetch(2)
 
 
 def batch_of(made, tokenizer, front_end):
@@ -235,20 +234,20 @@ def main():
     shown, _, _ = batch_of(tested[:SHOWN], tokenizer, front_end)
     labels = [[*text, "<end>"] for _, text in tested[:SHOWN]]
     logs = str(arguments.run_dir / "logs")
+    backup = BackupAndResume(arguments.run_dir / "backup")
     began = time.monotonic()
     model.fit(
-        sequence_dataset(train, tokenizer, front_end, arguments),
+        sequence_dataset(train, tokenizer, front_end, arguments, backup.epoch),
         epochs=arguments.epochs,
-        steps_per_epoch=arguments.steps,
         shuffle=False,
         verbose=2,
         callbacks=[
             keras.callbacks.TensorBoard(logs),
             viz.callbacks.SpeechAttentionMaps(logs, shown, labels),
+            backup,
         ],
     )
-    seconds = (time.monotonic() - began) / arguments.epochs
-    print(f"\n{seconds:.1f} seconds per epoch")
+    print(f"\ntrained in {time.monotonic() - began:.0f} seconds")
 
     heard = model.with_front_end(front_end)
     heard.save(arguments.run_dir / "model.keras")

@@ -56,13 +56,21 @@ def test_attend_in_cnn(example, images, tmp_path):
     assert (tmp_path / "run" / "attention.png").stat().st_size > 1000
 
 
+BACKBONE = "--backbone-images 32 --backbone-epochs 1 --backbone-width 4".split()
+
+
 def test_caption_shapes(example, tmp_path):
-    options = "--images 24 --held-out 4 --epochs 2 --batch-size 8 --width 4".split()
-    options += ["--hidden-dim", "8", "--attention", "hard"]
+    options = "--images 24 --held-out 4 --epochs 1 --batch-size 8".split()
+    options += ["--hidden-dim", "8", *BACKBONE, "--backbone-dir", tmp_path / "cnn"]
     printed = example("caption_shapes", *options, "--run-dir", tmp_path)
-    rows = re.findall(r"^\| (\w+) \| [\d,]+ \| [\d.]+ \| [\d.]+ \| .*%", printed, re.M)
-    assert rows == ["show_and_tell", "show_attend_tell"]
-    for name in rows:
+    table = printed[printed.index("| captioner |") :]
+    figures = r"[\d,]+ \| [\d.]+ \| [\d.]+ (?:\| [\d.]+% ){3}\| (\S+)"
+    rows = re.findall(rf"^\| (\w+) \| {figures}", table, re.M)
+    attend = "show_attend_tell_soft show_attend_tell_hard cnn_transformer".split()
+    names = ["show_and_tell", *attend, "vit_transformer"]
+    assert [name for name, _ in rows] == names
+    assert rows[0][1] == "–"
+    for name in names:
         assert (tmp_path / name / "model.keras").is_file()
 
 
@@ -85,9 +93,30 @@ def test_objects_of_a_caption(monkeypatch):
     assert exact_objects([text, *wrong], [turned] * 4, Shapes()) == 0.25
 
 
+def test_objects_that_the_tokens_of_a_caption_name(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    from caption_shapes import (  # pyright: ignore[reportMissingImports]
+        MAX_LENGTH,
+        token_objects,
+    )
+
+    from keras_attn.data import SubwordTokenizer
+
+    ring, star = ("small", "red", "ring"), ("large", "blue", "star")
+    texts = ["a large blue star above a small red ring", "a small red star"]
+    tokenizer = SubwordTokenizer.train(texts)
+    numbers = token_objects(texts, [[ring, star]] * 2, tokenizer)
+    assert numbers.shape == (2, MAX_LENGTH)
+    assert numbers[0].tolist() == [-1, 1, 1, 1, -1, -1, 0, 0, 0, -1, -1, -1]
+    assert (numbers[1] == -1).all()
+    # Of two that are alike no one can say which is meant.
+    assert (token_objects(texts[:1], [[ring, ring]], tokenizer) == -1).all()
+
+
 def test_answer_shapes(example, tmp_path):
     run = tmp_path / "run"
-    printed = example("answer_shapes", "--smoke", "--run-dir", run)
+    options = ("--run-dir", run, "--backbone-dir", tmp_path / "cnn")
+    printed = example("answer_shapes", "--smoke", *options)
     for kind in ("ask", "show"):
         assert (run / kind / "model.keras").is_file()
         assert (run / kind / "question_5.png").stat().st_size > 1000

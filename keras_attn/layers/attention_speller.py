@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.indices import check_indices
+from keras_attn.kernels.lstm import LoopLSTM, has_fast_lstm
 from keras_attn.layers import recorder
 from keras_attn.layers.attention_checks import check_padding_mask
 from keras_attn.layers.base import BaseLayer
@@ -212,6 +213,9 @@ class AttentionSpeller(BaseLayer):
             sequence = self._sampling_plan(inputs)
         else:
             sequence = self.embedding(inputs)
+        if training and all(map(has_fast_lstm, self.cells)):
+            step = _TrainingStep(step, self.cells, sequence, self.compute_dtype)
+            sequence = step.sequence
         loop = keras.layers.RNN(
             step,
             return_sequences=True,
@@ -219,9 +223,13 @@ class AttentionSpeller(BaseLayer):
             # While JAX traces, an unknown length is a symbol instead of None.
             unroll=self.unroll and isinstance(inputs.shape[1], int),
             dtype=self.dtype_policy,
+            # Tokens and random numbers in half precision would be too coarse.
+            autocast=not isinstance(step, _TrainingStep),
             name="loop",
         )
         features, *state = loop(sequence, initial_state=state)
+        if isinstance(step, _TrainingStep):
+            features = step.finish(features)
         return features, state
 
     def _sampling_plan(self, inputs):
@@ -264,11 +272,17 @@ class _SpellerStep:
         self.output_size = units + context_dim
         self.compute_dtype = speller.compute_dtype
 
-    def call(self, inputs, states, training=None):
-        """From the embedded y_{i-1}, (B, E), to `[s_i; c_i]` and the next states."""
+    def call(self, inputs, states, cells=None):
+        """From the embedded y_{i-1}, (B, E), to `[s_i; c_i]` and the next states.
+
+        Args:
+            inputs: y_{i-1}.
+            states: Those of the last step.
+            cells: What is called in place of the cells, with the same results.
+        """
         *states, context = states
         hidden, after = ops.concatenate([inputs, context], axis=-1), []
-        for index, cell in enumerate(self.speller.cells):
+        for index, cell in enumerate(cells or self.speller.cells):
             hidden, state = cell(hidden, states[2 * index : 2 * index + 2])
             after += state
         context = ops.squeeze(self.attend(ops.expand_dims(hidden, 1))[0], 1)
@@ -289,7 +303,7 @@ class _SamplingStep:
         self.state_size, self.output_size = step.state_size, step.output_size
         self.compute_dtype = step.compute_dtype
 
-    def call(self, inputs, states, training=None):
+    def call(self, inputs, states, cells=None):
         """From the true token and a random integer, (B, 2)."""
         speller = self.step.speller
         true_token, random = inputs[:, 0], inputs[:, 1]
@@ -300,9 +314,72 @@ class _SamplingStep:
         token = ops.where(ops.equal(random, _TRUE_TOKEN), true_token, sampled)
         # Nothing is learned through the choice of a token.
         embedded = speller.embedding(ops.stop_gradient(token))
-        return self.step.call(embedded, states)
+        return self.step.call(embedded, states, cells)
 
     __call__ = call
+
+
+class _TrainingStep:
+    """As the step that it wraps, with faster gradients; see `LoopLSTM`.
+
+    Attributes:
+        sequence: The input of the loop, (B, T, …): that of the wrapped step, then the
+            `gates` of every LSTM.
+
+    Args:
+        step: The step.
+        cells: The cells of its LSTMs.
+        sequence: The input of its loop, (B, T, E), or integers (B, T, 2).
+        dtype: Compute dtype of the layer.
+    """
+
+    def __init__(self, step, cells, sequence, dtype):
+        self.step = step
+        self.lstms = [LoopLSTM(cell, ops.shape(sequence)[:2], dtype) for cell in cells]
+        self.input_dtype = sequence.dtype
+        # Integers in half precision would be rounded.
+        joined = "float32" if self.input_dtype == "int32" else dtype
+        parts = [sequence, *(lstm.gates for lstm in self.lstms)]
+        self.sequence = ops.concatenate([ops.cast(x, joined) for x in parts], axis=-1)
+        self.sizes = [part.shape[-1] for part in parts]
+        self.state_size, self.compute_dtype = step.state_size, dtype
+        widths = [lstm.input_dim for lstm in self.lstms]
+        self.output_sizes = [step.output_size, *widths]
+        self.output_size = sum(self.output_sizes)
+
+    def call(self, inputs, states):
+        """From a step of `sequence` to the outputs and what `finish` needs."""
+        inputs, *gates = _split(inputs, self.sizes)
+        seen = []
+
+        def cell_of(lstm, gates):
+            def cell(hidden, states):
+                gates_now = ops.cast(gates, self.compute_dtype)
+                hidden, states, used = lstm.step(hidden, states, gates_now)
+                seen.append(used)
+                return hidden, states
+
+            return cell
+
+        cells = list(map(cell_of, self.lstms, gates))
+        inputs = ops.cast(inputs, self.input_dtype)
+        outputs, states = self.step.call(inputs, states, cells)
+        return ops.concatenate([outputs, *seen], axis=-1), states
+
+    __call__ = call
+
+    def finish(self, outputs):
+        """The outputs of the wrapped step, (B, T, …), from those of the loop."""
+        outputs, *seen = _split(outputs, self.output_sizes)
+        for lstm, inputs in zip(self.lstms, seen, strict=True):
+            lstm.finish(inputs)
+        return outputs
+
+
+def _split(tensor, sizes):
+    """Parts of these sizes of the last axis."""
+    places = [sum(sizes[: index + 1]) for index in range(len(sizes) - 1)]
+    return ops.split(tensor, places, axis=-1)
 
 
 def _sample(probabilities, random):

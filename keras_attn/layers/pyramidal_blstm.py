@@ -9,6 +9,7 @@ from keras import ops
 from keras_attn.checks import check_positive, check_rank
 from keras_attn.layers.attention_checks import check_padding_mask
 from keras_attn.layers.base import BaseLayer
+from keras_attn.layers.recurrent import Recurrent
 from keras_attn.ops import both_masks, stack_frames
 
 
@@ -61,7 +62,7 @@ class PyramidalBLSTM(BaseLayer):
         self.reduction = check_positive("reduction", reduction)
         # Not `LSTM`, which chooses a fused GPU kernel that XLA and exporters refuse.
         self.blstm = keras.layers.Bidirectional(
-            keras.layers.RNN(
+            Recurrent(
                 keras.layers.LSTMCell(units, name="cell"),
                 return_sequences=True,
                 name="direction",

@@ -8,11 +8,12 @@ from typing import Any, TypedDict
 
 import keras
 from keras import ops
-from keras.layers import RNN, Concatenate, Dense, Embedding, GRUCell
+from keras.layers import Concatenate, Dense, Embedding, GRUCell
 
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import Maxout
 from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.recurrent import Recurrent
 from keras_attn.models.parts.functional import by_name, sequence_inputs
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.variants import FROM_VARIANT
@@ -54,12 +55,8 @@ def gru(units, name):
 
 
 def recurrent_layer(cell, name):
-    """A layer of any recurrent cell that returns all states and the last.
-
-    It wraps a cell, because `GRU` and `LSTM` choose a fused GPU kernel that neither XLA
-    nor an exporter supports, and because one step can call the cell by itself.
-    """
-    return RNN(cell, return_sequences=True, return_state=True, name=name)
+    """A layer of any recurrent cell that returns all states and the last."""
+    return Recurrent(cell, return_sequences=True, return_state=True, name=name)
 
 
 def readout_layers(maxout_dim, embeddings) -> list:

@@ -1,0 +1,178 @@
+"""A CNN that says what each place of an image of shapes shows, trained before.
+
+The captioner and the two answerers whose attention the examples measure were published
+with a CNN that had been trained on other labels and stayed as it was. This is ours:
+it tells the size, the color and the shape of the object that covers a place, on images
+of its own, without captions or questions. The map that the models read is what it
+tells: the probabilities of each size, color and shape, and of nothing. Attention to it
+is then learned from the words or the answers alone. Hidden units would not do: those of
+a place beside an object show the object as well, and a model may look there.
+
+Both examples read the same CNN, which the first one trains.
+
+Legend: B batch, h and w rows and columns of places, H and W pixels.
+"""
+
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_attn import data, training
+
+IMAGE_SIZE = 64
+STRIDE = 4  # Pixels of a place, along each side.
+GRID_SIZE = IMAGE_SIZE // STRIDE
+# Radii, as shares of the side. The largest circle covers 14.5% of the image.
+SIZES = {"small": (0.13, 0.15), "large": (0.19, 0.215)}
+PARTS = ("sizes", "colors", "shapes")  # What is told of an object.
+NUM_OBJECTS = (2, 4)  # In the images of the CNN.
+FIRST_IMAGE = 10_000_000  # These are numbered from here, and so seen nowhere else.
+
+
+def new_shapes(num_objects, seed):
+    """The images of the examples."""
+    return data.Shapes(
+        image_size=IMAGE_SIZE, num_objects=num_objects, sizes=SIZES, seed=seed
+    )
+
+
+def add_backbone_options(parser):
+    """Adds the options of the CNN."""
+    parser.add_argument(
+        "--backbone-dir", default="runs/shape-backbone", help="of the CNN"
+    )
+    parser.add_argument(
+        "--backbone-images", type=int, default=8000, help="to train the CNN on"
+    )
+    parser.add_argument(
+        "--backbone-epochs", type=int, default=8, help="passes over them"
+    )
+    parser.add_argument(
+        "--backbone-width", type=int, default=32, help="channels of the CNN"
+    )
+
+
+def pretrained_backbone(arguments):
+    """The CNN, trained or read; prints how good it is.
+
+    Args:
+        arguments: `seed` and those of `add_backbone_options`.
+
+    Returns:
+        A model from images (B, H, W, 3), in [0, 255], to probabilities, (B, h, w, P),
+        whose weights are frozen.
+    """
+    folder = Path(arguments.backbone_dir)
+    path = folder / "model.keras"
+    if path.is_file():
+        return keras.models.load_model(path)
+    start = time.perf_counter()
+    shapes, count = new_shapes(NUM_OBJECTS, arguments.seed), arguments.backbone_images
+    held_out = label_places(shapes, FIRST_IMAGE + count, max(count // 20, 1))
+    model = new_backbone(shapes, arguments.backbone_width)
+    backup = training.BackupAndResume(folder / "backup")
+    train = label_places(shapes, FIRST_IMAGE, count)
+    dataset = data.shuffled_dataset(train, seed=arguments.seed, epoch=backup.epoch)
+    dataset = dataset.batch(32, drop_remainder=count >= 32)
+    steps = arguments.backbone_epochs * int(dataset.cardinality())
+    model.compile(
+        keras.optimizers.Adam(training.CosineWarmup(4e-3, max(1, steps // 20), steps)),
+        {
+            part: keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            for part in PARTS
+        },
+        jit_compile=False,
+    )
+    model.fit(
+        dataset.prefetch(tf.data.AUTOTUNE),
+        epochs=arguments.backbone_epochs,
+        shuffle=False,
+        verbose=2,
+        callbacks=[backup],
+    )
+    pixels, labels = held_out
+    outputs = model.predict(pixels.astype("float32"), batch_size=100, verbose=0)
+    is_right = [outputs[part].argmax(-1) == labels[part] for part in PARTS]
+    right = np.all(is_right, axis=0)[labels[PARTS[0]] > 0]
+    print(
+        f"CNN: {model.count_params():,} parameters, {right.mean():.1%} of the places "
+        f"that an object covers told, {time.perf_counter() - start:.0f} seconds"
+    )
+    told = [keras.layers.Softmax()(model.output[part]) for part in PARTS]
+    backbone = keras.Model(model.input, keras.layers.Concatenate()(told))
+    backbone.trainable = False
+    backbone.save(path)
+    return backbone
+
+
+def features_of(backbone, images):
+    """The map of each image, computed once, float16 (count, h, w, channels)."""
+    maps = [
+        backbone.predict_on_batch(images[begin : begin + 100].astype("float32"))
+        for begin in range(0, len(images), 100)
+    ]
+    return np.concatenate([part.astype("float16") for part in maps])
+
+
+def with_backbone(model, trained):
+    """Gives a model with the backbone the weights of one that was trained on maps."""
+    for layer in trained.layers:
+        if layer.weights:
+            model.get_layer(layer.name).set_weights(layer.get_weights())
+    return model
+
+
+def new_backbone(shapes, width):
+    """A model from images to logits of what each place shows, by part.
+
+    A place sees 62 pixels, which is more than any object has, and is in their middle: a
+    kernel of 3 with stride 2 would look one and a half pixels beside it.
+    """
+    images = keras.Input((*shapes.image_size, 3))
+    maps = keras.layers.Rescaling(1 / 255, offset=-0.5)(images)
+    fine = _convolve(_convolve(maps, width // 2, 4, 2), width, 4, 2)
+    coarse = _convolve(fine, 2 * width, 4, 2)
+    coarse = _convolve(_convolve(coarse, 2 * width, 3), 2 * width, 3)
+    coarse = keras.layers.UpSampling2D(2)(_convolve(coarse, width, 1))
+    maps = keras.layers.Concatenate()([fine, coarse])
+    places = _convolve(maps, 3 * width // 2, 3)
+    outputs = {
+        part: keras.layers.Conv2D(1 + len(getattr(shapes, part)), 1, name=part)(places)
+        for part in PARTS
+    }
+    return keras.Model(images, outputs)
+
+
+def _convolve(maps, filters, size, stride=1):
+    """A convolution, a batch norm and a ReLU."""
+    maps = keras.layers.Conv2D(
+        filters, size, strides=stride, padding="same", use_bias=False
+    )(maps)
+    return keras.layers.ReLU()(keras.layers.BatchNormalization()(maps))
+
+
+def label_places(shapes, start, count):
+    """Images, uint8 (count, H, W, 3), and what each of their places shows.
+
+    Returns:
+        The images, and for each of `PARTS` int32 (count, h, w): 0 where no object
+        covers half of a place, else 1 + the number of the object's size, color or
+        shape.
+    """
+    rows, columns = (side // STRIDE for side in shapes.image_size)
+    images = np.empty((count, *shapes.image_size, 3), np.uint8)
+    labels = {part: np.zeros((count, rows, columns), np.int32) for part in PARTS}
+    for number in range(count):
+        example = shapes.example(start + number)
+        images[number] = example.image
+        shares = example.masks.reshape(-1, rows, STRIDE, columns, STRIDE)
+        for each, share in zip(example.objects, shares.mean((2, 4)), strict=True):
+            for part, name in zip(
+                PARTS, (each.size, each.color, each.shape), strict=True
+            ):
+                place = list(getattr(shapes, part)).index(name)
+                labels[part][number][share >= 0.5] = 1 + place
+    return images, labels

@@ -1,0 +1,276 @@
+"""LSTMs whose weights get their gradients after the loop, for training on TensorFlow.
+
+TensorFlow differentiates a loop step by step: every step adds a product as large as the
+weights to their gradient, and stores each of a dozen intermediate tensors in a list.
+
+- `lstm` is a whole sequence with its gradient written out: a step of it is one product
+  and few element-wise operations, and the gradients of the weights are one product
+  each. The inputs of all steps are multiplied before the loop, too.
+- `LoopLSTM` is for loops that do more, such as attend: TensorFlow differentiates them,
+  but the gradients of the weights are one product after the loop.
+
+    z_t = W x_t + R h_{t-1} + b           gates i, f, g, o: parts of z_t, in this order
+    c_t = σ(f) c_{t-1} + σ(i) tanh(g)
+    h_t = σ(o) tanh(c_t)
+
+Legend: B batch, T steps, D width of the inputs, U units.
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_attn.kernels.runtime import is_tensorflow
+
+
+def has_fast_lstm(cell) -> bool:
+    """Whether `lstm` computes what a loop over this cell does.
+
+    Args:
+        cell: A cell of `keras.layers.RNN`.
+    """
+    return (
+        is_tensorflow()
+        and type(cell) is keras.layers.LSTMCell
+        and cell.activation is keras.activations.tanh
+        and cell.recurrent_activation is keras.activations.sigmoid
+        and cell.use_bias
+        and not (cell.dropout or cell.recurrent_dropout)
+        # A quantized cell or one with LoRA would have other products.
+        and isinstance(cell.kernel, keras.Variable)
+    )
+
+
+def lstm(cell, inputs, initial_state, mask=None, go_backwards=False):
+    """All hidden states of an LSTM, as `keras.backend.rnn` computes them.
+
+    It has no gradient of second order, which TensorFlow refuses.
+
+    Args:
+        cell: A `keras.layers.LSTMCell` for which `has_fast_lstm` holds.
+        inputs: (B, T, D).
+        initial_state: h_0 and c_0, (B, U) each.
+        mask: bool (B, T); at a step of False the states stay as they are. None: every
+            step counts.
+        go_backwards: Whether to begin with the last step. The results are then in the
+            order of computation.
+
+    Returns:
+        h_1 … h_T, (B, T, U), zeros before the first step that counts, and h_T and c_T.
+    """
+    import tensorflow as tf
+
+    kernel, recurrent, bias = (
+        ops.cast(weight, inputs.dtype)
+        for weight in (cell.kernel, cell.recurrent_kernel, cell.bias)
+    )
+    # One product for all steps.
+    gates = tf.matmul(inputs, kernel) + bias  # (B, T, 4 U)
+    gates = tf.transpose(gates, (1, 0, 2))  # (T, B, 4 U)
+    kept = None if mask is None else tf.expand_dims(tf.transpose(mask), -1)  # (T, B, 1)
+    if go_backwards:
+        gates = tf.reverse(gates, [0])
+        kept = None if kept is None else tf.reverse(kept, [0])
+
+    @tf.custom_gradient
+    def run(gates, recurrent, h, c):
+        gates, states, cells = _forward(gates, recurrent, h, c, kept)
+        before = (
+            tf.concat([h[None], states[:-1]], 0),
+            tf.concat([c[None], cells[:-1]], 0),
+        )
+
+        def gradient(d_states, d_h, d_c):
+            d_gates, d_first, d_cell = _backward(
+                gates, recurrent, before[1], kept, d_states, d_h, d_c
+            )
+            d_recurrent = tf.einsum("tbu,tbg->ug", before[0], d_gates)
+            return _of_first_order(d_gates, d_recurrent, d_first, d_cell)
+
+        return (states, states[-1], cells[-1]), gradient
+
+    results: Any = run(gates, recurrent, *map(tf.convert_to_tensor, initial_state))
+    states, h, c = results
+    if kept is not None:
+        # As Keras has it, also for an initial state that is not zero.
+        has_begun = tf.cumsum(tf.cast(kept, "int32")) > 0
+        states = tf.where(has_begun, states, tf.zeros_like(states))
+    states = tf.transpose(states, (1, 0, 2))
+    states.set_shape((*inputs.shape[:2], cell.units))
+    return states, [h, c]
+
+
+class LoopLSTM:
+    """An LSTM within a loop over steps, such as the one of a decoder that attends.
+
+    `gates` are an input of the loop; each step calls `step`, and `finish` takes what
+    that returned. There is no gradient of second order, which TensorFlow refuses.
+
+    Args:
+        cell: A `keras.layers.LSTMCell` for which `has_fast_lstm` holds.
+        shape: B and T, which may be tensors.
+        dtype: Of all tensors.
+    """
+
+    def __init__(self, cell, shape, dtype):
+        import tensorflow as tf
+
+        kernel, recurrent, bias = (
+            tf.cast(tf.convert_to_tensor(weight), dtype)
+            for weight in (cell.kernel, cell.recurrent_kernel, cell.bias)
+        )
+        self._inputs: Any = None
+        # Their gradients come with that of the bias.
+        self._kernel, self._recurrent = map(tf.stop_gradient, (kernel, recurrent))
+        width = cell.kernel.shape[0]
+        self.input_dim = width + cell.units  # D + U
+
+        @tf.custom_gradient
+        def spread(kernel, recurrent, bias):
+            def gradient(d_gates):
+                d_weights = tf.einsum("btd,btg->dg", self._inputs, d_gates)
+                d_bias = tf.reduce_sum(d_gates, (0, 1))
+                return _of_first_order(d_weights[:width], d_weights[width:], d_bias)
+
+            return tf.broadcast_to(bias, (*shape, bias.shape[0])), gradient
+
+        self.gates = spread(kernel, recurrent, bias)  # (B, T, 4 U)
+
+    def step(self, inputs, states, gates):
+        """One step.
+
+        Args:
+            inputs: x_t, (B, D).
+            states: h_{t-1} and c_{t-1}, (B, U) each.
+            gates: Those of this step, (B, 4 U).
+
+        Returns:
+            h_t, [h_t, c_t], and what `finish` needs of the step, (B, D + U).
+        """
+        import tensorflow as tf
+
+        h, c = states
+        # In this order, for the same rounding as in Keras' cell.
+        products = tf.matmul(inputs, self._kernel) + tf.matmul(h, self._recurrent)
+        seen = tf.stop_gradient(tf.concat([inputs, h], axis=-1))
+        i, f, g, o = _activate(products + gates)
+        c = f * c + i * g
+        h = o * tf.tanh(c)
+        return h, [h, c], seen
+
+    def finish(self, inputs):
+        """Takes the last results of all steps, (B, T, D + U)."""
+        self._inputs = inputs
+
+
+def _of_first_order(*gradients):
+    """Gradients that can't be differentiated: the forward pass is a constant there."""
+    import tensorflow as tf
+
+    message = "an LSTM has no gradient of second order in training"
+    return [tf.raw_ops.PreventGradient(input=x, message=message) for x in gradients]
+
+
+def _activate(gates):
+    """σ(i), σ(f), tanh(g) and σ(o), (B, U) each, from (B, 4 U)."""
+    import tensorflow as tf
+
+    i, f, g, o = tf.split(gates, 4, axis=-1)
+    return tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
+
+
+def _forward(gates, recurrent, h, c, kept):
+    """The loop over t.
+
+    Args:
+        gates: W x_t + b, (T, B, 4 U).
+        recurrent: R, (U, 4 U).
+        h: h_0, (B, U).
+        c: c_0, (B, U).
+        kept: bool (T, B, 1) or None.
+
+    Returns:
+        σ(i), σ(f), tanh(g) and σ(o), (T, B, 4 U), and all h_t and c_t, (T, B, U).
+    """
+    import tensorflow as tf
+
+    length, units = tf.shape(gates)[0], h.shape[-1]
+    shapes = ((gates.shape[1], 4 * units), h.shape, c.shape)
+    arrays: Any = [
+        tf.TensorArray(gates.dtype, length, element_shape=shape) for shape in shapes
+    ]
+
+    def step(t, h, c, *arrays):
+        i, f, g, o = _activate(gates[t] + tf.matmul(h, recurrent))
+        next_c = f * c + i * g
+        next_h = o * tf.tanh(next_c)
+        if kept is not None:
+            next_h = tf.where(kept[t], next_h, h)
+            next_c = tf.where(kept[t], next_c, c)
+        values = (tf.concat([i, f, g, o], -1), next_h, next_c)
+        written = (array.write(t, x) for array, x in zip(arrays, values, strict=True))
+        return t + 1, next_h, next_c, *written
+
+    _, _, _, *arrays = tf.while_loop(
+        lambda t, *_: t < length, step, (0, h, c, *arrays), maximum_iterations=length
+    )
+    return [array.stack() for array in arrays]
+
+
+def _backward(gates, recurrent, previous, kept, d_states, d_h, d_c):
+    """The loop over t from T to 1.
+
+    Args:
+        gates: From `_forward`.
+        recurrent: R.
+        previous: c_{t-1} for every t, (T, B, U).
+        kept: bool (T, B, 1) or None.
+        d_states: Gradient of all h_t, (T, B, U).
+        d_h: Gradient of h_T, (B, U).
+        d_c: Gradient of c_T, (B, U).
+
+    Returns:
+        The gradients of every z_t, (T, B, 4 U), of h_0 and of c_0.
+    """
+    import tensorflow as tf
+
+    # What does not depend on a later step is computed for all steps at once.
+    i, f, g, o = tf.split(gates, 4, axis=-1)
+    squashed = tf.tanh(f * previous + i * g)
+    # Of c_t by h_t, of z_t by c_t (i, f and g) and by h_t (o), and of c_{t-1} by c_t.
+    by_state = o * (1 - squashed * squashed)
+    slopes = tf.concat(
+        [
+            i * (1 - i) * g,
+            f * (1 - f) * previous,
+            (1 - g * g) * i,
+            o * (1 - o) * squashed,
+        ],
+        axis=-1,
+    )
+    forget, skipped = f, None
+    if kept is not None:
+        by_state = tf.where(kept, by_state, tf.zeros_like(by_state))
+        slopes = tf.where(kept, slopes, tf.zeros_like(slopes))
+        forget = tf.where(kept, forget, tf.ones_like(forget))
+        skipped = tf.cast(tf.logical_not(kept), gates.dtype)
+    length = tf.shape(gates)[0]
+    array = tf.TensorArray(gates.dtype, length, element_shape=gates.shape[1:])
+
+    def step(t, d_h, d_c, array):
+        d_h = d_h + d_states[t]
+        d_c = d_c + d_h * by_state[t]
+        d_z = tf.concat([d_c, d_c, d_c, d_h], axis=-1) * slopes[t]
+        before = tf.matmul(d_z, recurrent, transpose_b=True)
+        if skipped is not None:
+            before = before + d_h * skipped[t]
+        return t - 1, before, d_c * forget[t], array.write(t, d_z)
+
+    _, d_h, d_c, array = tf.while_loop(
+        lambda t, *_: t >= 0,
+        step,
+        (length - 1, d_h, d_c, array),
+        maximum_iterations=length,
+    )
+    return array.stack(), d_h, d_c

@@ -1,0 +1,28 @@
+"""A recurrent layer of any cell, whose LSTM trains faster on TensorFlow."""
+
+import keras
+
+from keras_attn.kernels.lstm import has_fast_lstm, lstm
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class Recurrent(keras.layers.RNN):
+    """`keras.layers.RNN`, with the gradient of an LSTM written out in training.
+
+    The weights, their names and the numbers are those of `keras.layers.RNN`. It wraps a
+    cell, because `LSTM` and `GRU` choose a fused GPU kernel that neither XLA nor an
+    exporter supports, and because one step can call the cell by itself.
+
+    Args:
+        cell: A Keras cell, such as `keras.layers.LSTMCell(U)`.
+        **kwargs: Those of `keras.layers.RNN`.
+    """
+
+    def inner_loop(self, sequences, initial_state, mask, training=False):
+        """All steps; see `keras.layers.RNN`."""
+        if not (training and not self.unroll and has_fast_lstm(self.cell)):
+            return super().inner_loop(sequences, initial_state, mask, training)
+        outputs, states = lstm(
+            self.cell, sequences, initial_state, mask, self.go_backwards
+        )
+        return outputs[:, -1], outputs, states
