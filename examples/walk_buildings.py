@@ -1,7 +1,35 @@
 """Listen, attend and walk (Mei et al. 2016) follows instructions through buildings.
 
-python examples/walk_buildings.py
+    python examples/walk_buildings.py
 
+Trains on the paths of Room-to-Room (Anderson et al. 2018) and follows the instructions
+of its two validation splits, in buildings that training has seen and in others. A
+walker sees no images, only the ways around it: how long and how steep they are, and
+where it has been. Two models attend, an ensemble; a third has the mean of the words at
+every step. Run again, it resumes.
+
+Results on 2 cores of an AMD EPYC (AVX-512) that were busy with other work (a load of 6
+to 13), one thread: 510,144 parameters each, 14,039 instructions of 61 buildings, 3
+epochs in 735, 947 and 257 seconds; the last two epochs, when the load was lower, took
+50 seconds each. A walk succeeds if it ends less than 3 m from the goal.
+
+                                    seen, 1,021 instructions  unseen, 1,470 instructions
+                                     success   SPL    error      success   SPL    error
+    random walk                        9.1 %   7.3 %  9.63 m      11.3 %   9.3 %  9.11 m
+    mean of the words, greedy         25.3 %  23.6 %  9.05 m      24.4 %  22.4 %  8.77 m
+    mean of the words, beam of 4      18.5 %  17.5 % 10.15 m      20.4 %  18.7 %  9.76 m
+    attention, greedy                 28.5 %  26.7 %  8.64 m      26.0 %  23.9 %  8.56 m
+    attention, greedy, 2 models       28.8 %  27.1 %  8.63 m      25.9 %  23.8 %  8.58 m
+    attention, beam of 4              21.1 %  20.0 %  9.78 m      21.4 %  19.6 %  9.50 m
+    attention, beam of 4, 2 models    21.6 %  20.6 %  9.79 m      21.2 %  19.5 %  9.48 m
+
+A random walk has as many steps as a path of the training set, and turns back only
+where nothing else is left.
+Attention is worth 3 points in seen buildings and under 2 in unseen ones, from one seed;
+the second model adds nothing that could be told from noise. The beam is worse: it finds
+likelier walks, and shorter ones are likelier (8.5 m instead of 9.4 to 9.7 m). In the
+picture, "turn right and go up the stairs and stand at the top", attention moves from
+"right" to "stairs" and "top".
 """
 
 import argparse
