@@ -77,7 +77,7 @@ class Building:
             found[other].add(one)
         self.neighbors = [sorted(each) for each in found]
         self._numbers = {each: index for index, each in enumerate(self.viewpoints)}
-        self._distances: dict[int, np.ndarray] = {}
+        self._to_goal: dict[int, tuple[np.ndarray, list[int]]] = {}
 
     def __repr__(self) -> str:
         return f"Building({self.name!r}, {len(self.viewpoints)} viewpoints)"
@@ -105,9 +105,7 @@ class Building:
 
         Infinite where no path leads there.
         """
-        if goal not in self._distances:
-            self._distances[goal] = self._dijkstra(goal)
-        return self._distances[goal]
+        return self._ways_to(goal)[0]
 
     def shortest_path(self, start: int, goal: int) -> list[int]:
         """The viewpoints of a shortest path, both ends included.
@@ -115,7 +113,7 @@ class Building:
         Raises:
             ValueError: if no path leads from the start to the goal.
         """
-        distances = self.distances(goal)
+        distances, following = self._ways_to(goal)
         if not np.isfinite(distances[start]):
             raise ValueError(
                 f"`goal` must be reachable from `start` in building {self.name!r}. "
@@ -124,18 +122,19 @@ class Building:
             )
         path = [start]
         while path[-1] != goal:
-            here = path[-1]
-            path.append(
-                min(
-                    self.neighbors[here],
-                    key=lambda each: self.length([here, each]) + distances[each],
-                )
-            )
+            path.append(following[path[-1]])
         return path
 
-    def _dijkstra(self, goal: int) -> np.ndarray:
+    def _ways_to(self, goal: int) -> tuple[np.ndarray, list[int]]:
+        """For each viewpoint the distance to the goal and the next viewpoint there."""
+        if goal not in self._to_goal:
+            self._to_goal[goal] = self._dijkstra(goal)
+        return self._to_goal[goal]
+
+    def _dijkstra(self, goal: int) -> tuple[np.ndarray, list[int]]:
         distances = np.full(len(self.viewpoints), np.inf)
         distances[goal] = 0.0
+        following = [goal] * len(self.viewpoints)
         queue = [(0.0, goal)]
         while queue:
             distance, here = heapq.heappop(queue)
@@ -144,9 +143,9 @@ class Building:
             for each in self.neighbors[here]:
                 longer = distance + self.length([here, each])
                 if longer < distances[each]:
-                    distances[each] = longer
+                    distances[each], following[each] = longer, here
                     heapq.heappush(queue, (longer, each))
-        return distances
+        return distances, following
 
     @cached_property
     def _views(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:

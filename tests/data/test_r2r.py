@@ -38,6 +38,12 @@ def test_a_building_is_its_included_viewpoints(train):
         building.number("x")
 
 
+def test_a_path_through_viewpoints_at_one_place_ends():
+    positions = [(0, 0, 0), (0, 0, 0), (1, 0, 0)]
+    building = Building("twins", list("abc"), positions, [(0, 1), (0, 2), (1, 2)])
+    assert building.shortest_path(1, 2)[-1] == 2
+
+
 def test_shortest_paths_are_those_of_all_paths():
     rng = np.random.default_rng(0)
     positions = rng.normal(size=(11, 3))
