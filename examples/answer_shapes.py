@@ -2,7 +2,7 @@
 
     python examples/answer_shapes.py
 
-As in both papers the CNN was trained before and stays as it is; see `shape_backbone.py`.
+As in both papers the CNN was trained before and stays as it is (`shape_backbone.py`).
 Nothing but the answers says where to look.
 
 Results with one thread of an AMD EPYC (AVX-512) with two cores, beside many other
@@ -34,7 +34,7 @@ Objects of more than 15% of the image do not count.
 "Ask" looks at the object in its second hop, from which it answers; it has no use for
 the first, which compares single words with places and rests on the background. By
 shape, of right answers about one object, the second hop has 0.87 inside for a circle
-and a square, 0.82 for a cross, 0.81 for a triangle, 0.80 for a star and 0.77 for a ring,
+and a square, 0.82 for a cross, 0.81 for a triangle, 0.80 for a star, 0.77 for a ring,
 "show" 0.80 for a circle to 0.70 for a ring: what is missing is mostly at the border,
 where an object covers a part of a place. Counting is the exception: if there is no such
 object, or there are two, the models also compare with the background.
