@@ -121,8 +121,7 @@ class LoopLSTM:
             for weight in (cell.kernel, cell.recurrent_kernel, cell.bias)
         )
         self._inputs: Any = None
-        # Their gradients come with that of the bias.
-        self._kernel, self._recurrent = map(tf.stop_gradient, (kernel, recurrent))
+        self._kernel, self._recurrent = kernel, recurrent
         width = cell.kernel.shape[0]
         self.input_dim = width + cell.units  # D + U
 
@@ -152,7 +151,7 @@ class LoopLSTM:
 
         h, c = states
         # In this order, for the same rounding as in Keras' cell.
-        products = tf.matmul(inputs, self._kernel) + tf.matmul(h, self._recurrent)
+        products = _product(inputs, self._kernel) + _product(h, self._recurrent)
         seen = tf.stop_gradient(tf.concat([inputs, h], axis=-1))
         i, f, g, o = _activate(products + gates)
         c = f * c + i * g
@@ -162,6 +161,20 @@ class LoopLSTM:
     def finish(self, inputs):
         """Takes the last results of all steps, (B, T, D + U)."""
         self._inputs = inputs
+
+
+def _product(inputs, weights):
+    """A product with weights whose gradient is computed elsewhere."""
+    import tensorflow as tf
+
+    @tf.custom_gradient
+    def product(inputs, weights):
+        def gradient(upstream):
+            return tf.matmul(upstream, weights, transpose_b=True), None
+
+        return tf.matmul(inputs, weights), gradient
+
+    return product(inputs, weights)
 
 
 def _of_first_order(*gradients):
