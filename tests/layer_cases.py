@@ -306,7 +306,7 @@ CASES = {
         ),
         "gru_dot": Case(
             lambda: layers.FrameAttentionRNN(
-                keras.layers.GRUCell(UNITS), DOT("general")
+                keras.layers.GRUCell(UNITS), DOT("general"), unroll=True
             ),
             {"memory": (B, T, S, E)},
             causal_over="memory",

@@ -31,6 +31,7 @@ class FrameAttentionRNN(keras.layers.Layer):
         cell: A Keras cell, such as `keras.layers.LSTMCell(U)`. Its first state is the
             query.
         attention: An `AdditiveAttention` or `DotProductAttention`.
+        unroll: Whether to unroll the loop if T is known.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -66,11 +67,12 @@ class FrameAttentionRNN(keras.layers.Layer):
         (arXiv:1512.01693).
     """
 
-    def __init__(self, cell, attention, **kwargs):
+    def __init__(self, cell, attention, *, unroll=False, **kwargs):
         super().__init__(**kwargs)
         check_parts(cell, attention)
         self.cell = cell
         self.attention = attention
+        self.unroll = unroll
 
     def build(self, memory_shape):
         # `call` checks the number of axes.
@@ -124,6 +126,8 @@ class FrameAttentionRNN(keras.layers.Layer):
             cell,
             return_sequences=True,
             return_state=True,
+            # While JAX traces, an unknown length is a symbol instead of None.
+            unroll=self.unroll and isinstance(memory.shape[1], int),
             dtype=self.dtype_policy,
             name="loop",
         )
@@ -131,7 +135,11 @@ class FrameAttentionRNN(keras.layers.Layer):
         return outputs, final_state
 
     def get_config(self):
-        return {**super().get_config(), **config_of_parts(self.cell, self.attention)}
+        return {
+            **super().get_config(),
+            **config_of_parts(self.cell, self.attention),
+            "unroll": self.unroll,
+        }
 
     @classmethod
     def from_config(cls, config):
