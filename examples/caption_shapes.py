@@ -154,9 +154,6 @@ def build(name, arguments, vocabulary_size, **image):
         attention=name.rpartition("_")[-1],
         # A dozen words can't look at each of 256 places, as the penalty demands.
         coverage_weight=0.0,
-        # Of hard attention: what was drawn counts more, and nothing rewards to spread.
-        reinforce_weight=1.0,
-        entropy_weight=0.0,
         seed=arguments.seed,
         return_attention_scores=True,
         **lstm,
