@@ -79,7 +79,9 @@ def pretrained_backbone(arguments):
     dataset = dataset.batch(32, drop_remainder=count >= 32)
     steps = arguments.backbone_epochs * int(dataset.cardinality())
     model.compile(
-        keras.optimizers.Adam(training.CosineWarmup(4e-3, max(1, steps // 20), steps)),
+        keras.optimizers.Adam(
+            training.CosineWarmup(4e-3, max(1, steps // 20), max(2, steps))
+        ),
         {
             part: keras.losses.SparseCategoricalCrossentropy(from_logits=True)
             for part in PARTS
