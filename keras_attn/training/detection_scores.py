@@ -258,6 +258,12 @@ class DetectionScoreLogger(keras.callbacks.Callback):
         self.every = check_positive("every", every)
         self.prefix = prefix
         self.log_dir = None if log_dir is None else os.fspath(log_dir)
+        self._writer: Any = None
+
+    def on_train_begin(self, logs=None):
+        """Opens the event file."""
+        if self.log_dir is not None:
+            self._writer = tf.summary.create_file_writer(self.log_dir)
 
     def on_epoch_end(self, epoch, logs=None):
         """Detects, scores and logs."""
@@ -272,12 +278,17 @@ class DetectionScoreLogger(keras.callbacks.Callback):
         named = {self.prefix + name: value for name, value in scores.result().items()}
         if logs is not None:
             logs.update(named)
-        if self.log_dir is not None:
-            writer = tf.summary.create_file_writer(self.log_dir)
-            with writer.as_default(step=epoch):
+        if self._writer is not None:
+            with self._writer.as_default(step=epoch):
                 for name, value in named.items():
                     tf.summary.scalar(name, value)
-            writer.close()
+            self._writer.flush()
+
+    def on_train_end(self, logs=None):
+        """Closes the event file."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
 
 def _as_arrays(argument, values, names, optional=()) -> dict[str, np.ndarray]:

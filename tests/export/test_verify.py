@@ -198,6 +198,6 @@ def test_random_masks_hide_some_positions_but_not_all(build):
 
 def test_sizes_grow_until_the_model_accepts_them():
     images = layers.Input((None, None, 3), name="images")
-    model = keras.Model(images, layers.Conv2D(2, 17)(images))
+    model = keras.Model(images, layers.Conv2D(2, 41)(images))
     first, _ = random_inputs(model)
-    assert first["images"].shape == (2, 32, 32, 3)
+    assert first["images"].shape == (2, 101, 101, 3)
