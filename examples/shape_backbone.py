@@ -4,9 +4,11 @@ The captioner and the two answerers whose attention the examples measure were pu
 with a CNN that had been trained on other labels and stayed as it was. This is ours:
 it tells the size, the color and the shape of the object that covers a place, on images
 of its own, without captions or questions. The map that the models read is what it
-tells: the probabilities of each size, color and shape, and of nothing. Attention to it
-is then learned from the words or the answers alone. Hidden units would not do: those of
-a place beside an object show the object as well, and a model may look there.
+tells: the share of the place that each size, color and shape covers, and nothing.
+Attention to it is then learned from the words or the answers alone. Hidden units would
+not do: those of a place beside an object show the object as well, and a model may look
+there. Nor is it enough to tell the object that covers half of a place: at its border a
+model then has as good a reason to look as at its middle.
 
 Both examples read the same CNN, which the first one trains.
 
@@ -62,8 +64,8 @@ def pretrained_backbone(arguments):
         arguments: `seed` and those of `add_backbone_options`.
 
     Returns:
-        A model from images (B, H, W, 3), in [0, 255], to probabilities, (B, h, w, P),
-        whose weights are frozen.
+        A model from images (B, H, W, 3), in [0, 255], to shares of each place,
+        (B, h, w, P), whose weights are frozen.
     """
     folder = Path(arguments.backbone_dir)
     path = folder / "model.keras"
@@ -83,7 +85,7 @@ def pretrained_backbone(arguments):
             training.CosineWarmup(4e-3, max(1, steps // 20), max(2, steps))
         ),
         {
-            part: keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            part: keras.losses.CategoricalCrossentropy(from_logits=True)
             for part in PARTS
         },
         jit_compile=False,
@@ -97,14 +99,17 @@ def pretrained_backbone(arguments):
     )
     pixels, labels = held_out
     outputs = model.predict(pixels.astype("float32"), batch_size=100, verbose=0)
-    is_right = [outputs[part].argmax(-1) == labels[part] for part in PARTS]
-    right = np.all(is_right, axis=0)[labels[PARTS[0]] > 0]
-    print(
-        f"CNN: {model.count_params():,} parameters, {right.mean():.1%} of the places "
-        f"that an object covers told, {time.perf_counter() - start:.0f} seconds"
+    told, true = (
+        {part: x[part].argmax(-1) for part in PARTS} for x in (outputs, labels)
     )
-    told = [keras.layers.Softmax()(model.output[part]) for part in PARTS]
-    backbone = keras.Model(model.input, keras.layers.Concatenate()(told))
+    is_right = np.all([told[part] == true[part] for part in PARTS], axis=0)
+    right = is_right[true[PARTS[0]] > 0].mean()
+    print(
+        f"CNN: {model.count_params():,} parameters, {right:.1%} of the places that an "
+        f"object covers told, {time.perf_counter() - start:.0f} seconds"
+    )
+    maps = [keras.layers.Softmax()(model.output[part]) for part in PARTS]
+    backbone = keras.Model(model.input, keras.layers.Concatenate()(maps))
     backbone.trainable = False
     backbone.save(path)
     return backbone
@@ -160,21 +165,26 @@ def label_places(shapes, start, count):
     """Images, uint8 (count, H, W, 3), and what each of their places shows.
 
     Returns:
-        The images, and for each of `PARTS` int32 (count, h, w): 0 where no object
-        covers half of a place, else 1 + the number of the object's size, color or
-        shape.
+        The images, and for each of `PARTS` float16 (count, h, w, N): the share of the
+        place that nothing covers, and that objects of each size, color or shape cover.
     """
     rows, columns = (side // STRIDE for side in shapes.image_size)
     images = np.empty((count, *shapes.image_size, 3), np.uint8)
-    labels = {part: np.zeros((count, rows, columns), np.int32) for part in PARTS}
+    labels = {
+        part: np.zeros(
+            (count, rows, columns, 1 + len(getattr(shapes, part))), "float16"
+        )
+        for part in PARTS
+    }
     for number in range(count):
         example = shapes.example(start + number)
         images[number] = example.image
-        shares = example.masks.reshape(-1, rows, STRIDE, columns, STRIDE)
-        for each, share in zip(example.objects, shares.mean((2, 4)), strict=True):
-            for part, name in zip(
-                PARTS, (each.size, each.color, each.shape), strict=True
-            ):
-                place = list(getattr(shapes, part)).index(name)
-                labels[part][number][share >= 0.5] = 1 + place
+        masks = example.masks.reshape(-1, rows, STRIDE, columns, STRIDE)
+        shares = masks.mean((2, 4))
+        for part, attribute in zip(PARTS, ("size", "color", "shape"), strict=True):
+            names = list(getattr(shapes, part))
+            label = labels[part][number]
+            label[..., 0] = 1 - shares.sum(0)
+            for each, share in zip(example.objects, shares, strict=True):
+                label[..., 1 + names.index(getattr(each, attribute))] += share
     return images, labels

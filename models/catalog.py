@@ -372,8 +372,11 @@ register_variants(
 register_variants(
     build_resnet,
     {
+        "18": (11_689_512, "ImageNet 69.8 with torchvision's first weights"),
+        "34": (21_797_672, "ImageNet 73.3 with torchvision's first weights"),
         "50": (25_557_032, "ImageNet 76.1 with torchvision's first weights"),
         "101": (44_549_160, "ImageNet 77.4 with torchvision's first weights"),
+        "152": (60_192_808, "ImageNet 78.3 with torchvision's first weights"),
     },
     name="resnet{variant}",
     title="ResNet-{variant}: residual bottlenecks of convolutions",

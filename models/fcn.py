@@ -241,7 +241,8 @@ def build_fcn_resnet(
         name: Name of the model.
         **backbone: Further arguments of `models.parts.resnet.resnet`:
             stem_dim: Channels of the ResNet's first map.
-            num_blocks: Bottlenecks of each stage.
+            num_blocks: Blocks of each stage.
+            block: Their kind, `"bottleneck"`, or without dilated stages `"basic"`.
             norm_epsilon: Added to the variance by the norms of the ResNet.
             frozen_norms: Whether no norm of the ResNet is trained.
             num_frozen: Number of parts, the stem first, that are not trained.

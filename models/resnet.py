@@ -1,4 +1,4 @@
-"""ResNet v1.5: residual bottlenecks of convolutions and batch norms.
+"""ResNet v1.5: residual blocks of convolutions and batch norms.
 
     build_resnet  images -> logits, or the features of each stage
 
@@ -17,12 +17,19 @@ from keras_attn.models.parts.images import (
     classify,
 )
 from keras_attn.models.parts.resnet import ResNetOptions, resnet
-from keras_attn.models.parts.variants import passes_options_to, with_sizes
+from keras_attn.models.parts.variants import (
+    FROM_VARIANT,
+    passes_options_to,
+    with_sizes,
+)
 
 # He et al. 2016, table 1.
 VARIANTS = {
-    "50": {"stem_dim": 64, "num_blocks": (3, 4, 6, 3)},
-    "101": {"stem_dim": 64, "num_blocks": (3, 4, 23, 3)},
+    "18": {"stem_dim": 64, "num_blocks": (2, 2, 2, 2), "block": "basic"},
+    "34": {"stem_dim": 64, "num_blocks": (3, 4, 6, 3), "block": "basic"},
+    "50": {"stem_dim": 64, "num_blocks": (3, 4, 6, 3), "block": "bottleneck"},
+    "101": {"stem_dim": 64, "num_blocks": (3, 4, 23, 3), "block": "bottleneck"},
+    "152": {"stem_dim": 64, "num_blocks": (3, 8, 36, 3), "block": "bottleneck"},
 }
 
 
@@ -34,12 +41,13 @@ def build_resnet(
     image_size=224,
     num_classes=1000,
     include_top=True,
+    block=FROM_VARIANT,
     dilated_stages=(),
     num_channels=3,
     name="resnet",
     **backbone: Unpack[ResNetOptions],
 ):
-    """A 7 × 7 convolution and stages of bottlenecks, each at half the rows and columns.
+    """A 7 × 7 convolution and stages of blocks, each at half the rows and columns.
 
     Args:
         variant: A row of `VARIANTS`, the default of each argument that is None.
@@ -48,12 +56,16 @@ def build_resnet(
             these.
         num_classes: C.
         include_top: Whether the model outputs logits, or features.
-        dilated_stages: Stages that dilate their kernels and keep the map's size.
+        block: Kind of the blocks: `"basic"`, two convolutions of 3 × 3, or
+            `"bottleneck"`, convolutions of 1 × 1, 3 × 3 and 1 × 1, of which the last
+            has four times the channels.
+        dilated_stages: Stages that dilate their kernels and keep the map's size; only
+            of bottlenecks.
         num_channels: Channels of the images.
         name: Name of the model.
         **backbone: Further arguments of `models.parts.resnet.resnet`:
             stem_dim: Channels of the first map.
-            num_blocks: Bottlenecks of each stage.
+            num_blocks: Blocks of each stage.
             norm_epsilon: Added to the variance by the norms.
             frozen_norms: Whether no norm is trained.
             num_frozen: Number of parts, the stem first, that are not trained.
@@ -61,19 +73,21 @@ def build_resnet(
     Returns:
         A model from `images` (B, H, W, channels) to logits (B, C); without the top, to
         a dictionary of the maps `stage_0`, …, (B, rows, columns, 4 · stem_dim · 2^s),
-        the first four times smaller than the image and each next one half as large,
-        rounded up; and `pooled_output`, the mean of the last map.
+        of basic blocks (B, rows, columns, stem_dim · 2^s), the first four times smaller
+        than the image and each next one half as large, rounded up; and `pooled_output`,
+        the mean of the last map.
 
     Raises:
-        ValueError: for sizes that are not whole numbers above zero, a dilated stage
-            that is not there, or more frozen parts than there are.
+        ValueError: for sizes that are not whole numbers above zero, another kind of
+            block, a dilated stage that is not there or has basic blocks, or more frozen
+            parts than there are.
 
     Reference:
         He et al. 2016, "Deep Residual Learning for Image Recognition"
         (arXiv:1512.03385).
     """
     images, hidden = any_image_input(image_size, num_channels, (1, 1))
-    maps = resnet(hidden, dilated_stages=dilated_stages, **backbone)
+    maps = resnet(hidden, block=block, dilated_stages=dilated_stages, **backbone)
     *_, last = maps.values()
     pooled = ops.mean(last, axis=(1, 2))
     if include_top:

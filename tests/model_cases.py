@@ -178,8 +178,12 @@ GRAPHS = {
         "convnext_*",
         {**_STAGES, "hidden_dims": (U, M), "num_blocks": (2, 1)},
     ),
+    "resnet18": (
+        "resnet18 resnet34",
+        {"image_size": (18, 26), "stem_dim": 5, "num_blocks": (2, 1), **_CLASSES},
+    ),
     "resnet50": (
-        "resnet*",
+        "resnet50 resnet101 resnet152",
         {"image_size": (18, 26), "stem_dim": 5, "num_blocks": (2, 1), **_CLASSES},
     ),
     "vgg16": (

@@ -80,6 +80,9 @@ class RandomScaleAndCrop:
         image_size: Height and width of the result in pixels, one number or two.
         scale: Smallest and largest scale, drawn uniformly in the logarithm.
         min_visible: Boxes of which a smaller share of the area is left are dropped.
+        fill: Color of the padding in the units of the image, a number or one per
+            channel. With the `mean` that a reader subtracts, it becomes zero, as the
+            padding of images that keep their aspect ratio.
 
     Raises:
         ValueError: for a scale that is not above 0, or an argument out of range.
@@ -94,8 +97,10 @@ class RandomScaleAndCrop:
         image_size: int | tuple[int, int],
         scale: tuple[float, float] = (0.5, 2.0),
         min_visible: float = 0.1,
+        fill: float | Sequence[float] = 0.0,
     ):
         self.image_size = check_pair("image_size", image_size)
+        self.fill = fill
         self.scale = check_range("scale", scale)
         self.min_visible = check_fraction("min_visible", min_visible)
 
@@ -114,6 +119,7 @@ class RandomScaleAndCrop:
             self.image_size,
             tf.stack([scale, scale]),
             offset,
+            fill=self.fill,
             min_visible=self.min_visible,
         )
 

@@ -1,12 +1,12 @@
 """ResNets as backbones: with batch norms, or with group norms and standardized kernels.
 
-Both have the same stages of bottlenecks; they differ in their convolutions and norms.
+Both have the same stages of blocks; they differ in their convolutions and norms.
 
 Legend: B batch, H and W pixels.
 Layers: `stem_conv`, `stem_norm`, `stem_pooling`; in each block
 `stage_0_block_0_conv_0`, `…_norm_0`, …, `…_shortcut`, `…_shortcut_norm`. With batch
-norms also `stem_padding`, `stem_pooling_padding`, and `…_conv_1_padding` where a block
-halves the map.
+norms also `stem_padding`, `stem_pooling_padding`, and, where a block halves the map,
+`…_conv_1_padding` of a bottleneck and `…_conv_0_padding` of a basic block.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from keras.layers import (
     ZeroPadding2D,
 )
 
-from keras_attn.checks import check_positive
+from keras_attn.checks import check_choice, check_positive
 from keras_attn.layers import BatchNormalization, StandardizedConv2D
 from keras_attn.layers.initializers import he_normal_fan_out
 from keras_attn.models.parts.variants import FROM_VARIANT
@@ -33,6 +33,7 @@ class ResNetOptions(TypedDict, total=False):
 
     stem_dim: int | None
     num_blocks: Sequence[int] | None
+    block: str
     norm_epsilon: float
     frozen_norms: bool
     num_frozen: int
@@ -43,6 +44,7 @@ def resnet(
     *,
     stem_dim=FROM_VARIANT,
     num_blocks=FROM_VARIANT,
+    block="bottleneck",
     dilated_stages=(),
     norm_epsilon=1e-5,
     frozen_norms=False,
@@ -57,11 +59,15 @@ def resnet(
     Args:
         images: A tensor (B, H, W, channels); H and W may be unknown.
         stem_dim: Channels of the first map. The blocks of stage s have
-            stem_dim · 2^s inner channels and four times as many outputs.
-        num_blocks: Bottlenecks of each stage: (3, 4, 6, 3) is ResNet-50.
+            stem_dim · 2^s inner channels.
+        num_blocks: Blocks of each stage: (3, 4, 6, 3) is ResNet-50, with basic blocks
+            ResNet-34.
+        block: `"bottleneck"`, convolutions of 1 × 1, 3 × 3 and 1 × 1, of which the last
+            has four times the inner channels; or `"basic"`, two of 3 × 3.
         dilated_stages: Indices of stages, 1 or above, that keep the size of the map;
             their kernels and those of all later stages are dilated by 2 instead. (2, 3)
-            is torchvision's `replace_stride_with_dilation=[False, True, True]`.
+            is torchvision's `replace_stride_with_dilation=[False, True, True]`. Only of
+            bottlenecks, as there.
         norm_epsilon: Added to the variance by the norms.
         frozen_norms: Whether no norm is trained: each uses its moving mean and variance
             in training too, and has no trainable weight. For detection, whose batches
@@ -70,13 +76,15 @@ def resnet(
             2 the stem and stage 0, and so on.
 
     Returns:
-        The maps `stage_0`, `stage_1`, …, (B, rows, columns, 4 · stem_dim · 2^s). The
-        first has a fourth of the rows and columns of the images, and each next one half
-        of its predecessor's, all rounded up.
+        The maps `stage_0`, `stage_1`, …, (B, rows, columns, 4 · stem_dim · 2^s), with
+        basic blocks (B, rows, columns, stem_dim · 2^s). The first has a fourth of the
+        rows and columns of the images, and each next one half of its predecessor's, all
+        rounded up.
 
     Raises:
-        ValueError: for a number that is not a whole number above zero, a dilated stage
-            that is not there, or more frozen parts than there are.
+        ValueError: for a number that is not a whole number above zero, another kind of
+            block, a dilated stage that is not there or has basic blocks, or more frozen
+            parts than there are.
 
     Reference:
         He et al. 2016 (arXiv:1512.03385); dilation: Yu et al. 2017,
@@ -84,7 +92,15 @@ def resnet(
         each block starts with: Goyal et al. 2017, section 5.1 (arXiv:1706.02677).
     """
     check_positive("stem_dim", stem_dim)
+    check_choice("block", block, tuple(_BLOCKS))
     _check_stages(num_blocks, dilated_stages, num_frozen)
+    if block == "basic" and dilated_stages:
+        raise ValueError(
+            "`dilated_stages` are for bottlenecks: leave them out, or pass "
+            f"block='bottleneck'. Received: dilated_stages={dilated_stages!r}, "
+            f"block={block!r}"
+        )
+    last_norm = "_norm_2" if block == "bottleneck" else "_norm_1"
 
     def normed(hidden, width, size, stride, dilation, conv_name, norm_name):
         part = 0 if conv_name.startswith("stem") else 1 + int(conv_name.split("_")[1])
@@ -105,7 +121,7 @@ def resnet(
         is_trained = trainable and not frozen_norms
         # Each block starts as its shortcut: otherwise its sums grow from block to block
         # until the norms have seen data. A scale that is not trained would stay zero.
-        starts_at_zero = is_trained and norm_name.endswith("_norm_2")
+        starts_at_zero = is_trained and norm_name.endswith(last_norm)
         return BatchNormalization(
             axis=-1,
             momentum=0.9,
@@ -121,7 +137,7 @@ def resnet(
     hidden = MaxPooling2D(
         3, strides=2, data_format="channels_last", name="stem_pooling"
     )(hidden)
-    return _stages(hidden, stem_dim, num_blocks, normed, dilated_stages)
+    return _stages(hidden, stem_dim, num_blocks, normed, block, dilated_stages)
 
 
 def standardized_resnet(images, stem_dim, num_blocks):
@@ -169,16 +185,22 @@ def standardized_resnet(images, stem_dim, num_blocks):
 
 
 def _stages(
-    hidden, stem_dim, num_blocks, normed: Callable, dilated_stages=()
+    hidden,
+    stem_dim,
+    num_blocks,
+    normed: Callable,
+    block="bottleneck",
+    dilated_stages=(),
 ) -> dict[str, Any]:
     """The map of each stage.
 
     Args:
         hidden: The map of the stem.
-        stem_dim: As in `resnet`, like `num_blocks` and `dilated_stages`.
-        num_blocks: Bottlenecks of each stage.
+        stem_dim: As in `resnet`, like `num_blocks`, `block` and `dilated_stages`.
+        num_blocks: Blocks of each stage.
         normed: Applies a convolution and a norm to a map; takes the map, the number of
             output channels, kernel size, stride, dilation and the names of both layers.
+        block: Their kind.
         dilated_stages: Indices of stages that are dilated.
     """
     maps, dilation = {}, 1
@@ -189,12 +211,11 @@ def _stages(
             dilation *= 2
         halves = stage > 0 and stage not in dilated_stages
         for index in range(check_positive("num_blocks", count)):
-            hidden = _bottleneck(
+            hidden = _BLOCKS[block](
                 hidden,
                 stem_dim * 2**stage,
                 stride=2 if halves and not index else 1,
                 dilation=dilation if index else first,
-                widen=not index,
                 normed=normed,
                 name=f"stage_{stage}_block_{index}",
             )
@@ -202,20 +223,37 @@ def _stages(
     return maps
 
 
-def _bottleneck(inputs, width, stride, dilation, widen, normed, name):
+def _bottleneck(inputs, width, stride, dilation, normed, name):
     """Convolutions of 1 × 1, 3 × 3 and 1 × 1, each with a norm, and a residual."""
+    shortcut = _shortcut(inputs, 4 * width, stride, normed, name)
+    hidden = normed(inputs, width, 1, 1, 1, *_names(name, 0))
+    hidden = normed(ops.relu(hidden), width, 3, stride, dilation, *_names(name, 1))
+    hidden = normed(ops.relu(hidden), 4 * width, 1, 1, 1, *_names(name, 2))
+    return ops.relu(ops.add(hidden, shortcut))
 
-    def layer(hidden, outputs, size, index, stride=1, dilation=1):
-        names = (f"{name}_conv_{index}", f"{name}_norm_{index}")
-        return normed(hidden, outputs, size, stride, dilation, *names)
 
-    shortcut = inputs
-    if widen:
-        names = (f"{name}_shortcut", f"{name}_shortcut_norm")
-        shortcut = normed(inputs, 4 * width, 1, stride, 1, *names)
-    hidden = ops.relu(layer(inputs, width, 1, 0))
-    hidden = ops.relu(layer(hidden, width, 3, 1, stride, dilation))
-    return ops.relu(ops.add(layer(hidden, 4 * width, 1, 2), shortcut))
+def _basic_block(inputs, width, stride, dilation, normed, name):
+    """Two convolutions of 3 × 3, each with a norm, and a residual."""
+    shortcut = _shortcut(inputs, width, stride, normed, name)
+    hidden = normed(inputs, width, 3, stride, dilation, *_names(name, 0))
+    hidden = normed(ops.relu(hidden), width, 3, 1, dilation, *_names(name, 1))
+    return ops.relu(ops.add(hidden, shortcut))
+
+
+_BLOCKS = {"bottleneck": _bottleneck, "basic": _basic_block}
+
+
+def _names(name, index):
+    """Names of a convolution of a block and of its norm."""
+    return f"{name}_conv_{index}", f"{name}_norm_{index}"
+
+
+def _shortcut(inputs, outputs, stride, normed, name):
+    """The input of a block, with as many channels and places as its output."""
+    if stride == 1 and inputs.shape[-1] == outputs:
+        return inputs
+    names = (f"{name}_shortcut", f"{name}_shortcut_norm")
+    return normed(inputs, outputs, 1, stride, 1, *names)
 
 
 def _padded(hidden, size, stride, name):

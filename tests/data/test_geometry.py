@@ -121,6 +121,15 @@ def test_scales_and_crops(number):
     assert not made["masks"][:, is_outside].any()
 
 
+def test_padding_has_the_color_that_is_asked_for():
+    color = (123.0, 116.0, 104.0)
+    crop = RandomScaleAndCrop((29, 37), (0.5, 0.5), min_visible=0.0, fill=color)
+    made = apply(crop, 3)
+    is_outside = made["labels"] == 255
+    assert is_outside.mean() > 0.5
+    assert (made["image"][is_outside] == color).all()
+
+
 def test_scales_span_their_range():
     crop = RandomScaleAndCrop(40, scale=(0.25, 4.0), min_visible=0.0)
     square = {

@@ -245,6 +245,19 @@ def vit(width, layers, patch, token_has_position=True, scales=False):
     return body + 2 * layers * width * scales
 
 
+def basic_resnet(*num_blocks, norm=2):
+    """Without a top; blocks of two 3 × 3 convolutions, the first without a shortcut."""
+    count, inputs = 7 * 7 * 3 * 64 + norm * 64, 64
+    for stage, blocks in enumerate(num_blocks):
+        outputs = 64 * 2**stage
+        if stage:
+            count += inputs * outputs + norm * outputs
+        for _ in range(blocks):
+            count += 9 * (inputs + outputs) * outputs + 2 * norm * outputs
+            inputs = outputs
+    return count
+
+
 def resnet(*num_blocks, norm=2):
     """Without a top; a norm has two vectors, four with its mean and variance."""
     count, inputs = 7 * 7 * 3 * 64 + norm * 64, 64
@@ -505,8 +518,11 @@ FORMULAS = {
     "mae_vit_base": mae(768, 12, 16),
     "mae_vit_large": mae(1024, 24, 16),
     "mae_vit_huge": mae(1280, 32, 14),
+    "resnet18": basic_resnet(2, 2, 2, 2, norm=4) + dense(512, 1000),
+    "resnet34": basic_resnet(3, 4, 6, 3, norm=4) + dense(512, 1000),
     "resnet50": resnet(3, 4, 6, 3, norm=4) + dense(2048, 1000),
     "resnet101": resnet(3, 4, 23, 3, norm=4) + dense(2048, 1000),
+    "resnet152": resnet(3, 8, 36, 3, norm=4) + dense(2048, 1000),
     "segnet": segnet(12),
     "deconvnet_vgg16": deconvnet(21),
     "unet": unet(1, 2),
@@ -567,6 +583,12 @@ def test_formulas_agree_with_counts_and_publications():
         assert count == models.describe(name).parameters
         card = models.describe(f"fcn_{name}")
         assert card.parameters == fcn_resnet(*blocks)
+    for name, count in (
+        ("resnet18", basic_resnet(2, 2, 2, 2) + dense(512, 1000)),
+        ("resnet34", basic_resnet(3, 4, 6, 3) + dense(512, 1000)),
+        ("resnet152", resnet(3, 8, 36, 3) + dense(2048, 1000)),
+    ):
+        assert count == models.describe(name).parameters
     # Published without norms, which are frozen.
     for name, blocks, more in (
         ("faster_rcnn_resnet50", (3, 4, 6, 3), 0),

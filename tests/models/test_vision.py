@@ -58,6 +58,8 @@ def create(name, **options):
         ("resnet50", {"num_blocks": ()}, r"`num_blocks` must have one .*blocks=\(\)"),
         ("resnet50", {"num_blocks": 3}, "`num_blocks` must have one .*blocks=3"),
         ("resnet50", {"num_frozen": 4}, "from 0 to 3.*num_frozen=4"),
+        ("resnet50", {"block": "narrow"}, "`block` must be .*'narrow'"),
+        ("resnet18", {"dilated_stages": (1,)}, r"are for bottlenecks.*stages=\(1,\)"),
         ("fcn_resnet50", {"num_classes": 0}, "`num_classes` must be a whole"),
         (
             "fcn_resnet50",

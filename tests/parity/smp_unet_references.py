@@ -1,6 +1,6 @@
-"""A tiny checkpoint of segmentation-models-pytorch's U-Net, on a ResNet.
+"""Tiny checkpoints of segmentation-models-pytorch's U-Net, on two kinds of ResNet.
 
-`python tests/parity/smp_unet_references.py` writes `checkpoints/smp_unet`, as
+`python tests/parity/smp_unet_references.py` writes their folders, as
 `torchvision_references.py` does, in a few seconds.
 
 Needs what `smp_references.py` needs.
@@ -27,6 +27,11 @@ from segmentation_models_pytorch.encoders.resnet import (  # noqa: E402  # pyrig
 
 DECODER = (11, 7, 5, 3, 2)
 SIZE = (37, 54)
+# Name of the encoder to its kind of block.
+BLOCKS = {
+    "resnet18": references._resnet.BasicBlock,
+    "resnet50": references._resnet.Bottleneck,
+}
 
 
 class TinyEncoder(ResNetEncoder):
@@ -35,38 +40,42 @@ class TinyEncoder(ResNetEncoder):
     _make_layer = references.TinyResNet._make_layer
 
 
-def tiny_unet():
+def tiny_unet(encoder_name):
     """A U-Net with the parts of the library's, whose sizes are fixed by a name."""
-    model = Unet("resnet50", encoder_weights=None, classes=references.CLASSES)
-    widths = [3, *(references.STEM_DIM * factor for factor in (1, 4, 8, 16, 32))]
-    model.encoder = TinyEncoder(
-        widths,
-        block=references._resnet.Bottleneck,
-        layers=references.NUM_BLOCKS,
-    )
+    block = BLOCKS[encoder_name]
+    model = Unet(encoder_name, encoder_weights=None, classes=references.CLASSES)
+    stages = [block.expansion * references.STEM_DIM * 2**stage for stage in range(4)]
+    widths = [3, references.STEM_DIM, *stages]
+    model.encoder = TinyEncoder(widths, block=block, layers=references.NUM_BLOCKS)
     model.decoder = UnetDecoder(widths, DECODER, n_blocks=5)
     model.segmentation_head = SegmentationHead(DECODER[-1], references.CLASSES)
     return model.eval()
 
 
 def make_cases():
-    """Name of the case to its tensors, its configuration and its arrays."""
-    model = tiny_unet()
-    references.randomize(model)
-    tensors = {
-        key: value.numpy().astype("float16" if value.is_floating_point() else "int64")
-        for key, value in model.state_dict().items()
-    }
-    config = {
-        "library": "segmentation_models_pytorch",
-        "architecture": "Unet",
-        "encoder_name": "resnet50",
-        "in_channels": 3,
-        "classes": references.CLASSES,
-        "decoder_channels": DECODER,
-        "model_args": references._RESNET_SIZES,
-    }
-    return {"smp_unet": (tensors, config, references._run(model, SIZE))}
+    """Name of each case to its tensors, its configuration and its arrays."""
+    cases = {}
+    for encoder_name in BLOCKS:
+        model = tiny_unet(encoder_name)
+        references.randomize(model)
+        tensors = {
+            key: value.numpy().astype(
+                "float16" if value.is_floating_point() else "int64"
+            )
+            for key, value in model.state_dict().items()
+        }
+        config = {
+            "library": "segmentation_models_pytorch",
+            "architecture": "Unet",
+            "encoder_name": encoder_name,
+            "in_channels": 3,
+            "classes": references.CLASSES,
+            "decoder_channels": DECODER,
+            "model_args": references._RESNET_SIZES,
+        }
+        name = f"smp_unet_{encoder_name}"
+        cases[name] = tensors, config, references._run(model, SIZE)
+    return cases
 
 
 if __name__ == "__main__":

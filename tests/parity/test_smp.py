@@ -1,6 +1,6 @@
-"""U-Net on a ResNet against segmentation-models-pytorch, from a tiny checkpoint.
+"""U-Net on a ResNet against segmentation-models-pytorch, from tiny checkpoints.
 
-`smp_unet_references.py` writes the folder.
+`smp_unet_references.py` writes the folders.
 """
 
 import numpy as np
@@ -9,6 +9,7 @@ from parity.folders import (
     CHECKPOINTS,
     altered,
     arrays_of,
+    cases_of,
     compare_with_committed,
     config_of,
     make_cases,
@@ -22,23 +23,30 @@ from keras_attn.models import build_unet, create, load_checkpoint, save_checkpoi
 from keras_attn.models.checkpoints.families import LIBRARIES
 from keras_attn.models.parts.keras_state import undone, without_allocating
 
-CASE = "smp_unet"
+CASES = cases_of("smp")
+CASE, BASIC = "smp_unet_resnet50", "smp_unet_resnet18"
 
 
-def test_agrees_with_segmentation_models_pytorch():
-    inputs, expected = arrays_of(CHECKPOINTS / CASE)
-    model = load_checkpoint(CHECKPOINTS / CASE)
+def test_every_case_is_committed():
+    assert CASES == [BASIC, CASE]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_agrees_with_segmentation_models_pytorch(case):
+    inputs, expected = arrays_of(CHECKPOINTS / case)
+    model = load_checkpoint(CHECKPOINTS / case)
     assert model.output.shape == (None, None, None, 5)
     found = outputs_of(model, inputs)
-    assert np.std(expected["logits"]) > 0.3
+    assert np.std(expected["logits"]) > 0.2
     np.testing.assert_allclose(found["logits"], expected["logits"], rtol=0, atol=1e-5)
 
 
-def test_files_are_those_of_segmentation_models_pytorch(tmp_path):
-    model = load_checkpoint(CHECKPOINTS / CASE, num_frozen=1)
+@pytest.mark.parametrize("case", CASES)
+def test_files_are_those_of_segmentation_models_pytorch(case, tmp_path):
+    model = load_checkpoint(CHECKPOINTS / case, num_frozen=1)
     save_checkpoint(model, tmp_path, dtype="float16")
-    same_tensors(CASE, tmp_path, ignored=["num_batches_tracked"])
-    config = config_of(CHECKPOINTS / CASE)
+    same_tensors(case, tmp_path, ignored=["num_batches_tracked"])
+    config = config_of(CHECKPOINTS / case)
     assert config_of(tmp_path) == {**config, "dtype": "float16"}
     same_weights(load_checkpoint(tmp_path, "segmenter"), model)
     assert not model.get_layer("stem_conv").trainable
@@ -50,19 +58,22 @@ def test_another_number_of_classes_makes_a_new_head():
     assert model.output.shape[-1] == 3
 
 
-def test_the_published_size_has_the_keys_of_the_library():
-    """ResNet-50 and its decoder: 32,521,105 parameters with one class."""
+@pytest.mark.parametrize("case, number", [(BASIC, 14_328_209), (CASE, 32_521_105)])
+def test_the_published_size_has_the_keys_of_the_library(case, number):
+    """A ResNet and its decoder, with one class."""
     (family,) = LIBRARIES["segmentation_models_pytorch"]
     with undone(), without_allocating():
-        backbone = create("resnet50", image_size=None, include_top=False)
+        name = case.rpartition("_")[-1]
+        backbone = create(name, image_size=None, include_top=False)
         model = build_unet(backbone=backbone, num_classes=1)
         count = sum(np.prod(weight.shape) for weight in model.trainable_weights)
         assert family.task_of(model) == "segmenter"
         config = family.config(model)
         keys = {key for weight in family.weights(model) for key in weight.shapes()}
-    assert count == 32_521_105
+    assert count == number
     assert "model_args" not in config
-    tiny = {key for key in tensors_of(CHECKPOINTS / CASE) if "num_batches" not in key}
+    assert config["encoder_name"] == name
+    tiny = {key for key in tensors_of(CHECKPOINTS / case) if "num_batches" not in key}
     # The published one has more blocks.
     assert tiny <= keys
 
@@ -71,8 +82,9 @@ def test_the_published_size_has_the_keys_of_the_library():
     "fields, message",
     [
         ({"architecture": "FPN"}, "`architecture` in config.json must be 'Unet'"),
-        ({"encoder_name": None}, "`encoder_name` .* 'resnet50' or 'resnet101'.*34"),
-        ({"encoder_name": "resnet18"}, "`encoder_name` .* 'resnet50' or 'resnet101'"),
+        # The library's default is "resnet34".
+        ({"encoder_name": None}, "The files have more blocks"),
+        ({"encoder_name": "vgg16"}, "`encoder_name` .* 'resnet18' or 'resnet34' or"),
         ({"encoder_depth": 4}, "`encoder_depth` in config.json must be 5"),
         (
             {"decoder_attention_type": "scse"},
@@ -99,10 +111,11 @@ NEEDS = ("torch", "torchvision", "timm", "segmentation_models_pytorch")
 @pytest.mark.parity
 @pytest.mark.filterwarnings("ignore")
 def test_live(monkeypatch):
-    """The U-Net computed now equals the committed one."""
+    """The U-Nets computed now equal the committed ones."""
     cases = make_cases("smp_unet_references", monkeypatch, NEEDS)
-    tensors, _, arrays = cases[CASE]
-    compare_with_committed(CASE, tensors, arrays)
+    assert sorted(cases) == CASES
+    for case, (tensors, _, arrays) in cases.items():
+        compare_with_committed(case, tensors, arrays)
 
 
 @pytest.mark.parity

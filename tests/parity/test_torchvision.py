@@ -26,13 +26,15 @@ from keras_attn.models import load_checkpoint, save_checkpoint
 
 CASES = cases_of("torchvision")
 FCN, RESNET = "torchvision_fcn_resnet50", "torchvision_resnet50"
-VGG = "torchvision_vgg16"
+BASIC, VGG = "torchvision_resnet18", "torchvision_vgg16"
+# What is left of a case without its heads.
+BODIES = {BASIC: "resnet18", VGG: "vgg16"}
 TOLERANCE = 1e-5
 
 
 def test_every_case_is_committed():
-    assert CASES == [FCN, f"{FCN}_plain", RESNET, VGG]
-    assert bytes_of(CASES) < 450_000
+    assert CASES == [FCN, f"{FCN}_plain", BASIC, RESNET, VGG]
+    assert bytes_of(CASES) < 550_000
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -91,7 +93,7 @@ def test_a_body_is_read_without_its_heads_and_written(case, tmp_path):
     assert "pooled_output" in model.output
     save_checkpoint(model, tmp_path)
     config = config_of(tmp_path)
-    assert config["architecture"] == ("vgg16" if case == VGG else "resnet50")
+    assert config["architecture"] == BODIES.get(case, "resnet50")
     assert not any(
         key.startswith(("backbone.", "classifier.", "fc."))
         for key in tensors_of(tmp_path)
@@ -148,7 +150,14 @@ def test_published_architectures_need_no_sizes(tmp_path):
     [
         (RESNET, {"library": "keras"}, "`library` in config.json must be .*'keras'"),
         (RESNET, {"library": ["torchvision"]}, "`library` in config.json must be"),
-        (RESNET, {"architecture": "resnet18"}, "`architecture` .* one of resnet50.*18"),
+        (RESNET, {"architecture": "resnet20"}, "`architecture` .* one of resnet18.*20"),
+        (RESNET, {"architecture": "resnet34"}, "has keys that this model does not"),
+        (BASIC, {"architecture": "resnet50"}, "lacks keys of this model"),
+        (
+            RESNET,
+            {"model_args": {"block": "wide"}},
+            "`block` in config.json must be on",
+        ),
         (RESNET, {"architecture": 50}, "`architecture` .*torchvision.*=50"),
         (RESNET, {"num_classes": 10**6}, "`num_classes` in config.json must be at m"),
         (RESNET, {"num_classes": 4}, r"fc.weight is \(5, 96\), expected \(4, 96\)"),
@@ -215,7 +224,13 @@ def test_live(tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.skipif(not is_installed(), reason="torchvision is missing: `make install`")
 @pytest.mark.parametrize(
-    "name", ["resnet50", "resnet101", "vgg16", "fcn_resnet50", "fcn_resnet101"]
+    "name",
+    [
+        *(f"resnet{depth}" for depth in (18, 34, 50, 101, 152)),
+        "vgg16",
+        "fcn_resnet50",
+        "fcn_resnet101",
+    ],
 )
 def test_published_sizes_have_the_keys_of_torchvision(name, tmp_path):
     """Without their values: every key and shape of the published size."""

@@ -27,6 +27,7 @@ NUM_BLOCKS = (1, 2, 2, 1)
 HIDDEN_DIMS, NUM_CONVS, FULLY_CONNECTED_DIMS = (5, 7), (1, 2), (11, 13)
 # Case to the size of its images, rows first.
 SIZES = {
+    "torchvision_resnet18": (37, 54),
     "torchvision_resnet50": (37, 54),
     "torchvision_vgg16": (14, 22),
     "torchvision_fcn_resnet50": (21, 30),
@@ -71,10 +72,10 @@ class TinyVGG(_vgg.VGG):
         self.classifier = nn.Sequential(*layers[:-2])
 
 
-def tiny_resnet(**options):
+def tiny_resnet(block=_resnet.Bottleneck, **options):
     """A ResNet with `CLASSES` classes."""
-    model = TinyResNet(_resnet.Bottleneck, NUM_BLOCKS, **options)
-    model.fc = nn.Linear(32 * STEM_DIM, CLASSES)
+    model = TinyResNet(block, NUM_BLOCKS, **options)
+    model.fc = nn.Linear(8 * block.expansion * STEM_DIM, CLASSES)
     return model
 
 
@@ -91,6 +92,10 @@ def tiny_fcn(auxiliary):
 _RESNET_SIZES = {"stem_dim": STEM_DIM, "num_blocks": NUM_BLOCKS}
 # Case to its model and the fields of its configuration.
 CASES = {
+    "torchvision_resnet18": (
+        functools.partial(tiny_resnet, _resnet.BasicBlock),
+        {"architecture": "resnet18", "model_args": _RESNET_SIZES},
+    ),
     "torchvision_resnet50": (
         tiny_resnet,
         {"architecture": "resnet50", "model_args": _RESNET_SIZES},

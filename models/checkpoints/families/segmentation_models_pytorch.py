@@ -16,7 +16,7 @@ LIBRARY = "segmentation_models_pytorch"
 _CHANNELS = [256, 128, 64, 32, 16]
 _SUPPORTED = {
     "architecture": ("Unet",),
-    "encoder_name": tuple(f"resnet{variant}" for variant in ("50", "101")),
+    "encoder_name": tuple(f"resnet{variant}" for variant in VARIANTS),
     "encoder_depth": (5,),
     "decoder_use_norm": ("batchnorm", True),
     "decoder_attention_type": (None,),

@@ -11,10 +11,11 @@ from keras_attn.models.checkpoints.families.torchvision.rcnn import RCNN
 from keras_attn.models.checkpoints.families.torchvision.resnet import RESNET
 from keras_attn.models.checkpoints.families.torchvision.vgg import VGG
 from keras_attn.models.checkpoints.mapping import Family
+from keras_attn.models.resnet import VARIANTS as RESNET_VARIANTS
 
 TORCHVISION = (RESNET, VGG, RCNN)
 _FAMILIES = {
-    **dict.fromkeys(("resnet50", "resnet101"), RESNET),
+    **{f"resnet{variant}": RESNET for variant in RESNET_VARIANTS},
     **dict.fromkeys(("fcn_resnet50", "fcn_resnet101"), RESNET),
     "vgg16": VGG,
     **dict.fromkeys(("fasterrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn"), RCNN),

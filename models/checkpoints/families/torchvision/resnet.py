@@ -14,6 +14,7 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.families.torchvision import architectures
 from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered
+from keras_attn.models.fcn import VARIANTS as FCN_VARIANTS
 from keras_attn.models.fcn import build_fcn_resnet
 from keras_attn.models.resnet import VARIANTS, build_resnet
 
@@ -34,9 +35,14 @@ def _get_stages(config: Config, name: str, default) -> tuple[int, ...]:
     return () if config.get(name) == [] else config.get_sizes(name, default)
 
 
+def _get_block(config: Config, name: str, default) -> str:
+    return config.get_choice(name, {"basic": "basic", "bottleneck": "bottleneck"})
+
+
 _GETTERS = {
     "stem_dim": Config.get_size,
     "num_blocks": Config.get_depths,
+    "block": _get_block,
     "num_channels": Config.get_size,
     "dilated_stages": _get_stages,
     "norm_epsilon": Config.get_epsilon,
@@ -94,37 +100,38 @@ def _stages_of(layers) -> list[list[str]]:
     return stages
 
 
-def sizes_of(layers) -> tuple[str, dict[str, Any]]:
+def sizes_of(layers, names=tuple(VARIANTS)) -> tuple[str, dict[str, Any]]:
     """The sizes of a ResNet, by the arguments of our builder.
 
     Args:
         layers: The layers of a model with a `models.parts.resnet.resnet`, by name.
+        names: Variants to choose from.
 
     Returns:
-        The variant with as many blocks, 50 if there is none, and the sizes.
+        The variant with as many blocks of this kind, if there is none the first one
+        whose blocks are of this kind, and the sizes.
     """
     stages = _stages_of(layers)
     sizes = {
         "stem_dim": layers["stem_conv"].filters,
         "num_blocks": tuple(map(len, stages)),
+        "block": "bottleneck" if f"{stages[0][0]}_conv_2" in layers else "basic",
         "num_channels": layers["stem_conv"].kernel.shape[2],
         "dilated_stages": _dilated_stages(layers, len(stages)),
         "norm_epsilon": layers["stem_norm"].epsilon,
     }
-    number = next(
-        (
-            variant
-            for variant, row in VARIANTS.items()
-            if row["num_blocks"] == sizes["num_blocks"]
-        ),
-        "50",
-    )
-    return number, sizes
+
+    def likeness(name):
+        row = VARIANTS[name]
+        return [row[size] == sizes[size] for size in ("block", "num_blocks")]
+
+    return max(names, key=likeness), sizes
 
 
 def _config(model) -> dict:
     layers, task = layers_of(model), _task_of(model)
-    number, sizes = sizes_of(layers)
+    names = tuple(FCN_VARIANTS["resnet"]) if task == "segmenter" else tuple(VARIANTS)
+    number, sizes = sizes_of(layers, names)
     published = {
         **VARIANTS[number],
         "num_channels": 3,
@@ -147,7 +154,8 @@ def _config(model) -> dict:
 
 def _dilated_stages(layers, count):
     """Indices of the stages that keep the size of the map."""
-    halved = (f"stage_{stage}_block_0_conv_1" for stage in range(1, count))
+    # The first block of a stage has a shortcut, which halves the map as the block does.
+    halved = (f"stage_{stage}_block_0_shortcut" for stage in range(1, count))
     return tuple(
         stage for stage, name in enumerate(halved, 1) if layers[name].strides == (1, 1)
     )
