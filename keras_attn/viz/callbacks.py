@@ -63,6 +63,8 @@ class AttentionMaps(AttentionPlots):
         ```
     """
 
+    _cross_attention_first = True
+
     def __init__(
         self,
         log_dir: str | os.PathLike,
@@ -94,12 +96,6 @@ class AttentionMaps(AttentionPlots):
             examples = zip(scores, self.source_tokens, self.target_tokens, strict=True)
             for index, example in enumerate(examples):
                 yield f"attention/{path}/{index}", plot_alignment(*example, title=path)
-
-    def _select(self, scores):
-        if self._pattern is None:
-            cross = {key: scores[key] for key in scores if "cross_attention" in key}
-            return cross or scores
-        return super()._select(scores)
 
 
 class ImageAttentionMaps(AttentionPlots):

@@ -53,6 +53,9 @@ class Plots(keras.callbacks.Callback, abc.ABC):
 class AttentionPlots(Plots):
     """Plots of the layers whose path matches a pattern."""
 
+    # Whether, without a pattern, only cross-attention is drawn if there is any.
+    _cross_attention_first = False
+
     def __init__(self, log_dir, layer, every, max_examples):
         super().__init__(log_dir, every, max_examples)
         self.layer = layer
@@ -61,7 +64,10 @@ class AttentionPlots(Plots):
     def _select(self, scores: dict) -> dict:
         """The scores of the layers whose path matches `layer`."""
         if self._pattern is None:
-            return scores
+            if not self._cross_attention_first:
+                return scores
+            cross = {key: scores[key] for key in scores if "cross_attention" in key}
+            return cross or scores
         selected = {key: scores[key] for key in scores if self._pattern.search(key)}
         if not selected:
             raise ValueError(

@@ -103,6 +103,8 @@ class CaptionAttentionMaps(_ImageAndText):
         ```
     """
 
+    _cross_attention_first = True
+
     def __init__(
         self,
         log_dir: str | os.PathLike,
@@ -120,12 +122,6 @@ class CaptionAttentionMaps(_ImageAndText):
             log_dir, inputs, images, texts, layer, grid_size, every, max_examples
         )
         self.words = list(words)[:max_examples]
-
-    def _select(self, scores):
-        if self._pattern is None:
-            cross = {key: scores[key] for key in scores if "cross_attention" in key}
-            return cross or scores
-        return super()._select(scores)
 
     def _figures(self):
         for path, scores in self._scores().items():
