@@ -4,12 +4,14 @@ import abc
 import os
 import re
 from collections.abc import Iterator
+from typing import cast
 
 import keras
 import tensorflow as tf
 from matplotlib.figure import Figure
 
 from keras_attn.checks import check_positive
+from keras_attn.viz.capture import capture_attention
 from keras_attn.viz.plots import figure_to_array
 
 
@@ -60,6 +62,10 @@ class AttentionPlots(Plots):
         super().__init__(log_dir, every, max_examples)
         self.layer = layer
         self._pattern = _compile(layer)
+
+    def _capture(self, inputs) -> dict:
+        """The scores of the selected layers for some inputs of the model."""
+        return self._select(capture_attention(cast(keras.Model, self.model), inputs))
 
     def _select(self, scores: dict) -> dict:
         """The scores of the layers whose path matches `layer`."""
