@@ -97,7 +97,7 @@ def read_or_skip(
         The arrays as tensors of unknown shapes, and a scalar bool.
     """
 
-    def read_row(row):
+    def read_row(row: int):
         try:
             return (*read(row), True)
         except (ValueError, OSError) as error:

@@ -4,6 +4,7 @@ Legend: B batch, T steps.
 """
 
 import abc
+from typing import Any
 
 import keras
 from keras import ops
@@ -59,10 +60,10 @@ class CellStep(abc.ABC):
         self.compute_dtype = cell.compute_dtype
 
     @abc.abstractmethod
-    def call(self, inputs, states):
+    def call(self, inputs, states) -> tuple[Any, list]:
         """The outputs of a step, and the next states as a list."""
 
-    def __call__(self, inputs, states):
+    def __call__(self, inputs, states) -> tuple[Any, list]:
         """As `call`."""
         return self.call(inputs, states)
 

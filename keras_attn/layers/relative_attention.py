@@ -7,6 +7,7 @@ P targets, N heads, H head size, D width.
 """
 
 from types import SimpleNamespace
+from typing import Any
 
 import keras
 from keras import ops
@@ -246,7 +247,14 @@ class RelativeMultiHeadAttention(BaseLayer):
         return split_heads(project(inputs, kernel), self.num_heads)
 
     def _check_call(
-        self, inputs, targets, memory, *, target_mapping=None, positions=None, **masks
+        self,
+        inputs,
+        targets,
+        memory,
+        *,
+        target_mapping: Any = None,
+        positions=None,
+        **masks,
     ):
         check_rank("inputs", inputs, 3, "(batch, length, width)")
         if (targets is None) != (target_mapping is None):
