@@ -156,6 +156,10 @@ class HiddenPatches(keras.layers.Layer):
         The same tensor, (B, T, C), with `hidden` as its Keras mask.
     """
 
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
     def call(self, inputs):
         return inputs[0]
 

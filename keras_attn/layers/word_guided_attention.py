@@ -51,6 +51,10 @@ class WordGuidedAttention(BaseLayer):
         Attention for Visual Question Answering", section 3.1 (arXiv:1511.05234).
     """
 
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
     def call(
         self,
         query,
