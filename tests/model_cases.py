@@ -610,6 +610,15 @@ def varied(case, **overrides):
     return model
 
 
+def layer_names(model):
+    """The names of a model's layers, without those of its inputs."""
+    return {
+        layer.name
+        for layer in model.layers
+        if not isinstance(layer, keras.layers.InputLayer)
+    }
+
+
 def dropout_rates(model):
     """The rate of every layer of Keras' `Dropout`, by its name."""
     return {

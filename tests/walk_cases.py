@@ -27,8 +27,8 @@ INSTRUCTIONS = (
 )
 
 
-def viewpoints(names=NAMES, ways=WAYS):
-    """The entries of a connectivity file."""
+def viewpoints(names=NAMES, ways=WAYS, **changed):
+    """The entries of a connectivity file; `changed` are fields of the third."""
     entries = []
     for name in names:
         x, y, z = POSITIONS[name]
@@ -44,12 +44,13 @@ def viewpoints(names=NAMES, ways=WAYS):
                 "height": 1.5,
             }
         )
+    entries[2].update(changed)
     return entries
 
 
-def paths():
-    """The entries of an annotation file."""
-    return [
+def paths(**changed):
+    """The entries of an annotation file; `changed` are fields of the second."""
+    entries = [
         {
             "path_id": 100 + number,
             "scan": "house",
@@ -60,6 +61,8 @@ def paths():
         }
         for number, (path, heading, texts) in enumerate(INSTRUCTIONS)
     ]
+    entries[1].update(changed)
+    return entries
 
 
 def write_r2r(folder, entries=None, graph=None, split="train"):

@@ -16,13 +16,7 @@ from keras_attn.data.text_tokenizer import (
     tokenizers_library,
     training_corpus,
 )
-from keras_attn.file_reading import (
-    get_flag,
-    get_object,
-    read_text,
-    read_vocabulary_json,
-    shown,
-)
+from keras_attn.file_reading import get_flag, get_object, read_vocabulary_json, shown
 from keras_attn.file_writing import write_atomically
 
 CONVENTIONS = {
@@ -205,9 +199,11 @@ class ByteLevelBPETokenizer(TextTokenizer):
             for name in ("vocab.json", "merges.txt", "tokenizer.json")
         )
         if listed is not None and merged is not None:
+            path = listed
             pieces = files.pieces_in_order(read_vocabulary_json(listed), listed)
             merges = _read_merges(merged)
         elif packed is not None:
+            path = packed
             pieces, merges, prefix = _read_packed(packed)
             settings = {"add_prefix_space": prefix} | settings
         else:
@@ -220,10 +216,8 @@ class ByteLevelBPETokenizer(TextTokenizer):
         check_choice("convention", convention, CONVENTIONS)
         tokens = files.named_tokens(settings, CONVENTIONS[convention].tokens)
         prefix = bool(settings.get("add_prefix_space", False))
-        try:
+        with files.naming(path):
             return cls(pieces, merges, convention, prefix, tokens)
-        except ValueError as error:
-            raise ValueError(f"{listed or packed}: {error}") from error
 
     def save(self, folder: str | os.PathLike) -> None:
         """Writes `vocab.json`, `merges.txt` and `tokenizer_config.json`."""
@@ -285,11 +279,8 @@ def _bytes_of(piece: str) -> bytes:
 
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
-    text, merges = read_text(path), []
-    files.check_num_pieces(text.count("\n"), path)
-    # Not `splitlines`: the character of a byte may be a Unicode line separator.
-    for number, line in enumerate(text.split("\n"), 1):
-        line = line.removesuffix("\r")
+    merges = []
+    for number, line in enumerate(files.read_lines(path), 1):
         if not line or line.startswith("#version"):
             continue
         pair = line.split(" ")

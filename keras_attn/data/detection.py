@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras_attn.checks import check_pair, check_positive
 from keras_attn.data.bad_files import Skipped, check_readable
 from keras_attn.data.epochs import Epoch
-from keras_attn.data.examples import example_dataset
+from keras_attn.data.examples import example_dataset, read_or_skip
 from keras_attn.data.geometry import (
     OF_BOXES,
     Augmentation,
@@ -90,11 +90,15 @@ class DetectionData:
         def read(number):
             return read_example(self.examples[number], self.has_masks, crowds=True)
 
-        names = [example.name for example in self.examples]
-        kept = check_readable(read, names, self.skipped)
+        kept = check_readable(read, self._names, self.skipped)
         if len(kept) < len(self):
             self.skipped.report("Images")
         return replace(self, examples=[self.examples[number] for number in kept])
+
+    @property
+    def _names(self) -> list[str]:
+        """The name of each image in messages."""
+        return [example.name for example in self.examples]
 
     @property
     def has_masks(self) -> bool:
@@ -221,19 +225,19 @@ def detection_dataset(
         image = (example.pop("image") - mean) / deviation
         return image, pad_objects(example, max_boxes)
 
-    dataset = example_dataset(
+    return example_dataset(
         load,
         finish,
         len(data),
         data.skipped,
         folder=str(data.examples[0].image_path.parent),
         augmentations=augmentations,
+        batch_size=batch_size,
         seed=seed,
         shuffle=shuffle,
         epoch=epoch,
+        drop_remainder=drop_remainder,
     )
-    dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
-    return dataset.prefetch(tf.data.AUTOTUNE)
 
 
 def _count(example: DetectionExample, crowds: bool) -> int:
@@ -243,21 +247,15 @@ def _count(example: DetectionExample, crowds: bool) -> int:
 def _load(data: DetectionData, row: tf.Tensor, masks: bool, crowds: bool):
     """The example of a row, and whether it could be read."""
 
-    def load(row):
-        example = data.examples[row]
-        try:
-            return (*read_example(example, masks, crowds), True)
-        except (ValueError, OSError) as error:
-            data.skipped.add_while_reading(example.name, error, len(data))
-        # Filtered out.
-        empty = np.zeros((1, 1, 3), np.uint8), np.zeros((0, 4), np.float32)
-        no_objects = np.zeros(0, np.int32), np.zeros(0, bool), np.zeros((0, 1, 1), bool)
-        return (*empty, *no_objects, False)
+    def read(row):
+        return read_example(data.examples[row], masks, crowds)
 
-    types = (tf.uint8, tf.float32, tf.int32, tf.bool, tf.bool, tf.bool)
-    image, boxes, classes, is_crowd, planes, is_valid = tf.numpy_function(
-        load, [row], types
+    empty = np.zeros((1, 1, 3), np.uint8), np.zeros((0, 4), np.float32)
+    no_objects = np.zeros(0, np.int32), np.zeros(0, bool), np.zeros((0, 1, 1), bool)
+    values, is_valid = read_or_skip(
+        row, read, data._names, data.skipped, (*empty, *no_objects)
     )
+    image, boxes, classes, is_crowd, planes = values
     example = {
         "image": tf.cast(tf.ensure_shape(image, [None, None, 3]), tf.float32),
         "boxes": tf.ensure_shape(boxes, [None, 4]),
@@ -267,7 +265,7 @@ def _load(data: DetectionData, row: tf.Tensor, masks: bool, crowds: bool):
         example["masks"] = tf.ensure_shape(planes, [None, None, None])
     if crowds:
         example["is_crowd"] = tf.ensure_shape(is_crowd, [None])
-    return example, tf.ensure_shape(is_valid, [])
+    return example, is_valid
 
 
 def read_example(example: DetectionExample, masks: bool, crowds: bool):

@@ -15,6 +15,12 @@ _MARGIN = 1.0
 _FIRST_CHARACTER = 48
 
 
+def box_around(mask: np.ndarray) -> list[int]:
+    """Left, top, right, bottom of a mask that is not empty."""
+    rows, columns = (np.flatnonzero(mask.any(axis)) for axis in (1, 0))
+    return [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
+
+
 def decode_mask(segmentation, height: int, width: int) -> np.ndarray:
     """The mask of a COCO segmentation.
 

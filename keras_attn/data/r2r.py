@@ -22,7 +22,13 @@ from keras_attn.data.buildings import Building, Walk, WalkSimulator
 from keras_attn.data.epochs import Epoch
 from keras_attn.data.image_files import check_folder
 from keras_attn.data.ragged import index_batches
-from keras_attn.data.vqa import by_count, encode_question, ids_of, split_words
+from keras_attn.data.vqa import (
+    WordVocabulary,
+    by_count,
+    encode_question,
+    ids_of,
+    split_words,
+)
 from keras_attn.file_reading import MIB, read_json_list, shown
 
 # The largest building has 349 viewpoints, and three lists of as many entries for each.
@@ -56,7 +62,7 @@ class WalkExample:
 
 
 @dataclass(frozen=True)
-class WalkData:
+class WalkData(WordVocabulary):
     """Instructions with their paths.
 
     Attributes:
@@ -72,11 +78,6 @@ class WalkData:
 
     def __len__(self) -> int:
         return len(self.examples)
-
-    @property
-    def vocabulary_size(self) -> int:
-        """Number of rows of a model's word vectors."""
-        return len(self.words) + 2
 
     def encode(self, instructions: Iterable[str]) -> dict[str, np.ndarray]:
         """The words of instructions as inputs of a model.

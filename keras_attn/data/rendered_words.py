@@ -21,6 +21,7 @@ from keras_attn.data.bad_files import Skipped
 from keras_attn.data.epochs import Epoch
 from keras_attn.data.examples import example_dataset
 from keras_attn.data.geometry import normalization
+from keras_attn.data.instance_masks import box_around
 from keras_attn.data.tokenizers import CharacterTokenizer
 from keras_attn.data.word_drawing import Look, draw_color, draw_word
 from keras_attn.data.word_fonts import FONTS, font_characters, font_path
@@ -176,7 +177,7 @@ class RenderedWords:
             word=word,
             font=font_path(font).stem,
             masks=masks,
-            boxes=np.array([_box(mask) for mask in masks], np.float32),
+            boxes=np.array([box_around(mask) for mask in masks], np.float32),
             centers=np.array([_center(ink) for ink in coverage], np.float32),
         )
 
@@ -271,18 +272,17 @@ class RenderedWords:
                 return inputs, labels
             return {**inputs, "labels": labels, **example}
 
-        dataset = example_dataset(
+        return example_dataset(
             load,
             finish,
             count,
             Skipped("raise"),
-            augmentations=(),
+            batch_size=batch_size,
             seed=self.seed,
             shuffle=shuffle,
             epoch=epoch,
+            drop_remainder=drop_remainder,
         )
-        dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
-        return dataset.prefetch(tf.data.AUTOTUNE)
 
     def _look(self, random: np.random.Generator) -> Look:
         contrast = random.uniform(*self.contrast)
@@ -340,12 +340,6 @@ def _check_words(words, pieces, max_length):
                 f"`words` must have at most {max_length} characters, the `max_length` "
                 f"of the reader. Received: {word!r}, of {len(word)}"
             )
-
-
-def _box(mask: np.ndarray) -> list[int]:
-    """Left, top, right, bottom of a mask that is not empty."""
-    rows, columns = (np.flatnonzero(mask.any(axis)) for axis in (1, 0))
-    return [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
 
 
 def _center(ink: np.ndarray) -> list[float]:

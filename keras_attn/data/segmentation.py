@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras_attn.checks import check_pair, check_positive
 from keras_attn.data.bad_files import Skipped, check_readable
 from keras_attn.data.epochs import Epoch
-from keras_attn.data.examples import example_dataset
+from keras_attn.data.examples import example_dataset, read_or_skip
 from keras_attn.data.geometry import (
     IGNORED_LABEL,
     Augmentation,
@@ -58,6 +58,11 @@ class SegmentationData:
     def __len__(self) -> int:
         return len(self.pairs)
 
+    @property
+    def _names(self) -> list[str]:
+        """The name of each image in messages."""
+        return [image.name for image, _ in self.pairs]
+
     def check(self) -> "SegmentationData":
         """Reads all images and masks once, in threads.
 
@@ -68,8 +73,7 @@ class SegmentationData:
         Raises:
             ValueError: for the first bad one otherwise; if none is left.
         """
-        names = [image.name for image, _ in self.pairs]
-        kept = check_readable(self.read, names, self.skipped)
+        kept = check_readable(self.read, self._names, self.skipped)
         if len(kept) < len(self):
             self.skipped.report("Images and masks")
         return replace(self, pairs=[self.pairs[number] for number in kept])
@@ -281,42 +285,32 @@ def segmentation_dataset(
             example = fit_into(example, size, keep_aspect_ratio, fill=mean)
         return (example["image"] - mean) / deviation, example["labels"]
 
-    dataset = example_dataset(
+    return example_dataset(
         partial(_load, data),
         finish,
         len(data),
         data.skipped,
         folder=str(data.pairs[0][0].parent),
         augmentations=augmentations,
+        batch_size=batch_size,
         seed=seed,
         shuffle=shuffle,
         epoch=epoch,
+        drop_remainder=drop_remainder,
     )
-    dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
-    return dataset.prefetch(tf.data.AUTOTUNE)
 
 
 def _load(data: SegmentationData, row: tf.Tensor):
     """The example of a row, and whether it could be read."""
-
-    def load(row):
-        try:
-            return (*data.read(row), True)
-        except (ValueError, OSError) as error:
-            name = data.pairs[row][0].name
-            data.skipped.add_while_reading(name, error, len(data))
-        # Filtered out.
-        empty = np.zeros((1, 1, data.channels), np.uint8)
-        return empty, np.zeros((1, 1), np.int32), False
-
-    types = (tf.uint8, tf.int32, tf.bool)
-    image, labels, is_valid = tf.numpy_function(load, [row], types)
+    blank = np.zeros((1, 1, data.channels), np.uint8), np.zeros((1, 1), np.int32)
+    values, is_valid = read_or_skip(row, data.read, data._names, data.skipped, blank)
+    image, labels = values
     image = tf.ensure_shape(image, [None, None, data.channels])
     example = {
         "image": tf.cast(image, tf.float32),
         "labels": tf.ensure_shape(labels, [None, None]),
     }
-    return example, tf.ensure_shape(is_valid, [])
+    return example, is_valid
 
 
 def _check_palette(palette, count: int, void):

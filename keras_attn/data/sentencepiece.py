@@ -226,16 +226,14 @@ class SentencePieceTokenizer(GraphTokenizer):
         if lower_case is None:
             lower_case = convention == "xlnet" and bool(settings.get("do_lower_case"))
         model = read_bytes(path, MAX_VOCABULARY_BYTES)
-        try:
-            if convention is None and "bpe" in path.name:
-                convention = "xlm_roberta"
-            elif convention is None:
-                # The file contains its pieces as plain bytes.
-                is_xlnet = b"<sep>" in model and b"<cls>" in model
-                convention = "xlnet" if is_xlnet else "t5"
+        if convention is None and "bpe" in path.name:
+            convention = "xlm_roberta"
+        elif convention is None:
+            # The file contains its pieces as plain bytes.
+            is_xlnet = b"<sep>" in model and b"<cls>" in model
+            convention = "xlnet" if is_xlnet else "t5"
+        with files.naming(path):
             return cls(model, convention, lower_case)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
 
     def save(self, folder: str | os.PathLike) -> None:
         """Writes the model and `tokenizer_config.json`."""

@@ -8,7 +8,6 @@ Legend: B batch, M objects with padding, H and W pixels, T words of a caption.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +18,7 @@ from keras_attn.data.detection import pad_objects
 from keras_attn.data.epochs import Epoch
 from keras_attn.data.examples import example_dataset
 from keras_attn.data.geometry import Augmentation, fit_into, normalization
+from keras_attn.data.instance_masks import box_around
 from keras_attn.data.shape_drawing import COLORS, SHAPES, SIZES, Object, draw_objects
 from keras_attn.data.shape_texts import (
     MAX_OBJECTS,
@@ -203,7 +203,7 @@ class Shapes:
         return ShapesExample(
             image=image,
             objects=objects,
-            boxes=np.array([_box(mask) for mask in masks], np.float32),
+            boxes=np.array([box_around(mask) for mask in masks], np.float32),
             classes=np.array(classes, np.int32),
             masks=masks,
             labels=labels,
@@ -295,27 +295,20 @@ class Shapes:
                 return image, padded
             return {"images": image, **padded}
 
-        dataset = example_dataset(
+        return example_dataset(
             load,
             finish,
             count,
             Skipped("raise"),
             augmentations=augmentations,
+            batch_size=batch_size,
+            # Captions differ in length.
+            padding_values={"caption_objects": -1} if kind == "captions" else None,
             seed=self.seed,
             shuffle=shuffle,
             epoch=epoch,
+            drop_remainder=drop_remainder,
         )
-        if kind == "captions":  # Of different lengths.
-            values: Any = dict.fromkeys(cast(dict, dataset.element_spec))
-            values["caption_objects"] = -1
-            dataset = dataset.padded_batch(
-                batch_size,
-                padding_values=values,
-                drop_remainder=drop_remainder,
-            )
-        else:
-            dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
-        return dataset.prefetch(tf.data.AUTOTUNE)
 
     def _values(self, index: int, names: Sequence[str]) -> list:
         """Some fields of an example, as arrays."""
@@ -336,9 +329,3 @@ class Shapes:
             "is_named": is_named,
         }
         return [values[name] for name in names]
-
-
-def _box(mask: np.ndarray) -> list[int]:
-    """Left, top, right, bottom of a mask that is not empty."""
-    rows, columns = (np.flatnonzero(mask.any(axis)) for axis in (1, 0))
-    return [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]

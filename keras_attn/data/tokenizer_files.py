@@ -4,9 +4,10 @@ Every file is text, JSON or a SentencePiece model; nothing is unpickled. Values 
 checked when a file is read, so that an error can name the file.
 """
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from keras_attn.file_reading import (
     get_flag,
     get_text,
     read_json,
+    read_text,
 )
 from keras_attn.file_writing import write_atomically
 
@@ -118,6 +120,28 @@ def write_json(path: Path, content: Any, indent: int | None = 2) -> None:
     """Writes JSON without escaping non-ASCII characters."""
     text = json.dumps(content, ensure_ascii=False, indent=indent)
     write_atomically(path, f"{text}\n".encode())
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a list of pieces, and what follows the last line break.
+
+    Not `splitlines`: a piece may be a Unicode line separator.
+
+    Raises:
+        ValueError: If there are more of them than any real vocabulary has pieces.
+    """
+    text = read_text(path)
+    check_num_pieces(text.count("\n"), path)
+    return [line.removesuffix("\r") for line in text.split("\n")]
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Begins the message of a `ValueError` with the file that is to blame."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def check_num_pieces(number: int, path: Path) -> None:

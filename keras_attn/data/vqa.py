@@ -47,8 +47,23 @@ class VQAExample:
     answer_type: str = ""
 
 
+class WordVocabulary:
+    """The words of a data set that have an id.
+
+    Attributes:
+        words: The words: id i + 2 is the i-th. 0 is padding, 1 is any other word.
+    """
+
+    words: list[str]
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of rows of a model's word embeddings."""
+        return len(self.words) + 2
+
+
 @dataclass(frozen=True)
-class VQAData:
+class VQAData(WordVocabulary):
     """A set of questions about images.
 
     Attributes:
@@ -69,11 +84,6 @@ class VQAData:
 
     def __len__(self) -> int:
         return len(self.examples)
-
-    @property
-    def vocabulary_size(self) -> int:
-        """Number of rows of a model's word embeddings."""
-        return len(self.words) + 2
 
     def encode(self, question: str) -> list[int]:
         """The ids of a question's words.

@@ -3,14 +3,12 @@
 Legend: B batch, H and W pixels, T words of a question, K answers to a question.
 """
 
-from functools import partial
-
 import numpy as np
 import tensorflow as tf
 
 from keras_attn.checks import check_pair, check_positive
 from keras_attn.data.epochs import Epoch
-from keras_attn.data.examples import example_dataset
+from keras_attn.data.examples import example_dataset, read_or_skip
 from keras_attn.data.geometry import fit_into, normalization
 from keras_attn.data.image_files import read_image
 from keras_attn.data.vqa import VQAData, encode_question, ids_of
@@ -79,17 +77,21 @@ def vqa_dataset(
     )
     mean, deviation = normalization(normalize)
 
+    names = [str(each.image_path) for each in data.examples]
+    blank = (np.zeros((1, 1, 3), np.uint8),)
+
+    def read(row):
+        return (read_image(data.examples[row].image_path),)
+
     def load(row):
-        image, is_valid = tf.numpy_function(
-            partial(_read, data), [row], (tf.uint8, tf.bool)
-        )
+        (image,), is_valid = read_or_skip(row, read, names, data.skipped, blank)
         image = tf.cast(tf.ensure_shape(image, [None, None, 3]), tf.float32)
         example = {
             "image": image,
             "token_ids": tf.gather(token_ids, row),
             "answers": tf.gather(answers, row),
         }
-        return example, tf.ensure_shape(is_valid, [])
+        return example, is_valid
 
     def finish(example):
         fitted = fit_into(example, size, keep_aspect_ratio, fill=mean)
@@ -100,25 +102,14 @@ def vqa_dataset(
         }
         return inputs, example["answers"]
 
-    dataset = example_dataset(
+    return example_dataset(
         load,
         finish,
         len(data),
         data.skipped,
-        augmentations=(),
+        batch_size=batch_size,
         seed=seed,
         shuffle=shuffle,
         epoch=epoch,
+        drop_remainder=drop_remainder,
     )
-    dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
-    return dataset.prefetch(tf.data.AUTOTUNE)
-
-
-def _read(data: VQAData, row: int):
-    """The image of a question, and whether it could be read."""
-    path = data.examples[row].image_path
-    try:
-        return read_image(path), True
-    except (ValueError, OSError) as error:
-        data.skipped.add_while_reading(str(path), error, len(data))
-    return np.zeros((1, 1, 3), np.uint8), False  # Filtered out.

@@ -20,13 +20,7 @@ from keras_attn.data.text_tokenizer import (
     tokenizers_library,
     training_corpus,
 )
-from keras_attn.file_reading import (
-    get_flag,
-    get_object,
-    read_text,
-    read_vocabulary_json,
-    shown,
-)
+from keras_attn.file_reading import get_flag, get_object, read_vocabulary_json, shown
 from keras_attn.file_writing import write_atomically
 
 BERT_TOKENS = {
@@ -193,8 +187,10 @@ class WordPieceTokenizer(GraphTokenizer):
             files.find_file(folder, name) for name in ("vocab.txt", "tokenizer.json")
         )
         if listed is not None:
+            path = listed
             pieces = _read_listed(listed)
         elif packed is not None:
+            path = packed
             pieces, normalizer = _read_packed(packed)
             settings = {
                 "do_lower_case": get_flag(normalizer, "lowercase", True, packed),
@@ -216,13 +212,11 @@ class WordPieceTokenizer(GraphTokenizer):
         if letters > _MAX_LETTERS:
             raise ValueError(
                 f"`folder` must have pieces of at most {_MAX_LETTERS} letters "
-                f"together. Received: {str(listed or packed)!r}, with {letters}"
+                f"together. Received: {str(path)!r}, with {letters}"
             )
         tokens = files.named_tokens(settings, BERT_TOKENS)
-        try:
+        with files.naming(path):
             return cls(pieces, lower_case, settings.get("strip_accents"), tokens)
-        except ValueError as error:
-            raise ValueError(f"{listed or packed}: {error}") from error
 
     def save(self, folder: str | os.PathLike) -> None:
         """Writes `vocab.txt` and `tokenizer_config.json`."""
@@ -268,10 +262,7 @@ def _convention(tokens: Mapping[str, str]) -> Convention:
 
 def _read_listed(path: Path) -> list[str]:
     """The pieces of a `vocab.txt`."""
-    text = read_text(path)
-    files.check_num_pieces(text.count("\n"), path)
-    # Not `splitlines`: a piece may be a Unicode line separator.
-    pieces = text.replace("\r\n", "\n").split("\n")
+    pieces = files.read_lines(path)
     return pieces[:-1] if pieces[-1] == "" else pieces
 
 

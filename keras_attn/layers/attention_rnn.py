@@ -12,7 +12,13 @@ from keras_attn.layers import recorder
 from keras_attn.layers.attention_checks import check_padding_mask
 from keras_attn.layers.initializers import fork
 from keras_attn.layers.output_specs import caches_output_specs
-from keras_attn.layers.scored_attention import ScoredAttention
+from keras_attn.layers.recurrent_attention import (
+    CellStep,
+    RecurrentAttention,
+    as_list,
+    first_states,
+    run_loop,
+)
 from keras_attn.ops import (
     both_masks,
     merge_masks,
@@ -25,7 +31,7 @@ from keras_attn.precision import at_least_float32
 
 @keras.saving.register_keras_serializable("keras_attn")
 @caches_output_specs
-class AttentionRNN(keras.layers.Layer):
+class AttentionRNN(RecurrentAttention):
     """`c_t = attention(s_{t-1}, memory)`, `s_t = cell([x_t; c_t], s_{t-1})`.
 
     Soft attention averages the memory, `c_t = Σ_j α_tj h_j`. Hard attention takes in
@@ -106,12 +112,7 @@ class AttentionRNN(keras.layers.Layer):
         kernel_initializer="glorot_uniform",
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        self.supports_masking = True
-        check_parts(cell, attention)
-        self.cell = cell
-        self.attention = attention
-        self.unroll = unroll
+        super().__init__(cell, attention, unroll=unroll, **kwargs)
         self.gate = gate
         self.hard = hard
         self.mean_rate = check_fraction("mean_rate", mean_rate)
@@ -246,43 +247,16 @@ class AttentionRNN(keras.layers.Layer):
             # A step of incremental decoding needs no loop operation.
             outputs, final_state = cell(ops.squeeze(inputs, 1), first_state)
             return ops.expand_dims(outputs, 1), final_state
-        loop = keras.layers.RNN(
-            cell,
-            return_sequences=True,
-            return_state=True,
-            # While JAX traces, an unknown length is a symbol instead of None.
-            unroll=self.unroll and isinstance(inputs.shape[1], int),
-            dtype=self.dtype_policy,
-            # Random numbers in half precision would be too coarse.
-            autocast=uniforms is None,
-            name="loop",
-        )
-        outputs, *final_state = loop(inputs, initial_state=first_state)
-        return outputs, final_state
+        # Random numbers in half precision would be too coarse.
+        autocast = uniforms is None
+        return run_loop(self, cell, inputs, first_state, autocast=autocast)
 
     def compute_mask(self, inputs, previous_mask=None):
         return None
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            **config_of_parts(self.cell, self.attention),
-            "unroll": self.unroll,
-            "gate": self.gate,
-            "hard": self.hard,
-            "mean_rate": self.mean_rate,
-            "inference": self.inference,
-            "seed": self.seed,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }
 
-    @classmethod
-    def from_config(cls, config):
-        return layer_of_config(cls, config)
-
-
-class _AttentionCell:
-    """One step, attention and then the cell, as `keras.layers.RNN` needs it.
+class _AttentionCell(CellStep):
+    """One step, attention and then the cell.
 
     Args:
         cell: The Keras cell.
@@ -294,13 +268,11 @@ class _AttentionCell:
     """
 
     def __init__(self, cell, attend, input_dim, draws, training):
-        self.cell = cell
+        super().__init__(cell)
         self.attend = attend
         self.input_dim = input_dim
         self.draws = draws
         self.training = training
-        self.state_size = as_list(cell.state_size)
-        self.compute_dtype = cell.compute_dtype
 
     def call(self, inputs, states):
         """From x_t, (B, D), and the states to `[s_t; c_t]` and the next states."""
@@ -316,60 +288,3 @@ class _AttentionCell:
         if self.draws:
             outputs.append(ops.cast(ops.squeeze(places, 1), output.dtype))
         return ops.concatenate(outputs, axis=-1), as_list(states)
-
-    __call__ = call
-
-
-def check_parts(cell, attention) -> None:
-    """Raises unless a recurrent layer can step with this cell and this attention."""
-    stacked = isinstance(cell, keras.layers.StackedRNNCells)
-    if stacked or not hasattr(cell, "state_size"):
-        raise TypeError(
-            "`cell` must be a single Keras recurrent cell, such as "
-            f"`keras.layers.GRUCell`. Received: cell={cell!r}"
-        )
-    if not isinstance(attention, ScoredAttention):
-        raise TypeError(
-            "`attention` must be an AdditiveAttention or a DotProductAttention. "
-            f"Received: attention={attention!r}"
-        )
-    if getattr(cell, "dropout", 0) or getattr(cell, "recurrent_dropout", 0):
-        raise ValueError(
-            "`cell` must not have dropout: apply a `Dropout` layer to the inputs. "
-            f"Received: cell.dropout={cell.dropout}, "
-            f"cell.recurrent_dropout={cell.recurrent_dropout}"
-        )
-
-
-def config_of_parts(cell, attention) -> dict:
-    """The configurations of both, by their names."""
-    return {
-        "cell": keras.saving.serialize_keras_object(cell),
-        "attention": keras.saving.serialize_keras_object(attention),
-    }
-
-
-def layer_of_config(layer_class, config):
-    """A layer of `layer_class` from its configuration, the parts not built yet."""
-    config, parts = dict(config), {}
-    for name in ("cell", "attention"):
-        # Not built here but in `build`, so that the weights keep their paths.
-        part = {**config.pop(name), "build_config": None}
-        parts[name] = keras.saving.deserialize_keras_object(part)
-    return layer_class(**parts, **config)
-
-
-def first_states(cell, initial_state, dtype) -> list:
-    """The initial states of a cell, as a list of tensors of a dtype."""
-    states, expected = as_list(initial_state), len(as_list(cell.state_size))
-    if len(states) != expected:
-        raise ValueError(
-            "`initial_state` must hold one tensor for each state of the cell. "
-            f"Received: {len(states)} of {expected} states"
-        )
-    return [ops.cast(state, dtype) for state in states]
-
-
-def as_list(state) -> list:
-    """One state or several, as a list."""
-    return list(state) if isinstance(state, (list, tuple)) else [state]

@@ -14,6 +14,7 @@ from keras_attn.layers import recorder
 from keras_attn.layers.attention_checks import check_padding_mask
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.mlp_dot_attention import MLPDotAttention
+from keras_attn.layers.recurrent_attention import run_loop
 from keras_attn.ops import both_masks, merge_masks
 
 # Random integers below this are exact in float32.
@@ -93,7 +94,6 @@ class AttentionSpeller(BaseLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.vocabulary_size = check_positive("vocabulary_size", vocabulary_size)
         self.embedding_dim = check_positive("embedding_dim", embedding_dim)
         self.hidden_dim = check_positive("hidden_dim", hidden_dim)
@@ -216,18 +216,9 @@ class AttentionSpeller(BaseLayer):
         if training and all(map(has_fast_lstm, self.cells)):
             step = _TrainingStep(step, self.cells, sequence, self.compute_dtype)
             sequence = step.sequence
-        loop = keras.layers.RNN(
-            step,
-            return_sequences=True,
-            return_state=True,
-            # While JAX traces, an unknown length is a symbol instead of None.
-            unroll=self.unroll and isinstance(inputs.shape[1], int),
-            dtype=self.dtype_policy,
-            # Tokens and random numbers in half precision would be too coarse.
-            autocast=not isinstance(step, _TrainingStep),
-            name="loop",
-        )
-        features, *state = loop(sequence, initial_state=state)
+        # Tokens and random numbers in half precision would be too coarse.
+        autocast = not isinstance(step, _TrainingStep)
+        features, state = run_loop(self, step, sequence, state, autocast=autocast)
         if isinstance(step, _TrainingStep):
             features = step.finish(features)
         return features, state

@@ -48,6 +48,8 @@ def _arguments(layer_class) -> tuple[str, ...]:
 
 
 def _serialized(value):
+    if isinstance(value, keras.layers.Layer):
+        return keras.saving.serialize_keras_object(value)
     if isinstance(value, keras.initializers.Initializer):
         return keras.initializers.serialize(value)
     if callable(value):

@@ -36,6 +36,13 @@ class Dropout(keras.layers.Dropout):
         return dropout(inputs, self.rate, self.seed_generator.next())
 
 
+def dropout_of(layer) -> Dropout:
+    """The dropout of a layer, of its `dropout`, `seed` and dtype policy."""
+    return Dropout(
+        layer.dropout, seed=layer.seed, dtype=layer.dtype_policy, name="dropout"
+    )
+
+
 def dropout_function(layer, training):
     """A dropout layer as a function of one tensor.
 

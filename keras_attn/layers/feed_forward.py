@@ -7,7 +7,7 @@ from keras_attn.checks import check_fraction, check_positive
 from keras_attn.kernels.gelu import with_fast_gradient
 from keras_attn.kernels.runtime import has_fixed_shape
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.dropout import dropout_of
 from keras_attn.layers.initializers import fork
 from keras_attn.layers.projection import Projection
 
@@ -64,9 +64,7 @@ class FeedForward(BaseLayer):
         self.expand = self._new_projection("expand", self.mlp_dim, initializer)
         initializer = self.output_initializer or initializer
         self.contract = self._new_projection("contract", width, initializer)
-        self.drop = Dropout(
-            self.dropout, seed=self.seed, dtype=self.dtype_policy, name="dropout"
-        )
+        self.drop = dropout_of(self)
         self.expand.build((None, width))
         hidden_shape = (None, self.mlp_dim)
         self.drop.build(hidden_shape)

@@ -9,19 +9,19 @@ from keras import ops
 
 from keras_attn.checks import check_rank
 from keras_attn.layers import recorder
-from keras_attn.layers.attention_rnn import (
-    as_list,
-    check_parts,
-    config_of_parts,
-    first_states,
-    layer_of_config,
-)
 from keras_attn.layers.output_specs import caches_output_specs
+from keras_attn.layers.recurrent_attention import (
+    CellStep,
+    RecurrentAttention,
+    as_list,
+    first_states,
+    run_loop,
+)
 
 
 @keras.saving.register_keras_serializable("keras_attn")
 @caches_output_specs
-class FrameAttentionRNN(keras.layers.Layer):
+class FrameAttentionRNN(RecurrentAttention):
     """`c_t = attention(s_{t-1}, v_t)`, `s_t = cell(c_t, s_{t-1})`.
 
     `AttentionRNN` reads one memory at all steps; here each step has a memory of its
@@ -66,13 +66,6 @@ class FrameAttentionRNN(keras.layers.Layer):
         Sorokin et al. 2015, "Deep Attention Recurrent Q-Network", soft attention
         (arXiv:1512.01693).
     """
-
-    def __init__(self, cell, attention, *, unroll=False, **kwargs):
-        super().__init__(**kwargs)
-        check_parts(cell, attention)
-        self.cell = cell
-        self.attention = attention
-        self.unroll = unroll
 
     def build(self, memory_shape):
         # `call` checks the number of axes.
@@ -122,32 +115,11 @@ class FrameAttentionRNN(keras.layers.Layer):
         batch, steps, places = ops.shape(memory)[:3]
         # A loop of Keras takes vectors: (B, T, P · (C + A)).
         frames = ops.reshape(both, (batch, steps, places * both.shape[-1]))
-        loop = keras.layers.RNN(
-            cell,
-            return_sequences=True,
-            return_state=True,
-            # While JAX traces, an unknown length is a symbol instead of None.
-            unroll=self.unroll and isinstance(memory.shape[1], int),
-            dtype=self.dtype_policy,
-            name="loop",
-        )
-        outputs, *final_state = loop(frames, initial_state=first_state)
-        return outputs, final_state
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            **config_of_parts(self.cell, self.attention),
-            "unroll": self.unroll,
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        return layer_of_config(cls, config)
+        return run_loop(self, cell, frames, first_state)
 
 
-class _FrameCell:
-    """One step, attention to a frame and then the cell, as `keras.layers.RNN` needs it.
+class _FrameCell(CellStep):
+    """One step, attention to a frame and then the cell.
 
     Args:
         cell: The Keras cell.
@@ -157,12 +129,10 @@ class _FrameCell:
     """
 
     def __init__(self, cell, attention, width, total):
-        self.cell = cell
+        super().__init__(cell)
         self.attention = attention
         self.width = width
         self.total = total
-        self.state_size = as_list(cell.state_size)
-        self.compute_dtype = cell.compute_dtype
 
     def call(self, inputs, states):
         """From a frame, (B, P, C + A) or flat, and the states to the next states."""
@@ -174,5 +144,3 @@ class _FrameCell:
         )
         output, states = self.cell(ops.squeeze(context, 1), states)
         return output, as_list(states)
-
-    __call__ = call

@@ -10,7 +10,7 @@ from keras import ops
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers import recorder
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.dropout import Dropout, dropout_function
+from keras_attn.layers.dropout import dropout_function, dropout_of
 from keras_attn.layers.initializers import fork
 from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.ops import attention_weights, glimpse_scores, project
@@ -69,11 +69,7 @@ class GlimpseAttention(BaseLayer):
         self.dropout = check_fraction("dropout", dropout)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
-        self._drop = None
-        if dropout:
-            self._drop = Dropout(
-                dropout, seed=seed, dtype=self.dtype_policy, name="dropout"
-            )
+        self._drop = dropout_of(self) if dropout else None
 
     def build(self, query_shape, value_shape):
         def add(name, *shape):

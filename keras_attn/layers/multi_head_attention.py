@@ -15,7 +15,7 @@ from keras_attn.layers.attention_checks import (
     check_padding_mask,
 )
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.dropout import Dropout, dropout_function
+from keras_attn.layers.dropout import dropout_function, dropout_of
 from keras_attn.layers.initializers import fork, fork_fused
 from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.ops import (
@@ -146,11 +146,7 @@ class MultiHeadAttention(BaseLayer):
         self.output_initializer = keras.initializers.get(output_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.seed = seed
-        self._dropout = None
-        if dropout:
-            self._dropout = Dropout(
-                dropout, seed=seed, dtype=self.dtype_policy, name="dropout"
-            )
+        self._dropout = dropout_of(self) if dropout else None
 
     @property
     def projection_dims(self):

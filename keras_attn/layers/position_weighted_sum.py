@@ -42,7 +42,6 @@ class PositionWeightedSum(BaseLayer):
 
     def __init__(self, max_sequence_length, *, kernel_initializer="ones", **kwargs):
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.max_sequence_length = check_positive(
             "max_sequence_length", max_sequence_length
         )

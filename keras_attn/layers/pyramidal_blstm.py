@@ -57,7 +57,6 @@ class PyramidalBLSTM(BaseLayer):
 
     def __init__(self, units, reduction=2, **kwargs):
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.units = check_positive("units", units)
         self.reduction = check_positive("reduction", reduction)
         # Not `LSTM`, which chooses a fused GPU kernel that XLA and exporters refuse.

@@ -8,24 +8,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attn.checks import (
-    check_pair,
-    check_positive,
-    check_same_length,
-    check_share,
-)
+from keras_attn.checks import check_pair, check_positive, check_same_length, check_share
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.feature_pyramid import check_maps
 from keras_attn.layers.initializers import fork, normal
 from keras_attn.ops.anchors import base_anchors, grid_anchors
 from keras_attn.ops.box_matching import match_boxes, sample_matches
-from keras_attn.ops.boxes import (
-    clip_boxes,
-    decode_boxes,
-    encode_boxes,
-    gather_boxes,
-    has_area,
-)
+from keras_attn.ops.boxes import decode_clipped, encode_boxes, gather_boxes, has_area
 from keras_attn.ops.non_max_suppression import LOWEST, keep_best
 
 _SMALLEST = 1e-3  # Pixels; narrower proposals are left out.
@@ -234,8 +223,8 @@ class RegionProposal(BaseLayer):
             )
             places = ops.cast(places, "int32") + start
             anchors = ops.take(self.anchors, places, axis=0)
-            found = clip_boxes(
-                decode_boxes(gather_boxes(deltas, places), anchors), self.image_size
+            found = decode_clipped(
+                gather_boxes(deltas, places), anchors, self.image_size
             )
             is_box = ops.logical_and(has_area(found, _SMALLEST), best == best)
             missing = ((0, 0), (0, size - min(size, count)))

@@ -7,6 +7,7 @@ P targets, N heads, H head size, D width.
 """
 
 from types import SimpleNamespace
+from typing import Any
 
 import keras
 from keras import ops
@@ -20,7 +21,7 @@ from keras_attn.checks import (
 from keras_attn.layers import recorder
 from keras_attn.layers.attention_checks import check_attention_mask, check_padding_mask
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.dropout import Dropout, dropout_function
+from keras_attn.layers.dropout import dropout_function, dropout_of
 from keras_attn.layers.initializers import fork
 from keras_attn.layers.relative_position_encoding import encode_distances
 from keras_attn.ops import (
@@ -112,11 +113,7 @@ class RelativeMultiHeadAttention(BaseLayer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.seed = seed
-        self._dropout = None
-        if dropout:
-            self._dropout = Dropout(
-                dropout, seed=seed, dtype=self.dtype_policy, name="dropout"
-            )
+        self._dropout = dropout_of(self) if dropout else None
 
     def build(self, inputs_shape):
         width, heads = inputs_shape[-1], self.num_heads * self.key_dim
@@ -158,10 +155,12 @@ class RelativeMultiHeadAttention(BaseLayer):
         mask=None,
         inputs_mask=None,
     ):
-        self._check_call(inputs, targets, target_mapping, positions, memory)
-        self._check_masks(
+        self._check_call(
             inputs,
+            targets,
             memory,
+            target_mapping=target_mapping,
+            positions=positions,
             same_segment=same_segment,
             permutation_mask=permutation_mask,
             padding_mask=padding_mask,
@@ -216,16 +215,13 @@ class RelativeMultiHeadAttention(BaseLayer):
         inputs,
         targets=None,
         *,
-        target_mapping=None,
-        positions=None,
         memory=None,
         return_attention_scores=False,
         **options,
     ):
         # Written out because JAX, when it traces, takes all unknown lengths for equal;
         # here they are T, S and T + S.
-        self._check_call(inputs, targets, target_mapping, positions, memory)
-        self._check_masks(inputs, memory, **options)
+        self._check_call(inputs, targets, memory, **options)
         stream = inputs if targets is None else targets
         outputs = keras.KerasTensor(stream.shape, self.compute_dtype)
         if not return_attention_scores:
@@ -250,7 +246,16 @@ class RelativeMultiHeadAttention(BaseLayer):
         """(B, T, D) -> (B, N, T, H)."""
         return split_heads(project(inputs, kernel), self.num_heads)
 
-    def _check_call(self, inputs, targets, target_mapping, positions, memory):
+    def _check_call(
+        self,
+        inputs,
+        targets,
+        memory,
+        *,
+        target_mapping: Any = None,
+        positions=None,
+        **masks,
+    ):
         check_rank("inputs", inputs, 3, "(batch, length, width)")
         if (targets is None) != (target_mapping is None):
             raise ValueError(
@@ -285,6 +290,7 @@ class RelativeMultiHeadAttention(BaseLayer):
                 (1, distances, width),
                 "(1, distances, width)",
             )
+        self._check_masks(inputs, memory, **masks)
 
     def _check_masks(
         self,

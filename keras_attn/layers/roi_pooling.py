@@ -42,18 +42,32 @@ class _ROILayer(BaseLayer):
             )
         check_rank("boxes", keras.KerasTensor(boxes_shape), 3, "(batch, boxes, 4)")
 
-    def _maps_and_levels(self, inputs, boxes):
-        """The maps that have a stride, in the layer's dtype, and the level of boxes."""
+    def _pool(self, pool, inputs, boxes, **options):
+        """The result of a function of `ops`, for the maps that have a stride.
+
+        Args:
+            pool: `roi_align` or `roi_pool`.
+            inputs: A map, or a list of maps.
+            boxes: (B, R, 4).
+            **options: Further arguments of the function.
+        """
         maps = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
         maps = [
             keras.ops.cast(x, self.compute_dtype) for x in maps[: len(self.strides)]
         ]
-        if len(maps) == 1:
-            return maps, None
-        levels = pyramid_levels(
-            boxes, self.strides, self.canonical_size, self.canonical_level
+        levels = None
+        if len(maps) > 1:
+            levels = pyramid_levels(
+                boxes, self.strides, self.canonical_size, self.canonical_level
+            )
+        return pool(
+            maps,
+            boxes,
+            strides=self.strides,
+            output_size=self.output_size,
+            levels=levels,
+            **options,
         )
-        return maps, levels
 
     def compute_output_shape(self, inputs_shape, boxes_shape):
         channels = _as_list(inputs_shape)[0][-1]
@@ -115,15 +129,12 @@ class ROIAlign(_ROILayer):
         self.aligned = aligned
 
     def call(self, inputs, boxes):
-        maps, levels = self._maps_and_levels(inputs, boxes)
-        return roi_align(
-            maps,
+        return self._pool(
+            roi_align,
+            inputs,
             boxes,
-            strides=self.strides,
-            output_size=self.output_size,
             sampling_ratio=self.sampling_ratio,
             aligned=self.aligned,
-            levels=levels,
         )
 
 
@@ -148,14 +159,7 @@ class ROIPool(_ROILayer):
     """
 
     def call(self, inputs, boxes):
-        maps, levels = self._maps_and_levels(inputs, boxes)
-        return roi_pool(
-            maps,
-            boxes,
-            strides=self.strides,
-            output_size=self.output_size,
-            levels=levels,
-        )
+        return self._pool(roi_pool, inputs, boxes)
 
 
 def _as_list(shapes):

@@ -7,19 +7,13 @@ boxes with padding, S samples.
 import keras
 from keras import ops
 
-from keras_attn.checks import (
-    check_choice,
-    check_pair,
-    check_positive,
-    check_share,
-)
+from keras_attn.checks import check_choice, check_pair, check_positive, check_share
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops.box_matching import NEGATIVE, match_boxes, sample_matches
 from keras_attn.ops.boxes import (
     BOX_FORMATS,
-    clip_boxes,
     convert_boxes,
-    decode_boxes,
+    decode_clipped,
     encode_boxes,
     gather_boxes,
     has_area,
@@ -143,13 +137,11 @@ class SelectDetections(BaseLayer):
         sources, classes = order // num_classes, order % num_classes
         # Only the boxes of candidates are decoded.
         rows = ops.reshape(deltas, (-1, count * (num_classes + 1), 4))
-        boxes = clip_boxes(
-            decode_boxes(
-                gather_boxes(rows, sources * (num_classes + 1) + classes + 1),
-                gather_boxes(ops.cast(proposals, "float32"), sources),
-                self.box_weights,
-            ),
+        boxes = decode_clipped(
+            gather_boxes(rows, sources * (num_classes + 1) + classes + 1),
+            gather_boxes(ops.cast(proposals, "float32"), sources),
             self.image_size,
+            self.box_weights,
         )
         chosen, found = non_max_suppression(
             boxes,

@@ -8,7 +8,7 @@ import keras
 from keras_attn.checks import check_fraction, check_positive
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.block_parts import feed_forward, layer_norm
-from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.dropout import dropout_of
 from keras_attn.layers.initializers import fork
 from keras_attn.layers.stochastic_depth import StochasticDepth
 from keras_attn.layers.window_attention import WindowAttention
@@ -92,7 +92,7 @@ class SwinBlock(BaseLayer):
         self.feed_forward = feed_forward(self)
         self.attention_norm = layer_norm(self, "attention_norm")
         self.feed_forward_norm = layer_norm(self, "feed_forward_norm")
-        self.drop = Dropout(self.dropout, name="dropout", **shared)
+        self.drop = dropout_of(self)
         self.drop_path = StochasticDepth(
             self.stochastic_depth, name="drop_path", **shared
         )

@@ -35,7 +35,6 @@ class TokenPooling(BaseLayer):
 
     def __init__(self, pooling="mean", **kwargs):
         super().__init__(**kwargs)
-        self.supports_masking = True
         check_choice("pooling", pooling, POOLINGS)
         self.pooling = pooling
 

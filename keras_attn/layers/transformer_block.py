@@ -12,7 +12,7 @@ from keras import ops
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.block_parts import built, feed_forward, head_size, layer_norm
-from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.dropout import dropout_of
 from keras_attn.layers.initializers import fork
 from keras_attn.layers.layer_scale import LayerScale
 from keras_attn.layers.multi_head_attention import MultiHeadAttention
@@ -66,9 +66,7 @@ class _Block(BaseLayer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
         self.seed = seed
-        self._residual_dropout = Dropout(
-            dropout, seed=seed, dtype=self.dtype_policy, name="dropout"
-        )
+        self._residual_dropout = dropout_of(self)
         self._drop_path = StochasticDepth(
             stochastic_depth, seed=seed, dtype=self.dtype_policy, name="drop_path"
         )

@@ -11,7 +11,7 @@ from keras import ops
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers import recorder
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.dropout import Dropout, dropout_function
+from keras_attn.layers.dropout import dropout_function, dropout_of
 from keras_attn.layers.initializers import fork, fork_fused
 from keras_attn.ops import MASKED, project, scaled_dot_product_attention
 from keras_attn.ops.windows import (
@@ -84,9 +84,7 @@ class WindowAttention(BaseLayer):
         self.dropout = check_fraction("dropout", dropout)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
-        self._dropout = Dropout(
-            dropout, seed=seed, dtype=self.dtype_policy, name="dropout"
-        )
+        self._dropout = dropout_of(self)
 
     def build(self, inputs_shape):
         if None in inputs_shape[1:3]:

@@ -10,7 +10,7 @@ from keras import ops
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.block_parts import built, feed_forward, head_size, layer_norm
-from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.dropout import dropout_of
 from keras_attn.layers.initializers import fork
 from keras_attn.layers.relative_attention import RelativeMultiHeadAttention
 
@@ -204,9 +204,7 @@ class XLNetBlock(BaseLayer):
         )
         norm = layer_norm(self, "feed_forward_norm")
         self.feed_forward_norm = built(norm, inputs_shape)
-        self._residual_dropout = Dropout(
-            self.dropout, seed=self.seed, dtype=self.dtype_policy, name="dropout"
-        )
+        self._residual_dropout = dropout_of(self)
         self._residual_dropout.build(inputs_shape)
 
     def call(

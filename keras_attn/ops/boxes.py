@@ -193,6 +193,21 @@ def decode_boxes(deltas, anchors, weights=(1.0, 1.0, 1.0, 1.0)):
     )
 
 
+def decode_clipped(deltas, anchors, image_size, weights=(1.0, 1.0, 1.0, 1.0)):
+    """As `decode_boxes`, cut off at the borders of an image.
+
+    Args:
+        deltas: (…, 4).
+        anchors: (…, 4).
+        image_size: H and W, one number or two.
+        weights: As in `encode_boxes`.
+
+    Returns:
+        (…, 4).
+    """
+    return clip_boxes(decode_boxes(deltas, anchors, weights), image_size)
+
+
 def gather_boxes(values, indices):
     """The rows of each image at its own indices.
 

@@ -7,7 +7,6 @@ from typing import cast
 import keras
 import numpy as np
 
-from keras_attn.viz.capture import capture_attention
 from keras_attn.viz.detections import plot_detections
 from keras_attn.viz.images import image_attention, plot_image_attention
 from keras_attn.viz.interaction_callback import InteractionMaps
@@ -63,6 +62,8 @@ class AttentionMaps(AttentionPlots):
         ```
     """
 
+    _cross_attention_first = True
+
     def __init__(
         self,
         log_dir: str | os.PathLike,
@@ -88,18 +89,10 @@ class AttentionMaps(AttentionPlots):
         self.target_tokens = list(target_tokens)[:max_examples]
 
     def _figures(self):
-        model = cast(keras.Model, self.model)
-        selected = self._select(capture_attention(model, self.inputs))
-        for path, scores in selected.items():
+        for path, scores in self._capture(self.inputs).items():
             examples = zip(scores, self.source_tokens, self.target_tokens, strict=True)
             for index, example in enumerate(examples):
                 yield f"attention/{path}/{index}", plot_alignment(*example, title=path)
-
-    def _select(self, scores):
-        if self._pattern is None:
-            cross = {key: scores[key] for key in scores if "cross_attention" in key}
-            return cross or scores
-        return super()._select(scores)
 
 
 class ImageAttentionMaps(AttentionPlots):

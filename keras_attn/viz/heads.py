@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 
 from keras_attn.viz.labels import drawable, readable
 from keras_attn.viz.plots import (
-    DOTS_PER_INCH,
     TEXT_COLOR,
     add_color_bar,
     add_title,
@@ -21,6 +20,7 @@ from keras_attn.viz.plots import (
     check_tokens,
     draw_panel,
     is_upright,
+    new_figure,
     panel_columns,
 )
 
@@ -106,7 +106,7 @@ def plot_attention_heads(
     """
     rows = _wrap(select_layers(scores, source_tokens, target_tokens, layers, heads))
     layout = _Layout(rows, title)
-    figure = Figure(figsize=layout.size, dpi=DOTS_PER_INCH)
+    figure = new_figure(*layout.size, layout=None)
     y, image = layout.margin, None
     for row, top, height in zip(rows, layout.tops, layout.heights, strict=True):
         y, x = y + top, layout.left

@@ -16,7 +16,7 @@ from keras_attn.layers import SelfAttention2D, WindowAttention
 from keras_attn.viz.capture import capture_attention
 from keras_attn.viz.labels import drawable, font_families
 from keras_attn.viz.overlays import check_image, check_maps, overlay
-from keras_attn.viz.plots import DOTS_PER_INCH, TEXT_COLOR, add_title
+from keras_attn.viz.plots import TEXT_COLOR, add_title, new_figure
 
 _PANEL_INCHES = 1.7
 
@@ -185,10 +185,8 @@ def plot_image_attention(
     columns = min(count, 7)
     rows = math.ceil(count / columns)
     shape = image.shape[0] / image.shape[1]
-    figure = Figure(
-        figsize=(columns * _PANEL_INCHES, rows * (_PANEL_INCHES * shape + 0.3) + 0.3),
-        dpi=DOTS_PER_INCH,
-        layout="compressed",
+    figure = new_figure(
+        columns * _PANEL_INCHES, rows * (_PANEL_INCHES * shape + 0.3) + 0.3
     )
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis in axes[count:]:
@@ -242,11 +240,7 @@ def plot_position_similarity(
     unit = patches / np.maximum(np.linalg.norm(patches, axis=1, keepdims=True), 1e-12)
     similar = (unit @ unit.T).reshape(rows, columns, rows, columns)
     side = 6.0 / max(rows, columns)
-    figure = Figure(
-        figsize=(columns * side + 1.0, rows * side + 0.5),
-        dpi=DOTS_PER_INCH,
-        layout="compressed",
-    )
+    figure = new_figure(columns * side + 1.0, rows * side + 0.5)
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis, panel in zip(axes.ravel(), similar.reshape(-1, *grid), strict=True):
         axis.imshow(panel, vmin=-1, vmax=1, cmap="viridis")

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from keras_attn.checks import check_same_length
 from keras_attn.viz.labels import drawable, font_families
 from keras_attn.viz.overlays import check_image, check_maps, overlay
-from keras_attn.viz.plots import DOTS_PER_INCH, TEXT_COLOR, add_title
+from keras_attn.viz.plots import TEXT_COLOR, add_title, new_figure
 
 _PANEL_INCHES = 1.1
 _BAR, _TAKEN = "#7f9fc2", "#3a7d44"
@@ -64,10 +64,8 @@ def plot_interaction(
     taken = list(values.argmax(-1) if taken is None else taken)
     check_same_length(taken=taken, q_values=values)
     names = list(frames)
-    figure = Figure(
-        figsize=(_PANEL_INCHES * steps + 0.8, _PANEL_INCHES * (len(names) + 1.2) + 0.4),
-        dpi=DOTS_PER_INCH,
-        layout="compressed",
+    figure = new_figure(
+        _PANEL_INCHES * steps + 0.8, _PANEL_INCHES * (len(names) + 1.2) + 0.4
     )
     axes = figure.subplots(len(names) + 1, steps, squeeze=False)
     style: dict[str, Any] = {

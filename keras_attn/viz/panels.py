@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from keras_attn.viz.labels import drawable, font_families
-from keras_attn.viz.plots import DOTS_PER_INCH, TEXT_COLOR, add_title
+from keras_attn.viz.plots import TEXT_COLOR, add_title, new_figure
 
 PANEL_INCHES = 2.2
 _LEGEND_COLUMN_INCHES = 1.1
@@ -111,13 +111,9 @@ def make_panels(
     """
     height, width = image_shape[:2]
     inches = panel_inches * height / width
-    figure = Figure(
-        figsize=(
-            len(titles) * panel_inches,
-            num_rows * inches + 0.25 * (1 + (title is not None)) + extra,
-        ),
-        dpi=DOTS_PER_INCH,
-        layout="compressed",
+    figure = new_figure(
+        len(titles) * panel_inches,
+        num_rows * inches + 0.25 * (1 + (title is not None)) + extra,
     )
     axes = figure.subplots(num_rows, len(titles), squeeze=False)
     for axis, name in zip(axes[0], titles, strict=True):

@@ -4,12 +4,14 @@ import abc
 import os
 import re
 from collections.abc import Iterator
+from typing import cast
 
 import keras
 import tensorflow as tf
 from matplotlib.figure import Figure
 
 from keras_attn.checks import check_positive
+from keras_attn.viz.capture import capture_attention
 from keras_attn.viz.plots import figure_to_array
 
 
@@ -53,15 +55,25 @@ class Plots(keras.callbacks.Callback, abc.ABC):
 class AttentionPlots(Plots):
     """Plots of the layers whose path matches a pattern."""
 
+    # Whether, without a pattern, only cross-attention is drawn if there is any.
+    _cross_attention_first = False
+
     def __init__(self, log_dir, layer, every, max_examples):
         super().__init__(log_dir, every, max_examples)
         self.layer = layer
         self._pattern = _compile(layer)
 
+    def _capture(self, inputs) -> dict:
+        """The scores of the selected layers for some inputs of the model."""
+        return self._select(capture_attention(cast(keras.Model, self.model), inputs))
+
     def _select(self, scores: dict) -> dict:
         """The scores of the layers whose path matches `layer`."""
         if self._pattern is None:
-            return scores
+            if not self._cross_attention_first:
+                return scores
+            cross = {key: scores[key] for key in scores if "cross_attention" in key}
+            return cross or scores
         selected = {key: scores[key] for key in scores if self._pattern.search(key)}
         if not selected:
             raise ValueError(

@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -26,7 +26,7 @@ from keras_attn.viz.labels import drawable, font_families, readable
 _COLORMAP = "Blues"
 _GRID_COLOR = "#e4e7eb"
 TEXT_COLOR = "#22262b"
-DOTS_PER_INCH = 144
+_DOTS_PER_INCH = 144
 _CELL_INCHES = (0.09, 0.26)
 _PANEL_INCHES = 11.0  # Cells shrink to keep a panel within this size.
 _FONT_POINTS = (4.0, 10.0)
@@ -71,9 +71,8 @@ def plot_alignment(
         Translate", 2015, figure 3, arXiv:1409.0473.
     """
     panels = check_scores(scores)
-    columns = check_tokens("source_tokens", source_tokens, panels.shape[2], "S")
-    rows = check_tokens("target_tokens", target_tokens, panels.shape[1], "T")
-    columns, rows = list(map(readable, columns)), list(map(readable, rows))
+    columns = check_labels("source_tokens", source_tokens, panels.shape[2], "S")
+    rows = check_labels("target_tokens", target_tokens, panels.shape[1], "T")
     panels = panels[:, : len(rows), : len(columns)]
     cell = _cell_inches(len(rows), len(columns))
     if ax is not None:
@@ -98,6 +97,15 @@ def plot_alignment(
     add_color_bar(figure, images[0], ax=axes, aspect=24, pad=0.02)
     add_title(figure, title, fontsize=11)
     return figure
+
+
+def new_figure(
+    width: float,
+    height: float,
+    layout: Literal["constrained", "compressed"] | None = "compressed",
+) -> Figure:
+    """An empty figure of a size in inches, at the resolution of all plots."""
+    return Figure(figsize=(width, height), dpi=_DOTS_PER_INCH, layout=layout)
 
 
 def add_title(figure: Figure, title: str | None, **options) -> None:
@@ -186,6 +194,11 @@ def check_tokens(name: str, tokens: Sequence[str], limit: int, axis: str) -> lis
     return list(tokens)
 
 
+def check_labels(name: str, tokens: Sequence[str], limit: int, axis: str) -> list[str]:
+    """The labels of an axis as they are drawn, after `check_tokens`."""
+    return list(map(readable, check_tokens(name, tokens, limit, axis)))
+
+
 def _cell_inches(num_rows: int, num_columns: int) -> float:
     smallest, largest = _CELL_INCHES
     return min(largest, max(smallest, _PANEL_INCHES / max(num_rows, num_columns)))
@@ -208,17 +221,13 @@ def _grid_of_axes(
     width = len(columns) * cell + 0.3
     height = len(rows) * cell + 0.4
     height += cell if is_upright(columns) else letter * max(map(len, columns))
-    figure = Figure(
-        figsize=(
-            max(
-                num_columns * width + letter * max(map(len, rows)) + 0.8,
-                len(title) * _TITLE_LETTER_INCHES,
-            ),
-            # The label of the colour bar is two inches long.
-            max(num_rows * height + 0.3, 2.4),
+    figure = new_figure(
+        max(
+            num_columns * width + letter * max(map(len, rows)) + 0.8,
+            len(title) * _TITLE_LETTER_INCHES,
         ),
-        dpi=DOTS_PER_INCH,
-        layout="compressed",
+        # The label of the colour bar is two inches long.
+        max(num_rows * height + 0.3, 2.4),
     )
     axes = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
     for axis in axes[panels:]:

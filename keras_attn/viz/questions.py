@@ -13,7 +13,7 @@ from keras_attn.checks import check_positive, check_same_length
 from keras_attn.viz.images import plot_image_attention
 from keras_attn.viz.labels import drawable, font_families
 from keras_attn.viz.overlays import check_image, check_maps, overlay
-from keras_attn.viz.plots import DOTS_PER_INCH, TEXT_COLOR, add_title
+from keras_attn.viz.plots import TEXT_COLOR, add_title, new_figure
 
 _PANEL_INCHES = 1.9
 _BAR, _TRUE_BAR = "#7f9fc2", "#3a7d44"
@@ -108,11 +108,7 @@ def plot_glimpses(
         )
     columns = 1 + len(maps)
     height = _PANEL_INCHES * image.shape[0] / image.shape[1]
-    figure = Figure(
-        figsize=((columns + 1.4) * _PANEL_INCHES, max(height, 1.2) + 0.7),
-        dpi=DOTS_PER_INCH,
-        layout="compressed",
-    )
+    figure = new_figure((columns + 1.4) * _PANEL_INCHES, max(height, 1.2) + 0.7)
     axes = figure.subplots(1, columns + 1, width_ratios=[*[1] * columns, 1.0])
     style: dict[str, Any] = {
         "fontsize": 8,

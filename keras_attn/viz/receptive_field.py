@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from keras_attn.viz.panels import check_images
-from keras_attn.viz.plots import DOTS_PER_INCH, TEXT_COLOR, add_title
+from keras_attn.viz.plots import TEXT_COLOR, add_title, new_figure
 
 _HEAT = "magma"
 _SIDE_INCHES = 3.4
@@ -122,9 +122,9 @@ def plot_receptive_field(
     field = receptive_field(model, images, layer, place)
     height, width = field.shape
     inches = _SIDE_INCHES * height / width
-    figure = Figure(
-        figsize=(2.3 * _SIDE_INCHES, inches * (1 + _STRIP) + 0.7),
-        dpi=DOTS_PER_INCH,
+    figure = new_figure(
+        2.3 * _SIDE_INCHES,
+        inches * (1 + _STRIP) + 0.7,
         layout="constrained",
     )
     grid = figure.add_gridspec(

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from keras_attn.checks import check_pair, check_rank
 from keras_attn.ops.patches import image_to_patches, patches_to_image
-from keras_attn.viz.plots import DOTS_PER_INCH, TEXT_COLOR, add_title
+from keras_attn.viz.plots import TEXT_COLOR, add_title, new_figure
 
 _PANEL_INCHES = 1.4
 
@@ -96,13 +96,9 @@ def plot_reconstruction(
     gray = np.full(np.shape(reconstruction), (low + high) / 2, "float32")
     seen = reconstruct_images(images, gray, hidden, patch_size, normalized=False)
     height, width = images.shape[1:3]
-    figure = Figure(
-        figsize=(
-            3 * _PANEL_INCHES,
-            len(images) * _PANEL_INCHES * height / width + 0.3 * (1 + bool(title)),
-        ),
-        dpi=DOTS_PER_INCH,
-        layout="compressed",
+    figure = new_figure(
+        3 * _PANEL_INCHES,
+        len(images) * _PANEL_INCHES * height / width + 0.3 * (1 + bool(title)),
     )
     axes = figure.subplots(len(images), 3, squeeze=False)
     panels = {"seen": seen, "reconstructed": reconstructed, "original": images}

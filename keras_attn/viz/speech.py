@@ -10,14 +10,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from keras_attn.checks import check_positive
-from keras_attn.viz.labels import drawable, font_families, readable
+from keras_attn.viz.labels import drawable, font_families
 from keras_attn.viz.plots import (
-    DOTS_PER_INCH,
     TEXT_COLOR,
     add_color_bar,
     add_title,
+    check_labels,
     check_scores,
-    check_tokens,
+    new_figure,
 )
 
 _INCHES_PER_SECOND, _MAX_WIDTH, _MIN_WIDTH = 2.5, 14.0, 5.0
@@ -59,8 +59,7 @@ def plot_speech_attention(
         Chan et al. 2016, "Listen, Attend and Spell", figure 2 (arXiv:1508.01211).
     """
     panels = check_scores(scores)
-    labels = check_tokens("target_tokens", target_tokens, panels.shape[1], "U")
-    labels = list(map(readable, labels))
+    labels = check_labels("target_tokens", target_tokens, panels.shape[1], "U")
     check_positive("reduction", reduction)
     if not 0 < hop_seconds < np.inf:
         raise ValueError(
@@ -73,9 +72,9 @@ def plot_speech_attention(
     seconds = len(features) * hop_seconds
     width = min(_MAX_WIDTH, max(_MIN_WIDTH, seconds * _INCHES_PER_SECOND))
     height = max(1.2, len(labels) * _INCHES_PER_ROW)
-    figure = Figure(
-        figsize=(width + 1.2, _SPECTROGRAM_INCHES + height + 0.9),
-        dpi=DOTS_PER_INCH,
+    figure = new_figure(
+        width + 1.2,
+        _SPECTROGRAM_INCHES + height + 0.9,
         layout="constrained",
     )
     above, below = figure.subplots(

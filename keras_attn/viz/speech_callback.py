@@ -2,12 +2,9 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import cast
 
-import keras
 import numpy as np
 
-from keras_attn.viz.capture import capture_attention
 from keras_attn.viz.plot_callbacks import AttentionPlots
 from keras_attn.viz.speech import plot_speech_attention
 
@@ -80,9 +77,7 @@ class SpeechAttentionMaps(AttentionPlots):
         self.options = options
 
     def _figures(self):
-        model = cast(keras.Model, self.model)
-        selected = self._select(capture_attention(model, self.inputs))
-        for path, scores in selected.items():
+        for path, scores in self._capture(self.inputs).items():
             examples = zip(scores, self.frames, self.target_tokens, strict=True)
             for index, example in enumerate(examples):
                 figure = plot_speech_attention(*example, title=path, **self.options)

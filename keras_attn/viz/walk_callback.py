@@ -2,13 +2,11 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
-import keras
 import numpy as np
 
 from keras_attn.data.r2r import WalkExample
-from keras_attn.viz.capture import capture_attention
 from keras_attn.viz.plot_callbacks import AttentionPlots
 from keras_attn.viz.walks import plot_walk
 
@@ -76,8 +74,7 @@ class WalkAttentionMaps(AttentionPlots):
         self.follow = follow
 
     def _figures(self):
-        model = cast(keras.Model, self.model)
-        walked = self.follow(model)
+        walked = self.follow(self.model)
         if len(walked.walks) != len(self.examples):
             raise ValueError(
                 f"`follow` must return {len(self.examples)} walks, one for each of "
@@ -86,7 +83,7 @@ class WalkAttentionMaps(AttentionPlots):
         seen = {**self.inputs, "world_state": walked.world_states}
         rows = slice(self.max_examples)
         shown = {name: value[rows] for name, value in seen.items()}
-        for path, scores in self._select(capture_attention(model, shown)).items():
+        for path, scores in self._capture(shown).items():
             for index, attention in enumerate(scores):
                 example = self.examples[index]
                 figure = plot_walk(

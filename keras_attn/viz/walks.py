@@ -11,15 +11,15 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from keras_attn.data.buildings import Building
-from keras_attn.viz.labels import font_families, readable
+from keras_attn.viz.labels import font_families
 from keras_attn.viz.plots import (
-    DOTS_PER_INCH,
     TEXT_COLOR,
     add_color_bar,
     add_title,
+    check_labels,
     check_scores,
-    check_tokens,
     draw_panel,
+    new_figure,
 )
 
 _WAY, _TRUE, _TAKEN = "#d5d9de", "#3a7d44", "#1f5fa8"
@@ -65,7 +65,7 @@ def plot_walk(
         Mei et al. 2016, figure 4 (arXiv:1506.04089).
     """
     panels = check_scores(scores)
-    columns = list(map(readable, check_tokens("words", words, panels.shape[2], "S")))
+    columns = check_labels("words", words, panels.shape[2], "S")
     taken = _check_path("taken_path", taken_path, building)
     true = _check_path("true_path", true_path, building)
     limit = panels.shape[1] + 1
@@ -79,9 +79,9 @@ def plot_walk(
 
     cell = min(_CELL_INCHES, _MAX_WIDTH / len(columns))
     width = max(len(columns) * cell, 2.0)
-    figure = Figure(
-        figsize=(_PLAN_INCHES + width + 1.4, _PLAN_INCHES + 0.4),
-        dpi=DOTS_PER_INCH,
+    figure = new_figure(
+        _PLAN_INCHES + width + 1.4,
+        _PLAN_INCHES + 0.4,
         layout="constrained",
     )
     plan, words_axis = figure.subplots(1, 2, width_ratios=(_PLAN_INCHES, width))

@@ -12,7 +12,6 @@ import keras
 import numpy as np
 
 from keras_attn.checks import check_pair
-from keras_attn.viz.capture import capture_attention
 from keras_attn.viz.plot_callbacks import AttentionPlots
 from keras_attn.viz.questions import plot_caption_attention, plot_glimpses
 
@@ -53,11 +52,9 @@ class _ImageAndText(AttentionPlots):
 
     def _scores(self) -> dict[str, np.ndarray]:
         """The scores of the selected layers by their paths, (B, N, T, h, w)."""
-        model = cast(keras.Model, self.model)
-        selected = self._select(capture_attention(model, self.inputs))
         return {
             path: scores.reshape(*scores.shape[:3], *self._grid(scores.shape[-1], path))
-            for path, scores in selected.items()
+            for path, scores in self._capture(self.inputs).items()
         }
 
     def _grid(self, places: int, path: str) -> tuple[int, int]:
@@ -103,6 +100,8 @@ class CaptionAttentionMaps(_ImageAndText):
         ```
     """
 
+    _cross_attention_first = True
+
     def __init__(
         self,
         log_dir: str | os.PathLike,
@@ -120,12 +119,6 @@ class CaptionAttentionMaps(_ImageAndText):
             log_dir, inputs, images, texts, layer, grid_size, every, max_examples
         )
         self.words = list(words)[:max_examples]
-
-    def _select(self, scores):
-        if self._pattern is None:
-            cross = {key: scores[key] for key in scores if "cross_attention" in key}
-            return cross or scores
-        return super()._select(scores)
 
     def _figures(self):
         for path, scores in self._scores().items():

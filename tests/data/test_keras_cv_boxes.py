@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from box_formats import CENTER_FORMATS, FORMATS, H, W
 
 from keras_attn.data import RandomMirror, from_keras_cv, to_keras_cv
 from keras_attn.data.geometry import augment
@@ -12,20 +13,10 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("tf.data feeds TensorFlow", allow_module_level=True)
 keras_cv = pytest.importorskip("keras_cv", reason="the extra `vision` is not installed")
 
-H, W = 20, 40
 # Left, top, right, bottom: two boxes of one image, one of the other.
 BOXES = [[[4.0, 5, 12, 15], [20, 0, 30, 10]], [[0, 10, 40, 20], [0, 0, 0, 0]]]
 CLASSES = [[3, 0], [7, -1]]
-FORMATS = {
-    "xyxy": [4, 5, 12, 15],
-    "yxyx": [5, 4, 15, 12],
-    "xywh": [4, 5, 8, 10],
-    "center_xywh": [8, 10, 8, 10],
-    "center_yxhw": [10, 8, 10, 8],
-    "rel_xyxy": [0.1, 0.25, 0.3, 0.75],
-    "rel_yxyx": [0.25, 0.1, 0.75, 0.3],
-    "rel_xywh": [0.1, 0.25, 0.2, 0.5],
-}
+ALL_FORMATS = {**FORMATS, **CENTER_FORMATS}
 
 
 def ours():
@@ -42,11 +33,11 @@ def only(dataset):
     return tf.nest.map_structure(lambda value: value.numpy(), batch)
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", ALL_FORMATS)
 def test_there_and_back(form):
     theirs = to_keras_cv(ours(), form)
     found = only(theirs)["bounding_boxes"]
-    np.testing.assert_allclose(found["boxes"][0, 0], FORMATS[form], rtol=1e-6)
+    np.testing.assert_allclose(found["boxes"][0, 0], ALL_FORMATS[form], rtol=1e-6)
     np.testing.assert_array_equal(found["boxes"][1, 1], [-1] * 4)
     np.testing.assert_array_equal(found["classes"], CLASSES)
     _, back = only(from_keras_cv(theirs, form, max_boxes=3))

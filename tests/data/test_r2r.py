@@ -240,27 +240,21 @@ def test_scores_of_walks(train):
         navigation_scores([], [])
 
 
-def changed(**fields):
-    entries = paths()
-    entries[1].update(fields)
-    return entries
-
-
 @pytest.mark.parametrize(
     "entries, message",
     [
         ({}, "R2R_train.json must hold a JSON list.*holds a dict"),
         ([], "R2R_train.json must have paths that can be used"),
         ([3], "R2R_train.json, entry 0 must be an object. Received: 3"),
-        (changed(path_id="7"), "entry 1 must have a whole number as `path_id`.*'7'"),
-        (changed(scan="../a"), "letters and digits as `scan`.*scan='../a'"),
-        (changed(heading=float("nan")), "a finite number as `heading`.*heading=nan"),
-        (changed(path=[]), "path 101 must have a list of viewpoints as `path`"),
-        (changed(path=["g3", "no"]), "path 101: `viewpoint` must be one of.*'no'"),
-        (changed(path=["g3", "i"]), "must have a goal that can be reached .*goal='i'"),
-        (changed(path=["g3", "g2"]), "must take ways of.*step from 'g3' to 'g2'"),
-        (changed(instructions=[]), "path 101 must have a list of `instructions`"),
-        (changed(instructions=["?!"]), "must have instructions of at least one word"),
+        (paths(path_id="7"), "entry 1 must have a whole number as `path_id`.*'7'"),
+        (paths(scan="../a"), "letters and digits as `scan`.*scan='../a'"),
+        (paths(heading=float("nan")), "a finite number as `heading`.*heading=nan"),
+        (paths(path=[]), "path 101 must have a list of viewpoints as `path`"),
+        (paths(path=["g3", "no"]), "path 101: `viewpoint` must be one of.*'no'"),
+        (paths(path=["g3", "i"]), "must have a goal that can be reached .*goal='i'"),
+        (paths(path=["g3", "g2"]), "must take ways of.*step from 'g3' to 'g2'"),
+        (paths(instructions=[]), "path 101 must have a list of `instructions`"),
+        (paths(instructions=["?!"]), "must have instructions of at least one word"),
     ],
 )
 def test_bad_annotations_are_refused(entries, message, tmp_path):
@@ -269,30 +263,27 @@ def test_bad_annotations_are_refused(entries, message, tmp_path):
 
 
 def test_bad_paths_are_left_out(tmp_path):
-    files = write_r2r(tmp_path, changed(path=["g3", "g2"]))
+    files = write_r2r(tmp_path, paths(path=["g3", "g2"]))
     with pytest.warns(UserWarning, match="left out 1 .*R2R_train.json, entry 1"):
         data = read_r2r(*files, on_error="skip")
     assert len(data) == 3
     assert "step from 'g3' to 'g2'" in data.skipped["R2R_train.json, entry 1"]
 
 
-def broken(**fields):
-    graph = viewpoints()
-    graph[2].update(fields)
-    return graph
-
-
 @pytest.mark.parametrize(
     "graph, message",
     [
         ([], "house_connectivity.json must have viewpoints that are included"),
-        (broken(image_id="g0"), "an `image_id` of its own.*6 viewpoints of 5 names"),
+        (
+            viewpoints(image_id="g0"),
+            "an `image_id` of its own.*6 viewpoints of 5 names",
+        ),
         ([1], "house_connectivity.json, entry 0 must be an object"),
-        (broken(image_id=5), "entry 2 must have a text as `image_id`"),
-        (broken(included=1), "entry 2 must have true or false as `included`"),
-        (broken(pose=[1] * 15), "entry 2 must have 16 finite numbers as `pose`"),
-        (broken(pose=[1] * 15 + ["a"]), "entry 2 must have 16 finite numbers"),
-        (broken(unobstructed=[True]), "entry 2 must have 7 of true or false as"),
+        (viewpoints(image_id=5), "entry 2 must have a text as `image_id`"),
+        (viewpoints(included=1), "entry 2 must have true or false as `included`"),
+        (viewpoints(pose=[1] * 15), "entry 2 must have 16 finite numbers as `pose`"),
+        (viewpoints(pose=[1] * 15 + ["a"]), "entry 2 must have 16 finite numbers"),
+        (viewpoints(unobstructed=[True]), "entry 2 must have 7 of true or false as"),
     ],
 )
 def test_bad_buildings_of_files_are_refused(graph, message, tmp_path):

@@ -14,6 +14,7 @@ from model_cases import (
     V,
     create,
     inputs_for,
+    layer_names,
     numpy,
     outputs_of,
     tiny,
@@ -43,25 +44,17 @@ HEAD_LAYERS = {
 ROBERTA_CLASSIFIER = {"classifier_hidden", "classifier_hidden_dropout"}
 
 
-def layers_of(model):
-    return {
-        layer.name
-        for layer in model.layers
-        if not isinstance(layer, keras.layers.InputLayer)
-    }
-
-
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_layers_have_their_documented_names(family):
     encoder = tiny(f"{family}_base")
-    assert layers_of(encoder) == LAYERS
+    assert layer_names(encoder) == LAYERS
     for head, own in HEAD_LAYERS.items():
         options = {"num_classes": C} if head.endswith("classifier") else {}
         model = getattr(models, f"build_{family}_{head}")(encoder, **options)
         if (family, head) == ("roberta", "classifier"):
             own = own | ROBERTA_CLASSIFIER
         # A head leaves out encoder layers that it does not use.
-        assert layers_of(model) - LAYERS == own
+        assert layer_names(model) - LAYERS == own
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,9 @@
 """GPT and the Transformer, beyond the contract of all models: bands and caches."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from model_cases import C, D, V, create, inputs_for, logits_of, numpy, tiny
+from model_cases import C, D, V, create, inputs_for, layer_names, logits_of, numpy, tiny
 
 from keras_attn import models
 from keras_attn.decoding import next_state
@@ -18,12 +17,7 @@ def test_layers_have_their_documented_names():
     own = {"token_embedding", "position_embedding", "embeddings_dropout"}
     own |= {"block_0", "block_1"}
     for case, norm in (("gpt_117m", set()), ("gpt2_small", {"final_norm"})):
-        layers = {
-            layer.name
-            for layer in tiny(case).layers
-            if not isinstance(layer, keras.layers.InputLayer)
-        }
-        assert layers == own | norm
+        assert layer_names(tiny(case)) == own | norm
         assert tiny(case).get_layer("block_0").norm_first == bool(norm)
 
 

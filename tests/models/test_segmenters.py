@@ -103,16 +103,21 @@ def test_a_valid_unet_of_any_size_refuses_sizes_between_its_steps():
         model.predict(sample(1, 40, 44, 3), verbose=0)
 
 
+def check_equals_fixed(model, fixed, size):
+    """Asserts that a model of any size computes what one of this size does."""
+    fixed.set_weights(model.get_weights())
+    images = sample(2, *size, 3)
+    expected = numpy(fixed(images))
+    assert expected.shape == (2, *size, C)
+    np.testing.assert_allclose(numpy(model(images)), expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", BACKBONES)
 def test_a_unet_on_a_backbone_keeps_every_image_size(name):
     model = randomize(models.build_unet(backbone=backbone(name), num_classes=C))
     for size in ((32, 48), (37, 51), (34, 39)):
         fixed = models.build_unet(backbone=backbone(name, size), num_classes=C)
-        fixed.set_weights(model.get_weights())
-        images = sample(2, *size, 3)
-        expected = numpy(fixed(images))
-        assert expected.shape == (2, *size, C)
-        np.testing.assert_allclose(numpy(model(images)), expected, atol=1e-5)
+        check_equals_fixed(model, fixed, size)
 
 
 def test_a_unet_shares_the_weights_of_its_backbone_and_fits():
@@ -214,11 +219,7 @@ def test_a_unet_on_a_network_that_takes_the_border_keeps_every_image_size():
     model = randomize(models.build_unet(backbone=network, **options))
     for size in ((75, 61), (41, 67)):
         fixed = models.build_unet(backbone=valid_network(size), **options)
-        fixed.set_weights(model.get_weights())
-        images = sample(2, *size, 3)
-        expected = numpy(fixed(images))
-        assert expected.shape == (2, *size, C)
-        np.testing.assert_allclose(numpy(model(images)), expected, atol=1e-5)
+        check_equals_fixed(model, fixed, size)
 
 
 def test_enlarged_maps_stay_centered():

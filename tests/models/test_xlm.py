@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from model_cases import TINY, V, create, inputs_for, outputs_of, tiny
+from model_cases import TINY, V, create, inputs_for, layer_names, outputs_of, tiny
 
 from keras_attn import models
 
@@ -20,12 +20,7 @@ LAYERS = {
 
 
 def test_layers_have_their_documented_names():
-    layers = {
-        layer.name
-        for layer in tiny("xlm_mlm_tlm_xnli15").layers
-        if not isinstance(layer, keras.layers.InputLayer)
-    }
-    assert layers == LAYERS
+    assert layer_names(tiny("xlm_mlm_tlm_xnli15")) == LAYERS
     # The output matrix is the embedding itself, without a layer before it.
     head = {layer.name for layer in tiny("xlm_masked_lm").layers} - LAYERS
     assert head - set(tiny("xlm_masked_lm").input) == {"masked_lm_logits"}

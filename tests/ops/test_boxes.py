@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from box_formats import FORMATS, H, W
 from keras import ops
 
 from keras_attn.ops.anchors import base_anchors, grid_anchors
@@ -30,19 +31,11 @@ def random_boxes(*shape, size=(61, 83), seed=0):
 
 
 def test_formats_of_one_box():
-    one = {
-        "xyxy": [10, 20, 40, 80],
-        "yxyx": [20, 10, 80, 40],
-        "xywh": [10, 20, 30, 60],
-        "rel_xyxy": [0.05, 0.2, 0.2, 0.8],
-        "rel_yxyx": [0.2, 0.05, 0.8, 0.2],
-        "rel_xywh": [0.05, 0.2, 0.15, 0.6],
-    }
-    assert set(one) == set(BOX_FORMATS)
-    for source, box in one.items():
-        for target, expected in one.items():
+    assert set(FORMATS) == set(BOX_FORMATS)
+    for source, box in FORMATS.items():
+        for target, expected in FORMATS.items():
             boxes = np.tile(np.array(box, "float32"), (2, 3, 1))
-            found = convert_boxes(boxes, source, target, (100, 200))
+            found = convert_boxes(boxes, source, target, (H, W))
             np.testing.assert_allclose(
                 found, np.tile(expected, (2, 3, 1)), rtol=0, atol=1e-5
             )

@@ -3,15 +3,7 @@
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
 import transformers  # pyright: ignore[reportMissingImports]
-from hugging_face import (
-    PADDING,
-    B,
-    T,
-    arrays,
-    make_model,
-    run_from_first_token,
-    write,
-)
+from hugging_face import PADDING, B, T, arrays, make_model, run_from_first_token, write
 
 V, SEGMENTS, CLASSES = 29, 3, 5
 SIZES = {

@@ -1,4 +1,4 @@
-"""The committed checkpoints, and altered copies, read without our own reader."""
+"""The committed checkpoints, and altered copies, without our own reader or writer."""
 
 import importlib.util
 import json
@@ -11,6 +11,8 @@ import pytest
 from parity.torchvision_shim import is_installed
 from safetensors import safe_open
 from safetensors.numpy import save_file
+
+from keras_attn.models import load_checkpoint
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
 TOLERANCE = 1e-5
@@ -89,6 +91,24 @@ def altered(folder, case, config=None, tensors=None):
     arrays = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
     save_file(arrays, folder / "model.safetensors")
     return folder
+
+
+def check_refused(folder, case, fields, message, keeps_args=False):
+    """Asserts that a committed checkpoint with other fields cannot be loaded.
+
+    Args:
+        folder: The folder to write.
+        case: Name of the committed case.
+        fields: Fields of `config.json` to set; those that are None are removed.
+        message: A pattern of the message.
+        keeps_args: Whether `model_args` among the fields are added to those of the
+            case, and do not replace them.
+    """
+    if keeps_args and "model_args" in fields:
+        own = config_of(CHECKPOINTS / case)["model_args"]
+        fields = {"model_args": {**own, **fields["model_args"]}}
+    with pytest.raises(ValueError, match=message):
+        load_checkpoint(altered(folder, case, fields))
 
 
 def outputs_of(model, inputs):

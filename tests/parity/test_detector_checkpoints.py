@@ -13,6 +13,7 @@ import pytest
 from parity.folders import (
     CHECKPOINTS,
     altered,
+    check_refused,
     config_of,
     outputs_of,
     same_tensors,
@@ -160,11 +161,7 @@ def test_another_number_of_classes_makes_new_predictors():
     ],
 )
 def test_unsupported_configs_are_refused(fields, message, tmp_path):
-    if "model_args" in fields:
-        own = config_of(CHECKPOINTS / CASE)["model_args"]
-        fields = {"model_args": {**own, **fields["model_args"]}}
-    with pytest.raises(ValueError, match=message):
-        load_checkpoint(altered(tmp_path, CASE, fields))
+    check_refused(tmp_path, CASE, fields, message, keeps_args=True)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from parity.folders import (
     arrays_of,
     bytes_of,
     cases_of,
+    check_refused,
     compare,
     compare_with_committed,
     config_of,
@@ -143,9 +144,8 @@ def test_a_new_head_reads_the_first_token():
     ],
 )
 def test_unsupported_configs_are_refused(field, value, tmp_path):
-    folder = altered(tmp_path, "xlm_classifier", {field: value})
-    with pytest.raises(ValueError, match=f"`{field}` in config.json .*{field}="):
-        load_checkpoint(folder)
+    message = f"`{field}` in config.json .*{field}="
+    check_refused(tmp_path, "xlm_classifier", {field: value}, message)
 
 
 def test_the_old_name_of_the_vocabulary_size_is_read(tmp_path):

@@ -2,15 +2,7 @@
 
 import numpy as np
 import transformers  # pyright: ignore[reportMissingImports]  The extra `parity`.
-from hugging_face import (
-    PADDING,
-    B,
-    T,
-    arrays,
-    make_model,
-    run_from_first_token,
-    write,
-)
+from hugging_face import PADDING, B, T, arrays, make_model, run_from_first_token, write
 
 V, LANGUAGES, CLASSES = 29, 5, 7
 SIZES = {

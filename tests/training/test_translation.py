@@ -9,7 +9,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from event_files import events_of, steps_of
 
 from keras_attn.training import (
     BackupAndResume,
@@ -80,15 +80,6 @@ def history(run_dir):
         return list(csv.DictReader(file))
 
 
-def events(folder):
-    found = EventAccumulator(str(folder), size_guidance={"tensors": 0})
-    found.Reload()
-    return {
-        tag: [event.step for event in found.Tensors(tag)]
-        for tag in found.Tags()["tensors"]
-    }
-
-
 @pytest.fixture(scope="module")
 def run(build, corpus, tmp_path_factory):
     """An uninterrupted run of three epochs: its folder, translator and history."""
@@ -129,7 +120,7 @@ def test_a_run_writes_its_folder(run, corpus):
 
 def test_a_run_is_logged_to_tensorboard(run):
     folder, _, _ = run
-    train, validation = (events(folder / "logs" / n) for n in ("train", "validation"))
+    train, validation = (steps_of(folder / "logs" / n) for n in ("train", "validation"))
     assert train["epoch_loss"] == [0, 1, 2]
     assert train["epoch_accuracy"] == [0, 1, 2]
     assert validation["epoch_loss"] == [0, 1, 2]
@@ -280,7 +271,7 @@ def test_a_model_without_attention_has_no_alignments(eager, build, corpus, tmp_p
     translator = build("seq2seq_sutskever", max_length=5)
     fit(translator, corpus, tmp_path, epochs=1)
     assert [row["epoch"] for row in history(tmp_path)] == ["0"]
-    written = events(tmp_path / "logs" / "validation")
+    written = steps_of(tmp_path / "logs" / "validation")
     assert "exact_match" in written
     assert not [tag for tag in written if tag.startswith("attention")]
 
@@ -313,15 +304,14 @@ def test_a_score_and_translations_are_logged(translator, corpus, tmp_path):
     callback.on_epoch_end(7, logs)
     callback.on_epoch_end(8)
     assert logs == {"length": 6.0}
-    found = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0})
-    found.Reload()
-    assert [event.step for event in found.Tensors("length")] == [7, 8]
-    texts = found.Tensors("translations")[0].tensor_proto
-    assert [dim.size for dim in texts.tensor_shape.dim] == [3, 3]
-    assert list(texts.string_val[:3]) == [b"source", b"reference", b"translation"]
-    assert texts.string_val[3].decode() == corpus[0][0]
-    assert texts.string_val[4].decode() == corpus[1][0]
-    assert texts.string_val[5].decode() == translator.translate(corpus[0][:1])[0]
+    assert steps_of(tmp_path)["length"] == [7, 8]
+    (_, texts), *_ = events_of(tmp_path)["translations"]
+    assert texts.shape == (3, 3)
+    assert list(texts[0]) == [b"source", b"reference", b"translation"]
+    source, reference, translation = (text.decode() for text in texts[1])
+    assert source == corpus[0][0]
+    assert reference == corpus[1][0]
+    assert translation == translator.translate(corpus[0][:1])[0]
 
 
 @pytest.mark.parametrize(

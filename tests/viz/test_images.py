@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 import pytest
+from event_files import steps_of
 from matplotlib.figure import Figure
 from model_cases import tiny
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from keras_attn import layers
 from keras_attn.viz import (
@@ -184,10 +184,10 @@ def test_tensorboard_shows_them_while_fitting(tmp_path):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("sgd", loss)
     model.fit(images, labels, epochs=2, verbose=0, callbacks=[maps])
-    found = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0}).Reload()
-    tags = [tag for tag in found.Tags()["tensors"] if tag.startswith("attention/")]
+    steps = steps_of(tmp_path)
+    tags = [tag for tag in steps if tag.startswith("attention/")]
     assert tags == [f"attention/block_1/attention/{index}" for index in (0, 1)]
-    assert [event.step for event in found.Tensors(tags[0])] == [0, 1]
+    assert steps[tags[0]] == [0, 1]
     wrong = ImageAttentionMaps(tmp_path, images, layer="block_7")
     with pytest.raises(ValueError, match="`layer` must be found .*layer='block_7'"):
         model.fit(images, labels, verbose=0, callbacks=[wrong])

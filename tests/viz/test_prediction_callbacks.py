@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from event_files import pictures_of
 
 from keras_attn.viz.callbacks import DetectionBoxes, SegmentationMaps
 
@@ -28,25 +28,13 @@ def fit(callback, epochs=1):
     return model.get_weights()
 
 
-def read(log_dir):
-    events = EventAccumulator(str(log_dir), size_guidance={"tensors": 0})
-    events.Reload()
-    return {
-        tag: [
-            (each.step, tf.make_ndarray(each.tensor_proto)[2])
-            for each in events.Tensors(tag)
-        ]
-        for tag in events.Tags()["tensors"]
-    }
-
-
 def test_segmentation(tmp_path):
     log_dir = tmp_path / "Läufe 1"
     maps = SegmentationMaps(
         log_dir, IMAGES, LABELS, NAMES, every=2, max_examples=2, errors=True
     )
     watched = fit(maps, epochs=3)
-    written = read(log_dir)
+    written = pictures_of(log_dir)
     assert set(written) == {"segmentation/0", "segmentation/1"}
     for events in written.values():
         (first, one), (last, two) = events
@@ -74,7 +62,7 @@ def test_detections(tmp_path):
         tmp_path, IMAGES, TRUTH, NAMES, detect=detect, max_examples=3, min_score=0.1
     )
     fit(boxes)
-    assert set(read(tmp_path)) == {f"detections/{i}" for i in range(3)}
+    assert set(pictures_of(tmp_path)) == {f"detections/{i}" for i in range(3)}
     assert set(given) == {(3, 13, 17, 3)}
 
 
@@ -83,7 +71,7 @@ def test_predictions_of_a_function(tmp_path):
         tmp_path, IMAGES, LABELS, NAMES, predict=lambda x: np.zeros(x.shape[:3], int)
     )
     fit(maps)
-    assert len(read(tmp_path)) == 4
+    assert len(pictures_of(tmp_path)) == 4
 
 
 def test_what_cannot_be_drawn_fails_before_the_first_epoch(tmp_path):

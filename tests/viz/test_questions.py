@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from event_files import pictures_of
 from matplotlib.colors import to_rgb
 from model_cases import build, inputs_for, make_inputs, tiny
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from viz.figures import panels, random_attention
 
 from keras_attn.viz import (
@@ -105,18 +105,6 @@ def test_other_values_are_refused(plot, changes, message):
         plot(**changes)
 
 
-def read(log_dir):
-    events = EventAccumulator(str(log_dir), size_guidance={"tensors": 0})
-    events.Reload()
-    return {
-        tag: [
-            (each.step, tf.make_ndarray(each.tensor_proto)[2])
-            for each in events.Tensors(tag)
-        ]
-        for tag in events.Tags()["tensors"]
-    }
-
-
 def small_answerer():
     """Of images of 12 x 28 pixels, with a grid of 3 x 7 places."""
     keras.utils.set_random_seed(3)
@@ -153,7 +141,7 @@ def test_glimpses_in_tensorboard(tmp_path):
         ]
 
     watched = fit(callbacks)
-    written = read(tmp_path)
+    written = pictures_of(tmp_path)
     assert set(written) == {"glimpses/0", "glimpses/1"}
     for (first, one), (last, two) in written.values():
         assert (first, last) == (0, 1) and one != two
@@ -201,7 +189,7 @@ def test_captions_in_tensorboard(tmp_path):
     maps.on_train_begin()
     maps.on_epoch_end(0)
     maps.on_train_end()
-    assert len(read(tmp_path)) == 2
+    assert len(pictures_of(tmp_path)) == 2
     (path, scores), *_ = capture_attention(model, inputs).items()
     (tag, figure), (_, other) = maps._figures()
     assert tag == f"attention/{path}/0"
