@@ -45,17 +45,20 @@ too. With the hidden units of this CNN instead of its probabilities "show" had 0
 0.68 inside after 12 epochs, "ask" 0.50 and 0.15.
 """
 
-import argparse
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from pathlib import Path
 
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 import numpy as np
 import tensorflow as tf
-from options import add_training_options, new_parser
+from options import (
+    add_image_counts,
+    add_training_options,
+    new_parser,
+    parse_with_smoke,
+)
 from shape_backbone import (
     GRID_SIZE,
     add_backbone_options,
@@ -105,23 +108,17 @@ class Questions:
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__)
-    parser.add_argument("--run-dir", default="runs/answer-shapes", help="for results")
-    parser.add_argument("--images", type=int, default=12_000, help="to train on")
-    parser.add_argument("--held-out", type=int, default=1000, help="images to score")
+    parser = new_parser(__doc__, "runs/answer-shapes")
+    add_image_counts(parser, images=12_000, held_out=1000)
     parser.add_argument(
         "--models", nargs="+", choices=list(MODELS), default=list(MODELS), help="which"
     )
     parser.add_argument("--width", type=int, default=32, help="units; see `new_model`")
-    parser.add_argument("--smoke", action="store_true", help="tiny sizes, for a test")
     add_backbone_options(parser)
     add_training_options(parser, epochs=16, batch_size=32, learning_rate=3e-3)
-    arguments = parser.parse_args()
-    if arguments.smoke:
-        tiny = {"images": 64, "held_out": 40, "width": 4, "epochs": 1}
-        tiny |= {"backbone_images": 32, "backbone_epochs": 1, "backbone_width": 4}
-        arguments = argparse.Namespace(**{**vars(arguments), **tiny})
-    return arguments
+    tiny = {"images": 64, "held_out": 40, "width": 4, "epochs": 1}
+    tiny |= {"backbone_images": 32, "backbone_epochs": 1, "backbone_width": 4}
+    return parse_with_smoke(parser, **tiny)
 
 
 def read_questions(shapes, backbone, count, start):
@@ -297,7 +294,7 @@ def main():
     answers = shapes.answers
     truths = [answers[number] for number in held_out.answers[:6]]
     for kind in arguments.models:
-        folder = Path(arguments.run_dir) / kind
+        folder = arguments.run_dir / kind
         options = {"grid_size": GRID_SIZE, "feature_dim": backbone.output_shape[-1]}
         model = new_model(kind, shapes, arguments.width, **options)
         print(f"\n{MODELS[kind]}: {model.count_params():,} parameters", flush=True)

@@ -12,8 +12,6 @@ went from 0 to -0.149. In the figure positions around a deer attend to its head 
 antlers, and positions in the sky and the sea to the boat.
 """
 
-from pathlib import Path
-
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 from cifar10 import (
@@ -73,7 +71,7 @@ def main():
         num_classes=len(classes),
         hidden_dims=[arguments.width * 2**stage for stage in range(3)],
     )
-    run_dir = Path(arguments.run_dir)
+    run_dir = arguments.run_dir
     shown = preview(validation[0], NUM_SHOWN)
     backup = BackupAndResume(run_dir / "backup", delete_checkpoint=False)
     accuracy, seconds = fit_classifier(

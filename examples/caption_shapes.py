@@ -35,13 +35,12 @@ With the usual weights of its terms (0.1 and 0.01) hard attention had 0.38 insid
 import collections
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 import numpy as np
 import tensorflow as tf
-from options import add_training_options, new_parser
+from options import add_image_counts, add_training_options, new_parser
 from shape_backbone import (
     GRID_SIZE,
     IMAGE_SIZE,
@@ -97,10 +96,8 @@ class Captions:
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__)
-    parser.add_argument("--run-dir", default="runs/caption-shapes", help="for results")
-    parser.add_argument("--images", type=int, default=6000, help="to train on")
-    parser.add_argument("--held-out", type=int, default=500, help="images to score")
+    parser = new_parser(__doc__, "runs/caption-shapes")
+    add_image_counts(parser, images=6000, held_out=500)
     parser.add_argument("--hidden-dim", type=int, default=128, help="of the decoders")
     parser.add_argument(
         "--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="which"
@@ -322,7 +319,7 @@ def main():
     held_out = draw(shapes, backbone, arguments.images, arguments.held_out)
     references = held_out.arrays["captions"].tolist()
     tokenizer = data.SubwordTokenizer.train(train.arrays["captions"].tolist())
-    rows, backups, run_dir = [], [], Path(arguments.run_dir)
+    rows, backups, run_dir = [], [], arguments.run_dir
     maps_of = {"grid_size": GRID_SIZE, "feature_dim": backbone.output_shape[-1]}
     for name in arguments.systems:
         keras.utils.set_random_seed(arguments.seed)

@@ -1,6 +1,5 @@
 """Data, options and training that the examples on CIFAR-10 (Krizhevsky 2009) share."""
 
-import os
 import shutil
 import tarfile
 import time
@@ -9,7 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
-from options import add_training_options, new_parser
+from options import add_training_options, data_folder, new_parser
 
 from keras_attn.data import shuffled_dataset
 from keras_attn.training import AdamW, CosineWarmup, augment_batches
@@ -26,14 +25,13 @@ def image_parser(doc, run_dir, epochs):
         run_dir: Default of `--run-dir`.
         epochs: Default of `--epochs`.
     """
-    parser = new_parser(doc)
+    parser = new_parser(doc, run_dir)
     parser.add_argument(
         "--data-dir",
         help="folder with `train` and `val`, each with one folder of JPEGs per class, "
         "or with an archive of each, train*.tar and val*.tar; without it, cifar10/ in "
         "$KERAS_ATTN_DATA",
     )
-    parser.add_argument("--run-dir", default=run_dir, help="folder for all results")
     add_training_options(parser, epochs=epochs, batch_size=64, learning_rate=1e-3)
     return parser
 
@@ -44,8 +42,7 @@ def load_images(arguments):
     Returns:
         `(images, labels), (images, labels), class_names`, images (N, 32, 32, 3).
     """
-    folder = Path(os.environ.get("KERAS_ATTN_DATA", "."))
-    folder = Path(arguments.data_dir or folder / "cifar10")
+    folder = Path(arguments.data_dir or data_folder("cifar10"))
     train, names = _load_split(folder, "train", arguments.run_dir)
     # The same classes in the same order, or Keras raises an error.
     validation, _ = _load_split(folder, "val", arguments.run_dir, class_names=names)
@@ -146,7 +143,7 @@ def _load_split(folder, split, run_dir, class_names=None):
                 f"found: {found}. Pass --data-dir, or set KERAS_ATTN_DATA to the "
                 "folder above cifar10."
             )
-        path = _extract(archives[0], Path(run_dir) / "images" / archives[0].stem)
+        path = _extract(archives[0], run_dir / "images" / archives[0].stem)
     dataset = keras.utils.image_dataset_from_directory(
         path,
         class_names=class_names,

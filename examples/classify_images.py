@@ -15,8 +15,6 @@ With 2,000 images a difference of two points is not significant, so at equal cos
 after as many epochs the ConvNeXt is no better than a ViT with half its parameters.
 """
 
-from pathlib import Path
-
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 from cifar10 import IMAGE_SIZE, batches, fit_classifier, image_parser, load_images
@@ -72,7 +70,7 @@ def train_one(kind, train, validation, num_classes, arguments):
     model = models.create(name, **sizes)
     cost = models.plan(name, **sizes)
     print(f"\n{kind}: {cost.parameters:,} parameters", flush=True)
-    run_dir = Path(arguments.run_dir) / kind
+    run_dir = arguments.run_dir / kind
     backup = BackupAndResume(run_dir / "backup", delete_checkpoint=False)
     callbacks = [keras.callbacks.TensorBoard(run_dir / "logs", write_graph=False)]
     has_attention = kind != "convnext"

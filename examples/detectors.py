@@ -1,7 +1,5 @@
 """Options, training and a count of errors that the examples of detection share."""
 
-from pathlib import Path
-
 import keras
 import numpy as np
 from cifar10 import Stopwatch
@@ -95,7 +93,7 @@ def fit_detector(model, train, validation, class_names, arguments, backup):
         arguments: Command-line arguments.
         backup: The `BackupAndResume` whose epoch the data follow.
     """
-    run_dir = Path(arguments.run_dir)
+    run_dir = arguments.run_dir
     steps = arguments.epochs * int(train.cardinality())
     model.compile(
         AdamW(
@@ -136,7 +134,7 @@ def fit_detector(model, train, validation, class_names, arguments, backup):
 
 def new_backup(arguments):
     """The backup of a run, which is kept until the model is saved."""
-    return BackupAndResume(Path(arguments.run_dir) / "backup", delete_checkpoint=False)
+    return BackupAndResume(arguments.run_dir / "backup", delete_checkpoint=False)
 
 
 def score(model, batches, class_names, masks=False):
@@ -190,7 +188,7 @@ def report_errors(model, batches, errors, class_names, arguments):
         class_names=class_names,
         min_score=MIN_SCORE,
     )
-    picture = Path(arguments.run_dir) / "worst.png"
+    picture = arguments.run_dir / "worst.png"
     save_figure(figure, picture)
     print(f"\nWhere it fails: {picture}; tensorboard --logdir {arguments.run_dir}")
 

@@ -18,20 +18,10 @@ labelled, although there are about twenty, and the others have heaps of cells, o
 even the labels are a guess.
 """
 
-import os
-from pathlib import Path
-
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+import detectors
 import keras
-from detectors import (
-    add_detector_options,
-    detector_sizes,
-    fit_detector,
-    new_backup,
-    report_errors,
-    score,
-)
-from options import add_training_options, new_parser
+from options import add_data_dir, add_training_options, new_parser
 from segmentation import check_folders
 
 from keras_attn import data, models
@@ -46,16 +36,10 @@ MAX_OBJECTS = 50  # The image with the most has 30.
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__)
-    parser.add_argument(
-        "--data-dir",
-        type=Path,
-        default=Path(os.environ.get("KERAS_ATTN_DATA", ".")) / "bccd",
-        help="folder like VOC's, with JPEGImages/, Annotations/ and "
-        "ImageSets/train.txt and val.txt; bccd/ in $KERAS_ATTN_DATA if it is left out",
-    )
-    parser.add_argument("--run-dir", default="runs/blood-cells", help="for all results")
-    add_detector_options(parser, width=16, image_size=(144, 192))
+    parser = new_parser(__doc__, "runs/blood-cells")
+    content = "JPEGImages/, Annotations/, ImageSets/train.txt and val.txt"
+    add_data_dir(parser, "bccd", f"folder like VOC's, with {content}")
+    detectors.add_detector_options(parser, width=16, image_size=(144, 192))
     add_training_options(parser, epochs=16, batch_size=4, learning_rate=1e-3)
     return parser.parse_args()
 
@@ -89,22 +73,25 @@ def main():
     """Trains the detector, scores it, and draws where it fails."""
     arguments = parse_arguments()
     keras.utils.set_random_seed(arguments.seed)
-    backup = new_backup(arguments)
+    backup = detectors.new_backup(arguments)
     train, validation = load_cells(arguments, backup.epoch)
     scale = arguments.image_size[0] / ORIGINAL_HEIGHT
     anchor_sizes = [scale * size for size in ANCHOR_SIZES]
     model = models.build_faster_rcnn(
-        num_classes=len(CLASSES), **detector_sizes(arguments, anchor_sizes, MAX_OBJECTS)
+        num_classes=len(CLASSES),
+        **detectors.detector_sizes(arguments, anchor_sizes, MAX_OBJECTS),
     )
     print(f"{model.count_params():,} parameters", flush=True)
-    seconds = fit_detector(model, train, validation, CLASSES, arguments, backup)
-    scores, errors = score(model, validation, CLASSES)
+    seconds = detectors.fit_detector(
+        model, train, validation, CLASSES, arguments, backup
+    )
+    scores, errors = detectors.score(model, validation, CLASSES)
     figures = scores["boxes"]
     print(f"\n{seconds:.1f} seconds per epoch")
     print(f"mAP {figures['map']:.3f}, mAP@0.5 {figures['map_50']:.3f}")
     for name in CLASSES:
         print(f"{name}: mAP@0.5 {figures[f'ap_50_{name}']:.3f}")
-    report_errors(model, validation, errors, CLASSES, arguments)
+    detectors.report_errors(model, validation, errors, CLASSES, arguments)
 
 
 if __name__ == "__main__":

@@ -39,15 +39,13 @@ the body and, of gray, in a corner. A place of the map is 4 pixels wide and sees
 one beside the hand sees it as well, and nothing in the rewards prefers the one on it.
 """
 
-import argparse
 import csv
 import time
-from pathlib import Path
 
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 import numpy as np
-from options import add_training_options, new_parser
+from options import add_training_options, new_parser, parse_with_smoke
 
 from keras_attn import data, models, training
 from keras_attn.data.social_scene import ACTIONS, FACING, OFFERING
@@ -63,8 +61,7 @@ FIRST_TEST = 1 << 50  # Number of the first test episode, which is never learned
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__)
-    parser.add_argument("--run-dir", default="runs/greet-people", help="for results")
+    parser = new_parser(__doc__, "runs/greet-people")
     parser.add_argument("--steps", type=int, default=60, help="updates per epoch")
     parser.add_argument("--episodes", type=int, default=32, help="played per epoch")
     parser.add_argument(
@@ -74,15 +71,10 @@ def parse_arguments():
     parser.add_argument("--num-steps", type=int, default=10, help="of an episode")
     parser.add_argument("--width", type=int, default=32, help="channels of the maps")
     parser.add_argument("--seeds", type=int, default=3, help="runs, from --seed on")
-    parser.add_argument("--smoke", action="store_true", help="tiny sizes, for a test")
     add_training_options(parser, epochs=25, batch_size=16, learning_rate=3e-3)
-    arguments = parser.parse_args()
-    if arguments.smoke:
-        tiny = {"steps": 2, "episodes": 2, "first_episodes": 4, "test_episodes": 24}
-        tiny |= {"width": 4, "epochs": 2, "batch_size": 2, "seeds": 1}
-        tiny |= {"num_steps": 4}
-        arguments = argparse.Namespace(**{**vars(arguments), **tiny})
-    return arguments
+    tiny = {"steps": 2, "episodes": 2, "first_episodes": 4, "test_episodes": 24}
+    tiny |= {"width": 4, "epochs": 2, "batch_size": 2, "seeds": 1, "num_steps": 4}
+    return parse_with_smoke(parser, **tiny)
 
 
 def new_network(width):
@@ -238,7 +230,7 @@ def save_curves(histories, path):
 def main():
     """Trains with every seed, and compares with chance and the best policy."""
     arguments = parse_arguments()
-    run_dir = Path(arguments.run_dir)
+    run_dir = arguments.run_dir
     scene, count = new_scene(arguments.num_steps), arguments.test_episodes
     rng = np.random.default_rng(0)
     baselines = {

@@ -1,7 +1,6 @@
 """Data, options and training that the examples on Multi30k (Elliott 2016) share."""
 
 import time
-from pathlib import Path
 
 from options import add_training_options, new_parser
 
@@ -20,12 +19,11 @@ def caption_parser(doc, run_dir, vocabulary_size, **training):
         vocabulary_size: Default of `--vocabulary-size`.
         **training: Defaults of the training options.
     """
-    parser = new_parser(doc)
+    parser = new_parser(doc, run_dir)
     parser.add_argument(
         "--data-dir",
         help="folder of Multi30k; without it, multi30k/ in $KERAS_ATTN_DATA",
     )
-    parser.add_argument("--run-dir", default=run_dir, help="folder for all results")
     parser.add_argument("--limit", type=int, help="number of pairs, for a quick try")
     parser.add_argument(
         "--vocabulary-size", type=int, default=vocabulary_size, help="subwords"
@@ -42,7 +40,7 @@ def load_captions(arguments):
 
 def fit_and_show(translator, train, validation, arguments, **options):
     """Trains a translator, translates validation captions, and plots an alignment."""
-    run_dir = Path(arguments.run_dir)
+    run_dir = arguments.run_dir
     start = time.perf_counter()
     fit_translator(
         translator,

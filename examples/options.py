@@ -1,19 +1,72 @@
 """Command-line options that the examples share."""
 
 import argparse
+import os
+from pathlib import Path
 
 
-def new_parser(doc):
-    """A parser that shows defaults, described by the first line of a docstring."""
-    return argparse.ArgumentParser(
+def new_parser(doc, run_dir=None):
+    """A parser that shows defaults, described by the first line of a docstring.
+
+    Args:
+        doc: Docstring of the script.
+        run_dir: Default of `--run-dir`; without one there is no such option.
+    """
+    parser = argparse.ArgumentParser(
         description=(doc or "").partition("\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
+    if run_dir is not None:
+        parser.add_argument(
+            "--run-dir",
+            type=Path,
+            default=Path(run_dir),
+            help="folder for all results, from which most killed runs go on",
+        )
+    return parser
+
+
+def parse_with_smoke(parser, **tiny):
+    """Parses the command line; with `--smoke` these options have these values."""
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, for a test")
+    arguments = parser.parse_args()
+    if arguments.smoke:
+        vars(arguments).update(tiny)
+    return arguments
 
 
 def selected(arguments, *names):
     """The options of these names, as keyword arguments."""
     return {name: getattr(arguments, name) for name in names}
+
+
+def data_folder(name):
+    """The folder of this name in `KERAS_ATTN_DATA`, or here."""
+    return Path(os.environ.get("KERAS_ATTN_DATA", ".")) / name
+
+
+def add_data_dir(parser, folder, content):
+    """Adds `--data-dir`.
+
+    Args:
+        parser: The parser.
+        folder: Name of the data in `KERAS_ATTN_DATA`.
+        content: What the folder must have.
+    """
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        default=data_folder(folder),
+        help=f"{content}; {folder}/ in $KERAS_ATTN_DATA if it is left out",
+    )
+
+
+def add_image_counts(parser, *, images, held_out):
+    """Adds the numbers of generated images, with their defaults."""
+    parser.add_argument("--images", type=int, default=images, help="to train on")
+    parser.add_argument(
+        "--held-out", type=int, default=held_out, help="images to score"
+    )
 
 
 def add_training_options(parser, *, epochs, batch_size, learning_rate):

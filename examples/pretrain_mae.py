@@ -20,8 +20,6 @@ The former does not differ significantly from the 52.0% of a ViT of that size th
 `classify_images.py` trains for 15 epochs with all 10,000 labels.
 """
 
-from pathlib import Path
-
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 import numpy as np
@@ -73,7 +71,7 @@ def parse_arguments():
 
 def pretrain(images, held_out, arguments):
     """Pre-trains on images without labels; returns the folder of the checkpoint."""
-    run_dir = Path(arguments.run_dir)
+    run_dir = arguments.run_dir
     keras.utils.set_random_seed(arguments.seed)
     model = models.create("mae_vit_base", **SIZES)
     pair = (images, np.zeros(len(images)))  # Labels are not used.
@@ -143,7 +141,7 @@ def main():
             f"classified correctly, {seconds:.1f} s per epoch",
             flush=True,
         )
-    print(f"Figure: {Path(arguments.run_dir) / 'reconstruction.png'}")
+    print(f"Figure: {arguments.run_dir / 'reconstruction.png'}")
 
 
 if __name__ == "__main__":

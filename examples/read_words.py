@@ -26,13 +26,12 @@ same losses. Both were before the last norm of each block started at zero.
 """
 
 import time
-from pathlib import Path
 
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 import numpy as np
 import tensorflow as tf
-from options import add_training_options, new_parser
+from options import add_image_counts, add_training_options, new_parser
 
 from keras_attn import data, models
 from keras_attn.decoding import generate
@@ -49,10 +48,8 @@ NUM_SHOWN = 4
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__)
-    parser.add_argument("--run-dir", default="runs/read-words", help="for all results")
-    parser.add_argument("--images", type=int, default=6000, help="to train on")
-    parser.add_argument("--held-out", type=int, default=500, help="images of each test")
+    parser = new_parser(__doc__, "runs/read-words")
+    add_image_counts(parser, images=6000, held_out=500)
     parser.add_argument("--width", type=int, default=8, help="channels of the stem")
     parser.add_argument(
         "--lengths", type=int, nargs=2, default=(3, 5), help="of words, characters"
@@ -172,7 +169,7 @@ def main():
         "other words and fonts": data.RenderedWords(unseen, other_fonts, **options),
     }
     words, _, others = sets.values()
-    backup = BackupAndResume(Path(arguments.run_dir) / "backup")
+    backup = BackupAndResume(arguments.run_dir / "backup")
     # Drawn once: the epochs repeat the images.
     drawn = words.dataset("reading", arguments.images, batch_size=arguments.batch_size)
     drawn = tf.nest.map_structure(
@@ -217,7 +214,7 @@ def main():
             f"{column:13.1%} ({share:.1%}) {distance:7.1f} pixels",
             flush=True,
         )
-    picture = Path(arguments.run_dir) / "attention.png"
+    picture = arguments.run_dir / "attention.png"
     for row, (scores, word) in enumerate(
         zip(reading_attention(model, inputs), shown["words"], strict=True)
     ):
@@ -229,7 +226,7 @@ def main():
             boxes=shown["boxes"][row],
         )
         save_figure(figure, picture.with_stem(f"attention-{row}"))
-    model.save(Path(arguments.run_dir) / "model.keras")
+    model.save(arguments.run_dir / "model.keras")
     print(f"\nWhere it looks: {picture.with_stem('attention-*')}")
 
 

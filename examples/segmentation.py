@@ -1,10 +1,7 @@
 """Options and training that the examples of segmentation share."""
 
-import os
-from pathlib import Path
-
 import keras
-from options import add_training_options, new_parser
+from options import add_data_dir, add_training_options, new_parser
 
 from keras_attn.training import AdamW, BackupAndResume, CosineWarmup
 from keras_attn.viz.callbacks import SegmentationMaps
@@ -19,21 +16,8 @@ def segmentation_parser(doc, folder, run_dir, **defaults):
         run_dir: Default of `--run-dir`.
         **defaults: `epochs`, `batch_size` and `learning_rate`.
     """
-    parser = new_parser(doc)
-    shared = Path(os.environ.get("KERAS_ATTN_DATA", ".")) / folder
-    parser.add_argument(
-        "--data-dir",
-        type=Path,
-        default=shared,
-        help=f"folder of the images and masks; {folder}/ in $KERAS_ATTN_DATA if it is "
-        "left out",
-    )
-    parser.add_argument(
-        "--run-dir",
-        type=Path,
-        default=run_dir,
-        help="folder for all results; a run that was killed goes on from there",
-    )
+    parser = new_parser(doc, run_dir)
+    add_data_dir(parser, folder, "folder of the images and masks")
     add_training_options(parser, **defaults)
     return parser
 

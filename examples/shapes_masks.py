@@ -17,16 +17,9 @@ boxes where shapes have thin arms or a hole.
 """
 
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+import detectors
 import keras
-from detectors import (
-    add_detector_options,
-    detector_sizes,
-    fit_detector,
-    new_backup,
-    report_errors,
-    score,
-)
-from options import add_training_options, new_parser
+from options import add_image_counts, add_training_options, new_parser
 
 from keras_attn import data, models
 
@@ -41,13 +34,9 @@ MAX_OBJECTS = 20
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__)
-    parser.add_argument(
-        "--run-dir", default="runs/shapes-masks", help="for all results"
-    )
-    parser.add_argument("--images", type=int, default=800, help="to train on")
-    parser.add_argument("--held-out", type=int, default=200, help="images to score")
-    add_detector_options(parser, width=16, image_size=(96, 96))
+    parser = new_parser(__doc__, "runs/shapes-masks")
+    add_image_counts(parser, images=800, held_out=200)
+    detectors.add_detector_options(parser, width=16, image_size=(96, 96))
     add_training_options(parser, epochs=6, batch_size=8, learning_rate=1e-3)
     return parser.parse_args()
 
@@ -65,7 +54,7 @@ def main():
     )
     names = list(shapes.shapes)
     options = {"batch_size": arguments.batch_size, "normalize": "unit"}
-    backup = new_backup(arguments)
+    backup = detectors.new_backup(arguments)
     train = shapes.dataset(
         "detection",
         arguments.images,
@@ -83,17 +72,17 @@ def main():
         num_classes=len(names),
         mask_dim=2 * arguments.width,
         num_mask_layers=2,
-        **detector_sizes(arguments, anchor_sizes, MAX_OBJECTS),
+        **detectors.detector_sizes(arguments, anchor_sizes, MAX_OBJECTS),
     )
     print(f"{model.count_params():,} parameters", flush=True)
-    seconds = fit_detector(model, train, validation, names, arguments, backup)
-    scores, errors = score(model, validation, names, masks=True)
+    seconds = detectors.fit_detector(model, train, validation, names, arguments, backup)
+    scores, errors = detectors.score(model, validation, names, masks=True)
     print(f"\n{seconds:.1f} seconds per epoch")
     for kind, figures in scores.items():
         by_class = ", ".join(f"{name} {figures[f'ap_{name}']:.3f}" for name in names)
         print(f"{kind}: mAP {figures['map']:.3f}, mAP@0.5 {figures['map_50']:.3f}")
         print(f"{kind}, mAP by class: {by_class}")
-    report_errors(model, validation, errors, names, arguments)
+    detectors.report_errors(model, validation, errors, names, arguments)
 
 
 if __name__ == "__main__":

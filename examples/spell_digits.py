@@ -26,16 +26,20 @@ all errors are digits taken for others, most often a six. In the figure attentio
 forward with the characters.
 """
 
-import os
 import tarfile
 import time
-from pathlib import Path
 
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 import numpy as np
 import tensorflow as tf
-from options import add_training_options, new_parser, selected
+from options import (
+    add_data_dir,
+    add_training_options,
+    new_parser,
+    parse_with_smoke,
+    selected,
+)
 
 from keras_attn import models, viz
 from keras_attn.data import CharacterTokenizer, pad_waveforms, read_waveforms
@@ -53,28 +57,18 @@ SHOWN = 3
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__)
-    parser.add_argument(
-        "--data-dir",
-        type=Path,
-        default=Path(os.environ.get("KERAS_ATTN_DATA", ".")) / "fsdd",
-        help="folder with recordings, or an archive *.tar.gz of them; fsdd/ in "
-        "$KERAS_ATTN_DATA if it is left out",
-    )
-    parser.add_argument("--run-dir", type=Path, default=Path("runs/digits"))
-    parser.add_argument("--smoke", action="store_true", help="tiny sizes, for a test")
+    parser = new_parser(__doc__, "runs/digits")
+    content = "folder with recordings, or an archive *.tar.gz of them"
+    add_data_dir(parser, "fsdd", content)
     parser.add_argument("--steps", type=int, default=80, help="batches per epoch")
     parser.add_argument("--tested", type=int, default=200, help="test sequences")
     parser.add_argument("--easy-epochs", type=int, default=2, help="of 1 to 3 digits")
     parser.add_argument("--listener-dim", type=int, default=96, help="paper: 256")
     parser.add_argument("--hidden-dim", type=int, default=128, help="paper: 512")
     add_training_options(parser, epochs=6, batch_size=32, learning_rate=2e-3)
-    arguments = parser.parse_args()
-    if arguments.smoke:
-        small = {"epochs": 2, "easy_epochs": 1, "steps": 2, "tested": 3}
-        small |= {"batch_size": 3, "listener_dim": 4, "hidden_dim": 5}
-        vars(arguments).update(small)
-    return arguments
+    tiny = {"epochs": 2, "easy_epochs": 1, "steps": 2, "tested": 3}
+    tiny |= {"batch_size": 3, "listener_dim": 4, "hidden_dim": 5}
+    return parse_with_smoke(parser, **tiny)
 
 
 def load_recordings(arguments):

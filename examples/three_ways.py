@@ -31,7 +31,6 @@ Recurrence and convolution take twice the operations and memory, and their paths
 import math
 import statistics
 import time
-from pathlib import Path
 
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
@@ -56,7 +55,7 @@ PRODUCTS = ("MatMul", "BatchMatMulV2", "Conv2D")
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__)
+    parser = new_parser(__doc__, "runs/three-ways")
     parser.add_argument(
         "--lengths",
         type=int,
@@ -66,9 +65,6 @@ def parse_arguments():
     )
     parser.add_argument("--width", type=int, default=64, help="width of the layers")
     parser.add_argument("--repeats", type=int, default=7, help="number of timed steps")
-    parser.add_argument(
-        "--run-dir", default="runs/three-ways", help="folder of the figure"
-    )
     return parser.parse_args()
 
 
@@ -213,7 +209,7 @@ def main():
             f"{times['path']:.2f}; time x {times['ms']:.2f}, memory x "
             f"{times['MB']:.2f}"
         )
-    figure = Path(arguments.run_dir) / "three_ways.png"
+    figure = arguments.run_dir / "three_ways.png"
     save_figure(plot_costs(results, lengths), figure)
     print(f"Figure: {figure}")
 

@@ -32,16 +32,18 @@ picture, "turn right and go up the stairs and stand at the top", attention moves
 "right" to "stairs" and "top".
 """
 
-import argparse
 import json
-import os
 import time
-from pathlib import Path
 
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 import numpy as np
-from options import add_training_options, new_parser
+from options import (
+    add_data_dir,
+    add_training_options,
+    new_parser,
+    parse_with_smoke,
+)
 
 from keras_attn import data, models, training, viz
 from keras_attn.decoding import Beam, Greedy, walk
@@ -53,16 +55,9 @@ SHOWN = 3
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__)
-    parser.add_argument(
-        "--data-dir",
-        type=Path,
-        default=Path(os.environ.get("KERAS_ATTN_DATA", ".")) / "r2r",
-        help="folder with R2R_train.json, R2R_val_seen.json, R2R_val_unseen.json and "
-        "connectivity/; r2r/ in $KERAS_ATTN_DATA if it is left out",
-    )
-    parser.add_argument("--run-dir", type=Path, default=Path("runs/walks"))
-    parser.add_argument("--smoke", action="store_true", help="tiny sizes, for a test")
+    parser = new_parser(__doc__, "runs/walks")
+    content = "R2R_train.json, R2R_val_seen.json, R2R_val_unseen.json, connectivity/"
+    add_data_dir(parser, "r2r", f"folder with {content}")
     parser.add_argument("--sectors", type=int, default=16, help="headings to choose")
     parser.add_argument("--width", type=int, default=96, help="units; paper: 100")
     parser.add_argument(
@@ -72,18 +67,9 @@ def parse_arguments():
     parser.add_argument("--members", type=int, default=2, help="of the ensemble")
     parser.add_argument("--beams", type=int, default=4, help="of the beam search")
     add_training_options(parser, epochs=3, batch_size=64, learning_rate=3e-3)
-    arguments = parser.parse_args()
-    if arguments.smoke:
-        tiny = {
-            "epochs": 1,
-            "batch_size": 2,
-            "width": 5,
-            "sectors": 6,
-            "min_count": 1,
-            "members": 1,
-        }
-        arguments = argparse.Namespace(**{**vars(arguments), **tiny})
-    return arguments
+    tiny = {"epochs": 1, "batch_size": 2, "width": 5, "sectors": 6}
+    tiny |= {"min_count": 1, "members": 1}
+    return parse_with_smoke(parser, **tiny)
 
 
 def read_splits(folder, min_count):

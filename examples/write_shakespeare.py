@@ -19,14 +19,13 @@ of the text:
 """
 
 import math
-import os
 import time
 from pathlib import Path
 
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 import numpy as np
-from options import add_training_options, new_parser, selected
+from options import add_training_options, data_folder, new_parser, selected
 
 from keras_attn import models
 from keras_attn.data import CharacterTokenizer
@@ -43,13 +42,10 @@ from keras_attn.training import (
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__)
+    parser = new_parser(__doc__, "runs/shakespeare")
     parser.add_argument(
         "--data-file",
         help="text; without it, tinyshakespeare/input.txt in $KERAS_ATTN_DATA",
-    )
-    parser.add_argument(
-        "--run-dir", default="runs/shakespeare", help="folder for all results"
     )
     add_training_options(parser, epochs=6, batch_size=32, learning_rate=2e-3)
     parser.add_argument(
@@ -71,10 +67,9 @@ def main():
     """Trains on nine tenths of the text, evaluates on the rest, prints samples."""
     arguments = parse_arguments()
     keras.utils.set_random_seed(arguments.seed)
-    run_dir = Path(arguments.run_dir)
+    run_dir = arguments.run_dir
     run_dir.mkdir(parents=True, exist_ok=True)
-    folder = Path(os.environ.get("KERAS_ATTN_DATA", "."))
-    path = arguments.data_file or folder / "tinyshakespeare" / "input.txt"
+    path = arguments.data_file or data_folder("tinyshakespeare") / "input.txt"
     text = Path(path).read_text(encoding="utf-8")[: arguments.limit]
     tokenizer = CharacterTokenizer.train([text])
     token_ids = np.array(tokenizer.encode(text), "uint16")
