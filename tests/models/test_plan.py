@@ -33,7 +33,8 @@ def extrapolated(name, layers, field, **options):
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_model_has_a_plan(name):
-    length = {"sequence": T} if name in TEXT else {}
+    has_sequence = name in (*TEXT, *DECODERS, "show_attend_interact")
+    length = {"sequence": T} if has_sequence else {}
     found = plan(name, batch=B, **length, **TINY[name])
     model = tiny(name)
     assert found.parameters == model.count_params()
