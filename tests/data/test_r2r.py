@@ -11,6 +11,7 @@ from walk_cases import paths, viewpoints, write_r2r
 
 from keras_attn.data import Building, Walk, WalkSimulator, read_building, read_r2r
 from keras_attn.data import walk_dataset as dataset_of
+from keras_attn.data.r2r import WalkExample
 from keras_attn.training import navigation_scores
 
 
@@ -238,6 +239,20 @@ def test_scores_of_walks(train):
     assert scores["success"] == 1
     with pytest.raises(ValueError, match="`walks` must be at least one"):
         navigation_scores([], [])
+    with pytest.raises(ValueError, match="`success_distance` must be above 0.*=-1"):
+        navigation_scores(walks, train.examples, success_distance=-1)
+
+
+def test_a_goal_that_is_out_of_reach_is_a_failure():
+    building = Building("parts", list("abc"), np.eye(3), [(0, 1)])
+    example = WalkExample(1, "go", building, (0, 2), 0.0)
+    scores = navigation_scores([Walk(building, (0, 1), 0.0)], [example])
+    assert scores["success"] == scores["oracle_success"] == scores["spl"] == 0
+    assert scores["navigation_error"] == math.inf
+    other = Walk(Building("other", list("abd"), np.eye(3), []), (0,), 0.0)
+    match = r"`walks` must be in the order of .*walk 0 in Building\('other', 3.*'parts'"
+    with pytest.raises(ValueError, match=match):
+        navigation_scores([other], [example])
 
 
 @pytest.mark.parametrize(
