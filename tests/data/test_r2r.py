@@ -35,6 +35,11 @@ def test_a_building_is_its_included_viewpoints(train):
     assert repr(building) == "Building('house', 6 viewpoints)"
     with pytest.raises(ValueError, match="`goal` must be reachable.*goal='i'"):
         building.shortest_path(0, 5)
+    for name, numbers in (("goal", (0, 6)), ("goal", (0, -1)), ("start", (0.5, 1))):
+        with pytest.raises(ValueError, match=f"`{name}` must be the number of a viewp"):
+            train.examples[0].building.shortest_path(*numbers)
+    with pytest.raises(ValueError, match="`goal` must be the number of .*goal=-1"):
+        train.examples[0].building.distances(-1)
     with pytest.raises(ValueError, match="`viewpoint` must be one of the 6 .*'x'"):
         building.number("x")
 
@@ -73,6 +78,10 @@ def test_shortest_paths_are_those_of_all_paths():
         (["a"], [[0, np.nan, 0]], [], "`positions` must be 1 finite rows of x, y"),
         (["a"], [[0, 0]], [], r"`positions` must be 1 .*of shape \(1, 2\)"),
         (["a", "b"], np.zeros((2, 3)), [(1, 1)], r"`edges` must be.*\(1, 1\)"),
+        (["a", "b"], [["x", 0, 0], [0]], [], r"`positions` must be 2 finite rows"),
+        (["a", "b"], np.zeros((2, 3)), [(0, 1, 1)], r"`edges` must be.*\(0, 1, 1\)"),
+        (["a", "b"], np.zeros((2, 3)), [("a", "b")], r"`edges` must be.*\('a', 'b'"),
+        (["a", "b"], np.zeros((2, 3)), [(0, 1.0)], r"`edges` must be.*\(0, 1.0\)"),
         (["a", "b"], np.zeros((2, 3)), [(0, 2)], r"different numbers below 2.*\(0, 2"),
     ],
 )
@@ -130,8 +139,21 @@ def test_neighbors_in_one_direction_have_sectors_of_their_own():
         few.observe([walk])
     with pytest.raises(ValueError, match="`viewpoint` must be a neighbor of 'a'.*'a'"):
         simulator.action_to(walk, 0)
+    with pytest.raises(ValueError, match="`viewpoint` must be a neighbor .*point=99"):
+        simulator.action_to(walk, 99)
     with pytest.raises(ValueError, match="`num_sectors` must be a whole number above"):
         WalkSimulator([walk], 0)
+
+
+def test_a_crowded_direction_moves_the_neighbors_beside_it():
+    # 5° and 10° share sector 0 of 4, from -45° to 45°; 115° would have had sector 1.
+    angles = np.radians([5, 10, 115])
+    positions = [(0, 0, 0), *((np.sin(x), np.cos(x), 0) for x in angles)]
+    building = Building("row", list("abcd"), positions, [(0, n) for n in (1, 2, 3)])
+    walk = Walk(building, (0,), 0.0)
+    simulator = WalkSimulator([walk], 4)
+    assert [simulator.action_to(walk, number) for number in (1, 2, 3)] == [0, 1, 2]
+    np.testing.assert_array_equal(simulator.follow(walk, np.array([0, 3]))[1], [2, 4])
 
 
 def test_a_path_is_followed_by_its_actions(train):

@@ -179,6 +179,14 @@ class Ring:
         ]
 
 
+class Narrow(Ring):
+    """A ring with fewer actions than the model."""
+
+    def observe(self, walks):
+        worlds, possible = super().observe(walks)
+        return worlds, possible[:, -2:]
+
+
 @functools.cache
 def instruction():
     inputs = inputs_for(tiny(CASE))
@@ -297,6 +305,15 @@ def test_bad_walks_are_refused():
         walk(model, inputs["token_ids"], Ring(), 3)
     with pytest.raises(ValueError, match=r"`inputs` must be named.*unknown=\['words'"):
         walk(model, {**inputs, "words": inputs["token_ids"]}, Ring(), 3)
+    with pytest.raises(ValueError, match=rf"logits of the 2 .*logits of \[{C}\] acti"):
+        walk(model, inputs, Narrow(), 3)
+    broken = keras.models.clone_model(model)
+    broken.set_weights([weight * np.nan for weight in model.get_weights()])
+    for strategy in (Greedy(), Beam(2)):
+        with pytest.raises(
+            ValueError, match=r"`model` must .*NaN in rows \[0, 1\]; ar"
+        ):
+            walk(broken, inputs, Ring(), 3, strategy=strategy)
     with pytest.raises(TypeError, match="can't decode: it has neither `incremental"):
         walk(keras.Model(model.inputs, model.outputs), inputs, Ring(), 3)
     speller = tiny("rnnsearch_50")
