@@ -11,7 +11,7 @@ from walk_cases import paths, viewpoints, write_r2r
 
 from keras_attn.data import Building, Walk, WalkSimulator, read_building, read_r2r
 from keras_attn.data import walk_dataset as dataset_of
-from keras_attn.data.r2r import WalkExample
+from keras_attn.data.r2r import WalkData, WalkExample
 from keras_attn.training import navigation_scores
 
 
@@ -182,6 +182,18 @@ def test_a_split_is_read(train):
     expected = [[go, right, 0, 0, 0], [go, 1, way, and_, right]]
     np.testing.assert_array_equal(encoded["token_ids"], expected)
     np.testing.assert_array_equal(encoded["padding_mask"].sum(1), [2, 5])
+
+
+def test_bad_instructions_and_words_are_refused(train, tmp_path):
+    for bad in ("stop", [""], ["go", 3]):
+        with pytest.raises(ValueError, match="`instructions` must be .*Received: "):
+            train.encode(bad)
+    assert train.encode(iter(["go"]))["token_ids"].shape == (1, 1)
+    for words in ("go right", ["go", "go"]):
+        with pytest.raises(ValueError, match="`words` must be a list of different"):
+            read_r2r(*write_r2r(tmp_path), words=words)
+    with pytest.raises(ValueError, match="`data` must have at least one example"):
+        dataset_of(WalkData([], []), batch_size=2)
 
 
 def test_words_of_another_split(tmp_path):
