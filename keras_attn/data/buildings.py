@@ -276,12 +276,18 @@ class WalkSimulator:
         """The walks after one action each.
 
         Raises:
-            ValueError: for an action that is not possible.
+            ValueError: for an action that is not a whole number, or not possible.
         """
         check_same_length(walks=walks, actions=actions)
+        numbers = np.asarray(actions)
+        if len(numbers) and numbers.dtype.kind not in "iu":
+            raise ValueError(
+                "`actions` must be whole numbers, one for each walk. "
+                f"Received: actions={shown(numbers.tolist())}"
+            )
         return [
             self._move(walk, int(action))
-            for walk, action in zip(walks, actions, strict=True)
+            for walk, action in zip(walks, numbers, strict=True)
         ]
 
     def action_to(self, walk: Walk, viewpoint: int) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_attn.checks import check_positive, check_share
+from keras_attn.checks import check_positive, check_share, is_whole
 
 Policy = Callable[[dict[str, np.ndarray], int], np.ndarray]
 _LABELS = ("actions", "rewards", "is_last", "is_real")
@@ -203,6 +203,10 @@ class PlayEpisodes(keras.callbacks.Callback):
         self.validation_episodes = validation_episodes
         if validation_episodes:
             check_positive("validation_episodes", validation_episodes)
+        if not is_whole(seed) or seed < 0:
+            raise ValueError(
+                f"`seed` must be a whole number, 0 or above. Received: seed={seed!r}"
+            )
         self.seed = seed
         # A list of arrays, as `BackupAndResume` saves it: `_specs` names them.
         self.memory: list[np.ndarray] = []

@@ -122,6 +122,10 @@ def test_a_walker_sees_what_is_around_it(train):
             simulator.move([state], [action])
     with pytest.raises(ValueError, match="`walks` and `actions` must have the same"):
         simulator.move([walk], [1, 1])
+    for action in (1.0, math.nan):
+        with pytest.raises(ValueError, match="`actions` must be whole numbers, one"):
+            simulator.move([walk], [action])
+    assert simulator.move([], []) == []
 
 
 def test_neighbors_in_one_direction_have_sectors_of_their_own():

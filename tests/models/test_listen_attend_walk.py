@@ -131,7 +131,16 @@ def test_steps_are_those_of_the_whole_path():
 
 
 @pytest.mark.parametrize(
-    "option", ["vocabulary_size", "world_dim", "num_actions", "dropout"]
+    "option",
+    [
+        "vocabulary_size",
+        "world_dim",
+        "num_actions",
+        "embedding_dim",
+        "hidden_dim",
+        "attention_dim",
+        "dropout",
+    ],
 )
 def test_bad_sizes_are_refused(option):
     expected = "is a probability in" if option == "dropout" else "must be a whole"

@@ -333,6 +333,7 @@ def agent_of(network, **options):
         (lambda: PlayEpisodes(0, first_episodes=0), ValueError, "`first_episodes` mu"),
         (lambda: PlayEpisodes(0, epsilon=0.1), ValueError, "`epsilon` must be two nu"),
         (lambda: PlayEpisodes(0, epsilon=(2, 0)), ValueError, "`epsilon` must be a n"),
+        (lambda: PlayEpisodes(0, seed=-1), ValueError, "`seed` must be a whole numbe"),
         (lambda: PlayEpisodes(0, epsilon_epochs=0), ValueError, "`epsilon_epochs` m"),
         (
             lambda: PlayEpisodes(0, validation_episodes=-1),
