@@ -61,12 +61,13 @@ def plot_interaction(
     """
     values = _check(frames, maps, q_values, actions)
     steps = len(values)
-    taken = np.asarray(values.argmax(-1) if taken is None else taken).tolist()
-    check_same_length(taken=taken, q_values=values)
-    if not all(is_whole(each) and 0 <= each < len(actions) for each in taken):
+    numbers = values.argmax(-1) if taken is None else np.asarray(taken)
+    chosen = numbers.tolist()
+    check_same_length(taken=chosen, q_values=values)
+    if not all(is_whole(each) and 0 <= each < len(actions) for each in chosen):
         raise ValueError(
             f"`taken` must be numbers of `actions`, each below {len(actions)}. "
-            f"Received: taken={taken}"
+            f"Received: taken={chosen}"
         )
     names = list(frames)
     figure = new_figure(
@@ -86,7 +87,7 @@ def plot_interaction(
         row[0].set_title(drawable(name), loc="left", **style)
     low, high = min(values.min(), 0.0), max(values.max(), 1e-6)
     for step, ax in enumerate(axes[-1]):
-        colors = [_TAKEN if n == taken[step] else _BAR for n in range(len(actions))]
+        colors = [_TAKEN if n == chosen[step] else _BAR for n in range(len(actions))]
         ax.barh(range(len(actions)), values[step], color=colors, height=0.7)
         ax.set_xlim(low, high)
         ax.set_ylim(len(actions) - 0.5, -0.5)

@@ -157,7 +157,8 @@ def test_a_crowded_direction_moves_the_neighbors_beside_it():
     walk = Walk(building, (0,), 0.0)
     simulator = WalkSimulator([walk], 4)
     assert [simulator.action_to(walk, number) for number in (1, 2, 3)] == [0, 1, 2]
-    np.testing.assert_array_equal(simulator.follow(walk, np.array([0, 3]))[1], [2, 4])
+    path: Any = np.array([0, 3])
+    np.testing.assert_array_equal(simulator.follow(walk, path)[1], [2, 4])
 
 
 def test_a_path_is_followed_by_its_actions(train):
