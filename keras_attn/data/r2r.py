@@ -213,9 +213,10 @@ def read_r2r(
         except (ValueError, OSError) as error:
             skipped.add(label, error)
     if not examples:
+        reason = next(iter(skipped.values()), "it has no path")
         raise ValueError(
             f"{path.name} must have paths that can be used. "
-            f"Received: annotations={str(path)!r}"
+            f"Received: annotations={str(path)!r}, {len(skipped)} left out; {reason}"
         )
     if words is None:
         said = Counter(

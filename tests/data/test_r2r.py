@@ -316,6 +316,13 @@ def test_bad_annotations_are_refused(entries, message, tmp_path):
         read_r2r(*write_r2r(tmp_path, entries))
 
 
+def test_the_reason_is_named_if_all_paths_are_left_out(tmp_path):
+    entries = [{**entry, "scan": "hut"} for entry in paths()]
+    match = "must have paths that can be used.*3 left out; .*no hut_connectivity.json"
+    with pytest.raises(ValueError, match=match):
+        read_r2r(*write_r2r(tmp_path, entries), on_error="skip")
+
+
 def test_bad_paths_are_left_out(tmp_path):
     files = write_r2r(tmp_path, paths(path=["g3", "g2"]))
     with pytest.warns(UserWarning, match="left out 1 .*R2R_train.json, entry 1"):
