@@ -104,6 +104,9 @@ def build_listen_attend_walk(
     check_positive("vocabulary_size", vocabulary_size)
     check_positive("world_dim", world_dim)
     check_positive("num_actions", num_actions)
+    check_positive("embedding_dim", embedding_dim)
+    check_positive("hidden_dim", hidden_dim)
+    check_positive("attention_dim", attention_dim)
     check_fraction("dropout", dropout)
     layers = by_name(
         [

@@ -113,6 +113,9 @@ def build_show_attend_interact(
     """
     size = check_pair("image_size", image_size)
     check_positive("num_channels", num_channels)
+    check_positive("attention_dim", attention_dim)
+    check_positive("hidden_dim", hidden_dim)
+    check_positive("num_actions", num_actions)
     convolutions = _check_convolutions(hidden_dims, kernel_sizes, strides)
     _map_size(size, convolutions)
     layers = by_name(
@@ -273,8 +276,12 @@ class ShowAttendInteract(Functional):
 
 def _check_convolutions(hidden_dims, kernel_sizes, strides):
     """Channels, kernel and stride of each convolution."""
-    counts = {len(hidden_dims), len(kernel_sizes), len(strides)}
-    if len(counts) != 1 or not hidden_dims:
+    given = (hidden_dims, kernel_sizes, strides)
+    if (
+        not all(isinstance(each, list | tuple) for each in given)
+        or len(set(map(len, given))) != 1
+        or not hidden_dims
+    ):
         raise ValueError(
             "`hidden_dims`, `kernel_sizes` and `strides` must have one number per "
             f"convolution. Received: hidden_dims={hidden_dims}, "

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from keras_attn.checks import check_positive, check_same_length
+from keras_attn.checks import check_positive, check_same_length, is_whole
 from keras_attn.file_reading import shown
 
 # What a walker sees in a sector, in this order.
@@ -53,13 +53,16 @@ class Building:
     ):
         self.name = name
         self.viewpoints = list(viewpoints)
-        self.positions = np.asarray(positions, np.float64)
         count = len(self.viewpoints)
         if not count or len(set(self.viewpoints)) != count:
             raise ValueError(
                 "`viewpoints` must be different names, at least one. "
                 f"Received: viewpoints={shown(self.viewpoints)}"
             )
+        try:
+            self.positions = np.asarray(positions, np.float64)
+        except (TypeError, ValueError):  # Texts, or rows of different lengths.
+            self.positions = np.full(0, np.nan)
         shape = self.positions.shape
         if shape != (count, 3) or not np.isfinite(self.positions).all():
             raise ValueError(
@@ -67,12 +70,18 @@ class Building:
                 f"viewpoint. Received: positions of shape {shape}"
             )
         found: list[set[int]] = [set() for _ in range(count)]
-        for one, other in edges:
-            if one == other or not (0 <= one < count and 0 <= other < count):
+        for edge in edges:
+            is_pair = isinstance(edge, list | tuple | np.ndarray) and len(edge) == 2
+            if (
+                not is_pair
+                or not all(is_whole(end) and 0 <= end < count for end in edge)
+                or edge[0] == edge[1]
+            ):
                 raise ValueError(
                     f"`edges` must be pairs of different numbers below {count}. "
-                    f"Received: {(one, other)}"
+                    f"Received: {shown(edge)}"
                 )
+            one, other = edge
             found[one].add(other)
             found[other].add(one)
         self.neighbors = [sorted(each) for each in found]
@@ -104,15 +113,22 @@ class Building:
         """Length of the shortest path to the goal from each viewpoint, (V,), in meters.
 
         Infinite where no path leads there.
+
+        Raises:
+            ValueError: for a number that is not that of a viewpoint.
         """
+        self._check_number("goal", goal)
         return self._ways_to(goal)[0]
 
     def shortest_path(self, start: int, goal: int) -> list[int]:
         """The viewpoints of a shortest path, both ends included.
 
         Raises:
-            ValueError: if no path leads from the start to the goal.
+            ValueError: if no path leads from the start to the goal, or for a number
+                that is not that of a viewpoint.
         """
+        self._check_number("start", start)
+        self._check_number("goal", goal)
         distances, following = self._ways_to(goal)
         if not np.isfinite(distances[start]):
             raise ValueError(
@@ -124,6 +140,14 @@ class Building:
         while path[-1] != goal:
             path.append(following[path[-1]])
         return path
+
+    def _check_number(self, name: str, value) -> None:
+        if not is_whole(value) or not 0 <= value < len(self.viewpoints):
+            raise ValueError(
+                f"`{name}` must be the number of a viewpoint of building "
+                f"{self.name!r}, below {len(self.viewpoints)}. "
+                f"Received: {name}={value!r}"
+            )
 
     def _ways_to(self, goal: int) -> tuple[np.ndarray, list[int]]:
         """For each viewpoint the distance to the goal and the next viewpoint there."""
@@ -180,9 +204,10 @@ class WalkSimulator:
 
     A walker sees K sectors of equal width around it, of which sector 0 is straight
     ahead and sector 1 to the right of it. Action k < K goes to the neighbor in sector
-    k, and then the walker looks the way it went; action K stops. Where neighbors would
-    share a sector, the one nearest to its middle has it, and each other one has the
-    free sector whose middle is nearest to it, so that all can be reached.
+    k, and then the walker looks the way it went; action K stops. So that all neighbors
+    can be reached, no two share a sector: in the order of how near each is to the
+    middle of its own sector, each gets the sector whose middle is nearest to it of
+    those that are still free. A crowded direction so moves neighbors beside it, too.
 
     The world state are the features of `WORLD_FEATURES` of every sector, sector by
     sector: 1 where there is a way and 0 elsewhere, its length in units of 5 m, its
@@ -251,12 +276,18 @@ class WalkSimulator:
         """The walks after one action each.
 
         Raises:
-            ValueError: for an action that is not possible.
+            ValueError: for an action that is not a whole number, or not possible.
         """
         check_same_length(walks=walks, actions=actions)
+        numbers = np.asarray(actions)
+        if len(numbers) and numbers.dtype.kind not in "iu":
+            raise ValueError(
+                "`actions` must be whole numbers, one for each walk. "
+                f"Received: actions={shown(numbers.tolist())}"
+            )
         return [
             self._move(walk, int(action))
-            for walk, action in zip(walks, actions, strict=True)
+            for walk, action in zip(walks, numbers, strict=True)
         ]
 
     def action_to(self, walk: Walk, viewpoint: int) -> int:
@@ -267,10 +298,11 @@ class WalkSimulator:
         """
         building, here = walk.building, walk.path[-1]
         if viewpoint not in building.neighbors[here]:
+            is_known = is_whole(viewpoint) and 0 <= viewpoint < len(building.viewpoints)
+            name = building.viewpoints[viewpoint] if is_known else viewpoint
             raise ValueError(
                 f"`viewpoint` must be a neighbor of {building.viewpoints[here]!r} in "
-                f"building {building.name!r}. "
-                f"Received: viewpoint={building.viewpoints[viewpoint]!r}"
+                f"building {building.name!r}. Received: viewpoint={name!r}"
             )
         return int(self._sectors(walk)[building.neighbors[here].index(viewpoint)])
 
@@ -287,10 +319,11 @@ class WalkSimulator:
         Raises:
             ValueError: for a path that begins elsewhere or leaves the ways.
         """
+        path = list(path)
         if not path or path[0] != walk.path[-1]:
             raise ValueError(
                 "`path` must begin where the walk is, at viewpoint "
-                f"{walk.path[-1]}. Received: path={shown(list(path))}"
+                f"{walk.path[-1]}. Received: path={shown(path)}"
             )
         worlds, actions = [], []
         for viewpoint in path[1:]:

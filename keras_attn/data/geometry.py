@@ -15,6 +15,7 @@ way, and drop boxes that are no longer in the image.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from keras_attn.checks import check_choice, check_fraction, check_pair
@@ -85,7 +86,9 @@ class RandomScaleAndCrop:
             padding of images that keep their aspect ratio.
 
     Raises:
-        ValueError: for a scale that is not above 0, or an argument out of range.
+        ValueError: for a scale that is not above 0, an argument out of range, or a
+            color that is not of finite numbers; when called, for another number of them
+            than of channels.
 
     Reference:
         Ghiasi et al. 2021, "large scale jittering" with (0.1, 2.0)
@@ -100,12 +103,18 @@ class RandomScaleAndCrop:
         fill: float | Sequence[float] = 0.0,
     ):
         self.image_size = check_pair("image_size", image_size)
-        self.fill = fill
+        self.fill = _check_color("fill", fill)
         self.scale = check_range("scale", scale)
         self.min_visible = check_fraction("min_visible", min_visible)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Returns the example at the new size."""
+        channels = example["image"].shape[-1]
+        if np.ndim(self.fill) and channels not in (None, len(self.fill)):
+            raise ValueError(
+                f"`fill` must be a number, or one for each of {channels} channels. "
+                f"Received: fill={self.fill}"
+            )
         numbers = tf.random.stateless_uniform([3], seed)
         low, high = (tf.math.log(float(each)) for each in self.scale)
         jitter = tf.exp(low + numbers[0] * (high - low))
@@ -309,6 +318,20 @@ def check_range(name: str, value) -> tuple[float, float]:
             f"Received: {name}={value!r}"
         )
     return float(value[0]), float(value[1])
+
+
+def _check_color(name: str, value):
+    """Returns a finite number, or a list of one for each channel."""
+    try:
+        color = np.asarray(value, np.float32)
+    except (TypeError, ValueError):
+        color = np.full(1, np.nan)
+    if color.ndim > 1 or not color.size or not np.isfinite(color).all():
+        raise ValueError(
+            f"`{name}` must be a finite number, or one for each channel. "
+            f"Received: {name}={value!r}"
+        )
+    return color.tolist()
 
 
 def _check_probability(name: str, value: float) -> float:

@@ -82,12 +82,27 @@ class WalkData(WordVocabulary):
     def encode(self, instructions: Iterable[str]) -> dict[str, np.ndarray]:
         """The words of instructions as inputs of a model.
 
+        Args:
+            instructions: B texts.
+
         Returns:
             `token_ids` and `padding_mask`, int32 (B, S), padded at the right.
 
         Raises:
-            ValueError: for an instruction without words.
+            ValueError: for a single text, or an instruction without words.
         """
+        if isinstance(instructions, str):
+            raise ValueError(
+                "`instructions` must be a list of texts; pass a list of one. "
+                f"Received: instructions={shown(instructions)}"
+            )
+        instructions = list(instructions)
+        for text in instructions:
+            if not isinstance(text, str) or not split_words(text):
+                raise ValueError(
+                    "`instructions` must be texts of at least one word. "
+                    f"Received: {shown(text)}"
+                )
         ids = ids_of(self.words)
         rows = [encode_question(text, ids, "token") for text in instructions]
         token_ids = np.zeros((len(rows), max(map(len, rows), default=0)), "int32")
@@ -165,7 +180,8 @@ def read_r2r(
         FileNotFoundError: for a file that does not exist.
         ValueError: if a file is not such JSON; for a path without instructions, with
             one that has no word, with a viewpoint that its building lacks, or with a
-            step that is not a way of it; and if no path is left.
+            step that is not a way of it; if no path is left; and for `words` that are
+            one text, or repeat.
 
     Example:
         ```python
@@ -182,6 +198,10 @@ def read_r2r(
     """
     skipped = Skipped(on_error)
     check_positive("min_word_count", min_word_count)
+    if words is not None and (isinstance(words, str) or len(set(words)) != len(words)):
+        raise ValueError(
+            f"`words` must be a list of different words. Received: words={shown(words)}"
+        )
     path = Path(annotations)
     folder = check_folder("connectivity_folder", connectivity_folder)
     buildings: dict[str, Building] = {}
@@ -193,9 +213,10 @@ def read_r2r(
         except (ValueError, OSError) as error:
             skipped.add(label, error)
     if not examples:
+        reason = next(iter(skipped.values()), "it has no path")
         raise ValueError(
             f"{path.name} must have paths that can be used. "
-            f"Received: annotations={str(path)!r}"
+            f"Received: annotations={str(path)!r}, {len(skipped)} left out; {reason}"
         )
     if words is None:
         said = Counter(
@@ -239,10 +260,12 @@ def walk_dataset(
         end. S and T are those of the longest row of the batch.
 
     Raises:
-        ValueError: for an argument out of range, or a viewpoint with more neighbors
-            than sectors.
+        ValueError: for an argument out of range, data without examples, or a viewpoint
+            with more neighbors than sectors.
     """
     check_positive("batch_size", batch_size)
+    if not len(data):
+        raise ValueError("`data` must have at least one example. Received: none")
     token_ids = data.encode(each.instruction for each in data.examples)["token_ids"]
     if max_words is not None:
         token_ids = token_ids[:, : check_positive("max_words", max_words)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attn.checks import check_pair, check_positive
+from keras_attn.checks import check_pair, check_positive, is_whole
 
 ACTIONS = ("wait", "look", "wave", "handshake")
 PASSING, FACING, OFFERING = range(3)
@@ -61,7 +61,8 @@ class SocialScene:
             turned to the robot, and `hand`, offered.
 
     Raises:
-        ValueError: for sizes that are not whole numbers above zero.
+        ValueError: for sizes that are not whole numbers above zero, or a seed that is
+            not a whole number from 0.
 
     Reference:
         Qureshi et al. 2017 (arXiv:1702.08626): the actions and the rewards.
@@ -78,6 +79,10 @@ class SocialScene:
     ):
         self.image_size = check_pair("image_size", image_size)
         self.num_steps = check_positive("num_steps", num_steps)
+        if not is_whole(seed) or seed < 0:
+            raise ValueError(
+                f"`seed` must be a whole number, 0 or above. Received: seed={seed!r}"
+            )
         self.seed = seed
         self.observations = {
             name: ((*self.image_size, 1), "uint8") for name in ("gray", "depth")
@@ -96,12 +101,17 @@ class SocialScene:
             The first observations, (B, H, W, 1) by name.
 
         Raises:
-            ValueError: for numbers that are not whole, or no number at all.
+            ValueError: for numbers that are not whole or below 0, or no number at all.
         """
         numbers = np.asarray(episodes)
-        if numbers.ndim != 1 or not len(numbers) or numbers.dtype.kind not in "iu":
+        if (
+            numbers.ndim != 1
+            or not len(numbers)
+            or numbers.dtype.kind not in "iu"
+            or numbers.min() < 0
+        ):
             raise ValueError(
-                "`episodes` must be whole numbers, (batch,). "
+                "`episodes` must be whole numbers, (batch,), 0 or above. "
                 f"Received: episodes={episodes!r}"
             )
         streams = [np.random.default_rng([self.seed, int(n)]) for n in numbers]

@@ -91,7 +91,8 @@ def walk(model, inputs, environment: Environment, max_steps, *, strategy=None):
         TypeError: for a model that can't decode or reads tokens at each step, or no
             strategy.
         ValueError: for no model, inputs as in `generate`, another number of rows than
-            of states, another number of beams than an artefact was exported for, or a
+            of states, another number of actions than in the environment, logits that
+            are NaN, another number of beams than an artefact was exported for, or a
             `max_steps` that is not a whole number above zero.
 
     Example:
@@ -123,7 +124,14 @@ def walk(model, inputs, environment: Environment, max_steps, *, strategy=None):
 
     beams, stop = strategy.num_beams, environment.stop_action
     seen, is_possible = environment.observe(states)
-    logits = _average([each.begin({**inputs, WORLD: seen}) for each in members])
+    logits = [each.begin({**inputs, WORLD: seen}) for each in members]
+    counts = [each.shape[-1] for each in logits]
+    if set(counts) != {is_possible.shape[-1]}:
+        raise ValueError(
+            f"`model` must have logits of the {is_possible.shape[-1]} actions of "
+            f"`environment`. Received: logits of {counts} actions"
+        )
+    logits = _average(logits)
     for each in members:
         each.repeat(beams)
     logits = repeat_for_beams(_only_possible(logits, is_possible), beams)
@@ -224,5 +232,15 @@ def _log_softmax(logits):
 
 
 def _only_possible(logits, is_possible):
-    """Logits as they are where an action is possible, and MASKED elsewhere."""
+    """Logits as they are where an action is possible, and MASKED elsewhere.
+
+    Raises:
+        ValueError: for NaN, of which a beam would make the action that stops.
+    """
+    if np.isnan(logits).any():
+        rows = np.flatnonzero(np.isnan(logits).any(axis=-1)).tolist()
+        raise ValueError(
+            "`model` must return logits that are numbers. Received: NaN in rows "
+            f"{rows}; are its weights finite?"
+        )
     return np.where(is_possible, logits, np.float32(MASKED))

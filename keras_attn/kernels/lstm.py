@@ -42,7 +42,14 @@ def has_fast_lstm(cell) -> bool:
     )
 
 
-def lstm(cell, inputs, initial_state, mask=None, go_backwards=False):
+def lstm(
+    cell,
+    inputs,
+    initial_state,
+    mask=None,
+    go_backwards=False,
+    zero_output_for_mask=False,
+):
     """All hidden states of an LSTM, as `keras.backend.rnn` computes them.
 
     It has no gradient of second order, which TensorFlow refuses.
@@ -51,10 +58,12 @@ def lstm(cell, inputs, initial_state, mask=None, go_backwards=False):
         cell: A `keras.layers.LSTMCell` for which `has_fast_lstm` holds.
         inputs: (B, T, D).
         initial_state: h_0 and c_0, (B, U) each.
-        mask: bool (B, T); at a step of False the states stay as they are. None: every
-            step counts.
+        mask: (B, T) or (B, T, 1), True or not 0 where a step counts; at any other the
+            states stay as they are. None: every step counts.
         go_backwards: Whether to begin with the last step. The results are then in the
             order of computation.
+        zero_output_for_mask: Whether the results are zeros at every step that does not
+            count, instead of those of the step before.
 
     Returns:
         h_1 … h_T, (B, T, U), zeros before the first step that counts, and h_T and c_T.
@@ -68,7 +77,11 @@ def lstm(cell, inputs, initial_state, mask=None, go_backwards=False):
     # One product for all steps.
     gates = tf.matmul(inputs, kernel) + bias  # (B, T, 4 U)
     gates = tf.transpose(gates, (1, 0, 2))  # (T, B, 4 U)
-    kept = None if mask is None else tf.expand_dims(tf.transpose(mask), -1)  # (T, B, 1)
+    kept: Any = None
+    if mask is not None:
+        mask = tf.cast(mask, "bool")
+        mask = mask if len(mask.shape) == 3 else tf.expand_dims(mask, -1)
+        kept = tf.transpose(mask, (1, 0, 2))  # (T, B, 1)
     if go_backwards:
         gates = tf.reverse(gates, [0])
         kept = None if kept is None else tf.reverse(kept, [0])
@@ -94,8 +107,10 @@ def lstm(cell, inputs, initial_state, mask=None, go_backwards=False):
     states, h, c = results
     if kept is not None:
         # As Keras has it, also for an initial state that is not zero.
-        has_begun = tf.cumsum(tf.cast(kept, "int32")) > 0
-        states = tf.where(has_begun, states, tf.zeros_like(states))
+        has_output = kept
+        if not zero_output_for_mask:
+            has_output = tf.cumsum(tf.cast(kept, "int32")) > 0
+        states = tf.where(has_output, states, tf.zeros_like(states))
     states = tf.transpose(states, (1, 0, 2))
     states.set_shape((*inputs.shape[:2], cell.units))
     return states, [h, c]

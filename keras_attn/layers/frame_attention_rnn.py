@@ -68,8 +68,9 @@ class FrameAttentionRNN(RecurrentAttention):
     """
 
     def build(self, memory_shape):
-        # `call` checks the number of axes.
-        batch, *_, places, width = memory_shape
+        memory = keras.KerasTensor(memory_shape)
+        check_rank("memory", memory, 4, "(batch, steps, places, width)")
+        batch, _, places, width = memory_shape
         units = as_list(self.cell.state_size)[0]
         if not self.attention.built:
             self.attention.build((batch, None, units), (batch, places, width))

@@ -60,13 +60,15 @@ class PyramidalBLSTM(BaseLayer):
         self.units = check_positive("units", units)
         self.reduction = check_positive("reduction", reduction)
         # Not `LSTM`, which chooses a fused GPU kernel that XLA and exporters refuse.
+        policy = self.dtype_policy
         self.blstm = keras.layers.Bidirectional(
             Recurrent(
-                keras.layers.LSTMCell(units, name="cell"),
+                keras.layers.LSTMCell(units, dtype=policy, name="cell"),
                 return_sequences=True,
+                dtype=policy,
                 name="direction",
             ),
-            dtype=self.dtype_policy,
+            dtype=policy,
             name="blstm",
         )
 

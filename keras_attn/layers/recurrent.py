@@ -1,6 +1,7 @@
 """A recurrent layer of any cell, whose LSTM trains faster on TensorFlow."""
 
 import keras
+from keras import ops
 
 from keras_attn.kernels.lstm import has_fast_lstm, lstm
 
@@ -23,6 +24,12 @@ class Recurrent(keras.layers.RNN):
         if not (training and not self.unroll and has_fast_lstm(self.cell)):
             return super().inner_loop(sequences, initial_state, mask, training)
         outputs, states = lstm(
-            self.cell, sequences, initial_state, mask, self.go_backwards
+            self.cell,
+            # The cell may have a dtype of its own.
+            ops.cast(sequences, self.cell.compute_dtype),
+            initial_state,
+            mask,
+            self.go_backwards,
+            self.zero_output_for_mask,
         )
         return outputs[:, -1], outputs, states

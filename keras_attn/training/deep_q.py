@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attn.checks import check_positive, check_share
+from keras_attn.checks import check_positive, check_rank, check_share
 
 
 def td_targets(rewards, is_last, next_values, discount):
@@ -66,7 +66,8 @@ class DeepQ(keras.Model):
 
     Raises:
         TypeError: for a network that is not a functional Keras model.
-        ValueError: for other heads, and numbers out of range.
+        ValueError: for other heads, Q-values of another number of axes, and numbers out
+            of range.
 
     Example:
         ```python
@@ -211,14 +212,23 @@ class DeepQ(keras.Model):
 
 def _check_heads(output, heads) -> list[str]:
     """Names of the outputs that learn; none for a model with a single output."""
+    if isinstance(output, list | tuple):
+        raise ValueError(
+            "`network` must return one tensor, or a dictionary of them. "
+            f"Received: a {type(output).__name__} of {len(output)} outputs"
+        )
     names = list(output) if isinstance(output, dict) else []
     if heads is None and names:
         heads = [name for name in names if name.endswith("_q_values")]
         heads = heads or ["q_values"]
-    heads = list(heads or [])
-    if bool(heads) != bool(names) or not set(heads) <= set(names):
+    is_text = isinstance(heads, str)
+    found = [] if is_text else list(heads or [])
+    if is_text or bool(found) != bool(names) or not set(found) <= set(names):
         raise ValueError(
-            "`heads` must be names of the outputs of `network`, and None for a network "
-            f"with one output. Received: heads={heads}, outputs {names}"
+            "`heads` must be a list of names of the outputs of `network`, and None for "
+            f"a network with one output. Received: heads={heads}, outputs {names}"
         )
-    return heads
+    values = {name: output[name] for name in found} or {"network.output": output}
+    for name, tensor in values.items():
+        check_rank(name, tensor, 3, "(batch, steps, actions)")
+    return found

@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_attn.checks import check_positive, check_share
+from keras_attn.checks import check_positive, check_share, is_whole
 
 Policy = Callable[[dict[str, np.ndarray], int], np.ndarray]
 _LABELS = ("actions", "rewards", "is_last", "is_real")
@@ -203,9 +203,14 @@ class PlayEpisodes(keras.callbacks.Callback):
         self.validation_episodes = validation_episodes
         if validation_episodes:
             check_positive("validation_episodes", validation_episodes)
+        if not is_whole(seed) or seed < 0:
+            raise ValueError(
+                f"`seed` must be a whole number, 0 or above. Received: seed={seed!r}"
+            )
         self.seed = seed
         # A list of arrays, as `BackupAndResume` saves it: `_specs` names them.
         self.memory: list[np.ndarray] = []
+        self._policy: GreedyPolicy | None = None
         self._epoch = 0
         self._logs: dict[str, float] = {}
 
@@ -221,13 +226,19 @@ class PlayEpisodes(keras.callbacks.Callback):
             a dictionary of `actions`, `rewards`, `is_last` and `is_real`, (B, T).
 
         Raises:
-            ValueError: for numbers that are not above zero.
+            ValueError: for numbers that are not above zero; while it is iterated, if no
+                episode has been played.
         """
         check_positive("batch_size", batch_size)
         check_positive("steps", steps)
         specs = self._specs()
 
         def batches():
+            if not self.memory:
+                raise ValueError(
+                    "`PlayEpisodes` has no episodes yet: it plays while `DeepQ.fit` "
+                    "runs with `callbacks=[player]`. Received: a batch was taken before"
+                )
             rng = np.random.default_rng([self.seed, 1, self._epoch])
             for _ in range(steps):
                 rows = rng.integers(0, len(self.memory[0]), batch_size)
@@ -286,10 +297,12 @@ class PlayEpisodes(keras.callbacks.Callback):
 
     def _play(self, numbers, epsilon):
         network: Any = self.model.network
-        policy = GreedyPolicy(network, self.environment.num_steps)
+        if self._policy is None or self._policy.network is not network:
+            # Once: each step model stays in memory as long as the layers it shares.
+            self._policy = GreedyPolicy(network, self.environment.num_steps)
         seed = [self.seed, 2, self._epoch]
         return play_episodes(
-            self.environment, policy, list(numbers), epsilon=epsilon, seed=seed
+            self.environment, self._policy, list(numbers), epsilon=epsilon, seed=seed
         )
 
     def _specs(self) -> dict[str, tuple]:

@@ -19,7 +19,8 @@ def navigation_scores(
 
     With d the length of the shortest path from the end of a walk to the goal, l that
     from its start to the goal and p the length of the walk, a walk succeeds if d is
-    below `success_distance`, and its SPL is then l / max(p, l), otherwise 0.
+    below `success_distance`, and its SPL is then l / max(p, l), otherwise 0. Where no
+    path leads from a walk to the goal, d is infinite.
 
     Args:
         walks: The walks, after their last action.
@@ -31,7 +32,8 @@ def navigation_scores(
         and `spl`, from 0 to 1; `navigation_error`, d, and `path_length`, p, in meters.
 
     Raises:
-        ValueError: for another number of walks than of examples, or none.
+        ValueError: for another number of walks than of examples, or none, a walk in
+            another building than its example, or a distance that is not above 0.
 
     Reference:
         Anderson et al. 2018, "Vision-and-Language Navigation", section 4.3
@@ -40,21 +42,35 @@ def navigation_scores(
     """
     if not check_same_length(walks=walks, examples=examples):
         raise ValueError("`walks` must be at least one. Received: walks=[]")
+    if not success_distance > 0:
+        raise ValueError(
+            "`success_distance` must be above 0, in meters. "
+            f"Received: success_distance={success_distance}"
+        )
     rows = []
-    for walk, example in zip(walks, examples, strict=True):
+    for index, (walk, example) in enumerate(zip(walks, examples, strict=True)):
+        if walk.building.viewpoints != example.building.viewpoints:
+            raise ValueError(
+                "`walks` must be in the order of `examples`, each in the building of "
+                f"its example. Received: walk {index} in {walk.building}, its example "
+                f"in {example.building}"
+            )
         distances = walk.building.distances(example.path[-1])
         away, shortest = distances[walk.path[-1]], distances[walk.path[0]]
         length = walk.building.length(walk.path)
         reached = away < success_distance
-        # Where walks begin at the goal both lengths may be 0.
-        efficiency = shortest / max(length, shortest) if max(length, shortest) else 1.0
+        efficiency = 0.0
+        if reached:
+            # Where walks begin at the goal both lengths may be 0.
+            longest = max(length, shortest)
+            efficiency = shortest / longest if longest else 1.0
         rows.append(
             {
                 "success": float(reached),
                 "oracle_success": float(
                     distances[list(walk.path)].min() < success_distance
                 ),
-                "spl": float(reached * efficiency),
+                "spl": float(efficiency),
                 "navigation_error": float(away),
                 "path_length": length,
             }

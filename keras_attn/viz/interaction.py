@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from keras_attn.checks import check_same_length
+from keras_attn.checks import check_same_length, is_whole
 from keras_attn.viz.labels import drawable, font_families
 from keras_attn.viz.overlays import check_image, check_maps, overlay
 from keras_attn.viz.plots import TEXT_COLOR, add_title, new_figure
@@ -44,8 +44,8 @@ def plot_interaction(
         The figure; `save_figure` writes it, and a notebook shows it.
 
     Raises:
-        ValueError: for other names, numbers of steps or actions, shapes, or values that
-            are not finite.
+        ValueError: for other names, numbers of steps or actions, actions that are not
+            in the list, shapes, or values that are not finite.
 
     Example:
         ```python
@@ -61,8 +61,14 @@ def plot_interaction(
     """
     values = _check(frames, maps, q_values, actions)
     steps = len(values)
-    taken = list(values.argmax(-1) if taken is None else taken)
-    check_same_length(taken=taken, q_values=values)
+    numbers = values.argmax(-1) if taken is None else np.asarray(taken)
+    chosen = numbers.tolist()
+    check_same_length(taken=chosen, q_values=values)
+    if not all(is_whole(each) and 0 <= each < len(actions) for each in chosen):
+        raise ValueError(
+            f"`taken` must be numbers of `actions`, each below {len(actions)}. "
+            f"Received: taken={chosen}"
+        )
     names = list(frames)
     figure = new_figure(
         _PANEL_INCHES * steps + 0.8, _PANEL_INCHES * (len(names) + 1.2) + 0.4
@@ -81,7 +87,7 @@ def plot_interaction(
         row[0].set_title(drawable(name), loc="left", **style)
     low, high = min(values.min(), 0.0), max(values.max(), 1e-6)
     for step, ax in enumerate(axes[-1]):
-        colors = [_TAKEN if n == taken[step] else _BAR for n in range(len(actions))]
+        colors = [_TAKEN if n == chosen[step] else _BAR for n in range(len(actions))]
         ax.barh(range(len(actions)), values[step], color=colors, height=0.7)
         ax.set_xlim(low, high)
         ax.set_ylim(len(actions) - 0.5, -0.5)

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
+from keras_attn.checks import is_whole
 from keras_attn.data.buildings import Building
 from keras_attn.viz.labels import font_families
 from keras_attn.viz.plots import (
@@ -138,8 +139,8 @@ def _draw_plan(axis, building, true, taken) -> None:
 
 def _check_path(name: str, path, building: Building) -> list[int]:
     count = len(building.viewpoints)
-    numbers = [int(number) for number in path]
-    if not numbers or not all(0 <= number < count for number in numbers):
+    numbers = np.asarray(list(path)).tolist()
+    if not numbers or not all(is_whole(each) and 0 <= each < count for each in numbers):
         raise ValueError(
             f"`{name}` must be numbers of viewpoints of building {building.name!r}, at "
             f"least one, each below {count}. Received: {name}={path!r}"

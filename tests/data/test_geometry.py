@@ -1,5 +1,7 @@
 """Augmentations move images, boxes, masks and labels together."""
 
+import math
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -290,6 +292,15 @@ def test_each_augmentation_of_a_list_has_a_seed_of_its_own():
         (lambda: RandomScaleAndCrop(8, (0, 1)), "`scale` must be two numbers"),
         (lambda: RandomScaleAndCrop(8, 2.0), "`scale` must be two numbers"),  # pyright: ignore[reportArgumentType]
         (lambda: RandomScaleAndCrop(8, min_visible=1.0), "`min_visible` is a prob"),
+        (lambda: RandomScaleAndCrop(8, fill=math.nan), "`fill` must be a finite num"),
+        (lambda: RandomScaleAndCrop(8, fill=[]), r"`fill` must be a .*fill=\[\]"),
+        (lambda: RandomScaleAndCrop(8, fill="red"), "`fill` must be a .*fill='red'"),  # pyright: ignore[reportArgumentType]
+        (
+            lambda: RandomScaleAndCrop(8, fill=(1, 2))(
+                {"image": tf.zeros((5, 5, 3))}, tf.constant([0, 0], tf.int64)
+            ),
+            "`fill` must be a number, or one for each of 3 chan.*fill=.1.0, 2",
+        ),
         (lambda: RandomColors(brightness=-0.1), "`brightness` is a probability"),
         (lambda: RandomColors(hue=1.0), "`hue` is a probability"),
         (lambda: ElasticDeformation(-1.0), "`sigma` must be at least 0"),

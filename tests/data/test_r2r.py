@@ -11,6 +11,7 @@ from walk_cases import paths, viewpoints, write_r2r
 
 from keras_attn.data import Building, Walk, WalkSimulator, read_building, read_r2r
 from keras_attn.data import walk_dataset as dataset_of
+from keras_attn.data.r2r import WalkData, WalkExample
 from keras_attn.training import navigation_scores
 
 
@@ -34,6 +35,11 @@ def test_a_building_is_its_included_viewpoints(train):
     assert repr(building) == "Building('house', 6 viewpoints)"
     with pytest.raises(ValueError, match="`goal` must be reachable.*goal='i'"):
         building.shortest_path(0, 5)
+    for name, numbers in (("goal", (0, 6)), ("goal", (0, -1)), ("start", (0.5, 1))):
+        with pytest.raises(ValueError, match=f"`{name}` must be the number of a viewp"):
+            train.examples[0].building.shortest_path(*numbers)
+    with pytest.raises(ValueError, match="`goal` must be the number of .*goal=-1"):
+        train.examples[0].building.distances(-1)
     with pytest.raises(ValueError, match="`viewpoint` must be one of the 6 .*'x'"):
         building.number("x")
 
@@ -72,6 +78,10 @@ def test_shortest_paths_are_those_of_all_paths():
         (["a"], [[0, np.nan, 0]], [], "`positions` must be 1 finite rows of x, y"),
         (["a"], [[0, 0]], [], r"`positions` must be 1 .*of shape \(1, 2\)"),
         (["a", "b"], np.zeros((2, 3)), [(1, 1)], r"`edges` must be.*\(1, 1\)"),
+        (["a", "b"], [["x", 0, 0], [0]], [], r"`positions` must be 2 finite rows"),
+        (["a", "b"], np.zeros((2, 3)), [(0, 1, 1)], r"`edges` must be.*\(0, 1, 1\)"),
+        (["a", "b"], np.zeros((2, 3)), [("a", "b")], r"`edges` must be.*\('a', 'b'"),
+        (["a", "b"], np.zeros((2, 3)), [(0, 1.0)], r"`edges` must be.*\(0, 1.0\)"),
         (["a", "b"], np.zeros((2, 3)), [(0, 2)], r"different numbers below 2.*\(0, 2"),
     ],
 )
@@ -112,6 +122,10 @@ def test_a_walker_sees_what_is_around_it(train):
             simulator.move([state], [action])
     with pytest.raises(ValueError, match="`walks` and `actions` must have the same"):
         simulator.move([walk], [1, 1])
+    for action in (1.0, math.nan):
+        with pytest.raises(ValueError, match="`actions` must be whole numbers, one"):
+            simulator.move([walk], [action])
+    assert simulator.move([], []) == []
 
 
 def test_neighbors_in_one_direction_have_sectors_of_their_own():
@@ -129,8 +143,22 @@ def test_neighbors_in_one_direction_have_sectors_of_their_own():
         few.observe([walk])
     with pytest.raises(ValueError, match="`viewpoint` must be a neighbor of 'a'.*'a'"):
         simulator.action_to(walk, 0)
+    with pytest.raises(ValueError, match="`viewpoint` must be a neighbor .*point=99"):
+        simulator.action_to(walk, 99)
     with pytest.raises(ValueError, match="`num_sectors` must be a whole number above"):
         WalkSimulator([walk], 0)
+
+
+def test_a_crowded_direction_moves_the_neighbors_beside_it():
+    # 5° and 10° share sector 0 of 4, from -45° to 45°; 115° would have had sector 1.
+    angles = np.radians([5, 10, 115])
+    positions = [(0, 0, 0), *((np.sin(x), np.cos(x), 0) for x in angles)]
+    building = Building("row", list("abcd"), positions, [(0, n) for n in (1, 2, 3)])
+    walk = Walk(building, (0,), 0.0)
+    simulator = WalkSimulator([walk], 4)
+    assert [simulator.action_to(walk, number) for number in (1, 2, 3)] == [0, 1, 2]
+    path: Any = np.array([0, 3])
+    np.testing.assert_array_equal(simulator.follow(walk, path)[1], [2, 4])
 
 
 def test_a_path_is_followed_by_its_actions(train):
@@ -159,6 +187,18 @@ def test_a_split_is_read(train):
     expected = [[go, right, 0, 0, 0], [go, 1, way, and_, right]]
     np.testing.assert_array_equal(encoded["token_ids"], expected)
     np.testing.assert_array_equal(encoded["padding_mask"].sum(1), [2, 5])
+
+
+def test_bad_instructions_and_words_are_refused(train, tmp_path):
+    for bad in ("stop", [""], ["go", 3]):
+        with pytest.raises(ValueError, match="`instructions` must be .*Received: "):
+            train.encode(bad)
+    assert train.encode(iter(["go"]))["token_ids"].shape == (1, 1)
+    for words in ("go right", ["go", "go"]):
+        with pytest.raises(ValueError, match="`words` must be a list of different"):
+            read_r2r(*write_r2r(tmp_path), words=words)
+    with pytest.raises(ValueError, match="`data` must have at least one example"):
+        dataset_of(WalkData([], []), batch_size=2)
 
 
 def test_words_of_another_split(tmp_path):
@@ -238,6 +278,20 @@ def test_scores_of_walks(train):
     assert scores["success"] == 1
     with pytest.raises(ValueError, match="`walks` must be at least one"):
         navigation_scores([], [])
+    with pytest.raises(ValueError, match="`success_distance` must be above 0.*=-1"):
+        navigation_scores(walks, train.examples, success_distance=-1)
+
+
+def test_a_goal_that_is_out_of_reach_is_a_failure():
+    building = Building("parts", list("abc"), np.eye(3), [(0, 1)])
+    example = WalkExample(1, "go", building, (0, 2), 0.0)
+    scores = navigation_scores([Walk(building, (0, 1), 0.0)], [example])
+    assert scores["success"] == scores["oracle_success"] == scores["spl"] == 0
+    assert scores["navigation_error"] == math.inf
+    other = Walk(Building("other", list("abd"), np.eye(3), []), (0,), 0.0)
+    match = r"`walks` must be in the order of .*walk 0 in Building\('other', 3.*'parts'"
+    with pytest.raises(ValueError, match=match):
+        navigation_scores([other], [example])
 
 
 @pytest.mark.parametrize(
@@ -260,6 +314,13 @@ def test_scores_of_walks(train):
 def test_bad_annotations_are_refused(entries, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         read_r2r(*write_r2r(tmp_path, entries))
+
+
+def test_the_reason_is_named_if_all_paths_are_left_out(tmp_path):
+    entries = [{**entry, "scan": "hut"} for entry in paths()]
+    match = "must have paths that can be used.*3 left out; .*no hut_connectivity.json"
+    with pytest.raises(ValueError, match=match):
+        read_r2r(*write_r2r(tmp_path, entries), on_error="skip")
 
 
 def test_bad_paths_are_left_out(tmp_path):

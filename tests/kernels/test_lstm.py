@@ -70,6 +70,37 @@ def test_as_keras(cell, backwards, masked, jit_compile):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("shape", [(B, T), (B, T, 1)])
+@pytest.mark.parametrize("dtype", ["bool", "int32", "float32"])
+def test_the_masks_of_keras(dtype, shape, bidirectional):
+    """`Bidirectional` has zeros at steps that do not count, in training too."""
+    rng = np.random.default_rng(4)
+    mask = tf.constant((rng.random(shape) > 0.4).astype(dtype))
+    results = []
+    for kind in (Recurrent, keras.layers.RNN):
+        layer: Any = kind(
+            keras.layers.LSTMCell(U), return_sequences=True, zero_output_for_mask=True
+        )
+        if bidirectional:
+            layer = keras.layers.Bidirectional(layer)
+        layer.build((B, T, D))
+        for index, weight in enumerate(layer.weights):
+            weight.assign(np.random.default_rng(index).normal(size=weight.shape))
+        results.append(layer(normal(B, T, D), mask=mask, training=True))
+    np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-6)
+
+
+def test_a_cell_of_another_dtype_than_its_layer():
+    cell = keras.layers.LSTMCell(U, dtype="mixed_bfloat16")
+    inputs, results = normal(B, T, D), []
+    for training in (True, False):
+        layer: Any = Recurrent(cell, return_sequences=True)
+        results.append(layer(inputs, training=training))
+        assert results[-1].dtype == "float32"
+    np.testing.assert_allclose(*results, atol=0.03)
+
+
 def test_a_loop_that_does_more(cell):
     """Each step reads the last state, as a decoder that attends does."""
     first = normal(B, U)

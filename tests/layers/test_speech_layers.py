@@ -153,6 +153,15 @@ def test_the_keras_mask_is_used():
         np.testing.assert_allclose(array_of(got), array_of(expected), atol=1e-6)
 
 
+def test_the_cells_of_a_pyramid_compute_in_its_dtype():
+    layer = PyramidalBLSTM(7, dtype="mixed_bfloat16")
+    outputs, _ = layer(normal(2, 6, 3))
+    assert keras.backend.standardize_dtype(outputs.dtype) == "bfloat16"
+    for way in (layer.blstm.forward_layer, layer.blstm.backward_layer):
+        assert way.compute_dtype == way.cell.compute_dtype == "bfloat16"
+    assert {weight.dtype for weight in layer.weights} == {"float32"}
+
+
 def test_bad_settings_of_a_pyramid_are_refused():
     for options in ({"units": 0}, {"units": 3, "reduction": 0}):
         with pytest.raises(ValueError, match="must be a whole number above zero"):

@@ -131,7 +131,16 @@ def test_steps_are_those_of_the_whole_path():
 
 
 @pytest.mark.parametrize(
-    "option", ["vocabulary_size", "world_dim", "num_actions", "dropout"]
+    "option",
+    [
+        "vocabulary_size",
+        "world_dim",
+        "num_actions",
+        "embedding_dim",
+        "hidden_dim",
+        "attention_dim",
+        "dropout",
+    ],
 )
 def test_bad_sizes_are_refused(option):
     expected = "is a probability in" if option == "dropout" else "must be a whole"
@@ -177,6 +186,14 @@ class Ring:
             else (row, place, True)
             for (row, place, done), action in zip(walks, actions, strict=True)
         ]
+
+
+class Narrow(Ring):
+    """A ring with fewer actions than the model."""
+
+    def observe(self, walks):
+        worlds, possible = super().observe(walks)
+        return worlds, possible[:, -2:]
 
 
 @functools.cache
@@ -297,6 +314,15 @@ def test_bad_walks_are_refused():
         walk(model, inputs["token_ids"], Ring(), 3)
     with pytest.raises(ValueError, match=r"`inputs` must be named.*unknown=\['words'"):
         walk(model, {**inputs, "words": inputs["token_ids"]}, Ring(), 3)
+    with pytest.raises(ValueError, match=rf"logits of the 2 .*logits of \[{C}\] acti"):
+        walk(model, inputs, Narrow(), 3)
+    broken = keras.models.clone_model(model)
+    broken.set_weights([weight * np.nan for weight in model.get_weights()])
+    for strategy in (Greedy(), Beam(2)):
+        with pytest.raises(
+            ValueError, match=r"`model` must .*NaN in rows \[0, 1\]; ar"
+        ):
+            walk(broken, inputs, Ring(), 3, strategy=strategy)
     with pytest.raises(TypeError, match="can't decode: it has neither `incremental"):
         walk(keras.Model(model.inputs, model.outputs), inputs, Ring(), 3)
     speller = tiny("rnnsearch_50")

@@ -193,7 +193,10 @@ def test_the_grid_is_that_of_the_published_images():
         ({"kernel_sizes": (5, 0)}, "`kernel_sizes` must be a whole number above zero"),
         ({"num_channels": 0}, "`num_channels` must be a whole number above zero"),
         ({"image_size": "9"}, "`image_size` must be a whole number, or one for the"),
-        ({"attention_dim": A / 2}, "`units` must be a whole number above zero"),
+        ({"strides": 3}, "must have one number per convolution. Received: hidden_d"),
+        ({"attention_dim": A / 2}, "`attention_dim` must be a whole number above zero"),
+        ({"hidden_dim": 2.5}, "`hidden_dim` must be a whole number above zero"),
+        ({"num_actions": 0}, "`num_actions` must be a whole number above zero"),
     ],
 )
 def test_an_error_names_the_size(options, match):

@@ -26,7 +26,7 @@ def test_agrees_with_segmentation_models_pytorch(case):
     model = load_checkpoint(CHECKPOINTS / case)
     assert model.output.shape == (None, None, None, 5)
     found = folders.outputs_of(model, inputs)
-    assert np.std(expected["logits"]) > 0.2
+    assert np.std(expected["logits"]) > {CASE: 0.3, BASIC: 0.2}[case]
     np.testing.assert_allclose(found["logits"], expected["logits"], rtol=0, atol=1e-5)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from backend import skip_module_without_tensorflow
 from model_cases import numpy
 from training.test_backup import Kill, KilledError
@@ -23,6 +24,15 @@ from keras_attn.training import (
 skip_module_without_tensorflow("it needs the TensorFlow backend")
 
 B, T, D, N = 5, 3, 2, 3
+# A tiny `show_attend_interact`.
+ROBOT: Any = {
+    "image_size": 9,
+    "hidden_dims": (3,),
+    "kernel_sizes": (4,),
+    "strides": (3,),
+    "attention_dim": 5,
+    "hidden_dim": 7,
+}
 
 
 class Remember:
@@ -235,15 +245,7 @@ def in_half_precision():
 
 @pytest.mark.usefixtures("in_half_precision")
 def test_a_robot_learns_in_half_precision():
-    network = models.create(
-        "show_attend_interact",
-        image_size=9,
-        hidden_dims=(3,),
-        kernel_sizes=(4,),
-        strides=(3,),
-        attention_dim=5,
-        hidden_dim=7,
-    )
+    network = models.create("show_attend_interact", **ROBOT)
     agent = DeepQ(network, discount=0.5, double=True)
     optimizer = keras.optimizers.Adam(0.01)
     agent.compile(optimizer, keras.losses.Huber(), run_eagerly=True)
@@ -300,6 +302,18 @@ def never(observations, step):
     raise AssertionError(step)
 
 
+def pooled():
+    """Q-values of a whole episode."""
+    x: Any = keras.Input((None, D), name="x")
+    return keras.Model(x, keras.layers.GlobalMaxPooling1D()(x))
+
+
+def listed():
+    """A model with a list of outputs."""
+    x: Any = keras.Input((None, D), name="x")
+    return keras.Model(x, [x, x])
+
+
 def agent_of(network, **options):
     return lambda: DeepQ(network() if callable(network) else network, **options)
 
@@ -309,6 +323,9 @@ def agent_of(network, **options):
     [
         (agent_of("bert"), TypeError, "`network` must be a functional Keras model. R"),
         (agent_of(linear, heads=["a"]), ValueError, r"`heads` must be .*heads=\['a'\]"),
+        (agent_of(linear, heads="a"), ValueError, r"`heads` must be a list .*heads=a,"),
+        (agent_of(pooled), ValueError, r"`network.output` must have 3 axes, .batch, s"),
+        (agent_of(listed), ValueError, "`network` must return one .*a list of 2 outpu"),
         (agent_of(linear, discount=1.5), ValueError, "`discount` must be a number fr"),
         (agent_of(linear, target_every=0), ValueError, "`target_every` must be a who"),
         (lambda: PlayEpisodes(0, capacity=0), ValueError, "`capacity` must be a whol"),
@@ -316,6 +333,7 @@ def agent_of(network, **options):
         (lambda: PlayEpisodes(0, first_episodes=0), ValueError, "`first_episodes` mu"),
         (lambda: PlayEpisodes(0, epsilon=0.1), ValueError, "`epsilon` must be two nu"),
         (lambda: PlayEpisodes(0, epsilon=(2, 0)), ValueError, "`epsilon` must be a n"),
+        (lambda: PlayEpisodes(0, seed=-1), ValueError, "`seed` must be a whole numbe"),
         (lambda: PlayEpisodes(0, epsilon_epochs=0), ValueError, "`epsilon_epochs` m"),
         (
             lambda: PlayEpisodes(0, validation_episodes=-1),
@@ -343,6 +361,27 @@ def agent_of(network, **options):
 def test_wrong_arguments_are_named(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+def test_batches_need_episodes():
+    batches = PlayEpisodes(Remember()).dataset(2, 2)
+    with pytest.raises(tf.errors.OpError, match="`PlayEpisodes` has no episodes yet"):
+        next(iter(batches))
+
+
+def test_episodes_of_many_epochs_take_one_step_model():
+    network = models.create("show_attend_interact", **ROBOT)
+    agent = DeepQ(network)
+    agent.compile("sgd", keras.losses.Huber(), run_eagerly=True)
+    scene = SocialScene(image_size=ROBOT["image_size"], num_steps=2)
+    player = PlayEpisodes(scene, episodes=2, validation_episodes=2)
+    player.set_model(agent)
+    counts = []
+    for epoch in range(3):
+        player.on_epoch_begin(epoch)
+        player.on_epoch_end(epoch)
+        counts.append(sum(len(layer._inbound_nodes) for layer in network.layers))
+    assert counts == 3 * counts[:1]
 
 
 def test_only_a_deep_q_can_play():

@@ -70,6 +70,8 @@ def test_each_step_has_its_frames_maps_and_values(tmp_path):
         ),
         ({"q_values": VALUES * np.nan}, "`q_values` must be finite"),
         ({"q_values": VALUES[:2]}, "must have the same length"),
+        ({"taken": [0, 1, 4]}, r"`taken` must be numbers of `actions`, .*\[0, 1, 4\]"),
+        ({"taken": list("abc")}, "`taken` must be numbers of `actions`, each below 4"),
         ({"taken": [1]}, "`taken` and `q_values` must have the same length"),
         ({"maps": {**MAPS, "gray": MAPS["gray"] * np.inf}}, "`maps` must be finite"),
     ],

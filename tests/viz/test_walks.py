@@ -55,6 +55,8 @@ def test_paths_are_drawn_on_their_floor_beside_the_words(data):
     "options, message",
     [
         ({"taken_path": [0, 3, 0, 3]}, "at most 3 viewpoints, one more .*Received: 4"),
+        ({"taken_path": ["a"]}, r"`taken_path` must be numbers of .*=\['a'\]"),
+        ({"true_path": [0, 0.5]}, r"`true_path` must be numbers of .*=\[0, 0.5\]"),
         ({"taken_path": []}, r"`taken_path` must be numbers of viewpoints .*=\[\]"),
         ({"true_path": [6]}, r"`true_path` must be .*below 6. Received: .*\[6\]"),
         ({"words": WORDS * 2}, "`words` must be a list of 1 to 4"),
