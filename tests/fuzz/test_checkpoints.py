@@ -37,7 +37,7 @@ FAMILIES = [
     ("timm_vit", None),
     ("torchvision_fcn_resnet50", None),
     ("torchvision_vgg16", None),
-    ("smp_unet_resnet18", None),
+    ("smp_unet_resnet50", None),
 ]
 SECONDS = 30
 # The checkpoints have 20 kB; tracing a TensorFlow function takes the most.
