@@ -35,7 +35,8 @@ BACKEND = keras.backend.backend()
 WITHOUT_ATTENTION = {
     *DETECTORS,
     "caption_show_and_tell",
-    *("seq2seq_sutskever", "convnext_tiny", "resnet50", "vgg16", "fcn_resnet50"),
+    *("seq2seq_sutskever", "convnext_tiny", "resnet18", "resnet50", "vgg16"),
+    "fcn_resnet50",
     *("fcn8s_vgg16", "segnet", "deconvnet_vgg16", "unet"),
 }
 UNPOOLING = ("segnet", "deconvnet")
