@@ -119,6 +119,7 @@ def _pyramid_detector(
         hidden,
         stem_dim=stem_dim,
         num_blocks=num_blocks,
+        block="bottleneck",
         norm_epsilon=norm_epsilon,
         frozen_norms=frozen_norms,
         num_frozen=num_frozen,

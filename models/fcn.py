@@ -46,8 +46,8 @@ VARIANTS = {
     },
     # He et al. 2016, table 1.
     "resnet": {
-        "50": {"stem_dim": 64, "num_blocks": (3, 4, 6, 3)},
-        "101": {"stem_dim": 64, "num_blocks": (3, 4, 23, 3)},
+        "50": {"stem_dim": 64, "num_blocks": (3, 4, 6, 3), "block": "bottleneck"},
+        "101": {"stem_dim": 64, "num_blocks": (3, 4, 23, 3), "block": "bottleneck"},
     },
 }
 

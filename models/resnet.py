@@ -17,11 +17,7 @@ from keras_attn.models.parts.images import (
     classify,
 )
 from keras_attn.models.parts.resnet import ResNetOptions, resnet
-from keras_attn.models.parts.variants import (
-    FROM_VARIANT,
-    passes_options_to,
-    with_sizes,
-)
+from keras_attn.models.parts.variants import passes_options_to, with_sizes
 
 # He et al. 2016, table 1.
 VARIANTS = {
@@ -41,7 +37,6 @@ def build_resnet(
     image_size=224,
     num_classes=1000,
     include_top=True,
-    block=FROM_VARIANT,
     dilated_stages=(),
     num_channels=3,
     name="resnet",
@@ -56,9 +51,6 @@ def build_resnet(
             these.
         num_classes: C.
         include_top: Whether the model outputs logits, or features.
-        block: Kind of the blocks: `"basic"`, two convolutions of 3 × 3, or
-            `"bottleneck"`, convolutions of 1 × 1, 3 × 3 and 1 × 1, of which the last
-            has four times the channels.
         dilated_stages: Stages that dilate their kernels and keep the map's size; only
             of bottlenecks.
         num_channels: Channels of the images.
@@ -66,6 +58,9 @@ def build_resnet(
         **backbone: Further arguments of `models.parts.resnet.resnet`:
             stem_dim: Channels of the first map.
             num_blocks: Blocks of each stage.
+            block: Their kind: `"basic"`, two convolutions of 3 × 3, or `"bottleneck"`,
+                convolutions of 1 × 1, 3 × 3 and 1 × 1, of which the last has four times
+                the channels.
             norm_epsilon: Added to the variance by the norms.
             frozen_norms: Whether no norm is trained.
             num_frozen: Number of parts, the stem first, that are not trained.
@@ -87,7 +82,7 @@ def build_resnet(
         (arXiv:1512.03385).
     """
     images, hidden = any_image_input(image_size, num_channels, (1, 1))
-    maps = resnet(hidden, block=block, dilated_stages=dilated_stages, **backbone)
+    maps = resnet(hidden, dilated_stages=dilated_stages, **backbone)
     *_, last = maps.values()
     pooled = ops.mean(last, axis=(1, 2))
     if include_top:

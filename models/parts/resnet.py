@@ -33,7 +33,7 @@ class ResNetOptions(TypedDict, total=False):
 
     stem_dim: int | None
     num_blocks: Sequence[int] | None
-    block: str
+    block: str | None
     norm_epsilon: float
     frozen_norms: bool
     num_frozen: int
@@ -44,7 +44,7 @@ def resnet(
     *,
     stem_dim=FROM_VARIANT,
     num_blocks=FROM_VARIANT,
-    block="bottleneck",
+    block=FROM_VARIANT,
     dilated_stages=(),
     norm_epsilon=1e-5,
     frozen_norms=False,
