@@ -6,13 +6,13 @@ As in both papers the CNN was trained before and stays as it is (`shape_backbone
 Nothing but the answers says where to look.
 
 Results with one thread of an AMD EPYC (AVX-512) with two cores, beside other processes:
-the CNN, 147,363 parameters, tells 95.6% of the places that objects cover most of, after
-267 seconds; then 12,000 images of 64 x 64 pixels with a question each, 16 epochs.
-Of 1,000 held-out questions, the share of right answers, and that of the best constant
-answer to each kind of question; the area of the named objects as a share of the image,
-which evenly spread attention would have inside; the share of attention that each map
-has inside of them; and the same for the objects with 4 pixels, one place, around them.
-Objects of more than 15% of the image do not count.
+the CNN, 147,363 parameters, is right about 95.6% of the places that are mostly covered
+by an object, after 267 seconds; then 12,000 images of 64 x 64 pixels with a question
+each, 16 epochs. Of 1,000 held-out questions, the share of right answers, and that of
+the best constant answer to each kind of question; the area of the named objects as a
+share of the image, which evenly spread attention would have inside; the share of
+attention that each map has inside of them; and the same for the objects with 4 pixels,
+one place, around them. Objects of more than 15% of the image do not count.
 
     show, ask, attend and answer: 145,111 parameters, 145 seconds
                 right  constant  object  map 0  map 1    near  map 0  map 1
@@ -38,11 +38,12 @@ shape, of right answers about one object, the second hop has 0.96 inside for a s
 if there is no such object, or there are two, the models also compare with the
 background.
 
-What the CNN tells decides. If it names the object that covers half of a place, instead
-of telling the share that each covers, "show" has 0.74 inside and "ask" 0.82: the border
-of an object is then as good as its middle. With a CNN trained along with the answers
-(20,000 images, 14 epochs, smaller objects) both models answered 0.77 and 0.72 and had
-0.39 inside: places beside an object see it, too.
+The share inside depends on what the CNN predicts. With the class of the object that
+covers half of a place, instead of the share that each object covers, "show" has 0.74
+inside and "ask" 0.82: the border of an object then has the same map as its middle. With
+a CNN trained along with the answers (20,000 images, 14 epochs, smaller objects) both
+models answered 0.77 and 0.72 and had 0.39 inside: the receptive fields of places beside
+an object cover it, too.
 """
 
 import time

@@ -21,7 +21,7 @@ def new_parser(doc, run_dir=None):
             "--run-dir",
             type=Path,
             default=Path(run_dir),
-            help="folder for all results, from which most killed runs go on",
+            help="folder for all results",
         )
     return parser
 

@@ -1,14 +1,13 @@
 """A CNN that says what each place of an image of shapes shows, trained before.
 
 The captioner and the two answerers whose attention the examples measure were published
-with a CNN that had been trained on other labels and stayed as it was. This is ours:
-it tells the size, the color and the shape of the object that covers a place, on images
-of its own, without captions or questions. The map that the models read is what it
-tells: the share of the place that each size, color and shape covers, and nothing.
-Attention to it is then learned from the words or the answers alone. Hidden units would
-not do: those of a place beside an object show the object as well, and a model may look
-there. Nor is it enough to tell the object that covers half of a place: at its border a
-model then has as good a reason to look as at its middle.
+with a CNN that had been trained on other labels and was frozen. This is ours: it is
+trained on images of its own, without captions or questions. For each place it predicts
+the share that each size, each color, each shape and the background cover, and these
+shares are the map that the models read. Attention to it is then learned from the words
+or the answers alone. Hidden units would not do: their receptive field is larger than a
+place, so a model may look beside an object. Nor do the classes of the object that
+covers half of a place: then the border of an object has the same map as its middle.
 
 Both examples read the same CNN, which the first one trains.
 
@@ -29,7 +28,7 @@ STRIDE = 4  # Pixels of a place, along each side.
 GRID_SIZE = IMAGE_SIZE // STRIDE
 # Radii, as shares of the side. The largest circle covers 14.5% of the image.
 SIZES = {"small": (0.13, 0.15), "large": (0.19, 0.215)}
-PARTS = ("sizes", "colors", "shapes")  # What is told of an object.
+PARTS = ("sizes", "colors", "shapes")  # What is predicted of an object.
 NUM_OBJECTS = (2, 4)  # In the images of the CNN.
 FIRST_IMAGE = 10_000_000  # These are numbered from here, and so seen nowhere else.
 
@@ -99,14 +98,14 @@ def pretrained_backbone(arguments):
     )
     pixels, labels = held_out
     outputs = model.predict(pixels.astype("float32"), batch_size=100, verbose=0)
-    told, true = (
+    predicted, true = (
         {part: x[part].argmax(-1) for part in PARTS} for x in (outputs, labels)
     )
-    is_right = np.all([told[part] == true[part] for part in PARTS], axis=0)
+    is_right = np.all([predicted[part] == true[part] for part in PARTS], axis=0)
     right = is_right[true[PARTS[0]] > 0].mean()
     print(
         f"CNN: {model.count_params():,} parameters, {right:.1%} of the places that an "
-        f"object covers told, {time.perf_counter() - start:.0f} seconds"
+        f"object covers are right, {time.perf_counter() - start:.0f} seconds"
     )
     maps = [keras.layers.Softmax()(model.output[part]) for part in PARTS]
     backbone = keras.Model(model.input, keras.layers.Concatenate()(maps))

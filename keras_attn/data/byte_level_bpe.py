@@ -216,7 +216,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
         check_choice("convention", convention, CONVENTIONS)
         tokens = files.named_tokens(settings, CONVENTIONS[convention].tokens)
         prefix = bool(settings.get("add_prefix_space", False))
-        with files.naming(path):
+        with files.errors_name(path):
             return cls(pieces, merges, convention, prefix, tokens)
 
     def save(self, folder: str | os.PathLike) -> None:

@@ -232,7 +232,7 @@ class SentencePieceTokenizer(GraphTokenizer):
             # The file contains its pieces as plain bytes.
             is_xlnet = b"<sep>" in model and b"<cls>" in model
             convention = "xlnet" if is_xlnet else "t5"
-        with files.naming(path):
+        with files.errors_name(path):
             return cls(model, convention, lower_case)
 
     def save(self, folder: str | os.PathLike) -> None:

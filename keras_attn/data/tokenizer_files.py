@@ -136,8 +136,8 @@ def read_lines(path: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Begins the message of a `ValueError` with the file that is to blame."""
+def errors_name(path: Path) -> Iterator[None]:
+    """Puts the path of a file before the message of every `ValueError`."""
     try:
         yield
     except ValueError as error:

@@ -215,7 +215,7 @@ class WordPieceTokenizer(GraphTokenizer):
                 f"together. Received: {str(path)!r}, with {letters}"
             )
         tokens = files.named_tokens(settings, BERT_TOKENS)
-        with files.naming(path):
+        with files.errors_name(path):
             return cls(pieces, lower_case, settings.get("strip_accents"), tokens)
 
     def save(self, folder: str | os.PathLike) -> None:

@@ -5,8 +5,8 @@ Both have the same stages of blocks; they differ in their convolutions and norms
 Legend: B batch, H and W pixels.
 Layers: `stem_conv`, `stem_norm`, `stem_pooling`; in each block
 `stage_0_block_0_conv_0`, `…_norm_0`, …, `…_shortcut`, `…_shortcut_norm`. With batch
-norms also `stem_padding`, `stem_pooling_padding`, and, where a block halves the map,
-`…_conv_1_padding` of a bottleneck and `…_conv_0_padding` of a basic block.
+norms also `stem_padding`, `stem_pooling_padding`, and before a 3 × 3 convolution with a
+stride `…_conv_1_padding` (bottleneck) or `…_conv_0_padding` (basic block).
 """
 
 from collections.abc import Callable, Sequence

@@ -154,7 +154,7 @@ def _config(model) -> dict:
 
 def _dilated_stages(layers, count):
     """Indices of the stages that keep the size of the map."""
-    # The first block of a stage has a shortcut, which halves the map as the block does.
+    # The shortcut of a stage's first block has the stride of the stage.
     halved = (f"stage_{stage}_block_0_shortcut" for stage in range(1, count))
     return tuple(
         stage for stage, name in enumerate(halved, 1) if layers[name].strides == (1, 1)
