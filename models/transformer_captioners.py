@@ -29,14 +29,9 @@ from keras.layers import Dense, Rescaling, Reshape
 
 from keras_attn.argument_types import Activation
 from keras_attn.decoding import IncrementalPair
-from keras_attn.layers import (
-    LearnedPositionEmbedding,
-    SinusoidalPositionEmbedding,
-    TransformerDecoderBlock,
-)
+from keras_attn.layers import LearnedPositionEmbedding, SinusoidalPositionEmbedding
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
-from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.models.parts import cross_decoder
 from keras_attn.models.parts.feature_grid import grid_input, read_grid
@@ -208,22 +203,19 @@ def build_caption_vit_transformer(
         ),
         Dropout(dropout, name="caption_dropout"),
     ]
-    for index in range(num_layers):
-        layers.append(
-            TransformerDecoderBlock(
-                num_heads,
-                mlp_dim,
-                activation=activation,
-                norm_first=True,
-                layer_norm_epsilon=layer_norm_epsilon,
-                dropout=dropout,
-                attention_dropout=attention_dropout,
-                kernel_initializer=initializer,
-                output_initializer=residual,
-                name=f"decoder_block_{index}",
-            )
-        )
-    layers.append(LayerNormalization(epsilon=layer_norm_epsilon, name="decoder_norm"))
+    layers += cross_decoder.block_stack(
+        "decoder",
+        num_layers=num_layers,
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+        norm_first=True,
+        activation=activation,
+        layer_norm_epsilon=layer_norm_epsilon,
+        dropout=dropout,
+        attention_dropout=attention_dropout,
+        kernel_initializer=initializer,
+        output_initializer=residual,
+    )
     layers = by_name(layers)
     images = encoder.inputs[0]
     images = keras.Input(images.shape[1:], dtype=images.dtype, name="images")

@@ -7,8 +7,8 @@ The encoder reads a text (`transformer.py`) or an image (`transformer_captioners
 
 Legend: B batch, S places of the encoder, T target length, P prompt length, L length of
 a cache, N heads, H head size, D width, E width of the encoder, V vocabulary.
-Layers: `token_embedding` (also the output matrix), `decoder_block_0`, …, and
-`decoder_norm` if the blocks are pre-norm.
+Layers: `token_embedding` (also the output matrix), `encoder_block_0`, …,
+`decoder_block_0`, …, and `encoder_norm`, `decoder_norm` if the blocks are pre-norm.
 """
 
 import math
@@ -16,7 +16,7 @@ from typing import TypedDict
 
 import keras
 
-from keras_attn.argument_types import Activation
+from keras_attn.argument_types import Activation, Initializer
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import TransformerDecoderBlock, TransformerEncoderBlock
 from keras_attn.layers.initializers import normal
@@ -53,6 +53,7 @@ def block_stack(
     dropout: float = FROM_VARIANT,
     attention_dropout: float = 0.0,
     mlp_dropout: float = 0.0,
+    **initializers: Initializer,
 ) -> list:
     """The blocks of one side of a Transformer, and the norm after pre-norm blocks.
 
@@ -67,6 +68,7 @@ def block_stack(
         dropout: Probability of dropping a unit of a sub-layer's output.
         attention_dropout: Probability of dropping an attention probability.
         mlp_dropout: Probability of dropping a hidden unit.
+        **initializers: `kernel_initializer` and `output_initializer` of the blocks.
     """
     blocks = {"encoder": TransformerEncoderBlock, "decoder": TransformerDecoderBlock}
     layers = [
@@ -80,6 +82,7 @@ def block_stack(
             attention_dropout=attention_dropout,
             mlp_dropout=mlp_dropout,
             name=f"{side}_block_{index}",
+            **initializers,
         )
         for index in range(num_layers)
     ]
