@@ -16,7 +16,7 @@ from typing import TypedDict
 
 import keras
 
-from keras_attn.argument_types import Activation, Initializer
+from keras_attn.argument_types import Activation
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import TransformerDecoderBlock, TransformerEncoderBlock
 from keras_attn.layers.initializers import normal
@@ -53,7 +53,7 @@ def block_stack(
     dropout: float = FROM_VARIANT,
     attention_dropout: float = 0.0,
     mlp_dropout: float = 0.0,
-    **initializers: Initializer,
+    **initializers,
 ) -> list:
     """The blocks of one side of a Transformer, and the norm after pre-norm blocks.
 
