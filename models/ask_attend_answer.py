@@ -10,6 +10,7 @@
     p = softmax(W_P relu(O²) + b_P)       `answer`, `logits`: before the softmax
 
 The places S are those of a CNN's last map, in rows. With one hop the answer follows
+
 from O. The forward pass is the body of the builder, in this order; α¹ is computed by
 `layers/word_guided_attention.py`, α² by `layers/dot_product_attention.py`.
 
@@ -18,8 +19,9 @@ channels, N embedding width, A answers.
 Layers: those above, and `backbone`, `places`, `places_dropout`, `answer_dropout`.
 """
 
+import keras
 from keras import ops
-from keras.layers import Activation, Add, Dense, Embedding, Reshape
+from keras.layers import Activation, Add, Dense, Embedding
 
 from keras_attn.checks import check_choice, check_positive
 from keras_attn.layers import (
@@ -28,8 +30,8 @@ from keras_attn.layers import (
     WordGuidedAttention,
 )
 from keras_attn.layers.dropout import Dropout
-from keras_attn.models.parts.feature_grid import grid_input
-from keras_attn.models.parts.functional import Functional, sequence_inputs
+from keras_attn.models.parts.feature_grid import places_and_text
+from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
@@ -50,21 +52,21 @@ VARIANTS = {
 
 @with_sizes(VARIANTS)
 def build_vqa_ask_attend_answer(
-    variant="base",
+    variant: str = "base",
     *,
-    backbone=None,
-    num_hops=FROM_VARIANT,
-    vocabulary_size=FROM_VARIANT,
-    max_question_length=FROM_VARIANT,
-    embedding_dim=FROM_VARIANT,
-    num_answers=FROM_VARIANT,
-    grid_size=FROM_VARIANT,
-    feature_dim=FROM_VARIANT,
-    dropout=0.4,
-    return_attention_scores=False,
-    return_word_correlations=False,
-    name="ask_attend_answer",
-):
+    backbone: keras.Model | None = None,
+    num_hops: int = FROM_VARIANT,
+    vocabulary_size: int = FROM_VARIANT,
+    max_question_length: int = FROM_VARIANT,
+    embedding_dim: int = FROM_VARIANT,
+    num_answers: int = FROM_VARIANT,
+    grid_size: int | tuple[int, int] = FROM_VARIANT,
+    feature_dim: int = FROM_VARIANT,
+    dropout: float = 0.4,
+    return_attention_scores: bool = False,
+    return_word_correlations: bool = False,
+    name: str = "ask_attend_answer",
+) -> Functional:
     """The spatial memory network: words, then the whole question, choose places.
 
     Padded words take no part; the published network embeds them like any other.
@@ -106,11 +108,11 @@ def build_vqa_ask_attend_answer(
     check_positive("vocabulary_size", vocabulary_size)
     check_positive("embedding_dim", embedding_dim)
     check_positive("num_answers", num_answers)
-    image, grid = grid_input(backbone, grid_size, feature_dim)
-    inputs = {**image, **sequence_inputs("token_ids", "padding_mask")}
+    inputs, places = places_and_text(
+        ["token_ids", "padding_mask"], backbone, grid_size, feature_dim
+    )
     mask = inputs["padding_mask"]
-    places = Reshape((-1, grid.shape[-1]), name="places")(grid)  # (B, L, C)
-    places = Dropout(dropout, name="places_dropout")(places)
+    places = Dropout(dropout, name="places_dropout")(places)  # (B, L, C)
 
     words = Embedding(vocabulary_size, embedding_dim, name="word_embedding")(
         inputs["token_ids"]

@@ -18,14 +18,16 @@ Layers: `token_embedding`, `segment_embedding`, `position_embedding`,
 from keras import ops
 from keras.layers import Embedding
 
+from keras_attn.argument_types import Activation
 from keras_attn.layers import LearnedPositionEmbedding, TransformerEncoderBlock
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import TokenEmbedding
+from keras_attn.layers.token_pooling import Pooling
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import first_token, pooler
 from keras_attn.models.parts.functional import Functional, sequence_inputs
-from keras_attn.models.parts.heads import INITIALIZER, as_encoder
+from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
@@ -58,21 +60,21 @@ VARIANTS = {
 
 @with_sizes(VARIANTS)
 def build_bert(
-    variant="base",
+    variant: str = "base",
     *,
-    vocabulary_size=FROM_VARIANT,
-    num_layers=FROM_VARIANT,
-    hidden_dim=FROM_VARIANT,
-    num_heads=FROM_VARIANT,
-    mlp_dim=FROM_VARIANT,
-    max_sequence_length=FROM_VARIANT,
-    num_segments=FROM_VARIANT,
-    activation="gelu",
-    layer_norm_epsilon=FROM_VARIANT,
-    dropout=0.1,
-    attention_dropout=0.1,
-    name="bert",
-):
+    vocabulary_size: int = FROM_VARIANT,
+    num_layers: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
+    num_heads: int = FROM_VARIANT,
+    mlp_dim: int = FROM_VARIANT,
+    max_sequence_length: int = FROM_VARIANT,
+    num_segments: int = FROM_VARIANT,
+    activation: Activation = "gelu",
+    layer_norm_epsilon: float = FROM_VARIANT,
+    dropout: float = 0.1,
+    attention_dropout: float = 0.1,
+    name: str = "bert",
+) -> Functional:
     """Token, segment and position embeddings, then N post-norm encoder blocks.
 
     Positions count from the first real token of a row, so padding on the left does not
@@ -143,8 +145,11 @@ def build_bert(
 
 
 def build_bert_masked_lm(
-    encoder="base", *, masked_positions=False, name="bert_masked_lm"
-):
+    encoder: Encoder = "base",
+    *,
+    masked_positions: bool = False,
+    name: str = "bert_masked_lm",
+) -> Functional:
     """Predicts the original token at masked positions.
 
     `norm(activation(x W + b))`, then the product with the token embeddings, and a bias.
@@ -172,8 +177,11 @@ def build_bert_masked_lm(
 
 
 def build_bert_pretrainer(
-    encoder="base", *, masked_positions=False, name="bert_pretrainer"
-):
+    encoder: Encoder = "base",
+    *,
+    masked_positions: bool = False,
+    name: str = "bert_pretrainer",
+) -> Functional:
     """Both pre-training objectives: masked tokens and next sentence.
 
     Args:
@@ -196,7 +204,9 @@ def build_bert_pretrainer(
     return Functional(masked_lm.input, outputs, name=name)
 
 
-def build_bert_next_sentence(encoder="base", *, name="bert_next_sentence"):
+def build_bert_next_sentence(
+    encoder: Encoder = "base", *, name: str = "bert_next_sentence"
+) -> Functional:
     """Predicts whether the second segment follows the first in a text.
 
     Args:
@@ -214,8 +224,12 @@ def build_bert_next_sentence(encoder="base", *, name="bert_next_sentence"):
 
 
 def build_bert_classifier(
-    encoder="base", *, num_classes, dropout=0.1, name="bert_classifier"
-):
+    encoder: Encoder = "base",
+    *,
+    num_classes: int,
+    dropout: float = 0.1,
+    name: str = "bert_classifier",
+) -> Functional:
     """Classifies a sentence or a pair of sentences.
 
     Args:
@@ -235,8 +249,12 @@ def build_bert_classifier(
 
 
 def build_bert_token_classifier(
-    encoder="base", *, num_classes, dropout=0.1, name="bert_token_classifier"
-):
+    encoder: Encoder = "base",
+    *,
+    num_classes: int,
+    dropout: float = 0.1,
+    name: str = "bert_token_classifier",
+) -> Functional:
     """Classifies each token.
 
     Args:
@@ -255,7 +273,12 @@ def build_bert_token_classifier(
     return heads.token_classifier(encoder, num_classes, dropout=dropout, name=name)
 
 
-def build_bert_span_qa(encoder="base", *, dropout=0.0, name="bert_span_qa"):
+def build_bert_span_qa(
+    encoder: Encoder = "base",
+    *,
+    dropout: float = 0.0,
+    name: str = "bert_span_qa",
+) -> Functional:
     """Predicts the start and the end of an answer in a passage.
 
     Args:
@@ -275,8 +298,12 @@ def build_bert_span_qa(encoder="base", *, dropout=0.0, name="bert_span_qa"):
 
 
 def build_bert_sentence_encoder(
-    encoder="base", *, pooling="mean", normalize=True, name="bert_sentence_encoder"
-):
+    encoder: Encoder = "base",
+    *,
+    pooling: Pooling = "mean",
+    normalize: bool = True,
+    name: str = "bert_sentence_encoder",
+) -> Functional:
     """One vector per sentence, to compare sentences with.
 
     Args:

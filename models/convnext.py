@@ -9,9 +9,12 @@ Layers: `patch_embedding`, `embeddings_norm`; before each later stage `stage_1_n
 is None, `minimum_image_size` comes first.
 """
 
+from collections.abc import Sequence
+
 from keras import ops
 from keras.layers import DepthwiseConv2D
 
+from keras_attn.argument_types import Activation, AnySize
 from keras_attn.checks import check_pair, check_positive
 from keras_attn.layers import FeedForward, LayerScale, PatchEmbedding, StochasticDepth
 from keras_attn.layers.layer_normalization import LayerNormalization
@@ -47,21 +50,21 @@ VARIANTS = {
 
 @with_sizes(VARIANTS)
 def build_convnext(
-    variant="tiny",
+    variant: str = "tiny",
     *,
-    image_size=224,
-    patch_size=FROM_VARIANT,
-    num_classes=1000,
-    include_top=True,
-    hidden_dims=FROM_VARIANT,
-    num_blocks=FROM_VARIANT,
-    num_channels=3,
-    activation="gelu",
-    layer_norm_epsilon=1e-12,
-    layer_scale=1e-6,
-    stochastic_depth=0.0,
-    name="convnext",
-):
+    image_size: AnySize = 224,
+    patch_size: int | tuple[int, int] = FROM_VARIANT,
+    num_classes: int = 1000,
+    include_top: bool = True,
+    hidden_dims: Sequence[int] = FROM_VARIANT,
+    num_blocks: Sequence[int] = FROM_VARIANT,
+    num_channels: int = 3,
+    activation: Activation = "gelu",
+    layer_norm_epsilon: float = 1e-12,
+    layer_scale: float | None = 1e-6,
+    stochastic_depth: float = 0.0,
+    name: str = "convnext",
+) -> Functional:
     """Small patches, then stages of ConvNeXt blocks, each at half the rows and columns.
 
     Images that patches don't fill, and maps with an odd number of rows or columns, are

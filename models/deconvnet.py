@@ -9,6 +9,9 @@ Layers: those of `models/parts/unpooling.py`; between encoder and decoder
 is None, `minimum_image_size` comes first.
 """
 
+from collections.abc import Sequence
+
+from keras_attn.argument_types import AnySize
 from keras_attn.checks import check_positive
 from keras_attn.layers.minimum_image_size import is_smaller
 from keras_attn.models.parts.functional import Functional
@@ -33,17 +36,17 @@ VARIANTS = {"vgg16": {**VGG16, "fully_connected_size": 7}}
 
 @with_sizes(VARIANTS)
 def build_deconvnet(
-    variant="vgg16",
+    variant: str = "vgg16",
     *,
-    image_size=224,
-    num_classes=21,
-    hidden_dims=FROM_VARIANT,
-    num_convs=FROM_VARIANT,
-    fully_connected_dims=FROM_VARIANT,
-    fully_connected_size=FROM_VARIANT,
-    num_channels=3,
-    name="deconvnet",
-):
+    image_size: AnySize = 224,
+    num_classes: int = 21,
+    hidden_dims: Sequence[int] = FROM_VARIANT,
+    num_convs: Sequence[int] = FROM_VARIANT,
+    fully_connected_dims: Sequence[int] = FROM_VARIANT,
+    fully_connected_size: int = FROM_VARIANT,
+    num_channels: int = 3,
+    name: str = "deconvnet",
+) -> Functional:
     """VGG16 as convolutions, then unpoolings and transposed convolutions.
 
     The fully connected layers are convolutions over the last map; at 224 pixels they

@@ -44,7 +44,7 @@ from keras_attn.models.parts.variants import (
     with_sizes,
 )
 from keras_attn.models.parts.vgg import vgg
-from keras_attn.ops.boxes import convert_boxes
+from keras_attn.ops.boxes import BoxFormat, convert_boxes
 
 # He et al. 2016, table 1.
 VARIANTS = {
@@ -73,32 +73,32 @@ class _DetectorOptions(TypedDict, total=False):
     max_detections: int
     score_threshold: float
     iou_threshold: float
-    bounding_box_format: str
+    bounding_box_format: BoxFormat
     seed: int | None
 
 
 def _pyramid_detector(
     *,
     image_size: int | tuple[int, int] = 800,
-    num_classes=90,
-    num_blocks=(3, 4, 6, 3),
-    stem_dim=64,
-    num_frozen=2,
-    frozen_norms=True,
-    norm_epsilon=1e-5,
-    pyramid_dim=256,
-    head_dim=1024,
-    anchor_sizes=(32, 64, 128, 256, 512),
-    aspect_ratios=(0.5, 1.0, 2.0),
-    num_proposals=1000,
-    num_training_proposals=2000,
-    proposal_options=None,
-    detection_options=None,
-    max_detections=100,
-    score_threshold=0.05,
-    iou_threshold=0.5,
-    bounding_box_format="xyxy",
-    seed=None,
+    num_classes: int = 90,
+    num_blocks: Sequence[int] = (3, 4, 6, 3),
+    stem_dim: int = 64,
+    num_frozen: int = 2,
+    frozen_norms: bool = True,
+    norm_epsilon: float = 1e-5,
+    pyramid_dim: int = 256,
+    head_dim: int = 1024,
+    anchor_sizes: Sequence[float] = (32, 64, 128, 256, 512),
+    aspect_ratios: Sequence[float] = (0.5, 1.0, 2.0),
+    num_proposals: int = 1000,
+    num_training_proposals: int = 2000,
+    proposal_options: dict[str, Any] | None = None,
+    detection_options: dict[str, Any] | None = None,
+    max_detections: int = 100,
+    score_threshold: float = 0.05,
+    iou_threshold: float = 0.5,
+    bounding_box_format: BoxFormat = "xyxy",
+    seed: int | None = None,
 ) -> tuple[Any, dict[str, Any], list, dict[str, Any]]:
     """A detector on a ResNet with a feature pyramid; see `build_faster_rcnn`.
 
@@ -156,12 +156,12 @@ def _pyramid_detector(
 @with_sizes(VARIANTS)
 @passes_options_to(_pyramid_detector)
 def build_faster_rcnn(
-    variant="resnet50",
+    variant: str = "resnet50",
     *,
-    num_blocks=FROM_VARIANT,
-    name="faster_rcnn",
+    num_blocks: Sequence[int] = FROM_VARIANT,
+    name: str = "faster_rcnn",
     **options: Unpack[_DetectorOptions],
-):
+) -> Detector:
     """Proposes regions, reads their features from a pyramid of maps, classifies them.
 
     The image is padded with zeros, below and on the right, to the next multiple of the
@@ -221,15 +221,15 @@ def build_faster_rcnn(
 @with_sizes({"resnet50": VARIANTS["resnet50"]})
 @passes_options_to(_pyramid_detector)
 def build_mask_rcnn(
-    variant="resnet50",
+    variant: str = "resnet50",
     *,
-    num_blocks=FROM_VARIANT,
-    mask_dim=256,
-    num_mask_layers=4,
-    aligned_masks=True,
-    name="mask_rcnn",
+    num_blocks: Sequence[int] = FROM_VARIANT,
+    mask_dim: int = 256,
+    num_mask_layers: int = 4,
+    aligned_masks: bool = True,
+    name: str = "mask_rcnn",
     **options: Unpack[_DetectorOptions],
-):
+) -> Detector:
     """A Faster R-CNN that predicts a mask of 28 × 28 places for each detection.
 
     Args:
@@ -273,28 +273,28 @@ def build_mask_rcnn(
 
 
 def build_faster_rcnn_vgg16(
-    variant="vgg16",
+    variant: str = "vgg16",
     *,
-    image_size=(600, 1000),
-    num_classes=20,
-    hidden_dims=(64, 128, 256, 512, 512),
-    num_convs=(2, 2, 3, 3, 3),
-    num_frozen=2,
-    head_dim=4096,
-    dropout=0.5,
-    anchor_sizes=(128, 256, 512),
-    aspect_ratios=(0.5, 1.0, 2.0),
-    num_proposals=300,
-    num_training_proposals=2000,
-    proposal_options=None,
-    detection_options=None,
-    max_detections=100,
-    score_threshold=0.05,
-    iou_threshold=0.3,
-    bounding_box_format="xyxy",
-    seed=None,
-    name="faster_rcnn_vgg16",
-):
+    image_size: int | tuple[int, int] = (600, 1000),
+    num_classes: int = 20,
+    hidden_dims: Sequence[int] = (64, 128, 256, 512, 512),
+    num_convs: Sequence[int] = (2, 2, 3, 3, 3),
+    num_frozen: int = 2,
+    head_dim: int = 4096,
+    dropout: float = 0.5,
+    anchor_sizes: Sequence[float] = (128, 256, 512),
+    aspect_ratios: Sequence[float] = (0.5, 1.0, 2.0),
+    num_proposals: int = 300,
+    num_training_proposals: int = 2000,
+    proposal_options: dict[str, Any] | None = None,
+    detection_options: dict[str, Any] | None = None,
+    max_detections: int = 100,
+    score_threshold: float = 0.05,
+    iou_threshold: float = 0.3,
+    bounding_box_format: BoxFormat = "xyxy",
+    seed: int | None = None,
+    name: str = "faster_rcnn_vgg16",
+) -> Detector:
     """The detector of the paper: one map of a VGG16, and RoI pooling.
 
     It compares the best 2000 boxes of the map instead of 6000, because memory grows
@@ -395,22 +395,19 @@ def _padded_images(image_size, multiple):
         multiple: Rows and columns after padding are multiples of it.
     """
     images = image_input(image_size)
-    size = [int(side) for side in images.shape[1:3]]
-    below, right = (-side % multiple for side in size)
+    rows, columns = (int(side) for side in images.shape[1:3])
+    below, right = -rows % multiple, -columns % multiple
     padding = ZeroPadding2D(
         ((0, below), (0, right)), data_format="channels_last", name="image_padding"
     )
-    return images, padding(images), size
+    return images, padding(images), (rows, columns)
 
 
 def _strides(images, maps):
     """Pixels between two places of each map, rounded down as in torchvision."""
+    _, rows, columns, _ = images.shape
     return [
-        [
-            int(side) // int(places)
-            for side, places in zip(images.shape[1:3], features.shape[1:3], strict=True)
-        ]
-        for features in maps
+        (rows // features.shape[1], columns // features.shape[2]) for features in maps
     ]
 
 

@@ -14,20 +14,23 @@ auxiliary head `auxiliary_conv`, `auxiliary_norm`, `auxiliary_dropout`,
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import keras
 from keras import ops
 from keras.layers import Conv2D, ZeroPadding2D
 
+from keras_attn.argument_types import AnySize
 from keras_attn.checks import check_positive
-from keras_attn.layers import BatchNormalization, CropLike, ResizeLike, TransposedConv2D
+from keras_attn.layers import CropLike, ResizeLike, TransposedConv2D
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import BilinearKernel, he_normal_fan_out, normal
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     any_image_input,
     classify_pixels,
+    normed_convolution,
 )
 from keras_attn.models.parts.resnet import ResNetOptions, resnet
 from keras_attn.models.parts.variants import (
@@ -63,19 +66,19 @@ _OFFSETS = (19, 27, 31)
 
 @with_sizes(VARIANTS["vgg"])
 def build_fcn_vgg(
-    variant="8s",
+    variant: str = "8s",
     *,
-    image_size=None,
-    num_classes=21,
-    weights_from=None,
-    hidden_dims=FROM_VARIANT,
-    num_convs=FROM_VARIANT,
-    fully_connected_dims=FROM_VARIANT,
-    skips=FROM_VARIANT,
-    num_channels=3,
-    dropout=0.5,
-    name="fcn_vgg",
-):
+    image_size: AnySize = None,
+    num_classes: int = 21,
+    weights_from: keras.Model | None = None,
+    hidden_dims: Sequence[int] = FROM_VARIANT,
+    num_convs: Sequence[int] = FROM_VARIANT,
+    fully_connected_dims: Sequence[int] = FROM_VARIANT,
+    skips: Sequence[int] = FROM_VARIANT,
+    num_channels: int = 3,
+    dropout: float = 0.5,
+    name: str = "fcn_vgg",
+) -> Functional:
     """VGG16 whose fully connected layers are convolutions, with skips and upsampling.
 
     Scores for places of 32 × 32 pixels are enlarged by transposed convolutions, which
@@ -212,17 +215,17 @@ def _copy_weights(source, model):
 @with_sizes(VARIANTS["resnet"])
 @passes_options_to(resnet)
 def build_fcn_resnet(
-    variant="50",
+    variant: str = "50",
     *,
-    image_size=None,
-    num_classes=21,
-    auxiliary_head=True,
-    dilated_stages=(2, 3),
-    num_channels=3,
-    dropout=0.1,
-    name="fcn_resnet",
+    image_size: AnySize = None,
+    num_classes: int = 21,
+    auxiliary_head: bool = True,
+    dilated_stages: Sequence[int] = (2, 3),
+    num_channels: int = 3,
+    dropout: float = 0.1,
+    name: str = "fcn_resnet",
     **backbone: Unpack[ResNetOptions],
-):
+) -> Functional:
     """A dilated ResNet, a head of two convolutions, and bilinear upsampling.
 
     Args:
@@ -282,18 +285,9 @@ def build_fcn_resnet(
 
 def _head(hidden, images, num_classes, dropout, name, prefix):
     """Scores (B, H, W, C) from a map, by a 3 × 3 convolution and one of 1 × 1."""
-    hidden = Conv2D(
-        hidden.shape[-1] // 4,
-        3,
-        padding="same",
-        use_bias=False,
-        kernel_initializer=he_normal_fan_out(),
-        data_format="channels_last",
-        name=f"{name}_conv",
-    )(hidden)
-    hidden = BatchNormalization(
-        axis=-1, momentum=0.9, epsilon=1e-5, name=f"{name}_norm"
-    )(hidden)
+    width = hidden.shape[-1] // 4
+    initializer = he_normal_fan_out()
+    hidden = normed_convolution(hidden, width, 3, name, kernel_initializer=initializer)
     hidden = Dropout(dropout, name=f"{name}_dropout")(ops.relu(hidden))
     scores = classify_pixels(
         hidden,

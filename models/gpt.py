@@ -19,6 +19,7 @@ import math
 
 import keras
 
+from keras_attn.argument_types import Activation
 from keras_attn.checks import check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import LearnedPositionEmbedding, TransformerDecoderBlock
@@ -83,23 +84,23 @@ VARIANTS = {
 
 @with_sizes(VARIANTS)
 def build_gpt(
-    variant="gpt2_small",
+    variant: str = "gpt2_small",
     *,
-    vocabulary_size=FROM_VARIANT,
-    num_layers=FROM_VARIANT,
-    hidden_dim=FROM_VARIANT,
-    num_heads=FROM_VARIANT,
-    key_dim=None,
-    mlp_dim=FROM_VARIANT,
-    max_sequence_length=FROM_VARIANT,
-    norm_first=FROM_VARIANT,
-    window=FROM_VARIANT,
-    activation=gelu_tanh,
-    layer_norm_epsilon=1e-5,
-    dropout=0.1,
-    attention_dropout=0.1,
-    name="gpt",
-):
+    vocabulary_size: int = FROM_VARIANT,
+    num_layers: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
+    num_heads: int = FROM_VARIANT,
+    key_dim: int | None = None,
+    mlp_dim: int = FROM_VARIANT,
+    max_sequence_length: int = FROM_VARIANT,
+    norm_first: bool = FROM_VARIANT,
+    window: int | None = FROM_VARIANT,
+    activation: Activation = gelu_tanh,
+    layer_norm_epsilon: float = 1e-5,
+    dropout: float = 0.1,
+    attention_dropout: float = 0.1,
+    name: str = "gpt",
+) -> "GPT":
     """Token and position embeddings, then N causal blocks; the embeddings are tied.
 
     GPT's blocks are post-norm. From GPT-2 on they are pre-norm, a norm follows the last
@@ -253,7 +254,9 @@ def _step(layers, length):
     return keras.Model(inputs, outputs, name="step")
 
 
-def build_gpt_encoder(model="gpt2_small", *, name="gpt_encoder"):
+def build_gpt_encoder(
+    model: heads.Encoder = "gpt2_small", *, name: str = "gpt_encoder"
+) -> Functional:
     """The model without its output layer: features for other tasks.
 
     Args:
@@ -281,8 +284,12 @@ def build_gpt_encoder(model="gpt2_small", *, name="gpt_encoder"):
 
 
 def build_gpt_classifier(
-    model="gpt2_small", *, num_classes, dropout=0.1, name="gpt_classifier"
-):
+    model: heads.Encoder = "gpt2_small",
+    *,
+    num_classes: int,
+    dropout: float = 0.1,
+    name: str = "gpt_classifier",
+) -> Functional:
     """Classifies a text by the features of its last token.
 
     Args:
@@ -306,8 +313,12 @@ def build_gpt_classifier(
 
 
 def build_gpt_token_classifier(
-    model="gpt2_small", *, num_classes, dropout=0.1, name="gpt_token_classifier"
-):
+    model: heads.Encoder = "gpt2_small",
+    *,
+    num_classes: int,
+    dropout: float = 0.1,
+    name: str = "gpt_token_classifier",
+) -> Functional:
     """Classifies each token, given the tokens before it: logits (B, T, C).
 
     The arguments are those of `build_gpt_classifier`.

@@ -59,21 +59,21 @@ VARIANTS = {
 
 @with_sizes(VARIANTS)
 def build_listen_attend_spell(
-    variant="base",
+    variant: str = "base",
     *,
-    vocabulary_size=FROM_VARIANT,
-    num_mels=FROM_VARIANT,
-    listener_dim=FROM_VARIANT,
-    num_pyramid_layers=FROM_VARIANT,
-    embedding_dim=FROM_VARIANT,
-    hidden_dim=FROM_VARIANT,
-    num_layers=FROM_VARIANT,
-    attention_dim=FROM_VARIANT,
-    readout_dim=FROM_VARIANT,
-    sampling_probability=FROM_VARIANT,
-    return_attention_scores=False,
-    name="listen_attend_spell",
-):
+    vocabulary_size: int = FROM_VARIANT,
+    num_mels: int = FROM_VARIANT,
+    listener_dim: int = FROM_VARIANT,
+    num_pyramid_layers: int = FROM_VARIANT,
+    embedding_dim: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
+    num_layers: int = FROM_VARIANT,
+    attention_dim: int = FROM_VARIANT,
+    readout_dim: int = FROM_VARIANT,
+    sampling_probability: float = FROM_VARIANT,
+    return_attention_scores: bool = False,
+    name: str = "listen_attend_spell",
+) -> "ListenAttendSpell":
     """A pyramid of bidirectional LSTMs that listens, and LSTMs that attend and spell.
 
     Every layer of the pyramid halves the number of frames. `with_front_end` makes a

@@ -61,18 +61,18 @@ VARIANTS = {
 
 @with_sizes(VARIANTS)
 def build_listen_attend_walk(
-    variant="sail",
+    variant: str = "sail",
     *,
-    vocabulary_size=FROM_VARIANT,
-    world_dim=FROM_VARIANT,
-    num_actions=FROM_VARIANT,
-    embedding_dim=FROM_VARIANT,
-    hidden_dim=FROM_VARIANT,
-    attention_dim=FROM_VARIANT,
-    dropout=FROM_VARIANT,
-    return_attention_scores=False,
-    name="listen_attend_walk",
-):
+    vocabulary_size: int = FROM_VARIANT,
+    world_dim: int = FROM_VARIANT,
+    num_actions: int = FROM_VARIANT,
+    embedding_dim: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
+    attention_dim: int = FROM_VARIANT,
+    dropout: float = FROM_VARIANT,
+    return_attention_scores: bool = False,
+    name: str = "listen_attend_walk",
+) -> "ListenAttendWalk":
     """A bidirectional LSTM that listens, and an LSTM that attends to words and walks.
 
     Args:

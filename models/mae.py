@@ -14,6 +14,7 @@ Layers: those of `build_vit`, with `masking` after `position_embedding`; then
 import keras
 from keras.layers import Dense
 
+from keras_attn.argument_types import Activation
 from keras_attn.checks import check_pair
 from keras_attn.layers import (
     ClassToken,
@@ -55,26 +56,26 @@ VARIANTS = {
 
 @with_sizes(VARIANTS)
 def build_mae(
-    variant="base",
+    variant: str = "base",
     *,
-    image_size=FROM_VARIANT,
-    patch_size=FROM_VARIANT,
-    mask_ratio=0.75,
-    noise=False,
-    num_layers=FROM_VARIANT,
-    hidden_dim=FROM_VARIANT,
-    num_heads=FROM_VARIANT,
-    mlp_dim=FROM_VARIANT,
-    decoder_num_layers=FROM_VARIANT,
-    decoder_hidden_dim=FROM_VARIANT,
-    decoder_num_heads=FROM_VARIANT,
-    decoder_mlp_dim=FROM_VARIANT,
-    num_channels=3,
-    activation="gelu",
-    layer_norm_epsilon=1e-6,
-    qkv_bias=True,
-    name="mae",
-):
+    image_size: int | tuple[int, int] = FROM_VARIANT,
+    patch_size: int | tuple[int, int] = FROM_VARIANT,
+    mask_ratio: float = 0.75,
+    noise: bool = False,
+    num_layers: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
+    num_heads: int = FROM_VARIANT,
+    mlp_dim: int = FROM_VARIANT,
+    decoder_num_layers: int = FROM_VARIANT,
+    decoder_hidden_dim: int = FROM_VARIANT,
+    decoder_num_heads: int = FROM_VARIANT,
+    decoder_mlp_dim: int = FROM_VARIANT,
+    num_channels: int = 3,
+    activation: Activation = "gelu",
+    layer_norm_epsilon: float = 1e-6,
+    qkv_bias: bool = True,
+    name: str = "mae",
+) -> Functional:
     """A ViT on the visible patches, then a smaller one on all of them.
 
     Args:

@@ -7,10 +7,12 @@ Layers: those of `models/parts/resnet.py`, and `classifier`. If `image_size` is 
 `minimum_image_size` comes first.
 """
 
+from collections.abc import Sequence
 from typing import Unpack
 
 from keras import ops
 
+from keras_attn.argument_types import AnySize
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     any_image_input,
@@ -32,16 +34,16 @@ VARIANTS = {
 @with_sizes(VARIANTS)
 @passes_options_to(resnet)
 def build_resnet(
-    variant="50",
+    variant: str = "50",
     *,
-    image_size=224,
-    num_classes=1000,
-    include_top=True,
-    dilated_stages=(),
-    num_channels=3,
-    name="resnet",
+    image_size: AnySize = 224,
+    num_classes: int = 1000,
+    include_top: bool = True,
+    dilated_stages: Sequence[int] = (),
+    num_channels: int = 3,
+    name: str = "resnet",
     **backbone: Unpack[ResNetOptions],
-):
+) -> Functional:
     """A 7 × 7 convolution and stages of blocks, each at half the rows and columns.
 
     Args:

@@ -18,7 +18,7 @@ Layers: `source_embedding`, `source_dropout`, `encoder`, `initial_state`,
 `readout_dropout`, `logits`. `incremental()` finds them by these names.
 """
 
-from typing import Unpack
+from typing import Literal, Unpack
 
 import keras
 from keras.layers import Bidirectional, Dense
@@ -26,7 +26,7 @@ from keras.layers import Bidirectional, Dense
 from keras_attn.checks import check_choice
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention, AttentionRNN, DotProductAttention
-from keras_attn.layers.dot_product_attention import SCORES
+from keras_attn.layers.dot_product_attention import SCORES, Score
 from keras_attn.models.parts import recurrent
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.variants import FROM_VARIANT, passes_options_to, with_sizes
@@ -48,16 +48,16 @@ VARIANTS = {
 @with_sizes(VARIANTS)
 @passes_options_to(recurrent.embedding_layers)
 def build_rnnsearch(
-    variant="50",
+    variant: str = "50",
     *,
-    hidden_dim=FROM_VARIANT,
-    attention_dim=FROM_VARIANT,
-    maxout_dim=FROM_VARIANT,
-    score="additive",
-    return_attention_scores=False,
-    name="rnnsearch",
+    hidden_dim: int = FROM_VARIANT,
+    attention_dim: int = FROM_VARIANT,
+    maxout_dim: int = FROM_VARIANT,
+    score: Literal["additive"] | Score = "additive",
+    return_attention_scores: bool = False,
+    name: str = "rnnsearch",
     **embeddings: Unpack[recurrent.EmbeddingOptions],
-):
+) -> "RNNSearch":
     """A bidirectional GRU encoder, and a GRU decoder that attends to its states.
 
     The context `c_t = Σ_j α_tj h_j` is computed anew for every target word. Unlike the

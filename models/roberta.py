@@ -18,14 +18,15 @@ from keras.layers import Embedding
 
 from keras_attn.layers import LearnedPositionEmbedding
 from keras_attn.layers.token_embedding import TokenEmbedding
+from keras_attn.layers.token_pooling import Pooling
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import (
     EncoderOptions,
     first_token,
     text_encoder,
 )
-from keras_attn.models.parts.functional import sequence_inputs
-from keras_attn.models.parts.heads import INITIALIZER, as_encoder
+from keras_attn.models.parts.functional import Functional, sequence_inputs
+from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
@@ -58,14 +59,14 @@ _FIRST_ROW = 2
 @with_sizes(VARIANTS)
 @passes_options_to(text_encoder)
 def build_roberta(
-    variant="base",
+    variant: str = "base",
     *,
-    vocabulary_size=FROM_VARIANT,
-    hidden_dim=FROM_VARIANT,
-    max_sequence_length=FROM_VARIANT,
-    name="roberta",
+    vocabulary_size: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
+    max_sequence_length: int = FROM_VARIANT,
+    name: str = "roberta",
     **blocks: Unpack[EncoderOptions],
-):
+) -> Functional:
     """Token and position embeddings, then N post-norm encoder blocks.
 
     The arguments are those of `build_bert`, without segments. `variant` is a row of
@@ -106,8 +107,11 @@ def build_roberta(
 
 
 def build_roberta_masked_lm(
-    encoder="base", *, masked_positions=False, name="roberta_masked_lm"
-):
+    encoder: Encoder = "base",
+    *,
+    masked_positions: bool = False,
+    name: str = "roberta_masked_lm",
+) -> Functional:
     """Predicts masked tokens; arguments and logits as for `build_bert_masked_lm`."""
     return heads.masked_lm(
         as_encoder(encoder, build_roberta),
@@ -117,7 +121,9 @@ def build_roberta_masked_lm(
     )
 
 
-def build_roberta_next_sentence(encoder="base", *, name="roberta_next_sentence"):
+def build_roberta_next_sentence(
+    encoder: Encoder = "base", *, name: str = "roberta_next_sentence"
+) -> Functional:
     """Predicts whether a sentence follows; see `build_bert_next_sentence`.
 
     RoBERTa is pre-trained without this objective (section 4.2), so the layer is new.
@@ -126,8 +132,12 @@ def build_roberta_next_sentence(encoder="base", *, name="roberta_next_sentence")
 
 
 def build_roberta_classifier(
-    encoder="base", *, num_classes, dropout=0.1, name="roberta_classifier"
-):
+    encoder: Encoder = "base",
+    *,
+    num_classes: int,
+    dropout: float = 0.1,
+    name: str = "roberta_classifier",
+) -> Functional:
     """Classifies a sentence or a pair; arguments as for `build_bert_classifier`.
 
     A hidden tanh layer of the head reads the first token. The encoder's pooled output,
@@ -148,22 +158,35 @@ def build_roberta_classifier(
 
 
 def build_roberta_token_classifier(
-    encoder="base", *, num_classes, dropout=0.1, name="roberta_token_classifier"
-):
+    encoder: Encoder = "base",
+    *,
+    num_classes: int,
+    dropout: float = 0.1,
+    name: str = "roberta_token_classifier",
+) -> Functional:
     """Classifies each token; see `build_bert_token_classifier`."""
     encoder = as_encoder(encoder, build_roberta)
     return heads.token_classifier(encoder, num_classes, dropout=dropout, name=name)
 
 
-def build_roberta_span_qa(encoder="base", *, dropout=0.0, name="roberta_span_qa"):
+def build_roberta_span_qa(
+    encoder: Encoder = "base",
+    *,
+    dropout: float = 0.0,
+    name: str = "roberta_span_qa",
+) -> Functional:
     """Predicts the start and the end of an answer; see `build_bert_span_qa`."""
     encoder = as_encoder(encoder, build_roberta)
     return heads.span(encoder, dropout=dropout, name=name)
 
 
 def build_roberta_sentence_encoder(
-    encoder="base", *, pooling="mean", normalize=True, name="roberta_sentence_encoder"
-):
+    encoder: Encoder = "base",
+    *,
+    pooling: Pooling = "mean",
+    normalize: bool = True,
+    name: str = "roberta_sentence_encoder",
+) -> Functional:
     """One vector per sentence; see `build_bert_sentence_encoder`."""
     encoder = as_encoder(encoder, build_roberta)
     return heads.sentence_encoder(

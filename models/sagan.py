@@ -10,6 +10,7 @@ the generator `block_0_norm_0`, `block_0_norm_1`; `self_attention`.
 """
 
 import math
+from collections.abc import Sequence
 
 import keras
 from keras import ops
@@ -68,22 +69,22 @@ _DISCRIMINATOR_VARIANTS = {
 
 @with_sizes(VARIANTS["sagan"])
 def build_sagan_generator(
-    variant="128",
+    variant: str = "128",
     *,
-    image_size=FROM_VARIANT,
-    latent_dim=FROM_VARIANT,
-    base_dim=FROM_VARIANT,
-    attention_size=FROM_VARIANT,
-    num_classes=FROM_VARIANT,
-    name="sagan_generator",
-):
+    image_size: int = FROM_VARIANT,
+    latent_dim: int = FROM_VARIANT,
+    base_dim: int = FROM_VARIANT,
+    attention_size: int = FROM_VARIANT,
+    num_classes: int = FROM_VARIANT,
+    name: str = "sagan_generator",
+) -> Functional:
     """Residual blocks that double the size of a map, one self-attention among them.
 
     Args:
         variant: A row of `VARIANTS["sagan"]`, the default of each argument that is
             None.
         image_size: Pixels per side: 8, 16, 32, …
-        latent_dim: Size of the noise vector.
+        latent_dim: int | tuple[int, int] of the noise vector.
         base_dim: D; a map of half the size has twice the channels.
         attention_size: Rows of the map that self-attention is applied to.
         num_classes: C.
@@ -129,14 +130,14 @@ def build_sagan_generator(
 
 @with_sizes(_DISCRIMINATOR_VARIANTS)
 def build_sagan_discriminator(
-    variant="128",
+    variant: str = "128",
     *,
-    image_size=FROM_VARIANT,
-    base_dim=FROM_VARIANT,
-    attention_size=FROM_VARIANT,
-    num_classes=FROM_VARIANT,
-    name="sagan_discriminator",
-):
+    image_size: int = FROM_VARIANT,
+    base_dim: int = FROM_VARIANT,
+    attention_size: int = FROM_VARIANT,
+    num_classes: int = FROM_VARIANT,
+    name: str = "sagan_discriminator",
+) -> Functional:
     """Residual blocks that halve the size of a map, one self-attention among them.
 
     The arguments are those of `build_sagan_generator`, without the noise.
@@ -176,15 +177,15 @@ def build_sagan_discriminator(
 
 @with_sizes(VARIANTS["cnn"])
 def build_cnn_self_attention(
-    variant="small",
+    variant: str = "small",
     *,
-    image_size=FROM_VARIANT,
-    num_classes=10,
-    hidden_dims=FROM_VARIANT,
-    attention_stage=FROM_VARIANT,
-    num_channels=3,
-    name="cnn_self_attention",
-):
+    image_size: int | tuple[int, int] = FROM_VARIANT,
+    num_classes: int = 10,
+    hidden_dims: Sequence[int] = FROM_VARIANT,
+    attention_stage: int = FROM_VARIANT,
+    num_channels: int = 3,
+    name: str = "cnn_self_attention",
+) -> Functional:
     """A small classifier: convolutions of 3 × 3, and one self-attention among them.
 
     Args:

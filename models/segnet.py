@@ -6,6 +6,9 @@ Legend: B batch, H and W pixels, C classes.
 Layers: those of `models/parts/unpooling.py`, and `classifier`.
 """
 
+from collections.abc import Sequence
+
+from keras_attn.argument_types import AnySize
 from keras_attn.checks import check_positive
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
@@ -28,15 +31,15 @@ VARIANTS = {
 
 @with_sizes(VARIANTS)
 def build_segnet(
-    variant="base",
+    variant: str = "base",
     *,
-    image_size=None,
-    num_classes=12,
-    hidden_dims=FROM_VARIANT,
-    num_convs=FROM_VARIANT,
-    num_channels=3,
-    name="segnet",
-):
+    image_size: AnySize = None,
+    num_classes: int = 12,
+    hidden_dims: Sequence[int] = FROM_VARIANT,
+    num_convs: Sequence[int] = FROM_VARIANT,
+    num_channels: int = 3,
+    name: str = "segnet",
+) -> Functional:
     """The convolutions of VGG16 with batch norms, and their mirror image.
 
     Poolings keep the places of their maxima, two bits each, and the decoder puts its

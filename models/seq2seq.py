@@ -55,13 +55,13 @@ VARIANTS = {
 @with_sizes(VARIANTS["seq2seq_sutskever"])
 @passes_options_to(recurrent.embedding_layers)
 def build_seq2seq_sutskever(
-    variant="base",
+    variant: str = "base",
     *,
-    hidden_dim=FROM_VARIANT,
-    num_layers=FROM_VARIANT,
-    name="seq2seq_sutskever",
+    hidden_dim: int = FROM_VARIANT,
+    num_layers: int = FROM_VARIANT,
+    name: str = "seq2seq_sutskever",
     **embeddings: Unpack[recurrent.EmbeddingOptions],
-):
+) -> "SutskeverSeq2Seq":
     """Stacked LSTMs: the encoder's last states are the decoder's initial states.
 
     The source is reversed, which brings its first words close to the first words of the
@@ -171,13 +171,13 @@ def _state_names(states):
 @with_sizes(VARIANTS["seq2seq_context"])
 @passes_options_to(recurrent.embedding_layers)
 def build_seq2seq_context(
-    variant="base",
+    variant: str = "base",
     *,
-    hidden_dim=FROM_VARIANT,
-    maxout_dim=FROM_VARIANT,
-    name="seq2seq_context",
+    hidden_dim: int = FROM_VARIANT,
+    maxout_dim: int = FROM_VARIANT,
+    name: str = "seq2seq_context",
     **embeddings: Unpack[recurrent.EmbeddingOptions],
-):
+) -> "ContextSeq2Seq":
     """One fixed context: `c = h_S`, `s_0 = tanh(W c)`, `s_t = g(y_{t-1}, s_{t-1}, c)`.
 
     The readout is a maxout layer over `[s_t; y_{t-1}; c]`. Two simplifications, common

@@ -19,6 +19,8 @@ Layers: `backbone` (of a model with one), `places`, `image_vector`, `image_embed
 second form `initial_state`, `initial_cell`. `incremental()` finds them by these names.
 """
 
+from typing import Literal
+
 import keras
 from keras import ops
 from keras.layers import Dense, Embedding, GlobalAveragePooling1D, LSTMCell
@@ -26,7 +28,8 @@ from keras.layers import Dense, Embedding, GlobalAveragePooling1D, LSTMCell
 from keras_attn.checks import check_choice, check_fraction
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import Dropout
-from keras_attn.models.parts.captioning import caption_inputs, caption_pair
+from keras_attn.models.parts.captioning import caption_pair
+from keras_attn.models.parts.feature_grid import places_and_text
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.recurrent import recurrent_layer
@@ -50,18 +53,18 @@ VARIANTS = {
 
 @with_sizes(VARIANTS)
 def build_caption_show_and_tell(
-    variant="base",
+    variant: str = "base",
     *,
-    backbone=None,
-    grid_size=FROM_VARIANT,
-    feature_dim=FROM_VARIANT,
-    vocabulary_size=FROM_VARIANT,
-    embedding_dim=FROM_VARIANT,
-    hidden_dim=FROM_VARIANT,
-    dropout=FROM_VARIANT,
-    image_as="first_word",
-    name="show_and_tell",
-):
+    backbone: keras.Model | None = None,
+    grid_size: int | tuple[int, int] = FROM_VARIANT,
+    feature_dim: int = FROM_VARIANT,
+    vocabulary_size: int = FROM_VARIANT,
+    embedding_dim: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
+    dropout: float = FROM_VARIANT,
+    image_as: Literal["first_word", "context"] = "first_word",
+    name: str = "show_and_tell",
+) -> "ShowAndTell":
     """A captioner without attention, which sees the image as a single vector.
 
     Args:
@@ -93,7 +96,9 @@ def build_caption_show_and_tell(
     """
     check_choice("image_as", image_as, ("first_word", "context"))
     check_fraction("dropout", dropout)
-    inputs, places = caption_inputs(backbone, grid_size, feature_dim)
+    inputs, places = places_and_text(
+        ["decoder_token_ids"], backbone, grid_size, feature_dim
+    )
     layers = [
         GlobalAveragePooling1D(name="image_vector"),
         Dense(embedding_dim, name="image_embedding"),

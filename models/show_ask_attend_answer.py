@@ -16,6 +16,7 @@ Layers: those above, and `word_dropout`, `flat_glimpses`, `evidence`,
 `evidence_dropout`, `hidden_dropout`.
 """
 
+import keras
 from keras.layers import (
     Activation,
     Concatenate,
@@ -29,8 +30,8 @@ from keras.layers import (
 from keras_attn.checks import check_positive
 from keras_attn.layers import GlimpseAttention
 from keras_attn.layers.dropout import Dropout
-from keras_attn.models.parts.feature_grid import grid_input
-from keras_attn.models.parts.functional import Functional, sequence_inputs
+from keras_attn.models.parts.feature_grid import places_and_text
+from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.recurrent import recurrent_layer
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
@@ -54,22 +55,22 @@ VARIANTS = {
 
 @with_sizes(VARIANTS)
 def build_vqa_show_ask_attend_answer(
-    variant="base",
+    variant: str = "base",
     *,
-    backbone=None,
-    vocabulary_size=FROM_VARIANT,
-    embedding_dim=FROM_VARIANT,
-    hidden_dim=FROM_VARIANT,
-    attention_dim=FROM_VARIANT,
-    num_glimpses=FROM_VARIANT,
-    classifier_dim=FROM_VARIANT,
-    num_answers=FROM_VARIANT,
-    grid_size=FROM_VARIANT,
-    feature_dim=FROM_VARIANT,
-    dropout=0.5,
-    return_attention_scores=False,
-    name="show_ask_attend_answer",
-):
+    backbone: keras.Model | None = None,
+    vocabulary_size: int = FROM_VARIANT,
+    embedding_dim: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
+    attention_dim: int = FROM_VARIANT,
+    num_glimpses: int = FROM_VARIANT,
+    classifier_dim: int = FROM_VARIANT,
+    num_answers: int = FROM_VARIANT,
+    grid_size: int | tuple[int, int] = FROM_VARIANT,
+    feature_dim: int = FROM_VARIANT,
+    dropout: float = 0.5,
+    return_attention_scores: bool = False,
+    name: str = "show_ask_attend_answer",
+) -> Functional:
     """An LSTM reads the question, looks at the image a few times, and answers.
 
     Train it with `training.SoftAnswerCrossEntropy`, Adam, batches of 128 questions, and
@@ -111,11 +112,11 @@ def build_vqa_show_ask_attend_answer(
     check_positive("vocabulary_size", vocabulary_size)
     check_positive("embedding_dim", embedding_dim)
     check_positive("num_answers", num_answers)
-    image, grid = grid_input(backbone, grid_size, feature_dim)
-    inputs = {**image, **sequence_inputs("token_ids", "padding_mask")}
-    places = Reshape((-1, grid.shape[-1]), name="places")(grid)  # (B, L, D)
+    inputs, places = places_and_text(
+        ["token_ids", "padding_mask"], backbone, grid_size, feature_dim
+    )
     # In float32: in half precision the norm of a place may be too large or vanish.
-    places = UnitNormalization(dtype="float32", name="places_norm")(places)
+    places = UnitNormalization(dtype="float32", name="places_norm")(places)  # (B, L, D)
 
     words = Embedding(vocabulary_size, embedding_dim, name="word_embedding")(
         inputs["token_ids"]
@@ -130,7 +131,7 @@ def build_vqa_show_ask_attend_answer(
     glimpses, scores = GlimpseAttention(
         attention_dim, num_glimpses, dropout=dropout, name="glimpses"
     )(question, places, return_attention_scores=True)
-    flat = Reshape((num_glimpses * grid.shape[-1],), name="flat_glimpses")(glimpses)
+    flat = Reshape((num_glimpses * places.shape[-1],), name="flat_glimpses")(glimpses)
 
     evidence = Concatenate(name="evidence")([flat, question])
     evidence = Dropout(dropout, name="evidence_dropout")(evidence)

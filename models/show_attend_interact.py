@@ -26,6 +26,7 @@ these names.
 """
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -63,19 +64,19 @@ _EPSILON = 1e-6
 
 @with_sizes(VARIANTS)
 def build_show_attend_interact(
-    variant="base",
+    variant: str = "base",
     *,
-    image_size=FROM_VARIANT,
-    num_channels=FROM_VARIANT,
-    hidden_dims=FROM_VARIANT,
-    kernel_sizes=FROM_VARIANT,
-    strides=FROM_VARIANT,
-    attention_dim=FROM_VARIANT,
-    hidden_dim=FROM_VARIANT,
-    num_actions=FROM_VARIANT,
-    return_attention_scores=False,
-    name="show_attend_interact",
-):
+    image_size: int | tuple[int, int] = FROM_VARIANT,
+    num_channels: int = FROM_VARIANT,
+    hidden_dims: Sequence[int] = FROM_VARIANT,
+    kernel_sizes: Sequence[int] = FROM_VARIANT,
+    strides: Sequence[int] = FROM_VARIANT,
+    attention_dim: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
+    num_actions: int = FROM_VARIANT,
+    return_attention_scores: bool = False,
+    name: str = "show_attend_interact",
+) -> "ShowAttendInteract":
     """The values of a robot's actions, from what two cameras have shown so far.
 
     The authors divide Q-values by their sum, which prefers the worst action where the

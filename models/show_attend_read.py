@@ -21,18 +21,19 @@ in each stage `stage_0_pooling`, `stage_0_block_0_0_conv`, `…_0_norm`, `…_1_
 `stage_0_norm`.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
-from keras.layers import Conv2D, Embedding, LSTMCell, MaxPooling2D
+from keras.layers import Embedding, LSTMCell, MaxPooling2D
 
 from keras_attn.checks import check_positive
 from keras_attn.decoding import IncrementalPair
-from keras_attn.layers import AdditiveAttention2D, BatchNormalization, ColumnMask
+from keras_attn.layers import AdditiveAttention2D, ColumnMask
 from keras_attn.models.parts.functional import Functional, by_name, numbered
 from keras_attn.models.parts.heads import logits_layer
-from keras_attn.models.parts.images import image_sides
+from keras_attn.models.parts.images import image_sides, normed_convolution
 from keras_attn.models.parts.recurrent import recurrent_layer
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
@@ -56,21 +57,21 @@ _POOLINGS = ((2, 2), (2, 2), (2, 1), (1, 1))
 
 @with_sizes(VARIANTS)
 def build_show_attend_read(
-    variant="base",
+    variant: str = "base",
     *,
-    vocabulary_size=FROM_VARIANT,
-    image_size=FROM_VARIANT,
-    num_channels=3,
-    stem_dims=FROM_VARIANT,
-    hidden_dims=FROM_VARIANT,
-    num_blocks=FROM_VARIANT,
-    num_layers=FROM_VARIANT,
-    hidden_dim=FROM_VARIANT,
-    attention_dim=FROM_VARIANT,
-    widths=True,
-    return_attention_scores=False,
-    name="show_attend_read",
-):
+    vocabulary_size: int = FROM_VARIANT,
+    image_size: int | tuple[int, int | None] = FROM_VARIANT,
+    num_channels: int = 3,
+    stem_dims: Sequence[int] = FROM_VARIANT,
+    hidden_dims: Sequence[int] = FROM_VARIANT,
+    num_blocks: Sequence[int] = FROM_VARIANT,
+    num_layers: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
+    attention_dim: int = FROM_VARIANT,
+    widths: bool = True,
+    return_attention_scores: bool = False,
+    name: str = "show_attend_read",
+) -> "ShowAttendRead":
     """A ResNet, an LSTM that sums up the word, and an LSTM that attends to the map.
 
     Images of different widths share a batch if they are padded at the right and their
@@ -185,25 +186,10 @@ def _backbone(shape, with_mask, stem_dims, hidden_dims, num_blocks):
     if with_mask:
         inputs["pixels"] = keras.Input((shape[1],), dtype="bool", name="pixels")
 
-    def normed(hidden, width, name, size=3, gamma="ones"):
-        hidden = Conv2D(
-            width,
-            size,
-            padding="same",
-            use_bias=False,
-            kernel_initializer="he_normal",
-            data_format="channels_last",
-            name=f"{name}_conv",
-        )(hidden)
-        norm = BatchNormalization(
-            momentum=0.9, epsilon=1e-5, gamma_initializer=gamma, name=f"{name}_norm"
-        )
-        return norm(hidden)
-
     columns = inputs.get("pixels")
     hidden = _masked(inputs["images"], columns)
     for index, width in enumerate(stem_dims):
-        hidden = normed(hidden, width, f"stem_{index}")
+        hidden = normed_convolution(hidden, width, 3, f"stem_{index}")
         hidden = _masked(ops.relu(hidden), columns)
     stages = zip(_POOLINGS, hidden_dims, num_blocks, strict=True)
     for stage, (pooling, width, count) in enumerate(stages):
@@ -221,13 +207,15 @@ def _backbone(shape, with_mask, stem_dims, hidden_dims, num_blocks):
             name = f"stage_{stage}_block_{index}"
             shortcut = hidden
             if hidden.shape[-1] != width:
-                shortcut = normed(hidden, width, f"{name}_shortcut", size=1)
-            hidden = ops.relu(normed(hidden, width, f"{name}_0"))
+                shortcut = normed_convolution(hidden, width, 1, f"{name}_shortcut")
+            hidden = ops.relu(normed_convolution(hidden, width, 3, f"{name}_0"))
             # A new block is its shortcut: otherwise each would double the variance.
             hidden = _masked(hidden, columns)
-            hidden = normed(hidden, width, f"{name}_1", gamma="zeros")
+            hidden = normed_convolution(
+                hidden, width, 3, f"{name}_1", gamma_initializer="zeros"
+            )
             hidden = _masked(ops.relu(ops.add(hidden, shortcut)), columns)
-        hidden = ops.relu(normed(hidden, width, f"stage_{stage}"))
+        hidden = ops.relu(normed_convolution(hidden, width, 3, f"stage_{stage}"))
         hidden = _masked(hidden, columns)
     return keras.Model(inputs, hidden, name="backbone")
 

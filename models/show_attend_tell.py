@@ -26,7 +26,7 @@ Layers: `backbone` (of a model with one), `places`, `image_vector`, `initial_hid
 """
 
 import functools
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
@@ -40,8 +40,10 @@ from keras_attn.layers import (
     AttentionRNN,
     Dropout,
 )
-from keras_attn.models.parts.captioning import caption_inputs, caption_pair
+from keras_attn.layers.attention_rnn import Inference
+from keras_attn.models.parts.captioning import caption_pair
 from keras_attn.models.parts.computed_loss import computed_loss
+from keras_attn.models.parts.feature_grid import places_and_text
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
@@ -67,27 +69,27 @@ VARIANTS = {
 
 @with_sizes(VARIANTS)
 def build_caption_show_attend_tell(
-    variant="base",
+    variant: str = "base",
     *,
-    backbone=None,
-    grid_size=FROM_VARIANT,
-    feature_dim=FROM_VARIANT,
-    vocabulary_size=FROM_VARIANT,
-    embedding_dim=FROM_VARIANT,
-    hidden_dim=FROM_VARIANT,
-    attention_dim=FROM_VARIANT,
-    initial_dim=FROM_VARIANT,
-    dropout=FROM_VARIANT,
-    attention="soft",
-    coverage_weight=1.0,
-    reinforce_weight=0.1,
-    entropy_weight=0.01,
-    mean_rate=0.5,
-    inference="mean",
-    seed=None,
-    return_attention_scores=False,
-    name="show_attend_tell",
-):
+    backbone: keras.Model | None = None,
+    grid_size: int | tuple[int, int] = FROM_VARIANT,
+    feature_dim: int = FROM_VARIANT,
+    vocabulary_size: int = FROM_VARIANT,
+    embedding_dim: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
+    attention_dim: int = FROM_VARIANT,
+    initial_dim: int = FROM_VARIANT,
+    dropout: float = FROM_VARIANT,
+    attention: Literal["soft", "hard"] = "soft",
+    coverage_weight: float = 1.0,
+    reinforce_weight: float = 0.1,
+    entropy_weight: float = 0.01,
+    mean_rate: float = 0.5,
+    inference: Inference = "mean",
+    seed: int | None = None,
+    return_attention_scores: bool = False,
+    name: str = "show_attend_tell",
+) -> "ShowAttendTell":
     """A captioner whose LSTM attends to the places of a grid of features.
 
     `fit` takes `compile(loss=…)` of the logits, a mean over words, such as
@@ -140,7 +142,9 @@ def build_caption_show_attend_tell(
     """
     check_choice("attention", attention, ("soft", "hard"))
     check_fraction("dropout", dropout)
-    inputs, places = caption_inputs(backbone, grid_size, feature_dim)
+    inputs, places = places_and_text(
+        ["decoder_token_ids"], backbone, grid_size, feature_dim
+    )
     layers = by_name(
         [
             GlobalAveragePooling1D(name="image_vector"),

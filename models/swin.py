@@ -7,8 +7,11 @@ Layers: `patch_embedding`, `embeddings_norm`, `embeddings_dropout`, then for eac
 `stage_0_block_0`, … and, between stages, `stage_0_merging`; `final_norm`, `classifier`.
 """
 
+from collections.abc import Sequence
+
 from keras import ops
 
+from keras_attn.argument_types import Activation
 from keras_attn.checks import check_positive
 from keras_attn.layers import PatchEmbedding, PatchMerging, SwinBlock
 from keras_attn.layers.dropout import Dropout
@@ -45,26 +48,26 @@ VARIANTS = {
 
 @with_sizes(VARIANTS)
 def build_swin(
-    variant="tiny",
+    variant: str = "tiny",
     *,
-    image_size=FROM_VARIANT,
-    patch_size=FROM_VARIANT,
-    window_size=FROM_VARIANT,
-    num_classes=1000,
-    include_top=True,
-    hidden_dim=FROM_VARIANT,
-    num_blocks=FROM_VARIANT,
-    num_heads=FROM_VARIANT,
-    mlp_ratio=4,
-    num_channels=3,
-    activation="gelu",
-    layer_norm_epsilon=1e-5,
-    attention_bias=True,
-    dropout=0.0,
-    attention_dropout=0.0,
-    stochastic_depth=0.1,
-    name="swin",
-):
+    image_size: int | tuple[int, int] = FROM_VARIANT,
+    patch_size: int | tuple[int, int] = FROM_VARIANT,
+    window_size: int = FROM_VARIANT,
+    num_classes: int = 1000,
+    include_top: bool = True,
+    hidden_dim: int = FROM_VARIANT,
+    num_blocks: Sequence[int] = FROM_VARIANT,
+    num_heads: Sequence[int] = FROM_VARIANT,
+    mlp_ratio: float = 4,
+    num_channels: int = 3,
+    activation: Activation = "gelu",
+    layer_norm_epsilon: float = 1e-5,
+    attention_bias: bool = True,
+    dropout: float = 0.0,
+    attention_dropout: float = 0.0,
+    stochastic_depth: float = 0.1,
+    name: str = "swin",
+) -> Functional:
     """Small patches, then stages of Swin blocks, each at half the rows and columns.
 
     Every other block shifts its windows. Images that patches don't fill, and maps that

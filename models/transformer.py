@@ -3,7 +3,7 @@
     source -> embedding + position -> N encoder blocks ─┐ keys and values
     target -> embedding + position -> N decoder blocks ─┴─> logits
 
-The encoder is here, the decoder in `parts/cross_decoder.py`.
+The encoder is here; the blocks and the decoder are in `parts/cross_decoder.py`.
 
 Legend: B batch, S source length, T target length, L length of a cache, D width, V
 vocabulary.
@@ -14,21 +14,15 @@ them by these names.
 """
 
 import math
+from typing import Unpack
 
 import keras
 from keras import ops
 
 from keras_attn.decoding import IncrementalPair
-from keras_attn.layers import (
-    SinusoidalPositionEmbedding,
-    TransformerDecoderBlock,
-    TransformerEncoderBlock,
-)
+from keras_attn.layers import SinusoidalPositionEmbedding
 from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.initializers import normal
-from keras_attn.layers.layer_normalization import LayerNormalization
-from keras_attn.layers.token_embedding import TokenEmbedding
-from keras_attn.models.parts.cross_decoder import decode, incremental_pair
+from keras_attn.models.parts import cross_decoder
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -36,7 +30,12 @@ from keras_attn.models.parts.functional import (
     sequence_inputs,
 )
 from keras_attn.models.parts.incremental import check_cache_length
-from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.models.parts.variants import (
+    FROM_VARIANT,
+    block_sizes,
+    passes_options_to,
+    with_sizes,
+)
 from keras_attn.ops import row_positions
 
 # Vaswani et al. 2017, table 3; the vocabulary is that of English-German.
@@ -47,22 +46,16 @@ VARIANTS = {
 
 
 @with_sizes(VARIANTS)
+@passes_options_to(cross_decoder.block_stack)
 def build_transformer(
-    variant="base",
+    variant: str = "base",
     *,
-    vocabulary_size=FROM_VARIANT,
-    num_layers=FROM_VARIANT,
-    hidden_dim=FROM_VARIANT,
-    num_heads=FROM_VARIANT,
-    mlp_dim=FROM_VARIANT,
-    norm_first=False,
-    activation="relu",
-    layer_norm_epsilon=1e-6,
-    dropout=FROM_VARIANT,
-    attention_dropout=0.0,
-    mlp_dropout=0.0,
-    name="transformer",
-):
+    vocabulary_size: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
+    dropout: float = FROM_VARIANT,
+    name: str = "transformer",
+    **blocks: Unpack[cross_decoder.StackOptions],
+) -> "Transformer":
     """Encoder and decoder blocks; one embedding matrix for both sides and the output.
 
     Embeddings are multiplied by √D (section 3.4), positions are sinusoids, norms
@@ -73,18 +66,19 @@ def build_transformer(
     Args:
         variant: A row of `VARIANTS`, which gives the arguments that are None.
         vocabulary_size: V, of source and target together.
-        num_layers: Number of blocks in the encoder, and in the decoder.
         hidden_dim: D.
-        num_heads: Attention heads per block.
-        mlp_dim: Width of the feed-forward networks.
-        norm_first: Pre-norm instead of the paper's post-norm; then a norm follows the
-            last block of each side.
-        activation: Activation of the feed-forward networks.
-        layer_norm_epsilon: Added to the variance.
         dropout: Probability of dropping a unit of an embedding or a sub-layer.
-        attention_dropout: Probability of dropping an attention probability.
-        mlp_dropout: Probability of dropping a hidden unit.
         name: Name of the model.
+        **blocks: The arguments of the blocks:
+            num_layers: Number of blocks in the encoder, and in the decoder.
+            num_heads: Attention heads per block.
+            mlp_dim: Width of the feed-forward networks.
+            norm_first: Pre-norm instead of the paper's post-norm; then a norm follows
+                the last block of each side.
+            activation: Activation of the feed-forward networks.
+            layer_norm_epsilon: Added to the variance.
+            attention_dropout: Probability of dropping an attention probability.
+            mlp_dropout: Probability of dropping a hidden unit.
 
     Returns:
         A model from `token_ids` (B, S), `padding_mask` (B, S) and
@@ -94,38 +88,16 @@ def build_transformer(
         Vaswani et al. 2017, "Attention Is All You Need" (arXiv:1706.03762).
     """
     layers = [
-        TokenEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            # Multiplied by √D, the embeddings have a variance of 1.
-            embeddings_initializer=normal(1 / math.sqrt(hidden_dim)),
-            name="token_embedding",
-        ),
+        cross_decoder.scaled_embedding(vocabulary_size, hidden_dim),
         SinusoidalPositionEmbedding(name="position_embedding"),
     ]
-    options = {
-        "num_heads": num_heads,
-        "mlp_dim": mlp_dim,
-        "activation": activation,
-        "norm_first": norm_first,
-        "layer_norm_epsilon": layer_norm_epsilon,
-        "dropout": dropout,
-        "attention_dropout": attention_dropout,
-        "mlp_dropout": mlp_dropout,
-    }
-    sides = {"encoder": TransformerEncoderBlock, "decoder": TransformerDecoderBlock}
-    for side, block_class in sides.items():
+    for side in ("encoder", "decoder"):
         layers.append(Dropout(dropout, name=f"{side}_dropout"))
-        for index in range(num_layers):
-            layers.append(block_class(**options, name=f"{side}_block_{index}"))
-        if norm_first:
-            layers.append(
-                LayerNormalization(epsilon=layer_norm_epsilon, name=f"{side}_norm")
-            )
+        layers += cross_decoder.block_stack(side, dropout=dropout, **blocks)
     layers = by_name(layers)
     inputs = sequence_inputs("token_ids", "padding_mask", "decoder_token_ids")
     memory, memory_mask = _encode(layers, inputs)
-    hidden, *_ = decode(
+    hidden, *_ = cross_decoder.decode(
         layers,
         _embed_target(layers, inputs["decoder_token_ids"]),
         memory,
@@ -173,7 +145,7 @@ class Transformer(Functional):
             max_length: L, the most tokens that prompt and continuation have together.
                 Default: 256.
         """
-        return incremental_pair(
+        return cross_decoder.incremental_pair(
             self,
             _encode,
             _embed_target,

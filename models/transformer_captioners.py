@@ -8,7 +8,7 @@
     build_caption_vit_transformer   no convolutions: a ViT, and GPT-2 with
                                     cross-attention
 
-The encoders are here, the decoder in `parts/cross_decoder.py`.
+The encoders are here; the blocks and the decoder are in `parts/cross_decoder.py`.
 
 Legend: B batch, H and W pixels, h and w rows and columns of the map, C its channels, N
 heads, S places that are attended to, E width of the encoder, T length of the caption, L
@@ -21,24 +21,19 @@ blocks are pre-norm. `incremental()` finds them by these names.
 """
 
 import math
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
 from keras.layers import Dense, Rescaling, Reshape
 
+from keras_attn.argument_types import Activation
 from keras_attn.decoding import IncrementalPair
-from keras_attn.layers import (
-    LearnedPositionEmbedding,
-    SinusoidalPositionEmbedding,
-    TransformerDecoderBlock,
-    TransformerEncoderBlock,
-)
+from keras_attn.layers import LearnedPositionEmbedding, SinusoidalPositionEmbedding
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
-from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import TokenEmbedding
-from keras_attn.models.parts.cross_decoder import decode, incremental_pair
+from keras_attn.models.parts import cross_decoder
 from keras_attn.models.parts.feature_grid import grid_input, read_grid
 from keras_attn.models.parts.functional import (
     Functional,
@@ -47,7 +42,12 @@ from keras_attn.models.parts.functional import (
     sequence_inputs,
 )
 from keras_attn.models.parts.incremental import check_cache_length
-from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.models.parts.variants import (
+    FROM_VARIANT,
+    block_sizes,
+    passes_options_to,
+    with_sizes,
+)
 from keras_attn.models.vit import build_vit
 from keras_attn.ops import gelu_tanh
 
@@ -76,26 +76,20 @@ VARIANTS = {
 
 
 @with_sizes(VARIANTS["cnn"])
+@passes_options_to(cross_decoder.block_stack)
 def build_caption_cnn_transformer(
-    variant="base",
+    variant: str = "base",
     *,
-    backbone=None,
-    grid_size=FROM_VARIANT,
-    feature_dim=FROM_VARIANT,
-    vocabulary_size=FROM_VARIANT,
-    num_layers=FROM_VARIANT,
-    hidden_dim=FROM_VARIANT,
-    num_heads=FROM_VARIANT,
-    mlp_dim=FROM_VARIANT,
-    norm_first=False,
-    activation="relu",
-    layer_norm_epsilon=1e-6,
-    dropout=FROM_VARIANT,
-    attention_dropout=0.0,
-    mlp_dropout=0.0,
-    return_attention_scores=False,
-    name="caption_cnn_transformer",
-):
+    backbone: keras.Model | None = None,
+    grid_size: int | tuple[int, int] = FROM_VARIANT,
+    feature_dim: int = FROM_VARIANT,
+    vocabulary_size: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
+    dropout: float = FROM_VARIANT,
+    return_attention_scores: bool = False,
+    name: str = "caption_cnn_transformer",
+    **blocks: Unpack[cross_decoder.StackOptions],
+) -> "TransformerCaptioner":
     """The Transformer, whose source is the places of a convolutional network's map.
 
     Each place of the map becomes a vector of width D, to which sinusoids of its row and
@@ -108,6 +102,7 @@ def build_caption_cnn_transformer(
         feature_dim: C of the input `features`.
         return_attention_scores: Whether the model also returns what its words attend
             to, for instance to show it on a device.
+        **blocks: The arguments of the blocks, as in `build_transformer`.
 
     Returns:
         A model from `features` (B, h, w, C), or with a backbone `images` (B, H, W,
@@ -133,35 +128,13 @@ def build_caption_cnn_transformer(
         Dense(hidden_dim, name="image_projection"),
         SinusoidalPositionEmbedding(name="image_positions"),
         Dropout(dropout, name="image_dropout"),
-        TokenEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            # Multiplied by √D, the embeddings have a variance of 1.
-            embeddings_initializer=normal(1 / math.sqrt(hidden_dim)),
-            name="token_embedding",
-        ),
+        cross_decoder.scaled_embedding(vocabulary_size, hidden_dim),
         Rescaling(math.sqrt(hidden_dim), name="token_scale"),
         SinusoidalPositionEmbedding(name="caption_positions"),
         Dropout(dropout, name="caption_dropout"),
     ]
-    options = {
-        "num_heads": num_heads,
-        "mlp_dim": mlp_dim,
-        "activation": activation,
-        "norm_first": norm_first,
-        "layer_norm_epsilon": layer_norm_epsilon,
-        "dropout": dropout,
-        "attention_dropout": attention_dropout,
-        "mlp_dropout": mlp_dropout,
-    }
-    sides = {"encoder": TransformerEncoderBlock, "decoder": TransformerDecoderBlock}
-    for side, block_class in sides.items():
-        for index in range(num_layers):
-            layers.append(block_class(**options, name=f"{side}_block_{index}"))
-        if norm_first:
-            layers.append(
-                LayerNormalization(epsilon=layer_norm_epsilon, name=f"{side}_norm")
-            )
+    for side in ("encoder", "decoder"):
+        layers += cross_decoder.block_stack(side, dropout=dropout, **blocks)
     layers = by_name(layers)
     memory = _encode_map(layers, grid)
     return _connect(inputs, memory, layers, return_attention_scores, name)
@@ -169,22 +142,22 @@ def build_caption_cnn_transformer(
 
 @with_sizes(VARIANTS["vit"])
 def build_caption_vit_transformer(
-    variant="base_patch16_gpt2_small",
+    variant: str = "base_patch16_gpt2_small",
     *,
-    encoder=FROM_VARIANT,
-    vocabulary_size=FROM_VARIANT,
-    num_layers=FROM_VARIANT,
-    hidden_dim=FROM_VARIANT,
-    num_heads=FROM_VARIANT,
-    mlp_dim=FROM_VARIANT,
-    max_sequence_length=FROM_VARIANT,
-    activation=gelu_tanh,
-    layer_norm_epsilon=1e-5,
-    dropout=0.1,
-    attention_dropout=0.1,
-    return_attention_scores=False,
-    name="caption_vit_transformer",
-):
+    encoder: str | keras.Model | dict[str, Any] = FROM_VARIANT,
+    vocabulary_size: int = FROM_VARIANT,
+    num_layers: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
+    num_heads: int = FROM_VARIANT,
+    mlp_dim: int = FROM_VARIANT,
+    max_sequence_length: int = FROM_VARIANT,
+    activation: Activation = gelu_tanh,
+    layer_norm_epsilon: float = 1e-5,
+    dropout: float = 0.1,
+    attention_dropout: float = 0.1,
+    return_attention_scores: bool = False,
+    name: str = "caption_vit_transformer",
+) -> "TransformerCaptioner":
     """A ViT reads the image; GPT-2, with cross-attention in each block, writes.
 
     The decoder attends to the class token and to the patches. Where they are not as
@@ -230,22 +203,19 @@ def build_caption_vit_transformer(
         ),
         Dropout(dropout, name="caption_dropout"),
     ]
-    for index in range(num_layers):
-        layers.append(
-            TransformerDecoderBlock(
-                num_heads,
-                mlp_dim,
-                activation=activation,
-                norm_first=True,
-                layer_norm_epsilon=layer_norm_epsilon,
-                dropout=dropout,
-                attention_dropout=attention_dropout,
-                kernel_initializer=initializer,
-                output_initializer=residual,
-                name=f"decoder_block_{index}",
-            )
-        )
-    layers.append(LayerNormalization(epsilon=layer_norm_epsilon, name="decoder_norm"))
+    layers += cross_decoder.block_stack(
+        "decoder",
+        num_layers=num_layers,
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+        norm_first=True,
+        activation=activation,
+        layer_norm_epsilon=layer_norm_epsilon,
+        dropout=dropout,
+        attention_dropout=attention_dropout,
+        kernel_initializer=initializer,
+        output_initializer=residual,
+    )
     layers = by_name(layers)
     images = encoder.inputs[0]
     images = keras.Input(images.shape[1:], dtype=images.dtype, name="images")
@@ -287,7 +257,7 @@ def _connect(image, memory, layers, return_attention_scores, name):
     """
     inputs = image | sequence_inputs("decoder_token_ids")
     caption = _embed(layers, inputs["decoder_token_ids"])
-    hidden, scores, _ = decode(layers, caption, memory)
+    hidden, scores, _ = cross_decoder.decode(layers, caption, memory)
     outputs = layers["token_embedding"](hidden, reverse=True)
     if return_attention_scores:
         outputs = {"logits": outputs, "attention_scores": ops.concatenate(scores, 1)}
@@ -355,4 +325,4 @@ class TransformerCaptioner(Functional):
         length = check_cache_length(
             max_length, limit or self.default_max_length, is_limit=limit is not None
         )
-        return incremental_pair(self, _encode, _embed, length)
+        return cross_decoder.incremental_pair(self, _encode, _embed, length)

@@ -14,6 +14,7 @@ backbone: the layers of the backbone, and for each halving, the last one first,
 …; `classifier`.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -26,9 +27,9 @@ from keras.layers import (
     UpSampling2D,
 )
 
+from keras_attn.argument_types import AnySize
 from keras_attn.checks import check_choice, check_fraction, check_positive
 from keras_attn.layers import (
-    BatchNormalization,
     CropLike,
     MinimumImageSize,
     TransposedConv2D,
@@ -40,9 +41,11 @@ from keras_attn.models.parts.images import (
     any_image_input,
     classify_pixels,
     image_sides,
+    normed_convolution,
 )
 from keras_attn.models.parts.skips import find_skips
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
+from keras_attn.ops.pooling import PADDINGS, Padding
 
 # Ronneberger et al. 2015, figure 1; dropout as published with it.
 VARIANTS = {
@@ -56,19 +59,19 @@ VARIANTS = {
 
 
 def build_unet(
-    variant="base",
+    variant: str = "base",
     *,
-    backbone=None,
-    image_size=None,
-    num_classes=2,
-    hidden_dims=None,
-    padding=None,
-    num_channels=None,
-    dropout=None,
-    decoder_dims=None,
-    skip_layers=None,
-    name="unet",
-):
+    backbone: keras.Model | None = None,
+    image_size: AnySize = None,
+    num_classes: int = 2,
+    hidden_dims: Sequence[int] | None = None,
+    padding: Padding | None = None,
+    num_channels: int | None = None,
+    dropout: float | None = None,
+    decoder_dims: Sequence[int] | None = None,
+    skip_layers: Sequence[str] | None = None,
+    name: str = "unet",
+) -> Functional:
     """An encoder, and a decoder that enlarges its last map with the help of the others.
 
     Without a `backbone`, the network of the paper. Its convolutions are `"valid"`: they
@@ -158,7 +161,7 @@ def _build_own(
     name,
 ):
     """The network of the paper; see `build_unet`."""
-    check_choice("padding", padding, ("valid", "same"))
+    check_choice("padding", padding, PADDINGS)
     check_fraction("dropout", dropout)
     halvings = len(hidden_dims) - 1
     images, hidden = _image_input(image_size, num_channels, halvings, padding)
@@ -285,18 +288,10 @@ def _build_on(backbone, num_classes, decoder_dims, skip_layers, name):
 
 def _normed_convolutions(hidden, width, name):
     """Two 3 × 3 convolutions, each followed by a batch norm and a ReLU."""
+    check_positive("decoder_dims", width)
     for index in range(2):
-        hidden = Conv2D(
-            check_positive("decoder_dims", width),
-            3,
-            padding="same",
-            use_bias=False,
-            kernel_initializer="he_uniform",
-            data_format="channels_last",
-            name=f"{name}_conv_{index}",
-        )(hidden)
-        hidden = BatchNormalization(
-            axis=-1, momentum=0.9, epsilon=1e-5, name=f"{name}_norm_{index}"
-        )(hidden)
+        hidden = normed_convolution(
+            hidden, width, 3, name, f"_{index}", kernel_initializer="he_uniform"
+        )
         hidden = ReLU(name=f"{name}_relu_{index}")(hidden)
     return hidden

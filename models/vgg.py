@@ -8,9 +8,12 @@ Layers: those of `models/parts/vgg.py`; `flatten`, `fully_connected_0`,
 None, `minimum_image_size` comes first.
 """
 
+from collections.abc import Sequence
+
 from keras import ops
 from keras.layers import Dense, Flatten
 
+from keras_attn.argument_types import AnySize
 from keras_attn.checks import check_positive
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
@@ -27,18 +30,18 @@ VARIANTS = {"16": VGG16}
 
 @with_sizes(VARIANTS)
 def build_vgg(
-    variant="16",
+    variant: str = "16",
     *,
-    image_size=224,
-    num_classes=1000,
-    include_top=True,
-    hidden_dims=FROM_VARIANT,
-    num_convs=FROM_VARIANT,
-    fully_connected_dims=FROM_VARIANT,
-    num_channels=3,
-    dropout=0.5,
-    name="vgg",
-):
+    image_size: AnySize = 224,
+    num_classes: int = 1000,
+    include_top: bool = True,
+    hidden_dims: Sequence[int] = FROM_VARIANT,
+    num_convs: Sequence[int] = FROM_VARIANT,
+    fully_connected_dims: Sequence[int] = FROM_VARIANT,
+    num_channels: int = 3,
+    dropout: float = 0.5,
+    name: str = "vgg",
+) -> Functional:
     """Stages of 3 × 3 convolutions with max pooling, then fully connected layers.
 
     A map with an odd number of rows or columns is cropped at the bottom and on the

@@ -12,10 +12,12 @@ Layers: `patch_embedding`, `class_token`, `position_embedding`, `embeddings_drop
 `stem_norm`, `stage_0_block_0_conv_0`, `…_norm_0`, …, `…_shortcut`, `…_shortcut_norm`.
 """
 
-from typing import Any, TypedDict, Unpack
+from collections.abc import Sequence
+from typing import Literal, TypedDict, Unpack, get_args
 
 from keras import ops
 
+from keras_attn.argument_types import Activation
 from keras_attn.checks import check_choice, check_pair
 from keras_attn.layers import (
     ClassToken,
@@ -40,7 +42,7 @@ from keras_attn.models.parts.variants import (
     with_sizes,
 )
 
-POOLINGS = ("token", "mean")
+ImagePooling = Literal["token", "mean"]
 
 
 def _sizes(patch_size, *sizes):
@@ -85,9 +87,9 @@ VARIANTS = {
 class _BlockOptions(TypedDict, total=False):
     """Types of the options of `_encode` that the builders pass on."""
 
-    num_heads: int | None
-    mlp_dim: int | None
-    activation: Any
+    num_heads: int
+    mlp_dim: int
+    activation: Activation
     layer_norm_epsilon: float
     qkv_bias: bool
 
@@ -99,11 +101,11 @@ def _encode(
     num_tokens=1,
     dropout=0.0,
     *,
-    num_heads=FROM_VARIANT,
-    mlp_dim=FROM_VARIANT,
-    activation="gelu",
-    layer_norm_epsilon=1e-6,
-    qkv_bias=True,
+    num_heads: int = FROM_VARIANT,
+    mlp_dim: int = FROM_VARIANT,
+    activation: Activation = "gelu",
+    layer_norm_epsilon: float = 1e-6,
+    qkv_bias: bool = True,
     **options,
 ):
     """The blocks, the final norm and the pooling, which all three models share.
@@ -132,7 +134,7 @@ def _encode(
         hidden = TransformerEncoderBlock(
             **options, stochastic_depth=rate, name=f"block_{index}"
         )(hidden)
-    check_choice("pooling", pooling, POOLINGS)
+    check_choice("pooling", pooling, get_args(ImagePooling))
     norm = LayerNormalization(epsilon=layer_norm_epsilon, name="final_norm")
     if pooling == "mean":
         patches = hidden[:, num_tokens:] if num_tokens else hidden
@@ -150,25 +152,25 @@ def _encode(
 @with_sizes(VARIANTS["vit"])
 @passes_options_to(_encode)
 def build_vit(
-    variant="base_patch16",
+    variant: str = "base_patch16",
     *,
-    image_size=FROM_VARIANT,
-    patch_size=FROM_VARIANT,
-    num_classes=1000,
-    include_top=True,
-    pooling="token",
-    class_token=True,
-    distillation=None,
-    num_layers=FROM_VARIANT,
-    hidden_dim=FROM_VARIANT,
-    stem_dims=None,
-    num_channels=3,
-    dropout=0.0,
-    attention_dropout=0.0,
-    stochastic_depth=0.0,
-    name="vit",
+    image_size: int | tuple[int, int] = FROM_VARIANT,
+    patch_size: int | tuple[int, int] = FROM_VARIANT,
+    num_classes: int = 1000,
+    include_top: bool = True,
+    pooling: ImagePooling = "token",
+    class_token: bool = True,
+    distillation: Literal["token", "head"] | None = None,
+    num_layers: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
+    stem_dims: Sequence[int] | None = None,
+    num_channels: int = 3,
+    dropout: float = 0.0,
+    attention_dropout: float = 0.0,
+    stochastic_depth: float = 0.0,
+    name: str = "vit",
     **blocks: Unpack[_BlockOptions],
-):
+) -> Functional:
     """Patches and a class token with learned positions, then N pre-norm blocks.
 
     `x_0 = [token; patches W + b] + positions; x_n = block_n(x_{n-1})`.
@@ -239,23 +241,23 @@ def build_vit(
 @with_sizes(VARIANTS["hybrid"])
 @passes_options_to(_encode)
 def build_vit_hybrid(
-    variant="r50_base_patch16",
+    variant: str = "r50_base_patch16",
     *,
-    image_size=FROM_VARIANT,
-    num_classes=1000,
-    include_top=True,
-    pooling="token",
-    num_blocks=FROM_VARIANT,
-    stem_dim=FROM_VARIANT,
-    num_layers=FROM_VARIANT,
-    hidden_dim=FROM_VARIANT,
-    num_channels=3,
-    dropout=0.0,
-    attention_dropout=0.0,
-    stochastic_depth=0.0,
-    name="vit_hybrid",
+    image_size: int | tuple[int, int] = FROM_VARIANT,
+    num_classes: int = 1000,
+    include_top: bool = True,
+    pooling: ImagePooling = "token",
+    num_blocks: Sequence[int] = FROM_VARIANT,
+    stem_dim: int = FROM_VARIANT,
+    num_layers: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
+    num_channels: int = 3,
+    dropout: float = 0.0,
+    attention_dropout: float = 0.0,
+    stochastic_depth: float = 0.0,
+    name: str = "vit_hybrid",
     **blocks: Unpack[_BlockOptions],
-):
+) -> Functional:
     """A ViT whose patches are the positions of a ResNet's feature map.
 
     The ResNet has group norms and standardized kernels ("BiT"): `num_blocks`
@@ -291,21 +293,21 @@ def build_vit_hybrid(
 @with_sizes(VARIANTS["deit3"])
 @passes_options_to(_encode)
 def build_deit3(
-    variant="base",
+    variant: str = "base",
     *,
-    image_size=FROM_VARIANT,
-    patch_size=FROM_VARIANT,
-    num_classes=1000,
-    include_top=True,
-    pooling="token",
-    num_layers=FROM_VARIANT,
-    hidden_dim=FROM_VARIANT,
-    num_channels=3,
-    layer_scale=1e-6,
-    stochastic_depth=0.0,
-    name="deit3",
+    image_size: int | tuple[int, int] = FROM_VARIANT,
+    patch_size: int | tuple[int, int] = FROM_VARIANT,
+    num_classes: int = 1000,
+    include_top: bool = True,
+    pooling: ImagePooling = "token",
+    num_layers: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
+    num_channels: int = 3,
+    layer_scale: float | None = 1e-6,
+    stochastic_depth: float = 0.0,
+    name: str = "deit3",
     **blocks: Unpack[_BlockOptions],
-):
+) -> Functional:
     """ViT with LayerScale, and a class token that has no position.
 
     `layer_scale` is the initial value of the learned factors, one per channel, of each

@@ -19,10 +19,11 @@ from keras.layers import Embedding
 
 from keras_attn.layers import LearnedPositionEmbedding, TokenEmbedding
 from keras_attn.layers.initializers import normal
+from keras_attn.layers.token_pooling import Pooling
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import EncoderOptions, text_encoder
-from keras_attn.models.parts.functional import sequence_inputs
-from keras_attn.models.parts.heads import as_encoder
+from keras_attn.models.parts.functional import Functional, sequence_inputs
+from keras_attn.models.parts.heads import Encoder, as_encoder
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
@@ -47,16 +48,16 @@ _EMBEDDINGS = normal(2048**-0.5)
 @with_sizes(VARIANTS)
 @passes_options_to(text_encoder)
 def build_xlm(
-    variant="mlm_tlm_xnli15",
+    variant: str = "mlm_tlm_xnli15",
     *,
-    vocabulary_size=FROM_VARIANT,
-    num_languages=FROM_VARIANT,
-    hidden_dim=FROM_VARIANT,
-    max_sequence_length=FROM_VARIANT,
-    position_ids=False,
-    name="xlm",
+    vocabulary_size: int = FROM_VARIANT,
+    num_languages: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
+    max_sequence_length: int = FROM_VARIANT,
+    position_ids: bool = False,
+    name: str = "xlm",
     **blocks: Unpack[EncoderOptions],
-):
+) -> Functional:
     """Token, position and language embeddings, then N post-norm encoder blocks.
 
     The pooled output is the features of the first real token, `</s>`, without the tanh
@@ -107,8 +108,11 @@ def build_xlm(
 
 
 def build_xlm_masked_lm(
-    encoder="mlm_tlm_xnli15", *, masked_positions=False, name="xlm_masked_lm"
-):
+    encoder: Encoder = "mlm_tlm_xnli15",
+    *,
+    masked_positions: bool = False,
+    name: str = "xlm_masked_lm",
+) -> Functional:
     """Predicts masked tokens in a text, or in a text and its translation.
 
     Arguments and logits are those of `build_bert_masked_lm`.
@@ -120,7 +124,9 @@ def build_xlm_masked_lm(
     return heads.masked_lm(encoder, masked_positions=masked_positions, name=name)
 
 
-def build_xlm_next_sentence(encoder="mlm_tlm_xnli15", *, name="xlm_next_sentence"):
+def build_xlm_next_sentence(
+    encoder: Encoder = "mlm_tlm_xnli15", *, name: str = "xlm_next_sentence"
+) -> Functional:
     """Predicts whether a sentence follows; see `build_bert_next_sentence`.
 
     XLM is pre-trained without this objective, so the layer is new.
@@ -129,8 +135,12 @@ def build_xlm_next_sentence(encoder="mlm_tlm_xnli15", *, name="xlm_next_sentence
 
 
 def build_xlm_classifier(
-    encoder="mlm_tlm_xnli15", *, num_classes, dropout=0.1, name="xlm_classifier"
-):
+    encoder: Encoder = "mlm_tlm_xnli15",
+    *,
+    num_classes: int,
+    dropout: float = 0.1,
+    name: str = "xlm_classifier",
+) -> Functional:
     """Classifies a sentence or a pair in any language, as for XNLI.
 
     Arguments and logits are those of `build_bert_classifier`.
@@ -143,25 +153,34 @@ def build_xlm_classifier(
 
 
 def build_xlm_token_classifier(
-    encoder="mlm_tlm_xnli15", *, num_classes, dropout=0.1, name="xlm_token_classifier"
-):
+    encoder: Encoder = "mlm_tlm_xnli15",
+    *,
+    num_classes: int,
+    dropout: float = 0.1,
+    name: str = "xlm_token_classifier",
+) -> Functional:
     """Classifies each token; see `build_bert_token_classifier`."""
     encoder = as_encoder(encoder, build_xlm)
     return heads.token_classifier(encoder, num_classes, dropout=dropout, name=name)
 
 
-def build_xlm_span_qa(encoder="mlm_tlm_xnli15", *, dropout=0.0, name="xlm_span_qa"):
+def build_xlm_span_qa(
+    encoder: Encoder = "mlm_tlm_xnli15",
+    *,
+    dropout: float = 0.0,
+    name: str = "xlm_span_qa",
+) -> Functional:
     """Predicts the start and the end of an answer; see `build_bert_span_qa`."""
     return heads.span(as_encoder(encoder, build_xlm), dropout=dropout, name=name)
 
 
 def build_xlm_sentence_encoder(
-    encoder="mlm_tlm_xnli15",
+    encoder: Encoder = "mlm_tlm_xnli15",
     *,
-    pooling="mean",
-    normalize=True,
-    name="xlm_sentence_encoder",
-):
+    pooling: Pooling = "mean",
+    normalize: bool = True,
+    name: str = "xlm_sentence_encoder",
+) -> Functional:
     """One vector per sentence, to compare sentences across languages.
 
     Arguments and outputs are those of `build_bert_sentence_encoder`.

@@ -23,10 +23,11 @@ Layers: `token_embedding`, `embeddings_dropout`, `target_embedding`,
 import keras
 from keras import ops
 
+from keras_attn.argument_types import Activation
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.relative_position_encoding import RelativePositionEncoding
 from keras_attn.layers.token_embedding import TokenEmbedding
-from keras_attn.layers.token_pooling import TokenPooling
+from keras_attn.layers.token_pooling import Pooling, TokenPooling
 from keras_attn.layers.xlnet_block import SegmentMemory, TargetEmbedding, XLNetBlock
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.functional import (
@@ -35,7 +36,7 @@ from keras_attn.models.parts.functional import (
     numbered,
     sequence_inputs,
 )
-from keras_attn.models.parts.heads import INITIALIZER, as_encoder
+from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
 from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 
 # Yang et al. 2019, appendix A.4, table 8; the base model is from the published code.
@@ -47,21 +48,21 @@ VARIANTS = {
 
 @with_sizes(VARIANTS)
 def build_xlnet(
-    variant="base",
+    variant: str = "base",
     *,
-    vocabulary_size=FROM_VARIANT,
-    num_layers=FROM_VARIANT,
-    hidden_dim=FROM_VARIANT,
-    num_heads=FROM_VARIANT,
-    mlp_dim=FROM_VARIANT,
-    memory_length=None,
-    max_distance=None,
-    activation="gelu",
-    layer_norm_epsilon=1e-12,
-    dropout=0.1,
-    attention_dropout=0.1,
-    name="xlnet",
-):
+    vocabulary_size: int = FROM_VARIANT,
+    num_layers: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
+    num_heads: int = FROM_VARIANT,
+    mlp_dim: int = FROM_VARIANT,
+    memory_length: int | None = None,
+    max_distance: int | None = None,
+    activation: Activation = "gelu",
+    layer_norm_epsilon: float = 1e-12,
+    dropout: float = 0.1,
+    attention_dropout: float = 0.1,
+    name: str = "xlnet",
+) -> Functional:
     """Token embeddings, then N blocks of attention by content, distance and segment.
 
     Padding may be anywhere; XLNet usually pads on the left and ends a text with
@@ -184,8 +185,11 @@ def _two_streams(layers, inputs, permutation_mask=None, target_mapping=None):
 
 
 def build_xlnet_permutation_lm(
-    encoder="base", *, two_stream=True, name="xlnet_permutation_lm"
-):
+    encoder: Encoder = "base",
+    *,
+    two_stream: bool = True,
+    name: str = "xlnet_permutation_lm",
+) -> Functional:
     """Predicts targets in a random order of the tokens: the pre-training objective.
 
     The logits of a target depend on the tokens that its row of `permutation_mask`
@@ -229,7 +233,9 @@ def build_xlnet_permutation_lm(
     return Functional(inputs, logits, name=name)
 
 
-def build_xlnet_next_sentence(encoder="base", *, name="xlnet_next_sentence"):
+def build_xlnet_next_sentence(
+    encoder: Encoder = "base", *, name: str = "xlnet_next_sentence"
+) -> Functional:
     """Predicts whether a sentence follows; see `build_bert_next_sentence`.
 
     XLNet is pre-trained without this objective (section 3.1), so the layer is new.
@@ -238,8 +244,12 @@ def build_xlnet_next_sentence(encoder="base", *, name="xlnet_next_sentence"):
 
 
 def build_xlnet_classifier(
-    encoder="base", *, num_classes, dropout=0.1, name="xlnet_classifier"
-):
+    encoder: Encoder = "base",
+    *,
+    num_classes: int,
+    dropout: float = 0.1,
+    name: str = "xlnet_classifier",
+) -> Functional:
     """Classifies a sentence or a pair, by a hidden tanh layer over `<cls>`.
 
     Arguments and logits are those of `build_bert_classifier`; `dropout` applies before
@@ -255,14 +265,23 @@ def build_xlnet_classifier(
 
 
 def build_xlnet_token_classifier(
-    encoder="base", *, num_classes, dropout=0.1, name="xlnet_token_classifier"
-):
+    encoder: Encoder = "base",
+    *,
+    num_classes: int,
+    dropout: float = 0.1,
+    name: str = "xlnet_token_classifier",
+) -> Functional:
     """Classifies each token; see `build_bert_token_classifier`."""
     encoder = as_encoder(encoder, build_xlnet)
     return heads.token_classifier(encoder, num_classes, dropout=dropout, name=name)
 
 
-def build_xlnet_span_qa(encoder="base", *, dropout=0.0, name="xlnet_span_qa"):
+def build_xlnet_span_qa(
+    encoder: Encoder = "base",
+    *,
+    dropout: float = 0.0,
+    name: str = "xlnet_span_qa",
+) -> Functional:
     """Predicts the start and the end of an answer; see `build_bert_span_qa`.
 
     The end does not depend on the start; in the paper's SQuAD model it does.
@@ -272,8 +291,12 @@ def build_xlnet_span_qa(encoder="base", *, dropout=0.0, name="xlnet_span_qa"):
 
 
 def build_xlnet_sentence_encoder(
-    encoder="base", *, pooling="mean", normalize=True, name="xlnet_sentence_encoder"
-):
+    encoder: Encoder = "base",
+    *,
+    pooling: Pooling = "mean",
+    normalize: bool = True,
+    name: str = "xlnet_sentence_encoder",
+) -> Functional:
     """One vector per sentence; see `build_bert_sentence_encoder`."""
     encoder = as_encoder(encoder, build_xlnet)
     return heads.sentence_encoder(

@@ -5,6 +5,7 @@ Legend: B batch, T query length, S key length, A units.
 
 import keras
 
+from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_positive
 from keras_attn.layers.initializers import fork
 from keras_attn.layers.scored_attention import ScoredAttention
@@ -41,7 +42,12 @@ class AdditiveAttention(ScoredAttention):
     """
 
     def __init__(
-        self, units, *, use_bias=False, kernel_initializer="glorot_uniform", **kwargs
+        self,
+        units: int,
+        *,
+        use_bias: bool = False,
+        kernel_initializer: Initializer = "glorot_uniform",
+        **kwargs,
     ):
         super().__init__(**kwargs)
         self.units = check_positive("units", units)

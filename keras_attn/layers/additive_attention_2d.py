@@ -7,6 +7,7 @@ places, A units.
 import keras
 from keras import ops
 
+from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_matches, check_pair, check_positive, check_rank
 from keras_attn.layers import recorder
 from keras_attn.layers.base import BaseLayer
@@ -78,11 +79,11 @@ class AdditiveAttention2D(BaseLayer):
 
     def __init__(
         self,
-        units,
+        units: int,
         kernel_size: int | tuple[int, int] = 3,
         *,
-        use_bias=False,
-        kernel_initializer="glorot_uniform",
+        use_bias: bool = False,
+        kernel_initializer: Initializer = "glorot_uniform",
         **kwargs,
     ):
         super().__init__(**kwargs)

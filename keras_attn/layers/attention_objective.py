@@ -50,10 +50,10 @@ class AttentionObjective(BaseLayer):
     def __init__(
         self,
         *,
-        coverage_weight=1.0,
-        reinforce_weight=1.0,
-        entropy_weight=0.0,
-        baseline_decay=0.9,
+        coverage_weight: float = 1.0,
+        reinforce_weight: float = 1.0,
+        entropy_weight: float = 0.0,
+        baseline_decay: float = 0.9,
         **kwargs,
     ):
         super().__init__(**kwargs)

@@ -4,9 +4,12 @@ Legend: B batch, T target length, S memory length, D width of the inputs, M widt
 the memory, U units of the cell.
 """
 
+from typing import Literal, get_args
+
 import keras
 from keras import ops
 
+from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_choice, check_fraction, check_rank
 from keras_attn.layers import recorder
 from keras_attn.layers.attention_checks import check_padding_mask
@@ -19,6 +22,7 @@ from keras_attn.layers.recurrent_attention import (
     first_states,
     run_loop,
 )
+from keras_attn.layers.scored_attention import ScoredAttention
 from keras_attn.ops import (
     both_masks,
     merge_masks,
@@ -27,6 +31,9 @@ from keras_attn.ops import (
     sampled_places,
 )
 from keras_attn.precision import at_least_float32
+
+# What hard attention does outside of training.
+Inference = Literal["mean", "most_probable"]
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -100,23 +107,23 @@ class AttentionRNN(RecurrentAttention):
 
     def __init__(
         self,
-        cell,
-        attention,
+        cell: keras.layers.Layer,
+        attention: ScoredAttention,
         *,
-        unroll=False,
-        gate=False,
-        hard=False,
-        mean_rate=0.5,
-        inference="mean",
-        seed=None,
-        kernel_initializer="glorot_uniform",
+        unroll: bool = False,
+        gate: bool = False,
+        hard: bool = False,
+        mean_rate: float = 0.5,
+        inference: Inference = "mean",
+        seed: int | None = None,
+        kernel_initializer: Initializer = "glorot_uniform",
         **kwargs,
     ):
         super().__init__(cell, attention, unroll=unroll, **kwargs)
         self.gate = gate
         self.hard = hard
         self.mean_rate = check_fraction("mean_rate", mean_rate)
-        check_choice("inference", inference, ("mean", "most_probable"))
+        check_choice("inference", inference, get_args(Inference))
         self.inference = inference
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed

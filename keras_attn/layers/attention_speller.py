@@ -81,16 +81,16 @@ class AttentionSpeller(BaseLayer):
 
     def __init__(
         self,
-        vocabulary_size,
+        vocabulary_size: int,
         *,
-        embedding_dim,
-        hidden_dim,
-        num_layers=2,
-        attention_dim,
-        readout_dim,
-        sampling_probability=0.0,
-        seed=None,
-        unroll=False,
+        embedding_dim: int,
+        hidden_dim: int,
+        num_layers: int = 2,
+        attention_dim: int,
+        readout_dim: int,
+        sampling_probability: float = 0.0,
+        seed: int | None = None,
+        unroll: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)

@@ -37,7 +37,14 @@ class ConditionalBatchNormalization(BaseLayer):
         (arXiv:1610.07629); in a generator: Miyato and Koyama 2018 (arXiv:1802.05637).
     """
 
-    def __init__(self, num_classes, *, momentum=0.99, epsilon=1e-3, **kwargs):
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        momentum: float = 0.99,
+        epsilon: float = 1e-3,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.num_classes = check_positive("num_classes", num_classes)
         self.momentum = momentum

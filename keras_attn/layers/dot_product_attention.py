@@ -4,16 +4,19 @@ Legend: B batch, T query length, S key length, D width.
 """
 
 import math
+from typing import Literal, get_args
 
 import keras
 from keras import ops
 
+from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_choice
 from keras_attn.layers.initializers import fork
 from keras_attn.layers.scored_attention import ScoredAttention
 from keras_attn.ops import dot_scores, project
 
-SCORES = ("dot", "scaled_dot", "general", "linear")
+Score = Literal["dot", "scaled_dot", "general", "linear"]
+SCORES = get_args(Score)
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -47,7 +50,11 @@ class DotProductAttention(ScoredAttention):
     """
 
     def __init__(
-        self, score="scaled_dot", *, kernel_initializer="glorot_uniform", **kwargs
+        self,
+        score: Score = "scaled_dot",
+        *,
+        kernel_initializer: Initializer = "glorot_uniform",
+        **kwargs,
     ):
         super().__init__(**kwargs)
         check_choice("score", score, SCORES)

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_positive
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
@@ -42,10 +43,10 @@ class FeaturePyramid(BaseLayer):
 
     def __init__(
         self,
-        units=256,
+        units: int = 256,
         *,
-        extra_level=True,
-        kernel_initializer="he_uniform",
+        extra_level: bool = True,
+        kernel_initializer: Initializer = "he_uniform",
         **kwargs,
     ):
         super().__init__(**kwargs)

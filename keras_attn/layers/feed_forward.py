@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_attn.argument_types import Activation, Initializer
 from keras_attn.checks import check_fraction, check_positive
 from keras_attn.kernels.gelu import with_fast_gradient
 from keras_attn.kernels.runtime import has_fixed_shape
@@ -39,14 +40,14 @@ class FeedForward(BaseLayer):
 
     def __init__(
         self,
-        mlp_dim,
+        mlp_dim: int,
         *,
-        activation="relu",
-        dropout=0.0,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        output_initializer=None,
-        seed=None,
+        activation: Activation = "relu",
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        kernel_initializer: Initializer = "glorot_uniform",
+        output_initializer: Initializer | None = None,
+        seed: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)

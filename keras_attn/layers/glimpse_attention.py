@@ -7,6 +7,7 @@ glimpses.
 import keras
 from keras import ops
 
+from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers import recorder
 from keras_attn.layers.base import BaseLayer
@@ -55,12 +56,12 @@ class GlimpseAttention(BaseLayer):
 
     def __init__(
         self,
-        units,
-        num_glimpses=2,
+        units: int,
+        num_glimpses: int = 2,
         *,
-        dropout=0.0,
-        kernel_initializer="glorot_uniform",
-        seed=None,
+        dropout: float = 0.0,
+        kernel_initializer: Initializer = "glorot_uniform",
+        seed: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)

@@ -101,7 +101,7 @@ class SinusoidGrid(keras.initializers.Initializer):
             position on it.
     """
 
-    def __init__(self, rows, columns, num_prefix_tokens=0):
+    def __init__(self, rows: int, columns: int, num_prefix_tokens: int = 0):
         self.rows = rows
         self.columns = columns
         self.num_prefix_tokens = num_prefix_tokens

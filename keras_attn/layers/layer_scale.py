@@ -25,7 +25,7 @@ class LayerScale(BaseLayer):
         (arXiv:2103.17239).
     """
 
-    def __init__(self, initial_value=1e-5, **kwargs):
+    def __init__(self, initial_value: float = 1e-5, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.initial_value = initial_value

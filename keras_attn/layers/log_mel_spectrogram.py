@@ -4,10 +4,12 @@ Legend: B batch, N samples, T frames, F filters.
 """
 
 import math
+from typing import Literal
 
 import keras
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
 from keras_attn.checks import check_choice, check_positive, check_rank
 from keras_attn.layers.attention_checks import check_padding_mask
@@ -79,18 +81,18 @@ class LogMelSpectrogram(BaseLayer):
 
     def __init__(
         self,
-        sampling_rate=16_000,
-        num_mels=40,
+        sampling_rate: int = 16_000,
+        num_mels: int = 40,
         *,
-        window_seconds=0.025,
-        hop_seconds=0.010,
-        fft_length=None,
-        min_frequency=0.0,
-        max_frequency=None,
-        normalization=None,
-        mean=None,
-        variance=None,
-        floor=1e-6,
+        window_seconds: float = 0.025,
+        hop_seconds: float = 0.010,
+        fft_length: int | None = None,
+        min_frequency: float = 0.0,
+        max_frequency: float | None = None,
+        normalization: Literal["utterance"] | None = None,
+        mean: ArrayLike | None = None,
+        variance: ArrayLike | None = None,
+        floor: float = 1e-6,
         **kwargs,
     ):
         # Samples in half precision would have eight bits.

@@ -77,7 +77,7 @@ class CropLike(MatchSize):
             columns.
     """
 
-    def __init__(self, offset=0, **kwargs):
+    def __init__(self, offset: int = 0, **kwargs):
         super().__init__(**kwargs)
         if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
             raise ValueError(

@@ -13,6 +13,7 @@ from keras_attn.layers.switches import chosen
 from keras_attn.ops.pooling import (
     AXES,
     PADDINGS,
+    Padding,
     check_inputs,
     check_sizes,
     max_pool_with_indices,
@@ -25,7 +26,11 @@ class _Windows(BaseLayer):
     """The arguments that both layers have."""
 
     def __init__(
-        self, pool_size: int | tuple[int, int] = 2, *, padding="valid", **kwargs
+        self,
+        pool_size: int | tuple[int, int] = 2,
+        *,
+        padding: Padding = "valid",
+        **kwargs,
     ):
         super().__init__(**kwargs)
         self.pool_size = check_pair("pool_size", pool_size)

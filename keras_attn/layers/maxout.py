@@ -28,7 +28,7 @@ class Maxout(BaseLayer):
         Goodfellow et al. 2013, "Maxout Networks" (arXiv:1302.4389).
     """
 
-    def __init__(self, pieces=2, **kwargs):
+    def __init__(self, pieces: int = 2, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.pieces = check_positive("pieces", pieces)

@@ -39,7 +39,12 @@ class MinimumImageSize(BaseLayer):
             is traced for any size does not check.
     """
 
-    def __init__(self, minimum_size, step: int | tuple[int, int] = 1, **kwargs):
+    def __init__(
+        self,
+        minimum_size: int | tuple[int, int],
+        step: int | tuple[int, int] = 1,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.minimum_size = check_pair("minimum_size", minimum_size)
         self.step = check_pair("step", step)

@@ -6,6 +6,7 @@ Legend: B batch, T query length, S key length, A units.
 import keras
 from keras import ops
 
+from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_positive
 from keras_attn.layers.initializers import fork
 from keras_attn.layers.scored_attention import ScoredAttention
@@ -34,7 +35,13 @@ class MLPDotAttention(ScoredAttention):
         Chan et al. 2016, "Listen, Attend and Spell", section 3.2 (arXiv:1508.01211).
     """
 
-    def __init__(self, units, *, kernel_initializer="glorot_uniform", **kwargs):
+    def __init__(
+        self,
+        units: int,
+        *,
+        kernel_initializer: Initializer = "glorot_uniform",
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.units = check_positive("units", units)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)

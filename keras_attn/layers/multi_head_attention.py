@@ -7,6 +7,7 @@ H key size of a head, V value size of a head, D width.
 import keras
 from keras import ops
 
+from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers import recorder
 from keras_attn.layers.attention_checks import (
@@ -105,19 +106,19 @@ class MultiHeadAttention(BaseLayer):
 
     def __init__(
         self,
-        num_heads,
-        key_dim,
+        num_heads: int,
+        key_dim: int,
         *,
-        value_dim=None,
-        num_key_value_heads=None,
-        output_dim=None,
-        use_bias=True,
-        qkv_bias=None,
-        dropout=0.0,
-        kernel_initializer="glorot_uniform",
-        output_initializer=None,
-        bias_initializer="zeros",
-        seed=None,
+        value_dim: int | None = None,
+        num_key_value_heads: int | None = None,
+        output_dim: int | None = None,
+        use_bias: bool = True,
+        qkv_bias: bool | None = None,
+        dropout: float = 0.0,
+        kernel_initializer: Initializer = "glorot_uniform",
+        output_initializer: Initializer | None = None,
+        bias_initializer: Initializer = "zeros",
+        seed: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)

@@ -29,7 +29,7 @@ class PadCache(BaseLayer):
         ValueError: for another rank, or a prompt longer than the cache.
     """
 
-    def __init__(self, length, **kwargs):
+    def __init__(self, length: int, **kwargs):
         super().__init__(**kwargs)
         self.length = check_positive("length", length)
 

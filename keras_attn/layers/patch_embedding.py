@@ -4,13 +4,17 @@ Legend: B batch, H rows and W columns of pixels, C channels, R rows and S column
 patches, T = R·S patches, N class tokens, D width.
 """
 
+from collections.abc import Sequence
+
 import keras
 from keras import ops
 
+from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_choice, check_pair, check_positive, check_rank
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.batch_normalization import BatchNormalization
 from keras_attn.layers.initializers import fork
+from keras_attn.ops.pooling import Padding
 
 PADDINGS = (None, "same", "valid")
 _AXES = "(batch, height, width, channels)"
@@ -57,14 +61,14 @@ class PatchEmbedding(BaseLayer):
 
     def __init__(
         self,
-        hidden_dim,
-        patch_size,
+        hidden_dim: int,
+        patch_size: int | tuple[int, int],
         *,
-        stem_dims=None,
-        padding=None,
-        flatten=True,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
+        stem_dims: Sequence[int] | None = None,
+        padding: Padding | None = None,
+        flatten: bool = True,
+        use_bias: bool = True,
+        kernel_initializer: Initializer = "glorot_uniform",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -224,7 +228,9 @@ class ClassToken(BaseLayer):
         Dosovitskiy et al. 2021, equation 1 (arXiv:2010.11929).
     """
 
-    def __init__(self, num_tokens=1, *, initializer="zeros", **kwargs):
+    def __init__(
+        self, num_tokens: int = 1, *, initializer: Initializer = "zeros", **kwargs
+    ):
         super().__init__(**kwargs)
         self.num_tokens = check_positive("num_tokens", num_tokens)
         self.initializer = keras.initializers.get(initializer)

@@ -6,6 +6,7 @@ Legend: B batch, R rows, S columns, D width.
 import keras
 from keras import ops
 
+from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_rank
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
@@ -36,10 +37,10 @@ class PatchMerging(BaseLayer):
 
     def __init__(
         self,
-        output_dim=None,
+        output_dim: int | None = None,
         *,
-        layer_norm_epsilon=1e-5,
-        kernel_initializer="glorot_uniform",
+        layer_norm_epsilon: float = 1e-5,
+        kernel_initializer: Initializer = "glorot_uniform",
         **kwargs,
     ):
         super().__init__(**kwargs)

@@ -4,16 +4,20 @@ Legend: B batch, T length, R rows, C columns, D width of the inputs, P width of 
 positions.
 """
 
+from typing import Literal, get_args
+
 import keras
 from keras import ops
 
+from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_choice, check_positive, check_rank
 from keras_attn.indices import check_indices
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
 from keras_attn.ops import sinusoids, sinusoids_2d
 
-MERGES = ("add", "concatenate")
+Merge = Literal["add", "concatenate"]
+MERGES = get_args(Merge)
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -45,7 +49,12 @@ class SinusoidalPositionEmbedding(BaseLayer):
     """
 
     def __init__(
-        self, merge="add", *, position_dim=None, max_wavelength=10_000, **kwargs
+        self,
+        merge: Merge = "add",
+        *,
+        position_dim: int | None = None,
+        max_wavelength: float = 10_000,
+        **kwargs,
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
@@ -111,12 +120,12 @@ class LearnedPositionEmbedding(BaseLayer):
 
     def __init__(
         self,
-        max_sequence_length,
-        merge="add",
+        max_sequence_length: int,
+        merge: Merge = "add",
         *,
-        position_dim=None,
-        first_row=0,
-        embeddings_initializer="uniform",
+        position_dim: int | None = None,
+        first_row: int = 0,
+        embeddings_initializer: Initializer = "uniform",
         **kwargs,
     ):
         super().__init__(**kwargs)

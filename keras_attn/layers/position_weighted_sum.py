@@ -6,6 +6,7 @@ Legend: B batch, T length, D width.
 import keras
 from keras import ops
 
+from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_positive, check_rank
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
@@ -40,7 +41,13 @@ class PositionWeightedSum(BaseLayer):
         Xu and Saenko 2016, equation 5 (arXiv:1511.05234).
     """
 
-    def __init__(self, max_sequence_length, *, kernel_initializer="ones", **kwargs):
+    def __init__(
+        self,
+        max_sequence_length: int,
+        *,
+        kernel_initializer: Initializer = "ones",
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.max_sequence_length = check_positive(
             "max_sequence_length", max_sequence_length

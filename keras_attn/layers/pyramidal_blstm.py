@@ -55,7 +55,7 @@ class PyramidalBLSTM(BaseLayer):
         Chan et al. 2016, "Listen, Attend and Spell", section 3.1 (arXiv:1508.01211).
     """
 
-    def __init__(self, units, reduction=2, **kwargs):
+    def __init__(self, units: int, reduction: int = 2, **kwargs):
         super().__init__(**kwargs)
         self.units = check_positive("units", units)
         self.reduction = check_positive("reduction", reduction)

@@ -9,6 +9,7 @@ import numbers
 import keras
 from keras import ops
 
+from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_rank
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
@@ -42,7 +43,14 @@ class RandomPatchMasking(BaseLayer):
         (arXiv:2111.06377).
     """
 
-    def __init__(self, mask_ratio=0.75, *, num_prefix_tokens=0, seed=None, **kwargs):
+    def __init__(
+        self,
+        mask_ratio: float = 0.75,
+        *,
+        num_prefix_tokens: int = 0,
+        seed: int | None = None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         if not (isinstance(mask_ratio, numbers.Real) and 0.0 < mask_ratio < 1.0):
             raise ValueError(
@@ -114,7 +122,13 @@ class PatchUnmasking(BaseLayer):
         He et al. 2022, section 3 (arXiv:2111.06377).
     """
 
-    def __init__(self, *, num_prefix_tokens=0, initializer="zeros", **kwargs):
+    def __init__(
+        self,
+        *,
+        num_prefix_tokens: int = 0,
+        initializer: Initializer = "zeros",
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.num_prefix_tokens = num_prefix_tokens
         self.initializer = keras.initializers.get(initializer)

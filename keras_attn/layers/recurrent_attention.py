@@ -27,7 +27,14 @@ class RecurrentAttention(BaseLayer):
         ValueError: for a cell with dropout.
     """
 
-    def __init__(self, cell, attention, *, unroll=False, **kwargs):
+    def __init__(
+        self,
+        cell: keras.layers.Layer,
+        attention: ScoredAttention,
+        *,
+        unroll: bool = False,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         _check_parts(cell, attention)
         self.cell = cell

@@ -4,10 +4,13 @@ Legend: B batch, R and S rows and columns of a map, C channels, A anchors of all
 proposals, M true boxes with padding.
 """
 
+from collections.abc import Sequence
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_pair, check_positive, check_same_length, check_share
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.feature_pyramid import check_maps
@@ -71,22 +74,22 @@ class RegionProposal(BaseLayer):
 
     def __init__(
         self,
-        anchor_sizes,
-        strides,
-        image_size,
+        anchor_sizes: Sequence[Sequence[float]],
+        strides: Sequence[int | tuple[int, int]],
+        image_size: int | tuple[int, int],
         *,
-        aspect_ratios=(0.5, 1.0, 2.0),
-        num_proposals=1000,
-        candidates_per_level=1000,
-        num_training_proposals=2000,
-        training_candidates_per_level=2000,
-        iou_threshold=0.7,
-        positive_threshold=0.7,
-        negative_threshold=0.3,
-        num_samples=256,
-        positive_fraction=0.5,
-        kernel_initializer=None,
-        seed=None,
+        aspect_ratios: Sequence[float] = (0.5, 1.0, 2.0),
+        num_proposals: int = 1000,
+        candidates_per_level: int = 1000,
+        num_training_proposals: int = 2000,
+        training_candidates_per_level: int = 2000,
+        iou_threshold: float = 0.7,
+        positive_threshold: float = 0.7,
+        negative_threshold: float = 0.3,
+        num_samples: int = 256,
+        positive_fraction: float = 0.5,
+        kernel_initializer: Initializer | None = None,
+        seed: int | None = None,
         **kwargs,
     ):
         # Boxes in pixels do not fit into half precision.

@@ -12,6 +12,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attn.argument_types import Initializer
 from keras_attn.checks import (
     check_fraction,
     check_matches,
@@ -96,13 +97,13 @@ class RelativeMultiHeadAttention(BaseLayer):
 
     def __init__(
         self,
-        num_heads,
-        key_dim,
+        num_heads: int,
+        key_dim: int,
         *,
-        dropout=0.0,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        seed=None,
+        dropout: float = 0.0,
+        kernel_initializer: Initializer = "glorot_uniform",
+        bias_initializer: Initializer = "zeros",
+        seed: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)

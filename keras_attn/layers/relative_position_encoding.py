@@ -13,7 +13,7 @@ from keras_attn.ops.relative import relative_distances, relative_sinusoids
 
 
 def encode_distances(
-    inputs, memory=None, *, max_distance=None, max_wavelength=10_000, dtype
+    inputs, memory=None, *, max_distance=None, max_wavelength: float = 10_000, dtype
 ):
     """Sinusoids of the distances between all tokens and all keys.
 
@@ -60,7 +60,13 @@ class RelativePositionEncoding(BaseLayer):
         Dai et al. 2019, "Transformer-XL", section 3.3 (arXiv:1901.02860).
     """
 
-    def __init__(self, max_distance=None, *, max_wavelength=10_000, **kwargs):
+    def __init__(
+        self,
+        max_distance: int | None = None,
+        *,
+        max_wavelength: float = 10_000,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         if max_distance is not None:
             check_positive("max_distance", max_distance)

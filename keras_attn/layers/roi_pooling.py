@@ -4,6 +4,8 @@ Legend: B batch, R boxes, H and W rows and columns of a map, C channels, O outpu
 or columns.
 """
 
+from collections.abc import Sequence
+
 import keras
 
 from keras_attn.checks import check_pair, check_positive, check_rank
@@ -20,9 +22,9 @@ class _ROILayer(BaseLayer):
         self,
         output_size: int | tuple[int, int] = 7,
         *,
-        strides=(16,),
-        canonical_size=224,
-        canonical_level=4,
+        strides: Sequence[float] = (16,),
+        canonical_size: float = 224,
+        canonical_level: int = 4,
         **kwargs,
     ):
         # Boxes in pixels do not fit into half precision.
@@ -111,11 +113,11 @@ class ROIAlign(_ROILayer):
         self,
         output_size: int | tuple[int, int] = 7,
         *,
-        strides=(16,),
-        sampling_ratio=2,
-        aligned=False,
-        canonical_size=224,
-        canonical_level=4,
+        strides: Sequence[float] = (16,),
+        sampling_ratio: int = 2,
+        aligned: bool = False,
+        canonical_size: float = 224,
+        canonical_level: int = 4,
         **kwargs,
     ):
         super().__init__(

@@ -4,6 +4,8 @@ Legend: B batch, R proposals, C classes without the background, K detections, M 
 boxes with padding, S samples.
 """
 
+from collections.abc import Sequence
+
 import keras
 from keras import ops
 
@@ -12,6 +14,7 @@ from keras_attn.layers.base import BaseLayer
 from keras_attn.ops.box_matching import NEGATIVE, match_boxes, sample_matches
 from keras_attn.ops.boxes import (
     BOX_FORMATS,
+    BoxFormat,
     convert_boxes,
     decode_clipped,
     encode_boxes,
@@ -72,19 +75,19 @@ class SelectDetections(BaseLayer):
 
     def __init__(
         self,
-        image_size,
+        image_size: int | tuple[int, int],
         *,
-        max_detections=100,
-        score_threshold=0.05,
-        iou_threshold=0.5,
-        max_candidates=1000,
-        any_class=False,
-        box_weights=(10.0, 10.0, 5.0, 5.0),
-        bounding_box_format="xyxy",
-        match_threshold=0.5,
-        num_samples=512,
-        positive_fraction=0.25,
-        seed=None,
+        max_detections: int = 100,
+        score_threshold: float = 0.05,
+        iou_threshold: float = 0.5,
+        max_candidates: int = 1000,
+        any_class: bool = False,
+        box_weights: Sequence[float] = (10.0, 10.0, 5.0, 5.0),
+        bounding_box_format: BoxFormat = "xyxy",
+        match_threshold: float = 0.5,
+        num_samples: int = 512,
+        positive_fraction: float = 0.25,
+        seed: int | None = None,
         **kwargs,
     ):
         # Boxes in pixels do not fit into half precision.

@@ -34,7 +34,7 @@ class SelectMasks(BaseLayer):
         He et al. 2017, section 3 (arXiv:1703.06870).
     """
 
-    def __init__(self, aligned=True, **kwargs):
+    def __init__(self, aligned: bool = True, **kwargs):
         super().__init__(autocast=False, **kwargs)
         self.aligned = aligned
 

@@ -6,6 +6,7 @@ Legend: B batch, R rows, S columns, T = R·S positions, C channels, K channels o
 import keras
 from keras import ops
 
+from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_positive, check_rank
 from keras_attn.layers import recorder
 from keras_attn.layers.base import BaseLayer
@@ -50,11 +51,11 @@ class SelfAttention2D(BaseLayer):
 
     def __init__(
         self,
-        key_dim=None,
+        key_dim: int | None = None,
         *,
-        use_bias=True,
-        spectral_normalization=False,
-        kernel_initializer="glorot_uniform",
+        use_bias: bool = True,
+        spectral_normalization: bool = False,
+        kernel_initializer: Initializer = "glorot_uniform",
         **kwargs,
     ):
         super().__init__(**kwargs)

@@ -42,7 +42,14 @@ class SpectralNormalization(keras.layers.Layer):
         Networks", algorithm 1 (arXiv:1802.05957).
     """
 
-    def __init__(self, layer, *, use_bias=True, power_iterations=1, **kwargs):
+    def __init__(
+        self,
+        layer: keras.layers.Layer,
+        *,
+        use_bias: bool = True,
+        power_iterations: int = 1,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         if not isinstance(layer, keras.layers.Dense | BaseConv):
             raise TypeError(

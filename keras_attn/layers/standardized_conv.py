@@ -27,7 +27,14 @@ class StandardizedConv2D(keras.layers.Conv2D):
         Weight Standardization" (arXiv:1903.10520).
     """
 
-    def __init__(self, filters, kernel_size, *, epsilon=1e-8, **kwargs):
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: int | tuple[int, int],
+        *,
+        epsilon: float = 1e-8,
+        **kwargs,
+    ):
         super().__init__(filters, kernel_size, **kwargs)
         self.epsilon = epsilon
 

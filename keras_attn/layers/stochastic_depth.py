@@ -29,7 +29,7 @@ class StochasticDepth(BaseLayer):
         Huang et al. 2016, "Deep Networks with Stochastic Depth" (arXiv:1603.09382).
     """
 
-    def __init__(self, rate=0.0, *, seed=None, **kwargs):
+    def __init__(self, rate: float = 0.0, *, seed: int | None = None, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.rate = check_fraction("rate", rate)

@@ -5,6 +5,7 @@ Legend: B batch, R rows and S columns of tokens, N heads, w side of a window, D 
 
 import keras
 
+from keras_attn.argument_types import Activation, Initializer
 from keras_attn.checks import check_fraction, check_positive
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.block_parts import feed_forward, layer_norm
@@ -48,19 +49,19 @@ class SwinBlock(BaseLayer):
 
     def __init__(
         self,
-        num_heads,
-        mlp_dim,
-        window_size,
+        num_heads: int,
+        mlp_dim: int,
+        window_size: int,
         *,
-        shifted=False,
-        activation="gelu",
-        layer_norm_epsilon=1e-5,
-        attention_bias=True,
-        dropout=0.0,
-        attention_dropout=0.0,
-        stochastic_depth=0.0,
-        kernel_initializer="glorot_uniform",
-        seed=None,
+        shifted: bool = False,
+        activation: Activation = "gelu",
+        layer_norm_epsilon: float = 1e-5,
+        attention_bias: bool = True,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        stochastic_depth: float = 0.0,
+        kernel_initializer: Initializer = "glorot_uniform",
+        seed: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)

@@ -6,6 +6,7 @@ Legend: B batch, T length, D width, V vocabulary.
 import keras
 from keras import ops
 
+from keras_attn.argument_types import Initializer
 from keras_attn.indices import check_indices
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
@@ -68,7 +69,7 @@ class OutputBias(BaseLayer):
         Logits (..., V).
     """
 
-    def __init__(self, bias_initializer="zeros", **kwargs):
+    def __init__(self, bias_initializer: Initializer = "zeros", **kwargs):
         # Logits are float32: a softmax over a vocabulary follows.
         super().__init__(**{"dtype": "float32", **kwargs})
         self.supports_masking = True

@@ -3,13 +3,16 @@
 Legend: B batch, T length, D width.
 """
 
+from typing import Literal, get_args
+
 import keras
 from keras import ops
 
 from keras_attn.checks import check_choice, check_rank
 from keras_attn.layers.base import BaseLayer
 
-POOLINGS = ("first", "last", "mean")
+Pooling = Literal["first", "last", "mean"]
+POOLINGS = get_args(Pooling)
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -33,7 +36,7 @@ class TokenPooling(BaseLayer):
         ValueError: for an unknown `pooling`, or inputs of another rank.
     """
 
-    def __init__(self, pooling="mean", **kwargs):
+    def __init__(self, pooling: Pooling = "mean", **kwargs):
         super().__init__(**kwargs)
         check_choice("pooling", pooling, POOLINGS)
         self.pooling = pooling

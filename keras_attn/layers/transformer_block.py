@@ -9,6 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attn.argument_types import Activation, Initializer
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.block_parts import built, feed_forward, head_size, layer_norm
@@ -27,24 +28,24 @@ class _Block(BaseLayer):
 
     def __init__(
         self,
-        num_heads,
-        mlp_dim,
+        num_heads: int,
+        mlp_dim: int,
         *,
-        key_dim=None,
-        num_key_value_heads=None,
-        activation="relu",
-        norm_first=False,
-        layer_norm_epsilon=1e-5,
-        dropout=0.0,
-        attention_dropout=0.0,
-        mlp_dropout=0.0,
-        stochastic_depth=0.0,
-        layer_scale=None,
-        use_bias=True,
-        qkv_bias=None,
-        kernel_initializer="glorot_uniform",
-        output_initializer=None,
-        seed=None,
+        key_dim: int | None = None,
+        num_key_value_heads: int | None = None,
+        activation: Activation = "relu",
+        norm_first: bool = False,
+        layer_norm_epsilon: float = 1e-5,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        mlp_dropout: float = 0.0,
+        stochastic_depth: float = 0.0,
+        layer_scale: float | None = None,
+        use_bias: bool = True,
+        qkv_bias: bool | None = None,
+        kernel_initializer: Initializer = "glorot_uniform",
+        output_initializer: Initializer | None = None,
+        seed: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -264,7 +265,9 @@ class TransformerDecoderBlock(_Block):
         2019, section 4.2 (arXiv:1904.10509).
     """
 
-    def __init__(self, num_heads, mlp_dim, *, window=None, **kwargs):
+    def __init__(
+        self, num_heads: int, mlp_dim: int, *, window: int | None = None, **kwargs
+    ):
         super().__init__(num_heads, mlp_dim, **kwargs)
         self.window = None if window is None else check_positive("window", window)
 

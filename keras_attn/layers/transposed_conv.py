@@ -7,6 +7,7 @@ channels, F filters, k kernel size, s stride, p padding, o output padding.
 import keras
 from keras import ops
 
+from keras_attn.argument_types import Activation, Initializer
 from keras_attn.checks import check_pair, check_positive, check_rank
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
@@ -64,16 +65,16 @@ class TransposedConv2D(BaseLayer):
 
     def __init__(
         self,
-        filters,
-        kernel_size,
+        filters: int,
+        kernel_size: int | tuple[int, int],
         strides: int | tuple[int, int] = 1,
         *,
         padding: int | tuple[int, int] = 0,
         output_padding: int | tuple[int, int] = 0,
-        activation=None,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
+        activation: Activation | None = None,
+        use_bias: bool = True,
+        kernel_initializer: Initializer = "glorot_uniform",
+        bias_initializer: Initializer = "zeros",
         **kwargs,
     ):
         super().__init__(**kwargs)

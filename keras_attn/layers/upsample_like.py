@@ -36,7 +36,7 @@ class UpsampleLike(MatchSize):
             than 2h + `max_missing` rows or 2w + `max_missing` columns, unless centered.
     """
 
-    def __init__(self, max_missing=1, centered=False, **kwargs):
+    def __init__(self, max_missing: int = 1, centered: bool = False, **kwargs):
         super().__init__(**kwargs)
         self.max_missing = check_positive("max_missing", max_missing)
         self.centered = centered

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers import recorder
 from keras_attn.layers.base import BaseLayer
@@ -66,14 +67,14 @@ class WindowAttention(BaseLayer):
 
     def __init__(
         self,
-        num_heads,
-        window_size,
+        num_heads: int,
+        window_size: int,
         *,
-        shifted=False,
-        use_bias=True,
-        dropout=0.0,
-        kernel_initializer="glorot_uniform",
-        seed=None,
+        shifted: bool = False,
+        use_bias: bool = True,
+        dropout: float = 0.0,
+        kernel_initializer: Initializer = "glorot_uniform",
+        seed: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)

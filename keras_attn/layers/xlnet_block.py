@@ -7,6 +7,7 @@ size, D width.
 import keras
 from keras import ops
 
+from keras_attn.argument_types import Activation, Initializer
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.block_parts import built, feed_forward, head_size, layer_norm
@@ -54,7 +55,7 @@ class TargetEmbedding(BaseLayer):
         Yang et al. 2019, "XLNet", section 2.3 (arXiv:1906.08237).
     """
 
-    def __init__(self, embeddings_initializer="uniform", **kwargs):
+    def __init__(self, embeddings_initializer: Initializer = "uniform", **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
@@ -103,7 +104,7 @@ class SegmentMemory(BaseLayer):
         Dai et al. 2019, "Transformer-XL", section 3.2 (arXiv:1901.02860).
     """
 
-    def __init__(self, memory_length, **kwargs):
+    def __init__(self, memory_length: int, **kwargs):
         super().__init__(**kwargs)
         self.memory_length = check_positive("memory_length", memory_length)
 
@@ -160,17 +161,17 @@ class XLNetBlock(BaseLayer):
 
     def __init__(
         self,
-        num_heads,
-        mlp_dim,
+        num_heads: int,
+        mlp_dim: int,
         *,
-        key_dim=None,
-        activation="gelu",
-        layer_norm_epsilon=1e-12,
-        dropout=0.0,
-        attention_dropout=0.0,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        seed=None,
+        key_dim: int | None = None,
+        activation: Activation = "gelu",
+        layer_norm_epsilon: float = 1e-12,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        kernel_initializer: Initializer = "glorot_uniform",
+        bias_initializer: Initializer = "zeros",
+        seed: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)

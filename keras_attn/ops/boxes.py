@@ -6,12 +6,14 @@ Legend: B batch, N and M boxes, H and W pixels. The format inside the library is
 """
 
 import math
+from typing import Literal, get_args
 
 from keras import ops
 
 from keras_attn.checks import check_choice, check_pair
 
-BOX_FORMATS = ("xyxy", "yxyx", "xywh", "rel_xyxy", "rel_yxyx", "rel_xywh")
+BoxFormat = Literal["xyxy", "yxyx", "xywh", "rel_xyxy", "rel_yxyx", "rel_xywh"]
+BOX_FORMATS = get_args(BoxFormat)
 # A size changes by no more than this factor, so that no exponential overflows.
 _LARGEST_SCALE = math.log(1000.0 / 16.0)
 # A box without an area is encoded as if it had this many pixels.
@@ -237,7 +239,9 @@ def _center_and_size(boxes):
     return left + 0.5 * width, top + 0.5 * height, width, height
 
 
-def pyramid_levels(boxes, strides, canonical_size=224, canonical_level=4):
+def pyramid_levels(
+    boxes, strides, canonical_size: float = 224, canonical_level: int = 4
+):
     """The map of a pyramid that each box is read from.
 
     `⌊k + log2(√(w h) / s)⌋`, where k is `canonical_level` and s `canonical_size`, minus

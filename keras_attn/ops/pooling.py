@@ -7,13 +7,14 @@ Legend: B batch, H and W rows and columns of a map, h and w of the pooled map, C
 channels, p × q places of a window.
 """
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 from keras import ops
 
 from keras_attn.checks import check_choice, check_pair, check_rank
 
-PADDINGS = ("valid", "same")
+Padding = Literal["valid", "same"]
+PADDINGS = get_args(Padding)
 AXES = "(batch, rows, columns, channels)"
 
 

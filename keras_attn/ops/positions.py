@@ -40,7 +40,7 @@ def row_positions(padding_mask):
     return ops.maximum(ops.subtract(number, ops.add(first, 1)), 0)
 
 
-def sinusoids(positions, dim, max_wavelength=10_000):
+def sinusoids(positions, dim, max_wavelength: float = 10_000):
     """Sines and cosines of geometrically spaced wavelengths (Vaswani 2017, 3.5).
 
     `PE(p, 2i) = sin(p / w^(2i/D))`, `PE(p, 2i+1) = cos(p / w^(2i/D))`.
@@ -59,7 +59,7 @@ def sinusoids(positions, dim, max_wavelength=10_000):
     return ops.reshape(interleaved, (*shape, 2 * pairs))[..., :dim]
 
 
-def sinusoid_angles(positions, dim, max_wavelength=10_000):
+def sinusoid_angles(positions, dim, max_wavelength: float = 10_000):
     """Arguments of the sinusoids, `p / w^(2i/D)`.
 
     Args:
@@ -75,7 +75,7 @@ def sinusoid_angles(positions, dim, max_wavelength=10_000):
     return ops.expand_dims(ops.cast(positions, "float32"), -1) * frequencies
 
 
-def sinusoids_2d(height, width, dim, max_wavelength=10_000):
+def sinusoids_2d(height, width, dim, max_wavelength: float = 10_000):
     """Sinusoids of a grid: rows in the first half of the units, columns in the second.
 
     Args:

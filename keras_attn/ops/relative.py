@@ -42,7 +42,7 @@ def relative_distances(query_length, key_length):
     return ops.subtract(key_length, steps)
 
 
-def relative_sinusoids(distances, dim, max_wavelength=10_000):
+def relative_sinusoids(distances, dim, max_wavelength: float = 10_000):
     """All sines, then all cosines: `[sin(d / w^(2i/D)); cos(d / w^(2i/D))]`.
 
     In contrast to the Transformer's encoding, the two are not interleaved.

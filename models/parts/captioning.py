@@ -1,4 +1,4 @@
-"""What recurrent captioners share: the image, the words, decoding.
+"""What recurrent captioners share: decoding.
 
 A captioner is two functions, in the order in which it works:
 
@@ -15,25 +15,6 @@ import keras
 from keras import ops
 
 from keras_attn.decoding import IncrementalPair
-from keras_attn.models.parts.feature_grid import grid_input
-from keras_attn.models.parts.functional import sequence_inputs
-
-
-def caption_inputs(backbone, grid_size, feature_dim):
-    """The inputs of a captioner, and the places that it looks at.
-
-    Args:
-        backbone: As in `feature_grid.grid_input`.
-        grid_size: As in `feature_grid.grid_input`.
-        feature_dim: As in `feature_grid.grid_input`.
-
-    Returns:
-        `images` or `features`, and `decoder_token_ids` (B, T), by name; and one vector
-        per place, (B, P, C), of the layer `places`.
-    """
-    image, grid = grid_input(backbone, grid_size, feature_dim)
-    places = keras.layers.Reshape((-1, grid.shape[-1]), name="places")(grid)
-    return {**image, **sequence_inputs("decoder_token_ids")}, places
 
 
 def caption_pair(model, layers, look: Callable, tell: Callable) -> IncrementalPair:

@@ -1,4 +1,4 @@
-"""A Transformer's decoder, which attends to the features of an encoder.
+"""A Transformer's blocks, and its decoder, which attends to the features of an encoder.
 
     tokens -> embedding -> decoder_block_0 -> decoder_block_1 -> … (-> decoder_norm)
                              ↑ keys and values of the encoder's features
@@ -7,16 +7,99 @@ The encoder reads a text (`transformer.py`) or an image (`transformer_captioners
 
 Legend: B batch, S places of the encoder, T target length, P prompt length, L length of
 a cache, N heads, H head size, D width, E width of the encoder, V vocabulary.
-Layers: `token_embedding` (also the output matrix), `decoder_block_0`, …, and
-`decoder_norm` if the blocks are pre-norm.
+Layers: `token_embedding` (also the output matrix), `encoder_block_0`, …,
+`decoder_block_0`, …, and `encoder_norm`, `decoder_norm` if the blocks are pre-norm.
 """
+
+import math
+from typing import TypedDict
 
 import keras
 
+from keras_attn.argument_types import Activation
 from keras_attn.decoding import IncrementalPair
+from keras_attn.layers import TransformerDecoderBlock, TransformerEncoderBlock
+from keras_attn.layers.initializers import normal
+from keras_attn.layers.layer_normalization import LayerNormalization
+from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.models.parts import incremental
 from keras_attn.models.parts.functional import by_name, numbered, sequence_inputs
+from keras_attn.models.parts.variants import FROM_VARIANT
 from keras_attn.ops import token_positions
+
+
+class StackOptions(TypedDict, total=False):
+    """Types of the options of `block_stack`, for the builders that pass them on."""
+
+    num_layers: int
+    num_heads: int
+    mlp_dim: int
+    norm_first: bool
+    activation: Activation
+    layer_norm_epsilon: float
+    attention_dropout: float
+    mlp_dropout: float
+
+
+def block_stack(
+    side: str,
+    *,
+    num_layers: int = FROM_VARIANT,
+    num_heads: int = FROM_VARIANT,
+    mlp_dim: int = FROM_VARIANT,
+    norm_first: bool = False,
+    activation: Activation = "relu",
+    layer_norm_epsilon: float = 1e-6,
+    dropout: float = FROM_VARIANT,
+    attention_dropout: float = 0.0,
+    mlp_dropout: float = 0.0,
+    **initializers,
+) -> list:
+    """The blocks of one side of a Transformer, and the norm after pre-norm blocks.
+
+    Args:
+        side: `"encoder"` or `"decoder"`.
+        num_layers: Number of blocks.
+        num_heads: Attention heads per block.
+        mlp_dim: Width of the feed-forward networks.
+        norm_first: Pre-norm instead of post-norm.
+        activation: Activation of the feed-forward networks.
+        layer_norm_epsilon: Added to the variance.
+        dropout: Probability of dropping a unit of a sub-layer's output.
+        attention_dropout: Probability of dropping an attention probability.
+        mlp_dropout: Probability of dropping a hidden unit.
+        **initializers: `kernel_initializer` and `output_initializer` of the blocks.
+    """
+    blocks = {"encoder": TransformerEncoderBlock, "decoder": TransformerDecoderBlock}
+    layers = [
+        blocks[side](
+            num_heads,
+            mlp_dim,
+            norm_first=norm_first,
+            activation=activation,
+            layer_norm_epsilon=layer_norm_epsilon,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            mlp_dropout=mlp_dropout,
+            name=f"{side}_block_{index}",
+            **initializers,
+        )
+        for index in range(num_layers)
+    ]
+    if norm_first:
+        norm = LayerNormalization(epsilon=layer_norm_epsilon, name=f"{side}_norm")
+        layers.append(norm)
+    return layers
+
+
+def scaled_embedding(vocabulary_size: int, hidden_dim: int) -> TokenEmbedding:
+    """Embeddings to multiply by √D, after which they have a variance of 1."""
+    return TokenEmbedding(
+        vocabulary_size,
+        hidden_dim,
+        embeddings_initializer=normal(1 / math.sqrt(hidden_dim)),
+        name="token_embedding",
+    )
 
 
 def decode(layers, hidden, memory=None, caches=None, **masks):

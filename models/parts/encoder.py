@@ -6,10 +6,11 @@
 Legend: B batch, T length, D width.
 """
 
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from keras.layers import Dense
 
+from keras_attn.argument_types import Activation
 from keras_attn.layers import TransformerEncoderBlock
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.layer_normalization import LayerNormalization
@@ -22,11 +23,11 @@ from keras_attn.models.parts.variants import FROM_VARIANT
 class EncoderOptions(TypedDict, total=False):
     """Types of the options of `text_encoder`, for the builders that pass them on."""
 
-    num_layers: int | None
-    num_heads: int | None
-    mlp_dim: int | None
-    activation: Any
-    layer_norm_epsilon: float | None
+    num_layers: int
+    num_heads: int
+    mlp_dim: int
+    activation: Activation
+    layer_norm_epsilon: float
     dropout: float
     attention_dropout: float
 
@@ -37,14 +38,14 @@ def text_encoder(
     name,
     tanh_pooler=True,
     *,
-    num_layers=FROM_VARIANT,
-    num_heads=FROM_VARIANT,
-    mlp_dim=FROM_VARIANT,
-    activation="gelu",
-    layer_norm_epsilon=FROM_VARIANT,
-    dropout=0.1,
-    attention_dropout=0.1,
-):
+    num_layers: int = FROM_VARIANT,
+    num_heads: int = FROM_VARIANT,
+    mlp_dim: int = FROM_VARIANT,
+    activation: Activation = "gelu",
+    layer_norm_epsilon: float = FROM_VARIANT,
+    dropout: float = 0.1,
+    attention_dropout: float = 0.1,
+) -> Functional:
     """The encoder with these embeddings, a model as that of `build_bert`.
 
     Positional arguments:

@@ -8,7 +8,26 @@ from typing import Any
 import keras
 
 from keras_attn.checks import check_pair, check_positive
+from keras_attn.models.parts.functional import sequence_inputs
 from keras_attn.models.parts.skips import check_backbone
+
+
+def places_and_text(names, backbone, grid_size, feature_dim):
+    """The inputs of a model of an image and a text, and the places of the image.
+
+    Args:
+        names: Names of the inputs of the text, as for `sequence_inputs`.
+        backbone: As in `grid_input`.
+        grid_size: As in `grid_input`.
+        feature_dim: As in `grid_input`.
+
+    Returns:
+        `images` or `features`, and the inputs (B, T) of the text, by name; and one
+        vector per place, (B, h · w, C), row by row, of the layer `places`.
+    """
+    image, grid = grid_input(backbone, grid_size, feature_dim)
+    places = keras.layers.Reshape((-1, grid.shape[-1]), name="places")(grid)
+    return {**image, **sequence_inputs(*names)}, places
 
 
 def grid_input(backbone, grid_size, feature_dim):

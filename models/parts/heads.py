@@ -19,6 +19,9 @@ from keras_attn.layers.token_embedding import OutputBias
 from keras_attn.layers.token_pooling import TokenPooling
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 
+# What a head is built on: a model, or the name of a variant, which is built first.
+Encoder = str | keras.Model
+
 # The initializer that BERT and its successors publish, for pre-training and heads.
 INITIALIZER = truncated_normal(0.02)
 

@@ -1,4 +1,4 @@
-"""What all image models share: the input, and the head on their features.
+"""What image models share: the input, convolutions, the head on their features.
 
 Legend: B batch, H and W pixels, D width, C classes.
 """
@@ -9,6 +9,7 @@ import keras
 from keras.layers import Conv2D
 
 from keras_attn.checks import check_pair, check_positive
+from keras_attn.layers.batch_normalization import BatchNormalization
 from keras_attn.layers.minimum_image_size import MinimumImageSize, is_smaller
 from keras_attn.models.parts.heads import INITIALIZER, logits_layer
 
@@ -112,3 +113,42 @@ def classify_pixels(hidden, num_classes, size=1, name="classifier", **options):
         name=name,
         **options,
     )(hidden)
+
+
+def normed_convolution(
+    hidden,
+    width,
+    size,
+    name,
+    number="",
+    *,
+    kernel_initializer="he_normal",
+    gamma_initializer="ones",
+):
+    """A convolution without biases and a batch norm, (B, H, W, D) -> (B, H, W, width).
+
+    Args:
+        hidden: A tensor of the model's graph.
+        width: Channels of the output.
+        size: Rows and columns of the kernel.
+        name: The layers are `<name>_conv` and `<name>_norm`.
+        number: What follows in both names.
+        kernel_initializer: Initializer of the kernel.
+        gamma_initializer: Initializer of the norm's factors.
+    """
+    hidden = Conv2D(
+        width,
+        size,
+        padding="same",
+        use_bias=False,
+        kernel_initializer=kernel_initializer,
+        data_format="channels_last",
+        name=f"{name}_conv{number}",
+    )(hidden)
+    norm = BatchNormalization(
+        momentum=0.9,
+        epsilon=1e-5,
+        gamma_initializer=gamma_initializer,
+        name=f"{name}_norm{number}",
+    )
+    return norm(hidden)

@@ -22,18 +22,18 @@ from keras_attn.models.parts.variants import FROM_VARIANT
 class EmbeddingOptions(TypedDict, total=False):
     """Types of the options of `embedding_layers`, which all builders pass on."""
 
-    source_vocabulary_size: int | None
-    target_vocabulary_size: int | None
-    embedding_dim: int | None
+    source_vocabulary_size: int
+    target_vocabulary_size: int
+    embedding_dim: int
     dropout: float
 
 
 def embedding_layers(
     *,
-    source_vocabulary_size=FROM_VARIANT,
-    target_vocabulary_size=FROM_VARIANT,
-    embedding_dim=FROM_VARIANT,
-    dropout=0.0,
+    source_vocabulary_size: int = FROM_VARIANT,
+    target_vocabulary_size: int = FROM_VARIANT,
+    embedding_dim: int = FROM_VARIANT,
+    dropout: float = 0.0,
 ) -> list:
     """Embeddings of source and target tokens, each with dropout."""
     return [

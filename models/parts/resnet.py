@@ -10,7 +10,7 @@ stride `…_conv_1_padding` (bottleneck) or `…_conv_0_padding` (basic block).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from keras import ops
 from keras.layers import (
@@ -31,9 +31,9 @@ _GROUPS = 32  # Groups of each norm of a standardized ResNet.
 class ResNetOptions(TypedDict, total=False):
     """Types of the options of `resnet` that all its builders pass on."""
 
-    stem_dim: int | None
-    num_blocks: Sequence[int] | None
-    block: str | None
+    stem_dim: int
+    num_blocks: Sequence[int]
+    block: Literal["basic", "bottleneck"]
     norm_epsilon: float
     frozen_norms: bool
     num_frozen: int
@@ -42,13 +42,13 @@ class ResNetOptions(TypedDict, total=False):
 def resnet(
     images,
     *,
-    stem_dim=FROM_VARIANT,
-    num_blocks=FROM_VARIANT,
-    block=FROM_VARIANT,
-    dilated_stages=(),
-    norm_epsilon=1e-5,
-    frozen_norms=False,
-    num_frozen=0,
+    stem_dim: int = FROM_VARIANT,
+    num_blocks: Sequence[int] = FROM_VARIANT,
+    block: Literal["basic", "bottleneck"] = FROM_VARIANT,
+    dilated_stages: Sequence[int] = (),
+    norm_epsilon: float = 1e-5,
+    frozen_norms: bool = False,
+    num_frozen: int = 0,
 ) -> dict[str, Any]:
     """The maps of a ResNet v1.5 with batch norms.
 

@@ -218,7 +218,7 @@ def test_wrong_arguments_are_refused():
     with pytest.raises(
         ValueError, match="`score` must be one of 'dot', 'scaled_dot', .*score='cosine'"
     ):
-        DotProductAttention("cosine")
+        DotProductAttention("cosine")  # pyright: ignore[reportArgumentType]
     base = ScoredAttention()
     with pytest.raises(NotImplementedError):
         base.project_key(None)

@@ -52,7 +52,8 @@ def test_pooling_without_a_mask_uses_all_tokens():
         ("last", FEATURES[:, -1]),
         ("mean", FEATURES.mean(1)),
     ):
-        found = numpy(TokenPooling(pooling)(FEATURES))
+        layer = TokenPooling(pooling)  # pyright: ignore[reportArgumentType]
+        found = numpy(layer(FEATURES))
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
@@ -77,7 +78,7 @@ def test_a_cache_is_padded_with_zeros_at_the_end():
 
 def test_wrong_arguments_are_rejected():
     with pytest.raises(ValueError, match="`pooling` must be one of 'first', 'last'"):
-        TokenPooling("max")
+        TokenPooling("max")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="`inputs` must have 3 axes"):
         TokenPooling()(FEATURES[0])
     with pytest.raises(ValueError, match="`padding_mask` must have 2 axes"):

@@ -138,7 +138,7 @@ def test_unpooling_needs_the_size_of_the_map_that_was_pooled():
     with pytest.raises(ValueError, match="`inputs` and `indices` must have the same"):
         layer(values, indices[:, 1:], images)
     with pytest.raises(ValueError, match="`padding` must be one of 'valid', 'same'"):
-        layers.MaxUnpool2D(padding="full")
+        layers.MaxUnpool2D(padding="full")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"at least \(8, 8\) rows"):
         layers.MaxPoolWithIndices(8)(images)
 

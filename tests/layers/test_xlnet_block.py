@@ -205,7 +205,10 @@ def test_key_dim_defaults_to_the_width_per_head():
     "wrong, message",
     [
         (lambda: RelativeMultiHeadAttention(0, H), "`num_heads` must be a whole"),
-        (lambda: RelativeMultiHeadAttention(N, 1.5), "`key_dim` must be a whole"),
+        (
+            lambda: RelativeMultiHeadAttention(N, 1.5),  # pyright: ignore[reportArgumentType]
+            "`key_dim` must be a whole",
+        ),
         (
             lambda: RelativeMultiHeadAttention(N, H, dropout=1.0),
             "`dropout` is a probability",

@@ -91,7 +91,7 @@ def test_unknown_variants_list_the_known_ones():
     with pytest.raises(
         ValueError, match="`score` must be one of 'additive', 'dot'.*score='cosine'"
     ):
-        models.build_rnnsearch(score="cosine")
+        models.build_rnnsearch(score="cosine")  # pyright: ignore[reportArgumentType]
 
 
 def test_the_folder_is_imported_by_one_name_only():
