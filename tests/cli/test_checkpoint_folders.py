@@ -31,6 +31,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.shipped
 def test_export_and_verify(command, folder, tmp_path):
     lines, artefact = tmp_path / "texts.txt", tmp_path / "bert.tflite"
     lines.write_text("\n".join(TEXTS) + "\n")

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.filterwarnings(
 TEXTS = ["a man sleeps", "a plan: a canal"]
 
 
+@pytest.mark.shipped
 def test_export_and_verify(command, tmp_path):
     tokenizer = WordPieceTokenizer.train(TEXTS * 3, vocabulary_size=61)
     words, lines = tmp_path / "words", tmp_path / "texts.txt"

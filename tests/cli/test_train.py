@@ -126,6 +126,7 @@ def test_drawings_that_are_refused(command, run_dir, tmp_path):
     assert "file" in line
 
 
+@pytest.mark.shipped
 def test_a_translator_is_exported_and_verified(command, run_dir, tmp_path):
     artefact, report = tmp_path / "dates.tflite", tmp_path / "dates.json"
     fixed = ["--batch-size", 2, "--sequence-length", 48, "--report", report]

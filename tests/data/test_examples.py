@@ -45,6 +45,7 @@ def batches_of(data, epoch, **options):
     )
 
 
+@pytest.mark.runs
 def test_the_number_of_threads_changes_nothing(tmp_path):
     data = write_set(tmp_path)
     voc = read_voc(write_voc(tmp_path))
@@ -151,6 +152,7 @@ def train(data, folder, *callbacks):
     return model.get_weights()
 
 
+@pytest.mark.runs
 def test_a_run_that_is_killed_in_the_middle_of_an_epoch(tmp_path):
     data = write_set(tmp_path / "data")
     whole = train(data, tmp_path / "whole")

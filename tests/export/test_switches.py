@@ -87,6 +87,7 @@ def test_another_choice_of_equal_maxima_is_accepted(
         verify(network, path, sample_inputs=images)
 
 
+@pytest.mark.shipped
 def test_wrong_places_are_refused(network, images, tmp_path, monkeypatch):
     in_graphs(monkeypatch, change=shifted)
     with pytest.raises(ExportError, match="`pooling` chooses a place whose value is"):
@@ -100,6 +101,7 @@ def test_wrong_places_are_refused(network, images, tmp_path, monkeypatch):
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.shipped
 @pytest.mark.parametrize("layer", ["inner", "outer"])
 def test_one_wrong_weight_is_refused(network, images, tmp_path, monkeypatch, layer):
     in_graphs(monkeypatch, change_inputs=rounded)

@@ -48,6 +48,7 @@ ONE_OF_EACH = (
 )
 
 
+@pytest.mark.fits
 @pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="`tf.distribute` is TensorFlow's"
 )

@@ -213,6 +213,7 @@ def test_unsupported_configs_are_refused(field, value, tmp_path):
     check_refused(tmp_path, "xlnet_classifier", {field: value}, message)
 
 
+@pytest.mark.shipped
 @pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="exporters need TensorFlow"
 )

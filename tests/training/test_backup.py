@@ -140,6 +140,7 @@ def attributes(callbacks):
     return repr(known)
 
 
+@pytest.mark.fits
 @pytest.mark.parametrize(
     "options",
     [

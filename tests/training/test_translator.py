@@ -90,6 +90,7 @@ def test_a_translation_ends_at_its_end_token_or_at_max_length(build, corpus):
     assert translator.translate([text[:11]]) == translator.translate([text])
 
 
+@pytest.mark.shipped
 @pytest.mark.parametrize(
     "batch, length", [(5, 43), (None, 43), (5, None), (None, None)]
 )
