@@ -1,6 +1,7 @@
 """The public names, as a snapshot: adding one is deliberate, losing one is breaking."""
 
 import importlib
+import inspect
 
 import pytest
 
@@ -118,3 +119,23 @@ def test_a_name_that_is_not_there():
 
     with pytest.raises(AttributeError, match="nowhere"):
         _ = keras_attn.nowhere
+
+
+BUILDERS = [name for name in PUBLIC["keras_attn.models"].split() if "build_" in name]
+LAYERS = PUBLIC["keras_attn.layers"].split()
+
+
+@pytest.mark.parametrize(
+    "module, name",
+    [
+        *(("keras_attn.models", name) for name in BUILDERS),
+        *(("keras_attn.layers", name) for name in LAYERS),
+    ],
+)
+def test_arguments_of_builders_and_layers_have_types(module, name):
+    public = getattr(importlib.import_module(module), name)
+    if isinstance(public, type) and "__init__" not in vars(public):
+        return  # That of Keras' own layer.
+    for argument in inspect.signature(public).parameters.values():
+        if argument.kind is not argument.VAR_KEYWORD:
+            assert argument.annotation is not argument.empty, argument.name
