@@ -167,9 +167,9 @@ def export(
         )
     if is_discontinuous(models):
         notes.append(
-            "single values may differ: where two maxima are equal up to rounding, "
-            "unpooling puts a value at the place of either; the comparison is of the "
-            "artefact's places"
+            "single values may differ: of two maxima that are equal up to rounding, "
+            "the artefact may choose the other; Keras is compared given the choices "
+            "of the artefact"
         )
 
     shapes = RequestedShapes(
@@ -189,8 +189,9 @@ def export(
             calibration = ()
             if quantization == "int8" and check.sample is not None:
                 calibration = samples.calibration(signatures, specs, check.sample)
-            options = (quantization, calibration, tokenizer)
-            traced = TracedModel(signatures, functions, *options)
+            traced = TracedModel(
+                signatures, functions, quantization, calibration, tokenizer
+            )
             notes.extend(file_format.write(traced, partial))
             if not verify:
                 return None
@@ -279,9 +280,12 @@ class _Check:
     def run(self, runner: Runner, specs: dict[str, Specs], format: Format) -> Measured:
         """Compares an artefact whose inputs have the shapes `specs`."""
         cases = samples.cases(self.signatures, specs, self.sample)
-        how = self.tolerance, self.quantization
-        with probing(self.signatures, specs, format, *how) as probe:
-            measured = compare(runner, self.signatures, cases, *how, probe)
+        tolerance, quantization = self.tolerance, self.quantization
+        # None, except for models with max unpooling; see `switches.py`.
+        with probing(self.signatures, specs, format, tolerance, quantization) as probe:
+            measured = compare(
+                runner, self.signatures, cases, tolerance, quantization, probe
+            )
         if self.sample is None or len(self.signatures) > 1:
             return measured
         batches = samples.calibration(

@@ -201,7 +201,11 @@ def _fix_more(
     specs: dict[str, Specs],
     shapes: RequestedShapes,
 ) -> str | None:
-    """Advances the first signature that can be; returns what that fixes, or None."""
+    """Fixes more sizes of the first refused signature that has any left.
+
+    Returns:
+        What it fixes, as a note for the report, or None.
+    """
     for name in refused:
         if open_batch(specs[name]):
             stages[name] = Stage.BATCH

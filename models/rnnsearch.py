@@ -7,7 +7,7 @@
     c_t = Σ_j α_tj h_j                    `decoder`: context
     s_t = GRU([y_{t-1}; c_t], s_{t-1})    `decoder`: state
     r_t = W_r [s_{t-1}; y_{t-1}; c_t]     `readout_inputs`, `readout`
-    p(y_t) = softmax(W_o maxout(r_t))     `maxout`, `logits`: before the softmax
+    p(y_t) = softmax(W_o maxout(r_t))     `maxout`, `logits`, without the softmax
 
 The forward pass is `_encode`, then `_decode` below; e, α, c and s are computed by
 `layers/attention_rnn.py` with the score of `layers/additive_attention.py`.

@@ -113,7 +113,7 @@ def build_swin(
             "`num_blocks` and `num_heads` must have one number per stage. "
             f"Received: num_blocks={num_blocks}, num_heads={num_heads}"
         )
-    rates = rising_rates(stochastic_depth, sum(num_blocks))
+    rates = iter(rising_rates(stochastic_depth, sum(num_blocks)))
     images = image_input(image_size, num_channels)
     hidden = PatchEmbedding(
         hidden_dim,
@@ -123,7 +123,7 @@ def build_swin(
         kernel_initializer=INITIALIZER,
         name="patch_embedding",
     )(images)
-    # The published code has PyTorch's default here and in the merging.
+    # Here and in the merging the published code has PyTorch's default epsilon.
     hidden = LayerNormalization(epsilon=1e-5, name="embeddings_norm")(hidden)
     hidden = Dropout(dropout, name="embeddings_dropout")(hidden)
     maps = {}
@@ -143,7 +143,7 @@ def build_swin(
                 attention_bias=attention_bias,
                 dropout=dropout,
                 attention_dropout=attention_dropout,
-                stochastic_depth=rates.pop(0),
+                stochastic_depth=next(rates),
                 kernel_initializer=INITIALIZER,
                 name=f"stage_{stage}_block_{index}",
             )(hidden)

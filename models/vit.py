@@ -4,7 +4,7 @@
     build_vit_hybrid    the same, on the feature map of a ResNet
     build_deit3         ViT with LayerScale, trained by another recipe
 
-All three are here, in more than 400 lines, because they share every helper.
+All three share every helper, so they share a file.
 
 Legend: B batch, H and W pixels, T patches, D width, C classes.
 Layers: `patch_embedding`, `class_token`, `position_embedding`, `embeddings_dropout`,
@@ -100,7 +100,7 @@ def _encode(
     pooling,
     num_tokens=1,
     dropout=0.0,
-    *,
+    *,  # `passes_options_to` adds what follows to the signatures of the builders.
     num_heads: int = FROM_VARIANT,
     mlp_dim: int = FROM_VARIANT,
     activation: Activation = "gelu",
@@ -110,7 +110,7 @@ def _encode(
 ):
     """The blocks, the final norm and the pooling, which all three models share.
 
-    Besides those of `build_vit`:
+    Args (the others are those of `build_vit`):
         hidden: Tokens and patches, (B, tokens + T, D).
         rates: Stochastic depth of each block.
         num_tokens: Number of tokens before the patches.
@@ -119,6 +119,7 @@ def _encode(
     Returns:
         The outputs of a model without its top.
     """
+    check_choice("pooling", pooling, get_args(ImagePooling))
     options |= {
         "num_heads": num_heads,
         "mlp_dim": mlp_dim,
@@ -134,7 +135,6 @@ def _encode(
         hidden = TransformerEncoderBlock(
             **options, stochastic_depth=rate, name=f"block_{index}"
         )(hidden)
-    check_choice("pooling", pooling, get_args(ImagePooling))
     norm = LayerNormalization(epsilon=layer_norm_epsilon, name="final_norm")
     if pooling == "mean":
         patches = hidden[:, num_tokens:] if num_tokens else hidden

@@ -1,5 +1,8 @@
 """Room-to-Room: instructions, and the paths through buildings that they describe.
 
+The reader, its data and their batches are one file of more than 400 lines, because they
+share the checks of the format.
+
 Legend: B batch, S words, T steps, F features of the world.
 """
 

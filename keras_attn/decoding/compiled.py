@@ -2,7 +2,7 @@
 
 `CompilationCache` keeps both for as long as the model lives.
 
-Legend: B batch, L length of the buffer of new tokens.
+Legend: B batch, M length of the buffer of new tokens.
 """
 
 import inspect
@@ -123,7 +123,7 @@ class CompiledLoop(keras.Model):
     Args:
         functions: `prefill` and `step`.
         strategy: Which program to run; the values of its `numbers` are inputs.
-        length: L.
+        length: M.
     """
 
     def __init__(self, functions: DecodingFunctions, strategy, length: int):
@@ -162,7 +162,7 @@ class CompiledLoop(keras.Model):
         return {**outputs, "token_ids": token_ids}
 
     def call(self, inputs):
-        """The new tokens, (B, L), and their scores, (B,); `inputs` from `run`."""
+        """The new tokens, (B, M), and their scores, (B,); `inputs` from `run`."""
         inputs, own = dict(inputs), {}
         for name in list(inputs):
             if name.startswith(_OWN):

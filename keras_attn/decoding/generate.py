@@ -78,7 +78,7 @@ def generate(
             encoder-decoder `decoder_token_ids` (B, P), the prompt. `padding_mask`
             (B, S), and `decoder_padding_mask` (B, P) where the pair takes one, may be
             left out: then every token is real.
-        max_new_tokens: L, the maximum number of tokens to add.
+        max_new_tokens: M, the maximum number of tokens to add.
         strategy: `Greedy()` (default), `Sample(...)` or `Beam(...)`.
         start_token_id: The prompt of an encoder-decoder, if `inputs` have none.
         end_token_id: The token that ends a row, or several, any of which does. None =

@@ -3,8 +3,8 @@
 `decode` is the loop, `next_state` the state update after each step. The strategies are
 in `strategies.py`, the compilation of the loop in `compiled.py`.
 
-Legend: B batch, K beams, L length of the buffer of new tokens, E end tokens; of a
-cache: C length, N heads, H head size.
+Legend: B batch, K beams, M length of the buffer of new tokens, E end tokens; of a
+cache: L length, G heads, H head size.
 """
 
 from collections.abc import Callable
@@ -52,14 +52,14 @@ def decode(
     Args:
         functions: `prefill` and `step`.
         inputs: Inputs of `prefill`.
-        uniform: The strategy's random numbers, (B, L), or None.
-        length: L, at least `max_new_tokens`.
+        uniform: The strategy's random numbers, (B, M), or None.
+        length: M, at least `max_new_tokens`.
         settings: Strategy, number of tokens and special tokens.
         while_loop: `ops.while_loop`, or `host_while`.
         on_token: Called with the tokens of each step; only with `host_while`.
 
     Returns:
-        The tokens, (B, L), and their scores, (B,).
+        The tokens, (B, M), and their scores, (B,).
     """
     strategy, max_new_tokens = settings.strategy, settings.max_new_tokens
     special = (settings.end_token_ids, settings.pad_token_id)
@@ -124,7 +124,7 @@ def next_state(state, outputs, *, in_place=False):
     """The state after a step, from the state before it and the outputs of the step.
 
     An output with the name of a state is its new value. An output `new_<name>`,
-    (B, N, 1, H), is written into the cache `<name>`, (B, N, C, H), at the slot
+    (B, G, 1, H), is written into the cache `<name>`, (B, G, L, H), at the slot
     `cache_index` of the state before the step. Every other state is unchanged.
 
     Args:
@@ -157,7 +157,7 @@ def next_state(state, outputs, *, in_place=False):
 
 
 def _update_cache(cache, entry, slot, in_place):
-    """`cache`, (B, N, C, H), with `entry`, (B, N, 1, H), at `slot`."""
+    """`cache`, (B, G, L, H), with `entry`, (B, G, 1, H), at `slot`."""
     if not isinstance(cache, np.ndarray):
         entry = ops.cast(entry, cache.dtype)
         return ops.slice_update(cache, (0, 0, slot, 0), entry)

@@ -9,7 +9,7 @@ A strategy needs `num_beams` rows for each row of the prompt, and `revises` if a
 token may change earlier ones. `numbers` are the settings that a compiled loop takes as
 inputs; any other setting, where it changes, compiles another program.
 
-Legend: B batch, K beams, V vocabulary, L maximum number of new tokens.
+Legend: B batch, K beams, V vocabulary, M maximum number of new tokens.
 """
 
 import copy
@@ -77,7 +77,7 @@ class Greedy:
         return _advance_rows(search, logits, token, index, end_token_id, pad_token_id)
 
     def finish(self, search, length):
-        """The tokens, (B, L), and the sum of their log-probabilities, (B,)."""
+        """The tokens, (B, M), and the sum of their log-probabilities, (B,)."""
         return search["token_ids"], search["scores"]
 
 
@@ -137,7 +137,7 @@ class Sample:
         }
 
     def uniform(self, batch, length):
-        """Uniform random numbers in [0, 1), one per token: (B, L)."""
+        """Uniform random numbers in [0, 1), one per token: (B, M)."""
         return np.random.default_rng(self.seed).random((batch, length), "float32")
 
     def start(self, batch, length, pad_token_id, uniform):
@@ -187,7 +187,7 @@ class Sample:
         )
 
     def finish(self, search, length):
-        """The tokens, (B, L), and the sum of their log-probabilities, (B,)."""
+        """The tokens, (B, M), and the sum of their log-probabilities, (B,)."""
         return search["token_ids"], search["scores"]
 
 
@@ -255,7 +255,7 @@ class Beam:
         count = min(1 + _ends(end_token_id).shape[0], vocabulary) * beams
         scores, flat = ops.top_k(ops.reshape(totals, (-1, beams * vocabulary)), count)
         parent, token = flat // vocabulary, ops.cast(flat % vocabulary, "int32")
-        ids = _take_rows(search["live_ids"], parent)  # (B, 2K or more, L)
+        ids = _take_rows(search["live_ids"], parent)  # (B, 2K or more, M)
         ids = _set_token(ids, token, index)
         ends = _is_end(token, end_token_id)
 
@@ -290,7 +290,7 @@ class Beam:
         return next_token, ops.reshape(parents, (-1,)), search
 
     def finish(self, search, length):
-        """The best continuation, (B, L), and its penalised score, (B,)."""
+        """The best continuation, (B, M), and its penalised score, (B,)."""
         # Live beams count too where the maximum length ended the search.
         live_scores = ops.where(
             ops.expand_dims(search["done"], 1),
@@ -369,7 +369,7 @@ def _ends(end_token_id):
 
 
 def _set_token(ids, token, index):
-    """`ids`, (..., L), with `token`, (...), at position `index`."""
+    """`ids`, (..., M), with `token`, (...), at position `index`."""
     here = ops.equal(ops.arange(ids.shape[-1], dtype="int32"), index)
     return ops.where(here, ops.expand_dims(token, -1), ids)
 
@@ -383,6 +383,6 @@ def _take_rows(values, indices):
 
 
 def _best(count, ids, scores):
-    """The `count` best rows of ids (B, M, L) by scores (B, M)."""
+    """The `count` best rows of ids (B, R, M) by scores (B, R)."""
     scores, order = ops.top_k(scores, count)
     return _take_rows(ids, order), scores

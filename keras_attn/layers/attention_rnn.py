@@ -68,7 +68,7 @@ class AttentionRNN(RecurrentAttention):
         memory_padding_mask: (B, S), True = a real position.
         projected_memory: From an earlier call, to avoid computing it at every step.
         return_attention_scores: Whether to return the probabilities.
-        return_places: Whether to return what the contexts are made with.
+        return_places: Whether to return the weights that the memory was multiplied by.
         training: Whether hard attention draws.
 
     Returns:
@@ -172,7 +172,9 @@ class AttentionRNN(RecurrentAttention):
         if projected_memory is None:
             projected_memory = self.attention.project_key(memory)
         draws = self.hard and bool(training)
-        uniforms, is_mean = self._random(inputs, memory) if draws else (None, None)
+        uniforms, is_mean = (
+            self._random_numbers(inputs, memory) if draws else (None, None)
+        )
 
         def attend(queries, uniforms=None):
             """The contexts, α = softmax(e) for the scores e, and the places."""
@@ -215,13 +217,15 @@ class AttentionRNN(RecurrentAttention):
             if return_attention_scores:
                 results["attention_scores"] = weights
             if return_places:
-                if draws:  # Those of the loop: rounding could decide for others.
+                if draws:
+                    # Those drawn in the loop: from probabilities that are computed
+                    # again, rounding might select others.
                     drawn = ops.cast(outputs[..., units + width :], places.dtype)
                     places = ops.where(is_mean, places, drawn)
                 results["places"] = ops.expand_dims(places, 1)
         return results
 
-    def _random(self, inputs, memory):
+    def _random_numbers(self, inputs, memory):
         """Random numbers (B, T, S), and the rows of soft attention, (B, 1, 1)."""
         # Before the loop: within it, a seed could not advance.
         batch, length = ops.shape(inputs)[0], ops.shape(inputs)[1]
@@ -244,7 +248,8 @@ class AttentionRNN(RecurrentAttention):
     def _run(self, cell, inputs, first_state, uniforms):
         """`[s_t; c_t]` of every step, (B, T, U + M), and the states after step T.
 
-        With random numbers `uniforms` (B, T, S) the places follow, (B, T, U + M + S).
+        With random numbers `uniforms`, (B, T, S), the drawn places are appended to each
+        output: (B, T, U + M + S).
         """
         if uniforms is not None:
             inputs = at_least_float32(inputs)

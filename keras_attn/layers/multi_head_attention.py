@@ -65,14 +65,14 @@ class MultiHeadAttention(BaseLayer):
         attention_mask: (T, S), (B, T, S) or (B, N, T, S), True = attend.
         attention_bias: Added to the scores, (B, N, T, S) or 1 along any axis.
         use_causal_mask: Whether query t attends to the keys 0 … t only.
-        cache: Keys and values of earlier calls, a pair of (B, G, C, H) and
-            (B, G, C, V). Self-attention attends to them and to the keys of this call,
-            which come after them in the masks and the probabilities: S = C + T.
+        cache: Keys and values of earlier calls, a pair of (B, G, L, H) and
+            (B, G, L, V). Self-attention attends to them and to the keys of this call,
+            which come after them in the masks and the probabilities: S = L + T.
             Cross-attention takes a cache, the projected output of an encoder, instead
             of a `value`.
         cache_index: Position, a scalar integer, at which the keys and values of this
             call are written into a copy of `cache`. The call attends to that copy
-            only, S = C. With `use_causal_mask` no query attends to later positions, so
+            only, S = L. With `use_causal_mask` no query attends to later positions, so
             the unwritten rest of the cache may have any finite values. TensorFlow has
             no gradient through the write.
         return_cache: Whether to return the keys and values.

@@ -1,6 +1,6 @@
 """The encoder block and the decoder block of the Transformer.
 
-Legend: B batch, T target length, S source length, C length of the cache, N heads, G
+Legend: B batch, T target length, S source length, L length of the cache, N heads, G
 key/value heads, H head size, D width, E width of the encoder.
 """
 
@@ -235,12 +235,12 @@ class TransformerDecoderBlock(_Block):
     Call arguments:
         inputs: (B, T, D).
         encoder_outputs: (B, S, E).
-        padding_mask: (B, T), True = a real token; with a cache (B, C + T), with a
-            `cache_index` (B, C).
+        padding_mask: (B, T), True = a real token; with a cache (B, L + T), with a
+            `cache_index` (B, L).
         attention_mask: (T, T), (B, T, T) or (B, N, T, T), combined with the causal
             mask; with a cache its last axis is as long as that of `padding_mask`.
         encoder_padding_mask: (B, S), True = a real token.
-        cache: Keys and values of earlier positions, a pair of (B, G, C, H), which the
+        cache: Keys and values of earlier positions, a pair of (B, G, L, H), which the
             self-attention attends to as well as to its own.
         cache_index: Position, a scalar integer, at which the keys and values of
             `inputs` are written into a copy of the cache. None = it is only read.

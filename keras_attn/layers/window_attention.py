@@ -194,9 +194,9 @@ class WindowAttention(BaseLayer):
     def _bias_and_mask(self, window, padded, shift, num_windows):
         """b, and the mask of shifted windows as -1e9, (1, L·N, T, T)."""
         # The row of `position_bias` for each pair of tokens, (T, T).
-        rows = relative_position_rows(window, self.window_size)
-        length, heads = len(rows), self.num_heads
-        bias = ops.take(self.position_bias, rows.reshape(-1), axis=0)  # (T·T, N)
+        table_rows = relative_position_rows(window, self.window_size)
+        length, heads = len(table_rows), self.num_heads
+        bias = ops.take(self.position_bias, table_rows.reshape(-1), axis=0)  # (T·T, N)
         bias = ops.reshape(ops.transpose(bias), (1, heads, length, length))
         bias = at_least_float32(bias)
         if shift:

@@ -144,9 +144,9 @@ def scaled_dot_product_attention(
         query: (B, N, T, H).
         key: (B, G, S, H), N a multiple of G.
         value: (B, G, S, V).
-        cache: Keys (B, G, C, H) and values (B, G, C, V) of earlier positions, or None.
+        cache: Keys (B, G, L, H) and values (B, G, L, V) of earlier positions, or None.
             They come before `key` and `value` in the mask, the bias and the
-            probabilities, whose last axis is C + S then.
+            probabilities, whose last axis is L + S then.
         mask: Boolean, broadcastable to (B, N, T, S); True = attend.
         bias: Added to the scores, broadcastable to (B, N, T, S).
         scale: Factor of the scores. None = 1/√H.

@@ -1,6 +1,6 @@
 """Key/value caches of incremental decoding.
 
-Legend: B batch, G key/value heads, T new positions, C cached positions, H and V sizes
+Legend: B batch, G key/value heads, T new positions, L cached positions, H and V sizes
 of a head.
 """
 
@@ -50,7 +50,7 @@ def with_cache(keys, values, cache, cache_index, dtype) -> CachedKeysAndValues:
     Args:
         keys: (B, G, T, H), or None to attend to the cache only.
         values: (B, G, T, V), or None.
-        cache: A pair of (B, G, C, H) and (B, G, C, V), or None. Its precision may
+        cache: A pair of (B, G, L, H) and (B, G, L, V), or None. Its precision may
             differ from `dtype`.
         cache_index: Position at which to write `keys` and `values` into a copy of the
             cache, or None to append them after it.

@@ -89,7 +89,7 @@ def fit_translator(
         label_smoothing,
     )
     sources, references = validation
-    logs = run_dir / "logs"
+    log_dir = run_dir / "logs"
     callbacks = [
         TranslationScore(
             translator,
@@ -97,12 +97,12 @@ def fit_translator(
             references[:num_scored],
             score=score,
             name=score_name,
-            log_dir=logs / "validation",
+            log_dir=log_dir / "validation",
         ),
         *_alignment_maps(
-            translator, sources, references, num_drawn, logs / "validation"
+            translator, sources, references, num_drawn, log_dir / "validation"
         ),
-        keras.callbacks.TensorBoard(logs, write_graph=False),
+        keras.callbacks.TensorBoard(log_dir, write_graph=False),
         keras.callbacks.LambdaCallback(
             on_epoch_end=lambda epoch, logs: _log_epoch(
                 run_dir / "history.csv", epoch, logs

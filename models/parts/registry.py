@@ -17,7 +17,7 @@ class ModelCard:
 
     Attributes:
         name: Registry name, as in `create(name)`.
-        family: Name of its file, `models/<family>.py`.
+        family: Family, usually the name of its file in `models/`.
         title: One-line description.
         paper: Authors, year and arXiv id.
         year: Year of publication.
