@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest $(WORKERS)
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export MPLBACKEND ?= Agg
 
-.PHONY: help install demo test test-fits test-export test-runs test-jax test-parity test-wheel fuzz lint \
+.PHONY: help install demo test test-compiled test-export test-runs test-jax test-parity test-wheel fuzz lint \
 	format bench clean
 
 help:  ## what there is
@@ -30,10 +30,10 @@ demo: $(VENV)/.demo  ## train on dates, draw the alignment, ship it three ways (
 
 test: $(VENV)/.test  ## the test suite, on TensorFlow
 	$(ONE_THREAD) $(QUICK_XLA) $(PYTEST) \
-		-m "not parity and not runs and not shipped and not fits"
+		-m "not parity and not runs and not shipped and not compiled"
 
-test-fits: $(VENV)/.test  ## every model fitted in each way that Keras can; published objectives
-	$(ONE_THREAD) $(QUICK_XLA) $(PYTEST) -m "fits and not runs and not parity"
+test-compiled: $(VENV)/.test  ## what takes compilation: fits, decoding, plans, layers in XLA
+	$(ONE_THREAD) $(QUICK_XLA) $(PYTEST) -m "compiled and not parity and not runs and not shipped"
 
 test-export: $(VENV)/.test  ## every kind of model in every format, in its runtime
 	$(ONE_THREAD) $(QUICK_XLA) $(PYTEST) -m "shipped and not parity"

@@ -45,12 +45,12 @@ def fits_of(cases):
     scoped = cases if ON_TENSORFLOW else [case for case in cases if case in TRACED]
 
     # New functions for each call: a mark changes the function that it is put on.
-    @pytest.mark.fits
+    @pytest.mark.compiled
     @pytest.mark.parametrize("case", cases)
     def with_xla(case):
         _check_fit_with_xla(case)
 
-    @pytest.mark.fits
+    @pytest.mark.compiled
     @pytest.mark.parametrize("case", scoped)
     def in_scope(case):
         _check_fit_in_scope(case)

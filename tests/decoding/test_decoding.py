@@ -46,6 +46,8 @@ from keras_attn.decoding import (
 )
 from keras_attn.decoding import generate as generate_now
 
+pytestmark = pytest.mark.compiled
+
 START, END = 1, 2
 STRATEGIES = {
     "greedy": Greedy(),

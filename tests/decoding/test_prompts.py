@@ -18,6 +18,8 @@ from keras_attn.decoding import Beam, Sample
 from keras_attn.decoding import generate as generate_now
 from keras_attn.decoding.compiled import cache_length
 
+pytestmark = pytest.mark.compiled
+
 PADDED = ["gpt2_small", "gpt_117m", "gpt3_small", "transformer_base"]
 SOURCE = [7, 3, 11, 2]
 

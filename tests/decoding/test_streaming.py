@@ -11,6 +11,8 @@ from scipy import stats
 from keras_attn.decoding import Beam, Greedy, Sample
 from keras_attn.decoding import generate as generate_now
 
+pytestmark = pytest.mark.compiled
+
 SOURCE = [7, 3, 11, 2]
 STRATEGIES = {"greedy": Greedy(), "sample": Sample(seed=5, temperature=1.3, top_k=11)}
 

@@ -194,6 +194,7 @@ def test_every_weight_gets_a_gradient(case):
         assert np.abs(gradient).max() > 0 or is_canceled, path
 
 
+@pytest.mark.compiled
 @every_case
 def test_compiled_outputs_match_eager_ones(case):
     layer = case.make()

@@ -40,7 +40,7 @@ def fit(model, start, **options):
 
 
 # Every mode eagerly; compiled functions do not depend on the mode.
-@pytest.mark.fits
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     "mode, options",
     [

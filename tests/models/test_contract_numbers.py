@@ -43,7 +43,7 @@ UNPOOLING = ("segnet", "deconvnet")
 every_text_case = pytest.mark.parametrize("case", TEXT)
 
 
-@pytest.mark.fits
+@pytest.mark.compiled
 @pytest.mark.parametrize("case", sorted(set(CASES) - set(GRAPHS)))
 def test_every_option_and_head_fits(case):
     # Compiled fits are tested with the models without options. On JAX, where an eager
@@ -141,7 +141,7 @@ def test_half_precision_matches_float32_up_to_rounding(case, dtype_policy):
         assert 0 < difference < tolerance * max(1, expected[name].std()), name
 
 
-@pytest.mark.fits
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     "case, dtype_policy",
     [

@@ -54,7 +54,7 @@ def test_losses_by_hand():
     np.testing.assert_allclose(found, -np.log([[0.5, 0.6]]), rtol=1e-6)
 
 
-@pytest.mark.fits
+@pytest.mark.compiled
 def test_a_detector_learns_to_detect_one_image():
     keras.utils.set_random_seed(3)
     model = build("faster_rcnn_resnet50")

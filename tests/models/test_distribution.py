@@ -48,7 +48,7 @@ ONE_OF_EACH = (
 )
 
 
-@pytest.mark.fits
+@pytest.mark.compiled
 @pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="`tf.distribute` is TensorFlow's"
 )

@@ -48,7 +48,7 @@ def test_a_model_of_any_image_size_equals_the_one_of_each_size():
             np.testing.assert_allclose(predicted[name], value, rtol=0, atol=1e-5)
 
 
-@pytest.mark.fits
+@pytest.mark.compiled
 def test_ignored_labels_do_not_count_and_the_loss_falls():
     """The class of a square is its brightest channel; a border is labelled 255."""
     keras.utils.set_random_seed(3)

@@ -223,7 +223,7 @@ def test_a_row_of_soft_attention_learns_by_its_gradient_alone():
         close(one, other, atol=1e-6)
 
 
-@pytest.mark.fits
+@pytest.mark.compiled
 def test_fits_with_xla_and_half_precision():
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_bfloat16")

@@ -128,7 +128,7 @@ def test_one_row_of_few_frames(frames):
     assert outputs_of(model, inputs)["logits"].shape == (1, 1, V)
 
 
-@pytest.mark.fits
+@pytest.mark.compiled
 @pytest.mark.parametrize("jit_compile", [True, False] if IS_TENSORFLOW else [True])
 def test_fits_with_samples_repeat_with_a_seed(jit_compile):
     keras.utils.set_random_seed(3)

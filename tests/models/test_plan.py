@@ -31,6 +31,7 @@ def extrapolated(name, layers, field, **options):
     return two + (layers - 2) * (three - two)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_model_has_a_plan(name):
     has_sequence = name in (*TEXT, *DECODERS, "show_attend_interact")

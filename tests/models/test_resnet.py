@@ -33,7 +33,7 @@ def weights_by_path(model):
     return {weight.path: numpy(weight) for weight in model.weights}
 
 
-@pytest.mark.fits
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     "dtype_policy, jit_compile",
     [("float32", False), ("mixed_bfloat16", True)],

@@ -49,7 +49,7 @@ def test_positions_may_be_an_input():
     assert np.abs(actual - expected).max() > 1e-2
 
 
-@pytest.mark.fits
+@pytest.mark.compiled
 def test_trains_on_translations():
     if keras.backend.backend() != "tensorflow":
         pytest.skip("the pipeline needs the TensorFlow backend")

@@ -226,7 +226,7 @@ def test_padding_in_the_middle_affects_distances_only():
     assert np.abs(before - everything).max() > 1e-2
 
 
-@pytest.mark.fits
+@pytest.mark.compiled
 def test_trains_on_the_published_objective_with_and_without_xla():
     losses, weights = [], []
     for jit_compile in (False, True):

@@ -101,7 +101,7 @@ def assert_moved(after, before):
             assert np.any(now != was)
 
 
-@pytest.mark.fits
+@pytest.mark.compiled
 def test_both_networks_are_updated(trained):
     history, (before, _), (after, _) = trained
     assert set(history) == {"generator_loss", "discriminator_loss"}
@@ -109,7 +109,7 @@ def test_both_networks_are_updated(trained):
     assert_moved(after, before)
 
 
-@pytest.mark.fits
+@pytest.mark.compiled
 def test_two_steps_update_both_networks():
     """With the default optimizers and XLA."""
     trainer = make()

@@ -140,7 +140,7 @@ def attributes(callbacks):
     return repr(known)
 
 
-@pytest.mark.fits
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     "options",
     [

@@ -57,7 +57,7 @@ def test_lengths_are_rounded_up(multiple, width):
     assert shapes == {(2, width)}
 
 
-@pytest.mark.fits
+@pytest.mark.compiled
 def test_a_captioner_fits_the_captions_of_shapes():
     shapes = Shapes(image_size=32, num_objects=(1, 2))
     images = shapes.dataset("captions", 6, batch_size=4, normalize="unit")

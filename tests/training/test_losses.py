@@ -129,7 +129,7 @@ def test_it_is_serialised():
     assert again.reduction == "sum" and again.name == "other"
 
 
-@pytest.mark.fits
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     "policy, jit_compile",
     [("float32", True), ("mixed_bfloat16", False), ("mixed_float16", True)],

@@ -43,7 +43,7 @@ def test_the_loss_is_the_error_of_hidden_patches(normalize):
     np.testing.assert_allclose(alone, error.mean(), rtol=1e-5)
 
 
-@pytest.mark.fits
+@pytest.mark.compiled
 def test_a_model_learns():
     keras.utils.set_random_seed(1)
     model = create("mae_vit_base", noise=False)

@@ -145,7 +145,7 @@ def test_the_order_differs_by_epoch_and_repeats_by_run():
     assert one == other and one[0] != one[1]
 
 
-@pytest.mark.fits
+@pytest.mark.compiled
 def test_a_model_learns_both_tasks(learn):
     keras.utils.set_random_seed(1)
     rng = np.random.default_rng(0)

@@ -93,7 +93,7 @@ def test_the_accuracy_of_texts():
     assert vqa_accuracy([], []).shape == (0,)
 
 
-@pytest.mark.fits
+@pytest.mark.compiled
 def test_a_model_learns_by_them_and_keeps_them(tmp_path):
     keras.utils.set_random_seed(0)
     inputs = np.eye(B, dtype="float32")

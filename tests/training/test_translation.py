@@ -22,6 +22,8 @@ from keras_attn.training import (
 from keras_attn.training.backup import BACKUP_FILE
 from keras_attn.translator import Translator
 
+pytestmark = pytest.mark.compiled
+
 STEPS = 2  # Per epoch: 32 pairs in batches of 16.
 LENGTH = 9  # Of every batch, so that one shape is compiled.
 

@@ -100,7 +100,7 @@ def test_languages_are_sampled_at_their_rates():
     assert sampled == sample(0) != sample(1)
 
 
-@pytest.mark.fits
+@pytest.mark.compiled
 def test_a_model_learns_from_the_translation(learn):
     keras.utils.set_random_seed(1)
     rng = np.random.default_rng(0)

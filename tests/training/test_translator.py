@@ -11,6 +11,8 @@ import pytest
 from keras_attn.decoding import Beam
 from keras_attn.translator import Alignment, Translator
 
+pytestmark = pytest.mark.compiled
+
 FILES = {
     "model.keras",
     "source_tokenizer.json",
