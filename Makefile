@@ -7,11 +7,11 @@ PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 # one thread each are quicker than two that share two cores.
 WORKERS ?= --numprocesses 2 --dist loadfile
 ONE_THREAD := TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1
-# What XLA compiles for a test runs once or twice, so it need not be fast: without its
-# optimizations, and on TensorFlow without its emitters of fused loops, it compiles in
-# half of the time. `make test-runs` and `make demo` have XLA as users have it.
-XLA = XLA_FLAGS="$${XLA_FLAGS:---xla_backend_optimization_level=0 $(1)}"
-QUICK_XLA := $(call XLA,--xla_cpu_use_fusion_emitters=false)
+# What XLA compiles for a test runs once or twice, so it need not be fast. Without its
+# emitters of fused loops it compiles in less time. `make test-runs` and `make demo` have
+# XLA as users have it.
+XLA_LEVEL = XLA_FLAGS="$${XLA_FLAGS:---xla_backend_optimization_level=$(1)}"
+NO_FUSION := --xla_cpu_use_fusion_emitters=false
 PYTEST := $(BIN)/python -m pytest $(WORKERS)
 # Quiet TensorFlow's start-up notes; its errors still show.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
@@ -29,14 +29,14 @@ demo: $(VENV)/.demo  ## train on dates, draw the alignment, ship it three ways (
 	$(BIN)/keras-attn demo --run-dir runs/demo
 
 test: $(VENV)/.test  ## the test suite, on TensorFlow
-	$(ONE_THREAD) $(QUICK_XLA) $(PYTEST) \
+	$(ONE_THREAD) $(call XLA_LEVEL,1 $(NO_FUSION)) $(PYTEST) \
 		-m "not parity and not runs and not shipped and not compiled"
 
 test-compiled: $(VENV)/.test  ## what takes compilation: fits, decoding, plans, layers in XLA
-	$(ONE_THREAD) $(QUICK_XLA) $(PYTEST) -m "compiled and not parity and not runs and not shipped"
+	$(ONE_THREAD) $(call XLA_LEVEL,0 $(NO_FUSION)) $(PYTEST) -m "compiled and not parity and not runs and not shipped"
 
 test-export: $(VENV)/.test  ## every kind of model in every format, in its runtime
-	$(ONE_THREAD) $(QUICK_XLA) $(PYTEST) -m "shipped and not parity"
+	$(ONE_THREAD) $(call XLA_LEVEL,1) $(PYTEST) -m "shipped and not parity"
 
 test-runs: $(VENV)/.test  ## whole runs: README, examples, demo, what was killed goes on
 	$(PYTEST) -m "runs and not parity"
@@ -46,7 +46,7 @@ JAX_TESTS := not half_precision and not random_weights and not padding_changes \
 	and not row_of_padding
 
 test-jax: $(VENV)/.dev  ## what layers and models compute, on JAX
-	KERAS_BACKEND=jax $(ONE_THREAD) $(call XLA) $(PYTEST) -k "$(JAX_TESTS)" \
+	KERAS_BACKEND=jax $(ONE_THREAD) $(call XLA_LEVEL,0) $(PYTEST) -k "$(JAX_TESTS)" \
 		tests/layers/test_contract.py tests/models/test_contract_numbers.py \
 		tests/models/test_contract_fit_*.py
 

@@ -1,7 +1,6 @@
 """What holds for every test."""
 
 import gc
-import os
 import random
 import runpy
 import signal
@@ -16,21 +15,6 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 # tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_configure():
-    """Gives all operations of TensorFlow's graphs one Python stack.
-
-    TensorFlow records the stack of every operation that it puts into a graph, for its
-    error messages. Keras' stacks are deep: that was a tenth of the suite's time.
-    """
-    if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
-        return
-    from tensorflow.python.util import tf_stack
-
-    if hasattr(tf_stack, "extract_stack"):
-        stack = tf_stack.extract_stack()
-        tf_stack.extract_stack = lambda stacklevel=1: stack
 
 
 def pytest_collection_finish():

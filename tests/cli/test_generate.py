@@ -20,9 +20,10 @@ from keras_attn.decoding import Beam, Greedy, Sample, generate
 from keras_attn.translator import Translator
 
 # Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:__array__ implementation:DeprecationWarning"
-)
+pytestmark = [
+    pytest.mark.compiled,
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+]
 
 TOKENIZER = Path(__file__).parents[1] / "data/references/gpt2"
 POSITIONS, PROMPT = 31, "an aa"

@@ -7,6 +7,8 @@ import pytest
 
 from keras_attn.models.checkpoints.tensors import TensorFile
 
+pytestmark = pytest.mark.compiled
+
 CHECKPOINTS = Path(__file__).parents[1] / "parity/checkpoints"
 
 

@@ -252,6 +252,7 @@ def test_half_precision(case, policy):
     assert_close(outputs, expected, atol=0.15)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     "case",
     [case for _, case in REMATERIALIZED],

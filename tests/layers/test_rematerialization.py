@@ -8,6 +8,8 @@ from model_cases import numpy
 
 from keras_attn import layers
 
+pytestmark = pytest.mark.compiled
+
 IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
 X = np.random.default_rng(0).normal(size=(3, 5, 6)).astype("float32")
 MASK = np.arange(5) < np.array([[5], [3], [4]])
@@ -40,7 +42,6 @@ def fit(model, start, **options):
 
 
 # Every mode eagerly; compiled functions do not depend on the mode.
-@pytest.mark.compiled
 @pytest.mark.parametrize(
     "mode, options",
     [

@@ -17,6 +17,8 @@ from model_cases import B, T, V, build, create, inputs_for, logits_of, numpy, ra
 
 from keras_attn.training import SmoothedCrossEntropy
 
+pytestmark = pytest.mark.compiled
+
 CASE = "caption_show_attend_tell-hard"
 LABELS = np.random.default_rng(3).integers(1, V, (B, T)).astype("int32")
 # Three places, two words: nine sequences of places, and about a hundred weights.
@@ -223,7 +225,6 @@ def test_a_row_of_soft_attention_learns_by_its_gradient_alone():
         close(one, other, atol=1e-6)
 
 
-@pytest.mark.compiled
 def test_fits_with_xla_and_half_precision():
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_bfloat16")

@@ -30,6 +30,8 @@ from keras_attn.decoding import Beam, Greedy, Sample, generate
 from keras_attn.layers import LogMelSpectrogram
 from keras_attn.viz import capture_attention
 
+pytestmark = pytest.mark.compiled
+
 CASE = "listen_attend_spell"
 FRAMES = 11  # Two halvings: 11, 6, 3; the padded row 9, 5, 3.
 RATE = 8000
@@ -128,7 +130,6 @@ def test_one_row_of_few_frames(frames):
     assert outputs_of(model, inputs)["logits"].shape == (1, 1, V)
 
 
-@pytest.mark.compiled
 @pytest.mark.parametrize("jit_compile", [True, False] if IS_TENSORFLOW else [True])
 def test_fits_with_samples_repeat_with_a_seed(jit_compile):
     keras.utils.set_random_seed(3)

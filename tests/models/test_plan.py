@@ -10,6 +10,8 @@ from model_cases import DECODERS, GRAPHS, TEXT, TINY, D, tiny
 from keras_attn import models
 from keras_attn.models import plan
 
+pytestmark = pytest.mark.compiled
+
 skip_module_without_tensorflow("plan reads TensorFlow's graphs")
 
 B, T = 2, 5
@@ -31,7 +33,6 @@ def extrapolated(name, layers, field, **options):
     return two + (layers - 2) * (three - two)
 
 
-@pytest.mark.compiled
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_model_has_a_plan(name):
     has_sequence = name in (*TEXT, *DECODERS, "show_attend_interact")

@@ -12,6 +12,8 @@ from keras_attn import models
 from keras_attn.decoding import Beam, generate
 from keras_attn.ops import sinusoids, sinusoids_2d
 
+pytestmark = pytest.mark.compiled
+
 ROWS, COLUMNS, WIDTH, HEADS, LAYERS, MLP = 2, 3, 8, 2, 2, 11
 SIZES: dict[str, Any] = {
     "vocabulary_size": V,

@@ -18,6 +18,8 @@ from keras_attn.training import (
     hinge_generator_loss,
 )
 
+pytestmark = pytest.mark.compiled
+
 skip_module_without_tensorflow("it needs the TensorFlow backend")
 
 CLASSES = 3
@@ -101,7 +103,6 @@ def assert_moved(after, before):
             assert np.any(now != was)
 
 
-@pytest.mark.compiled
 def test_both_networks_are_updated(trained):
     history, (before, _), (after, _) = trained
     assert set(history) == {"generator_loss", "discriminator_loss"}
@@ -109,7 +110,6 @@ def test_both_networks_are_updated(trained):
     assert_moved(after, before)
 
 
-@pytest.mark.compiled
 def test_two_steps_update_both_networks():
     """With the default optimizers and XLA."""
     trainer = make()

@@ -358,6 +358,7 @@ def values(dataset):
     ]
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", DATASETS)
 def test_the_data_of_an_epoch_depend_on_its_number(name):
     epoch = tf.Variable(tf.zeros((), tf.int64))

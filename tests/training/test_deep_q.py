@@ -21,6 +21,8 @@ from keras_attn.training import (
     td_targets,
 )
 
+pytestmark = pytest.mark.compiled
+
 skip_module_without_tensorflow("it needs the TensorFlow backend")
 
 B, T, D, N = 5, 3, 2, 3

@@ -9,6 +9,8 @@ from model_cases import create, tiny
 
 from keras_attn.training import AdamW, layerwise_rates
 
+pytestmark = pytest.mark.compiled
+
 ROWS = np.random.default_rng(0).integers(0, 11, (40, 5))
 LABELS = ROWS.sum(axis=1) % 3
 

@@ -7,6 +7,8 @@ from viz.attention_model import make_model
 
 from keras_attn.viz.callbacks import AttentionMaps
 
+pytestmark = pytest.mark.compiled
+
 INPUTS = {
     "token_ids": np.arange(21, dtype="int32").reshape(3, 7) % 11,
     "decoder_token_ids": np.arange(15, dtype="int32").reshape(3, 5) % 11,
