@@ -50,3 +50,20 @@ def test_imports_run_in_the_documented_directions(room):
 def test_every_folder_has_a_rule():
     folders = {path.name for path in PACKAGE.iterdir() if path.is_dir()}
     assert {x for x in folders if not x.startswith("_")} == set(ALLOWED)
+
+
+# A captioner whose encoder is a ViT.
+OF_ANOTHER_FAMILY = {("transformer_captioners", "vit")}
+
+
+def test_a_model_file_imports_no_other_family():
+    folder = (PACKAGE / "models").resolve()
+    families = {path.stem for path in folder.glob("*.py")} - {"__init__", "catalog"}
+    found = set()
+    for family in families:
+        tree = ast.parse((folder / f"{family}.py").read_text("utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                name = node.module.removeprefix("keras_attn.models.")
+                found |= {(family, name)} if name in families else set()
+    assert found == OF_ANOTHER_FAMILY

@@ -124,7 +124,12 @@ def train(
         from keras_attn.translator import Translator
 
     if models.describe(model).family != "seq2seq":
-        raise ValueError(f"--model must be a translator. Received: {model!r}")
+        names = [
+            x for x in models.list_models() if models.describe(x).family == "seq2seq"
+        ]
+        raise ValueError(
+            f"--model must be one of {', '.join(names)}. Received: {model!r}"
+        )
     # Fails now if a package is missing, rather than after the first epoch.
     _score_function(score)(["a"], ["a"])
     training = _read_pairs(source, target)

@@ -77,6 +77,8 @@ def test_texts_that_are_refused(command, corpus, tmp_path):
     assert "at least two pairs" in line
     line = command.refuses("train", *corpus, "--model", "rnnsearch")
     assert "did you mean" in line
+    line = command.refuses("train", *corpus, "--model", "transformer_base")
+    assert "must be one of" in line and "rnnsearch_50, seq2seq_context" in line
     line = command.refuses("train", *corpus, "--validation-source", one)
     assert "go together" in line
     line = command.refuses("train", *corpus, "--run-dir", one / "run")
