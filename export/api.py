@@ -125,8 +125,8 @@ def export(
             tensorflow-text. `sample_inputs` are texts.
         tolerance: Largest error allowed. In float32 it is the difference of each
             value, absolute below 1 and relative above; None is 1e-4. With max
-            unpooling, Keras takes the artefact's places of maxima, if they are equal
-            up to this tolerance. Quantized it is the root mean square of the
+            unpooling, Keras takes the places of maxima that the artefact chose, if they
+            are equal up to this tolerance. Quantized it is the root mean square of the
             differences relative to that of the output; None is 0.01 for `"float16"`,
             0.1 for `"int8_dynamic"`, 0.2 for `"int8"`.
         verify: Whether to run the artefact and compare it with Keras. Without it an
