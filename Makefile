@@ -7,9 +7,10 @@ PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 # one thread each are quicker than two that share two cores.
 WORKERS ?= --numprocesses 2 --dist loadfile
 ONE_THREAD := TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1
-# What XLA compiles for a test runs once or twice, so it need not be fast. Without its
-# emitters of fused loops it compiles in less time. `make test-runs` and `make demo` have
-# XLA as users have it.
+# What XLA compiles for a test runs once or twice, so it need not be fast: it compiles
+# sooner with few optimizations and without its emitters of fused loops. Level 0 rounds
+# tanh too coarsely for the tests of kernels. `make test-runs` and `make demo` have XLA as
+# users have it.
 XLA_LEVEL = XLA_FLAGS="$${XLA_FLAGS:---xla_backend_optimization_level=$(1)}"
 NO_FUSION := --xla_cpu_use_fusion_emitters=false
 PYTEST := $(BIN)/python -m pytest $(WORKERS)
@@ -17,8 +18,8 @@ PYTEST := $(BIN)/python -m pytest $(WORKERS)
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export MPLBACKEND ?= Agg
 
-.PHONY: help install demo test test-compiled test-export test-runs test-jax test-parity test-wheel fuzz lint \
-	format bench clean
+.PHONY: help install demo test test-compiled test-export test-runs test-jax test-parity \
+	test-wheel fuzz lint format bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -33,7 +34,8 @@ test: $(VENV)/.test  ## the test suite, on TensorFlow
 		-m "not parity and not runs and not shipped and not compiled"
 
 test-compiled: $(VENV)/.test  ## what takes compilation: fits, decoding, plans, layers in XLA
-	$(ONE_THREAD) $(call XLA_LEVEL,0 $(NO_FUSION)) $(PYTEST) -m "compiled and not parity and not runs and not shipped"
+	$(ONE_THREAD) $(call XLA_LEVEL,0 $(NO_FUSION)) $(PYTEST) \
+		-m "compiled and not parity and not runs and not shipped"
 
 test-export: $(VENV)/.test  ## every kind of model in every format, in its runtime
 	$(ONE_THREAD) $(call XLA_LEVEL,1) $(PYTEST) -m "shipped and not parity"

@@ -111,7 +111,7 @@ def build_convnext(
         )
     patch = check_pair("patch_size", patch_size)
     shrinks_by = [side * 2 ** (len(hidden_dims) - 1) for side in patch]
-    rates = rising_rates(stochastic_depth, sum(num_blocks))
+    rates = iter(rising_rates(stochastic_depth, sum(num_blocks)))
     images, hidden = any_image_input(image_size, num_channels, shrinks_by)
     hidden = _downsampling("patch_embedding", hidden_dims[0], patch)(hidden)
     hidden = LayerNormalization(epsilon=_EPSILON, name="embeddings_norm")(hidden)
@@ -126,7 +126,7 @@ def build_convnext(
                 hidden,
                 activation,
                 layer_scale,
-                rates.pop(0),
+                next(rates),
                 name=f"stage_{stage}_block_{index}",
             )
         maps[f"stage_{stage}"] = hidden
