@@ -24,7 +24,7 @@ export MPLBACKEND ?= Agg
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
 
-install: $(VENV)/.dev $(VENV)/.torchvision  ## all that a contributor needs, in .venv
+install: $(VENV)/.torchvision  ## all that a contributor needs, in .venv
 
 demo: $(VENV)/.demo  ## train on dates, draw the alignment, ship it three ways (5 min)
 	$(BIN)/keras-attn demo --run-dir runs/demo
@@ -41,11 +41,11 @@ test-export: $(VENV)/.test  ## every kind of model in every format, in its runti
 	$(ONE_THREAD) $(call XLA_LEVEL,1) $(PYTEST) -m "shipped and not parity"
 
 test-runs: $(VENV)/.test  ## whole runs: README, examples, demo, what was killed goes on
-	$(PYTEST) -m "runs and not parity"
+	$(PYTEST) --dist worksteal -m "runs and not parity"
 
-# Masks, precisions and seeds are handled above the backend.
+# Masks, precisions and seeds are handled above the backend, and fits have gradients.
 JAX_TESTS := not half_precision and not random_weights and not padding_changes \
-	and not row_of_padding
+	and not row_of_padding and not finite_gradient
 
 test-jax: $(VENV)/.dev  ## what layers and models compute, on JAX
 	KERAS_BACKEND=jax $(ONE_THREAD) $(call XLA_LEVEL,0) $(PYTEST) -k "$(JAX_TESTS)" \
@@ -80,7 +80,8 @@ bench: $(VENV)/.test  ## ours against Keras' own layer, interleaved
 clean:  ## remove .venv and what was built
 	rm -rf $(VENV) build dist *.egg-info
 
-# One stamp a set of packages; a later set includes what it needs of the earlier.
+# One stamp per set of packages. A larger set includes the smaller ones, so that
+# `make install` resolves and installs all in one go.
 $(VENV)/.venv:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -88,12 +89,15 @@ $(VENV)/.venv:
 
 $(VENV)/.demo: EXTRAS = export
 $(VENV)/.test: EXTRAS = test
+$(VENV)/.test: INCLUDED = .demo
 $(VENV)/.dev: EXTRAS = dev
-$(VENV)/.parity: EXTRAS = test,parity
+$(VENV)/.dev: INCLUDED = .demo .test
+$(VENV)/.parity: EXTRAS = dev,parity
+$(VENV)/.parity: INCLUDED = .demo .test .dev
 
 $(addprefix $(VENV)/,.demo .test .dev .parity): $(VENV)/.venv pyproject.toml constraints.txt
 	$(PIP) --editable ".[$(EXTRAS)]"
-	touch $@
+	touch $@ $(addprefix $(VENV)/,$(INCLUDED))
 
 # Where only tests/parity/torchvision_shim.py finds it, which says why.
 $(VENV)/.torchvision: $(VENV)/.parity

@@ -6,13 +6,13 @@ As in both papers the CNN was trained before and stays as it is (`shape_backbone
 Nothing but the answers says where to look.
 
 Results with one thread of an AMD EPYC (AVX-512) with two cores, beside other processes:
-the CNN, 147,363 parameters, is right about 95.6% of the places that are mostly covered
-by an object, after 267 seconds; then 12,000 images of 64 x 64 pixels with a question
-each, 16 epochs. Of 1,000 held-out questions, the share of right answers, and that of
-the best constant answer to each kind of question; the area of the named objects as a
-share of the image, which evenly spread attention would have inside; the share of
-attention that each map has inside of them; and the same for the objects with 4 pixels,
-one place, around them. Objects of more than 15% of the image do not count.
+the CNN, 147,363 parameters, is right about 95.6% of the locations that are mostly
+covered by an object, after 267 seconds; then 12,000 images of 64 x 64 pixels with a
+question each, 16 epochs. Of 1,000 held-out questions, the share of right answers, and
+that of the best constant answer to each kind of question; the area of the named objects
+as a share of the image, the score of uniform attention; the share of attention that
+each map has inside of them; and the same for the objects with 4 pixels, one location,
+around them. Objects of more than 15% of the image do not count.
 
     show, ask, attend and answer: 145,111 parameters, 145 seconds
                 right  constant  object  map 0  map 1    near  map 0  map 1
@@ -32,18 +32,18 @@ one place, around them. Objects of more than 15% of the image do not count.
     all          0.99    0.36     0.06   0.13   0.93     0.17   0.22   0.97
 
 "Ask" looks at the object in its second hop, from which it answers; it has no use for
-the first, which compares single words with places and rests on the background. By
+the first, which compares single words with locations and rests on the background. By
 shape, of right answers about one object, the second hop has 0.96 inside for a square to
 0.90 for a ring, "show" 0.86 for a circle to 0.75 for a ring. Counting is the exception:
 if there is no such object, or there are two, the models also compare with the
 background.
 
 The share inside depends on what the CNN predicts. With the class of the object that
-covers half of a place, instead of the share that each object covers, "show" has 0.74
+covers half of a location, instead of the share that each object covers, "show" has 0.74
 inside and "ask" 0.82: the border of an object then has the same map as its middle. With
 a CNN trained along with the answers (20,000 images, 14 epochs, smaller objects) both
-models answered 0.77 and 0.72 and had 0.39 inside: the receptive fields of places beside
-an object cover it, too.
+models answered 0.77 and 0.72 and had 0.39 inside: the receptive fields of locations
+beside an object cover it, too.
 """
 
 import time
@@ -75,7 +75,7 @@ from keras_attn.viz.callbacks import GlimpseMaps
 
 NUM_OBJECTS = (2, 4)
 MAX_AREA = 0.15  # Of the image. Larger objects don't count in the share of attention.
-NEAR = 4  # Pixels around an object that are near it, one place.
+NEAR = 4  # Pixels around an object that are near it, one location.
 NUM_WORDS = 8
 MODELS = {"show": "show, ask, attend and answer", "ask": "ask, attend and answer"}
 

@@ -25,12 +25,13 @@ The CNN took 267 seconds. In five runs, one for each of `--systems`.
     cnn_transformer       241,856       39.7  82.4  97.6% 95.7%  99.6%  0.27 (0.06)
     vit_transformer       258,240       66.8  43.7  34.4% 53.8%  14.6%  0.22 (0.07)
 
-Show and Tell has only the mean of the map, in which an object is 6% of the places.
+Show and Tell has only the mean of the map, in which an object is 6% of the locations.
 Where both objects have the attribute of the word, soft attention rests on both, as the
 pictures show, and the LSTM knows what it has said. With the usual weights of its terms
 (0.1 and 0.01) hard attention had 0.38 inside, with another CNN, which named the object
-that covers half of a place; with that soft attention had 0.68. With seed 1 for images
-and weights, and the same CNN, soft attention has 0.70 inside, and 95.8% are right.
+that covers half of a location; with that soft attention had 0.68. With seed 1 for
+images and weights, and the same CNN, soft attention has 0.70 inside, and 95.8% are
+right.
 """
 
 import collections
@@ -161,7 +162,7 @@ def build(name, arguments, vocabulary_size, **image):
         attention_dim=units // 2,
         initial_dim=units,
         attention=name.rpartition("_")[-1],
-        # A dozen words can't look at each of 256 places, as the penalty demands.
+        # A dozen words can't look at each of 256 locations, as the penalty demands.
         coverage_weight=0.0,
         # Of hard attention: what was drawn counts more, and nothing rewards to spread.
         reinforce_weight=1.0,

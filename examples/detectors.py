@@ -87,7 +87,7 @@ def fit_detector(model, train, validation, class_names, arguments, backup):
 
     Args:
         model: A `Detector`.
-        train: Batches of images and true objects.
+        train: Batches of images and ground-truth objects.
         validation: The same of held-out images.
         class_names: Names of the classes.
         arguments: Command-line arguments.
@@ -142,7 +142,7 @@ def score(model, batches, class_names, masks=False):
 
     Args:
         model: A `Detector`.
-        batches: Images and true objects.
+        batches: Images and ground-truth objects.
         class_names: Names of the classes.
         masks: Whether to compare masks, too.
 

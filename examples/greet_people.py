@@ -35,8 +35,9 @@ the share of attention inside of it; then the same with the 3 pixels around it.
 The gray camera looks near faces and hands three to four times as much as chance, the
 depth camera near hands alone: in depth a face hardly differs from the back of a head.
 Two thirds of the attention or more are elsewhere, in the picture of the first seed on
-the body and, of gray, in a corner. A place of the map is 4 pixels wide and sees 18, so
-one beside the hand sees it as well, and nothing in the rewards prefers the one on it.
+the body and, of gray, in a corner. A location of the map is 4 pixels wide and sees 18,
+so one beside the hand sees it as well, and nothing in the rewards prefers the one on
+it.
 """
 
 import csv
@@ -55,7 +56,7 @@ from keras_attn.viz.callbacks import InteractionMaps
 
 IMAGE_SIZE = 32
 CAMERAS = ("gray", "depth")
-NEAR = 3  # Pixels around a hand or face that are near it, half a place.
+NEAR = 3  # Pixels around a hand or face that are near it, half a location.
 FIRST_TEST = 1 << 50  # Number of the first test episode, which is never learned from.
 
 

@@ -19,10 +19,10 @@ is of 500 images that were not trained on, read greedily:
 
 "In box" is the share of attention inside the box of the character that is written,
 given the true characters before it; "chance" is the share of a uniform map. It looks at
-the columns of the character, and in them at the top row of the map: a place there sees
-the whole height of the image, so nothing makes it look at the character's own row. The
-attention was measured on the saved model; a second run, stopped after 4 epochs, had the
-same losses. Both were before the last norm of each block started at zero.
+the columns of the character, and in them at the top row of the map: a position there
+sees the whole height of the image, so nothing makes it look at the character's own row.
+The attention was measured on the saved model; a second run, stopped after 4 epochs, had
+the same losses. Both were before the last norm of each block started at zero.
 """
 
 import time
@@ -85,7 +85,7 @@ def pixel_maps(maps, image_size):
 
 
 def where_it_looks(model, batch):
-    """How attention to each true character compares with its place.
+    """How attention to each true character compares with its position.
 
     Args:
         model: The reader.

@@ -1,17 +1,18 @@
-"""A CNN that says what each place of an image of shapes shows, trained before.
+"""A CNN that says what each location of an image of shapes shows, trained before.
 
 The captioner and the two answerers whose attention the examples measure were published
 with a CNN that had been trained on other labels and was frozen. This is ours: it is
-trained on images of its own, without captions or questions. For each place it predicts
-the share that each size, each color, each shape and the background cover, and these
-shares are the map that the models read. Attention to it is then learned from the words
-or the answers alone. Hidden units would not do: their receptive field is larger than a
-place, so a model may look beside an object. Nor do the classes of the object that
-covers half of a place: then the border of an object has the same map as its middle.
+trained on images of its own, without captions or questions. For each location it
+predicts the share that each size, each color, each shape and the background cover, and
+these shares are the map that the models read. Attention to it is then learned from the
+words or the answers alone. Hidden units would not do: their receptive field is larger
+than a location, so a model may look beside an object. Nor do the classes of the object
+that covers half of a location: then the border of an object has the same map as its
+middle.
 
 Both examples read the same CNN, which the first one trains.
 
-Legend: B batch, h and w rows and columns of places, H and W pixels.
+Legend: B batch, h and w rows and columns of locations, H and W pixels.
 """
 
 import time
@@ -24,7 +25,7 @@ import tensorflow as tf
 from keras_attn import data, training
 
 IMAGE_SIZE = 64
-STRIDE = 4  # Pixels of a place, along each side.
+STRIDE = 4  # Pixels of a location, along each side.
 GRID_SIZE = IMAGE_SIZE // STRIDE
 # Radii, as shares of the side. The largest circle covers 14.5% of the image.
 SIZES = {"small": (0.13, 0.15), "large": (0.19, 0.215)}
@@ -63,7 +64,7 @@ def pretrained_backbone(arguments):
         arguments: `seed` and those of `add_backbone_options`.
 
     Returns:
-        A model from images (B, H, W, 3), in [0, 255], to shares of each place,
+        A model from images (B, H, W, 3), in [0, 255], to shares of each location,
         (B, h, w, P), whose weights are frozen.
     """
     folder = Path(arguments.backbone_dir)
@@ -104,7 +105,7 @@ def pretrained_backbone(arguments):
     is_right = np.all([predicted[part] == true[part] for part in PARTS], axis=0)
     right = is_right[true[PARTS[0]] > 0].mean()
     print(
-        f"CNN: {model.count_params():,} parameters, {right:.1%} of the places that an "
+        f"CNN: {model.count_params():,} parameters, {right:.1%} of locations that an "
         f"object covers are right, {time.perf_counter() - start:.0f} seconds"
     )
     maps = [keras.layers.Softmax()(model.output[part]) for part in PARTS]
@@ -132,10 +133,10 @@ def with_backbone(model, trained):
 
 
 def new_backbone(shapes, width):
-    """A model from images to logits of what each place shows, by part.
+    """A model from images to logits of what each location shows, by part.
 
-    A place sees 62 pixels, which is more than any object has, and is in their middle: a
-    kernel of 3 with stride 2 would look one and a half pixels beside it.
+    A location sees 62 pixels, which is more than any object has, and is in their
+    middle: a kernel of 3 with stride 2 would look one and a half pixels beside it.
     """
     images = keras.Input((*shapes.image_size, 3))
     maps = keras.layers.Rescaling(1 / 255, offset=-0.5)(images)
@@ -161,11 +162,12 @@ def _convolve(maps, filters, size, stride=1):
 
 
 def label_places(shapes, start, count):
-    """Images, uint8 (count, H, W, 3), and what each of their places shows.
+    """Images, uint8 (count, H, W, 3), and what each of their locations shows.
 
     Returns:
         The images, and for each of `PARTS` float16 (count, h, w, N): the share of the
-        place that nothing covers, and that objects of each size, color or shape cover.
+        location that nothing covers, and that objects of each size, color or shape
+        cover.
     """
     rows, columns = (side // STRIDE for side in shapes.image_size)
     images = np.empty((count, *shapes.image_size, 3), np.uint8)

@@ -125,10 +125,10 @@ def export(
             tensorflow-text. `sample_inputs` are texts.
         tolerance: Largest error allowed. In float32 it is the difference of each
             value, absolute below 1 and relative above; None is 1e-4. With max
-            unpooling, Keras takes the places of maxima that the artefact chose, if they
-            are equal up to this tolerance. Quantized it is the root mean square of the
-            differences relative to that of the output; None is 0.01 for `"float16"`,
-            0.1 for `"int8_dynamic"`, 0.2 for `"int8"`.
+            unpooling, Keras takes the locations of maxima that the artefact chose, if
+            they are equal up to this tolerance. Quantized it is the root mean square of
+            the differences relative to that of the output; None is 0.01 for
+            `"float16"`, 0.1 for `"int8_dynamic"`, 0.2 for `"int8"`.
         verify: Whether to run the artefact and compare it with Keras. Without it an
             artefact may not even load.
 
@@ -197,6 +197,8 @@ def export(
                 return None
             return check.run(load_runner(partial), specs, file_format)
 
+        # `export_with_fallback` traces, calls `attempt`, and retries at fixed shapes if
+        # the runtime refuses unknown ones.
         try:
             exported = export_with_fallback(signatures, attempt, shapes, may_fix)
         except RefusedError as error:

@@ -34,7 +34,7 @@ _SIZES = (
     ((2, 3), (3, 2)),
 )
 # Rows and columns of images: more than a language model needs tokens, because a runtime
-# may refuse maps of a single place, which the model accepts.
+# may refuse maps of a single location, which the model accepts.
 _IMAGE_SIZES = (
     ((2, 37), (3, 51)),
     ((2, 101), (2, 139)),

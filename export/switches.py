@@ -1,13 +1,13 @@
-"""Verify models with max unpooling, given the places that the artefact chose.
+"""Verify models with max unpooling, given the locations that the artefact chose.
 
 Which of two maxima that are equal up to rounding comes first depends on the runtime,
 and with it where unpooling puts a value: a single such choice changes many pixels by
 any amount. Given the same choices, rounding has the effect that it has elsewhere. So
-the model is written once more in the same format, with the chosen places as outputs.
+an instrumented copy is written in the same format that also outputs these locations.
 
 1. This *probe* must return what the artefact returns, on the same inputs.
-2. Each place that it chose must hold a maximum, up to the tolerance, in Keras.
-3. Its outputs must be those of Keras with these places.
+2. Each location that it chose must hold a maximum, up to the tolerance, in Keras.
+3. Its outputs must be those of Keras with these locations.
 """
 
 import contextlib
@@ -43,12 +43,12 @@ class _WithSwitches(Signature):
 
 
 class Probe:
-    """The artefact's twin, whose choices are known.
+    """The instrumented copy of the artefact, whose choices are known.
 
     Args:
         load: Writes and loads it; called once, when it is needed.
         tolerance: How far below the maximum a chosen value may be, and how far the
-            outputs of twin and artefact may be apart: absolute below 1, relative above.
+            outputs of copy and artefact may be apart: absolute below 1, relative above.
     """
 
     def __init__(self, load: Callable[[], Runner], tolerance: float):
@@ -70,8 +70,8 @@ class Probe:
             Arrays by output name.
 
         Raises:
-            ExportError: The twin returns something else than the artefact, or chose a
-                place that holds no maximum.
+            ExportError: The copy returns something else than the artefact, or chose a
+                location that holds no maximum.
         """
         if self._runner is None:
             self._runner = self._load()
@@ -83,7 +83,7 @@ class Probe:
             if not near.all():
                 raise ExportError(
                     f"output `{name}` of `{signature.name}` is not that of the same "
-                    "model exported with the places of its max poolings, so these "
+                    "model exported with the locations of its max poolings, so these "
                     "cannot be verified. It differs by "
                     f"{np.abs(value - probed[name]).max():.3g}"
                 )
@@ -95,7 +95,7 @@ class Probe:
             shortfall = _shortfall(call)
             if not shortfall <= self._tolerance:
                 raise ExportError(
-                    f"`{call.layer.name}` chooses a place whose value is "
+                    f"`{call.layer.name}` chooses a location whose value is "
                     f"{shortfall:.3g} below the maximum (relative above 1), which is "
                     f"more than `tolerance`={self._tolerance:g}"
                 )
@@ -142,7 +142,7 @@ def probing(
 def _shortfall(call: Switches) -> float:
     """How far the chosen values are below the maxima, absolute below 1.
 
-    Infinity if an index is no place of its window.
+    Infinity if an index is no location of its window.
     """
     size = call.inputs.shape[1:3]
     options = call.layer.pool_size, call.layer.padding

@@ -1,4 +1,4 @@
-"""Attention layers, and the models that grew out of them, for Keras 3.
+"""Attention layers and models, and their convolutional baselines, for Keras 3.
 
 Build with `models` and `layers`, fit with Keras, see with `viz`, decode with
 `decoding`, ship with `export`. A part is imported when it is first used.

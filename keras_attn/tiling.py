@@ -1,7 +1,7 @@
 """Dense prediction of images of any size, tile by tile.
 
-A module beside the rooms, like `translator.py`: it calls a model that it is given, on
-NumPy arrays, and imports none of them.
+A module beside the packages, like `translator.py`: it calls a model that it is given,
+on NumPy arrays, and imports none of them.
 
 Legend: H and W pixels of an image, C channels, K channels of the output.
 """

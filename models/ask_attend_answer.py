@@ -2,19 +2,19 @@
 
     v_t                                   `word_embedding`: a question of T words
     Q = Σ_t w_t v_t + b_Q                 `question`
-    C = V (S W_A + b_A)ᵀ                  `attention_embedding`: each word, each place
-    α¹ = softmax_l(max_t C_tl)            `hop_0`: of a place the best word counts
+    C = V (S W_A + b_A)ᵀ                  `attention_embedding`: word by location
+    α¹ = softmax_l(max_t C_tl)            `hop_0`: of a location the best word counts
     O = Σ_l α¹_l (S W_E + b_E)_l + Q      `evidence_embedding_0`, `hop_0`, `evidence_0`
     α² = softmax_l((S W_E + b_E)_l · O)   `hop_1`: the question and what was seen
     O² = Σ_l α²_l (S W_E' + b_E')_l + O   `evidence_embedding_1`, `hop_1`, `evidence_1`
     p = softmax(W_P relu(O²) + b_P)       `answer`, `logits`: before the softmax
 
-The places S are those of a CNN's last map, in rows. With one hop the answer follows
+The locations S are those of a CNN's last map, in rows. With one hop the answer follows
 
 from O. The forward pass is the body of the builder, in this order; α¹ is computed by
 `layers/word_guided_attention.py`, α² by `layers/dot_product_attention.py`.
 
-Legend: B batch, T words, h and w rows and columns of the map, L = h·w places, C
+Legend: B batch, T words, h and w rows and columns of the map, L = h·w locations, C
 channels, N embedding width, A answers.
 Layers: those above, and `backbone`, `places`, `places_dropout`, `answer_dropout`.
 """
@@ -67,7 +67,7 @@ def build_vqa_ask_attend_answer(
     return_word_correlations: bool = False,
     name: str = "ask_attend_answer",
 ) -> Functional:
-    """The spatial memory network: words, then the whole question, choose places.
+    """The spatial memory network: words, then the whole question, choose locations.
 
     Padded words take no part; the published network embeds them like any other.
 
@@ -78,11 +78,11 @@ def build_vqa_ask_attend_answer(
         num_hops: 1 or 2.
         vocabulary_size: Number of words.
         max_question_length: Number of words of the longest question.
-        embedding_dim: N, width of the embeddings of words and places.
+        embedding_dim: N, width of the embeddings of words and locations.
         num_answers: A.
         grid_size: h and w of `features`, one number or two, without a backbone.
         feature_dim: C of `features`, without a backbone.
-        dropout: Probability in [0, 1) of dropping a channel of a place, and a unit
+        dropout: Probability in [0, 1) of dropping a channel of a location, and a unit
             before the last layer.
         return_attention_scores: Whether the model also returns the attention.
         return_word_correlations: Whether it also returns the scores of each word.

@@ -2,13 +2,16 @@
 
     token + segment + position embeddings
         -> norm -> dropout -> N post-norm blocks -> `sequence_output`
-                              first token -> tanh -> `pooled_output`
+                       first token -> dense, tanh -> `pooled_output`
 
     build_bert          token ids -> features of each token and of the sequence
     build_bert_<task>   an encoder -> the logits of a task
 
 The builder of a task takes an encoder, pre-trained or not, and shares its layers; given
 the name of a variant, it builds a new encoder.
+
+Blocks: `layers/transformer_block.py`; attention: `layers/multi_head_attention.py`. An
+argument with the default `FROM_VARIANT` is filled in by `@with_sizes`.
 
 Legend: B batch, T length, P masked positions, D width, V vocabulary, C classes.
 Layers: `token_embedding`, `segment_embedding`, `position_embedding`,
@@ -119,7 +122,8 @@ def build_bert(
         embeddings_initializer=INITIALIZER,
         name="segment_embedding",
     )(inputs["segment_ids"])
-    # Adds the vectors of the positions to its first input.
+    # Adds the vectors of the positions to its first input. Padding on the right is
+    # counted as well, as in the published code.
     embeddings = LearnedPositionEmbedding(
         max_sequence_length,
         embeddings_initializer=INITIALIZER,

@@ -657,7 +657,7 @@ register_variants(
     build_vqa_ask_attend_answer,
     {"base": (None, "VQA 1.0 test-standard 58.24")},
     name="vqa_ask_attend_answer",
-    title="Ask, attend and answer: words choose places, then the whole question",
+    title="Ask, attend and answer: words choose locations, then the whole question",
     paper="Xu and Saenko 2016, arXiv:1511.05234",
     **_answerer("(B, 7, 7, 1024) float, GoogLeNet's last map"),
 )

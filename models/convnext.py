@@ -2,6 +2,8 @@
 
     build_convnext  images -> logits, or the features of each stage
 
+The blocks are here; their feed-forward networks: `layers/feed_forward.py`.
+
 Legend: B batch, H and W pixels, C classes.
 Layers: `patch_embedding`, `embeddings_norm`; before each later stage `stage_1_norm`,
 `stage_1_downsampling`; in each block `stage_0_block_0_depthwise`, `…_norm`,

@@ -1,4 +1,4 @@
-"""DeconvNet: VGG16 to a vector per place, and back by unpooling and deconvolution.
+"""DeconvNet: VGG16 to a vector per location, and back by unpooling and deconvolution.
 
     build_deconvnet  images -> logits of each pixel
 
@@ -50,7 +50,7 @@ def build_deconvnet(
     """VGG16 as convolutions, then unpoolings and transposed convolutions.
 
     The fully connected layers are convolutions over the last map; at 224 pixels they
-    see all of it. Then the batch norms after them have one place per image, so train
+    see all of it. Then the batch norms after them have one location per image, so train
     with several images in a batch: of one image they leave nothing. A map with an odd
     number of rows or columns is padded where it is pooled, as in Caffe.
 

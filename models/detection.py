@@ -4,7 +4,11 @@
     build_mask_rcnn          the same, with masks
     build_faster_rcnn_vgg16  the first form: a VGG16, one map, RoI pooling
 
-Legend: B batch, H and W pixels, M true boxes with padding, K detections, C classes.
+Proposals: `layers/region_proposal.py`; pooling: `layers/roi_pooling.py`; detections:
+`layers/select_detections.py`; losses: `parts/detector.py`.
+
+Legend: B batch, H and W pixels, M ground-truth boxes with padding, K detections, C
+classes.
 Layers: `image_padding`; those of `models/parts/resnet.py` or `models/parts/vgg.py`;
 `feature_pyramid`, `region_proposal`, `roi_pooling`, `fc_0`, `fc_1`, `class_logits`,
 `box_deltas`, `detections`; in the VGG also `dropout_0`, `dropout_1`; for masks
@@ -196,8 +200,8 @@ def build_faster_rcnn(
             score_threshold: Least score of a detection.
             iou_threshold: Intersection over union with a better box of the same class
                 above which a box is left out.
-            bounding_box_format: Format of detections and of the true boxes for `fit`;
-                see `ops.convert_boxes`.
+            bounding_box_format: Format of detections and of the ground-truth boxes for
+                `fit`; see `ops.convert_boxes`.
             seed: Seed of the samples in training.
 
     Returns:
@@ -230,16 +234,16 @@ def build_mask_rcnn(
     name: str = "mask_rcnn",
     **options: Unpack[_DetectorOptions],
 ) -> Detector:
-    """A Faster R-CNN that predicts a mask of 28 × 28 places for each detection.
+    """A Faster R-CNN that predicts a mask of 28 × 28 values for each detection.
 
     Args:
         variant: Only `"resnet50"`.
         num_blocks: Bottlenecks of each stage of the ResNet.
         mask_dim: Channels of the mask head.
         num_mask_layers: Convolutions of the mask head.
-        aligned_masks: Whether pixel i of a true mask lies at i + ½ when it is cut to
-            the box, which is exact, instead of at i, as in torchvision. Pass it on as
-            `aligned` to `ops.paste_masks` and as `aligned_masks` to
+        aligned_masks: Whether pixel i of a ground-truth mask lies at i + ½ when it is
+            cut to the box, which is exact, instead of at i, as in torchvision. Pass it
+            on as `aligned` to `ops.paste_masks` and as `aligned_masks` to
             `DetectionScores` and `plot_detections`. The weights fit either.
         name: Name of the model.
         **options: Further arguments, those of `build_faster_rcnn`.
@@ -404,7 +408,7 @@ def _padded_images(image_size, multiple):
 
 
 def _strides(images, maps):
-    """Pixels between two places of each map, rounded down as in torchvision."""
+    """Pixels between two locations of each map, rounded down as in torchvision."""
     _, rows, columns, _ = images.shape
     return [
         (rows // features.shape[1], columns // features.shape[2]) for features in maps
@@ -434,7 +438,7 @@ def _box_head_layers(head_dim, num_classes, dropout) -> dict[str, Any]:
 
 
 def _mask_head_layers(mask_dim, num_layers, num_logits) -> dict[str, Any]:
-    """Convolutions, a transposed one that doubles the places, and logits, by name."""
+    """Convolutions, a transposed one that doubles both sides, and logits, by name."""
     options: Any = {
         "data_format": "channels_last",
         "kernel_initializer": he_normal_fan_out(),

@@ -55,8 +55,8 @@ VARIANTS = {
 }
 
 
-# Zeros around the image: so many that its first pixel is seen by the first place of the
-# last map, whose kernel covers 7 × 7 places of 32 × 32 pixels.
+# Zeros around the image: so many that its first pixel is seen by the first location of
+# the last map, whose kernel covers 7 × 7 locations of 32 × 32 pixels.
 _PADDING = 99
 # Rows to leave out so that the maps of the skips lie on each other, and the scores on
 # the image, by the number of skips; from the published networks.
@@ -81,9 +81,9 @@ def build_fcn_vgg(
 ) -> Functional:
     """VGG16 whose fully connected layers are convolutions, with skips and upsampling.
 
-    Scores for places of 32 × 32 pixels are enlarged by transposed convolutions, which
-    start as bilinear interpolation. "16s" and "8s" enlarge twofold and add scores of
-    the fourth stage, then again of the third. The last enlargement is not trained.
+    Scores for locations of 32 × 32 pixels are enlarged by transposed convolutions,
+    which start as bilinear interpolation. "16s" and "8s" enlarge twofold and add scores
+    of the fourth stage, then again of the third. The last enlargement is not trained.
 
     Args:
         variant: A row of `VARIANTS["vgg"]`, the default of each argument that is None.

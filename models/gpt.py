@@ -1,6 +1,6 @@
 """GPT, GPT-2, GPT-3 and Megatron: decoders that learn by predicting the next token.
 
-    token + position embeddings -> N causal blocks (-> norm) -> logits
+    token + position embeddings -> causal blocks (-> norm) -> logits
 
     build_gpt         token ids -> logits of the next token at every position
     build_gpt_<task>  such a model -> the logits of a task
@@ -9,8 +9,11 @@
 `_features` over the prompt, `step` over one token; `parts/incremental.py` describes the
 state between them.
 
-Legend: B batch, T length, L cache length, N heads, H head size, D width, V vocabulary,
-C classes.
+Blocks: `layers/transformer_block.py`; attention: `layers/multi_head_attention.py`. An
+argument with the default `FROM_VARIANT` is filled in by `@with_sizes`.
+
+Legend: B batch, T length, L cache length, N heads, G key/value heads (here N), H head
+size, D width, V vocabulary, C classes.
 Layers: `token_embedding`, `position_embedding`, `embeddings_dropout`, `block_0`, …,
 and `final_norm` if the blocks are pre-norm. `incremental()` finds them by these names.
 """
@@ -101,11 +104,11 @@ def build_gpt(
     attention_dropout: float = 0.1,
     name: str = "gpt",
 ) -> "GPT":
-    """Token and position embeddings, then N causal blocks; the embeddings are tied.
+    """Token and position embeddings, then causal blocks; the embeddings are tied.
 
     GPT's blocks are post-norm. From GPT-2 on they are pre-norm, a norm follows the last
-    block, and the kernels before the residuals are initialized √(2N) times smaller. In
-    GPT-3 every second block attends within a band.
+    block, and the residual output kernels' initial standard deviation is divided by
+    √(2 · `num_layers`). In GPT-3 every second block attends within a band.
 
     Positions count the real tokens, so a prompt may be padded on either side.
 
@@ -170,7 +173,7 @@ def build_gpt(
 
 
 def _features(layers, token_ids, positions, padding_mask, caches=None):
-    """Features (B, T, D), and the keys and values of every block, (B, N, T, H).
+    """Features (B, T, D), and the keys and values of every block, (B, G, T, H).
 
     Args:
         layers: Layers by name.
@@ -185,8 +188,9 @@ def _features(layers, token_ids, positions, padding_mask, caches=None):
     hidden = layers["embeddings_dropout"](hidden)
     entries = []
     for block, cache in zip(blocks, caches or [None] * len(blocks), strict=True):
-        # Always returned, and not computed if unused: Keras can't share a layer between
-        # graphs if its number of outputs differs.
+        # No `cache_index`: the cache is only read; `decoding.next_state` writes it.
+        # Keys and values are always returned, and not computed if unused: Keras can't
+        # share a layer between graphs if its number of outputs differs.
         hidden, entry = block(
             hidden, padding_mask=padding_mask, cache=cache, return_cache=True
         )

@@ -3,7 +3,7 @@
     h⁰ = BLSTM(x)                               `listener_0`
     hʲ_i = BLSTM([hʲ⁻¹_2i; hʲ⁻¹_2i+1], hʲ_i-1)    `listener_1` … `listener_3`: pyramid
     s_i = LSTMs([y_i-1; c_i-1], s_i-1)          `speller`: state
-    e_iu = ⟨φ(s_i), ψ(h_u)⟩                      `speller`: score of place u
+    e_iu = ⟨φ(s_i), ψ(h_u)⟩                      `speller`: score of position u
     α_i = softmax(e_i)                          `speller`: alignment
     c_i = Σ_u α_iu h_u                           `speller`: context
     p(y_i) = softmax(MLP([s_i; c_i]))           `speller`: logits, before the softmax
@@ -17,9 +17,9 @@ units each, and the MLP has one below the logits. s_0 and c_0 are zero. Weights 
 Keras' do, not from U(-0.1, 0.1). So the model has 14,284,587 parameters; the paper does
 not say how many.
 
-Legend: B batch, T frames, F filters, S = ⌈T / 8⌉ places of the memory, U characters, V
-vocabulary. Layers: `listener_0`, `listener_1`, …, `speller`, and `front_end` of a model
-of waveforms. `incremental()` finds them by these names.
+Legend: B batch, T frames, F filters, S = ⌈T / 8⌉ positions of the memory, U characters,
+V vocabulary. Layers: `listener_0`, `listener_1`, …, `speller`, and `front_end` of a
+model of waveforms. `incremental()` finds them by these names.
 """
 
 from typing import Any
@@ -101,7 +101,7 @@ def build_listen_attend_spell(
         A model from `features` (B, T, F), `padding_mask` (B, T) and
         `decoder_token_ids` (B, U) to logits (B, U, V); with
         `return_attention_scores=True` to a dictionary of `logits` and
-        `attention_scores`, (B, 1, U, S). Padding may be at either end. The places of
+        `attention_scores`, (B, 1, U, S). Padding may be at either end. The positions of
         the scores count from the first real frame.
 
     Reference:

@@ -3,7 +3,8 @@
     build_mae       images -> the pixels of every patch, and which patches were hidden
 
 The encoder has the layer names of `build_vit`, and is fine-tuned as one:
-`models.load_checkpoint(folder, task="classifier")`.
+`models.load_checkpoint(folder, task="classifier")`. Blocks:
+`layers/transformer_block.py`; masking: `layers/random_patch_masking.py`.
 
 Legend: B batch, H and W pixels, T patches, D width, P pixels of a patch times channels.
 Layers: those of `build_vit`, with `masking` after `position_embedding`; then

@@ -60,9 +60,9 @@ def build_rnnsearch(
 ) -> "RNNSearch":
     """A bidirectional GRU encoder, and a GRU decoder that attends to its states.
 
-    The context `c_t = Σ_j α_tj h_j` is computed anew for every target word. Unlike the
-    paper's equations the GRUs have biases, which it leaves out "to make the equations
-    less cluttered".
+    The context `c_t = Σ_j α_tj h_j` is computed anew for every target word. The GRUs
+    have biases, which the paper's equations omit "to make the equations less
+    cluttered".
 
     Args:
         variant: A row of `VARIANTS`, which gives the arguments that are None.

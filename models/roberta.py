@@ -2,10 +2,13 @@
 
     token embeddings + one segment vector + positions of the real tokens
         -> norm -> dropout -> N post-norm blocks -> `sequence_output`
-                              first token -> tanh -> `pooled_output`
+                       first token -> dense, tanh -> `pooled_output`
 
     build_roberta          token ids -> features of each token and of the sequence
     build_roberta_<task>   an encoder -> the logits of a task, as for BERT
+
+The stack of blocks: `parts/encoder.py`; blocks: `layers/transformer_block.py`;
+attention: `layers/multi_head_attention.py`.
 
 Legend: B batch, T length, D width, V vocabulary, C classes.
 Layers: as in `bert.py`; the classifier has a hidden layer, `classifier_hidden`.

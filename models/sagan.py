@@ -84,7 +84,7 @@ def build_sagan_generator(
         variant: A row of `VARIANTS["sagan"]`, the default of each argument that is
             None.
         image_size: Pixels per side: 8, 16, 32, …
-        latent_dim: int | tuple[int, int] of the noise vector.
+        latent_dim: Size of the noise vector.
         base_dim: D; a map of half the size has twice the channels.
         attention_size: Rows of the map that self-attention is applied to.
         num_classes: C.

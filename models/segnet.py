@@ -42,7 +42,7 @@ def build_segnet(
 ) -> Functional:
     """The convolutions of VGG16 with batch norms, and their mirror image.
 
-    Poolings keep the places of their maxima, two bits each, and the decoder puts its
+    Poolings keep the locations of their maxima, two bits each, and the decoder puts its
     values there instead of learning to enlarge maps. A map with an odd number of rows
     or columns is padded where it is pooled, as in Caffe, so images of every size keep
     it.

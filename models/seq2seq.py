@@ -9,6 +9,9 @@
 encoder. The context model is the special case of a memory with one position: the
 softmax over it is 1, so every step gets the same context.
 
+The loop of the context model's decoder: `layers/attention_rnn.py`; embeddings, other
+recurrent layers and readout: `parts/recurrent.py`.
+
 Legend: B batch, S source length, T target length, V target vocabulary, U units.
 Layers: `source_embedding`, `source_dropout`, `target_embedding`, `target_dropout`,
 `logits`, and `encoder_0`, …, `decoder_0`, … (Sutskever) or `encoder`, `initial_state`,

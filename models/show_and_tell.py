@@ -12,7 +12,9 @@ So the image is read once, before the first word. In lectures it is read at ever
     c = x_{-1}                            `image_embedding`
     h_t = LSTM([x_t; c], h_{t-1})         `decoder`
 
-Legend: B batch, P places, C channels, T length, V vocabulary, E width of the words,
+Recurrent layers: `parts/recurrent.py`; token by token: `parts/captioning.py`.
+
+Legend: B batch, P locations, C channels, T length, V vocabulary, E width of the words,
 U units. m is the LSTM's cell.
 Layers: `backbone` (of a model with one), `places`, `image_vector`, `image_embedding`,
 `word_embedding`, `word_dropout`, `decoder`, `hidden_dropout`, `logits`, and of the

@@ -10,7 +10,7 @@ Two layers make F, with a ReLU between them, and two make G. The forward pass is
 body of the builder, in this order; e and x are computed by
 `layers/glimpse_attention.py`.
 
-Legend: B batch, T words, h and w rows and columns of the map, L = h·w places, D
+Legend: B batch, T words, h and w rows and columns of the map, L = h·w locations, D
 channels, C glimpses, A answers.
 Layers: those above, and `word_dropout`, `flat_glimpses`, `evidence`,
 `evidence_dropout`, `hidden_dropout`.
@@ -115,7 +115,7 @@ def build_vqa_show_ask_attend_answer(
     inputs, places = places_and_text(
         ["token_ids", "padding_mask"], backbone, grid_size, feature_dim
     )
-    # In float32: in half precision the norm of a place may be too large or vanish.
+    # In float32: in half precision the norm of a location may be too large or vanish.
     places = UnitNormalization(dtype="float32", name="places_norm")(places)  # (B, L, D)
 
     words = Embedding(vocabulary_size, embedding_dim, name="word_embedding")(

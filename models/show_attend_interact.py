@@ -4,7 +4,7 @@ A deep attention recurrent Q-network for each of two cameras, of brightness (gra
 of distance (depth). For each frame x_t of a camera:
 
     v_t = CNN(x_t)                                `gray_conv_0` … `gray_places`
-    e_ti = wᵀ tanh(W v_ti + b + U h_{t-1})        `gray_lstm`: score of place i
+    e_ti = wᵀ tanh(W v_ti + b + U h_{t-1})        `gray_lstm`: score of location i
     g_t = softmax(e_t)                            `gray_lstm`: attention
     z_t = Σ_i g_ti v_ti                           `gray_lstm`: context
     h_t, c_t = LSTM(z_t, h_{t-1}, c_{t-1})        `gray_lstm`: h_0 and c_0 are zero
@@ -18,8 +18,8 @@ The forward pass is `_see`, `_watch`, `_fuse` below; e, g, z and h are computed 
 `layers/frame_attention_rnn.py` with the score of `layers/additive_attention.py`. Each
 camera's network learns from its own Q-values, see `training.DeepQ`.
 
-Legend: B batch, T steps, H and W pixels, F channels of a frame, P places of the map, C
-channels of the map, U units, N actions.
+Legend: B batch, T steps, H and W pixels, F channels of a frame, P locations of the map,
+C channels of the map, U units, N actions.
 Layers: for each `<camera>` of gray and depth `<camera>_padding`, `<camera>_conv_0`, …,
 `<camera>_places`, `<camera>_lstm`, `<camera>_q_values`. `step_model` finds them by
 these names.
@@ -100,7 +100,7 @@ def build_show_attend_interact(
         A model from `gray` and `depth`, both (B, T, H, W, F), to a dictionary of
         `q_values`, Q̄, `gray_q_values` and `depth_q_values`, all (B, T, N); with
         `return_attention_scores=True` also `attention_scores` (B, 2, T, P), of gray and
-        of depth, the places row by row.
+        of depth, the locations row by row.
 
     Raises:
         ValueError: for sizes that are not whole numbers above zero, convolutions with
@@ -166,7 +166,7 @@ def _camera_layers(camera, convolutions, attention_dim, hidden_dim, num_actions)
 
 
 def _see(layers, camera, frames):
-    """The places v of every frame, (B, T, P, C)."""
+    """The locations v of every frame, (B, T, P, C)."""
     maps = layers[f"{camera}_padding"](frames)
     for convolution in numbered(layers, f"{camera}_conv"):
         maps = convolution(maps)
@@ -266,7 +266,7 @@ class ShowAttendInteract(Functional):
 
     @property
     def grid_size(self) -> tuple[int, int]:
-        """Rows and columns of the places, for plots and `AttentionInside`."""
+        """Rows and columns of the locations, for plots and `AttentionInside`."""
         layers = by_name(self.layers)
         convolutions = [
             (conv.layer.filters, conv.layer.kernel_size[0], conv.layer.strides[0])

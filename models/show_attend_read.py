@@ -4,12 +4,12 @@
     h_W = LSTM(max_i v_i1, …, max_i v_iw)             `encoder_0`, `encoder_1`: the word
     h'_t = LSTM(x_t, h'_{t-1}), x_0 = h_W,            `decoder_0`, `decoder_1`: states
            x_1 = embedding(start), x_t = embedding(y_{t-1})
-    e_ij = wᵀ tanh(Σ_pq U_pq v_{i+p, j+q} + W h'_t)   `attention`: scores of each place
+    e_ij = wᵀ tanh(Σ_pq U_pq v_{i+p, j+q} + W h'_t)   `attention`: scores by location
     g_t = Σ_ij softmax(e_t)_ij v_ij                   `attention`: glimpse
     p(y_t) = softmax(W_o [h'_t; g_t])                 `logits`: before the softmax
 
 e, its softmax and g are computed by `layers/additive_attention_2d.py`; p and q go over
-the 3 × 3 places around a place.
+the 3 × 3 locations around a location.
 
 Legend: B batch, H and W pixels, h and w rows and columns of the map, C its channels,
 T characters, U units, V vocabulary.

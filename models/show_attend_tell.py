@@ -2,7 +2,7 @@
 
     h_0, m_0 = f_h(mean_i a_i), f_m(…)            `initial_hidden`, `initial_state`,
                                                   `initial_cell`
-    e_ti = vᵀ tanh(W h_{t-1} + U a_i + b)         `decoder`: score of place i
+    e_ti = vᵀ tanh(W h_{t-1} + U a_i + b)         `decoder`: score of location i
     α_t = softmax(e_t)                            `decoder`: attention
     β_t = σ(w_β h_{t-1} + b_β)                    `decoder`: gate
     z_t = β_t Σ_i α_ti a_i                        `decoder`: context, soft attention
@@ -17,7 +17,7 @@ The forward pass is `_look`, then `_tell` below; e, α, β, z and h are computed
 `layers/attention_rnn.py` with the score of `layers/additive_attention.py`, and the
 second term of the loss by `layers/attention_objective.py`.
 
-Legend: B batch, P places of the grid, C channels, T length, V vocabulary, E width of
+Legend: B batch, P locations of the grid, C channels, T length, V vocabulary, E width of
 the words, U units. m is the LSTM's cell.
 Layers: `backbone` (of a model with one), `places`, `image_vector`, `initial_hidden`,
 `initial_dropout`, `initial_state`, `initial_cell`, `word_embedding`, `decoder`,
@@ -90,7 +90,7 @@ def build_caption_show_attend_tell(
     return_attention_scores: bool = False,
     name: str = "show_attend_tell",
 ) -> "ShowAttendTell":
-    """A captioner whose LSTM attends to the places of a grid of features.
+    """A captioner whose LSTM attends to the locations of a grid of features.
 
     `fit` takes `compile(loss=…)` of the logits, a mean over words, such as
     `SmoothedCrossEntropy`; the model adds what it learns about attention, see
@@ -113,15 +113,15 @@ def build_caption_show_attend_tell(
         initial_dim: Units of the first layer of f_h and f_m, which they share.
         dropout: Probability of dropping a unit of that layer, of h_t and of r_t before
             the logits.
-        attention: "soft", or "hard", which learns by sampling places (REINFORCE).
+        attention: "soft", or "hard", which learns by sampling locations (REINFORCE).
         coverage_weight: λ above; 0 leaves the term out.
         reinforce_weight: λ_r of hard attention, section 4.1; 0.1 in the authors' code.
         entropy_weight: λ_e of hard attention; the paper gives none.
         mean_rate: Probability that hard attention averages for an image in training.
         inference: What hard attention does after training: "mean" averages, whose
-            context is the expected one, "most_probable" takes the likeliest place.
+            context is the expected one, "most_probable" takes the likeliest location.
             Neither draws, so a caption depends on the weights alone.
-        seed: Seed of the places that are drawn.
+        seed: Seed of the locations that are drawn.
         return_attention_scores: Whether the model also returns the attention.
         name: Name of the model.
 
@@ -129,7 +129,7 @@ def build_caption_show_attend_tell(
         A model from `features` (B, rows, columns, C), or with a backbone `images`
         (B, H, W, channels), and `decoder_token_ids` (B, T) to logits (B, T, V); with
         `return_attention_scores=True` to a dictionary of `logits` and
-        `attention_scores`, (B, 1, T, P), the places row by row.
+        `attention_scores`, (B, 1, T, P), the locations row by row.
 
     Raises:
         TypeError: for a backbone that is not a functional Keras model.
@@ -192,7 +192,7 @@ def build_caption_show_attend_tell(
 
 
 def _look(layers, places):
-    """H and m (B, U) before the first word, and the places (B, P, C)."""
+    """H and m (B, U) before the first word, and the locations (B, P, C)."""
     hidden = layers["initial_hidden"](layers["image_vector"](places))
     hidden = layers["initial_dropout"](hidden)
     return {

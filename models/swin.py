@@ -2,6 +2,9 @@
 
     build_swin      images -> logits, or the features of each stage
 
+Blocks: `layers/swin_block.py`; windows and mask: `layers/window_attention.py`. An
+argument with the default `FROM_VARIANT` is filled in by `@with_sizes`.
+
 Legend: B batch, H and W pixels, D width of the first stage, C classes.
 Layers: `patch_embedding`, `embeddings_norm`, `embeddings_dropout`, then for each stage
 `stage_0_block_0`, … and, between stages, `stage_0_merging`; `final_norm`, `classifier`.
@@ -129,6 +132,8 @@ def build_swin(
     maps = {}
     for stage, (count, heads) in enumerate(zip(num_blocks, num_heads, strict=True)):
         if stage:
+            # Concatenates each 2 × 2 square of tokens, normalizes, and projects from
+            # four times the width to twice.
             hidden = PatchMerging(
                 kernel_initializer=INITIALIZER, name=f"stage_{stage - 1}_merging"
             )(hidden)

@@ -11,8 +11,8 @@
 The encoders are here; the blocks and the decoder are in `parts/cross_decoder.py`.
 
 Legend: B batch, H and W pixels, h and w rows and columns of the map, C its channels, N
-heads, S places that are attended to, E width of the encoder, T length of the caption, L
-length of a cache, D width, V vocabulary.
+heads, S locations that are attended to, E width of the encoder, T length of the
+caption, L length of a cache, D width, V vocabulary.
 Layers: `backbone`, `image_projection`, `image_positions`, `image_dropout`,
 `encoder_block_0`, … of the first, `encoder` and `image_projection` of the second; then
 of both `token_embedding` (also the output matrix), `token_scale` (the first),
@@ -90,10 +90,10 @@ def build_caption_cnn_transformer(
     name: str = "caption_cnn_transformer",
     **blocks: Unpack[cross_decoder.StackOptions],
 ) -> "TransformerCaptioner":
-    """The Transformer, whose source is the places of a convolutional network's map.
+    """The Transformer, whose source is the locations of a convolutional network's map.
 
-    Each place of the map becomes a vector of width D, to which sinusoids of its row and
-    its column are added. The rest is the model of `build_transformer`.
+    Each location of the map becomes a vector of width D, to which sinusoids of its row
+    and its column are added. The rest is the model of `build_transformer`.
 
     Besides the arguments of `build_transformer`, with a `variant` of `VARIANTS["cnn"]`:
         backbone: A Keras model from images to a map, as for `grid_input`. None: the
@@ -167,7 +167,7 @@ def build_caption_vit_transformer(
         encoder: A model from `build_vit` without its top, the name of a variant, or a
             dictionary of arguments of `build_vit`.
         return_attention_scores: As for `build_caption_cnn_transformer`; the class token
-            is the first of the 1 + patches places.
+            is the first of the 1 + patches locations.
 
     Returns:
         A model from `images` (B, H, W, channels) and `decoder_token_ids` (B, T) to
@@ -265,7 +265,7 @@ def _connect(image, memory, layers, return_attention_scores, name):
 
 
 def _encode_map(layers, grid):
-    """Features (B, h · w, D) of the places of a map (B, h, w, C), row by row."""
+    """Features (B, h · w, D) of the locations of a map (B, h, w, C), row by row."""
     grid = layers["image_positions"](layers["image_projection"](grid))
     places = Reshape((-1, grid.shape[-1]))(grid)
     hidden = layers["image_dropout"](places)
@@ -283,7 +283,7 @@ def _encode_patches(layers, images):
 
 
 def _encode(layers, inputs):
-    """What the decoder attends to, (B, S, D), and None: no place is padding."""
+    """What the decoder attends to, (B, S, D), and None: no location is padding."""
     if "encoder" in layers:
         return _encode_patches(layers, inputs["images"]), None
     return _encode_map(layers, read_grid(layers, inputs)), None

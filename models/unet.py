@@ -2,6 +2,8 @@
 
     build_unet  images -> logits of each pixel, on its own encoder or any backbone
 
+The maps of a backbone for the skips: `parts/skips.py`.
+
 Legend: B batch, H and W pixels, C classes.
 Layers: `stage_0_conv_0`, `stage_0_conv_1`, `stage_0_pooling`, …, with dropout
 `stage_3_dropout` and `stage_4_dropout`; the decoder's have the number of the stage

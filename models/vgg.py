@@ -51,8 +51,8 @@ def build_vgg(
         variant: A row of `VARIANTS`, the default of each argument that is None.
         image_size: Pixels, one number or two, rows first. Without the top None, or None
             for rows or columns: any number. The first fully connected layer has
-            weights for each place of the last map, so with the top the size is fixed;
-            `convolutionize(model)` gives a model for larger images.
+            weights for each location of the last map, so with the top the size is
+            fixed; `convolutionize(model)` gives a model for larger images.
         num_classes: C.
         include_top: Whether the model outputs logits, or features.
         hidden_dims: Channels of each stage.
@@ -83,7 +83,7 @@ def build_vgg(
     if include_top and None in images.shape[1:3]:
         raise ValueError(
             "`image_size` must be known for a model with its top, whose first fully "
-            "connected layer has weights for each place of the last map. Build the "
+            "connected layer has weights for each location of the last map. Build the "
             "model for one size, and use `keras_attn.models.convolutionize`, or "
             f"`include_top=False`. Received: image_size={image_size}"
         )

@@ -4,7 +4,9 @@
     build_vit_hybrid    the same, on the feature map of a ResNet
     build_deit3         ViT with LayerScale, trained by another recipe
 
-All three share every helper, so they share a file.
+All three share every helper, so they share a file. Blocks:
+`layers/transformer_block.py`; attention: `layers/multi_head_attention.py`. An argument
+with the default `FROM_VARIANT` is filled in by `@with_sizes`.
 
 Legend: B batch, H and W pixels, T patches, D width, C classes.
 Layers: `patch_embedding`, `class_token`, `position_embedding`, `embeddings_dropout`,
@@ -100,7 +102,8 @@ def _encode(
     pooling,
     num_tokens=1,
     dropout=0.0,
-    *,  # `passes_options_to` adds what follows to the signatures of the builders.
+    # Keyword-only arguments are public: they are copied into the builders' signatures.
+    *,
     num_heads: int = FROM_VARIANT,
     mlp_dim: int = FROM_VARIANT,
     activation: Activation = "gelu",

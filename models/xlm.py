@@ -7,6 +7,9 @@
     build_xlm          token ids -> features of each token and of the sequence
     build_xlm_<task>   an encoder -> the logits of a task, as for BERT
 
+The stack of blocks: `parts/encoder.py`; blocks: `layers/transformer_block.py`;
+attention: `layers/multi_head_attention.py`.
+
 Legend: B batch, T length, P masked positions, D width, V vocabulary, C classes.
 Layers: `token_embedding`, `position_embedding`, `language_embedding`,
 `embeddings_norm`, `embeddings_dropout`, `block_0`, …, `first_token`.

@@ -14,6 +14,8 @@ Both streams share their weights. An encoder for fine-tuning is the content stre
 alone, in which every token attends to every other. Positions are relative, so the
 length of a sequence is not limited.
 
+Blocks: `layers/xlnet_block.py`; attention: `layers/relative_attention.py`.
+
 Legend: B batch, T length, P targets, M memory length, D width, V vocabulary, C classes.
 Layers: `token_embedding`, `embeddings_dropout`, `target_embedding`,
 `relative_positions`, `positions_dropout`, `block_0`, …, `output_dropout`,

@@ -105,7 +105,7 @@ class ShowAttendTell:
         return (np.tanh(inner + d["attention/bias"]) @ d["attention/score_vector"])[0]
 
     def expected_log_likelihood(self, grid, words, labels):
-        """`Σ_s p(s) log p(y|s)`, over all sequences s of places."""
+        """`Σ_s p(s) log p(y|s)`, over all sequences s of locations."""
         count, total = grid.shape[0] * grid.shape[1], 0.0
         for sequence in itertools.product(range(count), repeat=len(words)):
 

@@ -224,8 +224,11 @@ def gradients(layer, **call) -> dict[str, Any]:
         import jax
 
         fixed = [variable.value for variable in layer.non_trainable_variables]
-        found = jax.grad(
-            lambda trained: loss(layer.stateless_call(trained, fixed, **call)[0])
+        # One program compiles sooner than each of its operations.
+        found = jax.jit(
+            jax.grad(
+                lambda trained: loss(layer.stateless_call(trained, fixed, **call)[0])
+            )
         )([variable.value for variable in variables])
     return {
         variable.path: None if gradient is None else ops.convert_to_numpy(gradient)

@@ -1,4 +1,4 @@
-"""Imports between the rooms run in the directions that docs/design.md draws."""
+"""Imports between the packages run in the directions that docs/design.md draws."""
 
 import ast
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "keras_attn"
 BASE = {"kernels", "ops", "layers"}
-# The other rooms that a room imports.
+# The other packages that a package imports.
 ALLOWED = {
     # The kernel of an activation names the function that it replaces.
     "kernels": {"ops"},
@@ -23,10 +23,10 @@ ALLOWED = {
 }
 
 
-def imported_rooms(room):
-    """The rooms that the files of a room import, each with one of these files."""
-    rooms = {}
-    for path in sorted((PACKAGE / room).resolve().rglob("*.py")):
+def imported_packages(package):
+    """The packages that the files of a package import, each with one of these files."""
+    packages = {}
+    for path in sorted((PACKAGE / package).resolve().rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
@@ -37,14 +37,14 @@ def imported_rooms(room):
             for name in names:
                 parts = name.split(".")
                 if parts[0] == "keras_attn" and len(parts) > 1:
-                    rooms[parts[1]] = path.name
-    return {name: file for name, file in rooms.items() if name in ALLOWED}
+                    packages[parts[1]] = path.name
+    return {name: file for name, file in packages.items() if name in ALLOWED}
 
 
-@pytest.mark.parametrize("room", ALLOWED)
-def test_imports_run_in_the_documented_directions(room):
-    found = imported_rooms(room)
-    assert set(found) - {room} <= ALLOWED[room], found
+@pytest.mark.parametrize("package", ALLOWED)
+def test_imports_run_in_the_documented_directions(package):
+    found = imported_packages(package)
+    assert set(found) - {package} <= ALLOWED[package], found
 
 
 def test_every_folder_has_a_rule():

@@ -58,6 +58,8 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
     folder = path.with_name(f"{path.name}.saved_model")
     saved_model.save(traced, folder)
     litert_rewrites.expand_new_axes(folder)
+    # For int8 this float conversion only finds refused operators and loops;
+    # `_calibrated` converts again.
     content = _convert(folder, list(traced.functions), traced.quantization)
     if traced.quantization == "int8":
         if "WHILE" in _count_operators(content):

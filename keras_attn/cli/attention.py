@@ -1,4 +1,8 @@
-"""`keras-attn attention`: what a model attends to, as a plot or an HTML page."""
+"""`keras-attn attention`: what a model attends to, as a plot or an HTML page.
+
+Opening a model: `cli/opened_model.py`; the inputs: `cli/attention_inputs.py`; scores:
+`viz/capture.py`.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

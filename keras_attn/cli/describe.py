@@ -1,4 +1,7 @@
-"""`keras-attn describe`: the card of a model, or what a file or folder holds."""
+"""`keras-attn describe`: the card of a model, or what a file or folder holds.
+
+Opening a model: `cli/opened_model.py`; the cards: `models/parts/registry.py`.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,7 @@
-"""`keras-attn export`: a model as a SavedModel, LiteRT or ONNX artefact."""
+"""`keras-attn export`: a model as a SavedModel, LiteRT or ONNX artefact.
+
+Opening a model: `cli/opened_model.py`; exporting: `export/api.py`.
+"""
 
 from pathlib import Path
 from typing import Annotated

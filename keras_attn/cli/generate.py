@@ -1,4 +1,7 @@
-"""`keras-attn generate`: the continuation of a prompt, printed as it is generated."""
+"""`keras-attn generate`: the continuation of a prompt, printed as it is generated.
+
+Opening a model: `cli/opened_model.py`; decoding: `decoding/generate.py`.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""`keras-attn list`: the models, with their papers and sizes."""
+"""`keras-attn list`: the models, with their papers and sizes.
+
+The cards: `models/parts/registry.py`, filled by `models/catalog.py`.
+"""
 
 import fnmatch
 from typing import TYPE_CHECKING, Annotated

@@ -1,4 +1,7 @@
-"""`keras-attn plan`: FLOPs and memory of a model, counted without allocating it."""
+"""`keras-attn plan`: FLOPs and memory of a model, counted without allocating it.
+
+Opening a model: `cli/opened_model.py`; counting: `models/parts/planning.py`.
+"""
 
 from typing import TYPE_CHECKING, Annotated
 

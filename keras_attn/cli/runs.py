@@ -1,6 +1,6 @@
 """A run folder: the settings it belongs to, and the state of its run.
 
-Beside what `fit_translator` writes there is `settings.json`, the settings that the run
+Besides what `fit_translator` writes there is `settings.json`, the settings that the run
 was started with; it is written first. A backup exists from the first complete epoch to
 the last; `translator.json` exists from the first complete epoch on. Imports are in the
 functions that need them, so that `keras-attn --help` starts quickly.

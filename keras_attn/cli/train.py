@@ -1,4 +1,7 @@
-"""`keras-attn train`: from two text files to a translator in a folder."""
+"""`keras-attn train`: from two text files to a translator in a folder.
+
+The training loop is `training/translation.py`, the run folder `cli/runs.py`.
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -123,6 +126,7 @@ def train(
         from keras_attn.training import fit_translator
         from keras_attn.translator import Translator
 
+    # RNNsearch is in this group of the registry, too.
     if models.describe(model).family != "seq2seq":
         names = [
             x for x in models.list_models() if models.describe(x).family == "seq2seq"
@@ -155,6 +159,7 @@ def train(
             "batch_size": batch_size,
             "learning_rate": learning_rate,
             "seed": seed,
+            # Not `score`: it does not change training.
         },
     )
     keras.utils.set_random_seed(seed)

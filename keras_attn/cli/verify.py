@@ -1,4 +1,7 @@
-"""`keras-attn verify`: an existing artefact compared with its model."""
+"""`keras-attn verify`: an existing artefact compared with its model.
+
+Opening a model: `cli/opened_model.py`; comparing: `verify` in `export/api.py`.
+"""
 
 from pathlib import Path
 from typing import Annotated

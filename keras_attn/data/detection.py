@@ -62,7 +62,7 @@ class DetectionData:
     Attributes:
         examples: One per image.
         class_names: Name of each class. Class 0 is the first kind of object: a
-            background class is the model's own matter.
+            background class is left to the model.
         skipped: What was left out, with reasons. Corrupt images are added when they
             are first read.
         category_ids: The data set's own number of each class.

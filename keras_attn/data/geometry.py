@@ -74,8 +74,8 @@ class RandomMirror:
 class RandomScaleAndCrop:
     """Scales examples at random, and crops or pads them to one size.
 
-    At scale 1 the image just fits. A larger one is cropped at a random place, a smaller
-    one padded, at a random place too.
+    At scale 1 the image just fits. A larger one is cropped, a smaller one padded, both
+    at a random position.
 
     Args:
         image_size: Height and width of the result in pixels, one number or two.

@@ -1,4 +1,4 @@
-"""Images of rendered words, with the place of every character.
+"""Images of rendered words, with the position of every character.
 
 Made while they are read, from a seed and the number of the image, so a set of any size
 costs no memory. To train a reader, and to see whether it looks at the character that it

@@ -252,7 +252,7 @@ class Shapes:
               object of each word or -1.
             - "questions": one dictionary of `images`, boxes, classes and masks as
               above, `questions` and `answers`, strings (B,), `answer_ids` int32 (B,),
-              places in the list `answers`, and `is_named` bool (B, M), the objects
+              indices in the list `answers`, and `is_named` bool (B, M), the objects
               that the question is about.
 
         Raises:

@@ -166,7 +166,7 @@ def _extent(half, look):
 
 
 def _bent(u, v, half, look):
-    """From places on the straight word to places on the image."""
+    """From positions on the straight word to positions on the image."""
     length = max(half)
     v = v + look.curvature * u**2 / length
     x = u * math.cos(look.angle) - v * math.sin(look.angle)
@@ -186,7 +186,7 @@ def _straightened(x, y, half, look):
 
 
 def _sample(layer, x, y):
-    """Bilinear interpolation of a layer, zero outside of it, at places of any shape."""
+    """Bilinear interpolation of a layer at positions of any shape, zero outside."""
     rows, columns = layer.shape
     padded = np.pad(layer, 1)
     x = np.clip(x + 0.5, 0, columns + 0.999)  # The first column's center is at 1.

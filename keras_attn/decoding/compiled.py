@@ -20,7 +20,11 @@ from keras_attn.decoding.pair import (
     IncrementalPair,
     functions_of,
 )
-from keras_attn.decoding.strategies import numbers_of, program_of, with_numbers
+from keras_attn.decoding.strategies import (
+    compilation_key,
+    traced_settings,
+    with_traced_settings,
+)
 
 # A compiled loop takes a multiple of this many end tokens.
 _END_TOKENS = 4
@@ -80,12 +84,17 @@ class CompilationCache:
         self, functions: DecodingFunctions, settings: Settings, jit_compile
     ) -> "CompiledLoop":
         """The compiled loop for these settings, or for others that it serves too."""
-        length = functions.max_length or cache_length(settings.max_new_tokens, None)
-        num_ends = len(_padded_ends(settings))
-        program = program_of(settings.strategy)
-        key = (program, functions.max_length, length, num_ends, jit_compile)
+        rounded = cache_length(settings.max_new_tokens, None)
+        buffer_length = functions.max_length or rounded
+        key = (
+            compilation_key(settings.strategy),
+            functions.max_length,
+            buffer_length,
+            len(_padded_ends(settings)),
+            jit_compile,
+        )
         if key not in self._loops:
-            loop = CompiledLoop(functions, settings.strategy, length)
+            loop = CompiledLoop(functions, settings.strategy, buffer_length)
             loop.compile(jit_compile=_resolve_jit(jit_compile))
             self._loops[key] = loop
         return self._loops[key]
@@ -122,16 +131,16 @@ class CompiledLoop(keras.Model):
 
     Args:
         functions: `prefill` and `step`.
-        strategy: Which program to run; the values of its `numbers` are inputs.
-        length: M.
+        strategy: The strategy to compile; the values of its `numbers` are inputs.
+        buffer_length: M.
     """
 
-    def __init__(self, functions: DecodingFunctions, strategy, length: int):
+    def __init__(self, functions: DecodingFunctions, strategy, buffer_length: int):
         # Not the global policy's precision: random numbers must not be rounded to it.
         super().__init__(name="generate", dtype="float32")
         self.decoding_functions = functions
         self.strategy = strategy
-        self.length = length
+        self.buffer_length = buffer_length
         # As attributes, so that Keras passes their weights to the compiled function.
         self.prefill = functions.prefill
         self.step = functions.step
@@ -151,10 +160,10 @@ class CompiledLoop(keras.Model):
             "max_new_tokens": np.int32(settings.max_new_tokens),
             "end_token_ids": _padded_ends(settings),
             "pad_token_id": np.int32(settings.pad_token_id),
-            **numbers_of(settings.strategy),
+            **traced_settings(settings.strategy),
         }
         if uniform is not None:
-            unused = self.length - uniform.shape[1]
+            unused = self.buffer_length - uniform.shape[1]
             own["uniform"] = np.pad(uniform, [(0, 0), (0, unused)])
         own = {_OWN + name: np.asarray(x) for name, x in own.items()}
         outputs = self.predict_on_batch({**inputs, **own})
@@ -170,12 +179,12 @@ class CompiledLoop(keras.Model):
         uniform = own.pop("uniform", None)
         limits = ("max_new_tokens", "end_token_ids", "pad_token_id")
         limits = {name: own.pop(name) for name in limits}
-        settings = Settings(with_numbers(self.strategy, own), **limits)
+        settings = Settings(with_traced_settings(self.strategy, own), **limits)
         token_ids, scores = decode(
             self.decoding_functions,
             inputs,
             uniform,
-            self.length,
+            self.buffer_length,
             settings,
             ops.while_loop,
         )

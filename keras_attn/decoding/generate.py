@@ -61,8 +61,8 @@ def generate(
     that it would get alone.
 
     A model with `incremental(max_length=…)` gets caches as long as prompt and
-    continuation, rounded up to a multiple of 64 (above 512, of an eighth to a quarter
-    of the length), but no longer than the model has positions. The loop is compiled
+    continuation, rounded up to a multiple of 64 (above 512, of a coarser step, 1/8 to
+    1/4 of the length), but no longer than the model has positions. The loop is compiled
     once for each such length, type of strategy, number of beams, and up to 4 end
     tokens (or 8, or 12, …). `max_new_tokens`, the tokens themselves, temperature,
     `top_k`, `top_p`, seed and length penalty are its inputs. New batch sizes and
@@ -78,7 +78,7 @@ def generate(
             encoder-decoder `decoder_token_ids` (B, P), the prompt. `padding_mask`
             (B, S), and `decoder_padding_mask` (B, P) where the pair takes one, may be
             left out: then every token is real.
-        max_new_tokens: M, the maximum number of tokens to add.
+        max_new_tokens: Maximum number of tokens to add.
         strategy: `Greedy()` (default), `Sample(...)` or `Beam(...)`.
         start_token_id: The prompt of an encoder-decoder, if `inputs` have none.
         end_token_id: The token that ends a row, or several, any of which does. None =
@@ -118,8 +118,8 @@ def generate(
     # The model's `prefill` and `step` (for GPT-2: gpt.py), with caches that are long
     # enough, and what was compiled of them in earlier calls.
     compiled = compilation_cache(model)
-    length = required_length(model, inputs, max_new_tokens)
-    functions = compiled.functions(model, length)
+    cache_length = required_length(model, inputs, max_new_tokens)
+    functions = compiled.functions(model, cache_length)
     if "token_ids" not in functions.step_inputs:
         raise TypeError(
             "`model` must read a token at each step; `decoding.walk` runs one that "

@@ -4,7 +4,7 @@
 in `strategies.py`, the compilation of the loop in `compiled.py`.
 
 Legend: B batch, K beams, M length of the buffer of new tokens, E end tokens; of a
-cache: L length, G heads, H head size.
+cache: L length, G key/value heads, H head size.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def decode(
     functions: DecodingFunctions,
     inputs: dict,
     uniform,
-    length: int,
+    buffer_length: int,
     settings: Settings,
     while_loop: Callable,
     on_token: Callable | None = None,
@@ -53,7 +53,7 @@ def decode(
         functions: `prefill` and `step`.
         inputs: Inputs of `prefill`.
         uniform: The strategy's random numbers, (B, M), or None.
-        length: M, at least `max_new_tokens`.
+        buffer_length: M, at least `max_new_tokens`.
         settings: Strategy, number of tokens and special tokens.
         while_loop: `ops.while_loop`, or `host_while`.
         on_token: Called with the tokens of each step; only with `host_while`.
@@ -84,8 +84,11 @@ def decode(
 
     batch = ops.shape(outputs["logits"])[0]
     # `search` holds the tokens and scores so far; `advance` chooses the next token of
-    # each row, and for a beam the row that it continues, its parent.
-    search = strategy.start(batch, length, settings.pad_token_id, uniform)
+    # each row, and for a beam the row that it continues, its parent. It also sets
+    # `search["done"]`: for rows that chose an end token, in beam search for rows with K
+    # finished continuations. `Sample` divides the logits by the temperature, keeps the
+    # top k, then the top p, and inverts the cumulative distribution at `uniform`.
+    search = strategy.start(batch, buffer_length, settings.pad_token_id, uniform)
     token, parents, search = strategy.advance(search, logits, 0, *special)
     changing = reorder_by_parent(changing, parents)
     report_token(token)

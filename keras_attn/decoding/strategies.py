@@ -7,9 +7,9 @@ the random numbers of a whole call, which are drawn on the host.
 
 A strategy needs `num_beams` rows for each row of the prompt, and `revises` if a later
 token may change earlier ones. `numbers` are the settings that a compiled loop takes as
-inputs; any other setting, where it changes, compiles another program.
+inputs; any other setting, where it changes, compiles another loop.
 
-Legend: B batch, K beams, V vocabulary, M maximum number of new tokens.
+Legend: B batch, K beams, V vocabulary, M length of the buffer of new tokens.
 """
 
 import copy
@@ -27,31 +27,31 @@ _ALL_TOKENS, _ALL_PROBABILITY = 2**31 - 1, 2.0
 _FEW = 128
 
 
-def numbers_of(strategy) -> dict:
+def traced_settings(strategy) -> dict:
     """The settings of a strategy that a compiled loop takes as inputs, as arrays."""
     getter = getattr(strategy, "numbers", dict)
     return {name: np.asarray(number) for name, number in getter().items()}
 
 
-def with_numbers(strategy, numbers):
+def with_traced_settings(strategy, settings):
     """A copy of the strategy with these settings, which may be tensors."""
-    if not numbers:
+    if not settings:
         return strategy
     other = copy.copy(strategy)
-    for name, number in numbers.items():
-        object.__setattr__(other, name, number)
+    for name, value in settings.items():
+        object.__setattr__(other, name, value)
     return other
 
 
-def program_of(strategy):
+def compilation_key(strategy):
     """A key that is equal for strategies that can share one compiled loop."""
     if not is_dataclass(strategy):
         return strategy
-    taken = numbers_of(strategy)
+    traced = traced_settings(strategy)
     fixed = [
         (each.name, getattr(strategy, each.name))
         for each in fields(strategy)
-        if each.compare and each.name not in taken
+        if each.compare and each.name not in traced
     ]
     return type(strategy), tuple(fixed)
 
@@ -137,7 +137,7 @@ class Sample:
         }
 
     def uniform(self, batch, length):
-        """Uniform random numbers in [0, 1), one per token: (B, M)."""
+        """Uniform random numbers in [0, 1), one per token: (B, length)."""
         return np.random.default_rng(self.seed).random((batch, length), "float32")
 
     def start(self, batch, length, pad_token_id, uniform):

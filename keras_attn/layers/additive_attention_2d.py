@@ -1,7 +1,7 @@
-"""Additive attention to the places of a map, each scored with its neighbours.
+"""Additive attention to the locations of a map, each scored with its neighbours.
 
 Legend: B batch, T query length, H rows, W columns and C channels of the map, S = H · W
-places, A units.
+locations, A units.
 """
 
 import keras
@@ -26,20 +26,20 @@ _AXES = "(batch, rows, columns, channels)"
 @keras.saving.register_keras_serializable("keras_attn")
 @caches_output_specs
 class AdditiveAttention2D(BaseLayer):
-    """Additive attention over a map, whose scores also see the neighbours of a place.
+    """Additive attention over a map; scores also see the neighbours of a location.
 
         e_ij = wᵀ tanh(Σ_pq U_pq v_{i+p, j+q} + W q_t)
-        α = softmax(e), over all places
+        α = softmax(e), over all locations
         g_t = Σ_ij α_ij v_ij
 
-    The sum over p and q is a convolution of the map: with `kernel_size=3` each place is
-    scored from itself and its 8 neighbours. `W`, `U` and `w` are `query_kernel`,
+    The sum over p and q is a convolution of the map: with `kernel_size=3` each location
+    is scored from itself and its 8 neighbours. `W`, `U` and `w` are `query_kernel`,
     `key_kernel` and `score_vector`; in the paper `W_h`, `W_v` with `W̃`, and `w_e`.
 
     Args:
         units: A, the width of the hidden layer.
-        kernel_size: Rows and columns of places that a score depends on, one number or
-            two; 1 scores each place by itself.
+        kernel_size: Rows and columns of locations that a score depends on, one number
+            or two; 1 scores each location by itself.
         use_bias: Whether to add a bias inside the tanh. The paper has none.
         kernel_initializer: For the three weights.
         **kwargs: `name`, `dtype`, … of a Keras layer.
@@ -48,7 +48,7 @@ class AdditiveAttention2D(BaseLayer):
         query: (B, T, Dq), the decoder states.
         value: (B, H, W, C), the map.
         projected_key: From an earlier call, to avoid computing it again.
-        padding_mask: (B, H, W), True = a real place. Padding gets no attention, and
+        padding_mask: (B, H, W), True = a real location. Padding gets no attention, and
             counts as zeros in the scores of its neighbours.
         return_attention_scores: Whether to return the probabilities as well.
         return_projected_key: Whether to return the projected key as well.
@@ -64,7 +64,7 @@ class AdditiveAttention2D(BaseLayer):
             mask of another shape.
 
     Masking:
-        A query whose places are all masked gets a glimpse of zeros.
+        A query whose locations are all masked gets a glimpse of zeros.
 
     Example:
         ```python

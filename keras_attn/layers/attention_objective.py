@@ -1,6 +1,6 @@
 """What training adds to the loss of words for the attention of a decoder.
 
-Legend: B batch, T steps, S places.
+Legend: B batch, T steps, S locations.
 """
 
 import keras
@@ -17,7 +17,7 @@ class AttentionObjective(BaseLayer):
 
     Returns its input unchanged: a layer, so that the numbers below and the baseline are
     saved with a model, whose `compute_loss` calls `losses`. Per text, with the words y
-    and the places s that were drawn:
+    and the locations s that were drawn:
 
         coverage   λ_c Σ_i (1 - Σ_t α_ti)²
         reinforce  -λ_r (log p(y|s) - b) log p(s)     (its gradient, λ_r (…) a constant)
@@ -85,14 +85,14 @@ class AttentionObjective(BaseLayer):
             scores: α, (B, T, S).
             is_real: (B, T), 1 at steps that count, 0 elsewhere.
             places: What the contexts were made with, (B, T, S): one-hot vectors of
-                places that were drawn; None without hard attention. A row of soft
-                attention, whose places are the scores, gets no gradient from
+                locations that were drawn; None without hard attention. A row of soft
+                attention, whose `places` are the scores, gets no gradient from
                 `reinforce`: Σ_i α_i ∂ log α_i = ∂ Σ_i α_i = 0.
             log_likelihood: log p(y|s), (B,), with `places`.
 
         Returns:
             A dictionary of `coverage`, (B,), without its weight, and `total`, (B,),
-            the weighted sum. Updates the baseline if there are places.
+            the weighted sum. Updates the baseline if there are `places`.
         """
         coverage = coverage_penalty(scores, is_real)
         total = self.coverage_weight * coverage

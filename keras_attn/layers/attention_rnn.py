@@ -41,9 +41,9 @@ Inference = Literal["mean", "most_probable"]
 class AttentionRNN(RecurrentAttention):
     """`c_t = attention(s_{t-1}, memory)`, `s_t = cell([x_t; c_t], s_{t-1})`.
 
-    Soft attention averages the memory, `c_t = Σ_j α_tj h_j`. Hard attention takes in
-    training one place, `c_t = h_j`, which is drawn with the probabilities α_t. What is
-    drawn has no gradient; `AttentionObjective` trains the probabilities nonetheless.
+    Soft attention averages the memory, `c_t = Σ_j α_tj h_j`. Hard attention, in
+    training, samples one location with the probabilities α_t, `c_t = h_j`. Sampling is
+    not differentiable; `AttentionObjective` adds the REINFORCE gradient estimator.
 
     Args:
         cell: A Keras cell, such as `keras.layers.GRUCell(U)`. Its first state is the
@@ -53,11 +53,11 @@ class AttentionRNN(RecurrentAttention):
         gate: Whether contexts are multiplied by a number that the state predicts,
             `β_t = σ(wᵀ s_{t-1} + b)`; `contexts` are the products.
         hard: Whether attention is hard.
-        mean_rate: Probability that a row gets soft attention in training all the same,
-            at all of its steps.
+        mean_rate: Probability that an example uses soft attention for the whole
+            sequence in training.
         inference: What hard attention does outside of training: "mean" averages as
-            soft attention, "most_probable" takes the place of the largest probability.
-        seed: Seed of the places that are drawn.
+            soft attention, "most_probable" takes the most probable location.
+        seed: Seed of the sampled locations.
         kernel_initializer: For the weights of the gate.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
@@ -69,7 +69,7 @@ class AttentionRNN(RecurrentAttention):
         projected_memory: From an earlier call, to avoid computing it at every step.
         return_attention_scores: Whether to return the probabilities.
         return_places: Whether to return the weights that the memory was multiplied by.
-        training: Whether hard attention draws.
+        training: Whether hard attention samples.
 
     Returns:
         A dictionary of
@@ -81,7 +81,7 @@ class AttentionRNN(RecurrentAttention):
         - `projected_memory`: for the next call,
         - `attention_scores`: α, (B, 1, T, S), with `return_attention_scores`,
         - `places`: with `return_places`, (B, 1, T, S), the weights of the memory in the
-          contexts: α, or one-hot vectors of the places that were taken.
+          contexts: α, or one-hot vectors of the locations that were chosen.
 
     Raises:
         TypeError: for another kind of cell or attention.
@@ -177,10 +177,12 @@ class AttentionRNN(RecurrentAttention):
         )
 
         def attend(queries, uniforms=None):
-            """The contexts, α = softmax(e) for the scores e, and the places."""
+            """The contexts, α = softmax(e) for the scores e, and the `places`."""
             context, weights = self.attention.attend(
                 queries, memory, projected_memory, mask
             )
+            # Soft attention: `places` is `weights`. Hard attention replaces it by the
+            # sampled or the most probable locations, one-hot.
             places = weights
             if uniforms is not None:
                 drawn = sampled_places(weights, uniforms)
@@ -248,7 +250,7 @@ class AttentionRNN(RecurrentAttention):
     def _run(self, cell, inputs, first_state, uniforms):
         """`[s_t; c_t]` of every step, (B, T, U + M), and the states after step T.
 
-        With random numbers `uniforms`, (B, T, S), the drawn places are appended to each
+        With random numbers `uniforms`, (B, T, S), the `places` are appended to each
         output: (B, T, U + M + S).
         """
         if uniforms is not None:
@@ -273,9 +275,9 @@ class _AttentionCell(CellStep):
     Args:
         cell: The Keras cell.
         attend: From queries (B, 1, U) and random numbers (B, 1, S) or None to contexts
-            (B, 1, M), probabilities and places (B, 1, S).
+            (B, 1, M), probabilities and `places` (B, 1, S).
         input_dim: D.
-        draws: Whether random numbers follow the inputs, and places the outputs.
+        draws: Whether random numbers follow the inputs, and `places` the outputs.
         training: Passed on to the cell.
     """
 

@@ -18,7 +18,7 @@ class FeaturePyramid(BaseLayer):
     """`P_l = conv(Q_l)`, `Q_l = W_l C_l + enlarge(Q_{l+1})`: maps of one width.
 
     W_l is a 1 × 1 convolution, conv a 3 × 3 one. A map is enlarged to the rows and
-    columns of the finer one by repeating its nearest places, whatever their numbers.
+    columns of the finer one by repeating its nearest locations, whatever their numbers.
 
     Args:
         units: D, channels of all outputs.
@@ -112,7 +112,7 @@ def check_maps(shapes):
 
 
 def _enlarged(inputs, size):
-    """A map (B, R, S, D) of other rows and columns, by its nearest places."""
+    """A map (B, R, S, D) of other rows and columns, by its nearest locations."""
     for axis, (old, new) in enumerate(
         zip(inputs.shape[1:3], size, strict=True), start=1
     ):

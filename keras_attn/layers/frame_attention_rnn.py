@@ -1,7 +1,7 @@
 """A recurrent layer that attends to another map at every step, the frame of a video.
 
-Legend: B batch, T steps, P places of a map, C channels, A width of the projected map, U
-units of the cell.
+Legend: B batch, T steps, P locations of a map, C channels, A width of the projected
+map, U units of the cell.
 """
 
 import keras
@@ -25,7 +25,7 @@ class FrameAttentionRNN(RecurrentAttention):
     """`c_t = attention(s_{t-1}, v_t)`, `s_t = cell(c_t, s_{t-1})`.
 
     `AttentionRNN` reads one memory at all steps; here each step has a memory of its
-    own, the places `v_t1 … v_tP` of the map of its frame.
+    own, the locations `v_t1 … v_tP` of the map of its frame.
 
     Args:
         cell: A Keras cell, such as `keras.layers.LSTMCell(U)`. Its first state is the
@@ -69,7 +69,7 @@ class FrameAttentionRNN(RecurrentAttention):
 
     def build(self, memory_shape):
         memory = keras.KerasTensor(memory_shape)
-        check_rank("memory", memory, 4, "(batch, steps, places, width)")
+        check_rank("memory", memory, 4, "(batch, steps, locations, width)")
         batch, _, places, width = memory_shape
         units = as_list(self.cell.state_size)[0]
         if not self.attention.built:
@@ -78,7 +78,7 @@ class FrameAttentionRNN(RecurrentAttention):
             self.cell.build((batch, width))
 
     def call(self, memory, initial_state=None, *, return_attention_scores=False):
-        check_rank("memory", memory, 4, "(batch, steps, places, width)")
+        check_rank("memory", memory, 4, "(batch, steps, locations, width)")
         batch, steps, places = ops.shape(memory)[:3]
         if initial_state is None:
             initial_state = [

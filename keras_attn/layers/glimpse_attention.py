@@ -1,6 +1,6 @@
-"""Attention of a question to the places of an image, by several glimpses.
+"""Attention of a question to the locations of an image, by several glimpses.
 
-Legend: B batch, S places, D width of the question, E width of a place, U units, C
+Legend: B batch, S locations, D width of the question, E width of a location, U units, C
 glimpses.
 """
 
@@ -22,16 +22,16 @@ from keras_attn.ops import attention_weights, glimpse_scores, project
 class GlimpseAttention(BaseLayer):
     """`e_cs = v_cᵀ relu(W [φ_s; q] + b)`, `x_c = Σ_s softmax(e_c)_s φ_s`.
 
-    The paper's two 1 × 1 convolutions over the places, the first of them on the place
-    and the repeated question. `W [φ; q]` is computed as `W_φ φ + W_q q`, so that the
-    product with the question is computed once and not at each place. The second
-    convolution has no bias, which the softmax would cancel.
+    The paper's two 1 × 1 convolutions over the locations, the first of them on the
+    location and the repeated question. `W [φ; q]` is computed as `W_φ φ + W_q q`, so
+    that the product with the question is computed once and not at each location. The
+    second convolution has no bias, which the softmax would cancel.
 
     Args:
         units: U, depth of the first convolution.
         num_glimpses: C, depth of the second.
         dropout: Probability in [0, 1) of dropping an input of a convolution. The same
-            units of the question are dropped at all places. The places that are
+            units of the question are dropped at all locations. The locations that are
             averaged are never dropped.
         kernel_initializer: For the three kernels.
         seed: Seed of the dropout.
@@ -39,7 +39,7 @@ class GlimpseAttention(BaseLayer):
 
     Call arguments:
         query: The question q, (B, D).
-        value: The places φ, (B, S, E).
+        value: The locations φ, (B, S, E).
         return_attention_scores: Whether to return the probabilities as well.
 
     Returns:
@@ -86,7 +86,7 @@ class GlimpseAttention(BaseLayer):
 
     def call(self, query, value, return_attention_scores=False, training=None):
         check_rank("query", query, 2, "(batch, width)")
-        check_rank("value", value, 3, "(batch, places, width)")
+        check_rank("value", value, 3, "(batch, locations, width)")
         dropout = dropout_function(self._drop, training) or _unchanged
         scores = glimpse_scores(
             project(dropout(query), self.query_kernel, self.bias),

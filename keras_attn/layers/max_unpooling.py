@@ -40,11 +40,11 @@ class _Windows(BaseLayer):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class MaxPoolWithIndices(_Windows):
-    """The maximum of each window, and its place within the window.
+    """The maximum of each window, and its location within the window.
 
     As `keras_attn.ops.max_pool_with_indices`. Windows do not overlap, so there are no
     `strides`: overlapping windows may share a maximum, and `MaxUnpool2D` would have
-    two values for its place.
+    two values for its location.
 
     Args:
         pool_size: Rows and columns of a window, one number or two.
@@ -56,7 +56,7 @@ class MaxPoolWithIndices(_Windows):
         inputs: (B, H, W, C).
 
     Returns:
-        The maxima (B, h, w, C), and their places, int32 of the same shape, for
+        The maxima (B, h, w, C), and their locations, int32 of the same shape, for
         `MaxUnpool2D`. h = H / rows, rounded down with `"valid"`, up with `"same"`.
 
     Raises:
@@ -92,7 +92,7 @@ class MaxPoolWithIndices(_Windows):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class MaxUnpool2D(_Windows):
-    """Puts each value back at the place of its maximum; all other places are zero.
+    """Puts each value back at the location of its maximum; the others are zero.
 
     As `keras_attn.ops.max_unpool`.
 

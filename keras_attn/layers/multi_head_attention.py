@@ -35,9 +35,10 @@ from keras_attn.ops import (
 class MultiHeadAttention(BaseLayer):
     """`concat(head_1 … head_N) W^O`, `head_i = softmax(q_i k_iᵀ / √H) v_i`.
 
-    The first call decides what the layer is. With a query only it is self-attention,
-    and the three input projections are one fused kernel: one large product is faster
-    than three. With a value it is cross-attention, with separate kernels.
+    The first call fixes self- or cross-attention. With a query only it is
+    self-attention, and the three input projections are one fused kernel: one large
+    product is faster than three. With a value it is cross-attention, with separate
+    kernels.
 
     Args:
         num_heads: N.
@@ -86,8 +87,8 @@ class MultiHeadAttention(BaseLayer):
 
     Raises:
         ValueError: for an input that is not of rank 3, a mask of another shape, a
-            `num_heads` that is no multiple of `num_key_value_heads`, or arguments that
-            exclude each other.
+            `num_heads` that is no multiple of `num_key_value_heads`, or mutually
+            exclusive arguments.
 
     Masking:
         The Keras mask of the value (in self-attention, of the query) is used as a

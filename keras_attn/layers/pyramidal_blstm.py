@@ -18,7 +18,7 @@ class PyramidalBLSTM(BaseLayer):
     """`h_i = BLSTM(h_{i-1}, [x_{Ri}; …; x_{Ri+R-1}])`: R frames become one.
 
     Three of these layers with R = 2 make a recording eight times shorter, so that
-    attention has few places to choose from and a decoder learns faster.
+    attention has few positions to choose from and a decoder learns faster.
 
     Args:
         units: U, units of each direction.

@@ -1,7 +1,7 @@
 """The region proposal network, and the samples that it learns from.
 
 Legend: B batch, R and S rows and columns of a map, C channels, A anchors of all maps, N
-proposals, M true boxes with padding.
+proposals, M ground-truth boxes with padding.
 """
 
 from collections.abc import Sequence
@@ -27,16 +27,16 @@ _SMALLEST = 1e-3  # Pixels; narrower proposals are left out.
 class RegionProposal(BaseLayer):
     """Boxes that may hold an object, from the maps of an image.
 
-    `h = relu(conv3x3(x))`; each place predicts for each of its anchors a score, whether
-    there is an object, and four deltas, which move the anchor onto it. The best boxes
-    of each map that do not overlap with better ones of the same map are proposals. All
-    maps share the convolutions.
+    `h = relu(conv3x3(x))`; each location predicts for each of its anchors a score,
+    whether there is an object, and four deltas, which move the anchor onto it. The best
+    boxes of each map that do not overlap with better ones of the same map are
+    proposals. All maps share the convolutions.
 
     No gradient flows from the proposals; scores and deltas are trained with `targets`.
 
     Args:
         anchor_sizes: For each map, √(w h) of its anchors in pixels, a list of lists.
-        strides: For each map, pixels between two places, one number or two.
+        strides: For each map, pixels between two locations, one number or two.
         image_size: H and W of the image in pixels; proposals end at its borders.
         aspect_ratios: Heights of anchors divided by their widths.
         num_proposals: N. In training: `num_training_proposals`.
@@ -46,7 +46,8 @@ class RegionProposal(BaseLayer):
         training_candidates_per_level: Number of candidates for it.
         iou_threshold: Intersection over union (IoU) with a better box above which a box
             is left out.
-        positive_threshold: IoU of an anchor with a true box that it is an object.
+        positive_threshold: IoU of an anchor with a ground-truth box that it is an
+            object.
         negative_threshold: Largest IoU of an anchor that is background.
         num_samples: Anchors of each image that scores and deltas are trained with.
         positive_fraction: Share of objects among them at most.

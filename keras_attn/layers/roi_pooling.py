@@ -86,8 +86,8 @@ class ROIAlign(_ROILayer):
 
     Args:
         output_size: O, one number or two, rows first.
-        strides: Pixels between two places of each map, finest first. Of the maps that
-            the layer is called with, those after the last stride are not read.
+        strides: Pixels between two locations of each map, finest first. Of the maps
+            that the layer is called with, those after the last stride are not read.
         sampling_ratio: Samples of each bin in each direction.
         aligned: Whether pixel i of a map lies at i + ½ instead of at i.
         canonical_size: s, in pixels.
@@ -144,8 +144,8 @@ class ROIAlign(_ROILayer):
 class ROIPool(_ROILayer):
     """The largest feature in each bin of each box: `y = max over the bin of x`.
 
-    Sides are rounded to whole places of the map, see `ops.roi_pool`. With several maps
-    each box reads one, as in `ROIAlign`.
+    Sides are rounded to whole locations of the map, see `ops.roi_pool`. With several
+    maps each box reads one, as in `ROIAlign`.
 
     Args:
         output_size: O, one number or two, rows first.

@@ -45,10 +45,10 @@ class SelectDetections(BaseLayer):
         any_class: Whether each proposal keeps its best class only, and boxes of
             different classes compete.
         box_weights: Factors of the deltas, as in `ops.encode_boxes`.
-        bounding_box_format: Format of the detections and of the true boxes, see
+        bounding_box_format: Format of the detections and of the ground-truth boxes, see
             `ops.convert_boxes`.
-        match_threshold: Least intersection over union of a proposal with a true box
-            that it learns.
+        match_threshold: Least intersection over union of a proposal with a ground-truth
+            box that it learns.
         num_samples: S, proposals of each image that a head is trained with.
         positive_fraction: Share of objects among them at most.
         seed: Seed of the samples.
@@ -63,7 +63,7 @@ class SelectDetections(BaseLayer):
     Returns:
         A dictionary of `boxes` (B, K, 4) and `scores` (B, K), float32, by descending
         score; `classes` (B, K) int32, from 0 for logit 1; `num_detections` (B,) int32.
-        Behind that number boxes and scores are 0 and classes -1.
+        After that number boxes and scores are 0 and classes -1.
 
     Raises:
         ValueError: for an unknown format, or sizes that are not whole numbers above
@@ -193,8 +193,8 @@ class SelectDetections(BaseLayer):
     def targets(self, proposals, num_proposals, true_boxes, true_classes):
         """A random sample of proposals, and what they should predict.
 
-        The true boxes are proposals, too. The sample depends on the seed and on the
-        number of earlier calls, and is drawn with the same random numbers for all
+        The ground-truth boxes are proposals, too. The sample depends on the seed and on
+        the number of earlier calls, and is drawn with the same random numbers for all
         images.
 
         Args:
@@ -207,7 +207,7 @@ class SelectDetections(BaseLayer):
             A dictionary of `boxes` (B, S, 4); `is_sample` (B, S) bool, False where
             there were too few; `labels` (B, S) int32, 0 for the background and 1 + the
             class for an object; `deltas` (B, S, 4), zeros for the background; `matches`
-            (B, S) int32, the index of the true box of an object, 0 otherwise.
+            (B, S) int32, the index of the ground-truth box of an object, 0 otherwise.
         """
         is_real = true_classes >= 0
         places = ops.arange(proposals.shape[1], dtype="int32")

@@ -1,4 +1,4 @@
-"""The places that max poolings choose, seen and replaced from outside of a model.
+"""The locations that max poolings choose, seen and replaced from outside of a model.
 
 Every `MaxPoolWithIndices` passes its indices through `chosen`, which returns them
 unchanged unless a block of `watched_switches` is active in its thread.
@@ -21,7 +21,7 @@ class Switches:
         layer: The `MaxPoolWithIndices`.
         inputs: What was pooled, (B, H, W, C).
         maxima: The maximum of each window, (B, h, w, C).
-        indices: The place in each window that was returned, int32 of the same shape.
+        indices: The location in each window that was returned, int32 of the same shape.
     """
 
     layer: Any

@@ -118,7 +118,7 @@ class _Block(BaseLayer):
         return self._branch(outputs, self.feed_forward_scale, training)
 
     def _branch(self, outputs, scale, training):
-        """What a residual adds: `drop_path(γ · dropout(outputs))`."""
+        """The residual branch: `drop_path(γ · dropout(outputs))`."""
         outputs = self._residual_dropout(outputs, training=training)
         if scale is not None:
             outputs = scale(outputs)

@@ -21,7 +21,7 @@ class TransposedConv2D(BaseLayer):
 
     The value at row i and column j stamps the k × k rows and columns from `(s · i,
     s · j)` on, once per filter with the kernel of its channel and that filter. The
-    stamps of all places and channels add up to a map of `(h - 1) · s + k` rows. Of
+    stamps of all locations and channels add up to a map of `(h - 1) · s + k` rows. Of
     these, p rows are left out above and p - o below, likewise columns; then the bias is
     added:
 

@@ -15,9 +15,9 @@ class UpsampleLike(MatchSize):
     """Repeats each row and column, then crops or extends to the size of a reference.
 
     What is left over is cut off below and on the right; what is lacking repeats the
-    last row and column. So place i takes the value of place ⌊i / 2⌋ or the last one,
-    which undoes both ways to halve an odd size, rounded up or down. For ⌈H / 2⌉ rows it
-    is PyTorch's `interpolate(size=H, mode="nearest")`.
+    last row and column. So row i takes the values of row ⌊i / 2⌋ or the last one, and
+    columns likewise, which undoes both ways to halve an odd size, rounded up or down.
+    For ⌈H / 2⌉ rows it is PyTorch's `interpolate(size=H, mode="nearest")`.
 
     With `centered=True` half of what is lacking, rounded down, is above and on the
     left, however much it is, and of what is left over half, rounded up, is cut off

@@ -30,8 +30,9 @@ class WindowAttention(BaseLayer):
     """`softmax(q kᵀ / √H + b) v` in each window, b the relative position bias.
 
     Shifted windows connect neighbouring windows of the layer before: the feature map is
-    rolled by half a window, partitioned, and rolled back after attention. A mask keeps
-    tokens apart that share a window only because they were rolled around an edge.
+    rolled up and left by ⌊w/2⌋ tokens, partitioned, attended, and rolled back. Rows and
+    columns that wrapped around form regions of their own; a mask
+    (`ops.windows.shifted_window_mask`) lets a token attend only within its region.
 
     The map is padded with zeros below and to the right to a multiple of the window
     size; the padding is attended to, as in published models. If the window is larger
@@ -192,7 +193,7 @@ class WindowAttention(BaseLayer):
         return ops.reshape(merged, (-1, length, self.num_heads * size))
 
     def _bias_and_mask(self, window, padded, shift, num_windows):
-        """b, and the mask of shifted windows as -1e9, (1, L·N, T, T)."""
+        """The bias plus the additive mask (-1e9) of shifted windows, (1, L·N, T, T)."""
         # The row of `position_bias` for each pair of tokens, (T, T).
         table_rows = relative_position_rows(window, self.window_size)
         length, heads = len(table_rows), self.num_heads

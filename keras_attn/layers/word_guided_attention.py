@@ -1,6 +1,6 @@
-"""Attention to the places of an image by the word that fits each of them best.
+"""Attention to the locations of an image by the word that fits each of them best.
 
-Legend: B batch, T words, S places, D width of words and keys, E width of values.
+Legend: B batch, T words, S locations, D width of words and keys, E width of values.
 """
 
 import keras
@@ -19,16 +19,17 @@ from keras_attn.ops import both_masks, word_guided_weights
 class WordGuidedAttention(BaseLayer):
     """`α = softmax_s(max_t q_t · k_s)`, context `Σ_s α_s v_s`.
 
-    Each word scores each place, and the best score of a place counts, so one relevant
-    word is enough. It has no weights: words, keys and values are embedded before.
+    Each word scores each location, and the best score of a location counts, so one
+    relevant word is enough. It has no weights: words, keys and values are embedded
+    before.
 
     Args:
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
         query: The words, (B, T, D).
-        value: The places to average, (B, S, E).
-        key: The places to compare with the words, (B, S, D).
+        value: The locations to average, (B, S, E).
+        key: The locations to compare with the words, (B, S, D).
         padding_mask: (B, T), True = a real word.
         return_attention_scores: Whether to return the probabilities and the
             correlations as well.
@@ -66,8 +67,8 @@ class WordGuidedAttention(BaseLayer):
         query_mask=None,
     ):
         check_rank("query", query, 3, "(batch, words, width)")
-        check_rank("value", value, 3, "(batch, places, width)")
-        check_rank("key", key, 3, "(batch, places, width)")
+        check_rank("value", value, 3, "(batch, locations, width)")
+        check_rank("key", key, 3, "(batch, locations, width)")
         if query.shape[-1] != key.shape[-1]:
             raise ValueError(
                 "`key` must be as wide as `query`, whose words it is compared with. "

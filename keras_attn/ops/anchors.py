@@ -1,4 +1,4 @@
-"""Anchors: the boxes around each place of a feature map that a detector starts from."""
+"""Anchors: the boxes around each location of a map that a detector starts from."""
 
 import numpy as np
 
@@ -25,7 +25,7 @@ def base_anchors(sizes, aspect_ratios):
 
 
 def grid_anchors(anchors, map_size, stride):
-    """Anchors around every place of a map.
+    """Anchors around every location of a map.
 
     Args:
         anchors: (A, 4), around the origin.
@@ -34,7 +34,7 @@ def grid_anchors(anchors, map_size, stride):
 
     Returns:
         float32 NumPy array, (R · S · A, 4), in the order of a map (R, S, A). Those of
-        the first place are around pixel (0, 0), not around the center of its area.
+        the first location are around pixel (0, 0), not around the center of its area.
     """
     rows, columns = (
         np.arange(count, dtype="float32") * step

@@ -42,15 +42,15 @@ def project(inputs, kernel, bias=None):
 
 
 def project_neighborhoods(inputs, kernel, bias=None):
-    """A dense projection of each place of a map together with its neighbours.
+    """A dense projection of each location of a map together with its neighbours.
 
-    `y_ij = Σ_pq W_pq x_{i+p, j+q} + b`, a convolution with a stride of 1. Places
+    `y_ij = Σ_pq W_pq x_{i+p, j+q} + b`, a convolution with a stride of 1. Locations
     outside of the map count as zeros.
 
     Args:
         inputs: (B, H, W, D), H rows and W columns.
         kernel: (R, C, D, E), R rows and C columns of neighbours; (1, 1, D, E) is a
-            projection of each place alone.
+            projection of each location alone.
         bias: (E,), or None.
 
     Returns:

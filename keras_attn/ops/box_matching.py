@@ -1,6 +1,7 @@
-"""Which true box each anchor or proposal learns, and which of them are sampled.
+"""Which ground-truth box each anchor or proposal learns, and which of them are sampled.
 
-Legend: B batch, N boxes (anchors or proposals), M true boxes with padding, S samples.
+Legend: B batch, N boxes (anchors or proposals), M ground-truth boxes with padding, S
+samples.
 """
 
 from keras import ops
@@ -20,20 +21,21 @@ def match_boxes(
     negative_threshold,
     low_quality_matches=False,
 ):
-    """The true box of each box, by intersection over union (IoU).
+    """The ground-truth box of each box, by intersection over union (IoU).
 
     Args:
         boxes: (B, N, 4) or (N, 4).
         true_boxes: (B, M, 4); padding may hold any finite numbers.
         is_real: (B, M) bool, False = padding, which is never matched.
-        positive_threshold: Least IoU of a box with the true box that it is matched to.
+        positive_threshold: Least IoU of a box with the ground-truth box that it is
+            matched to.
         negative_threshold: A box whose largest IoU is below it is background.
-        low_quality_matches: Whether the boxes that overlap most with a true box match
-            too, if their IoU is below `positive_threshold`. Each is matched to the
-            true box that *it* overlaps most, as in torchvision.
+        low_quality_matches: Whether the boxes that overlap most with a ground-truth box
+            match too, if their IoU is below `positive_threshold`. Each is matched to
+            the ground-truth box that *it* overlaps most, as in torchvision.
 
     Returns:
-        (B, N) int32: the index of a true box, `NEGATIVE` or `IGNORED`.
+        (B, N) int32: the index of a ground-truth box, `NEGATIVE` or `IGNORED`.
 
     Reference:
         Ren et al. 2015, section 3.1.2 (arXiv:1506.01497).

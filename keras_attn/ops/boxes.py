@@ -249,7 +249,7 @@ def pyramid_levels(
 
     Args:
         boxes: (B, R, 4), in pixels.
-        strides: Pixels between two places of each map, powers of two.
+        strides: Pixels between two locations of each map, powers of two.
         canonical_size: √(w h) of a box that reads the map with stride 2^k.
         canonical_level: k.
 

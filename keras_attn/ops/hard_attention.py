@@ -1,6 +1,6 @@
-"""Hard attention takes one place, and what is asked of attention over a whole text.
+"""Sampled locations of hard attention, and penalties of attention over a whole text.
 
-Legend: B batch, T steps, S places.
+Legend: B batch, T steps, S locations.
 """
 
 from keras import ops
@@ -10,10 +10,10 @@ _TINY = 1e-30
 
 
 def sampled_places(weights, uniforms):
-    """Draws one place for each row of probabilities.
+    """Samples one location for each row of probabilities.
 
-    The place is the argmax of `log α_i - log(-log u_i)`, which has the probabilities α
-    (Gumbel 1954). It has no gradient.
+    The location is the argmax of `log α_i - log(-log u_i)`, which has the probabilities
+    α (Gumbel 1954). It has no gradient.
 
     Args:
         weights: α, (..., S), probabilities.
@@ -51,10 +51,10 @@ def _one_hot(scores, weights):
 
 
 def coverage_penalty(weights, is_real):
-    """`Σ_i (1 - Σ_t α_ti)²`: over a text each place should be looked at once.
+    """`Σ_i (1 - Σ_t α_ti)²`: each location should get a total attention of 1.
 
     Args:
-        weights: α, (B, T, S), probabilities over the places at each step.
+        weights: α, (B, T, S), probabilities over the locations at each step.
         is_real: (B, T), 1 at steps that count, 0 elsewhere.
 
     Returns:
@@ -68,10 +68,10 @@ def coverage_penalty(weights, is_real):
 
 
 def log_probability_of(places, weights, is_real):
-    """`log p(s) = Σ_t log α_t,s_t`, of the places that were drawn.
+    """`log p(s) = Σ_t log α_t,s_t`, of the locations that were drawn.
 
     Args:
-        places: One-hot vectors of the places s_t, (B, T, S).
+        places: One-hot vectors of the locations s_t, (B, T, S).
         weights: α, (B, T, S).
         is_real: (B, T), 1 at steps that count, 0 elsewhere.
 

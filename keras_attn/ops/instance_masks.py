@@ -17,10 +17,10 @@ def paste_masks(
 ):
     """Masks of boxes as masks of the image, by bilinear interpolation.
 
-    A mask is surrounded by zeros, and stretched so that its own places fill the box.
+    A mask is surrounded by zeros, and stretched so that its own locations fill the box.
     The value of a pixel is that at its center, half a pixel right of and below its
-    number: place x of the image is place `(x - left) / (right - left) · w` of the mask.
-    This is the inverse of how a model with `aligned_masks=True` cuts its targets.
+    number: x in the image is `(x - left) / (right - left) · w` in the mask. This is
+    the inverse of how a model with `aligned_masks=True` cuts its targets.
 
     Args:
         masks: (B, K, h, w), probabilities.
@@ -78,12 +78,12 @@ def masks_in_image(masks, boxes, image_size, aligned=True) -> np.ndarray:
 
 
 def _exact_weights(start, end, size, pixels):
-    """How much of each place of a mask is in each pixel, along one axis.
+    """How much of each location of a mask is in each pixel, along one axis.
 
     Args:
         start: (B, K), the first side of each box.
         end: (B, K), its last side.
-        size: Places of the mask.
+        size: Locations of the mask.
         pixels: Pixels of the image.
 
     Returns:
@@ -114,12 +114,12 @@ def _whole_pixel_weights(start, end, size, pixels):
 
 
 def _interpolation(at, inside, size):
-    """Weights (B, K, pixels, size) of the places of a mask with a zero on either side.
+    """Weights (B, K, pixels, size) of a mask's locations with a zero on either side.
 
     Args:
-        at: (B, K, pixels), where each pixel is; the first place of the mask is at 1.
+        at: (B, K, pixels), where each pixel is; the first location of the mask is at 1.
         inside: (B, K, pixels), whether it is in the box.
-        size: Places of the mask.
+        size: Locations of the mask.
     """
     at = ops.expand_dims(ops.clip(at, 0.0, size + 1.0), -1)
     places = ops.arange(1, size + 1, dtype="float32")

@@ -4,7 +4,7 @@ Windows do not overlap: the stride is the window. Overlapping windows may share 
 maximum, and what unpooling puts there would depend on the order of execution.
 
 Legend: B batch, H and W rows and columns of a map, h and w of the pooled map, C
-channels, p × q places of a window.
+channels, p × q locations of a window.
 """
 
 from typing import Any, Literal, get_args
@@ -21,18 +21,18 @@ AXES = "(batch, rows, columns, channels)"
 def max_pool_with_indices(
     inputs, pool_size: Any = 2, padding: str = "valid"
 ) -> tuple[Any, Any]:
-    """The maximum of each window, and its place within the window.
+    """The maximum of each window, and its location within the window.
 
     Of several equal maxima the first counts, in row-major order, and the gradient goes
-    to its place only, as in PyTorch's `MaxPool2d(return_indices=True)`, whose indices
-    are places of the map, however. A NaN counts as the maximum.
+    to its location only, as in PyTorch's `MaxPool2d(return_indices=True)`, whose
+    indices are locations of the map, however. A NaN counts as the maximum.
 
     Args:
         inputs: (B, H, W, C), of a float dtype; H and W may be unknown.
         pool_size: p and q, one number or two.
         padding: What happens to rows and columns that fill no window. `"valid"` leaves
             the last ones out. `"same"` pads as Keras does, half of it before the map,
-            rounded down; a padded place is never the maximum.
+            rounded down; a padded location is never the maximum.
 
     Returns:
         The maxima (B, h, w, C), and int32 indices of the same shape: `r · q + s` for
@@ -47,7 +47,7 @@ def max_pool_with_indices(
     values, indices = _pool(ops.stop_gradient(inputs), window, padding)
     size = ops.shape(inputs)[1:3]
 
-    # Differentiated operation by operation, it would take a map for each place.
+    # Differentiated operation by operation, it would take a map for each location.
     @ops.custom_gradient
     def maxima(inputs) -> Any:
         def gradient(upstream):
@@ -61,12 +61,12 @@ def max_pool_with_indices(
 def max_unpool(
     inputs, indices, size, pool_size: Any = 2, padding: str = "valid"
 ) -> Any:
-    """Puts each value back at the place of its maximum; all other places are zero.
+    """Puts each value back at the location of its maximum; the others are zero.
 
     Args:
         inputs: (B, h, w, C).
         indices: int32, of the same shape, from `max_pool_with_indices`. An index that
-            is no place of a window, or a place of its padding, drops the value.
+            is no location of a window, or a location of its padding, drops the value.
         size: H and W of the map that was pooled, known or not.
         pool_size: p and q of its windows.
         padding: As for `max_pool_with_indices`.
@@ -191,7 +191,7 @@ def _pool(inputs, window, padding):
 
 
 def _real(index, columns, starts):
-    """The place of each maximum without padding before the map.
+    """The location of each maximum without padding before the map.
 
     Padding repeats the first row, so there it has the same maxima, and comes first.
     """
@@ -213,8 +213,8 @@ def _padding(size, by):
 def _padded(inputs, window):
     """The map with its first and last rows and columns repeated until windows fill it.
 
-    Repeated, not -∞, which would ruin the ranges of a quantized map. Behind the map a
-    repeated place never comes before its original.
+    Repeated, not -∞, which would ruin the ranges of a quantized map. After the map a
+    repeated location never comes before its original.
 
     Returns:
         The padded map, and the number of rows above and columns before it.

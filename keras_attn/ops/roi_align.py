@@ -20,22 +20,23 @@ def roi_align(
     aligned=False,
     levels=None,
 ):
-    """Features at a grid of places inside each box.
+    """Features at a grid of locations inside each box.
 
     A box is divided into O × O bins; the feature of a bin is the mean of
-    `sampling_ratio`² samples at regular places inside, each interpolated between the
-    four nearest places of the map. A sample more than one place outside the map is 0.
+    `sampling_ratio`² samples at regular locations inside, each interpolated between the
+    four nearest locations of the map. A sample more than one location outside the map
+    is 0.
 
     No gradient flows to the boxes.
 
     Args:
         maps: Maps (B, H, W, C), a list of L, with known sizes but B.
         boxes: (B, R, 4), `"xyxy"` in pixels.
-        strides: Pixels between two places of each map, a list of L numbers.
+        strides: Pixels between two locations of each map, a list of L numbers.
         output_size: O, two numbers, rows first.
         sampling_ratio: Samples in each direction of a bin.
         aligned: Whether pixel i of a map lies at i + ½, which is exact, instead of at
-            i. Without it a box is at least one place wide and high.
+            i. Without it a box is at least one location wide and high.
         levels: (B, R) int32, the index of the map of each box. Default: 0.
 
     Returns:
@@ -72,18 +73,18 @@ def roi_align(
 
 
 def _samples(start, length, size, sampling_ratio, places):
-    """Places along one axis, and their weights.
+    """Locations along one axis, and their weights.
 
     Args:
-        start: (B, R), the first side of each box, in places of its map.
+        start: (B, R), the first side of each box, in locations of its map.
         length: (B, R), its length.
         size: O.
         sampling_ratio: Samples of a bin.
-        places: Number of places of each map along this axis, an array or (B, R).
+        places: Number of locations of each map along this axis, an array or (B, R).
 
     Returns:
-        For each sample of a bin and for each of its two neighbors, the place (B, R, O)
-        int32 and its weight (B, R, O).
+        For each sample of a bin and for each of its two neighbors, the location (B, R,
+        O) int32 and its weight (B, R, O).
     """
     start, length, places = (
         ops.expand_dims(ops.cast(x, "float32"), -1) for x in (start, length, places)
@@ -99,14 +100,14 @@ def _samples(start, length, size, sampling_ratio, places):
         fraction = at - low
         mean = ops.where(inside, 1.0 / sampling_ratio, 0.0)
         for place, weight in ((low, 1.0 - fraction), (low + 1.0, fraction)):
-            # The last place is its own right neighbor.
+            # The last location is its own right neighbor.
             place = ops.cast(ops.minimum(place, places - 1.0), "int32")
             found.append((place, mean * weight))
     return found
 
 
 class Pyramid:
-    """The places of all maps of a pyramid as one table of rows, to gather from.
+    """The locations of all maps of a pyramid as one table of rows, to gather from.
 
     Args:
         maps: Maps (B, H, W, C), a list of L, with known sizes but B.

@@ -15,9 +15,9 @@ _FARTHEST = 2.0**20
 def roi_pool(maps, boxes, *, strides, output_size, levels=None):
     """The largest feature in each of O × O bins of each box.
 
-    The sides of a box are rounded to places of the map, and the sides of bins outwards
-    to whole places, so neighboring bins may share places. A bin without places is 0.
-    A side is at most 2^20 places from the map.
+    The sides of a box are rounded to locations of the map, and the sides of bins
+    outwards to whole locations, so neighboring bins may share locations. A bin without
+    locations is 0. A side is at most 2^20 locations from the map.
 
     A bin has any number of rows and columns up to those of the map. The maximum over it
     is that of four windows whose sides are powers of two, and the maxima over all such
@@ -29,7 +29,7 @@ def roi_pool(maps, boxes, *, strides, output_size, levels=None):
     Args:
         maps: As in `roi_align`, like all other arguments.
         boxes: (B, R, 4), `"xyxy"` in pixels.
-        strides: Pixels between two places of each map.
+        strides: Pixels between two locations of each map.
         output_size: O, two numbers, rows first.
         levels: (B, R) int32, the index of the map of each box. Default: 0.
 
@@ -82,16 +82,16 @@ def _bins(start, end, size, places, powers):
     """The bins of boxes along one axis.
 
     Args:
-        start: (B, R), the first place of each box.
-        end: (B, R), its last place.
+        start: (B, R), the first location of each box.
+        end: (B, R), its last location.
         size: O.
-        places: Number of places of the maps, (B, R).
+        places: Number of locations of the maps, (B, R).
         powers: Number of powers of two that windows have.
 
     Returns:
-        The first places of the two windows that cover a bin, each (B, R, O) int32; the
-        power of two of their length, (B, R, O) int32; and whether the bin has places,
-        (B, R, O) bool.
+        The first locations of the two windows that cover a bin, each (B, R, O) int32;
+        the power of two of their length, (B, R, O) int32; and whether the bin has
+        locations, (B, R, O) bool.
     """
     start, end, places = (
         ops.expand_dims(ops.cast(x, "int32"), -1) for x in (start, end, places)
@@ -120,7 +120,7 @@ def _window_maxima(maps):
 
     Returns:
         A list of maps, for each given map one for each power of the rows and of the
-        columns, and the numbers of both powers. Place (i, j) is the maximum over the
+        columns, and the numbers of both powers. Location (i, j) is the maximum over the
         window that starts there; windows end with the map.
     """
     sizes = np.array([x.shape[1:3] for x in maps])

@@ -1,6 +1,6 @@
-"""Attention over the places of an image, guided by a question.
+"""Attention over the locations of an image, guided by a question.
 
-Legend: B batch, T words, S places, D width, U hidden units, C glimpses.
+Legend: B batch, T words, S locations, D width, U hidden units, C glimpses.
 """
 
 from keras import ops
@@ -10,7 +10,7 @@ from keras_attn.precision import at_least_float32
 
 
 def word_guided_weights(words, places, padding_mask=None):
-    """`softmax_s(max_t w_t · p_s)`: of each place the word that fits best counts.
+    """`softmax_s(max_t w_t · p_s)`: of each location the word that fits best counts.
 
     Args:
         words: (B, T, D).
@@ -18,8 +18,8 @@ def word_guided_weights(words, places, padding_mask=None):
         padding_mask: (B, T), True = a real word.
 
     Returns:
-        The probabilities over the places (B, S), zeros for a row without a real word,
-        and the correlations `w_t · p_s` (B, T, S), zeros for padding. Both are in
+        The probabilities over the locations (B, S), zeros for a row without a real
+        word, and the correlations `w_t · p_s` (B, T, S), zeros for padding. Both are in
         float32 at least.
 
     Reference:
@@ -37,11 +37,11 @@ def word_guided_weights(words, places, padding_mask=None):
 
 
 def glimpse_scores(query, places, weight, dropout=None):
-    """`e_cs = v_cᵀ relu(q + p_s)`: one score of a place for each glimpse.
+    """`e_cs = v_cᵀ relu(q + p_s)`: one score of a location for each glimpse.
 
     Args:
         query: A projected question, (B, U).
-        places: Projected places, (B, S, U).
+        places: Projected locations, (B, S, U).
         weight: The vectors v, (U, C).
         dropout: A function to apply to the hidden units, or None.
 

@@ -1,7 +1,7 @@
 """How much attention falls on the object that a word or a question names.
 
 Legend: B batch, … further axes such as glimpses or words, h and w rows and columns of
-the grid of places, H and W pixels, M objects, T words.
+the grid of locations, H and W pixels, M objects, T words.
 """
 
 from typing import Any
@@ -15,11 +15,11 @@ from keras_attn.indices import known_values
 
 
 def attention_inside(maps, masks, *, grid_size=None) -> tuple[Any, Any]:
-    """`Σ_l α_l f_l / Σ_l α_l`, f_l the share of place l that the object covers.
+    """`Σ_l α_l f_l / Σ_l α_l`, f_l the share of location l that the object covers.
 
-    A place is one of h × w equal rectangles of the image, and its attention is spread
-    evenly over it. A pixel on the border of two places is divided between them, so any
-    grid is exact for any number of pixels.
+    A location is one of h × w equal rectangles of the image, and its attention is
+    spread evenly over it. A pixel on the border of two locations is divided between
+    them, so any grid is exact for any number of pixels.
 
     Args:
         maps: Attention α ≥ 0, (B, …, h, w), or (B, …, h·w) with a `grid_size`. It need
@@ -30,9 +30,9 @@ def attention_inside(maps, masks, *, grid_size=None) -> tuple[Any, Any]:
 
     Returns:
         The share of attention inside of the object, (B, …), and the share of the image
-        that the object covers, of the same shape: what evenly spread attention, or
-        chance, would give. Where the object is not visible both are 0, and where there
-        is no attention the first is 0. Both are float32.
+        that the object covers, of the same shape: the score of uniform attention. Where
+        the object is not visible both are 0, and where there is no attention the first
+        is 0. Both are float32.
 
     Raises:
         ValueError: for other shapes, and in an eager call for attention that is
@@ -62,8 +62,8 @@ class AttentionInside(keras.metrics.Metric):
     In the logs, and in `evaluate(return_dict=True)`, its figures are
 
     - `attention_inside`: see the function of that name;
-    - `object_area`: mean share of the image that the object covers, which evenly spread
-      attention would have inside;
+    - `object_area`: mean share of the image that the object covers, the score of
+      uniform attention;
     - `object_visible`: the share of maps whose object is visible. Only these count in
       the two other figures.
 
@@ -188,7 +188,7 @@ def word_objects(masks, numbers):
 
 
 def _covered(masks, rows, columns):
-    """The share of each place that is inside of the masks, (B, …, h, w)."""
+    """The share of each location that is inside of the masks, (B, …, h, w)."""
     height, width = ops.shape(masks)[-2:]
     by_row = ops.matmul(_overlaps(rows, height), masks)
     return ops.matmul(by_row, ops.transpose(_overlaps(columns, width)))
@@ -218,8 +218,8 @@ def _check(maps, masks, grid_size):
         rows, columns = check_pair("grid_size", grid_size)
         if len(shape) < 2 or shape[-1] not in (None, rows * columns):
             raise ValueError(
-                f"`maps` must have {rows} x {columns} places on their last axis, those "
-                f"of `grid_size`. Received: maps.shape={shape}"
+                f"`maps` must have {rows} x {columns} locations on their last axis, "
+                f"those of `grid_size`. Received: maps.shape={shape}"
             )
         maps = ops.reshape(maps, (*ops.shape(maps)[:-1], rows, columns))
     leading, mask_leading = maps.shape[:-2], mask_shape[:-2]

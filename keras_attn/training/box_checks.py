@@ -1,6 +1,7 @@
-"""Checks true boxes before a detector learns from them.
+"""Checks ground-truth boxes before a detector learns from them.
 
-Legend: B batch, M true boxes with padding, H and W pixels of the images, C classes.
+Legend: B batch, M ground-truth boxes with padding, H and W pixels of the images, C
+classes.
 """
 
 import numpy as np

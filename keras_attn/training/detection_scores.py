@@ -1,6 +1,7 @@
 """COCO's mean average precision, computed by pycocotools.
 
-Legend: B batch, M true objects with padding, K detections with padding, H and W pixels.
+Legend: B batch, M ground-truth objects with padding, K detections with padding, H and W
+pixels.
 """
 
 import contextlib
@@ -140,8 +141,8 @@ class DetectionScores:
             COCO's figures, in [0, 1]: `map` over the thresholds 0.5 to 0.95 of IoU,
             `map_50`, `map_75`, `map_small`, `map_medium`, `map_large` and the recalls;
             and `ap_<class>` and `ap_50_<class>` for each class. NaN where there are no
-            true objects. Small, medium and large are areas in pixels of the images as
-            they were given, resized or not.
+            ground-truth objects. Small, medium and large are areas in pixels of the
+            images as they were given, resized or not.
 
         Raises:
             ValueError: if there are no images.
@@ -216,7 +217,7 @@ class DetectionScoreLogger(keras.callbacks.Callback):
     `ModelCheckpoint` read, and with `log_dir` written to TensorBoard.
 
     Args:
-        dataset: Batches of images and true objects, such as those of
+        dataset: Batches of images and ground-truth objects, such as those of
             `detection_dataset`; with `crowds=True` as COCO counts them.
         class_names: Names of the classes. None numbers them.
         detect: Function of a batch of images that returns detections; see
@@ -316,7 +317,7 @@ def _as_arrays(argument, values, names, optional=()) -> dict[str, np.ndarray]:
 
 
 def _without_negative(values: np.ndarray) -> np.ndarray:
-    """NaN in place of -1, which stands for "no true objects"."""
+    """NaN in place of -1, which stands for "no ground-truth objects"."""
     return np.where(values < 0, np.nan, values)
 
 

@@ -79,6 +79,7 @@ def fit_translator(
     """
     run_dir = Path(run_dir)
     run_dir.mkdir(parents=True, exist_ok=True)
+    # Restores in `on_train_begin`, as `keras.callbacks.BackupAndRestore` does.
     backup = BackupAndResume(run_dir / "backup", delete_checkpoint=False)
     batches = _batches_for(translator, batch_size)
     train_batches = batches(*train, shuffle_seed=seed, epoch=backup.epoch)
@@ -108,7 +109,8 @@ def fit_translator(
                 run_dir / "history.csv", epoch, logs
             )
         ),
-        # Before the translator: a folder with a translator and no backup is trained.
+        # Must come before `save`: `is_trained` takes a translator without a backup for
+        # a finished run.
         backup,
         keras.callbacks.LambdaCallback(
             on_epoch_end=lambda epoch, logs: translator.save(run_dir)
@@ -122,7 +124,8 @@ def fit_translator(
         callbacks=callbacks,
         verbose=verbose,
     )
-    # A run killed between its last backup and its last save has no epochs left.
+    # If the run was killed after its last backup but before its last save, `fit` did
+    # nothing, so save here.
     translator.save(run_dir)
     backup.delete()
     return history
@@ -158,7 +161,7 @@ def _loss_per_token(label_smoothing):
     """The cross-entropy of an epoch, averaged over its target tokens.
 
     Keras' own mean of the loss weights each batch by its rows, however many tokens they
-    have. This metric is logged instead, since it has the same name.
+    have. Named `loss`, so that it replaces Keras' value in the logs.
     """
     return keras.metrics.MeanMetricWrapper(
         smoothed_cross_entropy,

@@ -225,7 +225,7 @@ class DetectionBoxes(_PredictionPlots):
     Args:
         log_dir: Folder of the event file; the one given to TensorBoard.
         images: (B, H, W, channels), inputs of the model.
-        truth: True objects, as `data.detection_dataset` returns them.
+        truth: Ground-truth objects, as `data.detection_dataset` returns them.
         class_names: Names of the classes.
         detect: Function of images that returns detections. None calls the model.
         every: As in `SegmentationMaps`.

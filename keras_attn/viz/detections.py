@@ -1,7 +1,7 @@
 """Detected objects drawn over the image: boxes, scores and masks.
 
-Legend: B images, M true objects with padding, K detections with padding, H and W
-pixels.
+Legend: B images, M ground-truth objects with padding, K detections with padding, H and
+W pixels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ def plot_detections(
     aligned_masks: bool = True,
     title: str | None = None,
 ) -> Figure:
-    """Draws one row per image: the true objects beside the detected ones.
+    """Draws one row per image: the ground-truth objects beside the detected ones.
 
     Args:
         images: (B, H, W, 1 or 3), of any range.

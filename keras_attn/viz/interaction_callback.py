@@ -1,6 +1,6 @@
 """A callback that writes where a robot looks, and its Q-values, to TensorBoard.
 
-Legend: B examples, T steps, P = h·w places of a map.
+Legend: B examples, T steps, P = h·w locations of a map.
 """
 
 import os
@@ -37,7 +37,7 @@ class InteractionMaps(Plots):
     Raises:
         TypeError: for inputs that are not a dictionary.
         ValueError: at the start of training, for a network without these outputs, or
-            another number of places; and as `viz.plot_interaction`.
+            another number of locations; and as `viz.plot_interaction`.
 
     Example:
         ```python
@@ -87,7 +87,7 @@ class InteractionMaps(Plots):
         if scores.shape[-1] != rows * columns:
             raise ValueError(
                 f"`grid_size` must be the rows and columns of {scores.shape[-1]} "
-                f"places. Received: grid_size={self.grid_size}"
+                f"locations. Received: grid_size={self.grid_size}"
             )
         for index, values in enumerate(outputs["q_values"]):
             maps = scores[index].reshape(*scores.shape[1:3], rows, columns)

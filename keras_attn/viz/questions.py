@@ -24,7 +24,7 @@ def plot_caption_attention(
 ) -> Figure:
     """Draws an image, and over it where a captioner looked at each word.
 
-    Colours run from 0 to the largest value of each map, so they compare places, not
+    Colours run from 0 to the largest value of each map, so they compare locations, not
     words.
 
     Args:

@@ -100,7 +100,7 @@ def plot_reading_attention(
             f"`width` must be from 1 to {full}, the columns of the image. "
             f"Received: width={width}"
         )
-    # Whole columns of the map, so that both end at the same place.
+    # Whole columns of the map, so that both end at the same position.
     columns = math.ceil((width or full) * maps.shape[2] / full)
     shown = round(columns * full / maps.shape[2])
     figure = plot_image_attention(

@@ -1,4 +1,4 @@
-"""What a place of a feature map sees of the image.
+"""What a location of a feature map sees of the image.
 
 Legend: B images, H and W pixels, h and w size of a feature map, C channels.
 """
@@ -25,7 +25,7 @@ def receptive_field(
     layer: str | None = None,
     place: tuple[int, int] | None = None,
 ) -> np.ndarray:
-    """Measures how much each pixel influences one place of a feature map.
+    """Measures how much each pixel influences one location of a feature map.
 
     `|∂ Σ_c z[place, c] g_c / ∂ x|`, summed over the channels of the image and averaged
     over images, with random signs g, so that channels do not cancel in the same way
@@ -44,7 +44,7 @@ def receptive_field(
 
     Raises:
         ValueError: on another backend than TensorFlow, for an output that is not a map,
-            an unknown layer, or a place outside of the map.
+            an unknown layer, or a location outside of the map.
 
     Reference:
         Luo et al. 2016, "Understanding the Effective Receptive Field in Deep
@@ -92,7 +92,7 @@ def plot_receptive_field(
     *,
     title: str | None = None,
 ) -> Figure:
-    """Draws the first image, and what a place of a feature map sees of it.
+    """Draws the first image, and what a location of a feature map sees of it.
 
     The frame holds all pixels with any influence (the receptive field); the colours
     show how large it is (the effective one, usually much smaller), and the curves its
@@ -154,7 +154,7 @@ def plot_receptive_field(
     for axis in (image, heat):
         axis.tick_params(labelsize=6, length=2, labelcolor=TEXT_COLOR)
     name = model.name if layer is None else f"{model.name}, {layer}"
-    add_title(figure, f"What one place of {name} sees" if title is None else title)
+    add_title(figure, f"What one location of {name} sees" if title is None else title)
     return figure
 
 

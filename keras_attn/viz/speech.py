@@ -1,6 +1,6 @@
 """What a speller listens to: characters over time, below the spectrogram.
 
-Legend: T frames, F filters, S places of the memory, U characters.
+Legend: T frames, F filters, S positions of the memory, U characters.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def plot_speech_attention(
             The last row may be that of an end token.
         features: Log-mel features of the real frames, (T, F).
         target_tokens: At most U labels, of the rows.
-        reduction: Frames for each place of the scores, 8 for three halvings.
+        reduction: Frames for each position of the scores, 8 for three halvings.
         hop_seconds: From the start of a frame to that of the next.
         title: Title of the figure.
 

@@ -1,6 +1,6 @@
 """Callbacks that write where captioners and answerers look to TensorBoard.
 
-Legend: B examples, N heads, T words, L = h·w places.
+Legend: B examples, N heads, T words, L = h·w locations.
 """
 
 import math
@@ -17,7 +17,7 @@ from keras_attn.viz.questions import plot_caption_attention, plot_glimpses
 
 
 class _ImageAndText(AttentionPlots):
-    """Attention of words or of a question to the places of an image."""
+    """Attention of words or of a question to the locations of an image."""
 
     def __init__(
         self, log_dir, inputs, images, texts, layer, grid_size, every, max_examples
@@ -62,8 +62,8 @@ class _ImageAndText(AttentionPlots):
         rows, columns = self.grid_size or (side, side)
         if rows * columns != places:
             raise ValueError(
-                f"`grid_size` must be the rows and columns of the {places} places of "
-                f"{path}; select layers that look at the image by `layer`. "
+                f"`grid_size` must be the rows and columns of the {places} locations "
+                f"of {path}; select layers that look at the image by `layer`. "
                 f"Received: grid_size={self.grid_size}"
             )
         return rows, columns
@@ -91,7 +91,7 @@ class CaptionAttentionMaps(_ImageAndText):
     Raises:
         TypeError: for inputs that are not a dictionary.
         ValueError: for other numbers of examples, or no images; at the start of
-            training, if no layer matches, or its places don't fill the grid.
+            training, if no layer matches, or its locations don't fill the grid.
 
     Example:
         ```python

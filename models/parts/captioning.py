@@ -2,10 +2,10 @@
 
 A captioner is two functions, in the order in which it works:
 
-    look   from the places of the image to what the decoder keeps of it
+    look   from the locations of the image to what the decoder keeps of it
     tell   from words and what is kept to logits, and what of it has changed
 
-Legend: B batch, P places of the image, C channels, T length, V vocabulary.
+Legend: B batch, P locations of the image, C channels, T length, V vocabulary.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def caption_pair(model, layers, look: Callable, tell: Callable) -> IncrementalPa
     Args:
         model: The captioner.
         layers: Its layers by name.
-        look: From layers and places (B, P, C) to a dictionary of tensors.
+        look: From layers and locations (B, P, C) to a dictionary of tensors.
         tell: From layers, tokens (B, T) and such a dictionary to logits (B, T, V) and
             a dictionary of the tensors that are different after these tokens.
     """

@@ -2,7 +2,7 @@
 
 A dense layer after `Flatten` is a convolution whose kernel covers the whole map, and a
 dense layer on a vector is one of 1 × 1. Written so, the classifier slides over a larger
-image, and gives logits for each place (Long et al. 2015, section 3.1).
+image, and gives logits for each location (Long et al. 2015, section 3.1).
 
 The file has more than 400 lines because what is done with each kind of layer belongs
 together.
@@ -58,9 +58,9 @@ def convolutionize(model, *, image_size=None, name=None) -> keras.Model:
     size of the map; other dense layers one of 1 × 1; global pooling becomes pooling
     with a window of the size of the map and a stride of 1. An image of the original
     size gives a map of 1 × 1 with the logits of `model`; a larger one gives a map with
-    one place more for every further row and column of the last map.
+    one location more for every further row and column of the last map.
 
-    The logits of a place are not exactly those of the classifier for the part of the
+    The logits of a location are not exactly those of the classifier for the part of the
     image below: its convolutions see pixels beyond the part where the classifier sees
     padding, and a block that pools the whole map on its way (squeeze and excitation)
     pools that of the whole image.
@@ -129,7 +129,7 @@ def _image_size(images, image_size):
     if image_size is None and None in sides:
         raise ValueError(
             "`image_size` must be given for a model that takes images of any size: the "
-            "size of the images whose logits one place of the map shall have. "
+            "size of the images whose logits one location of the map shall have. "
             f"Received: image_size=None, images of shape {tuple(images.shape)}"
         )
     if image_size is None:
@@ -149,7 +149,7 @@ class _Converter:
     A tensor has a key, because a nested model may be called several times. A tensor
     after the last map is a *vector* in the old graph and a map in the new one. Its
     window is what a kernel must cover to see all of it: the whole last map after
-    `Flatten`, one place otherwise.
+    `Flatten`, one location otherwise.
 
     Attributes:
         old: Key to symbolic tensor of the old graph, at the original image size.
@@ -270,8 +270,8 @@ class _Converter:
         if larger_rows <= window[0] or larger_columns <= window[1]:
             raise self._refusal(
                 operation,
-                f"gets a map of {window} places that a larger image does not enlarge: "
-                "a layer before it resizes the image or the map",
+                f"gets a map of {window} locations that a larger image does not "
+                "enlarge: a layer before it resizes the image or the map",
             )
         pooling = self._pooling_of(operation)
         if pooling is None:
@@ -414,7 +414,7 @@ class _Converter:
         if window != _WHOLE:
             raise self._refusal(
                 operation,
-                "has a weight or a sum over each place of the flattened map; only a "
+                "has a weight or a sum over each location of the flattened map; only a "
                 "dense layer, activations and dropout may follow at once",
             )
         axis = getattr(operation, "axis", -1)
@@ -478,7 +478,7 @@ def _is_operation(operation, names):
 
 
 def _is_map(tensor):
-    """Whether a tensor has rows and columns, more than one place."""
+    """Whether a tensor has rows and columns, more than one location."""
     return len(tensor.shape) == 4 and tuple(tensor.shape[1:3]) != _WHOLE
 
 

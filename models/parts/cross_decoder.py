@@ -5,8 +5,8 @@
 
 The encoder reads a text (`transformer.py`) or an image (`transformer_captioners.py`).
 
-Legend: B batch, S places of the encoder, T target length, P prompt length, L length of
-a cache, N heads, H head size, D width, E width of the encoder, V vocabulary.
+Legend: B batch, S positions of the encoder, T target length, P prompt length, L length
+of a cache, N heads, H head size, D width, E width of the encoder, V vocabulary.
 Layers: `token_embedding` (also the output matrix), `encoder_block_0`, …,
 `decoder_block_0`, …, and `encoder_norm`, `decoder_norm` if the blocks are pre-norm.
 """

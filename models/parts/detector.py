@@ -1,7 +1,7 @@
 """The class of all two-stage detectors: what `fit` does, and region features.
 
-Legend: B batch, H and W pixels, M true boxes with padding, S samples, K detections, C
-classes without the background, h and w rows and columns of a mask.
+Legend: B batch, H and W pixels, M ground-truth boxes with padding, S samples, K
+detections, C classes without the background, h and w rows and columns of a mask.
 """
 
 import functools
@@ -74,7 +74,7 @@ def mask_head(layers, pooled):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class Detector(Functional):
-    """A functional model from images to detections that learns from true boxes.
+    """A functional model from images to detections that learns from ground-truth boxes.
 
     `fit` takes `(images, truth)`, where `truth` is a dictionary of `boxes` (B, M, 4) in
     the model's `bounding_box_format`, `classes` (B, M) int from 0, -1 = padding, and,
@@ -136,7 +136,7 @@ class Detector(Functional):
 
         Args:
             x: Images. Only read if `y_pred` is not the maps.
-            y: The true boxes, see the class.
+            y: The ground-truth boxes, see the class.
             y_pred: What the model returned: maps in training, else detections.
             sample_weight: None; weights are not supported.
             training: Whether the model is trained.
@@ -145,8 +145,8 @@ class Detector(Functional):
             A scalar.
 
         Raises:
-            ValueError: without true boxes, for arrays of other shapes, with weights, or
-                without images where `y_pred` is not the maps.
+            ValueError: without ground-truth boxes, for arrays of other shapes, with
+                weights, or without images where `y_pred` is not the maps.
         """
         check_truth(y, sample_weight, self.has_masks)
         selector = by_name(self.layers)["detections"]

@@ -1,7 +1,7 @@
 """What a detector is given to learn from: checked, and its masks cut to boxes.
 
-Legend: B batch, M true boxes with padding, S boxes, H and W pixels, h and w rows and
-columns of a mask in its box.
+Legend: B batch, M ground-truth boxes with padding, S boxes, H and W pixels, h and w
+rows and columns of a mask in its box.
 """
 
 from keras import ops
@@ -70,9 +70,9 @@ def check_truth(truth, sample_weight, has_masks):
 
 
 def mask_targets(masks, boxes, matches, size, aligned):
-    """True masks cut to boxes, which the mask head learns to predict.
+    """Ground-truth masks cut to boxes, which the mask head learns to predict.
 
-    Place j of w covers the pixels from `left + j / w · (right - left)` on. With
+    Location j of w covers the pixels from `left + j / w · (right - left)` on. With
     `aligned`, `ops.paste_masks` is the inverse.
 
     Args:

@@ -1,7 +1,7 @@
 """The body of RoBERTa and XLM, a stack of post-norm encoder blocks as in BERT.
 
     embeddings -> norm -> dropout -> block_0 -> block_1 -> … -> `sequence_output`
-                                     first token (-> tanh) -> `pooled_output`
+                              first token (-> dense, tanh) -> `pooled_output`
 
 Legend: B batch, T length, D width.
 """

@@ -1,4 +1,4 @@
-"""The image of a model that writes or answers: a grid of features, one per place.
+"""The image of a model that writes or answers: a grid of features, one per location.
 
 Legend: B batch, H and W pixels, h and w rows and columns of the grid, C channels.
 """
@@ -13,7 +13,7 @@ from keras_attn.models.parts.skips import check_backbone
 
 
 def places_and_text(names, backbone, grid_size, feature_dim):
-    """The inputs of a model of an image and a text, and the places of the image.
+    """The inputs of a model of an image and a text, and the locations of the image.
 
     Args:
         names: Names of the inputs of the text, as for `sequence_inputs`.
@@ -23,7 +23,7 @@ def places_and_text(names, backbone, grid_size, feature_dim):
 
     Returns:
         `images` or `features`, and the inputs (B, T) of the text, by name; and one
-        vector per place, (B, h · w, C), row by row, of the layer `places`.
+        vector per location, (B, h · w, C), row by row, of the layer `places`.
     """
     image, grid = grid_input(backbone, grid_size, feature_dim)
     places = keras.layers.Reshape((-1, grid.shape[-1]), name="places")(grid)

@@ -249,7 +249,7 @@ def _names(name, index):
 
 
 def _shortcut(inputs, outputs, stride, normed, name):
-    """The input of a block, with as many channels and places as its output."""
+    """The input of a block, with as many channels and locations as its output."""
     if stride == 1 and inputs.shape[-1] == outputs:
         return inputs
     names = (f"{name}_shortcut", f"{name}_shortcut_norm")

@@ -53,7 +53,7 @@ def find_skips(backbone: keras.Model, layer_names: Sequence[str] | None = None):
                     f"skip_layers={tuple(layer_names)} with maps of 1 / "
                     f"{[s if s is None else 2**s for s in scales]}"
                 )
-        # Behind the last map of a scale that is not halved again there is only a head,
+        # After the last map of a scale that is not halved again there is only a head,
         # and a map that is larger than the one before it is padding.
         elif (
             not scale

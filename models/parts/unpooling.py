@@ -1,7 +1,7 @@
 """An encoder that remembers its maxima, and the decoder that puts them back.
 
 What SegNet and DeconvNet share: the stages of VGG with batch norms, each pooled with
-the places of its maxima, and their mirror image.
+the locations of its maxima, and their mirror image.
 
 Legend: B batch, H and W pixels.
 Layers: `stage_0_conv_0`, `stage_0_norm_0`, …, `stage_0_pooling`; the decoder's have the
@@ -33,7 +33,7 @@ class Pooled(NamedTuple):
 
     Attributes:
         reference: The map that was pooled, for its size.
-        indices: The places of the maxima, of the size of the pooled map.
+        indices: The locations of the maxima, of the size of the pooled map.
     """
 
     reference: Any

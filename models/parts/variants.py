@@ -10,8 +10,8 @@ from keras_attn.checks import check_choice
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
-# The default of an argument that `with_sizes` fills in. It is None; typed as `Any`, so
-# that type checkers let the body of the builder use it as a number.
+# The default of an argument that is filled in by `@with_sizes`. It is None; typed as
+# `Any`, so that type checkers let the body of the builder use it as a number.
 FROM_VARIANT: Any = None
 
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import zipfile
 from pathlib import Path
 from typing import get_args
 
@@ -41,7 +42,11 @@ def test_the_command_line_has_every_format_and_quantization():
     assert get_args(names) == ("none", *quantizations)
 
 
-@pytest.mark.parametrize("name", ["m", "m.tflite", "m.onnx"])
+NAMES = [f"m{format.suffix}" for format in FORMATS.values()]
+every_name = pytest.mark.parametrize("name", NAMES)
+
+
+@every_name
 def test_folder_with_other_files_is_not_replaced(build, tmp_path, name):
     folder = tmp_path / name
     folder.mkdir()
@@ -53,14 +58,31 @@ def test_folder_with_other_files_is_not_replaced(build, tmp_path, name):
     assert (folder / "thesis.tex").read_text() == "years of work"
 
 
-@pytest.mark.parametrize("name", ["m.tflite", "m.onnx"])
-def test_file_that_is_not_an_artefact_is_not_replaced(build, tmp_path, name):
-    (tmp_path / name).write_text("notes")
+def write_zip(path):
+    """A file in a container that many kinds of files share."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("weights.npy", "months of training")
+
+
+@every_name
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: path.write_text("notes"),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_text('{"weights": [1, 2]}'),
+        write_zip,
+    ],
+    ids=["text", "empty", "json", "zip"],
+)
+def test_file_that_is_not_an_artefact_is_not_replaced(build, tmp_path, name, write):
+    write(tmp_path / name)
+    before = (tmp_path / name).read_bytes()
     with pytest.raises(
         ValueError, match="exists and is not a .* remove it or choose anoth"
     ):
         export(build("mlp"), tmp_path / name)
-    assert (tmp_path / name).read_text() == "notes"
+    assert (tmp_path / name).read_bytes() == before
 
 
 def test_saved_model_with_other_files_is_not_replaced(build, tmp_path):

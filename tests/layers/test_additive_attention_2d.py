@@ -13,7 +13,7 @@ ROWS, COLUMNS, UNITS = 3, 5, 7
 
 
 def attend(layer, query, value, mask):
-    """The paper's equations, one place and one neighbour at a time."""
+    """The paper's equations, one location and one neighbour at a time."""
     w, u, v = (array_of(x).astype("float64") for x in layer.weights[:3])
     bias = array_of(layer.bias) if layer.use_bias else 0
     offsets = [(size - 1) // 2 for size in u.shape[:2]]

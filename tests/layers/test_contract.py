@@ -321,6 +321,38 @@ def test_integer_and_float_masks_work_like_boolean_ones(case):
         assert_close(layer(**inputs, **case.static), expected, atol=0)
 
 
+class _WithMask(keras.layers.Layer):
+    """Returns its inputs with a Keras mask, as `Embedding(mask_zero=True)` does."""
+
+    def __init__(self, mask):
+        super().__init__()
+        self._mask = ops.convert_to_tensor(mask)
+
+    def call(self, inputs):
+        return inputs
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return self._mask
+
+
+@padded_cases
+def test_a_keras_mask_works_like_a_padding_mask(case):
+    layer = built(case)
+    inputs = tensors(case)
+    ((mask, hidden),) = case.padding.items()
+    length = case.inputs[mask][-1]
+    expected = flat(layer(**inputs, **case.static))
+    add_mask = _WithMask(inputs.pop(mask))
+    for name in hidden:
+        inputs[name] = add_mask(inputs[name])
+    for found, wanted in zip(
+        flat(layer(**inputs, **case.static)), expected, strict=True
+    ):
+        # A window is counted in real tokens, so what padding attends to may differ.
+        real = tuple(slice(REAL if n == length else n) for n in wanted.shape)
+        np.testing.assert_allclose(found[real], wanted[real], rtol=0, atol=1e-6)
+
+
 @padded_cases
 def test_full_masks_give_finite_outputs_and_gradients(case):
     layer = built(case)

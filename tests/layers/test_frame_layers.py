@@ -42,7 +42,11 @@ def watch(shape, states=None):
             "`inputs` must have the axes (batch, steps, …), at least 3. "
             "Received: inputs.shape=(2, 3)",
         ),
-        (watch((2, 3)), ValueError, "`memory` must have 4 axes, (batch, steps, places"),
+        (
+            watch((2, 3)),
+            ValueError,
+            "`memory` must have 4 axes, (batch, steps, locations",
+        ),
         (watch((2, 3, 4)), ValueError, "`memory` must have 4 axes, (batch, steps,"),
         (
             watch((2, 3, 4, 5), [np.zeros((2, 3), "float32")]),

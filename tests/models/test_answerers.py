@@ -27,7 +27,7 @@ def parts_of(model, *names):
 
 
 def real_words(inputs, row):
-    """Numbers of the real words of a question, and its places, (L, C)."""
+    """Numbers of the real words of a question, and its locations, (L, C)."""
     words = inputs["token_ids"][row][inputs["padding_mask"][row]]
     features = inputs["features"][row].astype("float64")
     return words, features.reshape(-1, features.shape[-1])
@@ -205,7 +205,7 @@ def test_one_word_one_place_one_row(case):
 
 @BOTH
 def test_places_of_zeros_are_finite(case):
-    """A ReLU may leave nothing of a place, whose norm is 0 then."""
+    """A ReLU may leave nothing of a location, whose norm is 0 then."""
     inputs = inputs_for(tiny(case))
     inputs["features"][:, 0] = 0
     assert np.isfinite(outputs_of(tiny(case), inputs)["logits"]).all()

@@ -67,33 +67,16 @@ def gradients(model, inputs):
             for name, label in labels.items()
         )
 
-    if BACKEND == "tensorflow":
-        import tensorflow as tf
+    import tensorflow as tf
 
-        with tf.GradientTape() as tape:
-            loss = loss_of(model(given(model, inputs), training=is_trained))
-        return tape.gradient(loss, [w.value for w in model.trainable_weights])
-    import jax
-
-    fixed = [w.value for w in model.non_trainable_variables]
-    metrics = [w.value for w in model.metrics_variables]
-
-    def loss_with(trainable):
-        outputs, _ = model.stateless_call(
-            trainable, fixed, given(model, inputs), training=is_trained
-        )
-        if not is_trained:
-            return loss_of(outputs)
-        loss, _ = model.stateless_compute_loss(
-            trainable, fixed, metrics, y=truth_for(model), y_pred=outputs
-        )
-        return loss
-
-    # Compiled: operation by operation JAX takes several times as long.
-    return jax.jit(jax.grad(loss_with))([w.value for w in model.trainable_variables])
+    with tf.GradientTape() as tape:
+        loss = loss_of(model(given(model, inputs), training=is_trained))
+    return tape.gradient(loss, [w.value for w in model.trainable_weights])
 
 
-@pytest.mark.parametrize("case", CASES if BACKEND == "tensorflow" else GRAPHS)
+# On JAX the fits tell: a step of SGD changes a weight by its gradient.
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="uses TensorFlow's tape")
+@every_case
 def test_every_weight_has_a_finite_gradient(case):
     model = tiny(case)
     for weight, gradient in zip(

@@ -25,7 +25,7 @@ def randomized(model):
 
 
 def convolutions(inputs=None):
-    """An input and a map of 3 × 4 places with 5 channels."""
+    """An input and a map of 3 × 4 locations with 5 channels."""
     inputs = keras.Input((*SIZE, 3)) if inputs is None else inputs
     hidden = layers.Conv2D(7, 3, padding="same", activation="relu")(inputs)
     hidden = layers.BatchNormalization()(layers.MaxPooling2D(2)(hidden))
@@ -283,7 +283,7 @@ REFUSED = {
     ),
     "resizing": (
         lambda: _on_map(layers.Resizing(7, 9)),
-        "gets a map of .* places that a larger image does not enlarge",
+        "gets a map of .* locations that a larger image does not enlarge",
     ),
     "sequence": (
         lambda: keras.Sequential(

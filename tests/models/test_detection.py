@@ -105,7 +105,7 @@ def test_unusable_boxes_count_as_padding(case):
         masks = np.ones((B, len(bad), height, width), "int32")
         more["masks"] = np.concatenate([truth["masks"], masks], axis=1)
     found = losses_of(model, more)
-    # Not the same: every true box is a proposal, and padding none.
+    # Not the same: every ground-truth box is a proposal, and padding none.
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-4, err_msg=name)
 
@@ -157,7 +157,7 @@ def test_masks_of_other_values_are_read_as_0_and_1():
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="reads tf.data")
 def test_a_perfect_mask_head_scores_one():
-    """Targets cut by the model, and pasted as its masks are, are the true masks."""
+    """Targets cut by the model, and pasted as its masks are, equal the truth."""
     pytest.importorskip("pycocotools", reason="needs the extra `eval`")
     model = tiny("mask_rcnn_resnet50")
     aligned = model.get_layer("masks").aligned

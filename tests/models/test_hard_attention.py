@@ -21,7 +21,7 @@ pytestmark = pytest.mark.compiled
 
 CASE = "caption_show_attend_tell-hard"
 LABELS = np.random.default_rng(3).integers(1, V, (B, T)).astype("int32")
-# Three places, two words: nine sequences of places, and about a hundred weights.
+# Three locations, two words: nine sequences of locations, and about a hundred weights.
 TINY = {
     "grid_size": (1, 3),
     "feature_dim": 2,
@@ -139,7 +139,7 @@ def test_the_loss_is_that_of_the_words_with_the_places_drawn():
     entropy = -np.where(scores > 0, scores * np.log(scores + (scores == 0)), 0).sum()
     expected += (0.3 * coverage.sum() - 0.2 * entropy) / weights.sum()
     model.compile("sgd", loss=SmoothedCrossEntropy(), run_eagerly=True)
-    # The places are drawn for the rows in their order.
+    # The locations are drawn for the rows in their order.
     options = {"sample_weight": weights, "shuffle": False, "verbose": 0}
     history = model.fit(inputs, LABELS, B, **options).history
     close(history["loss"], expected)
@@ -178,7 +178,7 @@ def expected_gradients(model, inputs, labels):
 
 
 def test_the_estimated_gradient_is_the_exact_one_on_average():
-    """All sequences of places are enumerated."""
+    """All sequences of locations are enumerated."""
     model = randomize(build(CASE, **TINY), scale=0.9)
     model.get_layer("attention_objective").baseline.assign(-2.0)
     inputs = {

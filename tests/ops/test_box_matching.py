@@ -77,7 +77,7 @@ def test_an_object_that_nothing_overlaps_much_is_matched_at_low_quality_only():
     found = match_boxes(boxes, true, real, **options)
     assert ops.convert_to_numpy(found).tolist() == [[-1, -1, -1]]
     found = match_boxes(boxes, true, real, low_quality_matches=True, **options)
-    # The second true box, outside of everything, makes no match.
+    # The second ground-truth box, outside of everything, makes no match.
     assert ops.convert_to_numpy(found).tolist() == [[0, -1, -1]]
 
 

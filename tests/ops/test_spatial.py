@@ -1,4 +1,4 @@
-"""Attention over places, against loops in NumPy."""
+"""Attention over locations, against loops in NumPy."""
 
 import numpy as np
 import pytest

@@ -97,7 +97,7 @@ def test_the_same_in_tensorboard(tmp_path):
     assert list(written) == [f"interaction/{index}" for index in range(B)]
     ((_, picture),) = written["interaction/0"]
     assert len(picture) == 3
-    with pytest.raises(ValueError, match="must be the rows and columns of 6 places"):
+    with pytest.raises(ValueError, match="must be the rows and columns of 6 locations"):
         list(InteractionMaps(tmp_path, model, inputs, ACTIONS, 2)._figures())
     plain = tiny("show_attend_interact")
     with pytest.raises(ValueError, match=r"no \['attention_scores'\]"):

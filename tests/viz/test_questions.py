@@ -106,7 +106,7 @@ def test_other_values_are_refused(plot, changes, message):
 
 
 def small_answerer():
-    """Of images of 12 x 28 pixels, with a grid of 3 x 7 places."""
+    """Of images of 12 x 28 pixels, with a grid of 3 x 7 locations."""
     keras.utils.set_random_seed(3)
     images = keras.Input((12, 28, 3))
     grid = keras.layers.Conv2D(13, 4, strides=4, activation="relu")(images)
@@ -176,7 +176,7 @@ def test_the_maps_and_chances_of_glimpses_are_those_of_the_model(tmp_path):
 
 
 def test_captions_in_tensorboard(tmp_path):
-    """Any decoder that attends to places: here RNNsearch, with 6 of them."""
+    """Any decoder that attends to locations: here RNNsearch, with 6 of them."""
     model, inputs = tiny("rnnsearch_50"), make_inputs(source=6, padded=False)
     maps = CaptionAttentionMaps(
         tmp_path,

@@ -76,7 +76,7 @@ def test_the_plot():
         assert frame.get_xy() == (13.5, 7.5)
         assert (frame.get_width(), frame.get_height()) == (26, 26)
     assert heat.get_xlabel() == "26 × 26 of 41 × 53 pixels"
-    assert figure.get_suptitle() == "What one place of little, four sees"
+    assert figure.get_suptitle() == "What one location of little, four sees"
     assert np.asarray(heat.images[0].get_array()).max() == 1
     assert figure_to_array(figure).std() > 1
     figure = plot_receptive_field(MODEL, IMAGES[..., :3], "dead", title="none $")
