@@ -1,8 +1,9 @@
 """`export` and `verify`.
 
-In order: signatures.py lists the entry points of a model, shape_fallback.py traces them
-at the requested shapes, formats/<format>.py writes them, runner.py loads the artefact,
-samples.py and comparison.py compare it with Keras.
+formats/<format>.py writes an artefact and loads it into its runtime; comparison.py
+compares it with Keras. For detail: signatures.py lists the entry points of a model,
+shape_fallback.py traces them at the requested shapes, runner.py checks the inputs of
+an artefact, samples.py makes those that it is compared on.
 """
 
 import contextlib

@@ -7,6 +7,7 @@ are imported.
 import os
 import signal
 import sys
+import threading
 import time
 
 INTERRUPTED = 130
@@ -14,6 +15,9 @@ INTERRUPTED = 130
 # A terminal, a shell and `timeout` may each forward the same Ctrl-C: within this time a
 # second signal counts as the first, so that it does not interrupt the cleaning up.
 _SAME_SECONDS = 1.0
+
+# Time after which a `KeyboardInterrupt` that Python ignored is raised again.
+_AGAIN_SECONDS = 0.02
 
 _SHOW_CURSOR = b"\x1b[?25h\n"
 
@@ -23,6 +27,7 @@ class Interruption:
 
     def __init__(self):
         self._began: float | None = None
+        self._was_ignored = False
         self._listening = False
 
     @property
@@ -35,6 +40,8 @@ class Interruption:
         if not self._listening and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
             self._listening = True
             signal.signal(signal.SIGINT, self._handle)
+            self._report_ignored = sys.unraisablehook
+            sys.unraisablehook = self._handle_ignored
 
     def check(self) -> None:
         """Raises the `KeyboardInterrupt` again if a library has swallowed it."""
@@ -47,13 +54,37 @@ class Interruption:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def _handle(self, signal_number, frame):
-        if self._began is None:
-            self._began = time.monotonic()
+        if self._began is None or self._was_ignored:
+            self._began = self._began or time.monotonic()
+            self._was_ignored = False
             raise KeyboardInterrupt
         if time.monotonic() - self._began > _SAME_SECONDS:
             if sys.stdout is not None and sys.stdout.isatty():
                 os.write(1, _SHOW_CURSOR)  # A progress bar may have hidden it.
             os._exit(INTERRUPTED)
+
+    def _handle_ignored(self, error):
+        """Repeats a Ctrl-C whose exception Python ignored, so that the command ends.
+
+        Python ignores what is raised in `__del__` and in callbacks of the garbage
+        collector, such as JAX's.
+        """
+        if not isinstance(error.exc_value, KeyboardInterrupt) or not self.happened:
+            self._report_ignored(error)
+            return
+        self._was_ignored = True
+        again = threading.Timer(_AGAIN_SECONDS, self._repeat)
+        again.daemon = True
+        again.start()
+
+    def _repeat(self):
+        main = threading.main_thread().ident
+        if not self._was_ignored or main is None:
+            return
+        if hasattr(signal, "pthread_kill"):
+            signal.pthread_kill(main, signal.SIGINT)  # Also ends its system call.
+        else:  # On Windows.
+            signal.raise_signal(signal.SIGINT)
 
 
 interruption = Interruption()

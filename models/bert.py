@@ -122,8 +122,8 @@ def build_bert(
         embeddings_initializer=INITIALIZER,
         name="segment_embedding",
     )(inputs["segment_ids"])
-    # Adds the vectors of the positions to its first input. Padding on the right is
-    # counted as well, as in the published code.
+    # Adds the vectors of the positions to its first input. The first real token is at
+    # position 0, and padding on the right counts on, as in the published code.
     embeddings = LearnedPositionEmbedding(
         max_sequence_length,
         embeddings_initializer=INITIALIZER,

@@ -98,11 +98,11 @@ def build_swin(
         name: Name of the model.
 
     Returns:
-        A model from `images` (B, H, W, channels) to logits (B, C); without the top, to
-        a dictionary of the maps `stage_0`, …, (B, rows, columns, width), the first
-        `patch_size` times smaller than the image and each next one half as large;
-        `sequence_output`, the last map as a sequence, normalized; and `pooled_output`,
-        its mean.
+        A model from `images` (B, H, W, channels), whose values it does not rescale, to
+        logits (B, C); without the top, to a dictionary of the maps `stage_0`, …,
+        (B, rows, columns, width), the first `patch_size` times smaller than the image
+        and each next one half as large; `sequence_output`, the last map as a sequence,
+        normalized; and `pooled_output`, its mean.
 
     Raises:
         ValueError: if `num_blocks` and `num_heads` differ in length.

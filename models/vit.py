@@ -208,10 +208,10 @@ def build_vit(
             qkv_bias: Whether the projections to queries, keys and values have biases.
 
     Returns:
-        A model from `images` (B, H, W, channels) to logits (B, C); without the top, to
-        a dictionary of `sequence_output` (B, 1 + T, D), the class token first, and
-        `pooled_output` (B, D). With `pooling="mean"` only the mean is normalized, as
-        in published fine-tuning.
+        A model from `images` (B, H, W, channels), whose values it does not rescale, to
+        logits (B, C); without the top, to a dictionary of `sequence_output`
+        (B, 1 + T, D), the class token first, and `pooled_output` (B, D). With
+        `pooling="mean"` only the mean is normalized, as in published fine-tuning.
 
     Raises:
         ValueError: if patches don't fill the image, or the pooling or the distillation

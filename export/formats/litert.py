@@ -57,6 +57,8 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
     # cannot run.
     folder = path.with_name(f"{path.name}.saved_model")
     saved_model.save(traced, folder)
+    # `mask[:, None, None, :]` becomes `ExpandDims`: with unknown sizes a slice would be
+    # a Flex operator.
     litert_rewrites.expand_new_axes(folder)
     # For int8 this float conversion only finds refused operators and loops;
     # `_calibrated` converts again.

@@ -16,8 +16,8 @@ from keras import ops
 
 from keras_attn.decoding.pair import DecodingFunctions
 
-# The state with the slot of the next token in the caches, and the prefix of an output
-# that is written into a cache at that slot.
+# `cache_index` is the state that holds the slot of the next token in the caches; a step
+# returns `new_key_0`, …, which is written into the state `key_0`, … at that slot.
 CACHE_INDEX, NEW = "cache_index", "new_"
 
 

@@ -159,7 +159,7 @@ class AttentionRNN(RecurrentAttention):
         return_attention_scores=False,
         return_places=False,
         training=None,
-        memory_mask=None,
+        memory_mask=None,  # The Keras mask of `memory`, which Keras passes.
     ):
         first_state = self._check_call(inputs, memory, initial_state)
         check_padding_mask(

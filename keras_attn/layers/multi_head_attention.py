@@ -75,7 +75,8 @@ class MultiHeadAttention(BaseLayer):
             call are written into a copy of `cache`. The call attends to that copy
             only, S = L. With `use_causal_mask` no query attends to later positions, so
             the unwritten rest of the cache may have any finite values. TensorFlow has
-            no gradient through the write.
+            no gradient through the write. The models' generation leaves it None: there
+            `decoding.loop` writes the cache.
         return_cache: Whether to return the keys and values.
         return_attention_scores: Whether to return the probabilities.
 

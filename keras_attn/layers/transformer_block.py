@@ -202,7 +202,7 @@ class TransformerEncoderBlock(_Block):
                 padding_mask=padding_mask,
                 attention_mask=attention_mask,
                 attention_bias=attention_bias,
-                return_attention_scores=True,
+                return_attention_scores=True,  # Free: they are computed anyway.
                 training=training,
             )
             scores.append(probabilities)

@@ -104,6 +104,53 @@ def test_an_interruption_that_an_import_swallows():
     assert "went on" not in assert_interrupted(process)
 
 
+@pytest.mark.parametrize(
+    "ignored",
+    [
+        # Twice: when a collection starts and when it ends.
+        """
+        import gc
+        gc.callbacks.append(lambda phase, info: interrupt())
+        gc.collect()
+        gc.callbacks.clear()
+        """,
+        """
+        class Last:
+            def __del__(self):
+                interrupt()
+        Last()
+        """,
+    ],
+    ids=["garbage_collector", "finalizer"],
+)
+def test_an_interruption_that_python_ignores(ignored):
+    body = textwrap.indent(textwrap.dedent(ignored).strip(), "    ")
+    process = start(
+        "from keras_attn.cli import list_models\n"
+        f"def importing_tensorflow():\n{body}\n"
+        "    time.sleep(200)\n"  # Longer than is waited for the process.
+        "    print('went on')\n"
+        "list_models.importing_tensorflow = importing_tensorflow",
+        "list",
+    )
+    assert "went on" not in assert_interrupted(process)
+
+
+def test_other_exceptions_that_python_ignores_are_reported():
+    process = start(
+        """
+        class Last:
+            def __del__(self):
+                1 / 0
+        Last()
+        """,
+        "--version",
+    )
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "Exception ignored" in err and "ZeroDivisionError" in err
+
+
 def test_a_second_interruption_ends_the_process():
     process = start(
         """
