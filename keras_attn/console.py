@@ -46,6 +46,7 @@ class Interruption:
     def check(self) -> None:
         """Raises the `KeyboardInterrupt` again if a library has swallowed it."""
         if self.happened:
+            self._was_ignored = False  # Not once more, while the command cleans up.
             raise KeyboardInterrupt
 
     def finish(self) -> None:
