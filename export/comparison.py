@@ -158,7 +158,7 @@ def top1_agreement(
     Returns:
         Share in [0, 1], by name of each output that may hold class scores: (B, C), or
         (B, H, W, C) for images (B, H, W, channels). Low-resolution score maps are
-        recognised by the output's name.
+        recognized by the output's name.
     """
     agreed: dict[str, list[np.ndarray]] = {}
     for name, inputs in batches:

@@ -128,11 +128,7 @@ def _check_fit_with_xla(case):
     for fed, tolerance in cases:
         compiled = model.predict_on_batch(given(model, fed))
         compiled = compiled if isinstance(compiled, dict) else {"logits": compiled}
-        if is_only_compiled(case):
-            # The contract of layers compares each layer with an eager call.
-            assert all(np.isfinite(value).all() for value in compiled.values())
-        else:
-            close(compiled, eager_outputs_of(model, fed), tolerance, rtol=tolerance)
+        close(compiled, eager_outputs_of(model, fed), tolerance, rtol=tolerance)
     if is_detector(model):
         return  # Its losses are compared with torchvision's.
     if case == "caption_show_attend_tell":

@@ -64,7 +64,7 @@ class Tokenizer(TokenDecoder):
     A subclass adds `encode`, `_join` and `_state`.
 
     Attributes:
-        kind: The name under which a saved file is recognised.
+        kind: The name under which a saved file is recognized.
         pieces: The vocabulary: one string for each id, the special ones first.
         pad_token_id: 0, the id that pads rows.
         start_token_id: 1, the first input of a decoder.

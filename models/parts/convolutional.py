@@ -129,7 +129,7 @@ def _image_size(images, image_size):
     if image_size is None and None in sides:
         raise ValueError(
             "`image_size` must be given for a model that takes images of any size: the "
-            "size of the images whose logits one location of the map shall have. "
+            "size of the images that give a map of 1 × 1. "
             f"Received: image_size=None, images of shape {tuple(images.shape)}"
         )
     if image_size is None:
