@@ -194,14 +194,21 @@ def test_a_forgetful_robot_knows_only_the_present(monkeypatch):
 
 def test_read_words(example, tmp_path):
     sizes = "--images 24 --held-out 6 --width 2 --epochs 1 --batch-size 8".split()
-    shape = "--lengths 2 4 --image-size 16 48".split()
+    shape = "--lengths 2 4 --image-size 16 48 --families STIX".split()
     printed = example("read_words", "--run-dir", tmp_path, *sizes, *shape)
-    rows = re.findall(r"^(.{22}) +([\d.]+)% +([\d.]+)% +([\d.]+)% ", printed, re.M)
-    names = ["trained words", "other words", "other words and fonts"]
-    assert [name.strip() for name, *_ in rows] == names
-    assert (tmp_path / "model.keras").is_file()
+    assert re.search(r"^without_STIX: 17 fonts, [\d,]+ parameters$", printed, re.M)
+    table = printed[printed.index("words  characters  in box") :]
+    rows = re.findall(r"^(.{22}) [\d.]+% \([\d.]+% to [\d.]+%\)  ", table, re.M)
+    names = ["trained words", "other words", "other words and family"]
+    assert [name.strip() for name in rows] == names
+    # 16 pixels are two rows of the map: the shares of attention are of all of it.
+    shares = re.findall(r"by row of the map: (\d+)%  (\d+)%$", table, re.M)
+    assert len(shares) == 2
+    assert abs(sum(map(int, shares[0])) - 100) <= 1
+    folder = tmp_path / "without_STIX"
+    assert (folder / "model.keras").is_file()
     for index in range(4):
-        assert (tmp_path / f"attention-{index}.png").stat().st_size > 1000
+        assert (folder / f"attention-{index}.png").stat().st_size > 1000
 
 
 def test_a_preview_has_equally_many_images_per_class(monkeypatch):
