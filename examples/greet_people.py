@@ -283,7 +283,7 @@ def draw_episode(network, grid_size, played, path):
 
 
 def main():
-    """Trains with memory and without, with every seed, and compares with chance and the best policy."""
+    """Trains with memory and without, and compares with chance and the best policy."""
     arguments = parse_arguments()
     run_dir = arguments.run_dir
     scene, count = new_scene(arguments.num_steps), arguments.test_episodes
@@ -295,7 +295,9 @@ def main():
     played = {
         name: test_episodes(policy, scene, count) for name, policy in baselines.items()
     }
-    networks, histories, rewards = ({kind: [] for kind in arguments.kinds} for _ in range(3))
+    networks, histories, rewards = (
+        {kind: [] for kind in arguments.kinds} for _ in range(3)
+    )
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
         for kind in arguments.kinds:
             start = time.process_time()

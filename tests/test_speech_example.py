@@ -51,7 +51,9 @@ def test_spell_digits(example, tmp_path):
     for path in (run / "recordings").rglob("?_ann_*.wav"):
         path.unlink()
     with pytest.raises(SystemExit, match="must be of at least two speakers, of"):
-        example("spell_digits", "--smoke", "--data-dir", run / "recordings", *options[-2:])
+        example(
+            "spell_digits", "--smoke", "--data-dir", run / "recordings", *options[-2:]
+        )
 
 
 def test_edit_distances(monkeypatch):

@@ -28,7 +28,10 @@ def test_walk_buildings(example, tmp_path):
                 folder = run / f"{world}_{kind}_{seed}"
                 assert (folder / "model.keras").is_file()
                 assert list(folder.glob("**/events*"))
-        assert len(re.findall(rf"^{world}, attention, beam of 2 +{line}", printed, re.M)) == 2
+        assert (
+            len(re.findall(rf"^{world}, attention, beam of 2 +{line}", printed, re.M))
+            == 2
+        )
     assert (run / "walk.png").stat().st_size > 1000
     scores = json.loads((run / "scores.json").read_text("utf-8"))
     seeds = scores["seen, look_ahead, attention"]
