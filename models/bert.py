@@ -27,10 +27,11 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.layers.token_pooling import Pooling
-from keras_attn.models.parts import heads
+from keras_attn.models.parts import heads, tasks
 from keras_attn.models.parts.encoder import first_token, pooler
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
@@ -59,8 +60,39 @@ VARIANTS = {
     "base": _sizes(12, 768, 12),
     "large": _sizes(24, 1024, 16),
 }
+CARDS = {
+    **model_cards(
+        "bert_{variant}",
+        {
+            "base": (110_000_000, "GLUE 79.6; SQuAD 1.1 F1 88.5"),
+            "large": (340_000_000, "GLUE 82.1; SQuAD 1.1 F1 90.9"),
+        },
+        family="bert",
+        title="BERT {variant}, an encoder",
+        paper="Devlin et al. 2019, arXiv:1810.04805",
+        **tasks.text_encoding(
+            "a tanh layer over the first real token", segment_ids="(B, T) int32, 0 or 1"
+        ),
+    ),
+    **model_cards(
+        "bert_{variant}",
+        {
+            "tiny": (4_400_000, "pre-trained, then distilled: GLUE 64.2"),
+            "mini": (11_300_000, "pre-trained, then distilled: GLUE 65.8"),
+            "small": (29_100_000, "pre-trained, then distilled: GLUE 71.2"),
+            "medium": (41_700_000, "pre-trained, then distilled: GLUE 73.5"),
+        },
+        family="bert",
+        title="BERT {variant}, an encoder",
+        paper="Turc et al. 2019, arXiv:1908.08962",
+        **tasks.text_encoding(
+            "a tanh layer over the first real token", segment_ids="(B, T) int32, 0 or 1"
+        ),
+    ),
+}
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_bert(
     variant: str = "base",

@@ -31,13 +31,14 @@ from keras_attn.layers.initializers import normal
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.layers.token_pooling import TokenPooling
-from keras_attn.models.parts import heads, incremental
+from keras_attn.models.parts import heads, incremental, tasks
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
     numbered,
     sequence_inputs,
 )
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 from keras_attn.ops import gelu_tanh, token_positions
 
@@ -83,8 +84,65 @@ VARIANTS = {
     "megatron_4p2b": {**_MEGATRON, **block_sizes(64, 2304, 24)},
     "megatron_8p3b": {**_MEGATRON, **block_sizes(72, 3072, 32)},
 }
+CARDS = {
+    **model_cards(
+        "{variant}",
+        {"gpt_117m": (117_000_000, "SST-2 91.3; RACE 59.0")},
+        family="gpt",
+        title="GPT, a causal decoder with post-norm blocks",
+        paper="Radford et al. 2018, Generative Pre-Training",
+        **tasks.LANGUAGE_MODEL,
+    ),
+    **model_cards(
+        "{variant}",
+        {
+            "gpt2_small": (117_000_000, "WikiText-103 perplexity 37.50, zero-shot"),
+            "gpt2_medium": (345_000_000, "WikiText-103 perplexity 26.37, zero-shot"),
+            "gpt2_large": (762_000_000, "WikiText-103 perplexity 22.05, zero-shot"),
+            "gpt2_xl": (1_542_000_000, "WikiText-103 perplexity 17.48, zero-shot"),
+        },
+        family="gpt",
+        title="GPT-2, a causal decoder with pre-norm blocks",
+        paper="Radford et al. 2019, Unsupervised Multitask Learners",
+        **tasks.LANGUAGE_MODEL,
+    ),
+    **model_cards(
+        "{variant}",
+        {
+            "megatron_1p2b": (1_200_000_000, "one model-parallel device"),
+            "megatron_2p5b": (2_500_000_000, "two model-parallel devices"),
+            "megatron_4p2b": (4_200_000_000, "four model-parallel devices"),
+            "megatron_8p3b": (
+                8_300_000_000,
+                "WikiText-103 perplexity 10.81, zero-shot",
+            ),
+        },
+        family="gpt",
+        title="Megatron-LM, GPT-2 at scale",
+        paper="Shoeybi et al. 2019, arXiv:1909.08053",
+        **tasks.LANGUAGE_MODEL,
+    ),
+    **model_cards(
+        "{variant}",
+        {
+            "gpt3_small": (125_000_000, "batches of 0.5 million tokens"),
+            "gpt3_medium": (350_000_000, "batches of 0.5 million tokens"),
+            "gpt3_large": (760_000_000, "batches of 0.5 million tokens"),
+            "gpt3_xl": (1_300_000_000, "batches of 1 million tokens"),
+            "gpt3_2p7b": (2_700_000_000, "batches of 1 million tokens"),
+            "gpt3_6p7b": (6_700_000_000, "batches of 2 million tokens"),
+            "gpt3_13b": (13_000_000_000, "batches of 2 million tokens"),
+            "gpt3_175b": (175_000_000_000, "batches of 3.2 million tokens"),
+        },
+        family="gpt",
+        title="GPT-3, dense and banded sparse blocks in turn",
+        paper="Brown et al. 2020, arXiv:2005.14165",
+        **tasks.LANGUAGE_MODEL,
+    ),
+}
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_gpt(
     variant: str = "gpt2_small",

@@ -28,8 +28,10 @@ from keras_attn.layers import (
 )
 from keras_attn.layers.initializers import SinusoidGrid, normal
 from keras_attn.layers.layer_normalization import LayerNormalization
+from keras_attn.models.parts import tasks
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import image_input
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 
 _TOKEN_INITIALIZER = normal(0.02)
@@ -53,8 +55,29 @@ VARIANTS = {
     "large": _sizes(16, 24, 1024, 16),
     "huge": _sizes(14, 32, 1280, 16),
 }
+CARDS = model_cards(
+    "mae_vit_{variant}",
+    {
+        "base": (111_900_000, "fine-tuned: ImageNet 83.6"),
+        "large": (329_500_000, "fine-tuned: ImageNet 85.9"),
+        "huge": (657_100_000, "fine-tuned: ImageNet 86.9"),
+    },
+    family="mae",
+    title="MAE {variant}: a ViT pre-trained by reconstructing hidden patches",
+    paper="He et al. 2022, arXiv:2111.06377",
+    task="self-supervised pre-training",
+    inputs={
+        "images": tasks.RGB + tasks.IMAGENET,
+        "noise": "(B, T) float, hidden where it is largest; only with noise=True",
+    },
+    outputs={
+        "reconstruction": "(B, T, P) float32, normalized pixels of each patch",
+        "hidden": "(B, T) bool, True = hidden from the encoder",
+    },
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_mae(
     variant: str = "base",

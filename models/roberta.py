@@ -22,7 +22,7 @@ from keras.layers import Embedding
 from keras_attn.layers import LearnedPositionEmbedding
 from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.layers.token_pooling import Pooling
-from keras_attn.models.parts import heads
+from keras_attn.models.parts import heads, tasks
 from keras_attn.models.parts.encoder import (
     EncoderOptions,
     first_token,
@@ -30,6 +30,7 @@ from keras_attn.models.parts.encoder import (
 )
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
@@ -54,11 +55,23 @@ VARIANTS = {
     "base": _sizes(12, 768, 12),
     "large": _sizes(24, 1024, 16),
 }
+CARDS = model_cards(
+    "roberta_{variant}",
+    {
+        "base": (125_000_000, "MNLI 87.6; SST-2 94.8"),
+        "large": (355_000_000, "MNLI 90.2; SST-2 96.4; SQuAD 1.1 F1 94.6"),
+    },
+    family="bert",
+    title="RoBERTa {variant}, an encoder",
+    paper="Liu et al. 2019, arXiv:1907.11692",
+    **tasks.text_encoding("a tanh layer over the first real token"),
+)
 # The published position table starts with two rows that no real token uses: its
 # positions count from the id of the padding token, 1, plus one.
 _FIRST_ROW = 2
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 @passes_options_to(text_encoder)
 def build_roberta(

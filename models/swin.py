@@ -20,12 +20,14 @@ from keras_attn.layers import PatchEmbedding, PatchMerging, SwinBlock
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.stochastic_depth import rising_rates
+from keras_attn.models.parts import tasks
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.images import (
     classify,
     image_input,
 )
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 
@@ -47,8 +49,22 @@ VARIANTS = {
     "base": _sizes(128, (2, 2, 18, 2), (4, 8, 16, 32)),
     "large": _sizes(192, (2, 2, 18, 2), (6, 12, 24, 48)),
 }
+CARDS = model_cards(
+    "swin_{variant}",
+    {
+        "tiny": (28_288_354, "ImageNet 81.3"),
+        "small": (49_606_258, "ImageNet 83.0"),
+        "base": (87_768_224, "ImageNet 83.5"),
+        "large": (196_532_476, "from ImageNet-22k, at 384: ImageNet 87.3"),
+    },
+    family="swin",
+    title="Swin {variant}: attention within shifted windows",
+    paper="Liu et al. 2021, arXiv:2103.14030",
+    **tasks.image_classification(tasks.IMAGENET),
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_swin(
     variant: str = "tiny",

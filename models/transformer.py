@@ -22,7 +22,7 @@ from keras import ops
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import SinusoidalPositionEmbedding
 from keras_attn.layers.dropout import Dropout
-from keras_attn.models.parts import cross_decoder
+from keras_attn.models.parts import cross_decoder, tasks
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -30,6 +30,7 @@ from keras_attn.models.parts.functional import (
     sequence_inputs,
 )
 from keras_attn.models.parts.incremental import check_cache_length
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
@@ -43,8 +44,26 @@ VARIANTS = {
     "base": {"vocabulary_size": 37_000, **block_sizes(6, 512, 8), "dropout": 0.1},
     "big": {"vocabulary_size": 37_000, **block_sizes(6, 1024, 16), "dropout": 0.3},
 }
+CARDS = model_cards(
+    "transformer_{variant}",
+    {
+        "base": (
+            65_000_000,
+            "WMT'14: BLEU En-De 27.3, En-Fr 38.1 (beam of 4, length penalty 0.6)",
+        ),
+        "big": (
+            213_000_000,
+            "WMT'14: BLEU En-De 28.4, En-Fr 41.8 (beam of 4, length penalty 0.6)",
+        ),
+    },
+    family="transformer",
+    title="Transformer {variant}, an encoder-decoder of attention alone",
+    paper="Vaswani et al. 2017, arXiv:1706.03762",
+    **tasks.TRANSLATION,
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 @passes_options_to(cross_decoder.block_stack)
 def build_transformer(

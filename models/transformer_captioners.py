@@ -33,7 +33,7 @@ from keras_attn.layers import LearnedPositionEmbedding, SinusoidalPositionEmbedd
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.token_embedding import TokenEmbedding
-from keras_attn.models.parts import cross_decoder
+from keras_attn.models.parts import cross_decoder, tasks
 from keras_attn.models.parts.feature_grid import grid_input, read_grid
 from keras_attn.models.parts.functional import (
     Functional,
@@ -42,6 +42,7 @@ from keras_attn.models.parts.functional import (
     sequence_inputs,
 )
 from keras_attn.models.parts.incremental import check_cache_length
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
@@ -73,8 +74,32 @@ VARIANTS = {
         },
     },
 }
+CARDS = {
+    "cnn": model_cards(
+        "caption_cnn_transformer",
+        {"base": (None, "no published size; here the sizes of the base Transformer")},
+        family="transformer_captioners",
+        title="A Transformer that describes the map of a CNN",
+        paper="Vaswani et al. 2017, arXiv:1706.03762",
+        **tasks.captioning(features=tasks.MAP),
+    ),
+    "vit": model_cards(
+        "caption_vit_transformer",
+        {
+            "base_patch16_gpt2_small": (
+                None,
+                "as in public vision-encoder-decoder models",
+            )
+        },
+        family="transformer_captioners",
+        title="ViT-B/16 reads an image, GPT-2 small describes it",
+        paper="Dosovitskiy et al. 2021, arXiv:2010.11929; Radford et al. 2019",
+        **tasks.captioning(images=tasks.RGB + tasks.HALF),
+    ),
+}
 
 
+@registered(CARDS["cnn"])
 @with_sizes(VARIANTS["cnn"])
 @passes_options_to(cross_decoder.block_stack)
 def build_caption_cnn_transformer(
@@ -140,6 +165,7 @@ def build_caption_cnn_transformer(
     return _connect(inputs, memory, layers, return_attention_scores, name)
 
 
+@registered(CARDS["vit"])
 @with_sizes(VARIANTS["vit"])
 def build_caption_vit_transformer(
     variant: str = "base_patch16_gpt2_small",

@@ -30,12 +30,14 @@ from keras_attn.layers import (
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.layer_normalization import LayerNormalization
 from keras_attn.layers.stochastic_depth import rising_rates
+from keras_attn.models.parts import tasks
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.images import (
     classify,
     image_input,
 )
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.resnet import standardized_resnet
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
@@ -83,6 +85,73 @@ VARIANTS = {
         "large": _sizes(16, 24, 1024, 16),
         "huge": _sizes(14, 32, 1280, 16),
     },
+}
+CARDS = {
+    "vit": {
+        **model_cards(
+            "vit_{variant}",
+            {
+                "tiny_patch16": (5_700_000, "from ImageNet-21k: ImageNet 75.5"),
+                "small_patch16": (22_000_000, "from ImageNet-21k: ImageNet 81.4"),
+                "small_patch32": (23_000_000, "from ImageNet-21k: ImageNet 76.0"),
+            },
+            family="vit",
+            title="ViT {variant}: an image as a sequence of patches",
+            paper="Steiner et al. 2022, arXiv:2106.10270",
+            **tasks.image_classification(tasks.HALF),
+        ),
+        **model_cards(
+            "vit_{variant}",
+            {
+                "base_patch16": (
+                    86_000_000,
+                    "from ImageNet-21k, at 384: ImageNet 83.97",
+                ),
+                "base_patch32": (
+                    88_000_000,
+                    "from ImageNet-21k, at 384: ImageNet 81.28",
+                ),
+                "large_patch16": (
+                    307_000_000,
+                    "from ImageNet-21k, at 384: ImageNet 85.15",
+                ),
+                "large_patch32": (
+                    306_000_000,
+                    "from ImageNet-21k, at 384: ImageNet 80.99",
+                ),
+                "huge_patch14": (
+                    632_000_000,
+                    "from ImageNet-21k, at 384: ImageNet 85.13",
+                ),
+            },
+            family="vit",
+            title="ViT {variant}: an image as a sequence of patches",
+            paper="Dosovitskiy et al. 2021, arXiv:2010.11929",
+            **tasks.image_classification(tasks.HALF),
+        ),
+    },
+    "hybrid": model_cards(
+        "vit_hybrid_{variant}",
+        {"r50_base_patch16": (None, "published as R50+ViT-B/16")},
+        family="vit",
+        title="ViT base on the feature map of a ResNet-50",
+        paper="Dosovitskiy et al. 2021, arXiv:2010.11929",
+        **tasks.image_classification(tasks.HALF),
+    ),
+    "deit3": model_cards(
+        "deit3_{variant}",
+        {
+            "small": (22_000_000, "ImageNet 81.4 at 224"),
+            "medium": (39_000_000, "ImageNet 83.0 at 224"),
+            "base": (86_600_000, "ImageNet 83.8 at 224"),
+            "large": (304_000_000, "ImageNet 84.9 at 224"),
+            "huge": (632_000_000, "ImageNet 85.2 at 224"),
+        },
+        family="vit",
+        title="DeiT III {variant}: ViT with LayerScale",
+        paper="Touvron et al. 2022, arXiv:2204.07118",
+        **tasks.image_classification(tasks.IMAGENET),
+    ),
 }
 
 
@@ -152,6 +221,7 @@ def _encode(
     return {"sequence_output": hidden, "pooled_output": hidden[:, 0]}
 
 
+@registered(CARDS["vit"])
 @with_sizes(VARIANTS["vit"])
 @passes_options_to(_encode)
 def build_vit(
@@ -241,6 +311,7 @@ def build_vit(
     return Functional(images, outputs, name=name)
 
 
+@registered(CARDS["hybrid"])
 @with_sizes(VARIANTS["hybrid"])
 @passes_options_to(_encode)
 def build_vit_hybrid(
@@ -293,6 +364,7 @@ def build_vit_hybrid(
     return Functional(images, outputs, name=name)
 
 
+@registered(CARDS["deit3"])
 @with_sizes(VARIANTS["deit3"])
 @passes_options_to(_encode)
 def build_deit3(

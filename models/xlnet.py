@@ -31,7 +31,7 @@ from keras_attn.layers.relative_position_encoding import RelativePositionEncodin
 from keras_attn.layers.token_embedding import TokenEmbedding
 from keras_attn.layers.token_pooling import Pooling, TokenPooling
 from keras_attn.layers.xlnet_block import SegmentMemory, TargetEmbedding, XLNetBlock
-from keras_attn.models.parts import heads
+from keras_attn.models.parts import heads, tasks
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -39,6 +39,7 @@ from keras_attn.models.parts.functional import (
     sequence_inputs,
 )
 from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 
 # Yang et al. 2019, appendix A.4, table 8; the base model is from the published code.
@@ -46,8 +47,23 @@ VARIANTS = {
     "base": {"vocabulary_size": 32_000, **block_sizes(12, 768, 12)},
     "large": {"vocabulary_size": 32_000, **block_sizes(24, 1024, 16)},
 }
+CARDS = model_cards(
+    "xlnet_{variant}",
+    {
+        "base": (117_000_000, "the published code's smaller model"),
+        "large": (340_000_000, "RACE 85.4; SQuAD 2.0 F1 90.7; MNLI 90.8"),
+    },
+    family="xlnet",
+    title="XLNet {variant}, an encoder",
+    paper="Yang et al. 2019, arXiv:1906.08237",
+    **tasks.text_encoding(
+        "the features of the last real token",
+        segment_ids="(B, T) int32, a number for each segment",
+    ),
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_xlnet(
     variant: str = "base",
