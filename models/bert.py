@@ -18,6 +18,8 @@ Layers: `token_embedding`, `segment_embedding`, `position_embedding`,
 `embeddings_norm`, `embeddings_dropout`, `block_0`, …, `first_token`, `pooler`.
 """
 
+import functools
+
 from keras import ops
 from keras.layers import Embedding
 
@@ -39,26 +41,21 @@ from keras_attn.models.parts.variants import (
 )
 from keras_attn.ops import row_positions
 
-
-def _sizes(*sizes):
-    """A variant of `num_layers`, `hidden_dim` and `num_heads`; `mlp_dim` is 4 · D."""
-    return {
-        **block_sizes(*sizes),
-        "vocabulary_size": 30_522,
-        "max_sequence_length": 512,
-        "num_segments": 2,
-        "layer_norm_epsilon": 1e-12,
-    }
-
-
+_sizes = functools.partial(
+    block_sizes,
+    vocabulary_size=30_522,
+    max_sequence_length=512,
+    num_segments=2,
+    layer_norm_epsilon=1e-12,
+)
 # Devlin et al. 2019, section 3; the smaller ones: Turc et al. 2019, table 1.
 VARIANTS = {
-    "tiny": _sizes(2, 128, 2),
-    "mini": _sizes(4, 256, 4),
-    "small": _sizes(4, 512, 8),
-    "medium": _sizes(8, 512, 8),
-    "base": _sizes(12, 768, 12),
-    "large": _sizes(24, 1024, 16),
+    "tiny": _sizes(num_layers=2, hidden_dim=128, num_heads=2),
+    "mini": _sizes(num_layers=4, hidden_dim=256, num_heads=4),
+    "small": _sizes(num_layers=4, hidden_dim=512, num_heads=8),
+    "medium": _sizes(num_layers=8, hidden_dim=512, num_heads=8),
+    "base": _sizes(num_layers=12, hidden_dim=768, num_heads=12),
+    "large": _sizes(num_layers=24, hidden_dim=1024, num_heads=16),
 }
 CARDS = {
     **model_cards(

@@ -11,6 +11,7 @@ Layers: `patch_embedding`, `embeddings_norm`; before each later stage `stage_1_n
 is None, `minimum_image_size` comes first.
 """
 
+import functools
 from collections.abc import Sequence
 
 from keras import ops
@@ -34,21 +35,14 @@ from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 _EPSILON = 1e-6  # Of every layer norm but the final one.
 
 
-def _sizes(hidden_dims, num_blocks):
-    return {
-        "patch_size": 4,
-        "hidden_dims": hidden_dims,
-        "num_blocks": num_blocks,
-    }
-
-
+_sizes = functools.partial(dict, patch_size=4)
 # Liu et al. 2022, section 3.
 VARIANTS = {
-    "tiny": _sizes((96, 192, 384, 768), (3, 3, 9, 3)),
-    "small": _sizes((96, 192, 384, 768), (3, 3, 27, 3)),
-    "base": _sizes((128, 256, 512, 1024), (3, 3, 27, 3)),
-    "large": _sizes((192, 384, 768, 1536), (3, 3, 27, 3)),
-    "xlarge": _sizes((256, 512, 1024, 2048), (3, 3, 27, 3)),
+    "tiny": _sizes(hidden_dims=(96, 192, 384, 768), num_blocks=(3, 3, 9, 3)),
+    "small": _sizes(hidden_dims=(96, 192, 384, 768), num_blocks=(3, 3, 27, 3)),
+    "base": _sizes(hidden_dims=(128, 256, 512, 1024), num_blocks=(3, 3, 27, 3)),
+    "large": _sizes(hidden_dims=(192, 384, 768, 1536), num_blocks=(3, 3, 27, 3)),
+    "xlarge": _sizes(hidden_dims=(256, 512, 1024, 2048), num_blocks=(3, 3, 27, 3)),
 }
 CARDS = model_cards(
     "convnext_{variant}",

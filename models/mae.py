@@ -12,6 +12,8 @@ Layers: those of `build_vit`, with `masking` after `position_embedding`; then
 `decoder_norm`, `decoder_prediction`, `reconstruction`.
 """
 
+import functools
+
 import keras
 from keras.layers import Dense
 
@@ -37,23 +39,19 @@ from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_siz
 _TOKEN_INITIALIZER = normal(0.02)
 
 
-def _sizes(patch_size, *sizes):
-    decoder = {
-        f"decoder_{name}": size for name, size in block_sizes(8, 512, 16).items()
-    }
-    return {
-        "image_size": 224,
-        "patch_size": patch_size,
-        **block_sizes(*sizes),
-        **decoder,
-    }
-
-
+_sizes = functools.partial(
+    block_sizes,
+    image_size=224,
+    decoder_num_layers=8,
+    decoder_hidden_dim=512,
+    decoder_num_heads=16,
+    decoder_mlp_dim=2048,
+)
 # He et al. 2022, section 4 and appendix A.1.
 VARIANTS = {
-    "base": _sizes(16, 12, 768, 12),
-    "large": _sizes(16, 24, 1024, 16),
-    "huge": _sizes(14, 32, 1280, 16),
+    "base": _sizes(patch_size=16, num_layers=12, hidden_dim=768, num_heads=12),
+    "large": _sizes(patch_size=16, num_layers=24, hidden_dim=1024, num_heads=16),
+    "huge": _sizes(patch_size=14, num_layers=32, hidden_dim=1280, num_heads=16),
 }
 CARDS = model_cards(
     "mae_vit_{variant}",

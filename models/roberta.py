@@ -14,6 +14,7 @@ Legend: B batch, T length, D width, V vocabulary, C classes.
 Layers: as in `bert.py`; the classifier has a hidden layer, `classifier_hidden`.
 """
 
+import functools
 from typing import Unpack
 
 from keras import ops
@@ -39,21 +40,16 @@ from keras_attn.models.parts.variants import (
 )
 from keras_attn.ops import token_positions
 
-
-def _sizes(*sizes):
-    """A variant of `num_layers`, `hidden_dim` and `num_heads`; `mlp_dim` is 4 · D."""
-    return {
-        **block_sizes(*sizes),
-        "vocabulary_size": 50_265,
-        "max_sequence_length": 512,
-        "layer_norm_epsilon": 1e-5,
-    }
-
-
+_sizes = functools.partial(
+    block_sizes,
+    vocabulary_size=50_265,
+    max_sequence_length=512,
+    layer_norm_epsilon=1e-5,
+)
 # Liu et al. 2019, section 3.1 and table 9.
 VARIANTS = {
-    "base": _sizes(12, 768, 12),
-    "large": _sizes(24, 1024, 16),
+    "base": _sizes(num_layers=12, hidden_dim=768, num_heads=12),
+    "large": _sizes(num_layers=24, hidden_dim=1024, num_heads=16),
 }
 CARDS = model_cards(
     "roberta_{variant}",

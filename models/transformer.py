@@ -13,6 +13,7 @@ Layers: `token_embedding` (of both sides, and the output matrix), `position_embe
 them by these names.
 """
 
+import functools
 import math
 from typing import Unpack
 
@@ -39,10 +40,11 @@ from keras_attn.models.parts.variants import (
 )
 from keras_attn.ops import row_positions
 
+_sizes = functools.partial(block_sizes, vocabulary_size=37_000)
 # Vaswani et al. 2017, table 3; the vocabulary is that of English-German.
 VARIANTS = {
-    "base": {"vocabulary_size": 37_000, **block_sizes(6, 512, 8), "dropout": 0.1},
-    "big": {"vocabulary_size": 37_000, **block_sizes(6, 1024, 16), "dropout": 0.3},
+    "base": _sizes(num_layers=6, hidden_dim=512, num_heads=8, dropout=0.1),
+    "big": _sizes(num_layers=6, hidden_dim=1024, num_heads=16, dropout=0.3),
 }
 CARDS = model_cards(
     "transformer_{variant}",

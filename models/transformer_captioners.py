@@ -60,7 +60,7 @@ VARIANTS = {
             "grid_size": 14,
             "feature_dim": 512,
             "vocabulary_size": 10_000,
-            **block_sizes(6, 512, 8),
+            **block_sizes(num_layers=6, hidden_dim=512, num_heads=8),
             "dropout": 0.1,
         },
     },
@@ -70,7 +70,7 @@ VARIANTS = {
             "encoder": "base_patch16",
             "vocabulary_size": 50_257,
             "max_sequence_length": 1024,
-            **block_sizes(12, 768, 12),
+            **block_sizes(num_layers=12, hidden_dim=768, num_heads=12),
         },
     },
 }

@@ -14,6 +14,7 @@ Layers: `patch_embedding`, `class_token`, `position_embedding`, `embeddings_drop
 `stem_norm`, `stage_0_block_0_conv_0`, `…_norm_0`, …, `…_shortcut`, `…_shortcut_norm`.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Literal, TypedDict, Unpack, get_args
 
@@ -49,41 +50,40 @@ from keras_attn.models.parts.variants import (
 ImagePooling = Literal["token", "mean"]
 
 
-def _sizes(patch_size, *sizes):
-    """A variant of `num_layers`, `hidden_dim` and `num_heads`; `mlp_dim` is 4 · D."""
-    return {"image_size": 224, "patch_size": patch_size, **block_sizes(*sizes)}
-
+# Widths and depths, for images of 224 pixels.
+_sizes = functools.partial(block_sizes, image_size=224)
+_TINY = _sizes(num_layers=12, hidden_dim=192, num_heads=3)
+_SMALL = _sizes(num_layers=12, hidden_dim=384, num_heads=6)
+_MEDIUM = _sizes(num_layers=12, hidden_dim=512, num_heads=8)
+_BASE = _sizes(num_layers=12, hidden_dim=768, num_heads=12)
+_LARGE = _sizes(num_layers=24, hidden_dim=1024, num_heads=16)
+_HUGE = _sizes(num_layers=32, hidden_dim=1280, num_heads=16)
 
 VARIANTS = {
     # Dosovitskiy et al. 2021, table 1; tiny and small: Touvron et al. 2021, table 1
     # (arXiv:2012.12877), Steiner et al. 2022 (arXiv:2106.10270).
     "vit": {
-        "tiny_patch16": _sizes(16, 12, 192, 3),
-        "small_patch16": _sizes(16, 12, 384, 6),
-        "small_patch32": _sizes(32, 12, 384, 6),
-        "base_patch16": _sizes(16, 12, 768, 12),
-        "base_patch32": _sizes(32, 12, 768, 12),
-        "large_patch16": _sizes(16, 24, 1024, 16),
-        "large_patch32": _sizes(32, 24, 1024, 16),
-        "huge_patch14": _sizes(14, 32, 1280, 16),
+        "tiny_patch16": {**_TINY, "patch_size": 16},
+        "small_patch16": {**_SMALL, "patch_size": 16},
+        "small_patch32": {**_SMALL, "patch_size": 32},
+        "base_patch16": {**_BASE, "patch_size": 16},
+        "base_patch32": {**_BASE, "patch_size": 32},
+        "large_patch16": {**_LARGE, "patch_size": 16},
+        "large_patch32": {**_LARGE, "patch_size": 32},
+        "huge_patch14": {**_HUGE, "patch_size": 14},
     },
     # Dosovitskiy et al. 2021, sections 3.1 and 4.1; the ResNet: Kolesnikov et al. 2020,
     # with the blocks of its fourth stage moved to the third.
     "hybrid": {
-        "r50_base_patch16": {
-            "image_size": 224,
-            "num_blocks": (3, 4, 9),
-            "stem_dim": 64,
-            **block_sizes(12, 768, 12),
-        },
+        "r50_base_patch16": {**_BASE, "num_blocks": (3, 4, 9), "stem_dim": 64},
     },
     # Touvron et al. 2022 (arXiv:2204.07118); medium: the authors' later release.
     "deit3": {
-        "small": _sizes(16, 12, 384, 6),
-        "medium": _sizes(16, 12, 512, 8),
-        "base": _sizes(16, 12, 768, 12),
-        "large": _sizes(16, 24, 1024, 16),
-        "huge": _sizes(14, 32, 1280, 16),
+        "small": {**_SMALL, "patch_size": 16},
+        "medium": {**_MEDIUM, "patch_size": 16},
+        "base": {**_BASE, "patch_size": 16},
+        "large": {**_LARGE, "patch_size": 16},
+        "huge": {**_HUGE, "patch_size": 14},
     },
 }
 CARDS = {

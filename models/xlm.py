@@ -43,7 +43,7 @@ VARIANTS = {
         "num_languages": 15,
         "max_sequence_length": 512,
         "layer_norm_epsilon": 1e-12,
-        **block_sizes(12, 1024, 8),
+        **block_sizes(num_layers=12, hidden_dim=1024, num_heads=8),
     }
 }
 CARDS = model_cards(

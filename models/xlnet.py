@@ -22,6 +22,8 @@ Layers: `token_embedding`, `embeddings_dropout`, `target_embedding`,
 `last_token`; with a memory `segment_memory`.
 """
 
+import functools
+
 import keras
 from keras import ops
 
@@ -42,10 +44,11 @@ from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
 from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 
+_sizes = functools.partial(block_sizes, vocabulary_size=32_000)
 # Yang et al. 2019, appendix A.4, table 8; the base model is from the published code.
 VARIANTS = {
-    "base": {"vocabulary_size": 32_000, **block_sizes(12, 768, 12)},
-    "large": {"vocabulary_size": 32_000, **block_sizes(24, 1024, 16)},
+    "base": _sizes(num_layers=12, hidden_dim=768, num_heads=12),
+    "large": _sizes(num_layers=24, hidden_dim=1024, num_heads=16),
 }
 CARDS = model_cards(
     "xlnet_{variant}",
