@@ -166,6 +166,15 @@ def describe(name: str) -> ModelCard:
     return _entry(name).card
 
 
+def builder_of(name: str) -> Callable[..., keras.Model]:
+    """The builder of a model.
+
+    Raises:
+        ValueError: for an unknown name; the message suggests similar names.
+    """
+    return _entry(name).builder
+
+
 def create(name: str, /, **overrides) -> keras.Model:
     """Builds a model at its published size.
 
