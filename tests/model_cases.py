@@ -84,7 +84,7 @@ class Case:
     @property
     def has_pair(self) -> bool:
         """Whether the model decodes, by the class that its builder returns."""
-        builder = registry.builder_of(self.name)
+        builder = registry.entry(self.name).builder
         returned = inspect.signature(builder).return_annotation
         if isinstance(returned, str):
             returned = vars(sys.modules[builder.__module__])[returned]

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import keras
+
 B, T, S, U, E, M, A, V, SOURCE_V = 2, 3, 5, 7, 11, 13, 17, 19, 23
 HEADS, D, C, POSITIONS, MLP = 3, 21, 29, 31, 37
 
@@ -80,8 +82,10 @@ class Graph:
             random ones.
         smaller: Arguments that make it smaller still, for fits, whose time is
             compilation. Default: one layer instead of two.
-        reference: The outputs by name, computed in NumPy from the weights by path and
-            the inputs by name.
+        reference: The equations of the paper in NumPy, one row and one step at a time:
+            from a model and its inputs to outputs by name. It may read the weights of
+            the model, but call nothing of it. Default: another test compares the model
+            with an independent implementation.
     """
 
     name: str
@@ -95,7 +99,7 @@ class Graph:
     attends: bool = True
     tables: tuple[str, ...] = ()
     smaller: dict[str, Any] | None = None
-    reference: Callable[[dict, dict], dict] | None = None
+    reference: Callable[[keras.Model, dict[str, Any]], dict[str, Any]] | None = None
 
 
 # Numbers of parameters from the equations of the papers, with biases. A gate of a

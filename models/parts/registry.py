@@ -47,13 +47,15 @@ class ModelCard:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class Entry:
+    """A model of the registry: `builder(variant)` has this card."""
+
     card: ModelCard
     builder: Callable[..., keras.Model]
     variant: str
 
 
-_REGISTRY: dict[str, _Entry] = {}
+_REGISTRY: dict[str, Entry] = {}
 _Builder = TypeVar("_Builder", bound=Callable[..., keras.Model])
 
 
@@ -146,7 +148,7 @@ def registered(
                     "`cards` must have names that are not registered. "
                     f"Received: name={card.name!r}"
                 )
-            _REGISTRY[card.name] = _Entry(card, build, variant)
+            _REGISTRY[card.name] = Entry(card, build, variant)
         return build
 
     return register
@@ -163,16 +165,7 @@ def describe(name: str) -> ModelCard:
     Raises:
         ValueError: for an unknown name; the message suggests similar names.
     """
-    return _entry(name).card
-
-
-def builder_of(name: str) -> Callable[..., keras.Model]:
-    """The builder of a model.
-
-    Raises:
-        ValueError: for an unknown name; the message suggests similar names.
-    """
-    return _entry(name).builder
+    return entry(name).card
 
 
 def create(name: str, /, **overrides) -> keras.Model:
@@ -195,8 +188,8 @@ def create(name: str, /, **overrides) -> keras.Model:
         model = create("rnnsearch_50", source_vocabulary_size=8000)
         ```
     """
-    entry = _entry(name)
-    return entry.builder(entry.variant, **overrides)
+    found = entry(name)
+    return found.builder(found.variant, **overrides)
 
 
 def count_parameters(name: str, /, **overrides) -> int:
@@ -205,12 +198,17 @@ def count_parameters(name: str, /, **overrides) -> int:
     The model is built without allocating its weights. Weights that are not trained
     count as well: the positions of an MAE, the running means of a batch norm.
     """
-    entry = _entry(name)
+    found = entry(name)
     with undone(), without_allocating():
-        return entry.builder(entry.variant, **overrides).count_params()
+        return found.builder(found.variant, **overrides).count_params()
 
 
-def _entry(name: str) -> _Entry:
+def entry(name: str) -> Entry:
+    """The card, builder and variant of a model.
+
+    Raises:
+        ValueError: for an unknown name; the message suggests similar names.
+    """
     if name not in _REGISTRY:
         near = difflib.get_close_matches(str(name), _REGISTRY, n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(near)}? " if near else ""

@@ -130,7 +130,7 @@ def test_a_paper_has_a_year():
 def test_every_variant_has_a_card():
     variants = {}
     for name in models.list_models():
-        entry = registry._entry(name)
+        entry = registry.entry(name)
         variants.setdefault(entry.builder, set()).add(entry.variant)
     for build, registered in variants.items():
         with pytest.raises(ValueError, match="`variant` must be") as error:
