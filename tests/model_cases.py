@@ -40,7 +40,7 @@ from keras_attn import models
 from keras_attn.indices import index_ranges
 from keras_attn.models import ModelCard
 from keras_attn.models.parts import registry
-from keras_attn.models.parts.detector import Detector
+from keras_attn.models.parts.detection.detector import Detector
 
 # Tests take the sizes from here.
 __all__ = ["HEADS", "MLP", "POSITIONS", "SCORES", "SOURCE_V"]
