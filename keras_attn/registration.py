@@ -2,9 +2,9 @@
 
 A saved model names each class as it was registered, such as `keras_attn>SwinBlock`.
 Keras looks that name up in a dictionary, which a class enters when its module is
-imported. Here that dictionary imports our packages when Keras asks for a name of ours
-that it lacks. So `keras.saving.load_model` works after a bare `import keras_attn`, which
-imports neither Keras nor any layer; and it does not matter which module a class is in.
+imported. Here that dictionary imports our packages when Keras asks for one of our names
+that it lacks. So `keras.saving.load_model` works after a bare `import keras_attn`,
+which imports neither Keras nor any layer; and the module of a class does not matter.
 """
 
 import importlib
