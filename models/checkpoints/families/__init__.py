@@ -9,9 +9,14 @@ from keras_attn.models.checkpoints.families.gpt import GPT2, OPENAI_GPT
 from keras_attn.models.checkpoints.families.roberta import ROBERTA
 from keras_attn.models.checkpoints.families.segmentation_models_pytorch import (
     SMP_UNET,
+    is_smp,
 )
 from keras_attn.models.checkpoints.families.swin import SWIN
-from keras_attn.models.checkpoints.families.timm import is_timm, timm_family_of
+from keras_attn.models.checkpoints.families.timm import (
+    TIMM,
+    is_timm,
+    timm_family_of,
+)
 from keras_attn.models.checkpoints.families.torchvision import (
     TORCHVISION,
     torchvision_family_of,
@@ -25,7 +30,7 @@ from keras_attn.models.checkpoints.families.xlm import XLM
 from keras_attn.models.checkpoints.families.xlnet import XLNET
 from keras_attn.models.checkpoints.mapping import Family
 
-# By the `library` in `config.json`; those of timm are only read.
+# By the `library` in `config.json`, which timm's have not.
 LIBRARIES: dict[str, tuple[Family, ...]] = {
     "torchvision": TORCHVISION,
     "segmentation_models_pytorch": (SMP_UNET,),
@@ -40,6 +45,13 @@ FAMILIES: dict[str, Family] = {
     )
 }
 
+# A model is written by the first family that has it.
+WRITTEN: dict[str, tuple[Family, ...]] = {
+    "transformers": tuple(FAMILIES.values()),
+    **LIBRARIES,
+    "timm": TIMM,
+}
+
 
 def family_of(config: Config) -> Family:
     """The family that a `config.json` belongs to.
@@ -48,6 +60,8 @@ def family_of(config: Config) -> Family:
         ValueError: for a `library`, a `model_type` or an `architecture` that is not
             supported.
     """
+    if is_smp(config):
+        return SMP_UNET
     library = config.get("library", "timm")
     if library not in ("timm", *LIBRARIES):
         raise ValueError(
@@ -56,8 +70,6 @@ def family_of(config: Config) -> Family:
         )
     if library == "torchvision":
         return torchvision_family_of(config)
-    if library != "timm":
-        return SMP_UNET
     if is_timm(config):
         return timm_family_of(config)
     return config.get_choice("model_type", FAMILIES)
