@@ -46,9 +46,10 @@ def load_checkpoint(
 
     ViT, its hybrid, DeiT, DeiT III, Swin and ConvNeXt may also have timm's naming,
     with an `architecture` in `config.json`, as its `save_for_hf` writes it. ResNet,
-    VGG16, FCN, Faster R-CNN and Mask R-CNN on a ResNet have torchvision's: `model.state_dict()` saved as safetensors, and
-    a `config.json` such as `{"library": "torchvision", "architecture": "fcn_resnet50",
-    "num_classes": 21}`. In that of a detector the background counts as a class.
+    VGG16, FCN, Faster R-CNN and Mask R-CNN on a ResNet have torchvision's:
+    `model.state_dict()` saved as safetensors, and a `config.json` such as `{"library":
+    "torchvision", "architecture": "fcn_resnet50", "num_classes": 21}`. In that of a
+    detector the background counts as a class.
     A U-Net on a ResNet has that of segmentation-models-pytorch, as `save_pretrained`
     of its `Unet` writes it.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_attn.checks import check_choice, check_positive
 from keras_attn.models.checkpoints.description import with_description
-from keras_attn.models.checkpoints.families import WRITTEN
+from keras_attn.models.checkpoints.families import WRITTEN, WRITTEN_BY_DEFAULT
 from keras_attn.models.checkpoints.folder import write_folder
 from keras_attn.models.checkpoints.mapping import check_complete, variables_of
 from keras_attn.models.checkpoints.tensors import SAVED_AS, Tensor
@@ -51,8 +51,8 @@ def save_checkpoint(
             the model's variables.
         max_shard_size: Maximum size of a weight file in bytes; larger weights are split
             into several files.
-        library: The library in whose naming the model is written. Default: the first
-            that has the model, in the order above.
+        library: The library in whose naming the model is written; of the names above
+            the first that has the model by default.
 
     Raises:
         ValueError: for a model that has no counterpart in these libraries, or in
@@ -93,8 +93,7 @@ def save_checkpoint(
 
 
 def _family_of(model, library):
-    libraries = [library] if library else list(WRITTEN)
-    families = [family for name in libraries for family in WRITTEN[name]]
+    families = WRITTEN[library] if library else WRITTEN_BY_DEFAULT
     for family in families:
         task = family.task_of(model)
         if task is not None:

@@ -5,7 +5,9 @@ from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.families.bert import BERT
 from keras_attn.models.checkpoints.families.convnext import CONVNEXT
 from keras_attn.models.checkpoints.families.deit import DEIT
+from keras_attn.models.checkpoints.families.distilbert import DISTILBERT
 from keras_attn.models.checkpoints.families.gpt import GPT2, OPENAI_GPT
+from keras_attn.models.checkpoints.families.resnet import RESNET
 from keras_attn.models.checkpoints.families.roberta import ROBERTA
 from keras_attn.models.checkpoints.families.segmentation_models_pytorch import (
     SMP_UNET,
@@ -39,18 +41,25 @@ LIBRARIES: dict[str, tuple[Family, ...]] = {
 FAMILIES: dict[str, Family] = {
     family.model_type: family
     for family in (
-        *(BERT, ROBERTA, XLNET, XLM, OPENAI_GPT, GPT2),
-        *(VIT, DEIT, VIT_MAE, SWIN, CONVNEXT),
+        *(BERT, DISTILBERT, ROBERTA, XLNET, XLM, OPENAI_GPT, GPT2),
+        *(VIT, DEIT, VIT_MAE, SWIN, CONVNEXT, RESNET),
         VISION_ENCODER_DECODER,
     )
 }
 
-# A model is written by the first family that has it.
+# A model is written by the first family of its library that has it.
 WRITTEN: dict[str, tuple[Family, ...]] = {
     "transformers": tuple(FAMILIES.values()),
     **LIBRARIES,
     "timm": TIMM,
 }
+# By the first of these if no library is named. A ResNet is torchvision's.
+WRITTEN_BY_DEFAULT = tuple(
+    family
+    for families in WRITTEN.values()
+    for family in families
+    if family is not RESNET
+)
 
 
 def family_of(config: Config) -> Family:
