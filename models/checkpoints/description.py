@@ -46,7 +46,7 @@ def describe(model: Any, opened: Folder, overrides: Mapping[str, Any]) -> None:
 def _class_names(config: Mapping[str, Any]) -> list[str] | None:
     """The names of the classes; None for none, incomplete or generated names."""
     for field in ("id2label", "label_names", "class_names", "_class_names"):
-        names = config.get(field)
+        names: Any = config.get(field)
         if isinstance(names, dict):
             names = [names.get(str(index)) for index in range(len(names))]
         if isinstance(names, list) and all(isinstance(name, str) for name in names):
@@ -111,7 +111,8 @@ def with_description(
 
 def _from_timm(fields: Mapping[str, Any]) -> dict[str, Any] | None:
     """The preprocessing in timm's `pretrained_cfg`; None if it is incomplete."""
-    mean, std, size = (fields.get(name) for name in ("mean", "std", "input_size"))
+    mean, std = fields.get("mean"), fields.get("std")
+    size: Any = fields.get("input_size")
     if not (_is_numbers(mean) and _is_numbers(std) and _is_numbers(size, 3)):
         return None
     sides = {"height": size[1], "width": size[2]}

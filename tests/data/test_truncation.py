@@ -26,7 +26,7 @@ def texts():
     """Texts of 0 to 19 words, of which two make a row too long, or one does."""
     rng = np.random.default_rng(3)
     words = "a man in a blue shirt two males are outside near many bushes".split()
-    counts = [0, 1, 19, *rng.integers(1, 20, 29).tolist()]
+    counts = [0, 1, 19, *rng.integers(1, 20, 14).tolist()]
     return [" ".join(rng.choice(words, count)) for count in counts]
 
 
@@ -53,11 +53,10 @@ def test_rows_are_truncated_to_the_length_of_the_folder(kind, side, tmp_path):
         np.testing.assert_array_equal(
             batch["token_ids"][real], expected["input_ids"][real]
         )
-        if isinstance(ours, GraphTokenizer):
-            both = [x and tf.constant(x) for x in (firsts, seconds)]
-            packed = tf.function(ours.pack)(*both)
-            for name, array in batch.items():
-                np.testing.assert_array_equal(packed[name], array)
+    if isinstance(ours, GraphTokenizer):
+        packed = ours.pack(tf.constant(firsts), tf.constant(seconds))
+        for name, array in batch.items():
+            np.testing.assert_array_equal(packed[name], array)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "gpt2"])

@@ -218,7 +218,7 @@ def _config(model) -> dict[str, Any]:
         "deit3": f"deit3_{'small' if size == 'tiny' else size}_patch"
         f"{14 if size == 'huge' else 16}_224",
         "hybrid": "vit_base_r50_s16_224",
-    }[kind]
+    }[str(kind)]
     return timm.fields_of(model, name, "avg" if is_pooled else "token", arguments)
 
 
