@@ -159,7 +159,7 @@ def _to_timm(fields: Mapping[str, Any]) -> dict[str, Any]:
     share = fields.get("crop_pct")
     if not _is_numbers([share], 1):
         share = min(1.0, min(target) / min(resized))
-    keeps_shape = "shortest_edge" in fields["size"]
+    keeps_shape = isinstance(fields["size"], dict) and "shortest_edge" in fields["size"]
     if fields.get("image_processor_type", "").startswith("ConvNext"):
         keeps_shape = min(target) < _CROPPED_BELOW
         share = share if keeps_shape else 1.0

@@ -24,16 +24,24 @@ _ARGUMENTS = {
     "drop_path_rate": "stochastic_depth",
 }
 _EPSILON = 1e-6
+_HALVED_AGAIN = 2  # The patch size after which timm's first stage halves the map.
 
 
 def _build(config, task, overrides):
     timm.check_pooling(config, {"avg": "mean"}, "avg")
     name = timm.match_architecture(ARCHITECTURE, config)
+    given = timm.get_model_args(config, _ARGUMENTS)
+    if _HALVED_AGAIN in given.get("patch_size", ()):
+        raise ValueError(
+            f"`patch_size` in config.json must not be {_HALVED_AGAIN}: with it timm "
+            "halves the map in the first stage too, which our model does not. "
+            f"Received: patch_size={_HALVED_AGAIN}"
+        )
     arguments: dict[str, Any] = {
         "variant": name["size"],
         "image_size": _image_size(config, name["pixels"]),
         "layer_norm_epsilon": _EPSILON,
-        **timm.get_model_args(config, _ARGUMENTS),
+        **given,
         **tasks.top_arguments(config, task, timm.get_num_classes),
     }
     return tasks.call_builders([(build_convnext, arguments)], overrides)
@@ -86,6 +94,8 @@ def _weights(model) -> list[Weight]:
 def _is_ours(model) -> bool:
     layers, stages = layers_of(model), stages_of(model)
     if not stages or f"{stages[0][0]}_scale" not in layers:
+        return False
+    if layers["patch_embedding"].patch_size[0] == _HALVED_AGAIN:
         return False
     networks = [f"{name}_feed_forward" for blocks in stages for name in blocks]
     needed = {"patch_embedding", "final_norm"}
