@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 from data.test_text_tokenizer import KINDS, make
 
-from keras_attn.data.graph_tokenizer import GraphTokenizer
-from keras_attn.data.load_text_tokenizer import load_text_tokenizer
-from keras_attn.data.tokenizer_files import read_settings
+from keras_attn.data.text.graph_tokenizer import GraphTokenizer
+from keras_attn.data.text.load_text_tokenizer import load_text_tokenizer
+from keras_attn.data.text.tokenizer_files import read_settings
 
 LONGEST = 13
 

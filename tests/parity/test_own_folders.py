@@ -314,7 +314,7 @@ def test_live(name, tmp_path, monkeypatch):
 def test_a_pipeline_of_transformers_truncates_by_our_folder(tmp_path):
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("torch")
-    from keras_attn.data.wordpiece import BERT_TOKENS, WordPieceTokenizer
+    from keras_attn.data.text.wordpiece import BERT_TOKENS, WordPieceTokenizer
 
     letters = "abcdefghijklmnopqrstuvwx"
     tokenizer = WordPieceTokenizer([*BERT_TOKENS.values(), *letters])

@@ -8,7 +8,7 @@ from keras_attn.models.checkpoints.config import (
     label_fields,
 )
 from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
-from keras_attn.models.parts import distilbert as builders
+from keras_attn.models.parts.backbones import distilbert as builders
 
 _EPSILON = 1e-12  # No field of the format.
 
