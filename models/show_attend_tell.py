@@ -260,12 +260,25 @@ class ShowAttendTell(Functional):
     def _training_model(self) -> Any:
         """The graph with the outputs that the loss needs; None if it needs none."""
         layers = by_name(self.layers)
-        decoder = layers["decoder"]
-        if not (decoder.hard or layers["attention_objective"].coverage_weight):
+        if not (
+            layers["decoder"].hard or layers["attention_objective"].coverage_weight
+        ):
             return None
-        # Keras has a layer's dictionary as a list, sorted by name.
-        scores, _contexts, _h, _m, places, *_ = decoder.output
-        outputs = {"outputs": self.output, "attention_scores": scores, "places": places}
+        logits, decoded = _decode(
+            layers,
+            self.input["decoder_token_ids"],
+            _look(layers, layers["places"].output),
+            return_attention_scores=True,
+            return_places=True,
+        )
+        outputs = {
+            "outputs": logits,
+            "attention_scores": decoded["attention_scores"],
+            "places": decoded["places"],
+        }
+        if isinstance(self.output, dict):  # Built to return the attention.
+            scores = decoded["attention_scores"]
+            outputs["outputs"] = {"logits": logits, "attention_scores": scores}
         return keras.Model(self.input, outputs)
 
     def call(self, inputs, training=None, mask=None):
