@@ -41,11 +41,12 @@ from keras_attn.layers import (
     Dropout,
 )
 from keras_attn.layers.attention_rnn import Inference
-from keras_attn.models.parts.captioning import caption_pair
 from keras_attn.models.parts.computed_loss import computed_loss
 from keras_attn.models.parts.feature_grid import places_and_text
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.heads import logits_layer
+from keras_attn.models.parts.pair import recurrent_pair
+from keras_attn.models.parts.recurrent import decoder_changes
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 VARIANTS = {
@@ -223,11 +224,8 @@ def _decode(layers, decoder_token_ids, state, **attention_options):
 def _tell(layers, decoder_token_ids, state):
     """Logits (B, T, V) of the words after these, and h and m after the last."""
     logits, decoded = _decode(layers, decoder_token_ids, state)
-    h, m = decoded["final_state"]
-    changes = {"decoder_state": h, "cell_state": m}
-    if "projected_memory" not in state:  # U a_i + b, computed once for all words.
-        changes["projected_memory"] = decoded["projected_memory"]
-    return logits, changes
+    # The first time also U a_i + b, computed once for all words.
+    return logits, decoder_changes(layers, decoded, state)
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -345,7 +343,12 @@ class ShowAttendTell(Functional):
         Args:
             max_length: Has no effect: the state of an LSTM has a fixed size.
         """
-        return caption_pair(self, by_name(self.layers), _look, _tell)
+        layers = by_name(self.layers)
+        return recurrent_pair(
+            self.input,
+            lambda _: _look(layers, layers["places"].output),
+            functools.partial(_tell, layers),
+        )
 
 
 def _parts(y_pred):

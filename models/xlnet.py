@@ -39,6 +39,7 @@ from keras_attn.models.parts.functional import (
     sequence_inputs,
 )
 from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
+from keras_attn.models.parts.pair import inputs_like
 from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 
 # Yang et al. 2019, appendix A.4, table 8; the base model is from the published code.
@@ -221,10 +222,7 @@ def build_xlnet_permutation_lm(
     encoder = as_encoder(encoder, build_xlnet)
     if not two_stream:
         return heads.masked_lm(encoder, name=name)
-    inputs = {
-        key: keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=key)
-        for key, tensor in encoder.input.items()
-    }
+    inputs = inputs_like(encoder.input)
     order = keras.Input((None, None), dtype="bool", name="permutation_mask")
     target_mapping = keras.Input((None, None), name="target_mapping")
     layers = by_name(encoder.layers)
