@@ -135,7 +135,7 @@ def decoder_changes(layers, decoded, state) -> dict[str, Any]:
         state: The state before.
     """
     names = ("decoder_state", "cell_state")
-    changes = dict(zip(names, decoded["final_state"], strict=False))
+    changes: dict[str, Any] = dict(zip(names, decoded["final_state"], strict=False))
     if "projected_memory" not in state and layers["decoder"].attention.projects_key:
         changes["projected_memory"] = decoded["projected_memory"]
     return changes
