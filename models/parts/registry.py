@@ -2,6 +2,7 @@
 
 import difflib
 import fnmatch
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -174,6 +175,15 @@ def count_parameters(name: str, /, **overrides) -> int:
     entry = _entry(name)
     with undone(), without_allocating():
         return entry.builder(entry.variant, **overrides).count_params()
+
+
+def builder_arguments(name: str) -> tuple[str, ...]:
+    """The arguments of a model's builder, which `create(name, …)` takes.
+
+    Raises:
+        ValueError: for an unknown name.
+    """
+    return tuple(inspect.signature(_entry(name).builder).parameters)
 
 
 def _entry(name: str) -> _Entry:
