@@ -10,8 +10,9 @@
 The builder of a task takes an encoder, pre-trained or not, and shares its layers; given
 the name of a variant, it builds a new encoder.
 
-Blocks: `layers/transformer_block.py`; attention: `layers/multi_head_attention.py`. An
-argument with the default `FROM_VARIANT` is filled in by `@with_sizes`.
+Blocks: `layers/blocks/transformer_block.py`; attention:
+`layers/attention/multi_head_attention.py`. An argument with the default `FROM_VARIANT`
+is filled in by `@with_sizes`.
 
 Legend: B batch, T length, P masked positions, D width, V vocabulary, C classes.
 Layers: `token_embedding`, `segment_embedding`, `position_embedding`,
@@ -23,10 +24,10 @@ from keras.layers import Embedding
 
 from keras_attn.argument_types import Activation
 from keras_attn.layers import LearnedPositionEmbedding, TransformerEncoderBlock
-from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.layer_normalization import LayerNormalization
-from keras_attn.layers.token_embedding import TokenEmbedding
-from keras_attn.layers.token_pooling import Pooling
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
+from keras_attn.layers.embeddings.token_pooling import Pooling
+from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import first_token, pooler
 from keras_attn.models.parts.functional import Functional, sequence_inputs

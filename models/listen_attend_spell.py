@@ -8,8 +8,9 @@
     c_i = Σ_u α_iu h_u                           `speller`: context
     p(y_i) = softmax(MLP([s_i; c_i]))           `speller`: logits, before the softmax
 
-The forward pass is `_listen`, then the speller of `layers/attention_speller.py`. A
-listener layer is that of `layers/pyramidal_blstm.py`.
+The forward pass is `_listen`, then the speller of
+`layers/recurrent/attention_speller.py`. A listener layer is that of
+`layers/recurrent/pyramidal_blstm.py`.
 
 The paper gives neither the width of the characters nor the sizes of φ, ψ and the last
 MLP. Here characters are vectors of 256 numbers, φ and ψ have one tanh layer of 512
@@ -29,13 +30,13 @@ import keras
 from keras_attn.checks import check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AttentionSpeller, LogMelSpectrogram, PyramidalBLSTM
+from keras_attn.models.parts.decoders.pair import recurrent_pair
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
     numbered,
     sequence_inputs,
 )
-from keras_attn.models.parts.pair import recurrent_pair
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 from keras_attn.ops import move_to_front
 

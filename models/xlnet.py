@@ -14,7 +14,8 @@ Both streams share their weights. An encoder for fine-tuning is the content stre
 alone, in which every token attends to every other. Positions are relative, so the
 length of a sequence is not limited.
 
-Blocks: `layers/xlnet_block.py`; attention: `layers/relative_attention.py`.
+Blocks: `layers/blocks/xlnet_block.py`; attention:
+`layers/attention/relative_attention.py`.
 
 Legend: B batch, T length, P targets, M memory length, D width, V vocabulary, C classes.
 Layers: `token_embedding`, `embeddings_dropout`, `target_embedding`,
@@ -26,12 +27,19 @@ import keras
 from keras import ops
 
 from keras_attn.argument_types import Activation
-from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.relative_position_encoding import RelativePositionEncoding
-from keras_attn.layers.token_embedding import TokenEmbedding
-from keras_attn.layers.token_pooling import Pooling, TokenPooling
-from keras_attn.layers.xlnet_block import SegmentMemory, TargetEmbedding, XLNetBlock
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.blocks.xlnet_block import (
+    SegmentMemory,
+    TargetEmbedding,
+    XLNetBlock,
+)
+from keras_attn.layers.embeddings.relative_position_encoding import (
+    RelativePositionEncoding,
+)
+from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
+from keras_attn.layers.embeddings.token_pooling import Pooling, TokenPooling
 from keras_attn.models.parts import heads
+from keras_attn.models.parts.decoders.pair import inputs_like
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -39,7 +47,6 @@ from keras_attn.models.parts.functional import (
     sequence_inputs,
 )
 from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
-from keras_attn.models.parts.pair import inputs_like
 from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 
 # Yang et al. 2019, appendix A.4, table 8; the base model is from the published code.
