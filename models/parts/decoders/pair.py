@@ -8,8 +8,7 @@ The state is a dictionary of tensors. Its names, shapes and types are said once,
 
 A recurrent decoder has one function for any number of tokens, `decode`: with it,
 `recurrent_pair` writes both. A decoder with key/value caches reads a prompt and a token
-in different ways; its state is in
-`parts/decoders/incremental.py`.
+in different ways; its state is that of `incremental.py` beside this file.
 
 Legend: B batch, T length, V vocabulary.
 """
