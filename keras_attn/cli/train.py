@@ -4,6 +4,7 @@
 `translator/training.py`, the run folder `cli/runs.py`.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -260,24 +261,24 @@ def _train_tokenizer(kind: str, texts: list[str], vocabulary_size: int):
 
 def _is_trainable(model: str) -> bool:
     """Whether the model's builder takes the sizes that `train` sets."""
-    from keras_attn.models.parts.registry import builder_arguments
-
-    return _SIZES <= set(builder_arguments(model))
+    return _SIZES <= set(_builder_arguments(model))
 
 
 def _proportional_sizes(model: str, hidden_dim: int) -> dict[str, int]:
     """Sizes that follow from `hidden_dim`, in the proportions of the papers."""
-    from keras_attn.models.parts.registry import builder_arguments
-
     sizes = {"maxout_dim": hidden_dim // 2, "attention_dim": hidden_dim}
-    return {name: sizes[name] for name in builder_arguments(model) if name in sizes}
+    return {name: sizes[name] for name in _builder_arguments(model) if name in sizes}
 
 
 def _has_attention(model: str) -> bool:
     """Whether the model can return an alignment, which `attention` draws."""
-    from keras_attn.models.parts.registry import builder_arguments
+    return "return_attention_scores" in _builder_arguments(model)
 
-    return "return_attention_scores" in builder_arguments(model)
+
+def _builder_arguments(model: str) -> tuple[str, ...]:
+    from keras_attn.models.parts.registry import entry
+
+    return tuple(inspect.signature(entry(model).builder).parameters)
 
 
 def _summary(
