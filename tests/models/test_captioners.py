@@ -1,7 +1,5 @@
 """Recurrent captioners, beyond the contract of all models."""
 
-import functools
-
 import caption_reference as reference
 import keras
 import numpy as np
@@ -288,9 +286,10 @@ def test_the_terms_come_with_a_call_in_training():
 class _MoreOutputs(AttentionRNN):
     """Has further outputs, before, between and after the others in alphabetic order."""
 
-    @functools.wraps(AttentionRNN.call)
-    def call(self, *args, **options):
-        results = super().call(*args, **options)
+    def call(self, inputs, memory, initial_state, *, training=None, **options):
+        results = super().call(
+            inputs, memory, initial_state, training=training, **options
+        )
         more = keras.ops.zeros_like(results["states"])
         return {**results, **dict.fromkeys(("a", "d", "o", "z"), more)}
 
