@@ -99,6 +99,18 @@ def test_every_weight_has_a_finite_gradient(case):
         assert np.abs(values).max() > 1e-7 or is_idle(weight), weight.path
 
 
+def check_state(pair):
+    """A step takes every state with the shape and type that `prefill` gives it."""
+    given = {tensor.name: tensor for tensor in pair.prefill.inputs}
+    given |= pair.prefill.output
+    state = dict(pair.step.input)
+    del state["token_ids" if "token_ids" in state else "world_state"]
+    for name, tensor in state.items():
+        assert (tensor.shape, tensor.dtype) == (given[name].shape, given[name].dtype)
+    changed = {name.removeprefix("new_") for name in pair.step.output}
+    assert changed - {"logits"} <= set(state)
+
+
 @pytest.mark.parametrize(
     "dtype_policy", ["mixed_bfloat16", "mixed_float16"], indirect=True
 )
@@ -109,6 +121,8 @@ def test_half_precision_matches_float32_up_to_rounding(case, dtype_policy):
     outputs = outputs_of(model, inputs, training=False)
     expected = outputs_of(tiny(case), inputs, training=False)
     half = dtype_policy.removeprefix("mixed_")
+    if half == "float16" and case in GRAPHS and case in DECODERS:
+        check_state(model.incremental())
     tolerance = {"bfloat16": 0.3, "float16": 0.05}[half]
     if is_detector(model):
         # Rounding changes the order of detections, so only their kind is compared.
