@@ -2,7 +2,13 @@
 
     python examples/walk_buildings.py
 
-TODO
+Trains on the paths of Room-to-Room (Anderson et al. 2018) and follows the instructions
+of its two validation splits, in buildings that training has seen and in others. A
+walker sees no images, only the ways around it: how long and how steep they are, and
+where it has been. With "odometry" it also knows how far it has turned since the start,
+its steps and meters; with "look_ahead" the number of ways at each neighbor, too, which
+is to see one step ahead. Half of the models attend to the words; the others, the same
+in all else, have their mean at every step. Run again, it resumes.
 """
 
 import json
