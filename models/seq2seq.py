@@ -29,7 +29,8 @@ from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AttentionRNN, DotProductAttention
 from keras_attn.models.parts import recurrent
 from keras_attn.models.parts.functional import Functional, by_name, numbered
-from keras_attn.models.parts.variants import FROM_VARIANT, passes_options_to, with_sizes
+from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
+from keras_attn.options import takes_options
 
 VARIANTS = {
     # Sutskever et al. 2014, section 3.4.
@@ -56,7 +57,7 @@ VARIANTS = {
 
 
 @with_sizes(VARIANTS["seq2seq_sutskever"])
-@passes_options_to(recurrent.embedding_layers)
+@takes_options
 def build_seq2seq_sutskever(
     variant: str = "base",
     *,
@@ -76,12 +77,6 @@ def build_seq2seq_sutskever(
         hidden_dim: U, units of each LSTM.
         num_layers: LSTMs in the encoder, and in the decoder.
         name: Name of the model.
-        **embeddings: The arguments of the embeddings:
-            source_vocabulary_size: Number of source tokens.
-            target_vocabulary_size: V.
-            embedding_dim: Width of the token embeddings.
-            dropout: Probability of dropping an embedding unit; the paper has
-                none.
 
     Returns:
         A model from `token_ids` (B, S), `padding_mask` (B, S) and
@@ -172,7 +167,7 @@ def _state_names(states):
 
 
 @with_sizes(VARIANTS["seq2seq_context"])
-@passes_options_to(recurrent.embedding_layers)
+@takes_options
 def build_seq2seq_context(
     variant: str = "base",
     *,
@@ -193,8 +188,6 @@ def build_seq2seq_context(
         hidden_dim: U, units of each GRU.
         maxout_dim: Units of the readout.
         name: Name of the model.
-        **embeddings: As in `build_seq2seq_sutskever`; `dropout` applies to the
-            readout too.
 
     Returns:
         A model from `token_ids` (B, S), `padding_mask` (B, S) and
