@@ -27,6 +27,7 @@ from typing import Any, TypeVar, get_args
 from keras_attn.docstrings import descriptions, with_descriptions
 
 _Documented = TypeVar("_Documented", bound=Callable)
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +123,7 @@ def _complete_signature(function) -> tuple[inspect.Signature, dict[str, Any]]:
         )
         for name, (kind, x) in options.items()
     ]
+    variadic = variadic.replace(annotation=inspect.Parameter.empty)
     others = [variadic] if len(options) < len(fields_of.__annotations__) else []
     return signature.replace(parameters=[*named, *keywords, *others]), options
 
@@ -144,7 +146,7 @@ def _with_defaults(function, signature, options) -> Any:
 
 def _describe(documented, words, signature, section="Args"):
     """Adds the arguments of a signature that a docstring leaves out, in its order."""
-    names = list(signature.parameters)
+    names = [x.name for x in signature.parameters.values() if x.kind not in _VARIADIC]
     added = {name: words[name] for name in names if name in words}
     docstring = inspect.getdoc(documented) or ""
     documented.__doc__ = with_descriptions(docstring, added, names, section)
