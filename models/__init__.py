@@ -46,7 +46,7 @@ from keras_attn.models.listen_attend_walk import (  # noqa: E402
     build_listen_attend_walk,
 )
 from keras_attn.models.mae import build_mae  # noqa: E402
-from keras_attn.models.parts.convolutional import convolutionize  # noqa: E402
+from keras_attn.models.parts.backbones.convolutional import convolutionize  # noqa: E402
 from keras_attn.models.parts.planning import Plan, plan  # noqa: E402
 from keras_attn.models.parts.registry import (  # noqa: E402
     ModelCard,

@@ -12,7 +12,8 @@
 The locations S are those of a CNN's last map, in rows. With one hop the answer follows
 
 from O. The forward pass is the body of the builder, in this order; α¹ is computed by
-`layers/word_guided_attention.py`, α² by `layers/dot_product_attention.py`.
+`layers/attention/word_guided_attention.py`, α² by
+`layers/attention/dot_product_attention.py`.
 
 Legend: B batch, T words, h and w rows and columns of the map, L = h·w locations, C
 channels, N embedding width, A answers.
@@ -29,8 +30,8 @@ from keras_attn.layers import (
     PositionWeightedSum,
     WordGuidedAttention,
 )
-from keras_attn.layers.dropout import Dropout
-from keras_attn.models.parts.feature_grid import places_and_text
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.models.parts.backbones.feature_grid import places_and_text
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes

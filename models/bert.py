@@ -11,8 +11,9 @@ The builder of a task takes an encoder, pre-trained or not, and shares its layer
 the name of a variant, it builds a new encoder.
 
 Blocks and heads: `parts/encoder.py`, `parts/heads.py`; one block:
-`layers/transformer_block.py`; attention: `layers/multi_head_attention.py`. An
-argument with the default `FROM_VARIANT` is filled in by `@with_sizes`.
+`layers/blocks/transformer_block.py`; attention:
+`layers/attention/multi_head_attention.py`. An argument with the default `FROM_VARIANT`
+is filled in by `@with_sizes`.
 
 Legend: B batch, T length, P masked positions, D width, V vocabulary, C classes.
 Layers: `token_embedding`, `segment_embedding`, `position_embedding`,
@@ -25,8 +26,8 @@ from keras import ops
 from keras.layers import Embedding
 
 from keras_attn.layers import LearnedPositionEmbedding
-from keras_attn.layers.token_embedding import TokenEmbedding
-from keras_attn.layers.token_pooling import Pooling
+from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
+from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import EncoderOptions, text_encoder
 from keras_attn.models.parts.functional import Functional, sequence_inputs

@@ -2,7 +2,7 @@
 
     build_convnext  images -> logits, or the features of each stage
 
-The blocks are here; their feed-forward networks: `layers/feed_forward.py`.
+The blocks are here; their feed-forward networks: `layers/blocks/feed_forward.py`.
 
 Legend: B batch, H and W pixels, C classes.
 Layers: `patch_embedding`, `embeddings_norm`; before each later stage `stage_1_norm`,
@@ -19,8 +19,8 @@ from keras.layers import DepthwiseConv2D
 from keras_attn.argument_types import Activation, AnySize
 from keras_attn.checks import check_pair, check_positive
 from keras_attn.layers import FeedForward, LayerScale, PatchEmbedding, StochasticDepth
-from keras_attn.layers.layer_normalization import LayerNormalization
-from keras_attn.layers.stochastic_depth import rising_rates
+from keras_attn.layers.blocks.stochastic_depth import rising_rates
+from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.images import (

@@ -4,15 +4,17 @@
     build_mask_rcnn          the same, with masks
     build_faster_rcnn_vgg16  the first form: a VGG16, one map, RoI pooling
 
-Proposals: `layers/region_proposal.py`; pooling: `layers/roi_pooling.py`; detections:
-`layers/select_detections.py`; losses: `parts/detector.py`.
+Proposals: `layers/detection/region_proposal.py`; pooling:
+`layers/detection/roi_pooling.py`; detections: `layers/detection/select_detections.py`;
+learning: `parts/detection/detector.py`, with `training/losses/detection.py`.
 
 Legend: B batch, H and W pixels, M ground-truth boxes with padding, K detections, C
 classes.
-Layers: `image_padding`; those of `models/parts/resnet.py` or `models/parts/vgg.py`;
-`feature_pyramid`, `region_proposal`, `roi_pooling`, `fc_0`, `fc_1`, `class_logits`,
-`box_deltas`, `detections`; in the VGG also `dropout_0`, `dropout_1`; for masks
-`mask_pooling`, `mask_conv_0`, …, `mask_upsampling`, `mask_logits`, `masks`.
+Layers: `image_padding`; those of `models/parts/backbones/resnet.py` or
+`models/parts/backbones/vgg.py`; `feature_pyramid`, `region_proposal`, `roi_pooling`,
+`fc_0`, `fc_1`, `class_logits`, `box_deltas`, `detections`; in the VGG also `dropout_0`,
+`dropout_1`; for masks `mask_pooling`, `mask_conv_0`, …, `mask_upsampling`,
+`mask_logits`, `masks`.
 
 Classes count from 0 without the background: C is one less than torchvision's
 `num_classes`, and class c is its label c + 1. Logits and deltas of the heads have the
@@ -37,13 +39,13 @@ from keras_attn.layers import (
     SelectMasks,
 )
 from keras_attn.layers.initializers import he_normal_fan_out, normal
-from keras_attn.models.parts.detector import Detector, box_head, mask_head
+from keras_attn.models.parts.backbones.resnet import resnet
+from keras_attn.models.parts.backbones.vgg import vgg
+from keras_attn.models.parts.detection.detector import Detector, box_head, mask_head
 from keras_attn.models.parts.functional import by_name
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.images import image_input
-from keras_attn.models.parts.resnet import resnet
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
-from keras_attn.models.parts.vgg import vgg
 from keras_attn.ops.boxes import BoxFormat, convert_boxes
 from keras_attn.options import Option, takes_options
 

@@ -5,10 +5,10 @@
 
 Legend: B batch, H and W pixels, C classes.
 Layers of both: `classifier`, `upsampling`. On VGG: `padding`, those of
-`models/parts/vgg.py`, `fully_connected_0`, `fully_connected_0_dropout`, …; of each
-skip, named by its stage, `upsampling_3`, `score_3`, `crop_3`; `crop`. On a ResNet:
-those of `models/parts/resnet.py`, `head_conv`, `head_norm`, `head_dropout`; of the
-auxiliary head `auxiliary_conv`, `auxiliary_norm`, `auxiliary_dropout`,
+`models/parts/backbones/vgg.py`, `fully_connected_0`, `fully_connected_0_dropout`, …; of
+each skip, named by its stage, `upsampling_3`, `score_3`, `crop_3`; `crop`. On a ResNet:
+those of `models/parts/backbones/resnet.py`, `head_conv`, `head_norm`, `head_dropout`;
+of the auxiliary head `auxiliary_conv`, `auxiliary_norm`, `auxiliary_dropout`,
 `auxiliary_classifier`, `auxiliary_upsampling`. If `image_size` is None,
 `minimum_image_size` comes first.
 """
@@ -24,20 +24,20 @@ from keras.layers import Conv2D, ZeroPadding2D
 from keras_attn.argument_types import AnySize
 from keras_attn.checks import check_positive
 from keras_attn.layers import CropLike, ResizeLike, TransposedConv2D
-from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.initializers import BilinearKernel, he_normal_fan_out, normal
+from keras_attn.models.parts.backbones.resnet import ResNetOptions, resnet
+from keras_attn.models.parts.backbones.vgg import VGG16, vgg
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     any_image_input,
     classify_pixels,
     normed_convolution,
 )
-from keras_attn.models.parts.resnet import ResNetOptions, resnet
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     with_sizes,
 )
-from keras_attn.models.parts.vgg import VGG16, vgg
 from keras_attn.options import takes_options
 
 VARIANTS = {

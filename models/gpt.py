@@ -6,11 +6,12 @@
     build_gpt_<task>  such a model -> the logits of a task
 
 `incremental()` gives the same forward pass with key/value caches: `prefill` runs
-`_features` over the prompt, `step` over one token; `parts/incremental.py` describes the
-state between them.
+`_features` over the prompt, `step` over one token; `parts/decoders/incremental.py`
+describes the state between them.
 
-Blocks: `layers/transformer_block.py`; attention: `layers/multi_head_attention.py`. An
-argument with the default `FROM_VARIANT` is filled in by `@with_sizes`.
+Blocks: `layers/blocks/transformer_block.py`; attention:
+`layers/attention/multi_head_attention.py`. An argument with the default `FROM_VARIANT`
+is filled in by `@with_sizes`.
 
 Legend: B batch, T length, L cache length, N heads, G key/value heads (here N), H head
 size, D width, V vocabulary, C classes.
@@ -26,12 +27,13 @@ from keras_attn.argument_types import Activation
 from keras_attn.checks import check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import LearnedPositionEmbedding, TransformerDecoderBlock
-from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
+from keras_attn.layers.embeddings.token_pooling import TokenPooling
 from keras_attn.layers.initializers import normal
-from keras_attn.layers.layer_normalization import LayerNormalization
-from keras_attn.layers.token_embedding import TokenEmbedding
-from keras_attn.layers.token_pooling import TokenPooling
-from keras_attn.models.parts import heads, incremental
+from keras_attn.layers.normalization.layer_normalization import LayerNormalization
+from keras_attn.models.parts import heads
+from keras_attn.models.parts.decoders import incremental
 from keras_attn.models.parts.encoder import EncoderOptions
 from keras_attn.models.parts.functional import (
     Functional,
@@ -220,7 +222,7 @@ class GPT(Functional):
     def incremental(self, max_length=None) -> IncrementalPair:
         """The models for decoding token by token; prompts may be padded on either side.
 
-        `keras_attn.models.parts.incremental` describes the state.
+        `keras_attn.models.parts.decoders.incremental` describes the state.
 
         Args:
             max_length: L, the most tokens that prompt and continuation have together.

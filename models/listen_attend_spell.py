@@ -8,8 +8,9 @@
     c_i = Σ_u α_iu h_u                           `speller`: context
     p(y_i) = softmax(MLP([s_i; c_i]))           `speller`: logits, before the softmax
 
-The forward pass is `_listen`, then the speller of `layers/attention_speller.py`. A
-listener layer is that of `layers/pyramidal_blstm.py`.
+The forward pass is `_listen`, then the speller of
+`layers/recurrent/attention_speller.py`. A listener layer is that of
+`layers/recurrent/pyramidal_blstm.py`.
 
 The paper gives neither the width of the characters nor the sizes of φ, ψ and the last
 MLP. Here characters are vectors of 256 numbers, φ and ψ have one tanh layer of 512

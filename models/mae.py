@@ -4,7 +4,8 @@
 
 The encoder has the layer names of `build_vit`, and is fine-tuned as one:
 `models.load_checkpoint(folder, task="classifier")`. Blocks:
-`layers/transformer_block.py`; masking: `layers/random_patch_masking.py`.
+`layers/blocks/transformer_block.py`; masking:
+`layers/embeddings/random_patch_masking.py`.
 
 Legend: B batch, H and W pixels, T patches, D width, P pixels of a patch times channels.
 Layers: those of `build_vit`, with `masking` after `position_embedding`; then
@@ -27,7 +28,7 @@ from keras_attn.layers import (
     TransformerEncoderBlock,
 )
 from keras_attn.layers.initializers import SinusoidGrid, normal
-from keras_attn.layers.layer_normalization import LayerNormalization
+from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import image_input
 from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes

@@ -3,8 +3,8 @@
     build_resnet  images -> logits, or the features of each stage
 
 Legend: B batch, H and W pixels, C classes.
-Layers: those of `models/parts/resnet.py`, and `classifier`. If `image_size` is None,
-`minimum_image_size` comes first.
+Layers: those of `models/parts/backbones/resnet.py`, and `classifier`. If `image_size`
+is None, `minimum_image_size` comes first.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from typing import Unpack
 from keras import ops
 
 from keras_attn.argument_types import AnySize
+from keras_attn.models.parts.backbones.resnet import ResNetOptions, resnet
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     any_image_input,
     classify,
 )
-from keras_attn.models.parts.resnet import ResNetOptions, resnet
 from keras_attn.models.parts.variants import with_sizes
 from keras_attn.options import takes_options
 

@@ -10,7 +10,8 @@
     p(y_t) = softmax(W_o maxout(r_t))     `maxout`, `logits`, without the softmax
 
 The forward pass is `_encode`, then `_decode` below; e, α, c and s are computed by
-`layers/attention_rnn.py` with the score of `layers/additive_attention.py`.
+`layers/recurrent/attention_rnn.py` with the score of
+`layers/attention/additive_attention.py`.
 
 Legend: B batch, S source length, T target length, U units, V target vocabulary.
 Layers: `source_embedding`, `source_dropout`, `encoder`, `initial_state`,
@@ -26,8 +27,8 @@ from keras.layers import Bidirectional, Dense
 from keras_attn.checks import check_choice
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention, AttentionRNN, DotProductAttention
-from keras_attn.layers.dot_product_attention import SCORES, Score
-from keras_attn.models.parts import recurrent
+from keras_attn.layers.attention.dot_product_attention import SCORES, Score
+from keras_attn.models.parts.decoders import recurrent
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 from keras_attn.options import takes_options

@@ -7,8 +7,8 @@
     build_roberta          token ids -> features of each token and of the sequence
     build_roberta_<task>   an encoder -> the logits of a task, as for BERT
 
-The stack of blocks: `parts/encoder.py`; blocks: `layers/transformer_block.py`;
-attention: `layers/multi_head_attention.py`.
+The stack of blocks: `parts/encoder.py`; blocks: `layers/blocks/transformer_block.py`;
+attention: `layers/attention/multi_head_attention.py`.
 
 Legend: B batch, T length, D width, V vocabulary, C classes.
 Layers: as in `bert.py`; the classifier has a hidden layer, `classifier_hidden`.
@@ -20,8 +20,8 @@ from keras import ops
 from keras.layers import Embedding
 
 from keras_attn.layers import LearnedPositionEmbedding
-from keras_attn.layers.token_embedding import TokenEmbedding
-from keras_attn.layers.token_pooling import Pooling
+from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
+from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import (
     EncoderOptions,

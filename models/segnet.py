@@ -3,25 +3,25 @@
     build_segnet  images -> logits of each pixel
 
 Legend: B batch, H and W pixels, C classes.
-Layers: those of `models/parts/unpooling.py`, and `classifier`.
+Layers: those of `models/parts/backbones/unpooling.py`, and `classifier`.
 """
 
 from collections.abc import Sequence
 
 from keras_attn.argument_types import AnySize
 from keras_attn.checks import check_positive
+from keras_attn.models.parts.backbones.unpooling import (
+    convolution,
+    pooled_stages,
+    unpooled_stages,
+)
+from keras_attn.models.parts.backbones.vgg import VGG16_STAGES
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     any_image_input,
     classify_pixels,
 )
-from keras_attn.models.parts.unpooling import (
-    convolution,
-    pooled_stages,
-    unpooled_stages,
-)
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
-from keras_attn.models.parts.vgg import VGG16_STAGES
 
 # Badrinarayanan et al. 2017, section 3: the convolutions of VGG16.
 VARIANTS = {

@@ -9,8 +9,8 @@
 encoder. The context model is the special case of a memory with one position: the
 softmax over it is 1, so every step gets the same context.
 
-The loop of the context model's decoder: `layers/attention_rnn.py`; embeddings, other
-recurrent layers and readout: `parts/recurrent.py`.
+The loop of the context model's decoder: `layers/recurrent/attention_rnn.py`;
+embeddings, other recurrent layers and readout: `parts/decoders/recurrent.py`.
 
 Legend: B batch, S source length, T target length, V target vocabulary, U units.
 Layers: `source_embedding`, `source_dropout`, `target_embedding`, `target_dropout`,
@@ -27,7 +27,7 @@ from keras.layers import Dense, LSTMCell
 
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AttentionRNN, DotProductAttention
-from keras_attn.models.parts import recurrent
+from keras_attn.models.parts.decoders import recurrent
 from keras_attn.models.parts.functional import Functional, by_name, numbered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 from keras_attn.options import takes_options

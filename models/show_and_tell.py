@@ -12,7 +12,8 @@ So the image is read once, before the first word. In lectures it is read at ever
     c = x_{-1}                            `image_embedding`
     h_t = LSTM([x_t; c], h_{t-1})         `decoder`
 
-Recurrent layers: `parts/recurrent.py`; token by token: `parts/captioning.py`.
+Recurrent layers: `parts/decoders/recurrent.py`; token by token:
+`parts/decoders/captioning.py`.
 
 Legend: B batch, P locations, C channels, T length, V vocabulary, E width of the words,
 U units. m is the LSTM's cell.
@@ -30,11 +31,11 @@ from keras.layers import Dense, Embedding, GlobalAveragePooling1D, LSTMCell
 from keras_attn.checks import check_choice, check_fraction
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import Dropout
-from keras_attn.models.parts.captioning import caption_pair
-from keras_attn.models.parts.feature_grid import places_and_text
+from keras_attn.models.parts.backbones.feature_grid import places_and_text
+from keras_attn.models.parts.decoders.captioning import caption_pair
+from keras_attn.models.parts.decoders.recurrent import recurrent_layer
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.heads import logits_layer
-from keras_attn.models.parts.recurrent import recurrent_layer
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 VARIANTS = {

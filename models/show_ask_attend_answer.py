@@ -8,7 +8,7 @@
 
 Two layers make F, with a ReLU between them, and two make G. The forward pass is the
 body of the builder, in this order; e and x are computed by
-`layers/glimpse_attention.py`.
+`layers/attention/glimpse_attention.py`.
 
 Legend: B batch, T words, h and w rows and columns of the map, L = h·w locations, D
 channels, C glimpses, A answers.
@@ -29,11 +29,11 @@ from keras.layers import (
 
 from keras_attn.checks import check_positive
 from keras_attn.layers import GlimpseAttention
-from keras_attn.layers.dropout import Dropout
-from keras_attn.models.parts.feature_grid import places_and_text
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.models.parts.backbones.feature_grid import places_and_text
+from keras_attn.models.parts.decoders.recurrent import recurrent_layer
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import logits_layer
-from keras_attn.models.parts.recurrent import recurrent_layer
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 # Kazemi and Elqursh 2017, section 4; the map is that of a ResNet-152 on an image of 448

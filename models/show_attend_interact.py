@@ -15,8 +15,9 @@ and the same of `depth_…`. The robot takes the action of the largest fused val
     Q̄_ta = ½ Q_ta / Σ_b |Q_tb| + the same of depth
 
 The forward pass is `_see`, `_watch`, `_fuse` below; e, g, z and h are computed by
-`layers/frame_attention_rnn.py` with the score of `layers/additive_attention.py`. Each
-camera's network learns from its own Q-values, see `training.DeepQ`.
+`layers/recurrent/frame_attention_rnn.py` with the score of
+`layers/attention/additive_attention.py`. Each camera's network learns from its own
+Q-values, see `training.DeepQ`.
 
 Legend: B batch, T steps, H and W pixels, F channels of a frame, P locations of the map,
 C channels of the map, U units, N actions.

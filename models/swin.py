@@ -2,8 +2,9 @@
 
     build_swin      images -> logits, or the features of each stage
 
-Blocks: `layers/swin_block.py`; windows and mask: `layers/window_attention.py`. An
-argument with the default `FROM_VARIANT` is filled in by `@with_sizes`.
+Blocks: `layers/blocks/swin_block.py`; windows and mask:
+`layers/attention/window_attention.py`. An argument with the default `FROM_VARIANT` is
+filled in by `@with_sizes`.
 
 Legend: B batch, H and W pixels, D width of the first stage, C classes.
 Layers: `patch_embedding`, `embeddings_norm`, `embeddings_dropout`, then for each stage
@@ -17,9 +18,9 @@ from keras import ops
 from keras_attn.argument_types import Activation
 from keras_attn.checks import check_positive
 from keras_attn.layers import PatchEmbedding, PatchMerging, SwinBlock
-from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.layer_normalization import LayerNormalization
-from keras_attn.layers.stochastic_depth import rising_rates
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.blocks.stochastic_depth import rising_rates
+from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.images import (

@@ -3,7 +3,8 @@
     source -> embedding + position -> N encoder blocks ─┐ keys and values
     target -> embedding + position -> N decoder blocks ─┴─> logits
 
-The encoder is here; the blocks and the decoder are in `parts/cross_decoder.py`.
+The encoder is here; the blocks and the decoder are in
+`parts/decoders/cross_decoder.py`.
 
 Legend: B batch, S source length, T target length, L length of a cache, D width, V
 vocabulary.
@@ -21,15 +22,15 @@ from keras import ops
 
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import SinusoidalPositionEmbedding
-from keras_attn.layers.dropout import Dropout
-from keras_attn.models.parts import cross_decoder
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.models.parts.decoders import cross_decoder
+from keras_attn.models.parts.decoders.incremental import check_cache_length
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
     numbered,
     sequence_inputs,
 )
-from keras_attn.models.parts.incremental import check_cache_length
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,

@@ -8,7 +8,8 @@
     build_caption_vit_transformer   no convolutions: a ViT, and GPT-2 with
                                     cross-attention
 
-The encoders are here; the blocks and the decoder are in `parts/cross_decoder.py`.
+The encoders are here; the blocks and the decoder are in
+`parts/decoders/cross_decoder.py`.
 
 Legend: B batch, H and W pixels, h and w rows and columns of the map, C its channels, N
 heads, S locations that are attended to, E width of the encoder, T length of the
@@ -30,19 +31,19 @@ from keras.layers import Dense, Rescaling, Reshape
 from keras_attn.argument_types import Activation
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import LearnedPositionEmbedding, SinusoidalPositionEmbedding
-from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.initializers import normal
-from keras_attn.layers.token_embedding import TokenEmbedding
-from keras_attn.models.parts import cross_decoder
+from keras_attn.models.parts.backbones.feature_grid import grid_input, read_grid
+from keras_attn.models.parts.decoders import cross_decoder
+from keras_attn.models.parts.decoders.incremental import check_cache_length
 from keras_attn.models.parts.encoder import EncoderOptions
-from keras_attn.models.parts.feature_grid import grid_input, read_grid
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
     numbered,
     sequence_inputs,
 )
-from keras_attn.models.parts.incremental import check_cache_length
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,

@@ -2,7 +2,7 @@
 
     build_unet  images -> logits of each pixel, on its own encoder or any backbone
 
-The maps of a backbone for the skips: `parts/skips.py`.
+The maps of a backbone for the skips: `parts/backbones/skips.py`.
 
 Legend: B batch, H and W pixels, C classes.
 Layers: `stage_0_conv_0`, `stage_0_conv_1`, `stage_0_pooling`, …, with dropout
@@ -37,7 +37,8 @@ from keras_attn.layers import (
     TransposedConv2D,
     UpsampleLike,
 )
-from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.models.parts.backbones.skips import find_skips
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     any_image_input,
@@ -45,7 +46,6 @@ from keras_attn.models.parts.images import (
     image_sides,
     normed_convolution,
 )
-from keras_attn.models.parts.skips import find_skips
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 from keras_attn.ops.pooling import PADDINGS, Padding
 

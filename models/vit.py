@@ -5,8 +5,9 @@
     build_deit3         ViT with LayerScale, trained by another recipe
 
 All three share every helper, so they share a file. Blocks:
-`layers/transformer_block.py`; attention: `layers/multi_head_attention.py`. An argument
-with the default `FROM_VARIANT` is filled in by `@with_sizes`.
+`layers/blocks/transformer_block.py`; attention:
+`layers/attention/multi_head_attention.py`. An argument with the default `FROM_VARIANT`
+is filled in by `@with_sizes`.
 
 Legend: B batch, H and W pixels, T patches, D width, C classes.
 Layers: `patch_embedding`, `class_token`, `position_embedding`, `embeddings_dropout`,
@@ -27,16 +28,16 @@ from keras_attn.layers import (
     PatchEmbedding,
     TransformerEncoderBlock,
 )
-from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.layer_normalization import LayerNormalization
-from keras_attn.layers.stochastic_depth import rising_rates
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.blocks.stochastic_depth import rising_rates
+from keras_attn.layers.normalization.layer_normalization import LayerNormalization
+from keras_attn.models.parts.backbones.resnet import standardized_resnet
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.images import (
     classify,
     image_input,
 )
-from keras_attn.models.parts.resnet import standardized_resnet
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,

@@ -7,8 +7,8 @@
     build_xlm          token ids -> features of each token and of the sequence
     build_xlm_<task>   an encoder -> the logits of a task, as for BERT
 
-The stack of blocks: `parts/encoder.py`; blocks: `layers/transformer_block.py`;
-attention: `layers/multi_head_attention.py`.
+The stack of blocks: `parts/encoder.py`; blocks: `layers/blocks/transformer_block.py`;
+attention: `layers/attention/multi_head_attention.py`.
 
 Legend: B batch, T length, P masked positions, D width, V vocabulary, C classes.
 Layers: `token_embedding`, `position_embedding`, `language_embedding`,
@@ -21,8 +21,8 @@ from keras import ops
 from keras.layers import Embedding
 
 from keras_attn.layers import LearnedPositionEmbedding, TokenEmbedding
+from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.layers.initializers import normal
-from keras_attn.layers.token_pooling import Pooling
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import EncoderOptions, text_encoder
 from keras_attn.models.parts.functional import Functional, sequence_inputs

@@ -14,7 +14,8 @@ Both streams share their weights. An encoder for fine-tuning is the content stre
 alone, in which every token attends to every other. Positions are relative, so the
 length of a sequence is not limited.
 
-Blocks: `layers/xlnet_block.py`; attention: `layers/relative_attention.py`.
+Blocks: `layers/blocks/xlnet_block.py`; attention:
+`layers/attention/relative_attention.py`.
 
 Legend: B batch, T length, P targets, M memory length, D width, V vocabulary, C classes.
 Layers: `token_embedding`, `embeddings_dropout`, `target_embedding`,
@@ -26,11 +27,17 @@ import keras
 from keras import ops
 
 from keras_attn.argument_types import Activation
-from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.relative_position_encoding import RelativePositionEncoding
-from keras_attn.layers.token_embedding import TokenEmbedding
-from keras_attn.layers.token_pooling import Pooling, TokenPooling
-from keras_attn.layers.xlnet_block import SegmentMemory, TargetEmbedding, XLNetBlock
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.blocks.xlnet_block import (
+    SegmentMemory,
+    TargetEmbedding,
+    XLNetBlock,
+)
+from keras_attn.layers.embeddings.relative_position_encoding import (
+    RelativePositionEncoding,
+)
+from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
+from keras_attn.layers.embeddings.token_pooling import Pooling, TokenPooling
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import EncoderOptions
 from keras_attn.models.parts.functional import (

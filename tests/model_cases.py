@@ -18,7 +18,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn import models
-from keras_attn.models.parts.detector import Detector
+from keras_attn.models.parts.detection.detector import Detector
 
 B, T, S, U, E, M, A, V, SOURCE_V = 2, 3, 5, 7, 11, 13, 17, 19, 23
 HEADS, D, C, POSITIONS, MLP = 3, 21, 29, 31, 37

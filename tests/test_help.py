@@ -17,7 +17,6 @@ from keras_attn.docstrings import descriptions
 from keras_attn.tiling import predict_tiles
 from keras_attn.translator import Translator
 from keras_attn.viz import callbacks
-from keras_attn.viz.plot_callbacks import Plots
 
 KERAS_ARGUMENTS = {"name", "dtype", "trainable", "autocast", "activity_regularizer"}
 KERAS_CALL_ARGUMENTS = {"training", "mask"}
@@ -29,18 +28,13 @@ def _public() -> dict[str, Any]:
     for module, names in PUBLIC.items():
         room = importlib.import_module(module)
         named |= {name: getattr(room, name) for name in names.split()}
-    plots = {name: x for name, x in vars(callbacks).items() if _is_plot(name, x)}
-    named |= plots
+    named |= {name: getattr(callbacks, name) for name in callbacks.__all__}
     return {
         name: value
         for name, value in named.items()
         if callable(value)
         and not (inspect.isclass(value) and issubclass(value, Exception))
     }
-
-
-def _is_plot(name, value):
-    return name[0] != "_" and inspect.isclass(value) and issubclass(value, Plots)
 
 
 DOCUMENTED = _public()

@@ -140,6 +140,9 @@ class LinearWarmup(_Warmup):
 class CosineWarmup(_Warmup):
     """A linear warm-up, then a decay along half a cosine: GPT's schedule.
 
+    Keras' `CosineDecay(warmup_target=…)` starts from a rate of 0, so its first update
+    changes nothing; here it has a rate of `peak / warmup_steps`.
+
     Raises:
         ValueError: unless `total_steps` is more than `warmup_steps`.
 

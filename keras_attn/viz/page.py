@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from keras_attn.options import described_as
+from keras_attn.viz.drawing.labels import visible
 from keras_attn.viz.heads import plot_attention_heads, select_layers
-from keras_attn.viz.labels import visible
 
 _DECIMALS = 4
 
