@@ -78,11 +78,7 @@ class _DetectorOptions(TypedDict, total=False):
     score_threshold: Annotated[float, Option(0.05, "Minimum score of a detection.")]
     bounding_box_format: Annotated[
         BoxFormat,
-        Option(
-            "xyxy",
-            "Format of detections and of the ground-truth boxes for `fit`; see "
-            "`ops.convert_boxes`.",
-        ),
+        Option("xyxy", "Format of all boxes, also for `fit`; see `ops.convert_boxes`."),
     ]
     seed: Annotated[int | None, Option(None, "Seed of the samples in training.")]
 
@@ -99,9 +95,7 @@ class _PyramidOptions(_DetectorOptions, total=False):
         int, Option(2, "Parts of the ResNet, the stem first, that are not trained.")
     ]
     frozen_norms: Annotated[bool, Option(True, "Whether no batch norm is trained.")]
-    norm_epsilon: Annotated[
-        float, Option(1e-5, "Added to the variance by the batch norms.")
-    ]
+    norm_epsilon: Annotated[float, Option(1e-5, "Added to the variance by the norms.")]
     pyramid_dim: Annotated[int, Option(256, "Channels of the feature pyramid.")]
     head_dim: Annotated[int, Option(1024, "Units of the two fully connected layers.")]
     anchor_sizes: Annotated[
@@ -117,8 +111,7 @@ class _PyramidOptions(_DetectorOptions, total=False):
         float,
         Option(
             0.5,
-            "Intersection over union with a better box of the same class above which a "
-            "box is left out.",
+            "IoU with a better box of the same class above which a box is left out.",
         ),
     ]
 
@@ -201,8 +194,7 @@ def _detector(
         strides: Pixels between two locations of each map.
         image_size: Rows and columns before padding.
         dropout: Dropout after the fully connected layers.
-        proposal_defaults: Defaults of `proposal_options`.
-        detection_defaults: Defaults of `detection_options`.
+        proposal_defaults, detection_defaults: What is under both `…_options`.
 
     Returns:
         The detections, and the layers of the heads by name.
@@ -363,8 +355,8 @@ def build_faster_rcnn_vgg16(
         dropout: Dropout after each of them.
         anchor_sizes: √(w h) of the anchors of the map, in pixels.
         num_proposals: Proposals that are classified.
-        iou_threshold: Intersection over union with a better box of the same class above
-            which a box is left out.
+        iou_threshold: IoU with a better box of the same class above which a box is left
+            out.
         name: Name of the model.
 
     Returns:

@@ -1,5 +1,7 @@
 """The encoder block and the decoder block of the Transformer.
 
+Both are here, in more than 400 lines, because they share their options and sub-layers.
+
 Legend: B batch, T target length, S source length, L length of the cache, N heads, G
 key/value heads, H head size, D width, E width of the encoder.
 """
