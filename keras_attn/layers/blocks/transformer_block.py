@@ -199,7 +199,7 @@ class TransformerEncoderBlock(_Block):
     Args:
         num_heads: N.
         mlp_dim: Width of the feed-forward network's hidden layer.
-        **options: `name`, `dtype`, … of a Keras layer.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
         inputs: (B, T, D).
@@ -222,8 +222,8 @@ class TransformerEncoderBlock(_Block):
         2020 (arXiv:2002.04745); `stochastic_depth`, `layer_scale`: see the layers.
     """
 
-    def __init__(self, num_heads: int, mlp_dim: int, **options: Unpack[BlockOptions]):
-        super().__init__(num_heads, mlp_dim, **options)
+    def __init__(self, num_heads: int, mlp_dim: int, **kwargs: Unpack[BlockOptions]):
+        super().__init__(num_heads, mlp_dim, **kwargs)
 
     def build(self, inputs_shape):
         self.attention = self._new_attention("attention", inputs_shape)
@@ -279,7 +279,7 @@ class TransformerDecoderBlock(_Block):
         mlp_dim: Width of the feed-forward network's hidden layer.
         window: Number of real tokens that a query of the self-attention attends to,
             its own and those before it: a band of the causal mask. None = all.
-        **options: `name`, `dtype`, … of a Keras layer.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
         inputs: (B, T, D).
@@ -320,9 +320,9 @@ class TransformerDecoderBlock(_Block):
         mlp_dim: int,
         *,
         window: int | None = None,
-        **options: Unpack[BlockOptions],
+        **kwargs: Unpack[BlockOptions],
     ):
-        super().__init__(num_heads, mlp_dim, **options)
+        super().__init__(num_heads, mlp_dim, **kwargs)
         self.window = None if window is None else check_positive("window", window)
 
     def build(self, inputs_shape, encoder_outputs_shape=None):
