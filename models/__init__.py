@@ -7,7 +7,6 @@ if __name__ != "keras_attn.models":
         "class twice."
     )
 
-from keras_attn.models import catalog as _  # noqa: E402, F401  fills the registry
 from keras_attn.models.ask_attend_answer import (  # noqa: E402
     build_vqa_ask_attend_answer,
 )

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from keras_attn.argument_types import AnySize
 from keras_attn.checks import check_positive
 from keras_attn.layers.convolution.minimum_image_size import is_smaller
+from keras_attn.models.parts import tasks
 from keras_attn.models.parts.backbones.unpooling import (
     convolution,
     deconvolution,
@@ -28,12 +29,22 @@ from keras_attn.models.parts.images import (
     classify_pixels,
     image_sides,
 )
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 # Noh et al. 2015, table 2.
 VARIANTS = {"vgg16": {**VGG16, "fully_connected_size": 7}}
+CARDS = model_cards(
+    "deconvnet_{variant}",
+    {"vgg16": (251_788_949, "VOC 2012: mean IoU 69.6; with FCN and a CRF 72.5")},
+    family="deconvnet",
+    title="DeconvNet on VGG16: unpooling and deconvolution",
+    paper="Noh et al. 2015, arXiv:1505.04366",
+    **tasks.segmentation(tasks.IMAGENET),
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_deconvnet(
     variant: str = "vgg16",

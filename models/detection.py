@@ -39,13 +39,18 @@ from keras_attn.layers import (
     SelectMasks,
 )
 from keras_attn.layers.initializers import he_normal_fan_out, normal
+from keras_attn.models.parts import tasks
 from keras_attn.models.parts.backbones.resnet import resnet
 from keras_attn.models.parts.backbones.vgg import vgg
 from keras_attn.models.parts.detection.detector import Detector, box_head, mask_head
 from keras_attn.models.parts.functional import by_name
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.images import image_input
-from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.parts.registry import model_cards, registered
+from keras_attn.models.parts.variants import (
+    FROM_VARIANT,
+    with_sizes,
+)
 from keras_attn.ops.boxes import BoxFormat, convert_boxes
 from keras_attn.options import Option, takes_options
 
@@ -53,6 +58,40 @@ from keras_attn.options import Option, takes_options
 VARIANTS = {
     "resnet50": {"num_blocks": (3, 4, 6, 3)},
     "resnet101": {"num_blocks": (3, 4, 23, 3)},
+}
+CARDS = {
+    "faster_rcnn": model_cards(
+        "faster_rcnn_{variant}",
+        {
+            "resnet50": (41_755_286, "COCO box mAP 37.0 with torchvision's weights"),
+            "resnet101": (60_695_190, "COCO box mAP 39.4 in Detectron2, schedule 1x"),
+        },
+        family="detection",
+        title="Faster R-CNN on {variant} with a feature pyramid",
+        paper="Ren et al. 2015, arXiv:1506.01497; Lin et al. 2017, arXiv:1612.03144",
+        **tasks.detection(),
+    ),
+    "mask_rcnn": model_cards(
+        "mask_rcnn_{variant}",
+        {
+            "resnet50": (
+                44_401_393,
+                "COCO box mAP 37.9, mask mAP 34.6 with torchvision's weights",
+            ),
+        },
+        family="detection",
+        title="Mask R-CNN on {variant} with a feature pyramid",
+        paper="He et al. 2017, arXiv:1703.06870",
+        **tasks.detection(masks="(B, K, 28, 28) float32, probabilities inside the box"),
+    ),
+    "faster_rcnn_vgg16": model_cards(
+        "faster_rcnn_vgg16",
+        {"vgg16": (None, "VOC 2007 mAP 69.9")},
+        family="detection",
+        title="Faster R-CNN on {variant}, one map, as first published",
+        paper="Ren et al. 2015, arXiv:1506.01497",
+        **tasks.detection(),
+    ),
 }
 
 
@@ -229,6 +268,7 @@ def _detector(
     return _detections(layers, proposer, maps), layers
 
 
+@registered(CARDS["faster_rcnn"])
 @with_sizes(VARIANTS)
 @takes_options
 def build_faster_rcnn(
@@ -269,6 +309,7 @@ def build_faster_rcnn(
     return Detector(images, detections, name=name)
 
 
+@registered(CARDS["mask_rcnn"])
 @with_sizes({"resnet50": VARIANTS["resnet50"]})
 @takes_options
 def build_mask_rcnn(
@@ -322,6 +363,7 @@ def build_mask_rcnn(
     return Detector(images, {**detections, "masks": masks}, name=name)
 
 
+@registered(CARDS["faster_rcnn_vgg16"])
 @takes_options
 def build_faster_rcnn_vgg16(
     variant: str = "vgg16",

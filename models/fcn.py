@@ -26,6 +26,7 @@ from keras_attn.checks import check_positive
 from keras_attn.layers import CropLike, ResizeLike, TransposedConv2D
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.initializers import BilinearKernel, he_normal_fan_out, normal
+from keras_attn.models.parts import tasks
 from keras_attn.models.parts.backbones.resnet import ResNetOptions, resnet
 from keras_attn.models.parts.backbones.vgg import VGG16, vgg
 from keras_attn.models.parts.functional import Functional
@@ -34,6 +35,7 @@ from keras_attn.models.parts.images import (
     classify_pixels,
     normed_convolution,
 )
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     with_sizes,
@@ -53,6 +55,40 @@ VARIANTS = {
         "101": {"stem_dim": 64, "num_blocks": (3, 4, 23, 3), "block": "bottleneck"},
     },
 }
+CARDS = {
+    "vgg": model_cards(
+        "fcn{variant}_vgg16",
+        {
+            "32s": (136_152_917, "VOC 2011 validation: mean IoU 59.4"),
+            "16s": (134_815_994, "VOC 2011 validation: mean IoU 62.4"),
+            "8s": (134_489_759, "VOC 2011 validation: mean IoU 62.7"),
+        },
+        family="fcn",
+        title="FCN-{variant} on VGG16: a class for every pixel",
+        paper="Long et al. 2015, arXiv:1411.4038",
+        **tasks.segmentation(tasks.IMAGENET),
+    ),
+    "resnet": model_cards(
+        "fcn_resnet{variant}",
+        {
+            "50": (
+                35_322_218,
+                "COCO, classes of VOC: mean IoU 60.5 with torchvision's",
+            ),
+            "101": (
+                54_314_346,
+                "COCO, classes of VOC: mean IoU 63.7 with torchvision's",
+            ),
+        },
+        family="fcn",
+        title="FCN on a dilated ResNet-{variant}: a class for every pixel",
+        paper="Long et al. 2015, arXiv:1411.4038",
+        **tasks.segmentation(
+            tasks.IMAGENET,
+            auxiliary_logits="(B, H, W, C) float32, those of an earlier map",
+        ),
+    ),
+}
 
 
 # Zeros around the image: so many that its first pixel is seen by the first location of
@@ -64,6 +100,7 @@ _SKIP_OFFSETS = {3: 5, 2: 9}
 _OFFSETS = (19, 27, 31)
 
 
+@registered(CARDS["vgg"])
 @with_sizes(VARIANTS["vgg"])
 def build_fcn_vgg(
     variant: str = "8s",
@@ -212,6 +249,7 @@ def _copy_weights(source, model):
             )
 
 
+@registered(CARDS["resnet"])
 @with_sizes(VARIANTS["resnet"])
 @takes_options
 def build_fcn_resnet(

@@ -28,8 +28,10 @@ from keras_attn.checks import check_choice
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention, AttentionRNN, DotProductAttention
 from keras_attn.layers.attention.dot_product_attention import SCORES, Score
+from keras_attn.models.parts import tasks
 from keras_attn.models.parts.decoders import recurrent
 from keras_attn.models.parts.functional import Functional, by_name
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 from keras_attn.options import takes_options
 
@@ -45,8 +47,26 @@ VARIANTS = {
     }
     for max_words in ("30", "50")
 }
+CARDS = model_cards(
+    "rnnsearch_{variant}",
+    {
+        "30": (
+            None,
+            "WMT'14 En-Fr: BLEU 21.50, trained on sentences of up to 30 words",
+        ),
+        "50": (
+            None,
+            "WMT'14 En-Fr: BLEU 26.75, trained on sentences of up to 50 words",
+        ),
+    },
+    family="seq2seq",
+    title="Bidirectional GRU with additive attention",
+    paper="Bahdanau, Cho, Bengio 2015, arXiv:1409.0473",
+    **tasks.TRANSLATION,
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 @takes_options
 def build_rnnsearch(

@@ -27,8 +27,10 @@ from keras.layers import Dense, LSTMCell
 
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AttentionRNN, DotProductAttention
+from keras_attn.models.parts import tasks
 from keras_attn.models.parts.decoders import recurrent
 from keras_attn.models.parts.functional import Functional, by_name, numbered
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 from keras_attn.options import takes_options
 
@@ -54,8 +56,38 @@ VARIANTS = {
         },
     },
 }
+CARDS = {
+    "seq2seq_sutskever": model_cards(
+        "seq2seq_sutskever",
+        {
+            "base": (
+                384_000_000,
+                "WMT'14 En-Fr: BLEU 30.59 (beam 12), 34.81 with an ensemble of five",
+            )
+        },
+        family="seq2seq",
+        title="Stacked LSTMs, the last states handed over, the source reversed",
+        paper="Sutskever, Vinyals, Le 2014, arXiv:1409.3215",
+        **tasks.TRANSLATION,
+    ),
+    "seq2seq_context": model_cards(
+        "seq2seq_context",
+        {
+            "base": (
+                None,
+                "used to score phrase pairs: En-Fr BLEU 33.30 to 33.87 with a phrase "
+                "table",
+            )
+        },
+        family="seq2seq",
+        title="GRU encoder-decoder with one fixed context",
+        paper="Cho et al. 2014, arXiv:1406.1078",
+        **tasks.TRANSLATION,
+    ),
+}
 
 
+@registered(CARDS["seq2seq_sutskever"])
 @with_sizes(VARIANTS["seq2seq_sutskever"])
 @takes_options
 def build_seq2seq_sutskever(
@@ -166,6 +198,7 @@ def _state_names(states):
     }
 
 
+@registered(CARDS["seq2seq_context"])
 @with_sizes(VARIANTS["seq2seq_context"])
 @takes_options
 def build_seq2seq_context(

@@ -46,6 +46,7 @@ from keras_attn.models.parts.images import (
     image_sides,
     normed_convolution,
 )
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 from keras_attn.ops.pooling import PADDINGS, Padding
 
@@ -58,8 +59,19 @@ VARIANTS = {
         "dropout": 0.5,
     },
 }
+CARDS = model_cards(
+    "unet",
+    {"base": (31_030_658, "ISBI 2012: warping error 0.000353, Rand error 0.0382")},
+    family="unet",
+    title="U-Net: skips between maps of one size",
+    paper="Ronneberger et al. 2015, arXiv:1505.04597",
+    task="semantic segmentation",
+    inputs={"images": "(B, H, W, 1) float, gray; in [0, 1]"},
+    outputs={"logits": "(B, H - 184, W - 184, C) float32, one score per pixel"},
+)
 
 
+@registered(CARDS)
 def build_unet(
     variant: str = "base",
     *,

@@ -17,17 +17,28 @@ from keras_attn.argument_types import AnySize
 from keras_attn.checks import check_positive
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.initializers import normal
+from keras_attn.models.parts import tasks
 from keras_attn.models.parts.backbones.vgg import VGG16, vgg
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.images import (
     any_image_input,
 )
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 VARIANTS = {"16": VGG16}
+CARDS = model_cards(
+    "vgg{variant}",
+    {"16": (138_357_544, "ImageNet 71.6 with torchvision's weights")},
+    family="vgg",
+    title="VGG{variant}: a deep stack of 3 × 3 convolutions",
+    paper="Simonyan and Zisserman 2015, arXiv:1409.1556",
+    **tasks.image_classification(tasks.IMAGENET),
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_vgg(
     variant: str = "16",

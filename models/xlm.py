@@ -23,10 +23,11 @@ from keras.layers import Embedding
 from keras_attn.layers import LearnedPositionEmbedding, TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.layers.initializers import normal
-from keras_attn.models.parts import heads
+from keras_attn.models.parts import heads, tasks
 from keras_attn.models.parts.encoder import EncoderOptions, text_encoder
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import Encoder, as_encoder
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
@@ -42,12 +43,24 @@ VARIANTS = {
         "num_languages": 15,
         "max_sequence_length": 512,
         "layer_norm_epsilon": 1e-12,
-        **block_sizes(12, 1024, 8),
+        **block_sizes(num_layers=12, hidden_dim=1024, num_heads=8),
     }
 }
+CARDS = model_cards(
+    "xlm_{variant}",
+    {"mlm_tlm_xnli15": (None, "XNLI, mean of 15 languages: 75.1 (MLM and TLM)")},
+    family="xlm",
+    title="XLM, an encoder of 15 languages",
+    paper="Lample and Conneau 2019, arXiv:1901.07291",
+    **tasks.text_encoding(
+        "the features of the first real token",
+        language_ids="(B, T) int32, the language of each token",
+    ),
+)
 _EMBEDDINGS = normal(2048**-0.5)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 @takes_options
 def build_xlm(

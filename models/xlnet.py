@@ -23,6 +23,8 @@ Layers: `token_embedding`, `embeddings_dropout`, `target_embedding`,
 `last_token`; with a memory `segment_memory`.
 """
 
+import functools
+
 import keras
 from keras import ops
 
@@ -38,7 +40,7 @@ from keras_attn.layers.embeddings.relative_position_encoding import (
 )
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import Pooling, TokenPooling
-from keras_attn.models.parts import heads
+from keras_attn.models.parts import heads, tasks
 from keras_attn.models.parts.encoder import EncoderOptions
 from keras_attn.models.parts.functional import (
     Functional,
@@ -47,16 +49,33 @@ from keras_attn.models.parts.functional import (
     sequence_inputs,
 )
 from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 from keras_attn.options import described_as
 
+_sizes = functools.partial(block_sizes, vocabulary_size=32_000)
 # Yang et al. 2019, appendix A.4, table 8; the base model is from the published code.
 VARIANTS = {
-    "base": {"vocabulary_size": 32_000, **block_sizes(12, 768, 12)},
-    "large": {"vocabulary_size": 32_000, **block_sizes(24, 1024, 16)},
+    "base": _sizes(num_layers=12, hidden_dim=768, num_heads=12),
+    "large": _sizes(num_layers=24, hidden_dim=1024, num_heads=16),
 }
+CARDS = model_cards(
+    "xlnet_{variant}",
+    {
+        "base": (117_000_000, "the published code's smaller model"),
+        "large": (340_000_000, "RACE 85.4; SQuAD 2.0 F1 90.7; MNLI 90.8"),
+    },
+    family="xlnet",
+    title="XLNet {variant}, an encoder",
+    paper="Yang et al. 2019, arXiv:1906.08237",
+    **tasks.text_encoding(
+        "the features of the last real token",
+        segment_ids="(B, T) int32, a number for each segment",
+    ),
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 @described_as(EncoderOptions)
 def build_xlnet(
