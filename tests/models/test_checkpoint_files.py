@@ -21,7 +21,9 @@ from safetensors.numpy import save_file
 
 from keras_attn.models import load_checkpoint, save_checkpoint
 from keras_attn.models.checkpoints import folder as folder_module
+from keras_attn.models.checkpoints.families import FAMILIES
 from keras_attn.models.checkpoints.folder import Folder, write_folder
+from keras_attn.models.checkpoints.mapping import check_complete
 from keras_attn.models.checkpoints.tensors import Tensor, TensorFile, write_tensors
 
 CASE = CHECKPOINTS / "bert_encoder"
@@ -68,6 +70,17 @@ def test_a_missing_folder(tmp_path):
         load_checkpoint(tmp_path / "missing")
     with pytest.raises(FileNotFoundError, match="must be the folder of a checkpoint"):
         load_checkpoint(CASE / "config.json")
+
+
+def test_a_weight_has_one_key_alone():
+    model = load_checkpoint(CASE)
+    (family,) = [family for family in FAMILIES.values() if family.task_of(model)]
+    weights = list(family.weights(model))
+    check_complete(model, weights)
+    with pytest.raises(ValueError, match="exactly one key .*two keys for a weight"):
+        check_complete(model, [*weights, weights[3]])
+    with pytest.raises(ValueError, match="exactly one key .*no key for .*kernel"):
+        check_complete(model, weights[:-2])
 
 
 def test_a_missing_config(checkpoint):
