@@ -32,7 +32,7 @@ def predictions():
     objectness[0, 8], deltas[0, 8, :2] = 2.5, (6, -2)
     # Of the second map around (16, 16), moved two pixels to the right.
     objectness[0, 24 + 4], deltas[0, 24 + 4, 0] = 2, 0.1
-    # From (8, 8) onto the same place, and enlarged: it is of the first map, so it stays.
+    # From (8, 8) onto the same place, and enlarged: of the other map, so both stay.
     objectness[0, 7], deltas[0, 7] = 1, (2.5, 2, np.log(5), np.log(5))
     # Beyond the image, and no number.
     objectness[0, 9], deltas[0, 9, 0] = 4, 100
