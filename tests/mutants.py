@@ -281,7 +281,7 @@ def measure(mutants: list[Mutant], copies: list[Path]) -> list[str]:
 
 def main() -> int:
     """Runs the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description="Measures the tests by mutants.")
     parser.add_argument(
         "-k", "--only", default="", help="mutants with this text in name or file"
     )

@@ -140,9 +140,9 @@ def test_an_interruption_that_python_ignores(ignored):
 def test_an_ignored_interruption_is_not_repeated_while_the_command_cleans_up():
     process = start(
         """
-        from keras_attn import console
+        from keras_attn import interruption as module
         from keras_attn.cli import list_models
-        console._AGAIN_SECONDS = 0.3
+        module._AGAIN_SECONDS = 0.3
         class Last:
             def __del__(self):
                 interrupt()

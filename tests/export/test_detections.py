@@ -2,6 +2,7 @@
 
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,12 +108,11 @@ def test_a_side_of_a_box_is_compared_with_the_largest():
 def test_boxes_of_an_artefact_are_compared_by_their_own_rule():
     want = detections()
     moved = {**want, "boxes": want["boxes"] + np.float32(2e-3) * (want["boxes"] > 0)}
-    signature = SimpleNamespace(name="serve", reference=lambda inputs: dict(want))
+    signature: Any = SimpleNamespace(name="serve", reference=lambda inputs: dict(want))
     compared = partial(compare, signatures=[signature], quantization=None)
     cases = [("serve", {"images": np.zeros((B, 1))})]
 
-    def runner(inputs, name):
-        return dict(moved)
+    runner: Any = lambda inputs, name: dict(moved)  # noqa: E731
 
     # Below 90 · 1e-4 pixels, but above 1e-4 of the smallest coordinates.
     assert want["boxes"][want["boxes"] > 0].min() < 10
@@ -125,11 +125,12 @@ def test_boxes_of_an_artefact_are_compared_by_their_own_rule():
 def test_repeated_rows_do_not_count_in_the_agreement():
     classes = np.array([0, 1, 2, 2])
     found = {"logits": np.eye(3)[[0, 1, 2, 0]]}  # The last row is padding.
-    signature = SimpleNamespace(
+    signature: Any = SimpleNamespace(
         name="serve", reference=lambda inputs: {"logits": np.eye(3)[classes]}
     )
     batches = [("serve", {"features": np.zeros((4, 5))})]
-    agreement = partial(top1_agreement, lambda *_: found, signature, batches)
+    runner: Any = lambda *_: found  # noqa: E731
+    agreement = partial(top1_agreement, runner, signature, batches)
     assert agreement(3) == {"logits": 1.0}
     assert agreement(4) == {"logits": 0.75}
 

@@ -142,6 +142,15 @@ def test_weights_with_another_file_name(checkpoint):
         Folder(checkpoint)
 
 
+def test_infinities_are_saved_in_half_precision(tmp_path):
+    values = np.array([-np.inf, 1.5, np.inf], "float32")
+    path = tmp_path / "model.safetensors"
+    write_tensors(path, {"mask": Tensor((3,), "F16", lambda: values)})
+    np.testing.assert_array_equal(TensorFile(path).read("mask"), values)
+    with pytest.raises(ValueError, match="`mask` does not fit into float16.*1e\\+06"):
+        write_tensors(path, {"mask": Tensor((3,), "F16", lambda: values + 1e6)})
+
+
 # One file.
 
 

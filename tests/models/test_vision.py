@@ -235,6 +235,15 @@ def test_the_logits_of_both_heads_are_averaged():
     np.testing.assert_allclose(model(images), logits, rtol=1e-4, atol=1e-4)
 
 
+def test_the_mean_of_the_patches_leaves_out_the_tokens():
+    options = {"include_top": False, "pooling": "mean", "distillation": "token"}
+    model = create("vit_base_patch16", **options)
+    outputs = numpy(model(sample(2, 14, 21, 3)))
+    mean = outputs["sequence_output"][:, 2:].mean(1)
+    expected = model.get_layer("final_norm")(mean)
+    np.testing.assert_allclose(outputs["pooled_output"], expected, atol=1e-5)
+
+
 def test_stochastic_depth_rises_with_depth_but_not_in_deit3():
     model = create("vit_base_patch16", num_layers=3, stochastic_depth=0.4)
     rates = [model.get_layer(f"block_{i}").stochastic_depth for i in range(3)]
