@@ -180,6 +180,7 @@ def _run_pytest(copy, log, arguments):
     code = -1
     try:
         os.setsid()  # Ctrl-C is for the parent, which ends this group of processes.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
@@ -295,6 +296,8 @@ def main() -> int:
     if not mutants:
         parser.error(f"no mutant has {options.only!r} in its name or file")
     os.environ.update({**ENVIRONMENT, **os.environ})
+    # As Ctrl-C: otherwise the copies would stay.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     # In the copies, not here, the library is imported.
     import keras  # noqa: F401
     import tensorflow  # noqa: F401
