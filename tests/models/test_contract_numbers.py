@@ -28,6 +28,7 @@ from model_cases import (
 )
 from model_contract import close, every_case, is_idle, labels_for, train
 
+from keras_attn.indices import index_ranges
 from keras_attn.viz import capture_attention
 
 BACKEND = keras.backend.backend()
@@ -208,7 +209,9 @@ def test_padding_changes_no_output(case):
     # Nor does what stands in padding.
     source = "token_ids" if "token_ids" in more else "features"
     hidden = ~mask if more[source].ndim == 2 else ~mask[..., None]
-    garbage = {**more, source: np.where(hidden, 13, more[source])}
+    limit = index_ranges(model).get(source, (0, None))[1] or V
+    filler = min(13, limit - 1)
+    garbage = {**more, source: np.where(hidden, filler, more[source])}
     garbage[source] = garbage[source].astype(more[source].dtype)
     close(real(outputs_of(model, garbage), mask), expected, 2e-5)
     # A mask may hold 0 and 1, and rows are independent of each other.
@@ -268,9 +271,10 @@ def test_a_decoder_does_not_attend_to_the_future(case):
     if "world_state" in inputs:  # Read at each step, where others read a token.
         prompt = "world_state"
     expected = predicted_logits(model, inputs)
+    limit = index_ranges(model).get(prompt, (0, None))[1] or V
     for position in range(S):
         changed = inputs[prompt].copy()
-        changed[:, position] = changed[:, position] % (V - 1) + 1
+        changed[:, position] = changed[:, position] % (limit - 1) + 1
         got = predicted_logits(model, {**inputs, prompt: changed})
         np.testing.assert_array_equal(got[:, :position], expected[:, :position])
         differences = np.abs(got - expected)[:, position:].max((0, 2))
