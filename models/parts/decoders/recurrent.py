@@ -142,8 +142,9 @@ def decoder_changes(layers, decoded, state) -> dict[str, Any]:
         decoded: What the decoder returned.
         state: The state before.
     """
-    names = ("decoder_state", "cell_state")
-    changes: dict[str, Any] = dict(zip(names, decoded["final_state"], strict=False))
+    last = decoded["final_state"]
+    names = ("decoder_state", "cell_state")[: len(last)]
+    changes: dict[str, Any] = dict(zip(names, last, strict=True))
     if "projected_memory" not in state and layers["decoder"].attention.projects_key:
         changes["projected_memory"] = decoded["projected_memory"]
     return changes
