@@ -12,7 +12,6 @@ from keras_attn.models import build_unet, create, load_checkpoint, save_checkpoi
 from keras_attn.models.checkpoints.families import LIBRARIES
 from keras_attn.models.parts.keras_state import undone, without_allocating
 
-
 CASES = folders.cases_of("smp")
 CASE, BASIC = "smp_unet_resnet50", "smp_unet_resnet18"
 
