@@ -21,7 +21,7 @@ background first, as there.
 All three are here, in more than 400 lines, because they share every helper.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 from keras.layers import Conv2D, Conv2DTranspose, Dense, ZeroPadding2D
@@ -37,6 +37,7 @@ from keras_attn.layers import (
     SelectMasks,
 )
 from keras_attn.layers.initializers import he_normal_fan_out, normal
+from keras_attn.models.parts.arguments import checks_arguments
 from keras_attn.models.parts.detector import Detector, box_head, mask_head
 from keras_attn.models.parts.functional import by_name
 from keras_attn.models.parts.heads import logits_layer
@@ -276,6 +277,7 @@ def build_mask_rcnn(
     return Detector(images, {**detections, "masks": masks}, name=name)
 
 
+@checks_arguments
 def build_faster_rcnn_vgg16(
     variant: str = "vgg16",
     *,
@@ -381,7 +383,12 @@ def build_faster_rcnn_vgg16(
 
 
 def _check_options(argument, options):
-    """Raises if options of a layer hold what the builder itself passes to it."""
+    """Raises unless options of a layer are a dictionary without the builder's own."""
+    if not isinstance(options or {}, Mapping):
+        raise ValueError(
+            f"`{argument}` must be a dictionary of arguments of the layer. "
+            f"Received: {argument}={options!r}"
+        )
     own = sorted({"seed", "name", "strides", "image_size"} & set(options or {}))
     if own:
         raise ValueError(

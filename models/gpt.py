@@ -38,7 +38,12 @@ from keras_attn.models.parts.functional import (
     numbered,
     sequence_inputs,
 )
-from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.models.parts.variants import (
+    FROM_VARIANT,
+    block_sizes,
+    check_variant,
+    with_sizes,
+)
 from keras_attn.ops import gelu_tanh, token_positions
 
 _GPT = {
@@ -273,6 +278,7 @@ def build_gpt_encoder(
         real token.
     """
     if isinstance(model, str):
+        check_variant("model", model, build_gpt)
         model = build_gpt(model)
     if not isinstance(model, GPT):
         raise TypeError(

@@ -45,6 +45,7 @@ from keras_attn.models.parts.incremental import check_cache_length
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
+    check_variant,
     passes_options_to,
     with_sizes,
 )
@@ -228,7 +229,10 @@ def _as_encoder(encoder):
     """The ViT as a layer `encoder` of the captioner."""
     vit = encoder
     if isinstance(encoder, str | dict):
-        options: Any = {"variant": encoder} if isinstance(encoder, str) else encoder
+        options: Any = encoder
+        if isinstance(encoder, str):
+            check_variant("encoder", encoder, build_vit)
+            options = {"variant": encoder}
         vit = build_vit(**options, include_top=False)
     if not isinstance(vit, keras.Model) or len(getattr(vit, "inputs", ())) != 1:
         raise TypeError(

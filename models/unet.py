@@ -38,6 +38,7 @@ from keras_attn.layers import (
     UpsampleLike,
 )
 from keras_attn.layers.dropout import Dropout
+from keras_attn.models.parts.arguments import checks_arguments
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     any_image_input,
@@ -60,6 +61,7 @@ VARIANTS = {
 }
 
 
+@checks_arguments
 def build_unet(
     variant: str = "base",
     *,
