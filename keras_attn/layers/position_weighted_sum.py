@@ -54,6 +54,11 @@ class PositionWeightedSum(BaseLayer):
         )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
+    @property
+    def length_ranges(self):
+        """Range of valid lengths, `(start, stop)`, without `stop`."""
+        return {"inputs": (1, self.max_sequence_length + 1)}
+
     def build(self, inputs_shape, padding_mask_shape=None):
         self.kernel = self.add_weight(
             name="kernel",

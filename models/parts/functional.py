@@ -1,9 +1,9 @@
 """The functional model that every builder returns, and helpers to assemble one.
 
 The model checks its inputs where their values are known: in `model(inputs)`, and in
-`predict` and `predict_on_batch` of arrays. `fit`, `evaluate` and `tf.data` data sets
-run compiled graphs, which know the shapes only: there, an index outside its table is
-clamped, wraps around, or raises an error of the backend.
+arrays given to `predict`, `fit`, `evaluate` and their forms for a batch. Data sets are
+read inside compiled graphs, which know the shapes only: there, an index outside its
+table is clamped, wraps around, or raises an error of the backend.
 
 Legend: B batch, T length.
 """
@@ -16,7 +16,20 @@ from typing import Any
 import keras
 
 from keras_attn.checks import check_fits, empty_axes_of, fits
-from keras_attn.indices import IndexRange, check_indices, index_ranges
+from keras_attn.indices import (
+    IndexRange,
+    check_indices,
+    index_ranges,
+    length_ranges,
+)
+from keras_attn.input_checks import (
+    MASKED_INPUTS,
+    check_finite,
+    check_length,
+    check_rows,
+    smallest_rows,
+)
+from keras_attn.models.parts.label_ranges import check_labels
 
 
 def sequence_inputs(*names: str) -> dict[str, Any]:
@@ -60,11 +73,13 @@ def output_structure(model: keras.Model) -> Any:
 # `Functional` only.
 @keras.saving.register_keras_serializable("keras_attn")
 class Functional(keras.Model):
-    """A functional model that checks the shapes and indices of its inputs.
+    """A functional model that checks its inputs, and labels that are classes.
 
     Raises:
-        ValueError: when called with an input of another shape, an empty input, or an
-            index (token id, position, class) outside its table.
+        ValueError: for an input of another shape, an empty, too long or too short one,
+            an index (token id, position, class) outside its table, a number that is
+            NaN or infinite, or a row of padding alone; in `fit` and `evaluate` also
+            for a label that is not among the classes of a sparse cross-entropy.
     """
 
     def __call__(self, *args, **kwargs):
@@ -82,13 +97,50 @@ class Functional(keras.Model):
         self._check_inputs(x)
         return super().predict_on_batch(x)
 
+    def fit(self, x=None, y=None, *args, **kwargs):
+        """Checks arrays, then trains as `keras.Model.fit` does."""
+        self._check_examples(x, y)
+        validation = kwargs.get("validation_data")
+        if isinstance(validation, list | tuple):
+            self._check_examples(*validation[:2])
+        return super().fit(x, y, *args, **kwargs)
+
+    def evaluate(self, x=None, y=None, *args, **kwargs):
+        """Checks arrays, then evaluates as `keras.Model.evaluate` does."""
+        self._check_examples(x, y)
+        return super().evaluate(x, y, *args, **kwargs)
+
+    def train_on_batch(self, x, y=None, *args, **kwargs):
+        """Checks arrays, then trains as `keras.Model.train_on_batch` does."""
+        self._check_examples(x, y)
+        return super().train_on_batch(x, y, *args, **kwargs)
+
+    def test_on_batch(self, x, y=None, *args, **kwargs):
+        """Checks arrays, then evaluates as `keras.Model.test_on_batch` does."""
+        self._check_examples(x, y)
+        return super().test_on_batch(x, y, *args, **kwargs)
+
     @functools.cached_property
     def _ranges(self) -> dict[str, IndexRange]:
         return index_ranges(self)
 
-    def _check_inputs(self, inputs) -> None:
+    @functools.cached_property
+    def _lengths(self) -> dict[str, IndexRange]:
+        return length_ranges(self)
+
+    def _check_examples(self, inputs, labels=None) -> None:
+        """Checks what is learned or evaluated.
+
+        A row of padding alone may fill up a batch there, with a sample weight of 0.
+        """
+        self._check_inputs(inputs, rows=False)
+        check_labels(self, labels)
+
+    def _check_inputs(self, inputs, rows=True) -> None:
         """Checks one array or a dictionary of arrays; Keras checks anything else."""
-        expected = {tensor.name: tensor for tensor in self.inputs}
+        # Tokens first: of a text that is too long they are what the caller knows.
+        tensors = sorted(self.inputs, key=lambda x: not x.name.endswith("token_ids"))
+        expected = {tensor.name: tensor for tensor in tensors}
         if not isinstance(inputs, dict):
             inputs = dict.fromkeys(expected, inputs) if len(expected) == 1 else {}
         for name, tensor in expected.items():
@@ -99,8 +151,13 @@ class Functional(keras.Model):
             empty_axes = empty_axes_of(name)
             if not fits(_squeezed(shape, declared), declared, empty_axes):
                 check_fits(name, shape, declared, empty_axes)
+            if name in self._lengths:
+                check_length(name, shape, self._lengths[name])
             if name in self._ranges:
                 check_indices(name, value, self._ranges[name])
+            if rows and name in MASKED_INPUTS:
+                check_rows(name, value, smallest_rows(self._lengths, name))
+            check_finite(name, value)
 
 
 def _shape(tensor) -> tuple | None:
