@@ -138,29 +138,36 @@ class Functional(keras.Model):
 
     def _check_inputs(self, inputs, rows=True) -> None:
         """Checks one array or a dictionary of arrays; Keras checks anything else."""
-        # Tokens first: of a text that is too long they are what the caller knows.
-        tensors = sorted(self.inputs, key=lambda x: not x.name.endswith("token_ids"))
-        expected = {tensor.name: tensor for tensor in tensors}
+        expected = {tensor.name: tensor for tensor in self.inputs}
         if not isinstance(inputs, dict):
             inputs = dict.fromkeys(expected, inputs) if len(expected) == 1 else {}
-        for name, tensor in expected.items():
-            value = inputs.get(name)
-            if not hasattr(value, "shape"):
-                continue
-            shape, declared = _shape(value), tuple(tensor.shape)
+        given = {
+            name: inputs[name]
+            for name in expected
+            if hasattr(inputs.get(name), "shape")
+        }
+        for name, value in given.items():
+            shape, declared = _shape(value), tuple(expected[name].shape)
             empty_axes = empty_axes_of(name)
             if not fits(_squeezed(shape, declared), declared, empty_axes):
                 check_fits(name, shape, declared, empty_axes)
+        for name in sorted(given, key=_by_importance):
             if name in self._lengths:
-                check_length(name, shape, self._lengths[name])
+                check_length(name, _shape(given[name]), self._lengths[name])
             if name in self._ranges:
-                check_indices(name, value, self._ranges[name])
+                check_indices(name, given[name], self._ranges[name])
             if rows and name in MASKED_INPUTS:
-                check_rows(name, value, smallest_rows(self._lengths, name))
-            check_finite(name, value)
+                least = smallest_rows(self._lengths, name)
+                check_rows(name, given[name], least)
+            check_finite(name, given[name])
 
 
-def _shape(tensor) -> tuple | None:
+def _by_importance(name: str) -> int:
+    """Tokens come first, masks last: a caller knows the text that is too long."""
+    return 0 if name.endswith("token_ids") else 2 if name in MASKED_INPUTS else 1
+
+
+def _shape(tensor) -> Any:
     """The shape; None if TensorFlow does not know the number of axes."""
     return None if getattr(tensor.shape, "rank", 0) is None else tuple(tensor.shape)
 
