@@ -129,6 +129,43 @@ def test_crowds_are_not_learned(case):
     assert np.isfinite(list(losses_of(model, none).values())).all()
 
 
+@pytest.mark.compiled
+@pytest.mark.parametrize("case", ["faster_rcnn_resnet50"])
+def test_a_compiled_detector_takes_any_number_of_boxes(case):
+    model = create(case)
+    model.compile("sgd", jit_compile=False)
+    model.trainable = False  # All losses are of the same weights.
+    images, truth = inputs_for(model)["images"], truth_for(model)
+
+    def with_padding(count):
+        padded = {
+            name: np.pad(
+                value,
+                [(0, count if axis == 1 else 0) for axis in range(value.ndim)],
+                constant_values=-1 if name == "classes" else 0,
+            )
+            for name, value in truth.items()
+        }
+        return images, padded
+
+    expected = losses_of(create(case), truth)
+    model.compile("sgd", jit_compile=False)
+    found = [
+        model.test_on_batch(*with_padding(0), return_dict=True),
+        model.test_on_batch(*with_padding(2), return_dict=True),
+        model.test_on_batch(*with_padding(1), return_dict=True),
+        model.evaluate(*with_padding(4), return_dict=True, verbose=0),
+        model.evaluate(*with_padding(0), return_dict=True, verbose=0),
+    ]
+    for losses in found:
+        assert losses == pytest.approx(expected, rel=1e-4)
+    for count in (0, 2, 1):
+        assert np.isfinite(model.train_on_batch(*with_padding(count))[0])
+    validation = with_padding(5)
+    history = model.fit(*with_padding(3), validation_data=validation, verbose=0)
+    assert np.isfinite(history.history["val_loss"][0])
+
+
 def test_no_boxes_are_an_image_without_objects():
     model = create("mask_rcnn_resnet50")
     padding = {name: 0 * value[:, :1] for name, value in truth_for(model).items()}
