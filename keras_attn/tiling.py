@@ -129,15 +129,17 @@ def _inside(model, image, start, tile, steps, cut):
         steps: Pixels between two tiles.
         cut: Pixels at each edge that are not used.
     """
-    moved, size = [], []
+    moved, sizes = [], []
     for axis, (first, count) in enumerate(zip(start, tile, strict=True)):
         length, multiple = image.shape[axis], math.gcd(steps[axis], cut[axis])
         last = -(-max(length - count, 0) // multiple) * multiple
-        moved.append(min(max(first, 0), last))
-        size.append(min(count, length - moved[-1]))
-    if tuple(size) != tuple(tile) and not _keeps(model, size, image.shape[-1]):
-        return start, tile
-    return moved, tuple(size)
+        inside = min(max(first, 0), last)
+        size = list(tile)
+        size[axis] = min(count, length - inside)
+        is_taken = tuple(size) == tuple(tile) or _keeps(model, size, image.shape[-1])
+        moved.append(inside if is_taken else first)
+        sizes.append(size[axis] if is_taken else count)
+    return moved, tuple(sizes)
 
 
 def _keeps(model, size, channels) -> bool:
