@@ -173,7 +173,8 @@ def build_faster_rcnn(
     last stride, as torchvision does after its normalization. Rescaling to the image
     size is left to the data pipeline.
 
-    To train without a checkpoint pass `frozen_norms=False, num_frozen=0`.
+    To train without a checkpoint pass `frozen_norms=False, num_frozen=0`; `fit` warns
+    of frozen norms that have never seen data.
 
     Args:
         variant: A row of `VARIANTS`, the default of each argument that is None.

@@ -5,12 +5,14 @@ detections, C classes without the background, h and w rows and columns of a mask
 """
 
 import functools
+import warnings
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_attn.checks import check_positive
+from keras_attn.layers.batch_normalization import BatchNormalization
 from keras_attn.layers.roi_pooling import ROIAlign
 from keras_attn.models.parts.computed_loss import computed_loss
 from keras_attn.models.parts.detection_losses import (
@@ -139,6 +141,7 @@ class Detector(Functional):
 
     def fit(self, x=None, y=None, *args, **kwargs):
         """Trains as `keras.Model.fit` does, with any number of boxes."""
+        self._warn_of_initial_norms()
         self._compile_for("train_function", _count_boxes(x, y))
         return super().fit(x, y, *args, **kwargs)
 
@@ -156,6 +159,24 @@ class Detector(Functional):
         """Evaluates as `keras.Model.test_on_batch` does, with any number of boxes."""
         y = self._padded("test_function", y)
         return super().test_on_batch(x, y, *args, **kwargs)
+
+    def _warn_of_initial_norms(self):
+        """Warns if norms are frozen that have never seen data."""
+        norms = [
+            layer
+            for layer in self.layers
+            if isinstance(layer, BatchNormalization) and not layer.trainable
+        ]
+        # Their variances are 1 until they are trained or loaded.
+        if norms and all(
+            bool(ops.all(ops.equal(norm.moving_variance, 1.0))) for norm in norms
+        ):
+            warnings.warn(
+                "The norms of this detector are frozen at their initial values, which "
+                "fit no data. Load a checkpoint, or build the detector with "
+                "`frozen_norms=False, num_frozen=0`.",
+                stacklevel=3,
+            )
 
     # The losses need a number that is known: TensorFlow would compile a step for any
     # number when it meets a second one.
