@@ -10,7 +10,8 @@
     p(y_t) = softmax(W_o maxout(r_t))     `maxout`, `logits`, without the softmax
 
 The forward pass is `_encode`, then `_decode` below; e, α, c and s are computed by
-`layers/attention_rnn.py` with the score of `layers/additive_attention.py`.
+`layers/recurrent/attention_rnn.py` with the score of
+`layers/attention/additive_attention.py`.
 
 Legend: B batch, S source length, T target length, U units, V target vocabulary.
 Layers: `source_embedding`, `source_dropout`, `encoder`, `initial_state`,
@@ -26,9 +27,11 @@ from keras.layers import Bidirectional, Dense
 from keras_attn.checks import check_choice
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention, AttentionRNN, DotProductAttention
-from keras_attn.layers.dot_product_attention import SCORES, Score
-from keras_attn.models.parts import recurrent
+from keras_attn.layers.attention.dot_product_attention import SCORES, Score
+from keras_attn.models.parts import tasks
+from keras_attn.models.parts.decoders import recurrent
 from keras_attn.models.parts.functional import Functional, by_name
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, passes_options_to, with_sizes
 
 # Bahdanau et al. 2015, A.2; trained on sentences of up to 30 or 50 words.
@@ -43,8 +46,26 @@ VARIANTS = {
     }
     for max_words in ("30", "50")
 }
+CARDS = model_cards(
+    "rnnsearch_{variant}",
+    {
+        "30": (
+            None,
+            "WMT'14 En-Fr: BLEU 21.50, trained on sentences of up to 30 words",
+        ),
+        "50": (
+            None,
+            "WMT'14 En-Fr: BLEU 26.75, trained on sentences of up to 50 words",
+        ),
+    },
+    family="seq2seq",
+    title="Bidirectional GRU with additive attention",
+    paper="Bahdanau, Cho, Bengio 2015, arXiv:1409.0473",
+    **tasks.TRANSLATION,
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 @passes_options_to(recurrent.embedding_layers)
 def build_rnnsearch(
@@ -116,13 +137,10 @@ def build_rnnsearch(
         ]
     )
     inputs = recurrent.translation_inputs()
-    annotations, source_mask, s_0 = _encode(layers, inputs)
     logits, decoded = _decode(
         layers,
         inputs["decoder_token_ids"],
-        annotations,
-        s_0,
-        memory_padding_mask=source_mask,
+        _encode(layers, inputs),
         return_attention_scores=return_attention_scores,
     )
     outputs = logits
@@ -132,28 +150,39 @@ def build_rnnsearch(
 
 
 def _encode(layers, inputs):
-    """Annotations h (B, S, 2U), their mask (B, S), and s_0 (B, U)."""
+    """The annotations h (B, S, 2U), their mask (B, S), and s_0 (B, U)."""
     mask = inputs["padding_mask"]
     embedded = layers["source_embedding"](inputs["token_ids"])
     embedded = layers["source_dropout"](embedded)
     # All states, and the last of each direction: the backward GRU ends at h_1.
     annotations, _, backward_state = layers["encoder"](embedded, mask=mask)
-    return annotations, mask, layers["initial_state"](backward_state)
+    return {
+        "memory": annotations,
+        "padding_mask": mask,
+        "decoder_state": layers["initial_state"](backward_state),
+    }
 
 
-def _decode(layers, decoder_token_ids, annotations, state, **attention_options):
+def _decode(layers, decoder_token_ids, state, **attention_options):
     """Logits (B, T, V) of the words after `decoder_token_ids`, and α, c and s.
 
     Args:
         layers: Layers by name.
         decoder_token_ids: y_0 … y_{T-1}, (B, T).
-        annotations: h, (B, S, 2U).
-        state: s_0, or in a step the last state, (B, U).
+        state: From `_encode`, or in a step with the last s, (B, U), in place of s_0 and
+            the projection of h for the scores.
         **attention_options: Further call arguments of the `AttentionRNN`.
     """
     embedded = layers["target_embedding"](decoder_token_ids)
     embedded = layers["target_dropout"](embedded)
-    decoded = layers["decoder"](embedded, annotations, state, **attention_options)
+    decoded = layers["decoder"](
+        embedded,
+        state["memory"],
+        state["decoder_state"],
+        memory_padding_mask=state["padding_mask"],
+        projected_memory=state.get("projected_memory"),
+        **attention_options,
+    )
     readout = layers["readout_inputs"](
         [decoded["previous_states"], embedded, decoded["contexts"]]
     )

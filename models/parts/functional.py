@@ -10,7 +10,8 @@ Legend: B batch, T length.
 
 import functools
 import itertools
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -75,12 +76,69 @@ def output_structure(model: keras.Model) -> Any:
 class Functional(keras.Model):
     """A functional model that checks its inputs, and labels that are classes.
 
+    Attributes:
+        class_names: The name of each class, in the order of the logits; None if there
+            are none. They are saved with the model.
+        preprocessing: How images become inputs, with the fields that transformers has
+            in `preprocessor_config.json`; None if nothing is known. It is saved with
+            the model, which does not apply it.
+
     Raises:
         ValueError: for an input of another shape, an empty, too long or too short one,
             an index (token id, position, class) outside its table, a number that is
             NaN or infinite, or a row of padding alone; in `fit` and `evaluate` also
             for a label that is not among the classes of a sparse cross-entropy.
     """
+
+    # In `__dict__`, since Keras would track lists and dictionaries that are assigned.
+    @property
+    def class_names(self) -> tuple[str, ...] | None:  # noqa: D102
+        return self.__dict__.get("_class_names")
+
+    @class_names.setter
+    def class_names(self, names: Sequence[str] | None) -> None:
+        is_list = isinstance(names, Sequence) and not isinstance(names, str)
+        if names is not None and not (
+            is_list and all(isinstance(name, str) for name in names)
+        ):
+            raise ValueError(
+                "`class_names` must be None or a list of strings, one for each class. "
+                f"Received: class_names={names!r}"
+            )
+        self.__dict__["_class_names"] = None if names is None else tuple(names)
+
+    @property
+    def preprocessing(self) -> dict[str, Any] | None:  # noqa: D102
+        return self.__dict__.get("_preprocessing")
+
+    @preprocessing.setter
+    def preprocessing(self, fields: Mapping[str, Any] | None) -> None:
+        if fields is not None and not isinstance(fields, Mapping):
+            raise ValueError(
+                "`preprocessing` must be None or a dictionary of the fields of a "
+                f"preprocessor_config.json. Received: preprocessing={fields!r}"
+            )
+        # Without what Keras puts around dictionaries and lists.
+        plain = None if fields is None else json.loads(json.dumps(fields))
+        self.__dict__["_preprocessing"] = plain
+
+    def get_config(self) -> dict[str, Any]:
+        """The graph, the names of the classes and the preprocessing."""
+        config = super().get_config()
+        if self.class_names is not None:
+            config["class_names"] = list(self.class_names)
+        if self.preprocessing is not None:
+            config["preprocessing"] = self.preprocessing
+        return config
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects=None):
+        """The model of a configuration."""
+        graph = dict(config)
+        names, fields = (graph.pop(x, None) for x in ("class_names", "preprocessing"))
+        model = super().from_config(graph, custom_objects)
+        model.class_names, model.preprocessing = names, fields
+        return model
 
     def __call__(self, *args, **kwargs):
         """Checks the inputs, then calls the model as `keras.Model` does."""

@@ -1,0 +1,217 @@
+"""Reading and writing a tokenizer's folder in the Hugging Face layout.
+
+Every file is text, JSON or a SentencePiece model; nothing is unpickled. Values are
+checked when a file is read, so that an error can name the file.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from keras_attn.file_reading import (
+    MAX_PIECES,
+    check_file,
+    get_flag,
+    get_text,
+    read_json,
+    read_text,
+    shown,
+)
+from keras_attn.file_writing import write_atomically
+
+SETTINGS = "tokenizer_config.json"
+# Hugging Face's names for the roles of `Convention.tokens`.
+SETTING_OF_ROLE = {
+    "pad": "pad_token",
+    "unknown": "unk_token",
+    "start": "bos_token",
+    "end": "eos_token",
+    "classify": "cls_token",
+    "separate": "sep_token",
+    "mask": "mask_token",
+}
+# Settings that another library's pipeline needs; `write_settings` keeps them.
+_KEPT = (
+    "add_bos_token",
+    "add_eos_token",
+    "added_tokens_decoder",
+    "additional_special_tokens",
+    "chat_template",
+    "clean_up_tokenization_spaces",
+    "errors",
+    "extra_special_tokens",
+    "model_input_names",
+    "model_max_length",
+    "padding_side",
+    "trim_offsets",
+    "truncation_side",
+)
+# Hugging Face writes 10^30 where there is no maximum.
+_LONGEST = 10**9
+_FLAGS = (
+    "add_prefix_space",
+    "do_lower_case",
+    "strip_accents",
+    "tokenize_chinese_chars",
+)
+
+
+def find_file(folder: str | os.PathLike, *names: str) -> Path | None:
+    """The first of these files that exists in a folder, or None.
+
+    Raises:
+        ValueError: If the folder does not exist, or the file is a folder or a pipe.
+    """
+    if not Path(folder).is_dir():
+        raise ValueError(
+            "`folder` must be an existing folder with a tokenizer's files. "
+            f"Received: folder={str(folder)!r}"
+        )
+    found = (Path(folder) / name for name in names)
+    path = next((path for path in found if path.exists()), None)
+    if path is not None:
+        check_file(path)
+    return path
+
+
+def missing_files(folder: str | os.PathLike, *wanted: str) -> ValueError:
+    """The error that names the missing files, and the files that exist."""
+    there = ", ".join(sorted(each.name for each in Path(folder).iterdir()))
+    return ValueError(
+        f"`folder` must have {', or '.join(wanted)}. Received: "
+        f"folder={str(folder)!r}, which has {there or 'no files'}"
+    )
+
+
+def read_settings(folder: str | os.PathLike) -> dict[str, Any]:
+    """The content of `tokenizer_config.json`, with special tokens as plain strings.
+
+    Older folders have their special tokens in `special_tokens_map.json` instead. A
+    folder without either file gives an empty dictionary.
+
+    Raises:
+        ValueError: If a value that is used has the wrong type.
+    """
+    settings: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", SETTINGS):
+        path = find_file(folder, name)
+        if path is not None:
+            settings |= _checked_settings(read_json(path), path)
+    return settings
+
+
+def _checked_settings(settings, path):
+    for name in SETTING_OF_ROLE.values():
+        if isinstance(settings.get(name), dict):
+            settings[name] = settings[name].get("content")
+        get_text(settings, name, path)
+    get_text(settings, "tokenizer_class", path)
+    for name in _FLAGS:
+        get_flag(settings, name, None, path, allow_none=True)
+    side = settings.get("truncation_side")
+    if side not in (None, "left", "right"):
+        raise ValueError(
+            f"`truncation_side` in {path.name} must be left or right. "
+            f"Received: truncation_side={shown(side)} in {str(path)!r}"
+        )
+    longest = settings.get("model_max_length")
+    is_number = isinstance(longest, int | float) and not isinstance(longest, bool)
+    # The comparison also fails for NaN.
+    if longest is not None and not (is_number and longest >= 1):
+        raise ValueError(
+            f"`model_max_length` in {path.name} must be a positive integer. "
+            f"Received: model_max_length={shown(longest)} in {str(path)!r}"
+        )
+    return settings
+
+
+def max_length_of(settings: Mapping[str, Any]) -> int | None:
+    """The maximum number of tokens of a row; None if there is none."""
+    longest = settings.get("model_max_length")
+    return None if longest is None or longest > _LONGEST else int(longest)
+
+
+def kept_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a folder that we do not need, and another library may."""
+    return {name: settings[name] for name in _KEPT if name in settings}
+
+
+def named_tokens(settings: dict[str, Any], tokens: Mapping[str, str]) -> dict[str, str]:
+    """A convention's special tokens, with those that the settings override."""
+    return {
+        role: settings.get(SETTING_OF_ROLE[role]) or token
+        for role, token in tokens.items()
+    }
+
+
+def write_settings(folder: str | os.PathLike, kind: str, tokens, **options) -> None:
+    """Writes `tokenizer_config.json`.
+
+    Args:
+        folder: Folder to write to.
+        kind: The class in Hugging Face's `transformers` that reads the folder.
+        tokens: The special token of each role.
+        **options: Further settings.
+    """
+    named = {SETTING_OF_ROLE[role]: token for role, token in tokens.items()}
+    write_json(Path(folder) / SETTINGS, {"tokenizer_class": kind, **named, **options})
+
+
+def write_json(path: Path, content: Any, indent: int | None = 2) -> None:
+    """Writes JSON without escaping non-ASCII characters."""
+    text = json.dumps(content, ensure_ascii=False, indent=indent)
+    write_atomically(path, f"{text}\n".encode())
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a list of pieces, and what follows the last line break.
+
+    Not `splitlines`: a piece may be a Unicode line separator.
+
+    Raises:
+        ValueError: If there are more of them than any real vocabulary has pieces.
+    """
+    text = read_text(path)
+    check_num_pieces(text.count("\n"), path)
+    return [line.removesuffix("\r") for line in text.split("\n")]
+
+
+@contextlib.contextmanager
+def errors_name(path: Path) -> Iterator[None]:
+    """Puts the path of a file before the message of every `ValueError`."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def check_num_pieces(number: int, path: Path) -> None:
+    """Raises if a file has more pieces than any real vocabulary.
+
+    Raises:
+        ValueError: naming the file.
+    """
+    if number > MAX_PIECES:
+        raise ValueError(
+            f"{path.name} must have at most {MAX_PIECES} pieces. "
+            f"Received: {str(path)!r}, with {number}"
+        )
+
+
+def pieces_in_order(ids: Mapping[str, Any], path: Path) -> list[str]:
+    """The pieces of a vocabulary in the order of their ids.
+
+    Raises:
+        ValueError: If the ids are not 0, 1, 2, …, each once, naming the file.
+    """
+    check_num_pieces(len(ids), path)
+    whole = all(type(index) is int for index in ids.values())
+    if not whole or sorted(ids.values()) != list(range(len(ids))):
+        raise ValueError(
+            f"{path.name} must number its {len(ids)} pieces 0 to {len(ids) - 1}, each "
+            f"id once. Received: {str(path)!r}, with other ids"
+        )
+    return sorted(ids, key=ids.__getitem__)
