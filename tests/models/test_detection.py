@@ -101,9 +101,13 @@ def test_frozen_norms_that_have_seen_no_data_are_warned_of():
 
 
 @pytest.mark.compiled
+@pytest.mark.filterwarnings("ignore:The norms of this detector:UserWarning")
 def test_a_detector_learns_to_detect_one_image():
     keras.utils.set_random_seed(3)
-    model = build("faster_rcnn_resnet50", frozen_norms=False)
+    model = build("faster_rcnn_resnet50")
+    for layer in model.layers:
+        if layer.name.endswith("_norm_2"):  # Two blocks alone can all count.
+            layer.gamma.assign(0 * layer.gamma + 1)
     images = inputs_for(model, batch=1)["images"]
     truth = {
         "boxes": np.array([[[9.0, 11, 47, 43], [0, 0, 0, 0]]], "float32"),
