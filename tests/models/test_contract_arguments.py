@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from model_cases import GRAPHS, tiny
+from model_cases import GRAPHS, TINY, tiny
 
 from keras_attn import models
 
@@ -97,11 +97,11 @@ def test_sizes_may_be_integers_of_numpy(case):
     """Such as `len(np.unique(labels))`, or a size out of an array."""
     sizes = {
         name: np.int64(size) if type(size) is int else size
-        for name, size in GRAPHS[case][1].items()
+        for name, size in TINY[case].items()
     }
     # Without weights, which the other contracts have.
     assert models.count_parameters(case, **sizes) == models.count_parameters(
-        case, **GRAPHS[case][1]
+        case, **TINY[case]
     )
 
 

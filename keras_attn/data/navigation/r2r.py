@@ -114,7 +114,11 @@ class WalkData(WordVocabulary):
         return {"token_ids": token_ids, "padding_mask": (token_ids > 0).astype("int32")}
 
     def simulator(self, num_sectors: int = 16) -> WalkSimulator:
-        """The walks of all examples before the first step; see `WalkSimulator`."""
+        """The walks of all examples before the first step; see `WalkSimulator`.
+
+        Args:
+            num_sectors: As for `WalkSimulator`.
+        """
         return WalkSimulator([each.start for each in self.examples], num_sectors)
 
 
