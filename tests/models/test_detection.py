@@ -423,7 +423,7 @@ def test_errors():
         (
             "faster_rcnn_resnet50",
             {"anchor_sizes": (8, -16, 32)},
-            "`anchor_sizes` must be numbers of pixels above zero",
+            "`anchor_sizes` must be numbers (of pixels )?above zero",
         ),
         (
             "faster_rcnn_resnet50",
