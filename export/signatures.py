@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.decoding.pair import IncrementalPair
-from keras_attn.indices import IndexRange, index_range
+from keras_attn.indices import IndexRange, index_range, length_range
 from keras_attn.models.parts.functional import input_structure, is_declared
 
 SERVE, PREFILL, STEP = "serve", "prefill", "step"
@@ -74,6 +74,8 @@ class Signature:
             tokens of the target.
         index_ranges: For inputs that index a table (token ids, positions), by name:
             the smallest index and the first one that is too large.
+        length_ranges: The same of the length of an input, its axis 1, where the model
+            limits it.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Signature:
     notes: tuple[str, ...] = ()
     prompt: str | None = None
     index_ranges: dict[str, IndexRange] = field(default_factory=dict)
+    length_ranges: dict[str, IndexRange] = field(default_factory=dict)
 
     def __call__(self, tensors: Mapping[str, Any]) -> dict:
         """Calls the model in inference mode; half-precision outputs become float32."""
@@ -207,11 +210,15 @@ def _declared(name: str, model: keras.Model) -> Signature:
         key: _spec(key, tensor.shape, tensor.dtype)
         for key, tensor in zip(names, tensors, strict=True)
     }
-    ranges = {
-        key: found
-        for key, tensor in zip(names, tensors, strict=True)
-        if (found := index_range(model, tensor)) is not None
-    }
+    by_key = dict(zip(names, tensors, strict=True))
+    indices, lengths = (
+        {
+            key: found
+            for key, tensor in by_key.items()
+            if (found := range_of(model, tensor)) is not None
+        }
+        for range_of in (index_range, length_range)
+    )
     return Signature(
         name,
         model,
@@ -219,7 +226,8 @@ def _declared(name: str, model: keras.Model) -> Signature:
         arrange,
         _output_namer(model),
         tuple(notes),
-        index_ranges=ranges,
+        index_ranges=indices,
+        length_ranges=lengths,
     )
 
 

@@ -23,7 +23,7 @@ background first, as there.
 All three are here, in more than 400 lines, because they share every helper.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypedDict, Unpack
 
 from keras.layers import Conv2D, Conv2DTranspose, Dense, ZeroPadding2D
@@ -40,6 +40,7 @@ from keras_attn.layers import (
 )
 from keras_attn.layers.initializers import he_normal_fan_out, normal
 from keras_attn.models.parts import tasks
+from keras_attn.models.parts.arguments import checks_arguments
 from keras_attn.models.parts.backbones.resnet import resnet
 from keras_attn.models.parts.backbones.vgg import vgg
 from keras_attn.models.parts.detection.detector import Detector, box_head, mask_head
@@ -284,7 +285,8 @@ def build_faster_rcnn(
     last stride, as torchvision does after its normalization. Rescaling to the image
     size is left to the data pipeline.
 
-    To train without a checkpoint pass `frozen_norms=False, num_frozen=0`.
+    To train without a checkpoint pass `frozen_norms=False, num_frozen=0`; `fit` warns
+    of frozen norms that have never seen data.
 
     Args:
         variant: A row of `VARIANTS`, the default of each argument that is None.
@@ -364,6 +366,7 @@ def build_mask_rcnn(
 
 
 @registered(CARDS["faster_rcnn_vgg16"])
+@checks_arguments
 @takes_options
 def build_faster_rcnn_vgg16(
     variant: str = "vgg16",
@@ -444,7 +447,12 @@ def build_faster_rcnn_vgg16(
 
 
 def _check_options(argument, options):
-    """Raises if options of a layer hold what the builder itself passes to it."""
+    """Raises unless options of a layer are a dictionary without the builder's own."""
+    if not isinstance(options or {}, Mapping):
+        raise ValueError(
+            f"`{argument}` must be a dictionary of arguments of the layer. "
+            f"Received: {argument}={options!r}"
+        )
     own = sorted({"seed", "name", "strides", "image_size"} & set(options or {}))
     if own:
         raise ValueError(

@@ -159,6 +159,12 @@ def build_fcn_vgg(
             "`hidden_dims` must have five stages, and `skips` be (), (3,) or (3, 2). "
             f"Received: hidden_dims={hidden_dims}, skips={skips}"
         )
+    if not fully_connected_dims:
+        raise ValueError(
+            "`fully_connected_dims` must have one number or more: the first layer's "
+            "kernel narrows the last map as the padding of the images has widened it. "
+            f"Received: fully_connected_dims={fully_connected_dims!r}"
+        )
     images, hidden = any_image_input(image_size, num_channels, (1, 1))
     hidden = ZeroPadding2D(_PADDING, data_format="channels_last", name="padding")(
         hidden

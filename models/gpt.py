@@ -44,7 +44,12 @@ from keras_attn.models.parts.functional import (
     sequence_inputs,
 )
 from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.models.parts.variants import (
+    FROM_VARIANT,
+    block_sizes,
+    check_variant,
+    with_sizes,
+)
 from keras_attn.ops import gelu_tanh, token_positions
 from keras_attn.options import described_as
 
@@ -334,6 +339,7 @@ def build_gpt_encoder(
         real token.
     """
     if isinstance(model, str):
+        check_variant("model", model, build_gpt)
         model = build_gpt(model)
     if not isinstance(model, GPT):
         raise TypeError(

@@ -49,6 +49,7 @@ from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
+    check_variant,
     with_sizes,
 )
 from keras_attn.models.vit import build_vit
@@ -269,7 +270,10 @@ def _as_encoder(encoder):
     """The ViT as a layer `encoder` of the captioner."""
     vit = encoder
     if isinstance(encoder, str | dict):
-        options: Any = {"variant": encoder} if isinstance(encoder, str) else encoder
+        options: Any = encoder
+        if isinstance(encoder, str):
+            check_variant("encoder", encoder, build_vit)
+            options = {"variant": encoder}
         vit = build_vit(**options, include_top=False)
     if not isinstance(vit, keras.Model) or len(getattr(vit, "inputs", ())) != 1:
         raise TypeError(

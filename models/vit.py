@@ -293,7 +293,7 @@ def build_vit(
         Recognition at Scale" (arXiv:2010.11929); `distillation`: Touvron et al. 2021
         (arXiv:2012.12877).
     """
-    images = image_input(image_size, num_channels)
+    images = image_input(image_size, num_channels, patch_size)
     hidden = _embed_patches(images, hidden_dim, patch_size, stem_dims)
     num_tokens = _count_tokens(class_token, distillation)
     hidden = _add_positions(_prepend_tokens(hidden, num_tokens))
@@ -408,7 +408,7 @@ def build_deit3(
     Reference:
         Touvron et al. 2022, "DeiT III: Revenge of the ViT" (arXiv:2204.07118).
     """
-    images = image_input(image_size, num_channels)
+    images = image_input(image_size, num_channels, patch_size)
     hidden = _add_positions(_embed_patches(images, hidden_dim, patch_size))
     hidden = _prepend_tokens(hidden)
     outputs = _encode(

@@ -19,6 +19,7 @@ from keras_attn.layers.embeddings.token_pooling import TokenPooling
 from keras_attn.layers.initializers import truncated_normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts.functional import Functional, sequence_inputs
+from keras_attn.models.parts.variants import check_variant
 
 # What a head is built on: a model, or the name of a variant, which is built first.
 Encoder = str | keras.Model
@@ -46,9 +47,11 @@ def as_encoder(encoder, build):
         build: The builder to call with the name.
 
     Raises:
+        ValueError: for a name that is not among the variants.
         TypeError: for anything else.
     """
     if isinstance(encoder, str):
+        check_variant("encoder", encoder, build)
         return build(encoder)
     outputs = getattr(encoder, "output", None)
     if not isinstance(outputs, dict) or "sequence_output" not in outputs:

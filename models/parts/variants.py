@@ -7,6 +7,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from keras_attn.checks import check_choice
 from keras_attn.docstrings import with_sentence
+from keras_attn.models.parts.arguments import checked_arguments
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -57,16 +58,18 @@ def with_sizes(
 
     Returns:
         A decorator for a function whose first argument is `variant`. The decorated
-        function has the same signature, says of each size "Default: the variant's." in
-        its docstring, and raises a `ValueError` that lists the
-        variants for a name that is not among them.
+        function has the same signature, and the names of its variants as an attribute
+        `variants`. It says of each size "Default: the variant's." in its docstring, and
+        raises a `ValueError` that lists the variants for a name that is not among them,
+        or that names an argument with which no model can be built.
 
     Raises:
         TypeError: at decoration, if a size is not such an argument.
     """
 
     def decorate(build) -> Any:
-        parameters = inspect.signature(build).parameters
+        signature = inspect.signature(build)
+        parameters = signature.parameters
         names = {name for sizes in variants.values() for name in sizes}
         for name in names:
             if name not in parameters or parameters[name].default is not None:
@@ -80,11 +83,18 @@ def with_sizes(
         def build_variant(variant=default, **options):
             check_choice("variant", variant, tuple(variants))
             given = {name: x for name, x in options.items() if x is not None}
-            return build(variant, **{**options, **variants[variant], **given})
+            arguments = {**options, **variants[variant], **given}
+            return build(variant, **checked_arguments(signature, arguments))
 
         build_variant.__doc__ = with_sentence(
             inspect.getdoc(build) or "", names, "Default: the variant's."
         )
+        vars(build_variant)["variants"] = tuple(variants)
         return build_variant
 
     return decorate
+
+
+def check_variant(name: str, value: str, build: Any) -> None:
+    """Raises a `ValueError` unless a value is the name of a variant of a builder."""
+    check_choice(name, value, build.variants)

@@ -47,7 +47,13 @@ causal_cases = pytest.mark.parametrize(
     [case for _, case in ALL if case.causal_over],
     ids=[name for name, case in ALL if case.causal_over],
 )
-
+# Every mask of a layer.
+MASKS = {
+    f"{label}-{name}": (case, name)
+    for label, case in ALL
+    for name in case.inputs
+    if name.endswith("_mask")
+}
 
 # Caches are for inference only. On JAX, where a case takes seconds, one per layer.
 REMATERIALIZED = [(name, case) for name, case in ALL if "cache" not in case.inputs]
@@ -371,6 +377,16 @@ class _WithMask(keras.layers.Layer):
 
     def compute_mask(self, inputs, previous_mask=None):
         return self._mask
+
+
+@pytest.mark.parametrize("case, name", MASKS.values(), ids=MASKS)
+def test_a_mask_to_add_is_refused(case, name):
+    """Of 0 where to attend and -1e9 elsewhere, which as a boolean is the opposite."""
+    inputs = tensors(case)
+    added = np.where(inputs[name], 0, -1e9).astype("float32")
+    match = "mask` must be True or 1 where .*value -1000000000"
+    with pytest.raises(ValueError, match=match):
+        case.make()(**{**inputs, name: added}, **case.static)
 
 
 @padded_cases

@@ -26,6 +26,8 @@ from keras_attn.layers.initializers import he_normal_fan_out
 from keras_attn.models.parts.variants import FROM_VARIANT
 from keras_attn.options import Option
 
+# With 16 blocks the standard deviation of the maps stays near 1; with 1 it was 130.
+_SMALL_SCALE = {"class_name": "Constant", "config": {"value": 0.1}}
 _GROUPS = 32  # Groups of each norm of a standardized ResNet.
 
 
@@ -146,13 +148,16 @@ def resnet(
         )(_padded(hidden, size, stride, f"{conv_name}_padding"))
         is_trained = trainable and not frozen_norms
         # Each block starts as its shortcut: otherwise its sums grow from block to block
-        # until the norms have seen data. A scale that is not trained would stay zero.
-        starts_at_zero = is_trained and norm_name.endswith(last_norm)
+        # until the norms have seen data. A scale that is not trained would stay zero,
+        # so it is small: without a checkpoint it holds back what never sees data.
+        gamma: Any = "ones"
+        if norm_name.endswith(last_norm):
+            gamma = "zeros" if is_trained else _SMALL_SCALE
         return BatchNormalization(
             axis=-1,
             momentum=0.9,
             epsilon=norm_epsilon,
-            gamma_initializer="zeros" if starts_at_zero else "ones",
+            gamma_initializer=gamma,
             trainable=is_trained,
             name=norm_name,
         )(hidden)
