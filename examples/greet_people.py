@@ -41,6 +41,7 @@ it.
 """
 
 import csv
+import math
 import time
 
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
@@ -117,6 +118,12 @@ def forgetful(network, num_steps):
     return keras.Model(inputs, outputs)
 
 
+def grid_size_of(network):
+    """Rows and columns of the locations, of a network of either kind."""
+    side = math.isqrt(network.output["attention_scores"].shape[-1])
+    return side, side
+
+
 def new_scene(num_steps, seed=0):
     """The scene; its episodes depend on the seed."""
     return data.SocialScene(image_size=IMAGE_SIZE, num_steps=num_steps, seed=seed)
@@ -134,7 +141,6 @@ def learn(kind, seed, arguments, folder, examples):
     """
     keras.utils.set_random_seed(seed)
     network = new_network(arguments.width)
-    grid_size = network.grid_size
     if kind == "forgetful":
         network = forgetful(network, arguments.num_steps)
     agent = training.DeepQ(network, discount=0.9, double=True, target_every=60)
@@ -167,7 +173,7 @@ def learn(kind, seed, arguments, folder, examples):
                 network,
                 inputs,
                 ACTIONS,
-                grid_size,
+                grid_size_of(network),
                 every=10,
                 max_examples=1,
             ),
@@ -178,7 +184,7 @@ def learn(kind, seed, arguments, folder, examples):
         ],
     )
     network.save(folder / "model.keras")
-    return network, grid_size, history.history
+    return network, history.history
 
 
 def test_episodes(policy, scene, count):
@@ -196,13 +202,8 @@ def mean_reward(played):
     return float(played["rewards"].sum(1).mean())
 
 
-def looks(network, grid_size, played):
+def looks(network, played):
     """Where the robot looks: rows of a table.
-
-    Args:
-        network: Of either kind.
-        grid_size: Rows and columns of the locations.
-        played: Episodes.
 
     Yields:
         Camera, what is looked for, its area as a share of the image, the attention
@@ -220,7 +221,7 @@ def looks(network, grid_size, played):
             )
             figures = []
             for each in (masks, np.array(near)[..., 0]):
-                metric = training.AttentionInside(grid_size)
+                metric = training.AttentionInside(grid_size_of(network))
                 metric.update_state(each, maps)
                 found = metric.result()
                 figures += [
@@ -230,9 +231,9 @@ def looks(network, grid_size, played):
             yield camera, what, *figures, int(masks.any((1, 2)).sum())
 
 
-def print_looks(networks, grid_size, played):
+def print_looks(networks, played):
     """The table of `looks`, means over the networks."""
-    tables = [list(looks(network, grid_size, played)) for network in networks]
+    tables = [list(looks(network, played)) for network in networks]
     print("| camera | of | frames | area | attention | area near | attention near |")
     for rows in zip(*tables, strict=True):
         camera, what, *_, count = rows[0]
@@ -265,13 +266,13 @@ def save_curves(histories, path):
                     writer.writerow([kind, run, epoch, *values])
 
 
-def draw_episode(network, grid_size, played, path):
+def draw_episode(network, played, path):
     """Draws the first of some episodes, what the robot looks at, and its values."""
     outputs = network.predict(
         {camera: as_float(played[camera][:1]) for camera in CAMERAS}, verbose=0
     )
     scores = outputs["attention_scores"][0]
-    scores = scores.reshape(*scores.shape[:2], *grid_size)
+    scores = scores.reshape(*scores.shape[:2], *grid_size_of(network))
     figure = plot_interaction(
         {camera: played[camera][0] for camera in CAMERAS},
         dict(zip(CAMERAS, scores, strict=True)),
@@ -302,9 +303,7 @@ def main():
         for kind in arguments.kinds:
             start = time.process_time()
             folder = run_dir / f"{kind}_{seed}"
-            network, grid_size, history = learn(
-                kind, seed, arguments, folder, played["best"]
-            )
+            network, history = learn(kind, seed, arguments, folder, played["best"])
             seconds = time.process_time() - start
             networks[kind].append(network)
             histories[kind].append(history)
@@ -313,7 +312,7 @@ def main():
             reward = mean_reward(test)
             rewards[kind].append(reward)
             print(f"{kind}, seed {seed}: reward {reward:.2f}, {seconds:.0f} s of CPU")
-            draw_episode(network, grid_size, test, folder / "interaction.png")
+            draw_episode(network, test, folder / "interaction.png")
     for kind in arguments.kinds:
         parameters = networks[kind][0].count_params()
         print(f"\n{kind}: {parameters:,} parameters", flush=True)
@@ -327,7 +326,7 @@ def main():
         print(f"| {kind} | {np.mean(values):.2f}, {spread} |")
     for kind in arguments.kinds:
         print(f"\n{kind}")
-        print_looks(networks[kind], grid_size, played["best"])
+        print_looks(networks[kind], played["best"])
     print(f"\nPictures: {run_dir}; tensorboard --logdir {run_dir}")
 
 
