@@ -14,11 +14,13 @@ No runtime reads it, and an artefact without it loads as well.
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from keras_attn.export.signatures import Signature
 from keras_attn.file_reading import parse_json
 from keras_attn.indices import IndexRange
+
+if TYPE_CHECKING:
+    from keras_attn.export.signatures import Signature
 
 FILE = "keras_attn.json"
 MAX_BYTES = 1_000_000
@@ -27,7 +29,7 @@ MAX_BYTES = 1_000_000
 IndexRanges = dict[str, dict[str, IndexRange]]
 
 
-def to_json(signatures: Iterable[Signature]) -> str | None:
+def to_json(signatures: "Iterable[Signature]") -> str | None:
     """The metadata of an artefact; None if no input is an index."""
     content = {s.name: s.index_ranges for s in signatures if s.index_ranges}
     return json.dumps(content) if content else None

@@ -14,44 +14,11 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.decoding.pair import IncrementalPair
+from keras_attn.export.signature_info import PREFILL, SERVE, STEP
 from keras_attn.indices import IndexRange, index_range
 from keras_attn.models.parts.functional import input_structure, is_declared
 
-SERVE, PREFILL, STEP = "serve", "prefill", "step"
 _HALF_PRECISION = (tf.float16, tf.bfloat16)
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """Shape and dtype of one input or output.
-
-    Attributes:
-        shape: Sizes; None where any size is accepted.
-        dtype: NumPy's name of the dtype.
-    """
-
-    shape: tuple[int | None, ...]
-    dtype: str
-
-    def __str__(self) -> str:
-        sizes = ", ".join("?" if size is None else str(size) for size in self.shape)
-        return f"{self.dtype} ({sizes})"
-
-
-@dataclass(frozen=True)
-class SignatureInfo:
-    """The inputs and outputs of one signature, by name."""
-
-    inputs: dict[str, TensorInfo]
-    outputs: dict[str, TensorInfo]
-
-
-def tensor_infos(specs: Mapping[str, Any]) -> dict[str, TensorInfo]:
-    """Shapes and dtypes of TensorFlow specs or tensors, by name."""
-    return {
-        name: TensorInfo(tuple(spec.shape), spec.dtype.name)
-        for name, spec in specs.items()
-    }
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,17 @@
 
 Compiled graphs do not check them: an index out of range wraps around, is clamped or
 returns garbage, depending on the backend. So they are checked where their values are
-known, in eager calls and before the runtime of an exported model is called.
+known, in eager calls and before the runtime of an exported model is called. The latter
+works on arrays and needs no Keras, which is therefore imported where it is used.
 """
 
 import inspect
+from typing import TYPE_CHECKING
 
-import keras
 import numpy as np
-from keras import ops
+
+if TYPE_CHECKING:
+    import keras
 
 # The smallest index and the first that is too large; None = no limit.
 IndexRange = tuple[int, int | None]
@@ -56,6 +59,9 @@ def known_values(tensor) -> np.ndarray | None:
     """The values of a tensor, or None for a symbolic tensor."""
     if isinstance(tensor, np.ndarray):
         return tensor
+    import keras
+    from keras import ops
+
     if isinstance(tensor, keras.KerasTensor):
         return None
     try:
@@ -65,7 +71,7 @@ def known_values(tensor) -> np.ndarray | None:
         return None
 
 
-def index_ranges(model: keras.Model) -> dict[str, IndexRange]:
+def index_ranges(model: "keras.Model") -> dict[str, IndexRange]:
     """The range of each input that indexes a table, by the name of the input.
 
     It follows from the layers that consume the input, directly or reshaped: any
@@ -83,7 +89,7 @@ def index_ranges(model: keras.Model) -> dict[str, IndexRange]:
     return {name: allowed for name, allowed in ranges.items() if allowed is not None}
 
 
-def index_range(model: keras.Model, tensor) -> IndexRange | None:
+def index_range(model: "keras.Model", tensor) -> IndexRange | None:
     """The range of one symbolic tensor of a functional model, or None."""
     allowed: IndexRange | None = None
     for operation, node in _consumers(model, tensor):
@@ -107,6 +113,8 @@ def _consumers(model, tensor):
 
 def _argument_range(operation, node, tensor) -> IndexRange | None:
     """The range that an operation allows for its argument `tensor`."""
+    import keras
+
     if isinstance(operation, keras.Model):
         inner = (getattr(operation, "_functional", None) or operation).inputs
         outer = node.input_tensors

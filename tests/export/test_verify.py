@@ -9,7 +9,7 @@ import tensorflow as tf
 from export_formats import SUFFIXES
 from keras import layers
 
-from keras_attn.export import ExportError, comparison, export, samples, verify
+from keras_attn.export import ExportError, export, samples, verification, verify
 from keras_attn.export.metadata import IndexRanges
 from keras_attn.export.runner import Runner, SignatureInfo, TensorInfo
 from keras_attn.export.signatures import Signature, signatures_of
@@ -34,7 +34,7 @@ def compare(found, want, tolerance=1e-4, quantization=None):
         name_outputs=lambda _: {"y": tf.constant(want)},
     )
     cases = [("serve", {"x": np.zeros(1, "float32")})]
-    return comparison.compare(
+    return verification.compare(
         Runner(Constant()), [model], cases, tolerance, quantization
     )
 
