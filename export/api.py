@@ -210,7 +210,8 @@ def verify(
         sequence_length: The `sequence_length` that it was exported with, if with a
             tokenizer; otherwise it is read from the artefact.
         tolerance: As in `export`.
-        quantization: Its quantization, which sets the default tolerance.
+        quantization: Its quantization, which sets how the error is measured, and the
+            default tolerance. None reads it from the artefact.
 
     Returns:
         An `ExportReport`.
@@ -224,6 +225,8 @@ def verify(
     path = Path(path)
     runner = load_runner(path)
     file_format = FORMATS[runner.format]
+    if quantization is None:
+        quantization = _inspect(file_format.quantization_of, path)
     check_quantization(file_format, quantization, sample_inputs)
     if tokenizer is None:
         is_pair = isinstance(model, IncrementalPair)

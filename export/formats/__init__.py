@@ -157,6 +157,7 @@ def check_quantization(
         )
     if quantization == "int8" and sample_inputs is None:
         raise ValueError(
-            '`sample_inputs` must be given for `quantization="int8"`, to calibrate on. '
+            '`sample_inputs` must be given for `quantization="int8"`, which is '
+            "accurate only for inputs like those that it is calibrated on. "
             "Received: sample_inputs=None"
         )

@@ -29,6 +29,8 @@ from keras_attn.silence import silence
 
 _WORKER = Path(__file__).with_name("int8_worker.py")
 _QUOTED_CHARACTERS = 2000
+# `schema.TensorType` of flatbuffers.
+_FLOAT16, _UINT8, _INT8 = 1, 3, 9
 
 
 def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
@@ -176,6 +178,36 @@ def count_operators(path: Path) -> dict[str, int]:
 
 
 def _count_operators(content: bytes) -> dict[str, int]:
+    return dict(Counter(label for label, _, _ in _operators(content)))
+
+
+def quantization_of(path: Path) -> str | None:
+    """The quantization of a `.tflite` file, from the types of its tensors.
+
+    Full int8 computes in integers: operators other than the look-up in a table return
+    them. The other kinds only store constants in fewer bits.
+    """
+    kinds = set()
+    for label, inputs, outputs in _operators(path.read_bytes()):
+        if label != "GATHER" and any(map(_is_int8, outputs)):
+            return "int8"
+        if any(map(_is_int8, inputs)):
+            kinds.add("int8_dynamic")
+        # A weight that is in half precision in Keras already has a `CAST`.
+        elif label == "DEQUANTIZE" and inputs[0].Type() == _FLOAT16:
+            kinds.add("float16")
+    return min(kinds, default=None, key=("int8_dynamic", "float16").index)
+
+
+def _is_int8(tensor) -> bool:
+    """Whether a tensor holds real numbers in 8 bits, with a scale."""
+    parameters = tensor.Quantization()
+    has_scale = parameters is not None and parameters.ScaleLength() > 0
+    return has_scale and tensor.Type() in (_INT8, _UINT8)
+
+
+def _operators(content: bytes) -> Iterator[tuple[str, list, list]]:
+    """The name of each operator of a flatbuffer, and its input and output tensors."""
     with requires_extra("export", "LiteRT"):
         from ai_edge_litert import schema_py_generated as schema
     model = schema.Model.GetRootAs(content, 0)
@@ -189,11 +221,15 @@ def _count_operators(content: bytes) -> dict[str, int]:
     labels = [
         names[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())] for code in codes
     ]
-    counts: Counter[str] = Counter()
     for i in range(model.SubgraphsLength()):
         graph = model.Subgraphs(i)
-        counts.update(
-            labels[graph.Operators(j).OpcodeIndex()]
-            for j in range(graph.OperatorsLength())
-        )
-    return dict(counts)
+        for j in range(graph.OperatorsLength()):
+            operator = graph.Operators(j)
+            inputs = [operator.Inputs(k) for k in range(operator.InputsLength())]
+            outputs = [operator.Outputs(k) for k in range(operator.OutputsLength())]
+            yield (
+                labels[operator.OpcodeIndex()],
+                # -1: an optional input that is absent.
+                [graph.Tensors(index) for index in inputs if index >= 0],
+                [graph.Tensors(index) for index in outputs],
+            )
