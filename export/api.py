@@ -70,7 +70,8 @@ def export(
     A plain model has the signature `serve` (a SavedModel also `serving_default`, for
     stock tools). A generative model, one with `incremental()`, or an `IncrementalPair`
     has `prefill` and `step`: in one SavedModel or `.tflite`, and for ONNX in a folder
-    with one graph each. Weights are stored once.
+    with one graph each. Weights are stored once. Outputs that only training needs, such
+    as those of an auxiliary head (`training_outputs` of the model), are left out.
 
     The artefact computes in float32 even if the model does not, because the
     converters do not support half precision; the weights keep their values.
@@ -231,7 +232,10 @@ def verify(
     if tokenizer is None:
         is_pair = isinstance(model, IncrementalPair)
         max_length = None if is_pair else runner.max_length
-        signatures = signatures_of(model, sample_inputs, max_length)
+        # An older artefact may have the outputs that only training needs.
+        extra = set(getattr(model, "training_outputs", ()))
+        has_extra = any(extra & set(x.outputs) for x in runner.signatures.values())
+        signatures = signatures_of(model, sample_inputs, max_length, has_extra)
     else:
         signatures = with_tokenizer(model, tokenizer, file_format, sequence_length)
     specs = {s.name: _artefact_specs(s, runner) for s in signatures}

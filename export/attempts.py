@@ -16,7 +16,11 @@ import keras
 import tensorflow as tf
 
 from keras_attn.export.errors import ExportError, RefusedError
-from keras_attn.export.inference import unique_layers, unrolled
+from keras_attn.export.inference import (
+    dilated_in_one_operation,
+    unique_layers,
+    unrolled,
+)
 from keras_attn.export.samples import Inputs
 from keras_attn.export.shapes import (
     Specs,
@@ -190,7 +194,9 @@ def trace(signature: Signature, specs: Specs):
     run.__name__ = signature.name
     # A new `tf.function` each time: one that was traced at an unknown size would
     # return that trace for a known size.
-    return tf.function(run, autograph=False).get_concrete_function(**specs)
+    function = tf.function(run, autograph=False)
+    with dilated_in_one_operation():
+        return function.get_concrete_function(**specs)
 
 
 def _fix_more(

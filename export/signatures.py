@@ -16,7 +16,11 @@ import tensorflow as tf
 from keras_attn.decoding.pair import IncrementalPair
 from keras_attn.export.signature_info import PREFILL, SERVE, STEP
 from keras_attn.indices import IndexRange, index_range
-from keras_attn.models.parts.functional import input_structure, is_declared
+from keras_attn.models.parts.functional import (
+    input_structure,
+    is_declared,
+    without_training_outputs,
+)
 
 _HALF_PRECISION = (tf.float16, tf.bfloat16)
 
@@ -89,7 +93,10 @@ class TracedModel:
 
 
 def signatures_of(
-    model: Any, sample_inputs: Any = None, max_length: int | None = None
+    model: Any,
+    sample_inputs: Any = None,
+    max_length: int | None = None,
+    with_training_outputs: bool = False,
 ) -> list[Signature]:
     """Returns the signatures of a model.
 
@@ -99,6 +106,7 @@ def signatures_of(
         sample_inputs: Inputs of a model that does not declare any.
         max_length: For a generative model: the length of its caches. None = the
             model's default.
+        with_training_outputs: Whether to keep the outputs that only training needs.
 
     Returns:
         `[serve]`, or `[prefill, step]`.
@@ -128,7 +136,13 @@ def signatures_of(
     if sample_inputs is not None and not model.built:
         model(keras.tree.map_structure(tf.convert_to_tensor, sample_inputs))
     if is_declared(model):
-        return [_declared(SERVE, model)]
+        kept = model if with_training_outputs else without_training_outputs(model)
+        serve = _declared(SERVE, kept)
+        if kept is model:
+            return [serve]
+        names = ", ".join(f"`{name}`" for name in model.training_outputs)
+        note = f"left out, because only training needs it: {names}"
+        return [replace(serve, notes=(*serve.notes, note))]
     return [_from_sample(SERVE, model, sample_inputs)]
 
 

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from keras_attn.export import metadata
 from keras_attn.export.errors import ExportError, RefusedError
-from keras_attn.export.formats import onnx_rewrites, onnx_weights
+from keras_attn.export.formats import onnx_folding, onnx_rewrites, onnx_weights
+from keras_attn.export.inference import dilated_in_one_operation
 from keras_attn.export.runtimes.onnx import (
     INDEX_RANGES,
     OUTPUT_NAMES,
@@ -51,7 +52,9 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
         function = traced.functions[signature.name]
         lifted = onnx_weights.liftable(signature, function)
         model = _convert(signature, function, lifted, notes)
-        graphs.append((signature.name, model, lifted))
+        weights = onnx_weights.take_inputs(model, lifted)
+        onnx_folding.fold(model, weights)
+        graphs.append((signature.name, model, weights))
     for file in _write_graphs(graphs, path):
         try:
             # By path: the checker then finds external tensors, and has no 2 GB limit.
@@ -63,16 +66,16 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
 
 
 def _write_graphs(graphs: list[tuple], path: Path) -> list[Path]:
-    """Writes `(name, model, lifted weights)` to a file or folder; returns the files."""
+    """Writes `(name, model, weights)` to a file or folder; returns the files."""
     if len(graphs) == 1:
-        [(_, model, lifted)] = graphs
-        if onnx_weights.file_size(model, lifted) <= _LARGEST_MESSAGE:
-            onnx_weights.write_file(model, lifted, path)
+        [(_, model, weights)] = graphs
+        if onnx_weights.file_size(model, weights) <= _LARGEST_MESSAGE:
+            onnx_weights.write_file(model, weights, path)
             return [path]
     path.mkdir()
-    with onnx_weights.WeightFile(path / WEIGHTS) as weights:
-        for name, model, lifted in graphs:
-            weights.take_from(model, lifted)
+    with onnx_weights.WeightFile(path / WEIGHTS) as file:
+        for name, model, weights in graphs:
+            file.take_from(model, weights)
             (path / f"{name}.onnx").write_bytes(model.SerializeToString())
     return [path / f"{name}.onnx" for name, _, _ in graphs]
 
@@ -173,7 +176,8 @@ def _traced(signature: Signature, specs: dict, lifted: Mapping[str, keras.Variab
     def run(**tensors):
         return onnx_weights.call_with(signature, lifted, tensors)
 
-    return tf.function(run, autograph=False).get_concrete_function(**specs)
+    with dilated_in_one_operation():
+        return tf.function(run, autograph=False).get_concrete_function(**specs)
 
 
 def _inlined(function) -> Callable[[dict], dict]:

@@ -62,10 +62,34 @@ def output_structure(model: keras.Model) -> Any:
 class Functional(keras.Model):
     """A functional model that checks the shapes and indices of its inputs.
 
+    Attributes:
+        training_outputs: The keys of the outputs that only training needs, such as
+            those of an auxiliary head; `export` leaves them out. They are saved with
+            the model.
+
     Raises:
         ValueError: when called with an input of another shape, an empty input, or an
             index (token id, position, class) outside its table.
     """
+
+    training_outputs: tuple[str, ...] = ()
+
+    def get_config(self):
+        """The configuration of the graph, and `training_outputs` if there are any."""
+        config = super().get_config()
+        if self.training_outputs:
+            config["training_outputs"] = list(self.training_outputs)
+        return config
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """Builds the model from its configuration."""
+        config = dict(config)
+        training_outputs = tuple(config.pop("training_outputs", ()))
+        model = super().from_config(config, custom_objects)
+        if training_outputs:
+            model.training_outputs = training_outputs
+        return model
 
     def __call__(self, *args, **kwargs):
         """Checks the inputs, then calls the model as `keras.Model` does."""
@@ -101,6 +125,19 @@ class Functional(keras.Model):
                 check_fits(name, shape, declared, empty_axes)
             if name in self._ranges:
                 check_indices(name, value, self._ranges[name])
+
+
+def without_training_outputs(model: keras.Model) -> keras.Model:
+    """The model without its `training_outputs` and the layers that only they need."""
+    names = getattr(model, "training_outputs", ())
+    if not names:
+        return model
+    outputs = {
+        key: tensor
+        for key, tensor in output_structure(model).items()
+        if key not in names
+    }
+    return Functional(input_structure(model), outputs, name=model.name)
 
 
 def _shape(tensor) -> tuple | None:

@@ -1,0 +1,107 @@
+"""ONNX: kernels are stored as they are used, with the batch norms that follow."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+from model_cases import numpy
+
+from keras_attn.export import export, load_runner
+from keras_attn.export.formats import onnx_weights
+from keras_attn.layers import BatchNormalization
+from keras_attn.models import build_fcn_resnet
+
+pytestmark = pytest.mark.shipped
+
+
+@pytest.fixture(params=[200, 100_000], ids=["lifted", "constant"], autouse=True)
+def smallest_lifted(request, monkeypatch):
+    """Kernels go past tf2onnx, as large ones do, or are constants to it."""
+    monkeypatch.setattr(onnx_weights, "_SMALLEST_LIFTED", request.param)
+
+
+def randomized(model, seed=3):
+    """The model with random weights, also those of its batch norms."""
+    random = np.random.default_rng(seed)
+    for weight in model.weights:
+        value = random.normal(0.1, 0.3, weight.shape)
+        weight.assign(np.abs(value) + 0.2 if "variance" in weight.path else value)
+    return model
+
+
+def operators_of(model, tmp_path, batch=2, size=(17, 23)):
+    """Exports, and compares with Keras at another size; the operators by name."""
+    report = export(model, tmp_path / "m.onnx")
+    images = np.random.default_rng(1).normal(size=(batch, *size, model.input.shape[-1]))
+    images = images.astype("float32")
+    found = load_runner(tmp_path / "m.onnx")({"images": images})
+    expected = numpy(model(images))
+    for value, want in zip(found.values(), keras.tree.flatten(expected), strict=True):
+        np.testing.assert_allclose(value, want, rtol=2e-5, atol=2e-5)
+    return report.operators
+
+
+def image_input(channels=3):
+    return keras.Input((None, None, channels), name="images")
+
+
+@pytest.mark.parametrize("norm", [layers.BatchNormalization, BatchNormalization])
+def test_batch_norms_become_part_of_the_convolutions(norm, tmp_path):
+    images = image_input()
+    x = layers.Conv2D(5, 3, padding="same", use_bias=False)(images)
+    x = layers.ReLU()(norm(epsilon=0.01)(x))
+    x = layers.Conv2D(7, (2, 3), strides=2, padding="same")(x)
+    x = norm(center=False)(x)
+    x = layers.Conv2DTranspose(11, 3, strides=2)(x)
+    x = layers.ReLU()(norm(scale=False)(x))
+    model = randomized(keras.Model(images, layers.Conv2D(2, 1)(x)))
+    operators = operators_of(model, tmp_path)
+    assert operators["Conv"] == 3 and operators["ConvTranspose"] == 1
+    assert "BatchNormalization" not in operators
+    # The images and the output; tf2onnx crops what it enlarges by a computed size.
+    assert operators["Transpose"] <= 2
+
+
+def test_a_shared_kernel_is_scaled_for_each_of_its_norms(tmp_path):
+    images = image_input()
+    shared = layers.Conv2D(5, 3, padding="same")
+    both = [layers.BatchNormalization()(shared(images * k)) for k in (1.0, 2.0)]
+    model = randomized(keras.Model(images, [*both, shared(images)]))
+    operators = operators_of(model, tmp_path)
+    assert "BatchNormalization" not in operators
+
+
+def test_a_map_that_is_used_without_its_norm_is_kept(tmp_path):
+    images = image_input()
+    x = layers.Conv2D(5, 3, padding="same")(images)
+    normed = layers.BatchNormalization()(x)
+    model = randomized(keras.Model(images, layers.Add()([x, normed])))
+    assert operators_of(model, tmp_path)["BatchNormalization"] == 1
+
+
+def test_a_norm_without_a_convolution_is_kept(tmp_path):
+    images = image_input()
+    x = layers.BatchNormalization()(layers.ReLU()(images))
+    model = randomized(keras.Model(images, layers.Conv2D(5, 3)(x)))
+    assert operators_of(model, tmp_path)["BatchNormalization"] == 1
+
+
+@pytest.mark.parametrize("padding", ["same", "valid"])
+@pytest.mark.parametrize("size", [2, 3, (1, 4)])
+def test_a_dilated_convolution_is_one_operator(size, padding, tmp_path):
+    images = image_input()
+    x = layers.Conv2D(5, size, dilation_rate=(2, 3), padding=padding)(images)
+    model = randomized(keras.Model(images, layers.ReLU()(x)))
+    operators = operators_of(model, tmp_path)
+    assert operators["Conv"] == 1
+    assert not {"SpaceToDepth", "Pad", "Slice"} & set(operators)
+
+
+def test_fcn_has_no_norms_left(tmp_path):
+    model = build_fcn_resnet(
+        stem_dim=3, num_blocks=(1, 1, 2, 2), num_classes=5, auxiliary_head=False
+    )
+    operators = operators_of(randomized(model), tmp_path)
+    assert operators["Conv"] == 3 * 6 + 4 + 1 + 2
+    assert "BatchNormalization" not in operators
+    assert operators["Transpose"] <= 2
