@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
-from model_cases import numpy
+from model_cases import numpy, randomize
 
 from keras_attn.export import export, load_runner
 from keras_attn.export.formats import onnx_weights
@@ -18,15 +18,6 @@ pytestmark = pytest.mark.shipped
 def smallest_lifted(request, monkeypatch):
     """Kernels go past tf2onnx, as large ones do, or are constants to it."""
     monkeypatch.setattr(onnx_weights, "_SMALLEST_LIFTED", request.param)
-
-
-def randomized(model, seed=3):
-    """The model with random weights, also those of its batch norms."""
-    random = np.random.default_rng(seed)
-    for weight in model.weights:
-        value = random.normal(0.1, 0.3, weight.shape)
-        weight.assign(np.abs(value) + 0.2 if "variance" in weight.path else value)
-    return model
 
 
 def operators_of(model, tmp_path, batch=2, size=(17, 23)):
@@ -51,22 +42,33 @@ def test_batch_norms_become_part_of_the_convolutions(norm, tmp_path):
     x = layers.Conv2D(5, 3, padding="same", use_bias=False)(images)
     x = layers.ReLU()(norm(epsilon=0.01)(x))
     x = layers.Conv2D(7, (2, 3), strides=2, padding="same")(x)
-    x = norm(center=False)(x)
-    x = layers.Conv2DTranspose(11, 3, strides=2)(x)
-    x = layers.ReLU()(norm(scale=False)(x))
-    model = randomized(keras.Model(images, layers.Conv2D(2, 1)(x)))
+    x = layers.ReLU()(norm(center=False)(x))
+    x = norm(scale=False)(layers.Conv2D(11, 1, padding="same")(x))
+    model = randomize(keras.Model(images, layers.Conv2D(2, 1)(x)))
+    # The images and the output are transposed, and nothing else.
+    expected = {"Conv": 4, "Relu": 2, "Transpose": 2}
+    assert operators_of(model, tmp_path) == expected
+
+
+def test_a_batch_norm_becomes_part_of_a_transposed_convolution(tmp_path):
+    images = keras.Input((17, 23, 3), name="images")
+    x = layers.Conv2DTranspose(11, 3, strides=2, padding="same")(images)
+    x = layers.ReLU()(BatchNormalization()(x))
+    model = randomize(keras.Model(images, layers.Conv2D(2, 1)(x)))
     operators = operators_of(model, tmp_path)
-    assert operators["Conv"] == 3 and operators["ConvTranspose"] == 1
-    assert "BatchNormalization" not in operators
-    # The images and the output; tf2onnx crops what it enlarges by a computed size.
-    assert operators["Transpose"] <= 2
+    assert operators["ConvTranspose"] == 1 and operators["Transpose"] == 2
+    assert not {"BatchNormalization", "Mul"} & set(operators)
 
 
 def test_a_shared_kernel_is_scaled_for_each_of_its_norms(tmp_path):
     images = image_input()
     shared = layers.Conv2D(5, 3, padding="same")
-    both = [layers.BatchNormalization()(shared(images * k)) for k in (1.0, 2.0)]
-    model = randomized(keras.Model(images, [*both, shared(images)]))
+    outputs = {
+        name: BatchNormalization()(shared(images * factor))
+        for name, factor in (("once", 1.0), ("twice", 2.0))
+    }
+    outputs["without"] = shared(images)
+    model = randomize(keras.Model(images, outputs))
     operators = operators_of(model, tmp_path)
     assert "BatchNormalization" not in operators
 
@@ -74,15 +76,15 @@ def test_a_shared_kernel_is_scaled_for_each_of_its_norms(tmp_path):
 def test_a_map_that_is_used_without_its_norm_is_kept(tmp_path):
     images = image_input()
     x = layers.Conv2D(5, 3, padding="same")(images)
-    normed = layers.BatchNormalization()(x)
-    model = randomized(keras.Model(images, layers.Add()([x, normed])))
+    normed = BatchNormalization()(x)
+    model = randomize(keras.Model(images, layers.Add()([x, normed])))
     assert operators_of(model, tmp_path)["BatchNormalization"] == 1
 
 
 def test_a_norm_without_a_convolution_is_kept(tmp_path):
     images = image_input()
-    x = layers.BatchNormalization()(layers.ReLU()(images))
-    model = randomized(keras.Model(images, layers.Conv2D(5, 3)(x)))
+    x = BatchNormalization()(layers.ReLU()(images))
+    model = randomize(keras.Model(images, layers.Conv2D(5, 3)(x)))
     assert operators_of(model, tmp_path)["BatchNormalization"] == 1
 
 
@@ -91,7 +93,7 @@ def test_a_norm_without_a_convolution_is_kept(tmp_path):
 def test_a_dilated_convolution_is_one_operator(size, padding, tmp_path):
     images = image_input()
     x = layers.Conv2D(5, size, dilation_rate=(2, 3), padding=padding)(images)
-    model = randomized(keras.Model(images, layers.ReLU()(x)))
+    model = randomize(keras.Model(images, layers.ReLU()(x)))
     operators = operators_of(model, tmp_path)
     assert operators["Conv"] == 1
     assert not {"SpaceToDepth", "Pad", "Slice"} & set(operators)
@@ -101,7 +103,7 @@ def test_fcn_has_no_norms_left(tmp_path):
     model = build_fcn_resnet(
         stem_dim=3, num_blocks=(1, 1, 2, 2), num_classes=5, auxiliary_head=False
     )
-    operators = operators_of(randomized(model), tmp_path)
+    operators = operators_of(randomize(model), tmp_path)
     assert operators["Conv"] == 3 * 6 + 4 + 1 + 2
     assert "BatchNormalization" not in operators
     assert operators["Transpose"] <= 2
