@@ -16,6 +16,7 @@ ONNX), 12 GB for the others, and takes one or two hours.
 """
 
 import argparse
+import inspect
 import json
 import os
 import platform
@@ -28,36 +29,8 @@ from pathlib import Path
 
 from keras_attn.file_writing import write_atomically
 
-MODELS = (
-    "bert_base",
-    "roberta_base",
-    "xlnet_base",
-    "xlm_mlm_tlm_xnli15",
-    "transformer_base",
-    "gpt_117m",
-    "gpt2_small",
-    "gpt3_small",
-    "megatron_1p2b",
-    "seq2seq_context",
-    "seq2seq_sutskever",
-    "rnnsearch_50",
-    "vit_base_patch16",
-    "vit_hybrid_r50_base_patch16",
-    "deit3_base",
-    "mae_vit_base",
-    "swin_base",
-    "convnext_tiny",
-    "resnet50",
-    "vgg16",
-    "fcn8s_vgg16",
-    "fcn_resnet50",
-    "segnet",
-    "deconvnet_vgg16",
-    "unet",
-    "sagan_generator_128",
-    "sagan_discriminator_128",
-    "cnn_self_attention",
-)
+# Besides the default variant of every builder in the registry.
+FURTHER = {"gpt_117m", "gpt3_small", "megatron_1p2b"}
 # 1.6 B parameters, 6.2 GB: above protobuf's limit, so a folder.
 LARGER_THAN_ONE_FILE = ("gpt2_xl", "onnx")
 # The masking noise is an input, because random masks would differ in every call; images
@@ -82,6 +55,21 @@ COLUMNS = (
 )
 # Maximum length of an error in the table.
 ERROR_CHARACTERS = 160
+
+
+def default_models():
+    """The default variant of every builder, and what `FURTHER` adds."""
+    from keras_attn import models
+    from keras_attn.models.parts import registry
+
+    entries = [registry.entry(name) for name in models.list_models()]
+    defaults = {
+        entry.card.name
+        for entry in entries
+        if inspect.signature(entry.builder).parameters["variant"].default
+        == entry.variant
+    }
+    return sorted(defaults | FURTHER)
 
 
 def serve(name, format):
@@ -201,7 +189,9 @@ def main():
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument(
-        "--models", nargs="+", default=MODELS, help="as `keras-attn list` prints them"
+        "--models",
+        nargs="+",
+        help="as `keras-attn list` prints them; by default one variant of every model",
     )
     parser.add_argument("--formats", nargs="+", default=[*FORMATS], choices=[*FORMATS])
     parser.add_argument("--timeout", type=float, default=1800, help="seconds per row")
@@ -218,8 +208,9 @@ def main():
         serve(*arguments.serve)
         return
     rows = load_rows(arguments.rows)
-    work = [(name, form) for name in arguments.models for form in arguments.formats]
-    if arguments.models is MODELS and "onnx" in arguments.formats:
+    names = arguments.models or default_models()
+    work = [(name, form) for name in names for form in arguments.formats]
+    if not arguments.models and "onnx" in arguments.formats:
         work.append(LARGER_THAN_ONE_FILE)
     print(f"| {' | '.join(COLUMNS)} |")
     print("|---" * len(COLUMNS) + "|", flush=True)

@@ -49,8 +49,8 @@ import numpy as np
 from options import add_training_options, new_parser, parse_with_smoke
 
 from keras_attn import data, models, training
-from keras_attn.data.social_scene import ACTIONS, FACING, OFFERING
-from keras_attn.training.episodes import as_float
+from keras_attn.data.synthetic.social_scene import ACTIONS, FACING, OFFERING
+from keras_attn.training.feedback.episodes import as_float
 from keras_attn.viz import plot_interaction, save_figure
 from keras_attn.viz.callbacks import InteractionMaps
 

@@ -25,7 +25,7 @@ from keras_attn.export.inference import is_discontinuous
 from keras_attn.export.runner import Runner, load_runner
 from keras_attn.export.shapes import Specs
 from keras_attn.export.signatures import Signature, TracedModel
-from keras_attn.layers.switches import Switches, watched_switches
+from keras_attn.layers.convolution.switches import Switches, watched_switches
 from keras_attn.ops.pooling import max_unpool
 
 _OUTPUT = "switches_of_pooling_"

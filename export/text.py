@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_attn.data.graph_tokenizer import GraphTokenizer
+from keras_attn.data.text.graph_tokenizer import GraphTokenizer
 from keras_attn.export.formats import Format
 from keras_attn.export.signatures import SERVE, Signature, signatures_of
 

@@ -7,7 +7,6 @@ if __name__ != "keras_attn.models":
         "class twice."
     )
 
-from keras_attn.models import catalog as _  # noqa: E402, F401  fills the registry
 from keras_attn.models.ask_attend_answer import (  # noqa: E402
     build_vqa_ask_attend_answer,
 )
@@ -46,7 +45,7 @@ from keras_attn.models.listen_attend_walk import (  # noqa: E402
     build_listen_attend_walk,
 )
 from keras_attn.models.mae import build_mae  # noqa: E402
-from keras_attn.models.parts.convolutional import convolutionize  # noqa: E402
+from keras_attn.models.parts.backbones.convolutional import convolutionize  # noqa: E402
 from keras_attn.models.parts.planning import Plan, plan  # noqa: E402
 from keras_attn.models.parts.registry import (  # noqa: E402
     ModelCard,

@@ -12,7 +12,8 @@
 The locations S are those of a CNN's last map, in rows. With one hop the answer follows
 
 from O. The forward pass is the body of the builder, in this order; α¹ is computed by
-`layers/word_guided_attention.py`, α² by `layers/dot_product_attention.py`.
+`layers/attention/word_guided_attention.py`, α² by
+`layers/attention/dot_product_attention.py`.
 
 Legend: B batch, T words, h and w rows and columns of the map, L = h·w locations, C
 channels, N embedding width, A answers.
@@ -29,10 +30,12 @@ from keras_attn.layers import (
     PositionWeightedSum,
     WordGuidedAttention,
 )
-from keras_attn.layers.dropout import Dropout
-from keras_attn.models.parts.feature_grid import places_and_text
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.models.parts import tasks
+from keras_attn.models.parts.backbones.feature_grid import places_and_text
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import logits_layer
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 # The network that the authors published for VQA, with two hops over GoogLeNet's map
@@ -48,8 +51,17 @@ VARIANTS = {
         "feature_dim": 1024,
     }
 }
+CARDS = model_cards(
+    "vqa_ask_attend_answer",
+    {"base": (None, "VQA 1.0 test-standard 58.24")},
+    family="ask_attend_answer",
+    title="Ask, attend and answer: words choose locations, then the whole question",
+    paper="Xu and Saenko 2016, arXiv:1511.05234",
+    **tasks.question_answering("(B, 7, 7, 1024) float, GoogLeNet's last map"),
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_vqa_ask_attend_answer(
     variant: str = "base",

@@ -10,27 +10,31 @@
 The builder of a task takes an encoder, pre-trained or not, and shares its layers; given
 the name of a variant, it builds a new encoder.
 
-Blocks: `layers/transformer_block.py`; attention: `layers/multi_head_attention.py`. An
-argument with the default `FROM_VARIANT` is filled in by `@with_sizes`.
+Blocks: `layers/blocks/transformer_block.py`; attention:
+`layers/attention/multi_head_attention.py`. An argument with the default `FROM_VARIANT`
+is filled in by `@with_sizes`.
 
 Legend: B batch, T length, P masked positions, D width, V vocabulary, C classes.
 Layers: `token_embedding`, `segment_embedding`, `position_embedding`,
 `embeddings_norm`, `embeddings_dropout`, `block_0`, …, `first_token`, `pooler`.
 """
 
+import functools
+
 from keras import ops
 from keras.layers import Embedding
 
 from keras_attn.argument_types import Activation
 from keras_attn.layers import LearnedPositionEmbedding, TransformerEncoderBlock
-from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.layer_normalization import LayerNormalization
-from keras_attn.layers.token_embedding import TokenEmbedding
-from keras_attn.layers.token_pooling import Pooling
-from keras_attn.models.parts import heads
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
+from keras_attn.layers.embeddings.token_pooling import Pooling
+from keras_attn.layers.normalization.layer_normalization import LayerNormalization
+from keras_attn.models.parts import heads, tasks
 from keras_attn.models.parts.encoder import first_token, pooler
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
@@ -38,29 +42,55 @@ from keras_attn.models.parts.variants import (
 )
 from keras_attn.ops import row_positions
 
-
-def _sizes(*sizes):
-    """A variant of `num_layers`, `hidden_dim` and `num_heads`; `mlp_dim` is 4 · D."""
-    return {
-        **block_sizes(*sizes),
-        "vocabulary_size": 30_522,
-        "max_sequence_length": 512,
-        "num_segments": 2,
-        "layer_norm_epsilon": 1e-12,
-    }
-
-
+_sizes = functools.partial(
+    block_sizes,
+    vocabulary_size=30_522,
+    max_sequence_length=512,
+    num_segments=2,
+    layer_norm_epsilon=1e-12,
+)
 # Devlin et al. 2019, section 3; the smaller ones: Turc et al. 2019, table 1.
 VARIANTS = {
-    "tiny": _sizes(2, 128, 2),
-    "mini": _sizes(4, 256, 4),
-    "small": _sizes(4, 512, 8),
-    "medium": _sizes(8, 512, 8),
-    "base": _sizes(12, 768, 12),
-    "large": _sizes(24, 1024, 16),
+    "tiny": _sizes(num_layers=2, hidden_dim=128, num_heads=2),
+    "mini": _sizes(num_layers=4, hidden_dim=256, num_heads=4),
+    "small": _sizes(num_layers=4, hidden_dim=512, num_heads=8),
+    "medium": _sizes(num_layers=8, hidden_dim=512, num_heads=8),
+    "base": _sizes(num_layers=12, hidden_dim=768, num_heads=12),
+    "large": _sizes(num_layers=24, hidden_dim=1024, num_heads=16),
+}
+CARDS = {
+    **model_cards(
+        "bert_{variant}",
+        {
+            "base": (110_000_000, "GLUE 79.6; SQuAD 1.1 F1 88.5"),
+            "large": (340_000_000, "GLUE 82.1; SQuAD 1.1 F1 90.9"),
+        },
+        family="bert",
+        title="BERT {variant}, an encoder",
+        paper="Devlin et al. 2019, arXiv:1810.04805",
+        **tasks.text_encoding(
+            "a tanh layer over the first real token", segment_ids="(B, T) int32, 0 or 1"
+        ),
+    ),
+    **model_cards(
+        "bert_{variant}",
+        {
+            "tiny": (4_400_000, "pre-trained, then distilled: GLUE 64.2"),
+            "mini": (11_300_000, "pre-trained, then distilled: GLUE 65.8"),
+            "small": (29_100_000, "pre-trained, then distilled: GLUE 71.2"),
+            "medium": (41_700_000, "pre-trained, then distilled: GLUE 73.5"),
+        },
+        family="bert",
+        title="BERT {variant}, an encoder",
+        paper="Turc et al. 2019, arXiv:1908.08962",
+        **tasks.text_encoding(
+            "a tanh layer over the first real token", segment_ids="(B, T) int32, 0 or 1"
+        ),
+    ),
 }
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_bert(
     variant: str = "base",

@@ -2,7 +2,7 @@
 
     build_convnext  images -> logits, or the features of each stage
 
-The blocks are here; their feed-forward networks: `layers/feed_forward.py`.
+The blocks are here; their feed-forward networks: `layers/blocks/feed_forward.py`.
 
 Legend: B batch, H and W pixels, C classes.
 Layers: `patch_embedding`, `embeddings_norm`; before each later stage `stage_1_norm`,
@@ -11,6 +11,7 @@ Layers: `patch_embedding`, `embeddings_norm`; before each later stage `stage_1_n
 is None, `minimum_image_size` comes first.
 """
 
+import functools
 from collections.abc import Sequence
 
 from keras import ops
@@ -19,37 +20,47 @@ from keras.layers import DepthwiseConv2D
 from keras_attn.argument_types import Activation, AnySize
 from keras_attn.checks import check_pair, check_positive
 from keras_attn.layers import FeedForward, LayerScale, PatchEmbedding, StochasticDepth
-from keras_attn.layers.layer_normalization import LayerNormalization
-from keras_attn.layers.stochastic_depth import rising_rates
+from keras_attn.layers.blocks.stochastic_depth import rising_rates
+from keras_attn.layers.normalization.layer_normalization import LayerNormalization
+from keras_attn.models.parts import tasks
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.images import (
     any_image_input,
     classify,
 )
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 _EPSILON = 1e-6  # Of every layer norm but the final one.
 
 
-def _sizes(hidden_dims, num_blocks):
-    return {
-        "patch_size": 4,
-        "hidden_dims": hidden_dims,
-        "num_blocks": num_blocks,
-    }
-
-
+_sizes = functools.partial(dict, patch_size=4)
 # Liu et al. 2022, section 3.
 VARIANTS = {
-    "tiny": _sizes((96, 192, 384, 768), (3, 3, 9, 3)),
-    "small": _sizes((96, 192, 384, 768), (3, 3, 27, 3)),
-    "base": _sizes((128, 256, 512, 1024), (3, 3, 27, 3)),
-    "large": _sizes((192, 384, 768, 1536), (3, 3, 27, 3)),
-    "xlarge": _sizes((256, 512, 1024, 2048), (3, 3, 27, 3)),
+    "tiny": _sizes(hidden_dims=(96, 192, 384, 768), num_blocks=(3, 3, 9, 3)),
+    "small": _sizes(hidden_dims=(96, 192, 384, 768), num_blocks=(3, 3, 27, 3)),
+    "base": _sizes(hidden_dims=(128, 256, 512, 1024), num_blocks=(3, 3, 27, 3)),
+    "large": _sizes(hidden_dims=(192, 384, 768, 1536), num_blocks=(3, 3, 27, 3)),
+    "xlarge": _sizes(hidden_dims=(256, 512, 1024, 2048), num_blocks=(3, 3, 27, 3)),
 }
+CARDS = model_cards(
+    "convnext_{variant}",
+    {
+        "tiny": (28_589_128, "ImageNet 82.1"),
+        "small": (50_223_688, "ImageNet 83.1"),
+        "base": (88_591_464, "ImageNet 83.8"),
+        "large": (197_767_336, "ImageNet 84.3"),
+        "xlarge": (350_196_968, "from ImageNet-22k: ImageNet 87.0"),
+    },
+    family="convnext",
+    title="ConvNeXt {variant}: a convolutional network with the design of Swin",
+    paper="Liu et al. 2022, arXiv:2201.03545",
+    **tasks.image_classification(tasks.IMAGENET),
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_convnext(
     variant: str = "tiny",

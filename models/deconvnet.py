@@ -3,7 +3,7 @@
     build_deconvnet  images -> logits of each pixel
 
 Legend: B batch, H and W pixels, C classes.
-Layers: those of `models/parts/unpooling.py`; between encoder and decoder
+Layers: those of `models/parts/backbones/unpooling.py`; between encoder and decoder
 `fully_connected_0`, `fully_connected_0_norm`, `fully_connected_1`, …,
 `decoder_fully_connected`, `decoder_fully_connected_norm`; `classifier`. If `image_size`
 is None, `minimum_image_size` comes first.
@@ -13,27 +13,38 @@ from collections.abc import Sequence
 
 from keras_attn.argument_types import AnySize
 from keras_attn.checks import check_positive
-from keras_attn.layers.minimum_image_size import is_smaller
-from keras_attn.models.parts.functional import Functional
-from keras_attn.models.parts.images import (
-    any_image_input,
-    classify_pixels,
-    image_sides,
-)
-from keras_attn.models.parts.unpooling import (
+from keras_attn.layers.convolution.minimum_image_size import is_smaller
+from keras_attn.models.parts import tasks
+from keras_attn.models.parts.backbones.unpooling import (
     convolution,
     deconvolution,
     normed,
     pooled_stages,
     unpooled_stages,
 )
+from keras_attn.models.parts.backbones.vgg import VGG16
+from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.images import (
+    any_image_input,
+    classify_pixels,
+    image_sides,
+)
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
-from keras_attn.models.parts.vgg import VGG16
 
 # Noh et al. 2015, table 2.
 VARIANTS = {"vgg16": {**VGG16, "fully_connected_size": 7}}
+CARDS = model_cards(
+    "deconvnet_{variant}",
+    {"vgg16": (251_788_949, "VOC 2012: mean IoU 69.6; with FCN and a CRF 72.5")},
+    family="deconvnet",
+    title="DeconvNet on VGG16: unpooling and deconvolution",
+    paper="Noh et al. 2015, arXiv:1505.04366",
+    **tasks.segmentation(tasks.IMAGENET),
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_deconvnet(
     variant: str = "vgg16",

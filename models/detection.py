@@ -4,15 +4,17 @@
     build_mask_rcnn          the same, with masks
     build_faster_rcnn_vgg16  the first form: a VGG16, one map, RoI pooling
 
-Proposals: `layers/region_proposal.py`; pooling: `layers/roi_pooling.py`; detections:
-`layers/select_detections.py`; losses: `parts/detector.py`.
+Proposals: `layers/detection/region_proposal.py`; pooling:
+`layers/detection/roi_pooling.py`; detections: `layers/detection/select_detections.py`;
+learning: `parts/detection/detector.py`, with `training/losses/detection.py`.
 
 Legend: B batch, H and W pixels, M ground-truth boxes with padding, K detections, C
 classes.
-Layers: `image_padding`; those of `models/parts/resnet.py` or `models/parts/vgg.py`;
-`feature_pyramid`, `region_proposal`, `roi_pooling`, `fc_0`, `fc_1`, `class_logits`,
-`box_deltas`, `detections`; in the VGG also `dropout_0`, `dropout_1`; for masks
-`mask_pooling`, `mask_conv_0`, …, `mask_upsampling`, `mask_logits`, `masks`.
+Layers: `image_padding`; those of `models/parts/backbones/resnet.py` or
+`models/parts/backbones/vgg.py`; `feature_pyramid`, `region_proposal`, `roi_pooling`,
+`fc_0`, `fc_1`, `class_logits`, `box_deltas`, `detections`; in the VGG also `dropout_0`,
+`dropout_1`; for masks `mask_pooling`, `mask_conv_0`, …, `mask_upsampling`,
+`mask_logits`, `masks`.
 
 Classes count from 0 without the background: C is one less than torchvision's
 `num_classes`, and class c is its label c + 1. Logits and deltas of the heads have the
@@ -37,23 +39,59 @@ from keras_attn.layers import (
     SelectMasks,
 )
 from keras_attn.layers.initializers import he_normal_fan_out, normal
-from keras_attn.models.parts.detector import Detector, box_head, mask_head
+from keras_attn.models.parts import tasks
+from keras_attn.models.parts.backbones.resnet import resnet
+from keras_attn.models.parts.backbones.vgg import vgg
+from keras_attn.models.parts.detection.detector import Detector, box_head, mask_head
 from keras_attn.models.parts.functional import by_name
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.images import image_input
-from keras_attn.models.parts.resnet import resnet
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     passes_options_to,
     with_sizes,
 )
-from keras_attn.models.parts.vgg import vgg
 from keras_attn.ops.boxes import BoxFormat, convert_boxes
 
 # He et al. 2016, table 1.
 VARIANTS = {
     "resnet50": {"num_blocks": (3, 4, 6, 3)},
     "resnet101": {"num_blocks": (3, 4, 23, 3)},
+}
+CARDS = {
+    "faster_rcnn": model_cards(
+        "faster_rcnn_{variant}",
+        {
+            "resnet50": (41_755_286, "COCO box mAP 37.0 with torchvision's weights"),
+            "resnet101": (60_695_190, "COCO box mAP 39.4 in Detectron2, schedule 1x"),
+        },
+        family="detection",
+        title="Faster R-CNN on {variant} with a feature pyramid",
+        paper="Ren et al. 2015, arXiv:1506.01497; Lin et al. 2017, arXiv:1612.03144",
+        **tasks.detection(),
+    ),
+    "mask_rcnn": model_cards(
+        "mask_rcnn_{variant}",
+        {
+            "resnet50": (
+                44_401_393,
+                "COCO box mAP 37.9, mask mAP 34.6 with torchvision's weights",
+            ),
+        },
+        family="detection",
+        title="Mask R-CNN on {variant} with a feature pyramid",
+        paper="He et al. 2017, arXiv:1703.06870",
+        **tasks.detection(masks="(B, K, 28, 28) float32, probabilities inside the box"),
+    ),
+    "faster_rcnn_vgg16": model_cards(
+        "faster_rcnn_vgg16",
+        {"vgg16": (None, "VOC 2007 mAP 69.9")},
+        family="detection",
+        title="Faster R-CNN on {variant}, one map, as first published",
+        paper="Ren et al. 2015, arXiv:1506.01497",
+        **tasks.detection(),
+    ),
 }
 
 
@@ -157,6 +195,7 @@ def _pyramid_detector(
     return images, _detections(layers, proposer, maps), maps, layers
 
 
+@registered(CARDS["faster_rcnn"])
 @with_sizes(VARIANTS)
 @passes_options_to(_pyramid_detector)
 def build_faster_rcnn(
@@ -222,6 +261,7 @@ def build_faster_rcnn(
     return Detector(images, detections, name=name)
 
 
+@registered(CARDS["mask_rcnn"])
 @with_sizes({"resnet50": VARIANTS["resnet50"]})
 @passes_options_to(_pyramid_detector)
 def build_mask_rcnn(
@@ -276,6 +316,7 @@ def build_mask_rcnn(
     return Detector(images, {**detections, "masks": masks}, name=name)
 
 
+@registered(CARDS["faster_rcnn_vgg16"])
 def build_faster_rcnn_vgg16(
     variant: str = "vgg16",
     *,

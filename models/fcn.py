@@ -5,10 +5,10 @@
 
 Legend: B batch, H and W pixels, C classes.
 Layers of both: `classifier`, `upsampling`. On VGG: `padding`, those of
-`models/parts/vgg.py`, `fully_connected_0`, `fully_connected_0_dropout`, …; of each
-skip, named by its stage, `upsampling_3`, `score_3`, `crop_3`; `crop`. On a ResNet:
-those of `models/parts/resnet.py`, `head_conv`, `head_norm`, `head_dropout`; of the
-auxiliary head `auxiliary_conv`, `auxiliary_norm`, `auxiliary_dropout`,
+`models/parts/backbones/vgg.py`, `fully_connected_0`, `fully_connected_0_dropout`, …; of
+each skip, named by its stage, `upsampling_3`, `score_3`, `crop_3`; `crop`. On a ResNet:
+those of `models/parts/backbones/resnet.py`, `head_conv`, `head_norm`, `head_dropout`;
+of the auxiliary head `auxiliary_conv`, `auxiliary_norm`, `auxiliary_dropout`,
 `auxiliary_classifier`, `auxiliary_upsampling`. If `image_size` is None,
 `minimum_image_size` comes first.
 """
@@ -24,21 +24,23 @@ from keras.layers import Conv2D, ZeroPadding2D
 from keras_attn.argument_types import AnySize
 from keras_attn.checks import check_positive
 from keras_attn.layers import CropLike, ResizeLike, TransposedConv2D
-from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.initializers import BilinearKernel, he_normal_fan_out, normal
+from keras_attn.models.parts import tasks
+from keras_attn.models.parts.backbones.resnet import ResNetOptions, resnet
+from keras_attn.models.parts.backbones.vgg import VGG16, vgg
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     any_image_input,
     classify_pixels,
     normed_convolution,
 )
-from keras_attn.models.parts.resnet import ResNetOptions, resnet
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     passes_options_to,
     with_sizes,
 )
-from keras_attn.models.parts.vgg import VGG16, vgg
 
 VARIANTS = {
     # Long et al. 2015, section 4.2; the stages whose pooled maps are added.
@@ -53,6 +55,40 @@ VARIANTS = {
         "101": {"stem_dim": 64, "num_blocks": (3, 4, 23, 3), "block": "bottleneck"},
     },
 }
+CARDS = {
+    "vgg": model_cards(
+        "fcn{variant}_vgg16",
+        {
+            "32s": (136_152_917, "VOC 2011 validation: mean IoU 59.4"),
+            "16s": (134_815_994, "VOC 2011 validation: mean IoU 62.4"),
+            "8s": (134_489_759, "VOC 2011 validation: mean IoU 62.7"),
+        },
+        family="fcn",
+        title="FCN-{variant} on VGG16: a class for every pixel",
+        paper="Long et al. 2015, arXiv:1411.4038",
+        **tasks.segmentation(tasks.IMAGENET),
+    ),
+    "resnet": model_cards(
+        "fcn_resnet{variant}",
+        {
+            "50": (
+                35_322_218,
+                "COCO, classes of VOC: mean IoU 60.5 with torchvision's",
+            ),
+            "101": (
+                54_314_346,
+                "COCO, classes of VOC: mean IoU 63.7 with torchvision's",
+            ),
+        },
+        family="fcn",
+        title="FCN on a dilated ResNet-{variant}: a class for every pixel",
+        paper="Long et al. 2015, arXiv:1411.4038",
+        **tasks.segmentation(
+            tasks.IMAGENET,
+            auxiliary_logits="(B, H, W, C) float32, those of an earlier map",
+        ),
+    ),
+}
 
 
 # Zeros around the image: so many that its first pixel is seen by the first location of
@@ -64,6 +100,7 @@ _SKIP_OFFSETS = {3: 5, 2: 9}
 _OFFSETS = (19, 27, 31)
 
 
+@registered(CARDS["vgg"])
 @with_sizes(VARIANTS["vgg"])
 def build_fcn_vgg(
     variant: str = "8s",
@@ -212,6 +249,7 @@ def _copy_weights(source, model):
             )
 
 
+@registered(CARDS["resnet"])
 @with_sizes(VARIANTS["resnet"])
 @passes_options_to(resnet)
 def build_fcn_resnet(

@@ -6,11 +6,12 @@
     build_gpt_<task>  such a model -> the logits of a task
 
 `incremental()` gives the same forward pass with key/value caches: `prefill` runs
-`_features` over the prompt, `step` over one token; `parts/incremental.py` describes the
-state between them.
+`_features` over the prompt, `step` over one token; `parts/decoders/incremental.py`
+describes the state between them.
 
-Blocks: `layers/transformer_block.py`; attention: `layers/multi_head_attention.py`. An
-argument with the default `FROM_VARIANT` is filled in by `@with_sizes`.
+Blocks: `layers/blocks/transformer_block.py`; attention:
+`layers/attention/multi_head_attention.py`. An argument with the default `FROM_VARIANT`
+is filled in by `@with_sizes`.
 
 Legend: B batch, T length, L cache length, N heads, G key/value heads (here N), H head
 size, D width, V vocabulary, C classes.
@@ -18,6 +19,7 @@ Layers: `token_embedding`, `position_embedding`, `embeddings_dropout`, `block_0`
 and `final_norm` if the blocks are pre-norm. `incremental()` finds them by these names.
 """
 
+import functools
 import math
 
 import keras
@@ -26,65 +28,126 @@ from keras_attn.argument_types import Activation
 from keras_attn.checks import check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import LearnedPositionEmbedding, TransformerDecoderBlock
-from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
+from keras_attn.layers.embeddings.token_pooling import TokenPooling
 from keras_attn.layers.initializers import normal
-from keras_attn.layers.layer_normalization import LayerNormalization
-from keras_attn.layers.token_embedding import TokenEmbedding
-from keras_attn.layers.token_pooling import TokenPooling
-from keras_attn.models.parts import heads, incremental
+from keras_attn.layers.normalization.layer_normalization import LayerNormalization
+from keras_attn.models.parts import heads, tasks
+from keras_attn.models.parts.decoders import incremental
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
     numbered,
     sequence_inputs,
 )
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 from keras_attn.ops import gelu_tanh, token_positions
 
-_GPT = {
-    "vocabulary_size": 40_478,
-    "max_sequence_length": 512,
-    "norm_first": False,
-    "window": None,
-}
-_GPT2 = {
-    "vocabulary_size": 50_257,
-    "max_sequence_length": 1024,
-    "norm_first": True,
-    "window": None,
-}
+_gpt = functools.partial(
+    block_sizes,
+    vocabulary_size=40_478,
+    max_sequence_length=512,
+    norm_first=False,
+    window=None,
+)
+_gpt2 = functools.partial(
+    block_sizes,
+    vocabulary_size=50_257,
+    max_sequence_length=1024,
+    norm_first=True,
+    window=None,
+)
 # The paper gives the pattern but not the width of the band; 256 is our choice.
-_GPT3 = {**_GPT2, "max_sequence_length": 2048, "window": 256}
+_gpt3 = functools.partial(_gpt2, max_sequence_length=2048, window=256)
 # 50,257 tokens, padded so that eight devices can share them evenly.
-_MEGATRON = {**_GPT2, "vocabulary_size": 51_200}
+_megatron = functools.partial(_gpt2, vocabulary_size=51_200)
 
 VARIANTS = {
     # Radford et al. 2018, section 4.1.
-    "gpt_117m": {**_GPT, **block_sizes(12, 768, 12)},
+    "gpt_117m": _gpt(num_layers=12, hidden_dim=768, num_heads=12),
     # Radford et al. 2019, table 2; all heads have 64 units.
-    "gpt2_small": {**_GPT2, **block_sizes(12, 768, 12)},
-    "gpt2_medium": {**_GPT2, **block_sizes(24, 1024, 16)},
-    "gpt2_large": {**_GPT2, **block_sizes(36, 1280, 20)},
-    "gpt2_xl": {**_GPT2, **block_sizes(48, 1600, 25)},
+    "gpt2_small": _gpt2(num_layers=12, hidden_dim=768, num_heads=12),
+    "gpt2_medium": _gpt2(num_layers=24, hidden_dim=1024, num_heads=16),
+    "gpt2_large": _gpt2(num_layers=36, hidden_dim=1280, num_heads=20),
+    "gpt2_xl": _gpt2(num_layers=48, hidden_dim=1600, num_heads=25),
     # Brown et al. 2020, table 2.1. It gives "XL" 24 heads of 128 units at a width of
     # 2048, which would make 1.5 billion parameters; 16 heads make its 1.3 billion. The
     # 40 heads of "13B" have 128 units each, together a little less than the width.
-    "gpt3_small": {**_GPT3, **block_sizes(12, 768, 12)},
-    "gpt3_medium": {**_GPT3, **block_sizes(24, 1024, 16)},
-    "gpt3_large": {**_GPT3, **block_sizes(24, 1536, 16)},
-    "gpt3_xl": {**_GPT3, **block_sizes(24, 2048, 16)},
-    "gpt3_2p7b": {**_GPT3, **block_sizes(32, 2560, 32)},
-    "gpt3_6p7b": {**_GPT3, **block_sizes(32, 4096, 32)},
-    "gpt3_13b": {**_GPT3, **block_sizes(40, 5140, 40)},
-    "gpt3_175b": {**_GPT3, **block_sizes(96, 12_288, 96)},
+    "gpt3_small": _gpt3(num_layers=12, hidden_dim=768, num_heads=12),
+    "gpt3_medium": _gpt3(num_layers=24, hidden_dim=1024, num_heads=16),
+    "gpt3_large": _gpt3(num_layers=24, hidden_dim=1536, num_heads=16),
+    "gpt3_xl": _gpt3(num_layers=24, hidden_dim=2048, num_heads=16),
+    "gpt3_2p7b": _gpt3(num_layers=32, hidden_dim=2560, num_heads=32),
+    "gpt3_6p7b": _gpt3(num_layers=32, hidden_dim=4096, num_heads=32),
+    "gpt3_13b": _gpt3(num_layers=40, hidden_dim=5140, num_heads=40),
+    "gpt3_175b": _gpt3(num_layers=96, hidden_dim=12_288, num_heads=96),
     # Shoeybi et al. 2019, table 1.
-    "megatron_1p2b": {**_MEGATRON, **block_sizes(40, 1536, 16)},
-    "megatron_2p5b": {**_MEGATRON, **block_sizes(54, 1920, 20)},
-    "megatron_4p2b": {**_MEGATRON, **block_sizes(64, 2304, 24)},
-    "megatron_8p3b": {**_MEGATRON, **block_sizes(72, 3072, 32)},
+    "megatron_1p2b": _megatron(num_layers=40, hidden_dim=1536, num_heads=16),
+    "megatron_2p5b": _megatron(num_layers=54, hidden_dim=1920, num_heads=20),
+    "megatron_4p2b": _megatron(num_layers=64, hidden_dim=2304, num_heads=24),
+    "megatron_8p3b": _megatron(num_layers=72, hidden_dim=3072, num_heads=32),
+}
+CARDS = {
+    **model_cards(
+        "{variant}",
+        {"gpt_117m": (117_000_000, "SST-2 91.3; RACE 59.0")},
+        family="gpt",
+        title="GPT, a causal decoder with post-norm blocks",
+        paper="Radford et al. 2018, Generative Pre-Training",
+        **tasks.LANGUAGE_MODEL,
+    ),
+    **model_cards(
+        "{variant}",
+        {
+            "gpt2_small": (117_000_000, "WikiText-103 perplexity 37.50, zero-shot"),
+            "gpt2_medium": (345_000_000, "WikiText-103 perplexity 26.37, zero-shot"),
+            "gpt2_large": (762_000_000, "WikiText-103 perplexity 22.05, zero-shot"),
+            "gpt2_xl": (1_542_000_000, "WikiText-103 perplexity 17.48, zero-shot"),
+        },
+        family="gpt",
+        title="GPT-2, a causal decoder with pre-norm blocks",
+        paper="Radford et al. 2019, Unsupervised Multitask Learners",
+        **tasks.LANGUAGE_MODEL,
+    ),
+    **model_cards(
+        "{variant}",
+        {
+            "megatron_1p2b": (1_200_000_000, "one model-parallel device"),
+            "megatron_2p5b": (2_500_000_000, "two model-parallel devices"),
+            "megatron_4p2b": (4_200_000_000, "four model-parallel devices"),
+            "megatron_8p3b": (
+                8_300_000_000,
+                "WikiText-103 perplexity 10.81, zero-shot",
+            ),
+        },
+        family="gpt",
+        title="Megatron-LM, GPT-2 at scale",
+        paper="Shoeybi et al. 2019, arXiv:1909.08053",
+        **tasks.LANGUAGE_MODEL,
+    ),
+    **model_cards(
+        "{variant}",
+        {
+            "gpt3_small": (125_000_000, "batches of 0.5 million tokens"),
+            "gpt3_medium": (350_000_000, "batches of 0.5 million tokens"),
+            "gpt3_large": (760_000_000, "batches of 0.5 million tokens"),
+            "gpt3_xl": (1_300_000_000, "batches of 1 million tokens"),
+            "gpt3_2p7b": (2_700_000_000, "batches of 1 million tokens"),
+            "gpt3_6p7b": (6_700_000_000, "batches of 2 million tokens"),
+            "gpt3_13b": (13_000_000_000, "batches of 2 million tokens"),
+            "gpt3_175b": (175_000_000_000, "batches of 3.2 million tokens"),
+        },
+        family="gpt",
+        title="GPT-3, dense and banded sparse blocks in turn",
+        paper="Brown et al. 2020, arXiv:2005.14165",
+        **tasks.LANGUAGE_MODEL,
+    ),
 }
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_gpt(
     variant: str = "gpt2_small",
@@ -212,7 +275,7 @@ class GPT(Functional):
     def incremental(self, max_length=None) -> IncrementalPair:
         """The models for decoding token by token; prompts may be padded on either side.
 
-        `keras_attn.models.parts.incremental` describes the state.
+        `keras_attn.models.parts.decoders.incremental` describes the state.
 
         Args:
             max_length: L, the most tokens that prompt and continuation have together.

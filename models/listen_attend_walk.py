@@ -12,8 +12,9 @@
     P(a_t) = softmax(q_t)                     `logits`: before the softmax
 
 The forward pass is `_listen`, then `_walk`; β, α, z and s are computed by
-`layers/attention_rnn.py` with the score of `layers/additive_attention.py`, whose key
-kernel is U and V, one above the other.
+`layers/recurrent/attention_rnn.py` with the score of
+`layers/attention/additive_attention.py`, whose key kernel is U and V, one above the
+other.
 
 The world state y_t is any vector of numbers: in the paper words for the objects and
 floors ahead, left and right, with the actions forward, left, right and stop; for
@@ -38,9 +39,10 @@ from keras.layers import Add, Bidirectional, Concatenate, Dense, Embedding, LSTM
 from keras_attn.checks import check_fraction, check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention, AttentionRNN
-from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.models.parts.decoders.recurrent import recurrent_layer
 from keras_attn.models.parts.functional import Functional, by_name, sequence_inputs
-from keras_attn.models.parts.recurrent import recurrent_layer
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 # Mei et al. 2016 on SAIL, as in the authors' code, github.com/hongyuanmei/NeuralWalker:
@@ -57,8 +59,29 @@ VARIANTS = {
         "dropout": 0.1,
     }
 }
+CARDS = model_cards(
+    "listen_attend_walk",
+    {
+        "sail": (
+            None,
+            "SAIL: 71.05 % of single sentences followed to the goal, 30.34 % of "
+            "paragraphs (beam search, ensemble of 10)",
+        ),
+    },
+    family="listen_attend_walk",
+    title="Instructions to actions: a bidirectional LSTM, and an LSTM that attends",
+    paper="Mei et al. 2016, arXiv:1506.04089",
+    task="navigation",
+    inputs={
+        "token_ids": "(B, S) int32, the words of the instruction",
+        "padding_mask": "(B, S) bool, True = a real word",
+        "world_state": "(B, T, 78) float, what is around before each step",
+    },
+    outputs={"logits": "(B, T, 4), before the softmax"},
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_listen_attend_walk(
     variant: str = "sail",

@@ -4,13 +4,16 @@
 
 The encoder has the layer names of `build_vit`, and is fine-tuned as one:
 `models.load_checkpoint(folder, task="classifier")`. Blocks:
-`layers/transformer_block.py`; masking: `layers/random_patch_masking.py`.
+`layers/blocks/transformer_block.py`; masking:
+`layers/embeddings/random_patch_masking.py`.
 
 Legend: B batch, H and W pixels, T patches, D width, P pixels of a patch times channels.
 Layers: those of `build_vit`, with `masking` after `position_embedding`; then
 `decoder_embedding`, `unmasking`, `decoder_position_embedding`, `decoder_block_0`, …,
 `decoder_norm`, `decoder_prediction`, `reconstruction`.
 """
+
+import functools
 
 import keras
 from keras.layers import Dense
@@ -27,34 +30,53 @@ from keras_attn.layers import (
     TransformerEncoderBlock,
 )
 from keras_attn.layers.initializers import SinusoidGrid, normal
-from keras_attn.layers.layer_normalization import LayerNormalization
+from keras_attn.layers.normalization.layer_normalization import LayerNormalization
+from keras_attn.models.parts import tasks
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import image_input
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 
 _TOKEN_INITIALIZER = normal(0.02)
 
 
-def _sizes(patch_size, *sizes):
-    decoder = {
-        f"decoder_{name}": size for name, size in block_sizes(8, 512, 16).items()
-    }
-    return {
-        "image_size": 224,
-        "patch_size": patch_size,
-        **block_sizes(*sizes),
-        **decoder,
-    }
-
-
+_sizes = functools.partial(
+    block_sizes,
+    image_size=224,
+    decoder_num_layers=8,
+    decoder_hidden_dim=512,
+    decoder_num_heads=16,
+    decoder_mlp_dim=2048,
+)
 # He et al. 2022, section 4 and appendix A.1.
 VARIANTS = {
-    "base": _sizes(16, 12, 768, 12),
-    "large": _sizes(16, 24, 1024, 16),
-    "huge": _sizes(14, 32, 1280, 16),
+    "base": _sizes(patch_size=16, num_layers=12, hidden_dim=768, num_heads=12),
+    "large": _sizes(patch_size=16, num_layers=24, hidden_dim=1024, num_heads=16),
+    "huge": _sizes(patch_size=14, num_layers=32, hidden_dim=1280, num_heads=16),
 }
+CARDS = model_cards(
+    "mae_vit_{variant}",
+    {
+        "base": (111_900_000, "fine-tuned: ImageNet 83.6"),
+        "large": (329_500_000, "fine-tuned: ImageNet 85.9"),
+        "huge": (657_100_000, "fine-tuned: ImageNet 86.9"),
+    },
+    family="mae",
+    title="MAE {variant}: a ViT pre-trained by reconstructing hidden patches",
+    paper="He et al. 2022, arXiv:2111.06377",
+    task="self-supervised pre-training",
+    inputs={
+        "images": tasks.RGB + tasks.IMAGENET,
+        "noise": "(B, T) float, hidden where it is largest; only with noise=True",
+    },
+    outputs={
+        "reconstruction": "(B, T, P) float32, normalized pixels of each patch",
+        "hidden": "(B, T) bool, True = hidden from the encoder",
+    },
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_mae(
     variant: str = "base",

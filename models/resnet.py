@@ -3,8 +3,8 @@
     build_resnet  images -> logits, or the features of each stage
 
 Legend: B batch, H and W pixels, C classes.
-Layers: those of `models/parts/resnet.py`, and `classifier`. If `image_size` is None,
-`minimum_image_size` comes first.
+Layers: those of `models/parts/backbones/resnet.py`, and `classifier`. If `image_size`
+is None, `minimum_image_size` comes first.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,14 @@ from typing import Unpack
 from keras import ops
 
 from keras_attn.argument_types import AnySize
+from keras_attn.models.parts import tasks
+from keras_attn.models.parts.backbones.resnet import ResNetOptions, resnet
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     any_image_input,
     classify,
 )
-from keras_attn.models.parts.resnet import ResNetOptions, resnet
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import passes_options_to, with_sizes
 
 # He et al. 2016, table 1.
@@ -29,8 +31,23 @@ VARIANTS = {
     "101": {"stem_dim": 64, "num_blocks": (3, 4, 23, 3), "block": "bottleneck"},
     "152": {"stem_dim": 64, "num_blocks": (3, 8, 36, 3), "block": "bottleneck"},
 }
+CARDS = model_cards(
+    "resnet{variant}",
+    {
+        "18": (11_689_512, "ImageNet 69.8 with torchvision's first weights"),
+        "34": (21_797_672, "ImageNet 73.3 with torchvision's first weights"),
+        "50": (25_557_032, "ImageNet 76.1 with torchvision's first weights"),
+        "101": (44_549_160, "ImageNet 77.4 with torchvision's first weights"),
+        "152": (60_192_808, "ImageNet 78.3 with torchvision's first weights"),
+    },
+    family="resnet",
+    title="ResNet-{variant}: residual bottlenecks of convolutions",
+    paper="He et al. 2016, arXiv:1512.03385",
+    **tasks.image_classification(tasks.IMAGENET),
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 @passes_options_to(resnet)
 def build_resnet(

@@ -10,7 +10,8 @@
     p(y_t) = softmax(W_o maxout(r_t))     `maxout`, `logits`, without the softmax
 
 The forward pass is `_encode`, then `_decode` below; e, α, c and s are computed by
-`layers/attention_rnn.py` with the score of `layers/additive_attention.py`.
+`layers/recurrent/attention_rnn.py` with the score of
+`layers/attention/additive_attention.py`.
 
 Legend: B batch, S source length, T target length, U units, V target vocabulary.
 Layers: `source_embedding`, `source_dropout`, `encoder`, `initial_state`,
@@ -26,9 +27,11 @@ from keras.layers import Bidirectional, Dense
 from keras_attn.checks import check_choice
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention, AttentionRNN, DotProductAttention
-from keras_attn.layers.dot_product_attention import SCORES, Score
-from keras_attn.models.parts import recurrent
+from keras_attn.layers.attention.dot_product_attention import SCORES, Score
+from keras_attn.models.parts import tasks
+from keras_attn.models.parts.decoders import recurrent
 from keras_attn.models.parts.functional import Functional, by_name
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, passes_options_to, with_sizes
 
 # Bahdanau et al. 2015, A.2; trained on sentences of up to 30 or 50 words.
@@ -43,8 +46,26 @@ VARIANTS = {
     }
     for max_words in ("30", "50")
 }
+CARDS = model_cards(
+    "rnnsearch_{variant}",
+    {
+        "30": (
+            None,
+            "WMT'14 En-Fr: BLEU 21.50, trained on sentences of up to 30 words",
+        ),
+        "50": (
+            None,
+            "WMT'14 En-Fr: BLEU 26.75, trained on sentences of up to 50 words",
+        ),
+    },
+    family="seq2seq",
+    title="Bidirectional GRU with additive attention",
+    paper="Bahdanau, Cho, Bengio 2015, arXiv:1409.0473",
+    **tasks.TRANSLATION,
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 @passes_options_to(recurrent.embedding_layers)
 def build_rnnsearch(

@@ -7,22 +7,23 @@
     build_roberta          token ids -> features of each token and of the sequence
     build_roberta_<task>   an encoder -> the logits of a task, as for BERT
 
-The stack of blocks: `parts/encoder.py`; blocks: `layers/transformer_block.py`;
-attention: `layers/multi_head_attention.py`.
+The stack of blocks: `parts/encoder.py`; blocks: `layers/blocks/transformer_block.py`;
+attention: `layers/attention/multi_head_attention.py`.
 
 Legend: B batch, T length, D width, V vocabulary, C classes.
 Layers: as in `bert.py`; the classifier has a hidden layer, `classifier_hidden`.
 """
 
+import functools
 from typing import Unpack
 
 from keras import ops
 from keras.layers import Embedding
 
 from keras_attn.layers import LearnedPositionEmbedding
-from keras_attn.layers.token_embedding import TokenEmbedding
-from keras_attn.layers.token_pooling import Pooling
-from keras_attn.models.parts import heads
+from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
+from keras_attn.layers.embeddings.token_pooling import Pooling
+from keras_attn.models.parts import heads, tasks
 from keras_attn.models.parts.encoder import (
     EncoderOptions,
     first_token,
@@ -30,6 +31,7 @@ from keras_attn.models.parts.encoder import (
 )
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
@@ -38,27 +40,34 @@ from keras_attn.models.parts.variants import (
 )
 from keras_attn.ops import token_positions
 
-
-def _sizes(*sizes):
-    """A variant of `num_layers`, `hidden_dim` and `num_heads`; `mlp_dim` is 4 · D."""
-    return {
-        **block_sizes(*sizes),
-        "vocabulary_size": 50_265,
-        "max_sequence_length": 512,
-        "layer_norm_epsilon": 1e-5,
-    }
-
-
+_sizes = functools.partial(
+    block_sizes,
+    vocabulary_size=50_265,
+    max_sequence_length=512,
+    layer_norm_epsilon=1e-5,
+)
 # Liu et al. 2019, section 3.1 and table 9.
 VARIANTS = {
-    "base": _sizes(12, 768, 12),
-    "large": _sizes(24, 1024, 16),
+    "base": _sizes(num_layers=12, hidden_dim=768, num_heads=12),
+    "large": _sizes(num_layers=24, hidden_dim=1024, num_heads=16),
 }
+CARDS = model_cards(
+    "roberta_{variant}",
+    {
+        "base": (125_000_000, "MNLI 87.6; SST-2 94.8"),
+        "large": (355_000_000, "MNLI 90.2; SST-2 96.4; SQuAD 1.1 F1 94.6"),
+    },
+    family="bert",
+    title="RoBERTa {variant}, an encoder",
+    paper="Liu et al. 2019, arXiv:1907.11692",
+    **tasks.text_encoding("a tanh layer over the first real token"),
+)
 # The published position table starts with two rows that no real token uses: its
 # positions count from the id of the padding token, 1, plus one.
 _FIRST_ROW = 2
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 @passes_options_to(text_encoder)
 def build_roberta(

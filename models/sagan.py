@@ -30,12 +30,14 @@ from keras_attn.layers import (
     SelfAttention2D,
     SpectralNormalization,
 )
+from keras_attn.models.parts import tasks
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     check_large_enough,
     classify,
     image_input,
 )
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 _START = 4  # Rows and columns of the generator's first map.
@@ -65,8 +67,45 @@ _DISCRIMINATOR_VARIANTS = {
     variant: {name: size for name, size in sizes.items() if name != "latent_dim"}
     for variant, sizes in VARIANTS["sagan"].items()
 }
+CARDS = {
+    "generator": model_cards(
+        "sagan_generator_{variant}",
+        {"128": (None, "ImageNet at 128: Inception score 52.52, FID 18.65")},
+        family="sagan",
+        title="SAGAN's generator: class-conditional images of {variant} pixels",
+        paper="Zhang et al. 2019, arXiv:1805.08318",
+        task="image generation",
+        inputs={
+            "noise": "(B, 128) float, normally distributed",
+            "labels": "(B,) int32, one of 1,000 classes",
+        },
+        outputs={"images": "(B, 128, 128, 3) float32, in [-1, 1]"},
+    ),
+    "discriminator": model_cards(
+        "sagan_discriminator_{variant}",
+        {"128": (None, "trained at four times the generator's learning rate")},
+        family="sagan",
+        title="SAGAN's discriminator: scores how realistic an image of a class is",
+        paper="Zhang et al. 2019, arXiv:1805.08318",
+        task="adversarial training",
+        inputs={
+            "images": f"(B, 128, 128, 3) float, red, green, blue; {tasks.HALF}",
+            "labels": "(B,) int32, one of 1,000 classes",
+        },
+        outputs={"logits": "(B, 1) float32, higher for realistic images"},
+    ),
+    "cnn": model_cards(
+        "cnn_self_attention",
+        {"small": (None, "not from the paper: its attention in a classifier")},
+        family="sagan",
+        title="A small convolutional classifier with self-attention",
+        paper="Zhang et al. 2019, arXiv:1805.08318",
+        **tasks.image_classification(tasks.HALF),
+    ),
+}
 
 
+@registered(CARDS["generator"])
 @with_sizes(VARIANTS["sagan"])
 def build_sagan_generator(
     variant: str = "128",
@@ -128,6 +167,7 @@ def build_sagan_generator(
     return Functional(inputs, ops.tanh(ops.cast(images, "float32")), name=name)
 
 
+@registered(CARDS["discriminator"])
 @with_sizes(_DISCRIMINATOR_VARIANTS)
 def build_sagan_discriminator(
     variant: str = "128",
@@ -175,6 +215,7 @@ def build_sagan_discriminator(
     return Functional(inputs, scores, name=name)
 
 
+@registered(CARDS["cnn"])
 @with_sizes(VARIANTS["cnn"])
 def build_cnn_self_attention(
     variant: str = "small",

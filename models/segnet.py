@@ -3,32 +3,43 @@
     build_segnet  images -> logits of each pixel
 
 Legend: B batch, H and W pixels, C classes.
-Layers: those of `models/parts/unpooling.py`, and `classifier`.
+Layers: those of `models/parts/backbones/unpooling.py`, and `classifier`.
 """
 
 from collections.abc import Sequence
 
 from keras_attn.argument_types import AnySize
 from keras_attn.checks import check_positive
+from keras_attn.models.parts import tasks
+from keras_attn.models.parts.backbones.unpooling import (
+    convolution,
+    pooled_stages,
+    unpooled_stages,
+)
+from keras_attn.models.parts.backbones.vgg import VGG16_STAGES
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     any_image_input,
     classify_pixels,
 )
-from keras_attn.models.parts.unpooling import (
-    convolution,
-    pooled_stages,
-    unpooled_stages,
-)
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
-from keras_attn.models.parts.vgg import VGG16_STAGES
 
 # Badrinarayanan et al. 2017, section 3: the convolutions of VGG16.
 VARIANTS = {
     "base": VGG16_STAGES,
 }
+CARDS = model_cards(
+    "segnet",
+    {"base": (29_441_996, "CamVid, 3.5 K images, 11 classes: mean IoU 60.1")},
+    family="segnet",
+    title="SegNet: max unpooling by the encoder's indices",
+    paper="Badrinarayanan et al. 2017, arXiv:1511.00561",
+    **tasks.segmentation(tasks.UNIT),
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_segnet(
     variant: str = "base",

@@ -9,8 +9,8 @@
 encoder. The context model is the special case of a memory with one position: the
 softmax over it is 1, so every step gets the same context.
 
-The loop of the context model's decoder: `layers/attention_rnn.py`; embeddings, other
-recurrent layers and readout: `parts/recurrent.py`.
+The loop of the context model's decoder: `layers/recurrent/attention_rnn.py`;
+embeddings, other recurrent layers and readout: `parts/decoders/recurrent.py`.
 
 Legend: B batch, S source length, T target length, V target vocabulary, U units.
 Layers: `source_embedding`, `source_dropout`, `target_embedding`, `target_dropout`,
@@ -27,8 +27,10 @@ from keras.layers import Dense, LSTMCell
 
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AttentionRNN, DotProductAttention
-from keras_attn.models.parts import recurrent
+from keras_attn.models.parts import tasks
+from keras_attn.models.parts.decoders import recurrent
 from keras_attn.models.parts.functional import Functional, by_name, numbered
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, passes_options_to, with_sizes
 
 VARIANTS = {
@@ -53,8 +55,38 @@ VARIANTS = {
         },
     },
 }
+CARDS = {
+    "seq2seq_sutskever": model_cards(
+        "seq2seq_sutskever",
+        {
+            "base": (
+                384_000_000,
+                "WMT'14 En-Fr: BLEU 30.59 (beam 12), 34.81 with an ensemble of five",
+            )
+        },
+        family="seq2seq",
+        title="Stacked LSTMs, the last states handed over, the source reversed",
+        paper="Sutskever, Vinyals, Le 2014, arXiv:1409.3215",
+        **tasks.TRANSLATION,
+    ),
+    "seq2seq_context": model_cards(
+        "seq2seq_context",
+        {
+            "base": (
+                None,
+                "used to score phrase pairs: En-Fr BLEU 33.30 to 33.87 with a phrase "
+                "table",
+            )
+        },
+        family="seq2seq",
+        title="GRU encoder-decoder with one fixed context",
+        paper="Cho et al. 2014, arXiv:1406.1078",
+        **tasks.TRANSLATION,
+    ),
+}
 
 
+@registered(CARDS["seq2seq_sutskever"])
 @with_sizes(VARIANTS["seq2seq_sutskever"])
 @passes_options_to(recurrent.embedding_layers)
 def build_seq2seq_sutskever(
@@ -171,6 +203,7 @@ def _state_names(states):
     }
 
 
+@registered(CARDS["seq2seq_context"])
 @with_sizes(VARIANTS["seq2seq_context"])
 @passes_options_to(recurrent.embedding_layers)
 def build_seq2seq_context(

@@ -12,7 +12,8 @@ So the image is read once, before the first word. In lectures it is read at ever
     c = x_{-1}                            `image_embedding`
     h_t = LSTM([x_t; c], h_{t-1})         `decoder`
 
-Recurrent layers: `parts/recurrent.py`; token by token: `parts/captioning.py`.
+Recurrent layers: `parts/decoders/recurrent.py`; token by token:
+`parts/decoders/captioning.py`.
 
 Legend: B batch, P locations, C channels, T length, V vocabulary, E width of the words,
 U units. m is the LSTM's cell.
@@ -30,11 +31,13 @@ from keras.layers import Dense, Embedding, GlobalAveragePooling1D, LSTMCell
 from keras_attn.checks import check_choice, check_fraction
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import Dropout
-from keras_attn.models.parts.captioning import caption_pair
-from keras_attn.models.parts.feature_grid import places_and_text
+from keras_attn.models.parts import tasks
+from keras_attn.models.parts.backbones.feature_grid import places_and_text
+from keras_attn.models.parts.decoders.captioning import caption_pair
+from keras_attn.models.parts.decoders.recurrent import recurrent_layer
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.heads import logits_layer
-from keras_attn.models.parts.recurrent import recurrent_layer
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 VARIANTS = {
@@ -51,8 +54,17 @@ VARIANTS = {
         "feature_dim": 2048,
     }
 }
+CARDS = model_cards(
+    "caption_show_and_tell",
+    {"base": (None, "COCO: BLEU-4 27.7, CIDEr 85.5, beam 20")},
+    family="show_and_tell",
+    title="Show and Tell: one vector of the image, then an LSTM",
+    paper="Vinyals et al. 2015, arXiv:1411.4555",
+    **tasks.captioning(features=tasks.MAP),
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_caption_show_and_tell(
     variant: str = "base",

@@ -8,7 +8,7 @@
 
 Two layers make F, with a ReLU between them, and two make G. The forward pass is the
 body of the builder, in this order; e and x are computed by
-`layers/glimpse_attention.py`.
+`layers/attention/glimpse_attention.py`.
 
 Legend: B batch, T words, h and w rows and columns of the map, L = h·w locations, D
 channels, C glimpses, A answers.
@@ -29,11 +29,13 @@ from keras.layers import (
 
 from keras_attn.checks import check_positive
 from keras_attn.layers import GlimpseAttention
-from keras_attn.layers.dropout import Dropout
-from keras_attn.models.parts.feature_grid import places_and_text
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.models.parts import tasks
+from keras_attn.models.parts.backbones.feature_grid import places_and_text
+from keras_attn.models.parts.decoders.recurrent import recurrent_layer
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import logits_layer
-from keras_attn.models.parts.recurrent import recurrent_layer
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 # Kazemi and Elqursh 2017, section 4; the map is that of a ResNet-152 on an image of 448
@@ -51,8 +53,17 @@ VARIANTS = {
         "feature_dim": 2048,
     }
 }
+CARDS = model_cards(
+    "vqa_show_ask_attend_answer",
+    {"base": (None, "VQA 1.0 test-standard 64.6, VQA 2.0 validation 59.7")},
+    family="show_ask_attend_answer",
+    title="Show, ask, attend and answer: an LSTM and two glimpses",
+    paper="Kazemi and Elqursh 2017, arXiv:1704.03162",
+    **tasks.question_answering("(B, 14, 14, 2048) float, ResNet-152's last map"),
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_vqa_show_ask_attend_answer(
     variant: str = "base",

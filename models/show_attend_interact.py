@@ -15,8 +15,9 @@ and the same of `depth_…`. The robot takes the action of the largest fused val
     Q̄_ta = ½ Q_ta / Σ_b |Q_tb| + the same of depth
 
 The forward pass is `_see`, `_watch`, `_fuse` below; e, g, z and h are computed by
-`layers/frame_attention_rnn.py` with the score of `layers/additive_attention.py`. Each
-camera's network learns from its own Q-values, see `training.DeepQ`.
+`layers/recurrent/frame_attention_rnn.py` with the score of
+`layers/attention/additive_attention.py`. Each camera's network learns from its own
+Q-values, see `training.DeepQ`.
 
 Legend: B batch, T steps, H and W pixels, F channels of a frame, P locations of the map,
 C channels of the map, U units, N actions.
@@ -38,6 +39,7 @@ from keras_attn.checks import check_pair, check_positive
 from keras_attn.layers import AdditiveAttention, FrameAttentionRNN, PerFrame
 from keras_attn.models.parts.functional import Functional, by_name, numbered
 from keras_attn.models.parts.heads import logits_layer
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 # Qureshi et al. 2017. The sizes are those of the authors' code (CNN.lua, LSTM.lua and
@@ -58,10 +60,33 @@ VARIANTS = {
         "num_actions": 4,
     }
 }
+CARDS = model_cards(
+    "show_attend_interact",
+    {
+        "base": (
+            None,
+            "a robot's answers to people, after 14 days of learning among them",
+        )
+    },
+    family="show_attend_interact",
+    title="Show, attend and interact: the values of a robot's actions",
+    paper="Qureshi et al. 2017, arXiv:1702.08626",
+    task="human-robot interaction",
+    inputs={
+        "gray": "(B, T, 198, 198, 1) float, brightness",
+        "depth": "(B, T, 198, 198, 1) float, distance",
+    },
+    outputs={
+        "q_values": "(B, T, 4), of both cameras, shares",
+        "gray_q_values": "(B, T, 4), expected sums of rewards",
+        "depth_q_values": "(B, T, 4), expected sums of rewards",
+    },
+)
 CAMERAS = ("gray", "depth")
 _EPSILON = 1e-6
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_show_attend_interact(
     variant: str = "base",

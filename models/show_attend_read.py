@@ -8,8 +8,8 @@
     g_t = Σ_ij softmax(e_t)_ij v_ij                   `attention`: glimpse
     p(y_t) = softmax(W_o [h'_t; g_t])                 `logits`: before the softmax
 
-e, its softmax and g are computed by `layers/additive_attention_2d.py`; p and q go over
-the 3 × 3 locations around a location.
+e, its softmax and g are computed by `layers/attention/additive_attention_2d.py`; p and
+q go over the 3 × 3 locations around a location.
 
 Legend: B batch, H and W pixels, h and w rows and columns of the map, C its channels,
 T characters, U units, V vocabulary.
@@ -31,10 +31,12 @@ from keras.layers import Embedding, LSTMCell, MaxPooling2D
 from keras_attn.checks import check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention2D, ColumnMask
+from keras_attn.models.parts import tasks
+from keras_attn.models.parts.decoders.recurrent import recurrent_layer
 from keras_attn.models.parts.functional import Functional, by_name, numbered
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.images import image_sides, normed_convolution
-from keras_attn.models.parts.recurrent import recurrent_layer
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 # Li et al. 2019, table 1 and section "Implementation details". The paper reads 94
@@ -51,10 +53,25 @@ VARIANTS = {
         "attention_dim": 512,
     }
 }
+CARDS = model_cards(
+    "show_attend_read",
+    {"base": (None, "read without a lexicon: IIIT5K 95.0, SVT 91.2, ICDAR 2015 78.8")},
+    family="show_attend_read",
+    title="Show, attend and read: a word in an image, character by character",
+    paper="Li et al. 2019, arXiv:1811.00751",
+    task="text recognition",
+    inputs={
+        "images": "(B, 48, W, 3) float, red, green, blue; " + tasks.UNIT,
+        "widths": "(B,) int32, columns of pixels before the padding",
+        "decoder_token_ids": "(B, T) int32, the characters after their start token",
+    },
+    outputs={"logits": "(B, T, V), before the softmax"},
+)
 # Rows and columns of the max pooling before each stage of the ResNet.
 _POOLINGS = ((2, 2), (2, 2), (2, 1), (1, 1))
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_show_attend_read(
     variant: str = "base",

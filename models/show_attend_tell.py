@@ -14,8 +14,9 @@
     loss = -log p(y) + λ Σ_i (1 - Σ_t α_ti)²      `attention_objective`
 
 The forward pass is `_look`, then `_tell` below; e, α, β, z and h are computed by
-`layers/attention_rnn.py` with the score of `layers/additive_attention.py`, and the
-second term of the loss by `layers/attention_objective.py`.
+`layers/recurrent/attention_rnn.py` with the score of
+`layers/attention/additive_attention.py`, and the second term of the loss by
+`layers/recurrent/attention_objective.py`.
 
 Legend: B batch, P locations of the grid, C channels, T length, V vocabulary, E width of
 the words, U units. m is the LSTM's cell.
@@ -40,12 +41,14 @@ from keras_attn.layers import (
     AttentionRNN,
     Dropout,
 )
-from keras_attn.layers.attention_rnn import Inference
-from keras_attn.models.parts.captioning import caption_pair
+from keras_attn.layers.recurrent.attention_rnn import Inference
+from keras_attn.models.parts import tasks
+from keras_attn.models.parts.backbones.feature_grid import places_and_text
 from keras_attn.models.parts.computed_loss import computed_loss
-from keras_attn.models.parts.feature_grid import places_and_text
+from keras_attn.models.parts.decoders.captioning import caption_pair
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.heads import logits_layer
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 VARIANTS = {
@@ -65,8 +68,17 @@ VARIANTS = {
         "feature_dim": 512,
     }
 }
+CARDS = model_cards(
+    "caption_show_attend_tell",
+    {"base": (None, "COCO: BLEU-4 24.3 with soft attention, 25.0 with hard")},
+    family="show_attend_tell",
+    title="Show, Attend and Tell: an LSTM that attends to the image for every word",
+    paper="Xu et al. 2015, arXiv:1502.03044",
+    **tasks.captioning(features=tasks.MAP),
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_caption_show_attend_tell(
     variant: str = "base",

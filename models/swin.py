@@ -2,14 +2,16 @@
 
     build_swin      images -> logits, or the features of each stage
 
-Blocks: `layers/swin_block.py`; windows and mask: `layers/window_attention.py`. An
-argument with the default `FROM_VARIANT` is filled in by `@with_sizes`.
+Blocks: `layers/blocks/swin_block.py`; windows and mask:
+`layers/attention/window_attention.py`. An argument with the default `FROM_VARIANT` is
+filled in by `@with_sizes`.
 
 Legend: B batch, H and W pixels, D width of the first stage, C classes.
 Layers: `patch_embedding`, `embeddings_norm`, `embeddings_dropout`, then for each stage
 `stage_0_block_0`, … and, between stages, `stage_0_merging`; `final_norm`, `classifier`.
 """
 
+import functools
 from collections.abc import Sequence
 
 from keras import ops
@@ -17,38 +19,45 @@ from keras import ops
 from keras_attn.argument_types import Activation
 from keras_attn.checks import check_positive
 from keras_attn.layers import PatchEmbedding, PatchMerging, SwinBlock
-from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.layer_normalization import LayerNormalization
-from keras_attn.layers.stochastic_depth import rising_rates
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.blocks.stochastic_depth import rising_rates
+from keras_attn.layers.normalization.layer_normalization import LayerNormalization
+from keras_attn.models.parts import tasks
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.images import (
     classify,
     image_input,
 )
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
-
-def _sizes(hidden_dim, num_blocks, num_heads):
-    return {
-        "image_size": 224,
-        "patch_size": 4,
-        "window_size": 7,
-        "hidden_dim": hidden_dim,
-        "num_blocks": num_blocks,
-        "num_heads": num_heads,
-    }
-
-
+_sizes = functools.partial(dict, image_size=224, patch_size=4, window_size=7)
 # Liu et al. 2021, section 3.3.
 VARIANTS = {
-    "tiny": _sizes(96, (2, 2, 6, 2), (3, 6, 12, 24)),
-    "small": _sizes(96, (2, 2, 18, 2), (3, 6, 12, 24)),
-    "base": _sizes(128, (2, 2, 18, 2), (4, 8, 16, 32)),
-    "large": _sizes(192, (2, 2, 18, 2), (6, 12, 24, 48)),
+    "tiny": _sizes(hidden_dim=96, num_blocks=(2, 2, 6, 2), num_heads=(3, 6, 12, 24)),
+    "small": _sizes(hidden_dim=96, num_blocks=(2, 2, 18, 2), num_heads=(3, 6, 12, 24)),
+    "base": _sizes(hidden_dim=128, num_blocks=(2, 2, 18, 2), num_heads=(4, 8, 16, 32)),
+    "large": _sizes(
+        hidden_dim=192, num_blocks=(2, 2, 18, 2), num_heads=(6, 12, 24, 48)
+    ),
 }
+CARDS = model_cards(
+    "swin_{variant}",
+    {
+        "tiny": (28_288_354, "ImageNet 81.3"),
+        "small": (49_606_258, "ImageNet 83.0"),
+        "base": (87_768_224, "ImageNet 83.5"),
+        "large": (196_532_476, "from ImageNet-22k, at 384: ImageNet 87.3"),
+    },
+    family="swin",
+    title="Swin {variant}: attention within shifted windows",
+    paper="Liu et al. 2021, arXiv:2103.14030",
+    **tasks.image_classification(tasks.IMAGENET),
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_swin(
     variant: str = "tiny",

@@ -3,7 +3,8 @@
     source -> embedding + position -> N encoder blocks ─┐ keys and values
     target -> embedding + position -> N decoder blocks ─┴─> logits
 
-The encoder is here; the blocks and the decoder are in `parts/cross_decoder.py`.
+The encoder is here; the blocks and the decoder are in
+`parts/decoders/cross_decoder.py`.
 
 Legend: B batch, S source length, T target length, L length of a cache, D width, V
 vocabulary.
@@ -13,6 +14,7 @@ Layers: `token_embedding` (of both sides, and the output matrix), `position_embe
 them by these names.
 """
 
+import functools
 import math
 from typing import Unpack
 
@@ -21,15 +23,17 @@ from keras import ops
 
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import SinusoidalPositionEmbedding
-from keras_attn.layers.dropout import Dropout
-from keras_attn.models.parts import cross_decoder
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.models.parts import tasks
+from keras_attn.models.parts.decoders import cross_decoder
+from keras_attn.models.parts.decoders.incremental import check_cache_length
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
     numbered,
     sequence_inputs,
 )
-from keras_attn.models.parts.incremental import check_cache_length
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
@@ -38,13 +42,32 @@ from keras_attn.models.parts.variants import (
 )
 from keras_attn.ops import row_positions
 
+_sizes = functools.partial(block_sizes, vocabulary_size=37_000)
 # Vaswani et al. 2017, table 3; the vocabulary is that of English-German.
 VARIANTS = {
-    "base": {"vocabulary_size": 37_000, **block_sizes(6, 512, 8), "dropout": 0.1},
-    "big": {"vocabulary_size": 37_000, **block_sizes(6, 1024, 16), "dropout": 0.3},
+    "base": _sizes(num_layers=6, hidden_dim=512, num_heads=8, dropout=0.1),
+    "big": _sizes(num_layers=6, hidden_dim=1024, num_heads=16, dropout=0.3),
 }
+CARDS = model_cards(
+    "transformer_{variant}",
+    {
+        "base": (
+            65_000_000,
+            "WMT'14: BLEU En-De 27.3, En-Fr 38.1 (beam of 4, length penalty 0.6)",
+        ),
+        "big": (
+            213_000_000,
+            "WMT'14: BLEU En-De 28.4, En-Fr 41.8 (beam of 4, length penalty 0.6)",
+        ),
+    },
+    family="transformer",
+    title="Transformer {variant}, an encoder-decoder of attention alone",
+    paper="Vaswani et al. 2017, arXiv:1706.03762",
+    **tasks.TRANSLATION,
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 @passes_options_to(cross_decoder.block_stack)
 def build_transformer(

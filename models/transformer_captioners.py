@@ -8,7 +8,8 @@
     build_caption_vit_transformer   no convolutions: a ViT, and GPT-2 with
                                     cross-attention
 
-The encoders are here; the blocks and the decoder are in `parts/cross_decoder.py`.
+The encoders are here; the blocks and the decoder are in
+`parts/decoders/cross_decoder.py`.
 
 Legend: B batch, H and W pixels, h and w rows and columns of the map, C its channels, N
 heads, S locations that are attended to, E width of the encoder, T length of the
@@ -30,18 +31,20 @@ from keras.layers import Dense, Rescaling, Reshape
 from keras_attn.argument_types import Activation
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import LearnedPositionEmbedding, SinusoidalPositionEmbedding
-from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.initializers import normal
-from keras_attn.layers.token_embedding import TokenEmbedding
-from keras_attn.models.parts import cross_decoder
-from keras_attn.models.parts.feature_grid import grid_input, read_grid
+from keras_attn.models.parts import tasks
+from keras_attn.models.parts.backbones.feature_grid import grid_input, read_grid
+from keras_attn.models.parts.decoders import cross_decoder
+from keras_attn.models.parts.decoders.incremental import check_cache_length
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
     numbered,
     sequence_inputs,
 )
-from keras_attn.models.parts.incremental import check_cache_length
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
@@ -59,7 +62,7 @@ VARIANTS = {
             "grid_size": 14,
             "feature_dim": 512,
             "vocabulary_size": 10_000,
-            **block_sizes(6, 512, 8),
+            **block_sizes(num_layers=6, hidden_dim=512, num_heads=8),
             "dropout": 0.1,
         },
     },
@@ -69,12 +72,36 @@ VARIANTS = {
             "encoder": "base_patch16",
             "vocabulary_size": 50_257,
             "max_sequence_length": 1024,
-            **block_sizes(12, 768, 12),
+            **block_sizes(num_layers=12, hidden_dim=768, num_heads=12),
         },
     },
 }
+CARDS = {
+    "cnn": model_cards(
+        "caption_cnn_transformer",
+        {"base": (None, "no published size; here the sizes of the base Transformer")},
+        family="transformer_captioners",
+        title="A Transformer that describes the map of a CNN",
+        paper="Vaswani et al. 2017, arXiv:1706.03762",
+        **tasks.captioning(features=tasks.MAP),
+    ),
+    "vit": model_cards(
+        "caption_vit_transformer",
+        {
+            "base_patch16_gpt2_small": (
+                None,
+                "as in public vision-encoder-decoder models",
+            )
+        },
+        family="transformer_captioners",
+        title="ViT-B/16 reads an image, GPT-2 small describes it",
+        paper="Dosovitskiy et al. 2021, arXiv:2010.11929; Radford et al. 2019",
+        **tasks.captioning(images=tasks.RGB + tasks.HALF),
+    ),
+}
 
 
+@registered(CARDS["cnn"])
 @with_sizes(VARIANTS["cnn"])
 @passes_options_to(cross_decoder.block_stack)
 def build_caption_cnn_transformer(
@@ -140,6 +167,7 @@ def build_caption_cnn_transformer(
     return _connect(inputs, memory, layers, return_attention_scores, name)
 
 
+@registered(CARDS["vit"])
 @with_sizes(VARIANTS["vit"])
 def build_caption_vit_transformer(
     variant: str = "base_patch16_gpt2_small",

@@ -3,7 +3,7 @@
     build_vgg  images -> logits, or the features of each stage
 
 Legend: B batch, H and W pixels, C classes.
-Layers: those of `models/parts/vgg.py`; `flatten`, `fully_connected_0`,
+Layers: those of `models/parts/backbones/vgg.py`; `flatten`, `fully_connected_0`,
 `fully_connected_0_dropout`, `fully_connected_1`, …, `classifier`. If `image_size` is
 None, `minimum_image_size` comes first.
 """
@@ -15,19 +15,30 @@ from keras.layers import Dense, Flatten
 
 from keras_attn.argument_types import AnySize
 from keras_attn.checks import check_positive
-from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.initializers import normal
+from keras_attn.models.parts import tasks
+from keras_attn.models.parts.backbones.vgg import VGG16, vgg
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.images import (
     any_image_input,
 )
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
-from keras_attn.models.parts.vgg import VGG16, vgg
 
 VARIANTS = {"16": VGG16}
+CARDS = model_cards(
+    "vgg{variant}",
+    {"16": (138_357_544, "ImageNet 71.6 with torchvision's weights")},
+    family="vgg",
+    title="VGG{variant}: a deep stack of 3 × 3 convolutions",
+    paper="Simonyan and Zisserman 2015, arXiv:1409.1556",
+    **tasks.image_classification(tasks.IMAGENET),
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_vgg(
     variant: str = "16",

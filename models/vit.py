@@ -5,8 +5,9 @@
     build_deit3         ViT with LayerScale, trained by another recipe
 
 All three share every helper, so they share a file. Blocks:
-`layers/transformer_block.py`; attention: `layers/multi_head_attention.py`. An argument
-with the default `FROM_VARIANT` is filled in by `@with_sizes`.
+`layers/blocks/transformer_block.py`; attention:
+`layers/attention/multi_head_attention.py`. An argument with the default `FROM_VARIANT`
+is filled in by `@with_sizes`.
 
 Legend: B batch, H and W pixels, T patches, D width, C classes.
 Layers: `patch_embedding`, `class_token`, `position_embedding`, `embeddings_dropout`,
@@ -14,6 +15,7 @@ Layers: `patch_embedding`, `class_token`, `position_embedding`, `embeddings_drop
 `stem_norm`, `stage_0_block_0_conv_0`, `…_norm_0`, …, `…_shortcut`, `…_shortcut_norm`.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Literal, TypedDict, Unpack, get_args
 
@@ -27,16 +29,18 @@ from keras_attn.layers import (
     PatchEmbedding,
     TransformerEncoderBlock,
 )
-from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.layer_normalization import LayerNormalization
-from keras_attn.layers.stochastic_depth import rising_rates
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.blocks.stochastic_depth import rising_rates
+from keras_attn.layers.normalization.layer_normalization import LayerNormalization
+from keras_attn.models.parts import tasks
+from keras_attn.models.parts.backbones.resnet import standardized_resnet
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.images import (
     classify,
     image_input,
 )
-from keras_attn.models.parts.resnet import standardized_resnet
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
@@ -47,42 +51,108 @@ from keras_attn.models.parts.variants import (
 ImagePooling = Literal["token", "mean"]
 
 
-def _sizes(patch_size, *sizes):
-    """A variant of `num_layers`, `hidden_dim` and `num_heads`; `mlp_dim` is 4 · D."""
-    return {"image_size": 224, "patch_size": patch_size, **block_sizes(*sizes)}
-
+# Widths and depths, for images of 224 pixels.
+_sizes = functools.partial(block_sizes, image_size=224)
+_TINY = _sizes(num_layers=12, hidden_dim=192, num_heads=3)
+_SMALL = _sizes(num_layers=12, hidden_dim=384, num_heads=6)
+_MEDIUM = _sizes(num_layers=12, hidden_dim=512, num_heads=8)
+_BASE = _sizes(num_layers=12, hidden_dim=768, num_heads=12)
+_LARGE = _sizes(num_layers=24, hidden_dim=1024, num_heads=16)
+_HUGE = _sizes(num_layers=32, hidden_dim=1280, num_heads=16)
 
 VARIANTS = {
     # Dosovitskiy et al. 2021, table 1; tiny and small: Touvron et al. 2021, table 1
     # (arXiv:2012.12877), Steiner et al. 2022 (arXiv:2106.10270).
     "vit": {
-        "tiny_patch16": _sizes(16, 12, 192, 3),
-        "small_patch16": _sizes(16, 12, 384, 6),
-        "small_patch32": _sizes(32, 12, 384, 6),
-        "base_patch16": _sizes(16, 12, 768, 12),
-        "base_patch32": _sizes(32, 12, 768, 12),
-        "large_patch16": _sizes(16, 24, 1024, 16),
-        "large_patch32": _sizes(32, 24, 1024, 16),
-        "huge_patch14": _sizes(14, 32, 1280, 16),
+        "tiny_patch16": {**_TINY, "patch_size": 16},
+        "small_patch16": {**_SMALL, "patch_size": 16},
+        "small_patch32": {**_SMALL, "patch_size": 32},
+        "base_patch16": {**_BASE, "patch_size": 16},
+        "base_patch32": {**_BASE, "patch_size": 32},
+        "large_patch16": {**_LARGE, "patch_size": 16},
+        "large_patch32": {**_LARGE, "patch_size": 32},
+        "huge_patch14": {**_HUGE, "patch_size": 14},
     },
     # Dosovitskiy et al. 2021, sections 3.1 and 4.1; the ResNet: Kolesnikov et al. 2020,
     # with the blocks of its fourth stage moved to the third.
     "hybrid": {
-        "r50_base_patch16": {
-            "image_size": 224,
-            "num_blocks": (3, 4, 9),
-            "stem_dim": 64,
-            **block_sizes(12, 768, 12),
-        },
+        "r50_base_patch16": {**_BASE, "num_blocks": (3, 4, 9), "stem_dim": 64},
     },
     # Touvron et al. 2022 (arXiv:2204.07118); medium: the authors' later release.
     "deit3": {
-        "small": _sizes(16, 12, 384, 6),
-        "medium": _sizes(16, 12, 512, 8),
-        "base": _sizes(16, 12, 768, 12),
-        "large": _sizes(16, 24, 1024, 16),
-        "huge": _sizes(14, 32, 1280, 16),
+        "small": {**_SMALL, "patch_size": 16},
+        "medium": {**_MEDIUM, "patch_size": 16},
+        "base": {**_BASE, "patch_size": 16},
+        "large": {**_LARGE, "patch_size": 16},
+        "huge": {**_HUGE, "patch_size": 14},
     },
+}
+CARDS = {
+    "vit": {
+        **model_cards(
+            "vit_{variant}",
+            {
+                "tiny_patch16": (5_700_000, "from ImageNet-21k: ImageNet 75.5"),
+                "small_patch16": (22_000_000, "from ImageNet-21k: ImageNet 81.4"),
+                "small_patch32": (23_000_000, "from ImageNet-21k: ImageNet 76.0"),
+            },
+            family="vit",
+            title="ViT {variant}: an image as a sequence of patches",
+            paper="Steiner et al. 2022, arXiv:2106.10270",
+            **tasks.image_classification(tasks.HALF),
+        ),
+        **model_cards(
+            "vit_{variant}",
+            {
+                "base_patch16": (
+                    86_000_000,
+                    "from ImageNet-21k, at 384: ImageNet 83.97",
+                ),
+                "base_patch32": (
+                    88_000_000,
+                    "from ImageNet-21k, at 384: ImageNet 81.28",
+                ),
+                "large_patch16": (
+                    307_000_000,
+                    "from ImageNet-21k, at 384: ImageNet 85.15",
+                ),
+                "large_patch32": (
+                    306_000_000,
+                    "from ImageNet-21k, at 384: ImageNet 80.99",
+                ),
+                "huge_patch14": (
+                    632_000_000,
+                    "from ImageNet-21k, at 384: ImageNet 85.13",
+                ),
+            },
+            family="vit",
+            title="ViT {variant}: an image as a sequence of patches",
+            paper="Dosovitskiy et al. 2021, arXiv:2010.11929",
+            **tasks.image_classification(tasks.HALF),
+        ),
+    },
+    "hybrid": model_cards(
+        "vit_hybrid_{variant}",
+        {"r50_base_patch16": (None, "published as R50+ViT-B/16")},
+        family="vit",
+        title="ViT base on the feature map of a ResNet-50",
+        paper="Dosovitskiy et al. 2021, arXiv:2010.11929",
+        **tasks.image_classification(tasks.HALF),
+    ),
+    "deit3": model_cards(
+        "deit3_{variant}",
+        {
+            "small": (22_000_000, "ImageNet 81.4 at 224"),
+            "medium": (39_000_000, "ImageNet 83.0 at 224"),
+            "base": (86_600_000, "ImageNet 83.8 at 224"),
+            "large": (304_000_000, "ImageNet 84.9 at 224"),
+            "huge": (632_000_000, "ImageNet 85.2 at 224"),
+        },
+        family="vit",
+        title="DeiT III {variant}: ViT with LayerScale",
+        paper="Touvron et al. 2022, arXiv:2204.07118",
+        **tasks.image_classification(tasks.IMAGENET),
+    ),
 }
 
 
@@ -152,6 +222,7 @@ def _encode(
     return {"sequence_output": hidden, "pooled_output": hidden[:, 0]}
 
 
+@registered(CARDS["vit"])
 @with_sizes(VARIANTS["vit"])
 @passes_options_to(_encode)
 def build_vit(
@@ -241,6 +312,7 @@ def build_vit(
     return Functional(images, outputs, name=name)
 
 
+@registered(CARDS["hybrid"])
 @with_sizes(VARIANTS["hybrid"])
 @passes_options_to(_encode)
 def build_vit_hybrid(
@@ -293,6 +365,7 @@ def build_vit_hybrid(
     return Functional(images, outputs, name=name)
 
 
+@registered(CARDS["deit3"])
 @with_sizes(VARIANTS["deit3"])
 @passes_options_to(_encode)
 def build_deit3(

@@ -7,8 +7,8 @@
     build_xlm          token ids -> features of each token and of the sequence
     build_xlm_<task>   an encoder -> the logits of a task, as for BERT
 
-The stack of blocks: `parts/encoder.py`; blocks: `layers/transformer_block.py`;
-attention: `layers/multi_head_attention.py`.
+The stack of blocks: `parts/encoder.py`; blocks: `layers/blocks/transformer_block.py`;
+attention: `layers/attention/multi_head_attention.py`.
 
 Legend: B batch, T length, P masked positions, D width, V vocabulary, C classes.
 Layers: `token_embedding`, `position_embedding`, `language_embedding`,
@@ -21,12 +21,13 @@ from keras import ops
 from keras.layers import Embedding
 
 from keras_attn.layers import LearnedPositionEmbedding, TokenEmbedding
+from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.layers.initializers import normal
-from keras_attn.layers.token_pooling import Pooling
-from keras_attn.models.parts import heads
+from keras_attn.models.parts import heads, tasks
 from keras_attn.models.parts.encoder import EncoderOptions, text_encoder
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import Encoder, as_encoder
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
@@ -42,12 +43,24 @@ VARIANTS = {
         "num_languages": 15,
         "max_sequence_length": 512,
         "layer_norm_epsilon": 1e-12,
-        **block_sizes(12, 1024, 8),
+        **block_sizes(num_layers=12, hidden_dim=1024, num_heads=8),
     }
 }
+CARDS = model_cards(
+    "xlm_{variant}",
+    {"mlm_tlm_xnli15": (None, "XNLI, mean of 15 languages: 75.1 (MLM and TLM)")},
+    family="xlm",
+    title="XLM, an encoder of 15 languages",
+    paper="Lample and Conneau 2019, arXiv:1901.07291",
+    **tasks.text_encoding(
+        "the features of the first real token",
+        language_ids="(B, T) int32, the language of each token",
+    ),
+)
 _EMBEDDINGS = normal(2048**-0.5)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 @passes_options_to(text_encoder)
 def build_xlm(

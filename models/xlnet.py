@@ -14,7 +14,8 @@ Both streams share their weights. An encoder for fine-tuning is the content stre
 alone, in which every token attends to every other. Positions are relative, so the
 length of a sequence is not limited.
 
-Blocks: `layers/xlnet_block.py`; attention: `layers/relative_attention.py`.
+Blocks: `layers/blocks/xlnet_block.py`; attention:
+`layers/attention/relative_attention.py`.
 
 Legend: B batch, T length, P targets, M memory length, D width, V vocabulary, C classes.
 Layers: `token_embedding`, `embeddings_dropout`, `target_embedding`,
@@ -22,16 +23,24 @@ Layers: `token_embedding`, `embeddings_dropout`, `target_embedding`,
 `last_token`; with a memory `segment_memory`.
 """
 
+import functools
+
 import keras
 from keras import ops
 
 from keras_attn.argument_types import Activation
-from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.relative_position_encoding import RelativePositionEncoding
-from keras_attn.layers.token_embedding import TokenEmbedding
-from keras_attn.layers.token_pooling import Pooling, TokenPooling
-from keras_attn.layers.xlnet_block import SegmentMemory, TargetEmbedding, XLNetBlock
-from keras_attn.models.parts import heads
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.blocks.xlnet_block import (
+    SegmentMemory,
+    TargetEmbedding,
+    XLNetBlock,
+)
+from keras_attn.layers.embeddings.relative_position_encoding import (
+    RelativePositionEncoding,
+)
+from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
+from keras_attn.layers.embeddings.token_pooling import Pooling, TokenPooling
+from keras_attn.models.parts import heads, tasks
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -39,15 +48,32 @@ from keras_attn.models.parts.functional import (
     sequence_inputs,
 )
 from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
+from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 
+_sizes = functools.partial(block_sizes, vocabulary_size=32_000)
 # Yang et al. 2019, appendix A.4, table 8; the base model is from the published code.
 VARIANTS = {
-    "base": {"vocabulary_size": 32_000, **block_sizes(12, 768, 12)},
-    "large": {"vocabulary_size": 32_000, **block_sizes(24, 1024, 16)},
+    "base": _sizes(num_layers=12, hidden_dim=768, num_heads=12),
+    "large": _sizes(num_layers=24, hidden_dim=1024, num_heads=16),
 }
+CARDS = model_cards(
+    "xlnet_{variant}",
+    {
+        "base": (117_000_000, "the published code's smaller model"),
+        "large": (340_000_000, "RACE 85.4; SQuAD 2.0 F1 90.7; MNLI 90.8"),
+    },
+    family="xlnet",
+    title="XLNet {variant}, an encoder",
+    paper="Yang et al. 2019, arXiv:1906.08237",
+    **tasks.text_encoding(
+        "the features of the last real token",
+        segment_ids="(B, T) int32, a number for each segment",
+    ),
+)
 
 
+@registered(CARDS)
 @with_sizes(VARIANTS)
 def build_xlnet(
     variant: str = "base",

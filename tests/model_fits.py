@@ -28,10 +28,10 @@ TRACED = ("bert_base", "rnnsearch_50", "swin_tiny")
 # Most of the time of a compiled fit is compilation, and a second equal block compiles
 # as the first does. The second layer of an LSTM has other inputs.
 ONE_OF_EACH_BLOCK = {
-    case: {"num_layers": 1}
-    for case, (_, sizes) in GRAPHS.items()
-    if "num_layers" in sizes and case not in (*TRACED, "seq2seq_sutskever")
-} | {"vit_hybrid_r50_base_patch16": {"num_layers": 1, "num_blocks": (2, 1)}}
+    name: {"num_layers": 1} if graph.smaller is None else graph.smaller
+    for name, graph in GRAPHS.items()
+    if "num_layers" in graph.tiny and name not in TRACED
+}
 
 
 def fits_of(cases):

@@ -1,7 +1,7 @@
 """`keras-attn attention`: what a model attends to, as a plot or an HTML page.
 
 Opening a model: `cli/opened_model.py`; the inputs: `cli/attention_inputs.py`; scores:
-`viz/capture.py`.
+`layers/capture.py`.
 """
 
 from pathlib import Path

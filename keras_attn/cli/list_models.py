@@ -1,6 +1,6 @@
 """`keras-attn list`: the models, with their papers and sizes.
 
-The cards: `models/parts/registry.py`, filled by `models/catalog.py`.
+The cards: `CARDS` of each `models/<family>.py`, kept by `models/parts/registry.py`.
 """
 
 import fnmatch

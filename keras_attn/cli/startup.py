@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from keras_attn.cli.terminal import debugging, working
-from keras_attn.console import interruption
+from keras_attn.interruption import interruption
 
 
 @contextlib.contextmanager

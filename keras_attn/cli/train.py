@@ -1,7 +1,7 @@
 """`keras-attn train`: from two text files to a translator in a folder.
 
 `console.main` starts `cli/app.py`, which calls `train` here. The training loop is
-`training/translation.py`, the run folder `cli/runs.py`.
+`translator/training.py`, the run folder `cli/runs.py`.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,60 +1,83 @@
 """Tokenizers, tf.data pipelines and data sets."""
 
-from keras_attn.data.answers import normalize_answer
-from keras_attn.data.audio import Waveforms, pad_waveforms, read_wav, read_waveforms
-from keras_attn.data.base_tokenizer import Tokenizer
-from keras_attn.data.buildings import Building, Walk, WalkSimulator
-from keras_attn.data.byte_level_bpe import ByteLevelBPETokenizer, StreamDecoder
-from keras_attn.data.coco import read_coco
-from keras_attn.data.dates import make_dates, split_dates
-from keras_attn.data.detection import (
+from keras_attn.data.audio.waveforms import (
+    Waveforms,
+    pad_waveforms,
+    read_wav,
+    read_waveforms,
+)
+from keras_attn.data.images.answers import normalize_answer
+from keras_attn.data.images.augmentation import augment_batches, three_augment_dataset
+from keras_attn.data.images.captions import caption_dataset
+from keras_attn.data.images.coco import read_coco
+from keras_attn.data.images.detection import (
     DetectionData,
     DetectionExample,
     detection_dataset,
 )
-from keras_attn.data.elastic import ElasticDeformation, RandomQuarterTurns
-from keras_attn.data.epochs import shuffled_dataset
-from keras_attn.data.geometry import RandomColors, RandomMirror, RandomScaleAndCrop
-from keras_attn.data.keras_cv_boxes import from_keras_cv, to_keras_cv
-from keras_attn.data.load_text_tokenizer import load_text_tokenizer
-from keras_attn.data.parallel import load_multi30k, parallel_dataset, read_parallel
-from keras_attn.data.r2r import (
+from keras_attn.data.images.elastic import ElasticDeformation, RandomQuarterTurns
+from keras_attn.data.images.geometry import (
+    RandomColors,
+    RandomMirror,
+    RandomScaleAndCrop,
+)
+from keras_attn.data.images.keras_cv_boxes import from_keras_cv, to_keras_cv
+from keras_attn.data.images.segmentation import (
+    SegmentationData,
+    read_segmentation,
+    segmentation_dataset,
+)
+from keras_attn.data.images.voc import read_voc
+from keras_attn.data.images.vqa import VQAData, VQAExample, read_vqa
+from keras_attn.data.images.vqa_dataset import vqa_dataset
+from keras_attn.data.navigation.buildings import Building, Walk, WalkSimulator
+from keras_attn.data.navigation.r2r import (
     WalkData,
     WalkExample,
     read_building,
     read_r2r,
     walk_dataset,
 )
-from keras_attn.data.rendered_words import RenderedWords, WordExample
-from keras_attn.data.segmentation import (
-    SegmentationData,
-    read_segmentation,
-    segmentation_dataset,
+from keras_attn.data.pipelines.box_checks import check_boxes
+from keras_attn.data.pipelines.epochs import shuffled_dataset
+from keras_attn.data.pipelines.label_checks import check_labels
+from keras_attn.data.synthetic.dates import make_dates, split_dates
+from keras_attn.data.synthetic.rendered_words import RenderedWords, WordExample
+from keras_attn.data.synthetic.shapes import Shapes, ShapesExample
+from keras_attn.data.synthetic.social_scene import SocialScene
+from keras_attn.data.synthetic.word_fonts import FONTS
+from keras_attn.data.synthetic.word_lists import hold_out, random_words
+from keras_attn.data.text.base_tokenizer import Tokenizer
+from keras_attn.data.text.byte_level_bpe import ByteLevelBPETokenizer, StreamDecoder
+from keras_attn.data.text.causal_lm import causal_lm_dataset, pack_documents
+from keras_attn.data.text.load_text_tokenizer import load_text_tokenizer
+from keras_attn.data.text.next_sentence import (
+    next_sentence_dataset,
+    next_sentence_pairs,
 )
-from keras_attn.data.sentencepiece import SentencePieceTokenizer
-from keras_attn.data.shapes import Shapes, ShapesExample
-from keras_attn.data.social_scene import SocialScene
-from keras_attn.data.text_tokenizer import TextTokenizer
-from keras_attn.data.tokenizers import (
+from keras_attn.data.text.parallel import load_multi30k, parallel_dataset, read_parallel
+from keras_attn.data.text.sentencepiece import SentencePieceTokenizer
+from keras_attn.data.text.text_tokenizer import TextTokenizer
+from keras_attn.data.text.tokenizers import (
     CharacterTokenizer,
     SubwordTokenizer,
     load_tokenizer,
 )
-from keras_attn.data.voc import read_voc
-from keras_attn.data.vqa import VQAData, VQAExample, read_vqa
-from keras_attn.data.vqa_dataset import vqa_dataset
-from keras_attn.data.word_fonts import FONTS
-from keras_attn.data.word_lists import hold_out, random_words
-from keras_attn.data.wordpiece import WordPieceTokenizer
+from keras_attn.data.text.translation_lm import (
+    language_probabilities,
+    sample_languages,
+    translation_lm_dataset,
+)
+from keras_attn.data.text.wordpiece import WordPieceTokenizer
 
 __all__ = [
-    "FONTS",
     "Building",
     "ByteLevelBPETokenizer",
     "CharacterTokenizer",
     "DetectionData",
     "DetectionExample",
     "ElasticDeformation",
+    "FONTS",
     "RandomColors",
     "RandomMirror",
     "RandomQuarterTurns",
@@ -63,8 +86,8 @@ __all__ = [
     "SegmentationData",
     "SentencePieceTokenizer",
     "Shapes",
-    "SocialScene",
     "ShapesExample",
+    "SocialScene",
     "StreamDecoder",
     "SubwordTokenizer",
     "TextTokenizer",
@@ -78,14 +101,23 @@ __all__ = [
     "Waveforms",
     "WordExample",
     "WordPieceTokenizer",
+    "augment_batches",
+    "caption_dataset",
+    "causal_lm_dataset",
+    "check_boxes",
+    "check_labels",
     "detection_dataset",
     "from_keras_cv",
     "hold_out",
+    "language_probabilities",
     "load_multi30k",
     "load_text_tokenizer",
     "load_tokenizer",
     "make_dates",
+    "next_sentence_dataset",
+    "next_sentence_pairs",
     "normalize_answer",
+    "pack_documents",
     "pad_waveforms",
     "parallel_dataset",
     "random_words",
@@ -98,10 +130,13 @@ __all__ = [
     "read_vqa",
     "read_wav",
     "read_waveforms",
+    "sample_languages",
     "segmentation_dataset",
     "shuffled_dataset",
     "split_dates",
+    "three_augment_dataset",
     "to_keras_cv",
+    "translation_lm_dataset",
     "vqa_dataset",
     "walk_dataset",
 ]

@@ -15,8 +15,25 @@ from keras import ops
 
 from keras_attn.kernels.runtime import is_tensorflow
 from keras_attn.kernels.xla import xla_fused
-from keras_attn.ops.activations import gelu_tanh
 from keras_attn.precision import at_least_float32
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+def gelu_tanh(inputs):
+    """The tanh approximation of GELU, as in GPT.
+
+    `0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))`.
+
+    Args:
+        inputs: (...).
+
+    Returns:
+        (...).
+
+    Reference:
+        Hendrycks and Gimpel 2016 (arXiv:1606.08415).
+    """
+    return keras.activations.gelu(inputs, approximate=True)
 
 
 def with_fast_gradient(activation, fixed_shape=False) -> Any:

@@ -1,8 +1,8 @@
 """The math of attention and of boxes as pure functions: no weights, no state."""
 
 from keras_attn.kernels.bias import add_bias
+from keras_attn.kernels.gelu import gelu_tanh
 from keras_attn.kernels.resize import resize_bilinear
-from keras_attn.ops.activations import gelu_tanh
 from keras_attn.ops.anchors import base_anchors, grid_anchors
 from keras_attn.ops.attention import (
     MASKED,

@@ -21,7 +21,10 @@ _SMALLEST_SIZE = 1e-6
 
 
 def convert_boxes(boxes, source, target, image_size=None):
-    """Boxes in another format.
+    """Boxes in a different format.
+
+    Unlike `keras.utils.bounding_boxes.convert_format`, also for the symbolic tensors of
+    a functional model.
 
     Args:
         boxes: (…, 4), in the format `source`.

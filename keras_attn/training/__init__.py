@@ -1,62 +1,77 @@
-"""Training: objectives, losses, metrics, schedules, an optimizer, backups, runs."""
+"""Training: objectives, losses, metrics, schedules, an optimizer, backups, runs.
 
-from keras_attn.training.adversarial import (
+The pipelines of `data` and the training loop of `translator` can be imported from here
+as well.
+"""
+
+from typing import TYPE_CHECKING
+
+from keras_attn.data.images.augmentation import augment_batches, three_augment_dataset
+from keras_attn.data.images.captions import caption_dataset
+from keras_attn.data.pipelines.box_checks import check_boxes
+from keras_attn.data.pipelines.label_checks import check_labels
+from keras_attn.data.text.causal_lm import causal_lm_dataset, pack_documents
+from keras_attn.data.text.next_sentence import (
+    next_sentence_dataset,
+    next_sentence_pairs,
+)
+from keras_attn.data.text.translation_lm import (
+    language_probabilities,
+    sample_languages,
+    translation_lm_dataset,
+)
+from keras_attn.training.backup import BackupAndResume
+from keras_attn.training.feedback.deep_q import DeepQ, td_targets
+from keras_attn.training.feedback.episodes import (
+    GreedyPolicy,
+    PlayEpisodes,
+    play_episodes,
+)
+from keras_attn.training.losses.adversarial import (
     AdversarialTrainer,
     hinge_discriminator_loss,
     hinge_generator_loss,
 )
-from keras_attn.training.attention_inside import (
-    AttentionInside,
-    attention_inside,
-    named_objects,
-    word_objects,
+from keras_attn.training.losses.cross_entropy import SmoothedCrossEntropy
+from keras_attn.training.losses.masked_patches import MaskedPatchLoss
+from keras_attn.training.losses.segmentation import (
+    SegmentationCrossEntropy,
+    border_weights,
 )
-from keras_attn.training.augmentation import augment_batches, three_augment_dataset
-from keras_attn.training.backup import BackupAndResume
-from keras_attn.training.box_checks import check_boxes
-from keras_attn.training.captioning import caption_dataset
-from keras_attn.training.causal_lm import causal_lm_dataset, pack_documents
-from keras_attn.training.deep_q import DeepQ, td_targets
-from keras_attn.training.detection_scores import (
-    DetectionScoreLogger,
-    DetectionScores,
+from keras_attn.training.losses.soft_answers import (
+    SoftAnswerCrossEntropy,
+    VQAAccuracy,
+    vqa_accuracy,
 )
-from keras_attn.training.episodes import GreedyPolicy, PlayEpisodes, play_episodes
-from keras_attn.training.label_checks import check_labels
-from keras_attn.training.losses import SmoothedCrossEntropy
-from keras_attn.training.masked_lm import MaskedLMMasking
-from keras_attn.training.masked_patches import MaskedPatchLoss
-from keras_attn.training.metrics import Perplexity
-from keras_attn.training.navigation_scores import navigation_scores
-from keras_attn.training.next_sentence import next_sentence_dataset, next_sentence_pairs
+from keras_attn.training.masking.masked_lm import MaskedLMMasking
+from keras_attn.training.masking.permutation_lm import PermutationLMMasking
+from keras_attn.training.masking.random_masking import mask_batches
 from keras_attn.training.optimizers import AdamW, layerwise_rates
-from keras_attn.training.permutation_lm import PermutationLMMasking
-from keras_attn.training.random_masking import mask_batches
 from keras_attn.training.schedules import (
     CosineWarmup,
     InverseSquareRootSchedule,
     LinearWarmup,
 )
-from keras_attn.training.scores import bleu, exact_match
-from keras_attn.training.segmentation import (
-    SegmentationCrossEntropy,
-    border_weights,
+from keras_attn.training.scores.attention_inside import (
+    AttentionInside,
+    attention_inside,
+    named_objects,
+    word_objects,
 )
-from keras_attn.training.segmentation_scores import (
+from keras_attn.training.scores.detection import (
+    DetectionScoreLogger,
+    DetectionScores,
+)
+from keras_attn.training.scores.navigation import navigation_scores
+from keras_attn.training.scores.perplexity import Perplexity
+from keras_attn.training.scores.segmentation import (
     SegmentationScores,
     foreground_rand_scores,
 )
-from keras_attn.training.soft_answers import (
-    SoftAnswerCrossEntropy,
-    VQAAccuracy,
-    vqa_accuracy,
-)
-from keras_attn.training.translation import TranslationScore, fit_translator
-from keras_attn.training.translation_lm import (
-    language_probabilities,
-    sample_languages,
-    translation_lm_dataset,
-)
+from keras_attn.training.scores.translation import bleu, exact_match
+
+if TYPE_CHECKING:
+    from keras_attn.translator import TranslationScore, fit_translator
 
 __all__ = [
     "AdamW",
@@ -110,3 +125,12 @@ __all__ = [
     "vqa_accuracy",
     "word_objects",
 ]
+
+
+def __getattr__(name):
+    # A translator is a model, and detectors import the losses of this package.
+    if name in ("TranslationScore", "fit_translator"):
+        from keras_attn import translator
+
+        return getattr(translator, name)
+    raise AttributeError(f"module 'keras_attn.training' has no attribute {name!r}")

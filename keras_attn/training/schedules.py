@@ -138,6 +138,9 @@ class LinearWarmup(_Warmup):
 class CosineWarmup(_Warmup):
     """A linear warm-up, then a decay along half a cosine: GPT's schedule.
 
+    Keras' `CosineDecay(warmup_target=…)` starts from a rate of 0, so its first update
+    changes nothing; here it has a rate of `peak / warmup_steps`.
+
     Args and Raises are those of `LinearWarmup`.
 
     Reference:

@@ -1,8 +1,9 @@
 """What a model attends to, sees and predicts: plots, a page, TensorBoard."""
 
+from keras_attn.layers.capture import capture_attention
 from keras_attn.viz import callbacks
-from keras_attn.viz.capture import capture_attention
 from keras_attn.viz.detections import plot_detections
+from keras_attn.viz.drawing.plots import plot_alignment, save_figure
 from keras_attn.viz.heads import plot_attention_heads
 from keras_attn.viz.images import (
     attention_rollout,
@@ -13,7 +14,6 @@ from keras_attn.viz.images import (
 )
 from keras_attn.viz.interaction import plot_interaction
 from keras_attn.viz.page import attention_page
-from keras_attn.viz.plots import plot_alignment, save_figure
 from keras_attn.viz.questions import plot_caption_attention, plot_glimpses
 from keras_attn.viz.reading import plot_reading_attention, reading_attention
 from keras_attn.viz.receptive_field import plot_receptive_field, receptive_field

@@ -13,8 +13,8 @@ from matplotlib.patches import Rectangle
 
 from keras_attn.ops.boxes import convert_boxes
 from keras_attn.ops.instance_masks import masks_in_image
-from keras_attn.viz.labels import drawable, font_families
-from keras_attn.viz.panels import (
+from keras_attn.viz.drawing.labels import drawable, font_families
+from keras_attn.viz.drawing.panels import (
     check_colors,
     check_images,
     make_panels,

@@ -11,8 +11,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from keras_attn.viz.labels import drawable, readable
-from keras_attn.viz.plots import (
+from keras_attn.viz.drawing.labels import drawable, readable
+from keras_attn.viz.drawing.plots import (
     TEXT_COLOR,
     add_color_bar,
     add_title,

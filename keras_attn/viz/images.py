@@ -13,10 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from keras_attn.layers import SelfAttention2D, WindowAttention
-from keras_attn.viz.capture import capture_attention
-from keras_attn.viz.labels import drawable, font_families
-from keras_attn.viz.overlays import check_image, check_maps, overlay
-from keras_attn.viz.plots import TEXT_COLOR, add_title, new_figure
+from keras_attn.layers.capture import capture_attention
+from keras_attn.viz.drawing.labels import drawable, font_families
+from keras_attn.viz.drawing.overlays import check_image, check_maps, overlay
+from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure
 
 _PANEL_INCHES = 1.7
 

@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from keras_attn.checks import check_same_length, is_whole
-from keras_attn.viz.labels import drawable, font_families
-from keras_attn.viz.overlays import check_image, check_maps, overlay
-from keras_attn.viz.plots import TEXT_COLOR, add_title, new_figure
+from keras_attn.viz.drawing.labels import drawable, font_families
+from keras_attn.viz.drawing.overlays import check_image, check_maps, overlay
+from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure
 
 _PANEL_INCHES = 1.1
 _BAR, _TAKEN = "#7f9fc2", "#3a7d44"

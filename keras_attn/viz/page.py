@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from keras_attn.viz.drawing.labels import visible
 from keras_attn.viz.heads import select_layers
-from keras_attn.viz.labels import visible
 
 _DECIMALS = 4
 

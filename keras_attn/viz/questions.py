@@ -10,10 +10,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from keras_attn.checks import check_positive, check_same_length
+from keras_attn.viz.drawing.labels import drawable, font_families
+from keras_attn.viz.drawing.overlays import check_image, check_maps, overlay
+from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure
 from keras_attn.viz.images import plot_image_attention
-from keras_attn.viz.labels import drawable, font_families
-from keras_attn.viz.overlays import check_image, check_maps, overlay
-from keras_attn.viz.plots import TEXT_COLOR, add_title, new_figure
 
 _PANEL_INCHES = 1.9
 _BAR, _TRUE_BAR = "#7f9fc2", "#3a7d44"

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from keras_attn.layers import AdditiveAttention2D
-from keras_attn.viz.capture import capture_attention
+from keras_attn.layers.capture import capture_attention
+from keras_attn.viz.drawing.panels import check_pixels
 from keras_attn.viz.images import plot_image_attention
-from keras_attn.viz.panels import check_pixels
 
 
 def reading_attention(model: keras.Model, inputs: dict) -> np.ndarray:

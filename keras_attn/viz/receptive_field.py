@@ -11,8 +11,8 @@ import tensorflow as tf
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from keras_attn.viz.panels import check_images
-from keras_attn.viz.plots import TEXT_COLOR, add_title, new_figure
+from keras_attn.viz.drawing.panels import check_images
+from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure
 
 _HEAT = "magma"
 _SIDE_INCHES = 3.4

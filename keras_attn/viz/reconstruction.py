@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from keras_attn.checks import check_pair, check_rank
 from keras_attn.ops.patches import image_to_patches, patches_to_image
-from keras_attn.viz.plots import TEXT_COLOR, add_title, new_figure
+from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure
 
 _PANEL_INCHES = 1.4
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from keras_attn.viz.panels import (
+from keras_attn.viz.drawing.panels import (
     add_legend,
     check_colors,
     check_images,

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from keras_attn.checks import check_positive
-from keras_attn.viz.labels import drawable, font_families
-from keras_attn.viz.plots import (
+from keras_attn.viz.drawing.labels import drawable, font_families
+from keras_attn.viz.drawing.plots import (
     TEXT_COLOR,
     add_color_bar,
     add_title,

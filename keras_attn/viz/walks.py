@@ -11,9 +11,9 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from keras_attn.checks import is_whole
-from keras_attn.data.buildings import Building
-from keras_attn.viz.labels import font_families
-from keras_attn.viz.plots import (
+from keras_attn.data.navigation.buildings import Building
+from keras_attn.viz.drawing.labels import font_families
+from keras_attn.viz.drawing.plots import (
     TEXT_COLOR,
     add_color_bar,
     add_title,

@@ -28,7 +28,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attn.layers.token_embedding import OutputBias
+from keras_attn.layers.embeddings.token_embedding import OutputBias
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.folder import preview
 

@@ -12,9 +12,9 @@ from keras.layers import Dense
 
 from keras_attn.argument_types import Activation
 from keras_attn.layers import TransformerEncoderBlock
-from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.layer_normalization import LayerNormalization
-from keras_attn.layers.token_pooling import TokenPooling
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.embeddings.token_pooling import TokenPooling
+from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.variants import FROM_VARIANT

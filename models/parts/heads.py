@@ -12,11 +12,11 @@ from keras import ops
 from keras.layers import Dense
 
 from keras_attn.checks import check_fraction, check_positive
-from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.embeddings.token_embedding import OutputBias
+from keras_attn.layers.embeddings.token_pooling import TokenPooling
 from keras_attn.layers.initializers import truncated_normal
-from keras_attn.layers.layer_normalization import LayerNormalization
-from keras_attn.layers.token_embedding import OutputBias
-from keras_attn.layers.token_pooling import TokenPooling
+from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 
 # What a head is built on: a model, or the name of a variant, which is built first.

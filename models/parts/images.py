@@ -9,8 +9,11 @@ import keras
 from keras.layers import Conv2D
 
 from keras_attn.checks import check_pair, check_positive
-from keras_attn.layers.batch_normalization import BatchNormalization
-from keras_attn.layers.minimum_image_size import MinimumImageSize, is_smaller
+from keras_attn.layers.convolution.minimum_image_size import (
+    MinimumImageSize,
+    is_smaller,
+)
+from keras_attn.layers.normalization.batch_normalization import BatchNormalization
 from keras_attn.models.parts.heads import INITIALIZER, logits_layer
 
 

@@ -1,10 +1,15 @@
-"""The registry of models: list, describe, create and count parameters by name."""
+"""The registry of models: list, describe, create and count parameters by name.
+
+It is filled by the model files: each has `CARDS` beside its `VARIANTS`, which
+`@registered(CARDS)` puts here together with the builder.
+"""
 
 import difflib
 import fnmatch
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import keras
 
@@ -17,7 +22,7 @@ class ModelCard:
 
     Attributes:
         name: Registry name, as in `create(name)`.
-        family: Family, usually the name of its file in `models/`.
+        family: Name of its file in `models/`, or of the file of its relatives.
         title: One-line description.
         paper: Authors, year and arXiv id.
         year: Year of publication.
@@ -42,79 +47,59 @@ class ModelCard:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class Entry:
+    """A model of the registry: `builder(variant)` has this card."""
+
     card: ModelCard
     builder: Callable[..., keras.Model]
     variant: str
 
 
-_REGISTRY: dict[str, _Entry] = {}
+_REGISTRY: dict[str, Entry] = {}
+_Builder = TypeVar("_Builder", bound=Callable[..., keras.Model])
 
 
-def register(
-    card: ModelCard, builder: Callable[..., keras.Model], variant: str
-) -> None:
-    """Registers `builder(variant)` as `card.name`.
-
-    Raises:
-        ValueError: if the name is taken.
-    """
-    if card.name in _REGISTRY:
-        raise ValueError(
-            f"`card.name` is registered already. Received: name={card.name!r}"
-        )
-    _REGISTRY[card.name] = _Entry(card, builder, variant)
-
-
-def register_variants(
-    builder: Callable[..., keras.Model],
+def model_cards(
+    name: str,
     published: Mapping[str, tuple[int | None, str]],
     *,
+    family: str,
     title: str,
     paper: str,
     task: str,
     inputs: dict[str, str],
     outputs: dict[str, str],
-    name: str | None = None,
-    family: str | None = None,
-) -> None:
-    """Registers variants of one builder, whose cards differ in published figures only.
+) -> dict[str, ModelCard]:
+    """The cards of several variants, which differ in published figures only.
 
-    ```python
-    register_variants(
-        build_swin,
-        {
-            "tiny": (28_288_354, "ImageNet 81.3"),
-        },
-        title="Swin {variant}, attention within shifted windows",
-        ...
-    )
-    ```
+    They stand in a model's file, under the sizes of the same variants; see
+    `registered`.
 
     Args:
-        builder: The builder, called as `builder(variant)`.
+        name: Name of each model; `{variant}` is replaced by the name of the variant.
         published: Number of parameters and notes of each variant; see `ModelCard`.
+        family: As in `ModelCard`.
         title: One-line description; `{variant}` is replaced by the name of the
             variant, with ", " in place of "_".
         paper: Authors, year and arXiv id; the year is its first number.
-        task: As in `ModelCard`, like `inputs` and `outputs`.
-        inputs: Shape and meaning of each input, by name.
+        task: As in `ModelCard`, like `inputs` and `outputs`. Models of one task share
+            these three: `parts/tasks.py`.
+        inputs: Shape, type and meaning of each input, by name.
         outputs: Shape and meaning of each output, by name.
-        name: Registry name; `{variant}` is replaced by the name of the variant.
-            Default: `"swin_{variant}"` for `build_swin`.
-        family: As in `ModelCard`. Default: the name of the builder's module.
+
+    Returns:
+        The cards by the names of the variants.
 
     Raises:
-        ValueError: if a name is taken, or `paper` has no year.
+        ValueError: if `paper` has no year.
     """
-    name = name or builder.__name__.removeprefix("build_") + "_{variant}"
     year = re.search(r"\d{4}", paper)
     if year is None:
         raise ValueError(f"`paper` must contain its year. Received: paper={paper!r}")
-    for variant, (parameters, notes) in published.items():
-        card = ModelCard(
+    return {
+        variant: ModelCard(
             name=name.format(variant=variant),
-            family=family or builder.__module__.rpartition(".")[2],
+            family=family,
             title=title.format(variant=variant.replace("_", ", ")),
             paper=paper,
             year=int(year[0]),
@@ -124,7 +109,49 @@ def register_variants(
             outputs=outputs,
             notes=notes,
         )
-        register(card, builder, variant)
+        for variant, (parameters, notes) in published.items()
+    }
+
+
+def registered(
+    cards: Mapping[str, ModelCard],
+) -> Callable[[_Builder], _Builder]:
+    """Decorates a builder, which from then on builds the models of these cards.
+
+    ```python
+    VARIANTS = {"tiny": {"hidden_dim": 96, ...}, ...}
+    CARDS = model_cards(
+        "swin_{variant}", {"tiny": (28_288_354, "ImageNet 81.3"), ...}, ...
+    )
+
+
+    @registered(CARDS)
+    @with_sizes(VARIANTS)
+    def build_swin(variant="tiny", *, ...): ...
+    ```
+
+    Args:
+        cards: Cards by the name of the variant: `create(card.name)` calls
+            `build(variant)`.
+
+    Returns:
+        A decorator that returns the builder as it is.
+
+    Raises:
+        ValueError: at decoration, if the name of a card is taken.
+    """
+
+    def register(build: _Builder) -> _Builder:
+        for variant, card in cards.items():
+            if card.name in _REGISTRY:
+                raise ValueError(
+                    "`cards` must have names that are not registered. "
+                    f"Received: name={card.name!r}"
+                )
+            _REGISTRY[card.name] = Entry(card, build, variant)
+        return build
+
+    return register
 
 
 def list_models(pattern: str = "*") -> list[str]:
@@ -138,7 +165,7 @@ def describe(name: str) -> ModelCard:
     Raises:
         ValueError: for an unknown name; the message suggests similar names.
     """
-    return _entry(name).card
+    return entry(name).card
 
 
 def create(name: str, /, **overrides) -> keras.Model:
@@ -161,8 +188,8 @@ def create(name: str, /, **overrides) -> keras.Model:
         model = create("rnnsearch_50", source_vocabulary_size=8000)
         ```
     """
-    entry = _entry(name)
-    return entry.builder(entry.variant, **overrides)
+    found = entry(name)
+    return found.builder(found.variant, **overrides)
 
 
 def count_parameters(name: str, /, **overrides) -> int:
@@ -171,12 +198,17 @@ def count_parameters(name: str, /, **overrides) -> int:
     The model is built without allocating its weights. Weights that are not trained
     count as well: the positions of an MAE, the running means of a batch norm.
     """
-    entry = _entry(name)
+    found = entry(name)
     with undone(), without_allocating():
-        return entry.builder(entry.variant, **overrides).count_params()
+        return found.builder(found.variant, **overrides).count_params()
 
 
-def _entry(name: str) -> _Entry:
+def entry(name: str) -> Entry:
+    """The card, builder and variant of a model.
+
+    Raises:
+        ValueError: for an unknown name; the message suggests similar names.
+    """
     if name not in _REGISTRY:
         near = difflib.get_close_matches(str(name), _REGISTRY, n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(near)}? " if near else ""

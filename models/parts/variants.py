@@ -15,13 +15,26 @@ _Result = TypeVar("_Result")
 FROM_VARIANT: Any = None
 
 
-def block_sizes(num_layers: int, hidden_dim: int, num_heads: int) -> dict[str, int]:
-    """The sizes of a stack of Transformer blocks; `mlp_dim` is four times the width."""
+def block_sizes(
+    *, num_layers: int, hidden_dim: int, num_heads: int, **others: Any
+) -> dict[str, Any]:
+    """The sizes of a stack of Transformer blocks; `mlp_dim` is four times the width.
+
+    Args:
+        num_layers: Number of blocks.
+        hidden_dim: Width of the blocks.
+        num_heads: Heads of each attention.
+        **others: Further sizes of the variant, as they are.
+
+    Returns:
+        The sizes of one variant, by the names of the builder's arguments.
+    """
     return {
         "num_layers": num_layers,
         "hidden_dim": hidden_dim,
         "num_heads": num_heads,
         "mlp_dim": 4 * hidden_dim,
+        **others,
     }
 
 

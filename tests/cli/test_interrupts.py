@@ -11,7 +11,8 @@ import pytest
 
 START = """
 import signal, sys, time
-from keras_attn.console import interruption, main
+from keras_attn.console import main
+from keras_attn.interruption import interruption
 interruption.listen()
 
 def interrupt():

@@ -1,7 +1,7 @@
 """Generates the reference ids of the tokenizer tests, and the tables of characters.
 
     python tests/data/generate_tokenizers.py             # tests/data/references/
-    python tests/data/generate_tokenizers.py --tables    # data/unicode_ranges.py
+    python tests/data/generate_tokenizers.py --tables    # data/text/unicode_ranges.py
 
 Needs `transformers`, `tokenizers` and `sentencepiece` (the references) and
 tensorflow-text. Half a minute on two cores. Run it only when a case is added: it

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from data.tokenizer_cases import CASES, REFERENCES, SPECIAL, check_pairs, read_ids
 
-from keras_attn.data.byte_level_bpe import ByteLevelBPETokenizer, StreamDecoder
+from keras_attn.data.text.byte_level_bpe import ByteLevelBPETokenizer, StreamDecoder
 
 CONVENTIONS = ["gpt2", "roberta"]
 

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from keras_attn.data import dates as dates_module
 from keras_attn.data import make_dates, split_dates
+from keras_attn.data.synthetic import dates as dates_module
 
 MONTHS = (
     "january february march april may june "

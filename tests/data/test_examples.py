@@ -17,7 +17,7 @@ from keras_attn.data import (
     read_voc,
     segmentation_dataset,
 )
-from keras_attn.data.examples import without_bad
+from keras_attn.data.pipelines.examples import without_bad
 from keras_attn.training import BackupAndResume
 
 skip_module_without_tensorflow("tf.data feeds TensorFlow")

@@ -14,8 +14,8 @@ from keras_attn.data import (
     RandomQuarterTurns,
     RandomScaleAndCrop,
 )
-from keras_attn.data.elastic import sample
-from keras_attn.data.geometry import augment, fit_into
+from keras_attn.data.images.elastic import sample
+from keras_attn.data.images.geometry import augment, fit_into
 
 skip_module_without_tensorflow("tf.data feeds TensorFlow")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_attn.data.image_files import read_image, read_label_image
+from keras_attn.data.images.image_files import read_image, read_label_image
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (7, 11, 3), np.uint8)
 

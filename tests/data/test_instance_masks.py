@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pycocotools import mask as coco_mask
 
-from keras_attn.data.instance_masks import decode_mask
+from keras_attn.data.images.instance_masks import decode_mask
 
 RNG = np.random.default_rng(0)
 

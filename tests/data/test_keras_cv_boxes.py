@@ -7,7 +7,7 @@ import tensorflow as tf
 from box_formats import CENTER_FORMATS, FORMATS, H, W
 
 from keras_attn.data import RandomMirror, from_keras_cv, to_keras_cv
-from keras_attn.data.geometry import augment
+from keras_attn.data.images.geometry import augment
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("tf.data feeds TensorFlow", allow_module_level=True)

@@ -11,7 +11,7 @@ from walk_cases import paths, viewpoints, write_r2r
 
 from keras_attn.data import Building, Walk, WalkSimulator, read_building, read_r2r
 from keras_attn.data import walk_dataset as dataset_of
-from keras_attn.data.r2r import WalkData, WalkExample
+from keras_attn.data.navigation.r2r import WalkData, WalkExample
 from keras_attn.training import navigation_scores
 
 

@@ -10,8 +10,8 @@ import pytest
 from backend import skip_module_without_tensorflow
 
 from keras_attn.data import FONTS, RenderedWords, hold_out, random_words
-from keras_attn.data.word_drawing import Look, draw_color, draw_word
-from keras_attn.data.word_fonts import font_characters, font_path
+from keras_attn.data.synthetic.word_drawing import Look, draw_color, draw_word
+from keras_attn.data.synthetic.word_fonts import font_characters, font_path
 
 skip_module_without_tensorflow("tf.data feeds TensorFlow")
 

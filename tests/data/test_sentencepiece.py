@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from data.tokenizer_cases import CASES, REFERENCES, read_ids
 
-from keras_attn.data.sentencepiece import SentencePieceTokenizer
+from keras_attn.data.text.sentencepiece import SentencePieceTokenizer
 
 MODEL = (REFERENCES / "spiece.model").read_bytes()
 

@@ -9,7 +9,7 @@ import pytest
 from backend import skip_module_without_tensorflow
 
 from keras_attn.data import RandomScaleAndCrop, Shapes
-from keras_attn.data.shape_drawing import SHAPES, draw_mask
+from keras_attn.data.synthetic.shape_drawing import SHAPES, draw_mask
 
 skip_module_without_tensorflow("tf.data feeds TensorFlow")
 

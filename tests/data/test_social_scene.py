@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_attn.data import SocialScene
-from keras_attn.data.social_scene import FACING, OFFERING, PASSING
+from keras_attn.data.synthetic.social_scene import FACING, OFFERING, PASSING
 
 WAIT, LOOK, WAVE, SHAKE = range(4)
 STEPS = 7

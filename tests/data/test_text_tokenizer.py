@@ -7,11 +7,11 @@ import pytest
 import tensorflow as tf
 from data.tokenizer_cases import CASES, REFERENCES
 
-from keras_attn.data.byte_level_bpe import ByteLevelBPETokenizer
-from keras_attn.data.load_text_tokenizer import load_text_tokenizer
-from keras_attn.data.sentencepiece import SentencePieceTokenizer
-from keras_attn.data.text_tokenizer import TextTokenizer
-from keras_attn.data.wordpiece import WordPieceTokenizer
+from keras_attn.data.text.byte_level_bpe import ByteLevelBPETokenizer
+from keras_attn.data.text.load_text_tokenizer import load_text_tokenizer
+from keras_attn.data.text.sentencepiece import SentencePieceTokenizer
+from keras_attn.data.text.text_tokenizer import TextTokenizer
+from keras_attn.data.text.wordpiece import WordPieceTokenizer
 
 KINDS = ["wordpiece", "t5", "xlnet", "xlm_roberta", "gpt2", "roberta"]
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from data.tokenizer_cases import CASES, REFERENCES, SPECIAL, check_pairs, read_ids
 
-from keras_attn.data.wordpiece import WordPieceTokenizer
+from keras_attn.data.text.wordpiece import WordPieceTokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "b", ".", "é", "e"]
 SETTINGS: dict[str, Any] = {

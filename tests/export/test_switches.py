@@ -9,7 +9,7 @@ from keras import layers
 
 from keras_attn.export import ExportError, export, verify
 from keras_attn.layers import MaxPoolWithIndices, MaxUnpool2D
-from keras_attn.layers.switches import chosen, watched_switches
+from keras_attn.layers.convolution.switches import chosen, watched_switches
 from keras_attn.ops import max_pool_with_indices
 
 H, W, C = 7, 11, 3

@@ -143,7 +143,7 @@ def test_damaged_run_lengths(tmp_path, time_limit):
     """The string form, which pycocotools reads without looking at its bounds."""
     from pycocotools import mask as coco_mask
 
-    from keras_attn.data.instance_masks import decode_mask
+    from keras_attn.data.images.instance_masks import decode_mask
 
     size = SIZES["zwei"]
     mask = np.random.default_rng(0).random(size) < 0.4

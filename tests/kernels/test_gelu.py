@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_attn.kernels.gelu import with_fast_gradient
-from keras_attn.layers.feed_forward import FeedForward
+from keras_attn.layers.blocks.feed_forward import FeedForward
 from keras_attn.ops import gelu_tanh
 
 X = np.linspace(-12, 12, 241)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_attn.kernels.lstm import LoopLSTM, has_fast_lstm, lstm
-from keras_attn.layers.recurrent import Recurrent
+from keras_attn.layers.recurrent.recurrent import Recurrent
 
 B, T, D, U = 3, 7, 2, 5
 

@@ -31,7 +31,7 @@ from layer_contract import (
 
 from keras_attn import layers
 from keras_attn.indices import index_ranges
-from keras_attn.layers import output_specs
+from keras_attn.layers.blocks import output_specs
 
 every_case = pytest.mark.parametrize(
     "case", [case for _, case in ALL], ids=[name for name, _ in ALL]

@@ -24,8 +24,10 @@ from layers.relative_cases import (
     visible_mask,
 )
 
-from keras_attn.layers.relative_attention import RelativeMultiHeadAttention
-from keras_attn.layers.relative_position_encoding import RelativePositionEncoding
+from keras_attn.layers.attention.relative_attention import RelativeMultiHeadAttention
+from keras_attn.layers.embeddings.relative_position_encoding import (
+    RelativePositionEncoding,
+)
 from keras_attn.ops.relative import (
     relative_distances,
     relative_shift,

@@ -9,7 +9,7 @@ from keras import ops
 from layer_contract import B, D, E, F, S, T, assert_close, gradients, normal, randomize
 
 from keras_attn.layers import AdditiveAttention, DotProductAttention, ScoredAttention
-from keras_attn.layers.dot_product_attention import SCORES
+from keras_attn.layers.attention.dot_product_attention import SCORES
 
 
 def score_of(layer):

@@ -9,7 +9,7 @@ from keras import ops
 from layer_contract import flat, normal, randomize
 
 from keras_attn.layers import AttentionSpeller, LogMelSpectrogram, PyramidalBLSTM
-from keras_attn.layers.attention_speller import _sample
+from keras_attn.layers.recurrent.attention_speller import _sample
 
 RATE = 8000
 

@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 from keras_attn import layers
-from keras_attn.layers.stochastic_depth import rising_rates
+from keras_attn.layers.blocks.stochastic_depth import rising_rates
 
 RNG = np.random.default_rng(0)
 

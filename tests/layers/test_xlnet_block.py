@@ -13,15 +13,17 @@ from keras import ops
 from layer_contract import BLOCK_OPTIONS, assert_close, flat, gradients, randomize
 from layers.relative_cases import CALLS, MAPPING, B, D, H, M, N, P, S, T, draw
 
-from keras_attn.layers.recorder import record_attention_scores
-from keras_attn.layers.relative_attention import RelativeMultiHeadAttention
-from keras_attn.layers.relative_position_encoding import RelativePositionEncoding
-from keras_attn.layers.xlnet_block import (
+from keras_attn.layers.attention.relative_attention import RelativeMultiHeadAttention
+from keras_attn.layers.blocks.xlnet_block import (
     SegmentMemory,
     TargetEmbedding,
     XLNetBlock,
     permutation_mask,
 )
+from keras_attn.layers.embeddings.relative_position_encoding import (
+    RelativePositionEncoding,
+)
+from keras_attn.layers.recorder import record_attention_scores
 
 MLP = 19
 

@@ -53,16 +53,6 @@ def test_layers_have_their_documented_names(case):
     assert layer_names(tiny(case)) == set(LAYERS[case].split())
 
 
-@pytest.mark.parametrize("case", CASES[:2])
-def test_show_and_tell_follows_vinyals_et_al(case):
-    model = tiny(case)
-    inputs = inputs_for(model)
-    weights = reference.weights_by_layer(model)
-    rows = zip(inputs["features"], inputs["decoder_token_ids"], strict=True)
-    expected = [reference.show_and_tell(weights, *row) for row in rows]
-    close(logits_of(model, inputs), np.array(expected))
-
-
 def test_show_attend_tell_follows_xu_et_al():
     model = tiny(f"{SOFT}-scores")
     inputs = inputs_for(model, batch=3, target=5)

@@ -36,27 +36,17 @@ from model_contract import close, every_case
 from keras_attn import models
 from keras_attn.indices import index_ranges
 
-INPUTS = {
-    "token_ids": "int32",
-    "padding_mask": "bool",
-    "decoder_token_ids": "int32",
-    "segment_ids": "int32",
-    "language_ids": "int32",
-    "position_ids": "int32",
-    "masked_positions": "int32",
-    "permutation_mask": "bool",
-    "target_mapping": "float32",
-    "memory_0": "float32",
-    "memory_1": "float32",
-    "images": "float32",
-    "features": "float32",
-    "noise": "float32",
-    "labels": "int32",
-    "widths": "int32",
-    "gray": "float32",
-    "depth": "float32",
-    "world_state": "float32",
+# Inputs that options and heads add to those of the card.
+FURTHER_INPUTS = {
+    "position_ids": "(B, T) int32",
+    "masked_positions": "(B, P) int32",
+    "permutation_mask": "(B, T, T) bool",
+    "target_mapping": "(B, P, T) float",
+    "memory_0": "(B, M, D) float",
+    "memory_1": "(B, M, D) float",
 }
+# Letters of axes whose length is unknown.
+LENGTHS = set("MPSTU")
 
 
 @pytest.mark.parametrize("name", sorted(set(TINY) - set(GRAPHS)))
@@ -75,12 +65,19 @@ def test_inputs_have_documented_names_and_types(case):
     model = tiny(case)
     if isinstance(model.input, dict):
         assert set(model.input) == {tensor.name for tensor in model.inputs}
+    documented = {**FURTHER_INPUTS, **CASES[case].card.inputs}
     for tensor in model.inputs:
-        assert tensor.dtype == INPUTS[tensor.name]
-        # The batch size and the length are unknown.
+        text = documented[tensor.name]
+        axes, kind = re.match(r"\((.*?)\) (bool|int32|float)", text).groups()
+        assert tensor.dtype == {"float": "float32"}.get(kind, kind)
+        axes = [axis for axis in axes.split(",") if axis]
+        assert len(tensor.shape) == len(axes)
+        # The batch size and lengths are unknown, but for the number of patches.
         assert tensor.shape[0] is None
-        fixed = ("images", "features", "noise", "labels", "widths")
-        assert tensor.name in fixed or tensor.shape[1] is None
+        if tensor.name != "noise" and len(axes) > 1 and axes[1].strip() in LENGTHS:
+            assert tensor.shape[1] is None
+    # What the suites know of it before it is built.
+    assert (case in DECODERS) == hasattr(model, "incremental")
 
 
 @every_case
@@ -92,14 +89,8 @@ def test_weight_paths_are_unique(case):
 @every_case
 def test_random_weights_are_independent_and_follow_the_seed(case):
     drawn = initial_weights(case)
-    # Position tables of a masked autoencoder are sinusoids; kernels that enlarge the
-    # scores of an FCN are bilinear.
-    tables = {
-        name
-        for name in drawn
-        if ("mae" in case and "position_embedding" in name)
-        or ("fcn" in case and "upsampling" in name)
-    }
+    computed = GRAPHS[CASES[case].name].tables
+    tables = {name for name in drawn if any(table in name for table in computed)}
     assert_independent({n: v for n, v in drawn.items() if n not in tables})
     assert_seed_decides(drawn, seeded(case, 2)[1], tables)
 

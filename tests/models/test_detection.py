@@ -7,14 +7,14 @@ from keras import ops
 from model_cases import TINY, B, M, build, create, inputs_for, numpy, tiny, truth_for
 
 from keras_attn import data, models, training
-from keras_attn.models.parts.detection_losses import (
+from keras_attn.models.parts.detection.detector_truth import mask_targets
+from keras_attn.ops.boxes import convert_boxes
+from keras_attn.training.losses.detection import (
     binary_losses,
     class_losses,
     mean_over_samples,
     smooth_l1,
 )
-from keras_attn.models.parts.detector_truth import mask_targets
-from keras_attn.ops.boxes import convert_boxes
 
 # A Faster R-CNN on a ResNet is the Mask R-CNN without its last layers.
 DETECTORS = ("mask_rcnn_resnet50", "faster_rcnn_vgg16")

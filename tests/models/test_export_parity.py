@@ -8,8 +8,6 @@ import pytest
 from model_cases import (
     DECODERS,
     GRAPHS,
-    KINDS,
-    TEXT,
     B,
     S,
     inputs_for,
@@ -33,30 +31,19 @@ from export_formats import SUFFIXES  # noqa: E402
 
 from keras_attn.export import export, load_runner  # noqa: E402
 
-# Every graph; a pair of each kind of state; heads with operators of their own, and
-# attention among the outputs.
-HEADS = (
-    "bert_masked_lm-positions",
-    "bert_sentence_encoder",
-    "xlnet_span_qa",
-    "caption_show_attend_tell-scores",
-    "vqa_ask_attend_answer-scores",
-    "vqa_show_ask_attend_answer-scores",
-)
-PAIRS = (
-    *KINDS,
-    "listen_attend_spell",
-    "listen_attend_walk",
-    "transformer_base",
-    "gpt3_small",
-    "caption_show_and_tell-context",
-    "caption_show_attend_tell",
-    "caption_cnn_transformer",
-    "show_attend_read",
-)
+
+def pairs_of(graph):
+    """The cases of a graph whose pairs for decoding are exported."""
+    decodes = graph.name in DECODERS
+    return ((graph.name,) if decodes else ()) if graph.pairs is None else graph.pairs
+
+
+# Every graph; options and heads with operators of their own; a pair of each kind of
+# state.
 SHIPPED = [
-    *((case, "forward") for case in (*GRAPHS, *HEADS)),
-    *((case, "pair") for case in PAIRS),
+    *((name, "forward") for name in GRAPHS),
+    *((case, "forward") for graph in GRAPHS.values() for case in graph.exported),
+    *((case, "pair") for graph in GRAPHS.values() for case in pairs_of(graph)),
 ]
 
 
@@ -76,16 +63,13 @@ def shipped(tmp_path_factory):
             if format == "litert":
                 inputs = inputs_for(model)
                 sizes = {"batch_size": B}
-                if case in TEXT or "decoder_token_ids" in inputs:
-                    lengths = {
-                        name: value.shape[1]
-                        for name, value in inputs.items()
-                        if value.ndim == 2
-                    }
-                    # For a pair one number is the source length.
+                lengths = {
+                    tensor.name: inputs[tensor.name].shape[1]
+                    for tensor in model.inputs
+                    if tensor.shape[1:2] == (None,)
+                }
+                if lengths:  # For a pair one number is the source length.
                     sizes["sequence_length"] = S if what == "pair" else lengths
-                elif "gray" in inputs:
-                    sizes["sequence_length"] = inputs["gray"].shape[1]
             path = folder / f"{case}-{what}{SUFFIXES[format]}"
             report = export(model, path, **sizes)
             done[key] = report, load_runner(path)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from model_cases import numpy
 
-from keras_attn.models.parts.feature_grid import grid_input
+from keras_attn.models.parts.backbones.feature_grid import grid_input
 
 
 def small_backbone(**options):

@@ -7,7 +7,7 @@ from model_cases import C, U, numpy, randomize
 from model_cases import M as WIDE
 
 from keras_attn import layers, models
-from keras_attn.models.parts.skips import find_skips
+from keras_attn.models.parts.backbones.skips import find_skips
 
 UNPOOLING = {
     models.build_segnet: {"hidden_dims": (5, U), "num_convs": (2, 1)},

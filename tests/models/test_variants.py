@@ -115,7 +115,7 @@ def test_every_size_must_be_an_argument_without_a_default():
 
 
 def test_a_feed_forward_network_is_four_times_as_wide_as_its_block():
-    assert block_sizes(12, 768, 11) == {
+    assert block_sizes(num_layers=12, hidden_dim=768, num_heads=11) == {
         "num_layers": 12,
         "hidden_dim": 768,
         "num_heads": 11,

@@ -13,7 +13,7 @@ from layer_contract import flat, randomize
 from model_cases import dropout_rates
 
 from keras_attn.models import xlnet
-from keras_attn.training.permutation_lm import PermutationLMMasking
+from keras_attn.training.masking.permutation_lm import PermutationLMMasking
 from keras_attn.viz import capture_attention
 
 B, T, P = 2, 7, 3  # Batch, length, targets.

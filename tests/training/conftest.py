@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_attn import models
 from keras_attn.data import CharacterTokenizer, make_dates
-from keras_attn.training.random_masking import SeededRandom
+from keras_attn.training.masking.random_masking import SeededRandom
 from keras_attn.translator import Translator
 
 BUILDERS = {

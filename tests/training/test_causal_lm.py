@@ -2,8 +2,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attn.training.causal_lm import causal_lm_dataset, pack_documents
-from keras_attn.training.metrics import Perplexity
+from keras_attn.data.text.causal_lm import causal_lm_dataset, pack_documents
+from keras_attn.training.scores.perplexity import Perplexity
 
 
 def blocks(token_ids, **options):

@@ -2,7 +2,10 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attn.training.losses import SmoothedCrossEntropy, smoothed_cross_entropy
+from keras_attn.training.losses.cross_entropy import (
+    SmoothedCrossEntropy,
+    smoothed_cross_entropy,
+)
 
 B, T, V = 3, 5, 7
 PAD = 2

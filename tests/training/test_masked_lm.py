@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_attn.training.masked_lm import (
+from keras_attn.training.masking.masked_lm import (
     MaskedLMMasking,
     replace_tokens,
     select_tokens,
 )
-from keras_attn.training.random_masking import mask_batches
+from keras_attn.training.masking.random_masking import mask_batches
 
 V, MASK = 101, 4
 SPECIAL = [0, 1, 2]

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attn.training.metrics import Perplexity
+from keras_attn.training.scores.perplexity import Perplexity
 
 B, T, V = 3, 5, 7
 

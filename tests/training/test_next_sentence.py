@@ -2,12 +2,12 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attn.training.masked_lm import MaskedLMMasking
-from keras_attn.training.next_sentence import (
+from keras_attn.data.text.next_sentence import (
     next_sentence_dataset,
     next_sentence_pairs,
 )
-from keras_attn.training.random_masking import mask_batches
+from keras_attn.training.masking.masked_lm import MaskedLMMasking
+from keras_attn.training.masking.random_masking import mask_batches
 
 CLS, SEP = 1, 2
 

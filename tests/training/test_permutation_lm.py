@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_attn.training.permutation_lm import PermutationLMMasking, select_spans
-from keras_attn.training.random_masking import SeededRandom, mask_batches
+from keras_attn.training.masking.permutation_lm import (
+    PermutationLMMasking,
+    select_spans,
+)
+from keras_attn.training.masking.random_masking import SeededRandom, mask_batches
 
 B, T = 3, 37
 SPECIAL = [1, 2]

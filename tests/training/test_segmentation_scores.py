@@ -6,7 +6,7 @@ import pytest
 from scipy import ndimage
 
 from keras_attn.training import SegmentationScores, foreground_rand_scores
-from keras_attn.training.segmentation_scores import label_components
+from keras_attn.training.scores.segmentation import label_components
 
 RNG = np.random.default_rng(0)
 C = 5

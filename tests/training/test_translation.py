@@ -17,10 +17,10 @@ from keras_attn.training import (
     TranslationScore,
     exact_match,
     fit_translator,
-    translation,
 )
 from keras_attn.training.backup import BACKUP_FILE
 from keras_attn.translator import Translator
+from keras_attn.translator import training as translation
 
 pytestmark = pytest.mark.compiled
 

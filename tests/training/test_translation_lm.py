@@ -3,13 +3,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_attn.training.masked_lm import MaskedLMMasking
-from keras_attn.training.random_masking import mask_batches
-from keras_attn.training.translation_lm import (
+from keras_attn.data.text.translation_lm import (
     language_probabilities,
     sample_languages,
     translation_lm_dataset,
 )
+from keras_attn.training.masking.masked_lm import MaskedLMMasking
+from keras_attn.training.masking.random_masking import mask_batches
 
 END, PAD = 1, 2
 

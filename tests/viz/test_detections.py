@@ -4,7 +4,7 @@ from matplotlib.patches import Rectangle
 from viz.figures import panels
 
 from keras_attn.viz import plot_detections
-from keras_attn.viz.plots import figure_to_array
+from keras_attn.viz.drawing.plots import figure_to_array
 
 B, H, W = 2, 31, 43
 IMAGES = np.random.default_rng(0).random((B, H, W, 3)).astype("float32")

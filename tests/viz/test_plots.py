@@ -5,8 +5,9 @@ import pytest
 from matplotlib.figure import Figure
 from viz.figures import panels, random_attention, tick_labels
 
-from keras_attn.viz import labels, plot_alignment, save_figure
-from keras_attn.viz.plots import figure_to_array
+from keras_attn.viz import plot_alignment, save_figure
+from keras_attn.viz.drawing import labels
+from keras_attn.viz.drawing.plots import figure_to_array
 
 SOURCE = ["Das", "ist", "ein", "Haus", "."]
 TARGET = ["This", "is", "<end>"]

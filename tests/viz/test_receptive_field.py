@@ -6,7 +6,7 @@ from matplotlib.patches import Rectangle
 from viz.figures import panels
 
 from keras_attn.viz import plot_receptive_field, receptive_field
-from keras_attn.viz.plots import figure_to_array
+from keras_attn.viz.drawing.plots import figure_to_array
 
 skip_module_without_tensorflow("gradients by TensorFlow")
 

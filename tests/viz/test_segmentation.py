@@ -3,8 +3,8 @@ import pytest
 from viz.figures import panels
 
 from keras_attn.viz import plot_segmentation
-from keras_attn.viz.panels import class_colors
-from keras_attn.viz.plots import figure_to_array
+from keras_attn.viz.drawing.panels import class_colors
+from keras_attn.viz.drawing.plots import figure_to_array
 
 RNG = np.random.default_rng(0)
 B, H, W, C = 2, 7, 11, 3

@@ -10,7 +10,7 @@ from walk_cases import write_r2r
 
 from keras_attn import models
 from keras_attn.data import read_r2r
-from keras_attn.data.vqa import split_words
+from keras_attn.data.images.vqa import split_words
 from keras_attn.decoding import walk
 from keras_attn.viz import plot_walk
 from keras_attn.viz.callbacks import WalkAttentionMaps

@@ -7,7 +7,7 @@ read.
 
 import numpy as np
 
-from keras_attn.layers.xlnet_block import XLNetBlock
+from keras_attn.layers.blocks.xlnet_block import XLNetBlock
 from keras_attn.models import xlnet as builders
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import (

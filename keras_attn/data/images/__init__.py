@@ -1,0 +1,1 @@
+"""Images with labels, boxes, masks, captions and questions."""

@@ -1,0 +1,209 @@
+"""Reads COCO's JSON of boxes, polygons and run lengths."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_attn.data.images.detection import (
+    DetectionData,
+    DetectionExample,
+    check_boxes,
+)
+from keras_attn.data.images.image_files import check_folder, check_names
+from keras_attn.data.images.instance_masks import check_segmentation
+from keras_attn.data.pipelines.bad_files import Skipped
+from keras_attn.file_reading import MIB, read_json, shown
+
+# `instances_train2017.json` has 449 MB and about 60 million numbers.
+_MAX_BYTES = 1024 * MIB
+_MAX_ENTRIES = 200_000_000
+
+
+def read_coco(
+    annotations: str | os.PathLike,
+    image_folder: str | os.PathLike,
+    *,
+    masks: bool = True,
+    on_error: str = "raise",
+) -> DetectionData:
+    """Reads an annotation file of COCO's format.
+
+    The numbers of its categories may have gaps; classes are numbered from 0 in their
+    order, and `data.category_ids` leads back. Images are read later, by
+    `detection_dataset`.
+
+    Args:
+        annotations: The JSON file, such as `instances_val2017.json`.
+        image_folder: The folder with the images that it names.
+        masks: Whether to keep the segmentations, for `detection_dataset(masks=True)`.
+        on_error: "raise" refuses a bad file or object. "skip" leaves it out: the
+            object if it has an unknown category or image, a damaged mask or no area in
+            the image, otherwise the image. A warning counts them, `data.skipped` lists
+            them.
+
+    Returns:
+        The data set. It has images without objects too. Boxes are cut off at the
+        borders of their image.
+
+    Raises:
+        FileNotFoundError: if `annotations` does not exist.
+        ValueError: if it is not such a file, for anything bad in it if
+            `on_error="raise"`, and if no image is left.
+
+    Reference:
+        Lin et al. 2014, "Microsoft COCO: Common Objects in Context" (arXiv:1405.0312).
+    """
+    skipped = Skipped(on_error)
+    path = Path(annotations)
+    folder = check_folder("image_folder", image_folder)
+    content = read_json(path, _MAX_BYTES, _MAX_ENTRIES)
+    categories = dict(_categories(content, path))
+    class_of = {number: index for index, number in enumerate(sorted(categories))}
+    images = {}
+    for index, image in enumerate(_entries(content, "images", path)):
+        label = f"{path.name}, image {index}"
+        try:
+            number, checked = _check_image(image, folder, label)
+            if number in images:
+                raise ValueError(
+                    f"{label} must have an `id` of its own. Received: id={number}"
+                )
+        except (ValueError, OSError) as error:
+            skipped.add(label, error)
+        else:
+            images[number] = checked
+    objects: dict[int, list] = {number: [] for number in images}
+    known = {
+        image.get("id")
+        for image in _entries(content, "images", path)
+        if isinstance(image.get("id"), int)
+    }
+    for index, entry in enumerate(_entries(content, "annotations", path)):
+        label = f"{path.name}, annotation {index}"
+        number: Any = entry.get("image_id")
+        is_number = type(number) is int
+        if is_number and number in known and number not in images:
+            continue  # The image itself was left out.
+        try:
+            if not is_number or number not in images:
+                raise ValueError(
+                    f"{label} must name an image. Received: image_id={shown(number)}"
+                )
+            *_, size = images[number]
+            objects[number].append(_check_object(entry, class_of, size, masks, label))
+        except ValueError as error:
+            skipped.add(label, error)
+    if not images:
+        raise ValueError(
+            "`annotations` must name images that are in `image_folder`. Received: "
+            f"annotations={str(annotations)!r}, image_folder={str(image_folder)!r}"
+        )
+    skipped.report(f"COCO in {str(annotations)!r}")
+    examples = [
+        _example(number, images[number], found, masks)
+        for number, found in objects.items()
+    ]
+    names = [categories[number] for number in class_of]
+    return DetectionData(examples, names, skipped, list(class_of))
+
+
+def _example(number: int, image: tuple, found: list, masks: bool) -> DetectionExample:
+    name, file, size = image
+    return DetectionExample(
+        name=name,
+        image_path=file,
+        boxes=np.array([box for box, *_ in found], np.float32).reshape(-1, 4),
+        classes=np.array([each[1] for each in found], np.int32),
+        is_crowd=np.array([each[2] for each in found], bool),
+        segmentations=[each[3] for each in found] if masks else None,
+        size=size,
+        image_id=number,
+    )
+
+
+def _entries(content: dict, name: str, path: Path) -> list[dict[str, Any]]:
+    """A list of objects in the file."""
+    found = content.get(name)
+    if not isinstance(found, list) or not all(isinstance(x, dict) for x in found):
+        raise ValueError(
+            f"{path.name} must have `{name}`, a list of objects. "
+            f"Received: {str(path)!r}, {name}={shown(found)}"
+        )
+    return found
+
+
+def _categories(content: dict, path: Path) -> Iterator[tuple[int, str]]:
+    found = set()
+    for category in _entries(content, "categories", path):
+        number, name = category.get("id"), category.get("name")
+        if type(number) is not int or not isinstance(name, str) or number in found:
+            raise ValueError(
+                f"{path.name} must have `categories`, each with a whole number `id` "
+                f"of its own and a `name`. Received: {str(path)!r}, {shown(category)}"
+            )
+        found.add(number)
+        yield number, name
+    if not found:
+        raise ValueError(
+            f"{path.name} must have `categories`. Received: {str(path)!r}, none"
+        )
+
+
+def _check_image(image: dict, folder: Path, label: str):
+    """Number, and name, file and size, of an image."""
+    number, name = image.get("id"), image.get("file_name")
+    sides = image.get("height"), image.get("width")
+    if type(number) is not int or not isinstance(name, str):
+        raise ValueError(
+            f"{label} must have a whole number `id` and a `file_name`. "
+            f"Received: {shown(image)}"
+        )
+    if not all(type(side) is int and 0 < side < 2**31 for side in sides):
+        raise ValueError(
+            f"{label} must have a height and width in pixels. Received: {shown(image)}"
+        )
+    check_names([name], label)
+    try:
+        is_file = (folder / name).is_file()
+    except OSError:  # A name that is too long, for example.
+        is_file = False
+    if not is_file:
+        raise FileNotFoundError(
+            f"{label}: `image_folder` has no file {shown(name)}. "
+            f"Received: image_folder={str(folder)!r}"
+        )
+    return number, (name, folder / name, sides)
+
+
+def _check_object(entry: dict, class_of: dict, size, masks: bool, label: str):
+    """Box, class, whether it is a crowd, and segmentation, of an annotation."""
+    category = entry.get("category_id")
+    box: Any = entry.get("bbox")
+    if type(category) is not int or category not in class_of:
+        raise ValueError(
+            f"{label} must have a `category_id` of `categories`. "
+            f"Received: category_id={shown(category)}"
+        )
+    is_list = isinstance(box, list) and len(box) == 4
+    if not is_list or not all(type(side) in (int, float) for side in box):
+        raise ValueError(
+            f"{label} must have a `bbox` of left, top, width and height. "
+            f"Received: bbox={shown(box)}"
+        )
+    left, top, width, height = box
+    try:
+        box = check_boxes(np.array([left, top, left + width, top + height]), size)[0]
+        if masks and entry.get("segmentation") is None:
+            raise ValueError(
+                "`segmentation` must be given: pass `masks=False` to read boxes only. "
+                "Received: segmentation=None"
+            )
+        if masks:
+            check_segmentation(entry["segmentation"], *size)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{label}: {error}") from error
+    is_crowd = entry.get("iscrowd", 0) == 1
+    return box, class_of[category], is_crowd, entry.get("segmentation")

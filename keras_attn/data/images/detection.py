@@ -1,0 +1,325 @@
+"""Images with boxes, classes and masks of objects, in batches of fixed sizes.
+
+Legend: B batch, M objects of an image with padding, N without, H and W pixels. Boxes
+are `"xyxy"`: left, top, right, bottom in pixels, where pixel (0, 0) covers
+[0, 1) × [0, 1).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from keras_attn.checks import check_pair, check_positive
+from keras_attn.data.images.geometry import (
+    OF_BOXES,
+    Augmentation,
+    Example,
+    areas,
+    fit_into,
+    normalization,
+)
+from keras_attn.data.images.image_files import read_image
+from keras_attn.data.images.instance_masks import decode_mask
+from keras_attn.data.pipelines.bad_files import Skipped, check_readable
+from keras_attn.data.pipelines.epochs import Epoch
+from keras_attn.data.pipelines.examples import example_dataset, read_or_skip
+
+
+@dataclass(frozen=True)
+class DetectionExample:
+    """What is known of an image before it is read.
+
+    Attributes:
+        name: Identifies the image in messages, and in `Skipped`.
+        image_path: The file.
+        boxes: float32 (N, 4).
+        classes: int32 (N,), from 0.
+        is_crowd: bool (N,), whether a box surrounds a group of objects (COCO's
+            `iscrowd`). A crowd is no target; detections in it are not counted.
+        segmentations: For each box a COCO segmentation; None without masks.
+        size: (height, width) according to the annotations, or None.
+        image_id: The number of the image in its data set.
+    """
+
+    name: str
+    image_path: Path
+    boxes: np.ndarray
+    classes: np.ndarray
+    is_crowd: np.ndarray
+    segmentations: list | None = None
+    size: tuple[int, int] | None = None
+    image_id: int = 0
+
+
+@dataclass(frozen=True)
+class DetectionData:
+    """A set of images with objects.
+
+    Attributes:
+        examples: One per image.
+        class_names: Name of each class. Class 0 is the first kind of object: a
+            background class is left to the model.
+        skipped: What was left out, with reasons. Corrupt images are added when they
+            are first read.
+        category_ids: The data set's own number of each class.
+    """
+
+    examples: list[DetectionExample]
+    class_names: list[str]
+    skipped: Skipped = field(default_factory=partial(Skipped, "raise"))
+    category_ids: list[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def check(self) -> "DetectionData":
+        """Reads all images and masks once, in threads.
+
+        Returns:
+            The data set without those that are bad, if it was read with
+            `on_error="skip"`; a warning counts them.
+
+        Raises:
+            ValueError: for the first bad one otherwise; if none is left.
+        """
+
+        def read(number):
+            return read_example(self.examples[number], self.has_masks, crowds=True)
+
+        kept = check_readable(read, self._names, self.skipped)
+        if len(kept) < len(self):
+            self.skipped.report("Images")
+        return replace(self, examples=[self.examples[number] for number in kept])
+
+    @property
+    def _names(self) -> list[str]:
+        """The name of each image in messages."""
+        return [example.name for example in self.examples]
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether every image has masks."""
+        return all(each.segmentations is not None for each in self.examples)
+
+
+def check_boxes(boxes: np.ndarray, size: tuple[int, int] | None) -> np.ndarray:
+    """Boxes cut off at the borders of their image.
+
+    Args:
+        boxes: (N, 4).
+        size: (height, width); None if it is not known yet.
+
+    Returns:
+        float32 (N, 4).
+
+    Raises:
+        ValueError: for a box that is not finite, or that has no area in the image.
+    """
+    boxes = np.asarray(boxes, np.float64).reshape(-1, 4)
+    height, width = size or (2**31, 2**31)
+    clipped = boxes.clip(0, [width, height, width, height]).astype(np.float32)
+    for box, kept in zip(boxes, clipped, strict=True):
+        if not np.isfinite(box).all() or kept[0] >= kept[2] or kept[1] >= kept[3]:
+            raise ValueError(
+                "A box must be finite, with left < right and top < bottom inside of "
+                f"its image{'' if size is None else f' of {height} x {width} pixels'}. "
+                f"Received: left, top, right, bottom = {box.tolist()}"
+            )
+    return clipped
+
+
+def detection_dataset(
+    data: DetectionData,
+    *,
+    image_size: int | tuple[int, int],
+    batch_size: int,
+    max_boxes: int | None = None,
+    keep_aspect_ratio: bool = True,
+    masks: bool = False,
+    crowds: bool = False,
+    augmentations: Sequence[Augmentation] = (),
+    normalize: str | None = None,
+    seed: int = 0,
+    shuffle: bool = False,
+    epoch: Epoch = None,
+    drop_remainder: bool = False,
+) -> tf.data.Dataset:
+    """Batches of images and their objects, for `model.fit`.
+
+    The order, and the random numbers of each image, are functions of the seed, the
+    epoch and the number of the image, whatever the number of threads.
+
+    Args:
+        data: From `read_voc` or `read_coco`.
+        image_size: H and W of the batches, one number or two. An image is resized to
+            fit (with antialiasing), and boxes and masks with it.
+        batch_size: B.
+        max_boxes: M. None is the largest number in the data set. Of more objects, the
+            largest are kept.
+        keep_aspect_ratio: Whether an image keeps its shape, and is padded at the right
+            or at the bottom; otherwise it is stretched.
+        masks: Whether to return masks too, which the data set must have.
+        crowds: Whether to return crowds too, for evaluation, with `is_crowd`.
+        augmentations: Functions of an example and a seed, such as
+            `RandomScaleAndCrop(image_size)`, applied in this order before resizing.
+        normalize: "imagenet" subtracts the mean of ImageNet's colors and divides by
+            their standard deviation, as torchvision's models expect; "unit" divides by
+            255. None keeps 0 to 255. The padding of images is 0 in any case; what
+            `RandomScaleAndCrop` adds around a smaller image is black, and normalized.
+        seed: Seed of order and augmentations.
+        shuffle: Whether each epoch has a new random order.
+        epoch: Number of the epoch, or a `tf.Variable` that holds it, such as that of
+            `training.BackupAndResume`. None counts the iterations.
+        drop_remainder: Whether the last batch is left out if it is smaller.
+
+    Returns:
+        A dataset of float32 images (B, H, W, 3) and a dictionary: `boxes` float32
+        (B, M, 4), 0 in padding; `classes` int32 (B, M), -1 in padding; `masks` bool
+        (B, M, H, W) if asked for; `is_crowd` bool (B, M) if asked for. The real boxes
+        come first. Its cardinality is known. An image that is left out while it is read
+        is replaced by one from the beginning of the epoch: `data.check()` finds such
+        images before, so that none counts twice in a validation.
+
+    Raises:
+        ValueError: for data without images or without the masks asked for.
+        tf.errors.InvalidArgumentError: while it is read, for a file that is missing or
+            corrupt, or whose size or objects contradict the annotations, unless `data`
+            was read with `on_error="skip"`; the message names the file.
+
+    Example:
+        ```python
+        data = read_voc("VOC2012", "train", on_error="skip")
+        train = detection_dataset(
+            data,
+            image_size=512,
+            batch_size=8,
+            augmentations=[RandomMirror(), RandomScaleAndCrop(512)],
+            shuffle=True,
+            epoch=backup.epoch,
+        )
+        ```
+    """
+    size = check_pair("image_size", image_size)
+    check_positive("batch_size", batch_size)
+    if not len(data):
+        raise ValueError("`data` must have images. Received: an empty data set")
+    if masks and not data.has_masks:
+        raise ValueError(
+            "`data` must have masks if `masks` is True, as COCO's JSON has. "
+            "Received: boxes without `segmentations`"
+        )
+    if max_boxes is None:
+        max_boxes = max(1, max(_count(each, crowds) for each in data.examples))
+    check_positive("max_boxes", max_boxes)
+    mean, deviation = normalization(normalize)
+
+    def load(row):
+        return _load(data, row, masks, crowds)
+
+    def finish(example):
+        example = fit_into(example, size, keep_aspect_ratio, fill=mean)
+        image = (example.pop("image") - mean) / deviation
+        return image, pad_objects(example, max_boxes)
+
+    return example_dataset(
+        load,
+        finish,
+        len(data),
+        data.skipped,
+        folder=str(data.examples[0].image_path.parent),
+        augmentations=augmentations,
+        batch_size=batch_size,
+        seed=seed,
+        shuffle=shuffle,
+        epoch=epoch,
+        drop_remainder=drop_remainder,
+    )
+
+
+def _count(example: DetectionExample, crowds: bool) -> int:
+    return len(example.boxes) if crowds else int((~example.is_crowd).sum())
+
+
+def _load(data: DetectionData, row: tf.Tensor, masks: bool, crowds: bool):
+    """The example of a row, and whether it could be read."""
+
+    def read(row):
+        return read_example(data.examples[row], masks, crowds)
+
+    empty = np.zeros((1, 1, 3), np.uint8), np.zeros((0, 4), np.float32)
+    no_objects = np.zeros(0, np.int32), np.zeros(0, bool), np.zeros((0, 1, 1), bool)
+    values, is_valid = read_or_skip(
+        row, read, data._names, data.skipped, (*empty, *no_objects)
+    )
+    image, boxes, classes, is_crowd, planes = values
+    example = {
+        "image": tf.cast(tf.ensure_shape(image, [None, None, 3]), tf.float32),
+        "boxes": tf.ensure_shape(boxes, [None, 4]),
+        "classes": tf.ensure_shape(classes, [None]),
+    }
+    if masks:
+        example["masks"] = tf.ensure_shape(planes, [None, None, None])
+    if crowds:
+        example["is_crowd"] = tf.ensure_shape(is_crowd, [None])
+    return example, is_valid
+
+
+def read_example(example: DetectionExample, masks: bool, crowds: bool):
+    """Reads the image of an example.
+
+    Args:
+        example: The example.
+        masks: Whether to make the masks.
+        crowds: Whether to keep crowds.
+
+    Returns:
+        Image, boxes, classes, crowds and masks, as arrays.
+
+    Raises:
+        ValueError: for a corrupt image, or one that contradicts the annotations.
+        FileNotFoundError: for a missing one.
+    """
+    image = read_image(example.image_path)
+    height, width = image.shape[:2]
+    if example.size not in (None, (height, width)):
+        raise ValueError(
+            f"{example.image_path.name} must have the size in its annotations, "
+            f"(height, width) = {example.size}. Received: "
+            f"{str(example.image_path)!r} of {(height, width)}"
+        )
+    segmentations = example.segmentations or []
+    kept = np.flatnonzero(~example.is_crowd | crowds)
+    try:
+        boxes = check_boxes(example.boxes[kept], (height, width))
+        # None, not one for each box, if they are not asked for.
+        planes = np.zeros((len(kept) if masks else 0, height, width), bool)
+        for plane, index in zip(planes, kept, strict=False):
+            plane[:] = decode_mask(segmentations[index], height, width)
+    except ValueError as error:
+        raise ValueError(f"{example.name}: {error}") from error
+    return image, boxes, example.classes[kept], example.is_crowd[kept], planes
+
+
+def pad_objects(example: Example, count: int) -> Example:
+    """The objects of an example, padded to a fixed number, or the largest of them.
+
+    Args:
+        example: See `geometry`; what does not belong to boxes is kept.
+        count: M.
+    """
+    largest = tf.argsort(areas(example["boxes"]), direction="DESCENDING", stable=True)
+    order = tf.sort(largest[:count])
+    padding = tf.maximum(count - tf.shape(order)[0], 0)
+    padded = dict(example)
+    for name in OF_BOXES:
+        if name in example:
+            values = tf.gather(example[name], order)
+            widths = [[0, padding], *[[0, 0]] * (values.shape.rank - 1)]
+            value = -1 if name == "classes" else tf.zeros([], values.dtype)
+            values = tf.pad(values, tf.convert_to_tensor(widths), constant_values=value)
+            padded[name] = tf.ensure_shape(values, [count, *values.shape[1:]])
+    return padded

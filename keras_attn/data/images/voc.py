@@ -1,0 +1,252 @@
+"""Reads data sets in the layout of Pascal VOC: one XML file of boxes per image."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
+
+import numpy as np
+
+from keras_attn.data.images.detection import (
+    DetectionData,
+    DetectionExample,
+    check_boxes,
+)
+from keras_attn.data.images.image_files import (
+    IMAGE_SUFFIXES,
+    check_folder,
+    check_names,
+    read_names,
+)
+from keras_attn.data.pipelines.bad_files import Skipped
+from keras_attn.file_reading import MIB, read_bytes, shown
+
+_MAX_XML_BYTES = 4 * MIB
+_MAX_XML_DEPTH = 16
+_SIDES = ("xmin", "ymin", "xmax", "ymax")
+
+
+def read_voc(
+    folder: str | os.PathLike,
+    split: str | Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    *,
+    one_based: bool = True,
+    difficult: bool = True,
+    on_error: str = "raise",
+) -> DetectionData:
+    """Reads the annotations of a folder like VOC's.
+
+    It has `Annotations/<name>.xml`, `JPEGImages/<name>.jpg` (or another format) and
+    optionally `ImageSets/<split>.txt` or `ImageSets/Main/<split>.txt`. Images are read
+    later, by `detection_dataset`.
+
+    Args:
+        folder: The folder.
+        split: "train", for example; a list of names without suffix; or None for all
+            images that have annotations.
+        class_names: The classes, in the order of their numbers. None takes those that
+            occur in the split, sorted: pass them if a split may lack one.
+        one_based: Whether pixels are counted from 1 and a box includes its last one,
+            as VOC defines it: (1, 1, 1, 1) is one pixel. False takes the numbers as
+            they are, as programs such as labelImg write them.
+        difficult: Whether objects marked as difficult are targets too.
+        on_error: "raise" refuses a bad file or object. "skip" leaves it out: the
+            object if it has an unknown class or no area in the image, otherwise the
+            image. A warning counts them, `data.skipped` lists them.
+
+    Returns:
+        The data set. Boxes are cut off at the borders of their image.
+
+    Raises:
+        FileNotFoundError: for a split without a file.
+        ValueError: for anything bad if `on_error="raise"`, with the name of the file
+            and the number of the object; if no image is left.
+
+    Example:
+        ```python
+        train = read_voc("VOC2012", "train", on_error="skip")
+        val = read_voc("VOC2012", "val", train.class_names, on_error="skip")
+        ```
+
+    Reference:
+        Everingham et al. 2010, "The Pascal Visual Object Classes (VOC) Challenge".
+    """
+    skipped = Skipped(on_error)
+    root = check_folder("folder", folder)
+    annotations = check_folder("folder", root / "Annotations")
+    images = check_folder("folder", root / "JPEGImages")
+    parsed = {}
+    for name in _names(root, annotations, split):
+        try:
+            parsed[name] = _read_xml(annotations / f"{name}.xml")
+        except (ValueError, OSError) as error:
+            skipped.add(name, error)
+    if class_names is None:
+        objects = (each for tree in parsed.values() for each in tree.findall("object"))
+        found = {_text(each, "name") for each in objects}
+        class_names = sorted(name for name in found if name is not None)
+    numbers = {name: number for number, name in enumerate(class_names)}
+    examples = []
+    for name, tree in parsed.items():
+        try:
+            image = _find_image(images, name)
+            size = _size(tree, annotations / f"{name}.xml")
+        except (ValueError, OSError) as error:
+            skipped.add(name, error)
+            continue
+        boxes, classes = [], []
+        for index, element in enumerate(tree.findall("object")):
+            if not difficult and _text(element, "difficult") == "1":
+                continue
+            label = f"{name}.xml, object {index}"
+            try:
+                classes.append(_class_of(element, numbers, label))
+            except ValueError as error:
+                skipped.add(label, error)
+                continue
+            try:
+                boxes.append(_box(element, size, one_based, label))
+            except ValueError as error:
+                classes.pop()
+                skipped.add(label, error)
+        examples.append(
+            DetectionExample(
+                name=name,
+                image_path=image,
+                boxes=np.array(boxes, np.float32).reshape(-1, 4),
+                classes=np.array(classes, np.int32),
+                is_crowd=np.zeros(len(boxes), bool),
+                size=size,
+                image_id=len(examples),
+            )
+        )
+    if not examples:
+        raise ValueError(
+            "`folder` must have images with annotations. Received: "
+            f"folder={str(folder)!r}, split={shown(split)}"
+        )
+    skipped.report(f"VOC in {str(folder)!r}")
+    return DetectionData(examples, list(class_names), skipped)
+
+
+def _names(root: Path, annotations: Path, split) -> list[str]:
+    if split is None:
+        names = sorted(path.stem for path in annotations.glob("*.xml"))
+        if not names:
+            raise ValueError(
+                "`folder` must have `Annotations/*.xml`. "
+                f"Received: folder={str(root)!r}, without any"
+            )
+        return names
+    if isinstance(split, str):
+        check_names([split], "`split`")
+        paths = [root / "ImageSets" / f"{split}.txt"]
+        paths.append(root / "ImageSets" / "Main" / f"{split}.txt")
+        return read_names(next((path for path in paths if path.is_file()), paths[0]))
+    check_names(split, "`split`")
+    return list(split)
+
+
+def _read_xml(path: Path) -> Element:
+    """Parses a file without declarations of types or entities."""
+    content = read_bytes(path, _MAX_XML_BYTES)
+    builder, parser = TreeBuilder(), expat.ParserCreate()
+    depth = 0
+
+    def refuse(*_):
+        # Entities can grow without limit, or name other files.
+        raise ValueError(
+            f"{path.name} must not declare a DOCTYPE. Received: {str(path)!r}"
+        )
+
+    def start(tag, attributes):
+        nonlocal depth
+        depth += 1
+        if depth > _MAX_XML_DEPTH:
+            raise ValueError(
+                f"{path.name} must be XML nested at most {_MAX_XML_DEPTH} deep. "
+                f"Received: {str(path)!r}, which is deeper"
+            )
+        builder.start(tag, attributes)
+
+    def end(tag):
+        nonlocal depth
+        depth -= 1
+        builder.end(tag)
+
+    parser.StartDoctypeDeclHandler = refuse
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.CharacterDataHandler = builder.data
+    try:
+        parser.Parse(content, True)
+    except (expat.ExpatError, LookupError) as error:
+        raise ValueError(
+            f"{path.name} must be whole, well-formed XML. "
+            f"Received: {str(path)!r}, {error}"
+        ) from error
+    return builder.close()
+
+
+def _text(element: Element, tag: str) -> str | None:
+    found = element.findtext(tag)
+    return found.strip() if found is not None else None
+
+
+def _number(element: Element, tag: str, label: str) -> float:
+    text = _text(element, tag)
+    try:
+        return float(text or "")
+    except ValueError:
+        raise ValueError(
+            f"{label} must have a number in <{tag}>. Received: {tag}={shown(text)}"
+        ) from None
+
+
+def _size(tree: Element, path: Path) -> tuple[int, int] | None:
+    """Height and width; None where the file does not say, or says 0."""
+    element = tree.find("size")
+    if element is None:
+        return None
+    height, width = (_number(element, each, path.name) for each in ("height", "width"))
+    if not all(0 <= side < 2**31 and side == int(side) for side in (height, width)):
+        raise ValueError(
+            f"{path.name} must have a size in whole pixels. Received: {str(path)!r}, "
+            f"height={height}, width={width}"
+        )
+    return (int(height), int(width)) if height and width else None
+
+
+def _find_image(images: Path, name: str) -> Path:
+    for suffix in IMAGE_SUFFIXES:
+        for path in (images / f"{name}{suffix}", images / f"{name}{suffix.upper()}"):
+            if path.is_file():
+                return path
+    raise FileNotFoundError(
+        f"`folder` has no image {name}.jpg. Received: {str(images / name)!r}"
+    )
+
+
+def _class_of(element: Element, numbers: dict[str, int], label: str) -> int:
+    name = _text(element, "name")
+    if name not in numbers:
+        raise ValueError(
+            f"{label} must be of a class in `class_names`, {list(numbers)}. "
+            f"Received: name={shown(name)}"
+        )
+    return numbers[name]
+
+
+def _box(element: Element, size, one_based: bool, label: str) -> np.ndarray:
+    found = element.find("bndbox")
+    if found is None:
+        raise ValueError(f"{label} must have a <bndbox>. Received: none")
+    box = np.array([_number(found, side, label) for side in _SIDES])
+    if one_based:
+        box[:2] -= 1
+    try:
+        return check_boxes(box, size)[0]
+    except ValueError as error:
+        raise ValueError(f"{label}: {error}") from error

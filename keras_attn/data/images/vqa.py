@@ -1,0 +1,371 @@
+"""Questions about images with ten answers each, in the JSON of VQA 1.0 and 2.0.
+
+Legend: K answers to a question.
+"""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from keras_attn.checks import check_choice, check_positive
+from keras_attn.data.images.answers import normalize_answer
+from keras_attn.data.images.image_files import check_folder, check_names
+from keras_attn.data.pipelines.bad_files import Skipped
+from keras_attn.file_reading import MIB, read_json, shown
+
+# The annotations of VQA 2.0's training set have about 370 MB and 20 million values.
+_MAX_BYTES = 1024 * MIB
+_MAX_ENTRIES = 100_000_000
+_UNKNOWN_ID = 1  # 0 is padding.
+_WORD = re.compile(r"[\w']+")
+COCO_NAME = "COCO_{split}_{image_id:012d}.jpg"
+
+
+@dataclass(frozen=True)
+class VQAExample:
+    """A question about an image.
+
+    Attributes:
+        question_id: Its number.
+        question: The text.
+        image_path: The image.
+        answers: The K answers that people gave, normalized.
+        question_type: Its first words, as the file groups them, or "".
+        answer_type: "yes/no", "number" or "other", or "".
+    """
+
+    question_id: int
+    question: str
+    image_path: Path
+    answers: tuple[str, ...]
+    question_type: str = ""
+    answer_type: str = ""
+
+
+class WordVocabulary:
+    """The words of a data set that have an id.
+
+    Attributes:
+        words: The words: id i + 2 is the i-th. 0 is padding, 1 is any other word.
+    """
+
+    words: list[str]
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of rows of a model's word embeddings."""
+        return len(self.words) + 2
+
+
+@dataclass(frozen=True)
+class VQAData(WordVocabulary):
+    """A set of questions about images.
+
+    Attributes:
+        examples: The questions.
+        words: The words that have an id: id i + 2 is the i-th. 0 is padding, 1 is any
+            other word.
+        answers: The answers that a model chooses from; class i is the i-th.
+        unknown_words: See `read_vqa`.
+        skipped: What was left out, with reasons. Corrupt images are added when they
+            are first read.
+    """
+
+    examples: list[VQAExample]
+    words: list[str]
+    answers: list[str]
+    unknown_words: str = "token"
+    skipped: Skipped = field(default_factory=partial(Skipped, "raise"))
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def encode(self, question: str) -> list[int]:
+        """The ids of a question's words.
+
+        Raises:
+            ValueError: for a question without words, or, with
+                `unknown_words="leave_out"`, without a known one.
+        """
+        return encode_question(question, ids_of(self.words), self.unknown_words)
+
+
+def split_words(question: str) -> list[str]:
+    """The words of a question: lower case, without punctuation but apostrophes."""
+    return _WORD.findall(question.lower())
+
+
+def read_vqa(
+    questions: str | os.PathLike,
+    annotations: str | os.PathLike,
+    image_folder: str | os.PathLike,
+    *,
+    words: Sequence[str] | None = None,
+    answers: Sequence[str] | None = None,
+    num_answers: int = 3000,
+    min_word_count: int = 1,
+    unknown_words: str = "token",
+    answers_per_question: int = 10,
+    image_name: str = COCO_NAME,
+    on_error: str = "raise",
+) -> VQAData:
+    """Reads the questions and the answers of a split of VQA.
+
+    The images are read later, by `vqa_dataset`; here they are only looked for.
+
+    Args:
+        questions: The JSON file of questions, such as
+            `v2_OpenEnded_mscoco_train2014_questions.json`.
+        annotations: The JSON file of answers, such as
+            `v2_mscoco_train2014_annotations.json`.
+        image_folder: The folder with the images.
+        words: The words that get ids, such as `train.words` for a validation split.
+            None: those of these questions, the most frequent first.
+        answers: The answers to choose from, such as `train.answers`. None: the most
+            frequent of these.
+        num_answers: How many of them, without `answers`.
+        min_word_count: How often a word must occur to get an id, without `words`.
+        unknown_words: What becomes of a word without an id. "token": it gets the id 1.
+            "leave_out": it is left out, and a question that has no other is bad.
+        answers_per_question: K.
+        image_name: Name of an image, with the fields `{image_id}` and `{split}`, the
+            file's `data_subtype`.
+        on_error: "raise" refuses a bad file or question. "skip" leaves the question
+            out; a warning counts them, `data.skipped` lists them.
+
+    Returns:
+        The data set.
+
+    Raises:
+        FileNotFoundError: for a file that does not exist, or an image of a question.
+        ValueError: if a file is not such JSON; for a question without K answers, with
+            two lists of answers, or about another image than its answers; and if no
+            question is left.
+
+    Example:
+        ```python
+        train = read_vqa(TRAIN_QUESTIONS, TRAIN_ANNOTATIONS, "train2014")
+        val = read_vqa(
+            VAL_QUESTIONS,
+            VAL_ANNOTATIONS,
+            "val2014",
+            words=train.words,
+            answers=train.answers,
+        )
+        ```
+
+    Reference:
+        Goyal et al. 2017, "Making the V in VQA Matter" (arXiv:1612.00837).
+    """
+    skipped = Skipped(on_error)
+    check_choice("unknown_words", unknown_words, ("token", "leave_out"))
+    for name, value in {
+        "num_answers": num_answers,
+        "min_word_count": min_word_count,
+        "answers_per_question": answers_per_question,
+    }.items():
+        check_positive(name, value)
+    folder = check_folder("image_folder", image_folder)
+    questions_path, annotations_path = Path(questions), Path(annotations)
+    content = read_json(questions_path, _MAX_BYTES, _MAX_ENTRIES)
+    asked = _by_question(content, "questions", questions_path, skipped)
+    answered = _by_question(
+        read_json(annotations_path, _MAX_BYTES, _MAX_ENTRIES),
+        "annotations",
+        annotations_path,
+        skipped,
+    )
+    split = content.get("data_subtype", "")
+    known_images: dict[Any, Path] = {}
+    examples = []
+    for number, entry in asked.items():
+        label = f"{questions_path.name}, question {number}"
+        try:
+            found = _check_answers(
+                answered.get(number), entry, answers_per_question, annotations_path
+            )
+            if not split_words(_text_of(entry, "question", label)):
+                raise ValueError(
+                    f"{label} must have a word. Received: {shown(entry['question'])}"
+                )
+            image = entry.get("image_id")
+            if image not in known_images:
+                known_images[image] = _image_path(
+                    folder, image_name, image, split, label
+                )
+        except (ValueError, OSError) as error:
+            skipped.add(label, error)
+            continue
+        kinds = answered[number]
+        examples.append(
+            VQAExample(
+                question_id=number,
+                question=entry["question"],
+                image_path=known_images[image],
+                answers=found,
+                question_type=str(kinds.get("question_type", "")),
+                answer_type=str(kinds.get("answer_type", "")),
+            )
+        )
+    for number in answered.keys() - asked.keys():
+        label = f"{annotations_path.name}, question {number}"
+        error = f"{label} must be among the questions of {str(questions_path)!r}"
+        skipped.add(label, ValueError(f"{error}. Received: question_id={number}"))
+    _check_any(examples, questions, annotations)
+    if words is None:
+        said = Counter(word for each in examples for word in split_words(each.question))
+        words = [word for word in by_count(said) if said[word] >= min_word_count]
+    if answers is None:
+        given = Counter(answer for each in examples for answer in each.answers)
+        answers = by_count(given)[:num_answers]
+    ids = ids_of(_distinct("words", words))
+    kept = []
+    for each in examples:
+        try:
+            encode_question(each.question, ids, unknown_words)
+        except ValueError as error:
+            label = f"{questions_path.name}, question {each.question_id}"
+            skipped.add(label, ValueError(f"{label}: {error}"))
+        else:
+            kept.append(each)
+    _check_any(kept, questions, annotations)
+    skipped.report(f"VQA in {str(questions)!r}")
+    return VQAData(
+        kept, list(words), _distinct("answers", answers), unknown_words, skipped
+    )
+
+
+def _by_question(
+    content: dict, name: str, path: Path, skipped: Skipped
+) -> dict[int, dict[str, Any]]:
+    """The entries of a file by their `question_id`, each of which occurs once."""
+    found = content.get(name)
+    if not isinstance(found, list) or not all(isinstance(x, dict) for x in found):
+        raise ValueError(
+            f"{path.name} must have `{name}`, a list of objects. "
+            f"Received: {str(path)!r}, {name}={shown(found)}"
+        )
+    entries: dict[int, dict[str, Any]] = {}
+    for index, entry in enumerate(found):
+        label = f"{path.name}, entry {index} of `{name}`"
+        number: Any = entry.get("question_id")
+        if type(number) is int and number not in entries:
+            entries[number] = entry
+            continue
+        expected = "once in the file" if type(number) is int else "a whole number"
+        error = f"{label} must have a `question_id`, {expected}"
+        skipped.add(
+            label, ValueError(f"{error}. Received: question_id={shown(number)}")
+        )
+    return entries
+
+
+def _check_any(examples, questions, annotations) -> None:
+    if not examples:
+        raise ValueError(
+            "`questions` and `annotations` must have questions that can be used. "
+            f"Received: questions={str(questions)!r}, annotations={str(annotations)!r}"
+        )
+
+
+def _check_answers(entry, question, count: int, path: Path) -> tuple[str, ...]:
+    """The normalized answers to a question."""
+    number = question["question_id"]
+    label = f"{path.name}, question {number}"
+    if entry is None:
+        raise ValueError(f"{label} must have answers. Received: no entry")
+    if entry.get("image_id") != question.get("image_id"):
+        raise ValueError(
+            f"{label} must be about the image of the question, "
+            f"{shown(question.get('image_id'))}. "
+            f"Received: image_id={shown(entry.get('image_id'))}"
+        )
+    found = entry.get("answers")
+    if not isinstance(found, list) or len(found) != count:
+        raise ValueError(
+            f"{label} must have `answers`, a list of {count}; pass "
+            f"`answers_per_question` for another number. Received: {shown(found)}"
+        )
+    if not all(isinstance(x, dict) for x in found):
+        raise ValueError(
+            f"{label} must have objects as answers. Received: {shown(found)}"
+        )
+    return tuple(normalize_answer(_text_of(each, "answer", label)) for each in found)
+
+
+def _text_of(entry: dict, name: str, label: str) -> str:
+    text = entry.get(name)
+    if not isinstance(text, str):
+        raise ValueError(
+            f"{label} must have a text as `{name}`. Received: {shown(text)}"
+        )
+    return text
+
+
+def _image_path(folder: Path, image_name: str, image, split, label: str) -> Path:
+    """The path of an image, which must exist."""
+    if type(image) is not int or not isinstance(split, str):
+        raise ValueError(
+            f"{label} must have a whole number as `image_id`, and its file a text as "
+            f"`data_subtype`. Received: image_id={shown(image)}, "
+            f"data_subtype={shown(split)}"
+        )
+    try:
+        name = image_name.format(image_id=image, split=split)
+    except (KeyError, IndexError, ValueError) as error:
+        raise ValueError(
+            "`image_name` must be a name with the fields {image_id} and {split} "
+            f"({error}). Received: image_name={image_name!r}"
+        ) from error
+    check_names([name], label)
+    path = folder / name
+    try:
+        exists = path.is_file()
+    except OSError:  # A name that is too long.
+        exists = False
+    if not exists:
+        raise FileNotFoundError(
+            f"{label} must be about an image in `image_folder`. "
+            f"Received: {shown(str(path))}, which is missing"
+        )
+    return path
+
+
+def ids_of(words: Iterable[str]) -> dict[str, int]:
+    """The ids of words: 0 is padding, 1 any other word."""
+    return {word: index + 2 for index, word in enumerate(words)}
+
+
+def encode_question(
+    question: str, ids: dict[str, int], unknown_words: str
+) -> list[int]:
+    """The ids of a question's words, at least one; see `read_vqa`."""
+    words = split_words(question)
+    if unknown_words == "leave_out":
+        words = [word for word in words if word in ids]
+    if not words:
+        raise ValueError(
+            "A question must have a known word; pass unknown_words='token' to keep "
+            f"unknown ones. Received: {shown(question)}"
+        )
+    return [ids.get(word, _UNKNOWN_ID) for word in words]
+
+
+def by_count(counts: Counter) -> list[str]:
+    """The most frequent first, equally frequent ones in alphabetical order."""
+    return sorted(counts, key=lambda each: (-counts[each], each))
+
+
+def _distinct(name: str, texts: Sequence[str]) -> list[str]:
+    found = list(texts)
+    if isinstance(texts, str) or not found or len(set(found)) != len(found):
+        raise ValueError(
+            f"`{name}` must be different texts, at least one. "
+            f"Received: {name}={shown(texts)}"
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Buildings, and instructions for walks through them."""

@@ -1,0 +1,1 @@
+"""What the pipelines of all kinds of data share."""

@@ -1,0 +1,38 @@
+"""Batches that are looked up by row number, in an order given by seed and epoch."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from keras_attn.data.pipelines.epochs import Epoch
+from keras_attn.data.text.ragged import index_batches
+
+
+def batches_of_rows(
+    num_rows: int,
+    batch_of: Callable[[tf.Tensor], object],
+    *,
+    batch_size: int,
+    shuffle_seed: int | None,
+    epoch: Epoch,
+    drop_remainder: bool,
+) -> tf.data.Dataset:
+    """Batches made from the row numbers 0 … num_rows - 1, prefetched.
+
+    Args:
+        num_rows: Number of rows.
+        batch_of: From row numbers, int64 (B,), to a batch.
+        batch_size: Rows per batch.
+        shuffle_seed: Shuffles the rows in each epoch. None keeps their order.
+        epoch: Epoch whose order is read; see `data.epochs`.
+        drop_remainder: Drops a last batch of fewer than `batch_size` rows.
+    """
+    rows = index_batches(
+        num_rows,
+        batch_size=batch_size,
+        shuffle_seed=shuffle_seed,
+        epoch=epoch,
+        drop_remainder=drop_remainder,
+    )
+    dataset = rows.map(batch_of, num_parallel_calls=tf.data.AUTOTUNE)
+    return dataset.prefetch(tf.data.AUTOTUNE)

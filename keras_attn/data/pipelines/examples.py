@@ -1,0 +1,124 @@
+"""A pipeline of examples that are read and augmented one by one."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import tensorflow as tf
+
+from keras_attn.data.images.geometry import Augmentation, Example, augment
+from keras_attn.data.pipelines.bad_files import Skipped
+from keras_attn.data.pipelines.epochs import Epoch, epoch_seeds, fold_in, row_indices
+
+
+def example_dataset(
+    load: Callable[[tf.Tensor], tuple[Example, tf.Tensor]],
+    finish: Callable[[Example], Any],
+    count: int,
+    skipped: Skipped,
+    *,
+    folder: str = "",
+    augmentations: Sequence[Augmentation] = (),
+    batch_size: int,
+    padding_values: Mapping[str, Any] | None = None,
+    seed: int,
+    shuffle: bool,
+    epoch: Epoch,
+    drop_remainder: bool,
+) -> tf.data.Dataset:
+    """Batches of examples in order, or in a random order per epoch.
+
+    If some are left out, the epoch is filled up with examples from its beginning, in
+    its own order.
+
+    Args:
+        load: Makes the example of a row, and says whether it could be read.
+        finish: Gives the augmented example its final form.
+        count: Number of rows.
+        skipped: Decides whether examples that could not be read are left out.
+        folder: Where the files are, for the message if all are bad.
+        augmentations: See `geometry`. The seed of a row depends on `seed`, the epoch
+            and the number of the row alone.
+        batch_size: Number of examples in a batch.
+        padding_values: If examples differ in length: the values that pad those of a
+            dictionary that are not padded with zeros. None = all have one length.
+        seed: Seed of order and augmentations.
+        shuffle: Whether the order is random.
+        epoch: See `epochs.epoch_seeds`.
+        drop_remainder: Whether the last batch is left out if it is smaller.
+    """
+
+    def example_of(row, epoch_seed):
+        example, is_valid = load(row)
+        return example, fold_in(epoch_seed, row), is_valid
+
+    def augmented(example, seed, _):
+        return finish(augment(example, augmentations, seed))
+
+    # The order of the epoch is repeated, not the pipeline, which would begin another
+    # epoch where they are counted.
+    fills_up = skipped.on_error == "skip"
+    rows = row_indices(count, seed if shuffle else None, epoch, repeats=fills_up)
+    dataset = tf.data.Dataset.zip(rows, epoch_seeds(seed, epoch))
+    dataset = dataset.map(example_of, num_parallel_calls=tf.data.AUTOTUNE)
+    if fills_up:
+        dataset = without_bad(dataset, count, folder).take(count)
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
+    dataset = dataset.map(augmented, num_parallel_calls=tf.data.AUTOTUNE)
+    if padding_values is None:
+        dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
+    else:
+        values: Any = dict.fromkeys(cast(dict, dataset.element_spec))
+        dataset = dataset.padded_batch(
+            batch_size,
+            padding_values=values | padding_values,
+            drop_remainder=drop_remainder,
+        )
+    return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def read_or_skip(
+    row: tf.Tensor,
+    read: Callable[[int], tuple],
+    names: Sequence[str],
+    skipped: Skipped,
+    blank: Sequence[np.ndarray],
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """What is read for a row, and whether it could be read.
+
+    Args:
+        row: Number of the row, a scalar.
+        read: Returns the arrays of a row; a bad file is a `ValueError` or an `OSError`.
+        names: The name of each row in messages, and in `skipped`.
+        skipped: Raises or collects the errors.
+        blank: Arrays of the same dtypes, in place of those of a row that is skipped.
+
+    Returns:
+        The arrays as tensors of unknown shapes, and a scalar bool.
+    """
+
+    def read_row(row: int):
+        try:
+            return (*read(row), True)
+        except (ValueError, OSError) as error:
+            skipped.add_while_reading(names[row], error, len(names))
+        return (*blank, False)
+
+    types = [*(tf.as_dtype(array.dtype) for array in blank), tf.bool]
+    *tensors, is_valid = tf.numpy_function(read_row, [row], types)
+    return tensors, tf.ensure_shape(is_valid, [])
+
+
+def without_bad(dataset, count, folder):
+    """The examples that could be read; an error if none of `count` in a row could."""
+
+    def counted(bad, element):
+        bad = tf.where(element[-1], 0, bad + 1)
+        message = (
+            f"At least one image in {folder} must be readable. Received: {count} bad "
+            "ones, which `skipped` lists"
+        )
+        with tf.control_dependencies([tf.debugging.assert_less(bad, count, message)]):
+            return tf.identity(bad), element
+
+    return dataset.scan(0, counted).filter(lambda *element: element[-1])

@@ -1,0 +1,1 @@
+"""Data that is generated, whose truth is known exactly."""

@@ -1,0 +1,337 @@
+"""Byte-level BPE, the tokenizer of GPT-2 and RoBERTa, and decoding token by token."""
+
+import codecs
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from keras_attn.checks import check_choice
+from keras_attn.data.text import tokenizer_files as files
+from keras_attn.data.text.text_tokenizer import (
+    Convention,
+    TextTokenizer,
+    Vocabulary,
+    check_trained_size,
+    tokenizers_library,
+    training_corpus,
+)
+from keras_attn.file_reading import get_flag, get_object, read_vocabulary_json, shown
+from keras_attn.file_writing import write_atomically
+
+CONVENTIONS = {
+    # The text alone; the two texts of a pair concatenated.
+    "gpt2": Convention(
+        tokens=dict.fromkeys(("pad", "start", "end"), "<|endoftext|>"),
+        single=(("A", 0),),
+        pair=(("A", 0), ("B", 0)),
+    ),
+    # <s> A </s>; <s> A </s></s> B </s>; all of one segment.
+    "roberta": Convention(
+        tokens={
+            "pad": "<pad>",
+            "unknown": "<unk>",
+            "start": "<s>",
+            "end": "</s>",
+            "classify": "<s>",
+            "separate": "</s>",
+            "mask": "<mask>",
+        },
+        single=(("start", 0), ("A", 0), ("end", 0)),
+        pair=(("start", 0), ("A", 0), ("end", 0), ("end", 0), ("B", 0), ("end", 0)),
+    ),
+}
+_HUGGING_FACE = {"gpt2": "GPT2Tokenizer", "roberta": "RobertaTokenizer"}
+_FILES = ("vocab.json with merges.txt", "tokenizer.json")
+# In the order of RoBERTa's ids.
+_ROBERTA_FIRST = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+
+
+def _byte_letters() -> dict[int, str]:
+    """The printable character that represents each byte in the vocabularies."""
+    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    letters = {byte: chr(byte) for byte in shown}
+    return letters | {byte: chr(0x100 + i) for i, byte in enumerate(hidden)}
+
+
+_LETTER_OF_BYTE = _byte_letters()
+_BYTE_OF_LETTER = {letter: byte for byte, letter in _LETTER_OF_BYTE.items()}
+
+
+class ByteLevelBPETokenizer(TextTokenizer):
+    """Byte-pair encoding of UTF-8: lossless for every text.
+
+    Pieces have one character for each byte; "Ġ" is a blank. `convention` determines the
+    rows:
+
+    - `"gpt2"`: the text alone, or the two texts of a pair concatenated. There is no
+      padding token, so "<|endoftext|>" pads, and the mask excludes it.
+    - `"roberta"`: `<s> A </s>`, or `<s> A </s></s> B </s>`, all of segment 0.
+
+    Needs the extra `text`.
+
+    Args:
+        pieces: The vocabulary, in the order of the ids.
+        merges: The pairs of pieces to merge, by priority.
+        convention: "gpt2" or "roberta".
+        add_prefix_space: Whether a blank is added before each text.
+        tokens: The special token of each role, if they are not the convention's.
+
+    Example:
+        ```python
+        tokenizer = ByteLevelBPETokenizer.from_folder("gpt2")
+        ids = tokenizer.encode("Once upon a time")
+        decoder = StreamDecoder(tokenizer)
+        for token in generated:
+            print(decoder.feed(token), end="", flush=True)
+        print(decoder.finish())
+        ```
+
+    Reference:
+        Radford et al., "Language Models are Unsupervised Multitask Learners", 2019,
+        section 2.2. Liu et al., "RoBERTa", 2019, arXiv:1907.11692.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[str],
+        merges: Iterable[tuple[str, str]],
+        convention: str = "gpt2",
+        add_prefix_space: bool = False,
+        tokens: Mapping[str, str] | None = None,
+    ):
+        check_choice("convention", convention, CONVENTIONS)
+        known = CONVENTIONS[convention]
+        if tokens is not None:
+            known = Convention(dict(tokens), known.single, known.pair)
+        super().__init__(Vocabulary.of(pieces, known))
+        self.merges = tuple((first, second) for first, second in merges)
+        self.add_prefix_space = add_prefix_space
+        self._name = convention
+        ids = dict(self._vocabulary.ids)
+        missing = [letter for letter in _BYTE_OF_LETTER if letter not in ids]
+        if missing:
+            raise ValueError(
+                "`pieces` must have one for each of the 256 bytes, so that every text "
+                "can be encoded; is it the vocabulary of a character-level BPE, such "
+                f"as XLM or GPT-1? Received: {len(ids)} pieces without {len(missing)} "
+                f"of them, such as {missing[0]!r}"
+            )
+        for number, pair in enumerate(self.merges):
+            for piece in (*pair, "".join(pair)):
+                if piece not in ids:
+                    raise ValueError(
+                        "`merges` must join pieces of the vocabulary; do both files "
+                        "belong to one model? Received: merge "
+                        f"{number + 1}, {shown(pair)}, and no piece {shown(piece)}"
+                    )
+        library = tokenizers_library()
+        self._model = library.Tokenizer(library.models.BPE(ids, list(self.merges)))
+        self._model.pre_tokenizer = library.pre_tokenizers.ByteLevel(
+            add_prefix_space=add_prefix_space
+        )
+        special = set(self.special_token_ids)
+        self._bytes = tuple(
+            b"" if piece in special else _bytes_of(piece) for piece in self.pieces
+        )
+
+    @classmethod
+    def train(
+        cls,
+        texts: Iterable[str],
+        vocabulary_size: int = 50257,
+        convention: str = "gpt2",
+        min_frequency: int = 2,
+    ) -> "ByteLevelBPETokenizer":
+        """Learns the merges from a corpus.
+
+        Args:
+            texts: The corpus.
+            vocabulary_size: Maximum number of ids; a small corpus gives fewer.
+            convention: "gpt2" or "roberta". RoBERTa's special tokens are the first
+                ids, GPT-2's the last.
+            min_frequency: Minimum number of occurrences of a pair to be merged.
+        """
+        corpus = training_corpus(texts)
+        check_choice("convention", convention, CONVENTIONS)
+        special = _ROBERTA_FIRST if convention == "roberta" else ("<|endoftext|>",)
+        check_trained_size(
+            vocabulary_size, 256 + len(special), "the bytes and the special tokens"
+        )
+        library = tokenizers_library()
+        model = library.Tokenizer(library.models.BPE())
+        model.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        model.train_from_iterator(
+            corpus,
+            library.trainers.BpeTrainer(
+                vocab_size=vocabulary_size - len(special),
+                min_frequency=min_frequency,
+                initial_alphabet=list(_BYTE_OF_LETTER),
+                show_progress=False,
+            ),
+        )
+        content = json.loads(model.to_str())["model"]
+        ids = content["vocab"]
+        learned = sorted(ids, key=ids.__getitem__)
+        # A corpus may contain a special token as text, which must not be a merge.
+        merges = [tuple(pair) for pair in content["merges"]]
+        merges = [pair for pair in merges if "".join(pair) not in special]
+        learned = [piece for piece in learned if piece not in special]
+        first = convention == "roberta"
+        pieces = [*special, *learned] if first else [*learned, *special]
+        return cls(pieces, merges, convention)
+
+    @classmethod
+    def from_folder(
+        cls, folder: str | os.PathLike, convention: str | None = None
+    ) -> "ByteLevelBPETokenizer":
+        """Reads `vocab.json` and `merges.txt`, or both from `tokenizer.json`.
+
+        Args:
+            folder: A folder in the Hugging Face layout.
+            convention: "gpt2" or "roberta"; None takes it from `tokenizer_config.json`,
+                otherwise RoBERTa's if the vocabulary has "<s>" and "</s>".
+        """
+        settings = files.read_settings(folder)
+        listed, merged, packed = (
+            files.find_file(folder, name)
+            for name in ("vocab.json", "merges.txt", "tokenizer.json")
+        )
+        if listed is not None and merged is not None:
+            path = listed
+            pieces = files.pieces_in_order(read_vocabulary_json(listed), listed)
+            merges = _read_merges(merged)
+        elif packed is not None:
+            path = packed
+            pieces, merges, prefix = _read_packed(packed)
+            settings = {"add_prefix_space": prefix} | settings
+        else:
+            raise files.missing_files(folder, *_FILES)
+        if convention is None:
+            kind = (settings.get("tokenizer_class") or "").removesuffix("Fast")
+            of_class = {known: name for name, known in _HUGGING_FACE.items()}
+            inferred = "roberta" if {"<s>", "</s>"} <= set(pieces) else "gpt2"
+            convention = of_class.get(kind, inferred)
+        check_choice("convention", convention, CONVENTIONS)
+        tokens = files.named_tokens(settings, CONVENTIONS[convention].tokens)
+        prefix = bool(settings.get("add_prefix_space", False))
+        with files.errors_name(path):
+            return cls(pieces, merges, convention, prefix, tokens)
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes `vocab.json`, `merges.txt` and `tokenizer_config.json`."""
+        ids = {piece: index for index, piece in enumerate(self.pieces)}
+        files.write_json(Path(folder) / "vocab.json", ids, indent=None)
+        lines = "".join(f"{first} {second}\n" for first, second in self.merges)
+        write_atomically(
+            Path(folder) / "merges.txt", f"#version: 0.2\n{lines}".encode()
+        )
+        files.write_settings(
+            folder,
+            _HUGGING_FACE[self._name],
+            self.convention.tokens,
+            add_prefix_space=self.add_prefix_space,
+        )
+
+    def token_bytes(self, index: int) -> bytes:
+        """The bytes of text of an id; none for a special id."""
+        return self._bytes[self._check_ids([index])[0]]
+
+    def _tokenize(self, texts: list[str]) -> list[list[int]]:
+        encoded = self._model.encode_batch(texts, add_special_tokens=False)
+        return [each.ids for each in encoded]
+
+    def _join(self, ids: list[int]) -> str:
+        return b"".join(self._bytes[i] for i in ids).decode(errors="replace")
+
+
+class StreamDecoder:
+    """Decodes ids one by one, as a model generates them.
+
+    A character may span several tokens; its bytes are buffered until it is complete.
+    The results of `feed` and `finish`, joined, equal `decode`.
+
+    Args:
+        tokenizer: Tokenizer of the model.
+    """
+
+    def __init__(self, tokenizer: ByteLevelBPETokenizer):
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, token_id: int) -> str:
+        """Takes the next id; returns the text it completes, possibly empty."""
+        return self._decoder.decode(self._tokenizer.token_bytes(token_id))
+
+    def finish(self) -> str:
+        """Returns the buffered rest, U+FFFD for an incomplete character, and resets."""
+        text = self._decoder.decode(b"", final=True)
+        self._decoder.reset()
+        return text
+
+
+def _bytes_of(piece: str) -> bytes:
+    # A piece with other characters was added to the vocabulary as plain text.
+    if all(letter in _BYTE_OF_LETTER for letter in piece):
+        return bytes(_BYTE_OF_LETTER[letter] for letter in piece)
+    return piece.encode()
+
+
+def _read_merges(path: Path) -> list[tuple[str, str]]:
+    merges = []
+    for number, line in enumerate(files.read_lines(path), 1):
+        if not line or line.startswith("#version"):
+            continue
+        pair = line.split(" ")
+        if len(pair) != 2:
+            raise ValueError(
+                f"{path.name} must have two pieces and one blank per line. Received: "
+                f"{str(path)!r}, line {number}: {shown(line)}"
+            )
+        merges.append((pair[0], pair[1]))
+    return merges
+
+
+def _read_packed(path: Path) -> tuple[list[str], list[tuple[str, str]], bool]:
+    """The pieces, the merges and `add_prefix_space` of a `tokenizer.json`."""
+    content = read_vocabulary_json(path)
+    model = get_object(content, "model", path)
+    splitter = get_object(content, "pre_tokenizer", path)
+    required = {
+        "model.type": (model.get("type", "BPE"), "BPE"),
+        "pre_tokenizer.type": (splitter.get("type"), "ByteLevel"),
+        "pre_tokenizer.use_regex": (splitter.get("use_regex", True), True),
+        "normalizer": (content.get("normalizer"), None),
+        "model.dropout": (model.get("dropout"), None),
+        "model.continuing_subword_prefix": (
+            model.get("continuing_subword_prefix") or "",
+            "",
+        ),
+        "model.end_of_word_suffix": (model.get("end_of_word_suffix") or "", ""),
+        "model.byte_fallback": (model.get("byte_fallback", False), False),
+        "model.ignore_merges": (model.get("ignore_merges", False), False),
+    }
+    for name, (found, wanted) in required.items():
+        if found != wanted:
+            raise ValueError(
+                "tokenizer.json must be a byte-level BPE, as of GPT-2 or RoBERTa, "
+                f"where {name} is {wanted!r}. Received: {str(path)!r}, "
+                f"{name}={shown(found)}"
+            )
+    try:
+        added = {each["content"]: each["id"] for each in content["added_tokens"]}
+        ids = {**model["vocab"], **added}
+        # Older files write a pair as one string with a blank.
+        pairs = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
+        merges = [(first, second) for first, second in pairs]
+        texts = (*added, *(piece for pair in merges for piece in pair))
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError("a piece that is not a string")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            "tokenizer.json must hold a vocabulary, merges and added tokens. Received: "
+            f"{str(path)!r}; {type(error).__name__}: {error}"
+        ) from error
+    prefix = get_flag(splitter, "add_prefix_space", None, path, allow_none=True)
+    return files.pieces_in_order(ids, path), merges, bool(prefix)

@@ -1,0 +1,400 @@
+"""Base class of the tokenizers of pretrained encoders and decoders.
+
+Each kind has its own special tokens, and its own template for a text or a pair of
+texts: its `Convention`. Batches, truncation, padding and decoding are the same for all.
+
+Legend: B batch, T the longest row of the batch, in tokens.
+"""
+
+import abc
+import dataclasses
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_attn.checks import check_positive
+from keras_attn.data.text.base_tokenizer import TokenDecoder, check_texts
+from keras_attn.extras import requires_extra
+from keras_attn.file_reading import shortened
+
+
+@dataclasses.dataclass(frozen=True)
+class Convention:
+    """The input format of a family of models.
+
+    Attributes:
+        tokens: The special token of each role: "pad", "unknown", "start", "end",
+            "classify", "separate" and "mask"; all but "pad" may be absent.
+        single: Template of a row of one text: roles, and "A" for the text, each with
+            its segment id.
+        pair: Template of a row of two texts, "A" and "B".
+        pad_left: Whether rows are padded at the left.
+        pad_segment: Segment id of the padding.
+        other_tokens: Special tokens without a role.
+    """
+
+    tokens: Mapping[str, str]
+    single: tuple[tuple[str, int], ...]
+    pair: tuple[tuple[str, int], ...]
+    pad_left: bool = False
+    pad_segment: int = 0
+    other_tokens: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """One string for each id, and which of them are special."""
+
+    pieces: tuple[str, ...]
+    convention: Convention
+    ids: Mapping[str, int] = dataclasses.field(repr=False)
+
+    @classmethod
+    def of(cls, pieces: Sequence[str], convention: Convention) -> "Vocabulary":
+        """Numbers the pieces; of equal ones the last counts, as in the reference.
+
+        Raises:
+            ValueError: If a special token is not among the pieces.
+        """
+        ids = {piece: index for index, piece in enumerate(pieces)}
+        missing = sorted({t for t in convention.tokens.values() if t not in ids})
+        if missing:
+            raise ValueError(
+                f"The vocabulary must have the special tokens "
+                f"{shortened(', '.join(missing))}; "
+                "is it the vocabulary of another kind of tokenizer? Received: "
+                f"{len(ids)} pieces without them"
+            )
+        return cls(tuple(pieces), convention, ids)
+
+    def role(self, name: str) -> int | None:
+        """The id of a role's token; None where the convention lacks the role."""
+        token = self.convention.tokens.get(name)
+        return None if token is None else self.ids[token]
+
+    @property
+    def special(self) -> dict[str, int]:
+        """The special tokens and their ids."""
+        tokens = (*self.convention.tokens.values(), *self.convention.other_tokens)
+        return {token: self.ids[token] for token in tokens if token in self.ids}
+
+
+class TextTokenizer(TokenDecoder):
+    """Base class of the tokenizers of pretrained models.
+
+    A subclass adds `_tokenize`, `_join` and `save`. A special token in a text, such as
+    "[SEP]", is ordinary text unless `parse_special_tokens` is set: user input must not
+    be able to end a segment.
+
+    Args:
+        vocabulary: The pieces and the convention.
+    """
+
+    def __init__(self, vocabulary: Vocabulary):
+        self._vocabulary = vocabulary
+
+    @abc.abstractmethod
+    def _tokenize(self, texts: list[str]) -> list[list[int]]:
+        """Returns the ids of texts, read without special tokens."""
+
+    @abc.abstractmethod
+    def _join(self, ids: list[int]) -> str:
+        """Returns the text of ids, none of them special."""
+
+    @abc.abstractmethod
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes files that `from_folder` and Hugging Face's tokenizers can read."""
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """The vocabulary: one string for each id."""
+        return self._vocabulary.pieces
+
+    @property
+    def convention(self) -> Convention:
+        """The special tokens, and the templates of rows."""
+        return self._vocabulary.convention
+
+    @property
+    def special_token_ids(self) -> dict[str, int]:
+        """The id of each special token."""
+        return self._vocabulary.special
+
+    @property
+    def pad_token_id(self) -> int:
+        """The id that pads rows, which the padding mask excludes."""
+        return self._vocabulary.ids[self.convention.tokens["pad"]]
+
+    @property
+    def unknown_token_id(self) -> int | None:
+        """The id of text that the vocabulary lacks; None where it covers all text."""
+        return self._vocabulary.role("unknown")
+
+    @property
+    def start_token_id(self) -> int | None:
+        """The id that begins a text, for generative models."""
+        return self._vocabulary.role("start")
+
+    @property
+    def end_token_id(self) -> int | None:
+        """The id that ends a text, for generative models."""
+        return self._vocabulary.role("end")
+
+    @property
+    def classify_token_id(self) -> int | None:
+        """The id whose output represents the whole row ("[CLS]")."""
+        return self._vocabulary.role("classify")
+
+    @property
+    def separate_token_id(self) -> int | None:
+        """The id that ends a segment ("[SEP]")."""
+        return self._vocabulary.role("separate")
+
+    @property
+    def mask_token_id(self) -> int | None:
+        """The id of a masked token ("[MASK]")."""
+        return self._vocabulary.role("mask")
+
+    def encode(self, text: str, *, parse_special_tokens: bool = False) -> list[int]:
+        """Returns the ids of a text, with no special token added.
+
+        Args:
+            text: The text.
+            parse_special_tokens: Whether a special token in the text, such as "[MASK]",
+                becomes its id. False reads it as ordinary text.
+        """
+        _check_text("text", text)
+        if not parse_special_tokens:
+            return self._tokenize([text])[0]
+        return self._encode_around_special_tokens(text)
+
+    def encode_batch(
+        self,
+        texts: Iterable[str],
+        second_texts: Iterable[str] | None = None,
+        *,
+        max_length: int | None = None,
+        pad_to_max_length: bool = False,
+        parse_special_tokens: bool = False,
+    ) -> dict[str, np.ndarray]:
+        """Encodes texts, or pairs of texts, into the inputs of a model.
+
+        Args:
+            texts: The texts, one per row.
+            second_texts: The second text of each row's pair.
+            max_length: Maximum number of tokens per row, special ones included. The
+                longer text of a pair is truncated first, until both are of equal
+                length. Special tokens are kept. None means no limit.
+            pad_to_max_length: Whether rows are padded to `max_length` rather than to
+                the longest row of the batch.
+            parse_special_tokens: As in `encode`.
+
+        Returns:
+            A dictionary of `token_ids` int32 (B, T), `padding_mask` int32 (B, T), 1 =
+            a real token, and `segment_ids` int32 (B, T).
+        """
+        is_pair = second_texts is not None
+        parts = {"A": self._encode_texts("texts", texts, parse_special_tokens)}
+        if is_pair:
+            parts["B"] = self._encode_texts(
+                "second_texts", second_texts, parse_special_tokens
+            )
+            if len(parts["B"]) != len(parts["A"]):
+                raise ValueError(
+                    "`second_texts` must have the same length as `texts`. Received: "
+                    f"{len(parts['A'])} texts and {len(parts['B'])} second texts"
+                )
+        room = self._room(is_pair, max_length, pad_to_max_length)
+        rows = [
+            self._fill_template(dict(zip(parts, texts_of_row, strict=True)), room)
+            for texts_of_row in zip(*parts.values(), strict=True)
+        ]
+        return self._pad(rows, max_length if pad_to_max_length else None)
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """Returns the text of all ids; special ids are skipped.
+
+        Args:
+            ids: Integers (T,): a list, an array or an eager tensor.
+        """
+        special = set(self.special_token_ids.values())
+        return self._join([i for i in self._check_ids(ids) if i not in special])
+
+    def _template(self, is_pair: bool) -> tuple[tuple[str, int], ...]:
+        return self.convention.pair if is_pair else self.convention.single
+
+    def _room(
+        self, is_pair: bool, max_length: int | None, pad_to_max_length: bool
+    ) -> int | None:
+        """Number of tokens left for text in a row; None for no limit."""
+        if max_length is None:
+            if pad_to_max_length:
+                raise ValueError(
+                    "`pad_to_max_length` needs a `max_length` to pad to. "
+                    "Received: max_length=None, pad_to_max_length=True"
+                )
+            return None
+        names = [role for role, _ in self._template(is_pair)]
+        added = sum(name not in ("A", "B") for name in names)
+        room = check_positive("max_length", max_length) - added
+        if room < len(names) - added:
+            raise ValueError(
+                "`max_length` must leave room for one token of each text besides the "
+                f"{added} special tokens of a row. Received: max_length={max_length}"
+            )
+        return room
+
+    def _fill_template(
+        self, texts: dict[str, list[int]], room: int | None
+    ) -> list[tuple[int, int]]:
+        """One row: the token id and the segment id of each token.
+
+        Args:
+            texts: The ids of "A", and of "B" in a pair.
+            room: As from `_room`.
+        """
+        if room is not None:
+            kept = truncated_lengths(
+                {name: len(ids) for name, ids in texts.items()}, room
+            )
+            texts = {name: ids[: kept[name]] for name, ids in texts.items()}
+        row = []
+        for role, segment in self._template("B" in texts):
+            ids = texts.get(role, [self._vocabulary.role(role)])
+            row += [(index, segment) for index in ids]
+        return row
+
+    def _pad(
+        self, rows: list[list[tuple[int, int]]], width: int | None
+    ) -> dict[str, np.ndarray]:
+        """Rows as arrays (B, width); None means the length of the longest row."""
+        if width is None:
+            width = max(map(len, rows), default=0)
+        token_ids = np.full((len(rows), width), self.pad_token_id, np.int32)
+        segment_ids = np.full_like(token_ids, self.convention.pad_segment)
+        mask = np.zeros_like(token_ids)
+        for number, row in enumerate(rows):
+            start = width - len(row) if self.convention.pad_left else 0
+            columns = slice(start, start + len(row))
+            token_ids[number, columns] = [index for index, _ in row]
+            segment_ids[number, columns] = [segment for _, segment in row]
+            mask[number, columns] = 1
+        return {
+            "token_ids": token_ids,
+            "padding_mask": mask,
+            "segment_ids": segment_ids,
+        }
+
+    def _encode_texts(
+        self, name: str, texts: Iterable[str], parse_special_tokens: bool
+    ) -> list[list[int]]:
+        check_texts(texts)
+        texts = list(texts)
+        for text in texts:
+            _check_text(name, text)
+        if parse_special_tokens:
+            return [self._encode_around_special_tokens(text) for text in texts]
+        return self._tokenize(texts) if texts else []
+
+    def _encode_around_special_tokens(self, text: str) -> list[int]:
+        special = self.special_token_ids
+        # The longest first, in case one is the beginning of another.
+        names = sorted(special, key=len, reverse=True)
+        parts = re.split(f"({'|'.join(map(re.escape, names))})", text)
+        # re.split alternates: text, special token, text, …
+        encoded = iter(self._tokenize(parts[::2]))
+        ids = []
+        for number, part in enumerate(parts):
+            ids += [special[part]] if number % 2 else next(encoded)
+        return ids
+
+
+def truncated_lengths(
+    lengths: Mapping[str, Any], room: int, minimum=min, maximum=max
+) -> dict:
+    """How many tokens of each text to keep; the longer text is truncated first.
+
+    If both are too long, the longer one keeps the odd token, and the second one if they
+    are equally long, as in the `tokenizers` library.
+
+    Args:
+        lengths: Number of tokens of "A", and of "B" in a pair: numbers or tensors (B,).
+        room: Maximum number of tokens of both together.
+        minimum: Function that returns the smaller of two such values.
+        maximum: Function that returns the larger of two such values.
+    """
+    first = lengths["A"]
+    if "B" not in lengths:
+        return {"A": minimum(first, room)}
+    second = lengths["B"]
+    # 1 where the first is longer, otherwise 0.
+    longer = minimum(maximum(first - second, 0), 1)
+    first_half = room // 2 + (room % 2) * longer
+    return {
+        "A": minimum(first, maximum(first_half, room - second)),
+        "B": minimum(second, maximum(room - first_half, room - first)),
+    }
+
+
+def _check_text(name: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise TypeError(
+            f"`{name}` must be text of type `str`; decode bytes with `.decode()`. "
+            f"Received: {text!r} of type {type(text).__name__}"
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"`{name}` must be text that UTF-8 can encode, without unpaired "
+            f"surrogates. Received: {text!r}"
+        ) from error
+
+
+def training_corpus(texts: Iterable[str]) -> list[str]:
+    """The texts that are not blank.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    check_texts(texts)
+    corpus = [text for text in texts if text.strip()]
+    if not corpus:
+        raise ValueError(
+            "`texts` must have at least one text that is not blank, to train the "
+            "vocabulary on. Received: no text"
+        )
+    return corpus
+
+
+def check_trained_size(vocabulary_size: int, minimum: int, contents: str) -> None:
+    """Checks the size of a vocabulary to train.
+
+    Args:
+        vocabulary_size: The argument.
+        minimum: Number of ids that every such vocabulary has.
+        contents: What these ids are, for the message.
+    """
+    check_positive("vocabulary_size", vocabulary_size)
+    if vocabulary_size < minimum:
+        raise ValueError(
+            f"`vocabulary_size` must be at least {minimum}: {contents}. "
+            f"Received: vocabulary_size={vocabulary_size}"
+        )
+
+
+def tokenizers_library():
+    """Imports `tokenizers`, or says what to install."""
+    with requires_extra("text", "This tokenizer"):
+        import tokenizers
+    return tokenizers
+
+
+def text_library(what: str):
+    """Imports tensorflow-text, or says what to install."""
+    with requires_extra("text", what):
+        import tensorflow_text
+    return tensorflow_text

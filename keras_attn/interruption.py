@@ -1,0 +1,91 @@
+"""Ctrl-C ends a command with exit code 130 at any time.
+
+It imports next to nothing, so that SIGINT is handled before typer, rich or TensorFlow
+are imported.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+INTERRUPTED = 130
+
+# A terminal, a shell and `timeout` may each forward the same Ctrl-C: within this time a
+# second signal counts as the first, so that it does not interrupt the cleaning up.
+_SAME_SECONDS = 1.0
+
+# Time after which a `KeyboardInterrupt` that Python ignored is raised again.
+_AGAIN_SECONDS = 0.02
+
+_SHOW_CURSOR = b"\x1b[?25h\n"
+
+
+class Interruption:
+    """Handles Ctrl-C: the first ends the command, a later one the process at once."""
+
+    def __init__(self):
+        self._began: float | None = None
+        self._was_ignored = False
+        self._listening = False
+
+    @property
+    def happened(self) -> bool:
+        """Whether Ctrl-C was pressed, even if its `KeyboardInterrupt` was swallowed."""
+        return self._began is not None
+
+    def listen(self) -> None:
+        """Installs the handler, unless the process was started to ignore SIGINT."""
+        if not self._listening and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+            self._listening = True
+            signal.signal(signal.SIGINT, self._handle)
+            self._report_ignored = sys.unraisablehook
+            sys.unraisablehook = self._handle_ignored
+
+    def check(self) -> None:
+        """Raises the `KeyboardInterrupt` again if a library has swallowed it."""
+        if self.happened:
+            self._was_ignored = False  # Not once more, while the command cleans up.
+            raise KeyboardInterrupt
+
+    def finish(self) -> None:
+        """Ignores SIGINT from now on: the exit code is final."""
+        if self._listening:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def _handle(self, signal_number, frame):
+        if self._began is None or self._was_ignored:
+            self._began = self._began or time.monotonic()
+            self._was_ignored = False
+            raise KeyboardInterrupt
+        if time.monotonic() - self._began > _SAME_SECONDS:
+            if sys.stdout is not None and sys.stdout.isatty():
+                os.write(1, _SHOW_CURSOR)  # A progress bar may have hidden it.
+            os._exit(INTERRUPTED)
+
+    def _handle_ignored(self, error):
+        """Repeats a Ctrl-C whose exception Python ignored, so that the command ends.
+
+        Python ignores what is raised in `__del__` and in callbacks of the garbage
+        collector, such as JAX's.
+        """
+        if not isinstance(error.exc_value, KeyboardInterrupt) or not self.happened:
+            self._report_ignored(error)
+            return
+        self._was_ignored = True
+        again = threading.Timer(_AGAIN_SECONDS, self._repeat)
+        again.daemon = True
+        again.start()
+
+    def _repeat(self):
+        main = threading.main_thread().ident
+        if not self._was_ignored or main is None:
+            return
+        if hasattr(signal, "pthread_kill"):
+            signal.pthread_kill(main, signal.SIGINT)  # Also ends its system call.
+        else:  # On Windows.
+            signal.raise_signal(signal.SIGINT)
+
+
+interruption = Interruption()

@@ -1,0 +1,1 @@
+"""Layers that attend: scores, probabilities and a weighted sum."""

@@ -1,0 +1,103 @@
+"""Single-head attention with scores from products: dot, scaled, general, linear.
+
+Legend: B batch, T query length, S key length, D width.
+"""
+
+import math
+from typing import Literal, get_args
+
+import keras
+from keras import ops
+
+from keras_attn.argument_types import Initializer
+from keras_attn.checks import check_choice
+from keras_attn.layers.attention.scored_attention import ScoredAttention
+from keras_attn.layers.initializers import fork
+from keras_attn.ops import dot_scores, project
+
+Score = Literal["dot", "scaled_dot", "general", "linear"]
+SCORES = get_args(Score)
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class DotProductAttention(ScoredAttention):
+    """Scores by a product, one of four.
+
+    | `score`      | `e_ts`             | weights | widths of query and key |
+    |--------------|--------------------|---------|-------------------------|
+    | `dot`        | `q_t · k_s`        | none    | equal                   |
+    | `scaled_dot` | `q_t · k_s / √D`   | none    | equal                   |
+    | `general`    | `q_tᵀ W k_s`       | `W`     | any                     |
+    | `linear`     | `wᵀ [q_t; k_s]`    | `w`     | any                     |
+
+    In `linear` the term of the query is the same for every key, so the softmax cancels
+    it and all queries get the same probabilities. It is included for teaching and as a
+    baseline. Call arguments, outputs and masking: see `ScoredAttention`.
+
+    Args:
+        score: One of the four above.
+        kernel_initializer: For `W` and `w`.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Example:
+        ```python
+        context = DotProductAttention(score="general")(states, annotations)
+        ```
+
+    Reference:
+        Luong, Pham, Manning 2015, section 3.1 (arXiv:1508.04025);
+        Vaswani et al. 2017, section 3.2.1 (arXiv:1706.03762).
+    """
+
+    def __init__(
+        self,
+        score: Score = "scaled_dot",
+        *,
+        kernel_initializer: Initializer = "glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        check_choice("score", score, SCORES)
+        self.score = score
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def build(self, query_shape, value_shape, key_shape=None):
+        query_dim = query_shape[-1]
+        key_dim = (value_shape if key_shape is None else key_shape)[-1]
+        if not self.projects_key and query_dim != key_dim:
+            raise ValueError(
+                f"`score={self.score!r}` needs queries and keys of the same width: "
+                "project one of them, or use score='general'. "
+                f"Received: query width={query_dim}, "
+                f"key width={key_dim}"
+            )
+        # The `w` of `linear` is initialized as one kernel over [q; k].
+        shapes = {"general": (query_dim, key_dim), "linear": (query_dim + key_dim, 1)}
+        if self.projects_key:
+            self.kernel = self.add_weight(
+                name="kernel",
+                shape=shapes[self.score],
+                initializer=fork(self.kernel_initializer),
+            )
+
+    @property
+    def projects_key(self):
+        """Whether `project_key` returns something other than the key."""
+        return self.score in ("general", "linear")
+
+    def project_key(self, key):
+        """`W k` (B, S, Dq), `w · k` (B, S, 1), or the key itself."""
+        if self.score == "general":
+            return project(key, ops.transpose(self.kernel))
+        if self.score == "linear":
+            return project(key, self.kernel[-key.shape[-1] :])
+        return key
+
+    def scores(self, query, projected_key):
+        """`e_ts` of the table above, (B, T, S)."""
+        if self.score == "linear":
+            query_part = project(query, self.kernel[: query.shape[-1]])
+            return ops.add(query_part, ops.swapaxes(projected_key, 1, 2))
+        scaled = self.score == "scaled_dot"
+        scale = 1.0 / math.sqrt(query.shape[-1]) if scaled else 1.0
+        return dot_scores(query, projected_key, scale)

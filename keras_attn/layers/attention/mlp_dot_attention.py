@@ -1,0 +1,73 @@
+"""Single-head attention whose score is a dot product of two networks' outputs.
+
+Legend: B batch, T query length, S key length, A units.
+"""
+
+import keras
+from keras import ops
+
+from keras_attn.argument_types import Initializer
+from keras_attn.checks import check_positive
+from keras_attn.layers.attention.scored_attention import ScoredAttention
+from keras_attn.layers.initializers import fork
+from keras_attn.ops import dot_scores, project
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class MLPDotAttention(ScoredAttention):
+    """Scores `e_ts = ⟨φ(q_t), ψ(k_s)⟩`, with `φ(q) = tanh(W q + b)` and ψ alike.
+
+    `ScoredAttention` computes `α_t = softmax(e_t)` and the context `c_t = Σ_s α_ts v_s`
+    from the scores; see there for call arguments, outputs and masking. φ and ψ of the
+    paper are "MLP networks" of unpublished sizes; here each has one layer.
+
+    Args:
+        units: A, the outputs of φ and of ψ.
+        kernel_initializer: For both kernels.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Example:
+        ```python
+        context = MLPDotAttention(units=64)(states, annotations, padding_mask=mask)
+        ```
+
+    Reference:
+        Chan et al. 2016, "Listen, Attend and Spell", section 3.2 (arXiv:1508.01211).
+    """
+
+    def __init__(
+        self,
+        units: int,
+        *,
+        kernel_initializer: Initializer = "glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.units = check_positive("units", units)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def build(self, query_shape, value_shape, key_shape=None):
+        key_shape = value_shape if key_shape is None else key_shape
+        for name, shape in (("query", query_shape), ("key", key_shape)):
+            kernel = self.add_weight(
+                name=f"{name}_kernel",
+                shape=(shape[-1], self.units),
+                initializer=fork(self.kernel_initializer, name),
+            )
+            # Not "key_bias", which names biases that the softmax cancels.
+            bias = self.add_weight(
+                name=f"{name}_mlp_bias", shape=(self.units,), initializer="zeros"
+            )
+            setattr(self, f"{name}_kernel", kernel)
+            setattr(self, f"{name}_mlp_bias", bias)
+
+    def project_key(self, key):
+        """ψ(k), (B, S, A)."""
+        return ops.tanh(project(key, self.key_kernel, self.key_mlp_bias))
+
+    def scores(self, query, projected_key):
+        """`⟨φ(q), ψ(k)⟩`, (B, T, S)."""
+        projected_query = ops.tanh(
+            project(query, self.query_kernel, self.query_mlp_bias)
+        )
+        return dot_scores(projected_query, projected_key, 1.0)

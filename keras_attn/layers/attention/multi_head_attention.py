@@ -1,0 +1,333 @@
+"""Multi-head attention.
+
+Legend: B batch, T query length, S key length, N heads, G key/value heads,
+H key size of a head, V value size of a head, D width.
+"""
+
+import keras
+from keras import ops
+
+from keras_attn.argument_types import Initializer
+from keras_attn.checks import check_fraction, check_positive, check_rank
+from keras_attn.layers import recorder
+from keras_attn.layers.attention.attention_checks import (
+    check_attention_mask,
+    check_cache,
+    check_padding_mask,
+)
+from keras_attn.layers.base import BaseLayer
+from keras_attn.layers.blocks.dropout import dropout_function, dropout_of
+from keras_attn.layers.blocks.output_specs import caches_output_specs
+from keras_attn.layers.initializers import fork, fork_fused
+from keras_attn.ops import (
+    both_masks,
+    merge_heads,
+    merge_masks,
+    project,
+    scaled_dot_product_attention,
+    split_heads,
+    with_cache,
+)
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+@caches_output_specs
+class MultiHeadAttention(BaseLayer):
+    """`concat(head_1 … head_N) W^O`, `head_i = softmax(q_i k_iᵀ / √H) v_i`.
+
+    The first call fixes self- or cross-attention. With a query only it is
+    self-attention, and the three input projections are one fused kernel: one large
+    product is faster than three. With a value it is cross-attention, with separate
+    kernels.
+
+    Args:
+        num_heads: N.
+        key_dim: H, the size of each head's queries and keys.
+        value_dim: V, the size of each head's values. Default: `key_dim`.
+        num_key_value_heads: G; each is shared by N/G consecutive query heads. 1 is
+            multi-query attention. Default: `num_heads`.
+        output_dim: Width of the output. Default: the width of the query.
+        use_bias: Whether the projections have biases.
+        qkv_bias: Whether the projections of queries, keys and values have biases.
+            Default: `use_bias`.
+        dropout: Probability in [0, 1) of dropping an attention probability.
+        kernel_initializer: For each of the projection kernels.
+        output_initializer: For the kernel of the output projection. Default:
+            `kernel_initializer`.
+        bias_initializer: For the biases.
+        seed: Seed of the dropout.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        query: (B, T, Dq).
+        value: (B, S, Dv). None = self-attention.
+        key: (B, S, Dk). Default: `value`.
+        padding_mask: (B, S), True = a real key.
+        attention_mask: (T, S), (B, T, S) or (B, N, T, S), True = attend.
+        attention_bias: Added to the scores, (B, N, T, S) or 1 along any axis.
+        use_causal_mask: Whether query t attends to the keys 0 … t only.
+        cache: Keys and values of earlier calls, a pair of (B, G, L, H) and
+            (B, G, L, V). Self-attention attends to them and to the keys of this call,
+            which come after them in the masks and the probabilities: S = L + T.
+            Cross-attention takes a cache, the projected output of an encoder, instead
+            of a `value`.
+        cache_index: Position, a scalar integer, at which the keys and values of this
+            call are written into a copy of `cache`. The call attends to that copy
+            only, S = L. With `use_causal_mask` no query attends to later positions, so
+            the unwritten rest of the cache may have any finite values. TensorFlow has
+            no gradient through the write. The models' generation leaves it None: there
+            `decoding.loop` writes the cache.
+        return_cache: Whether to return the keys and values.
+        return_attention_scores: Whether to return the probabilities.
+
+    Returns:
+        The output, (B, T, output_dim). With `return_attention_scores` also the
+        probabilities, (B, N, T, S). With `cache` or `return_cache` also a pair of keys
+        and values: those of this call, with `cache_index` the copy of the cache that
+        they were written into, or in cross-attention all that were attended to.
+
+    Raises:
+        ValueError: for an input that is not of rank 3, a mask of another shape, a
+            `num_heads` that is no multiple of `num_key_value_heads`, or mutually
+            exclusive arguments.
+
+    Masking:
+        The Keras mask of the value (in self-attention, of the query) is used as a
+        `padding_mask`. A query whose keys are all masked gets heads of zeros.
+
+    Example:
+        ```python
+        layer = MultiHeadAttention(num_heads=12, key_dim=64)
+        outputs = layer(sequence, padding_mask=mask)
+        ```
+
+    Reference:
+        Vaswani et al. 2017, "Attention Is All You Need", section 3.2
+        (arXiv:1706.03762); grouped heads: Ainslie et al. 2023 (arXiv:2305.13245).
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        key_dim: int,
+        *,
+        value_dim: int | None = None,
+        num_key_value_heads: int | None = None,
+        output_dim: int | None = None,
+        use_bias: bool = True,
+        qkv_bias: bool | None = None,
+        dropout: float = 0.0,
+        kernel_initializer: Initializer = "glorot_uniform",
+        output_initializer: Initializer | None = None,
+        bias_initializer: Initializer = "zeros",
+        seed: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.num_heads = check_positive("num_heads", num_heads)
+        self.key_dim = check_positive("key_dim", key_dim)
+        self.value_dim = check_positive(
+            "value_dim", key_dim if value_dim is None else value_dim
+        )
+        self.num_key_value_heads = check_positive(
+            "num_key_value_heads",
+            num_heads if num_key_value_heads is None else num_key_value_heads,
+        )
+        if self.num_heads % self.num_key_value_heads:
+            raise ValueError(
+                "`num_heads` must be a multiple of `num_key_value_heads`. Received: "
+                f"num_heads={num_heads}, num_key_value_heads={num_key_value_heads}"
+            )
+        if output_dim is not None:
+            check_positive("output_dim", output_dim)
+        self.output_dim = output_dim
+        self.use_bias = use_bias
+        self.qkv_bias = qkv_bias
+        self.dropout = check_fraction("dropout", dropout)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.output_initializer = keras.initializers.get(output_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.seed = seed
+        self._dropout = dropout_of(self) if dropout else None
+
+    @property
+    def projection_dims(self):
+        """Widths of the projected query, key and value, all heads together."""
+        return (
+            self.num_heads * self.key_dim,
+            self.num_key_value_heads * self.key_dim,
+            self.num_key_value_heads * self.value_dim,
+        )
+
+    def build(self, query_shape, value_shape=None, key_shape=None):
+        self.is_self_attention = value_shape is None
+        q_dim, k_dim, v_dim = self.projection_dims
+        if value_shape is None:
+            widths = {"query": q_dim, "key": k_dim, "value": v_dim}
+            self._add_input_projection("query_key_value", query_shape[-1], widths)
+        else:
+            key_shape = value_shape if key_shape is None else key_shape
+            self._add_input_projection("query", query_shape[-1], {"query": q_dim})
+            self._add_input_projection("key", key_shape[-1], {"key": k_dim})
+            self._add_input_projection("value", value_shape[-1], {"value": v_dim})
+        initializer = self.output_initializer or self.kernel_initializer
+        self._add_projection(
+            "output",
+            (self.num_heads * self.value_dim, self.output_dim or query_shape[-1]),
+            fork(initializer, "output"),
+            self.use_bias,
+        )
+
+    def _add_input_projection(self, name, input_dim, widths):
+        initializer = fork_fused(self.kernel_initializer, widths)
+        use_bias = self.use_bias if self.qkv_bias is None else self.qkv_bias
+        shape = (input_dim, sum(widths.values()))
+        self._add_projection(name, shape, initializer, use_bias)
+
+    def _add_projection(self, name, shape, initializer, use_bias):
+        """Adds the weights `<name>_kernel` and, or else None, `<name>_bias`."""
+        kernel = self.add_weight(
+            name=f"{name}_kernel", shape=shape, initializer=initializer
+        )
+        bias = None
+        if use_bias:
+            bias = self.add_weight(
+                name=f"{name}_bias",
+                shape=shape[1:],
+                initializer=fork(self.bias_initializer, f"{name}_bias"),
+            )
+        setattr(self, f"{name}_kernel", kernel)
+        setattr(self, f"{name}_bias", bias)
+
+    def call(
+        self,
+        query,
+        value=None,
+        key=None,
+        *,
+        padding_mask=None,
+        attention_mask=None,
+        attention_bias=None,
+        use_causal_mask=False,
+        cache=None,
+        cache_index=None,
+        return_cache=False,
+        return_attention_scores=False,
+        training=None,
+        mask=None,
+        query_mask=None,
+        value_mask=None,
+    ):
+        self._check_call(query, value, key, cache, cache_index)
+        queries, keys, values = self._project_inputs(query, value, key)
+        # Without a cache: the call's own keys and values. With one: the cache, as
+        # `earlier`, and the call's own; or with a `cache_index` the cache after the
+        # write.
+        attended = with_cache(keys, values, cache, cache_index, self.compute_dtype)
+        self._check_masks(
+            query, attended.static_length, padding_mask, attention_mask, attention_bias
+        )
+        if cache is None:  # Keras masks do not cover cached keys.
+            # Keras names the mask of the only tensor of a call `mask`, that of one of
+            # several tensors `<argument>_mask`.
+            own_mask = query_mask if mask is None else mask
+            keras_mask = own_mask if value is None else value_mask
+            padding_mask = both_masks(padding_mask, keras_mask)
+        causal = None
+        if use_causal_mask:
+            causal = attended.causal_mask(ops.shape(query)[1])
+        heads, weights = scaled_dot_product_attention(
+            queries,
+            attended.keys,
+            attended.values,
+            cache=attended.earlier,
+            mask=merge_masks(
+                padding_mask=padding_mask, attention_mask=attention_mask, causal=causal
+            ),
+            bias=attention_bias,
+            dropout=dropout_function(self._dropout, training),
+        )
+        recorder.record(self, weights)
+        results = [self._project("output", merge_heads(heads))]
+        if return_attention_scores:
+            results.append(weights)
+        if return_cache or cache is not None:
+            results.append(attended.updated)
+        return tuple(results) if len(results) > 1 else results[0]
+
+    def _project_inputs(self, query, value, key):
+        """Queries (B, N, T, H), keys (B, G, S, H) and values (B, G, S, V).
+
+        Keys and values are None in cross-attention to a cache.
+        """
+        if self.is_self_attention:
+            return self._project_fused(query)
+        queries = split_heads(self._project("query", query), self.num_heads)
+        if value is None:
+            return queries, None, None
+        keys = self._project("key", value if key is None else key)
+        values = self._project("value", value)
+        groups = self.num_key_value_heads
+        return queries, split_heads(keys, groups), split_heads(values, groups)
+
+    def _project_fused(self, inputs):
+        """Queries, keys and values of self-attention, by one product."""
+        fused = self._project("query_key_value", inputs)
+        heads, groups = self.num_heads, self.num_key_value_heads
+        if groups == heads and self.value_dim == self.key_dim:
+            batch, length, _ = ops.shape(fused)
+            parts = ops.reshape(fused, (batch, length, 3, heads, self.key_dim))
+            parts = ops.transpose(parts, (2, 0, 3, 1, 4))  # (3, B, N, T, H)
+            # Splitting along the first axis does not copy.
+            return ops.unstack(parts, 3, axis=0)
+        q_dim, k_dim, _ = self.projection_dims
+        queries, keys, values = ops.split(fused, [q_dim, q_dim + k_dim], axis=-1)
+        return (
+            split_heads(queries, heads),
+            split_heads(keys, groups),
+            split_heads(values, groups),
+        )
+
+    def _project(self, name, inputs):
+        kernel = getattr(self, f"{name}_kernel")
+        return project(inputs, kernel, getattr(self, f"{name}_bias"))
+
+    def _check_call(self, query, value, key, cache, cache_index):
+        check_rank("query", query, 3, "(batch, query length, width)")
+        for name, tensor in (("value", value), ("key", key)):
+            if tensor is not None:
+                check_rank(name, tensor, 3, "(batch, key length, width)")
+        if key is not None and value is None:
+            raise ValueError("`key` needs a `value`. Received: value=None")
+        if cache_index is not None and cache is None:
+            raise ValueError("`cache_index` needs a `cache`. Received: cache=None")
+        is_cache_the_value = (
+            not self.is_self_attention and cache is not None and cache_index is None
+        )
+        if self.is_self_attention == (value is not None or is_cache_the_value):
+            kind, first_call = "cross-attention", "a `value`"
+            if self.is_self_attention:
+                kind, first_call = "self-attention", "no `value`"
+            raise ValueError(
+                f"This layer was built for {kind}: its first call had {first_call}. "
+                "Call it the same way again, or create a second layer. Received: "
+                f"value={'None' if value is None else tuple(value.shape)}"
+            )
+        if is_cache_the_value and value is not None:
+            raise ValueError(
+                "A `cache` without a `cache_index` replaces `value`; pass one of them. "
+                f"Received: value={tuple(value.shape)}"
+            )
+        if cache is not None:
+            sizes = (self.key_dim, self.value_dim)
+            check_cache(cache, query.shape[0], self.num_key_value_heads, sizes)
+
+    def _check_masks(
+        self, query, key_length, padding_mask, attention_mask, attention_bias
+    ):
+        batch, query_length, _ = query.shape
+        scores_shape = (batch, self.num_heads, query_length, key_length)
+        check_padding_mask("padding_mask", padding_mask, batch, key_length)
+        check_attention_mask("attention_mask", attention_mask, scores_shape)
+        check_attention_mask("attention_bias", attention_bias, scores_shape, ranks=(4,))

@@ -1,0 +1,213 @@
+"""Self-attention within shifted windows of a feature map.
+
+Legend: B batch, R rows, S columns, w window size, T = w² tokens of a window, L windows
+of a feature map, N heads, H head size, D width.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_attn.argument_types import Initializer
+from keras_attn.checks import check_fraction, check_positive, check_rank
+from keras_attn.layers import recorder
+from keras_attn.layers.base import BaseLayer
+from keras_attn.layers.blocks.dropout import dropout_function, dropout_of
+from keras_attn.layers.initializers import fork, fork_fused
+from keras_attn.ops import MASKED, project, scaled_dot_product_attention
+from keras_attn.ops.windows import (
+    cyclic_shift,
+    relative_position_rows,
+    shifted_window_mask,
+    window_merge,
+    window_partition,
+)
+from keras_attn.precision import at_least_float32
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class WindowAttention(BaseLayer):
+    """`softmax(q kᵀ / √H + b) v` in each window, b the relative position bias.
+
+    Shifted windows connect neighbouring windows of the layer before: the feature map is
+    rolled up and left by ⌊w/2⌋ tokens, partitioned, attended, and rolled back. Rows and
+    columns that wrapped around form regions of their own; a mask
+    (`ops.windows.shifted_window_mask`) lets a token attend only within its region.
+
+    The map is padded with zeros below and to the right to a multiple of the window
+    size; the padding is attended to, as in published models. If the window is larger
+    than the map, its size is the map's smaller side, and it is not shifted.
+
+    Args:
+        num_heads: N.
+        window_size: w.
+        shifted: Whether to shift the windows by half a window.
+        use_bias: Whether the projection of queries, keys and values has a bias.
+        dropout: Probability in [0, 1) of dropping an attention probability.
+        kernel_initializer: For each of the projection kernels.
+        seed: Seed of the dropout.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: (B, R, S, D), with known R and S, D a multiple of N.
+        return_attention_scores: Whether to return the probabilities as well.
+
+    Returns:
+        (B, R, S, D). With `return_attention_scores` also the probabilities,
+        (B, L·N, T, T): the windows of the shifted map in row-major order, and the heads
+        of each.
+
+    Raises:
+        ValueError: for a feature map of another rank or of unknown size, or a width
+            that is no multiple of `num_heads`.
+
+    Reference:
+        Liu et al. 2021, "Swin Transformer: Hierarchical Vision Transformer using
+        Shifted Windows", section 3.2 (arXiv:2103.14030).
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        window_size: int,
+        *,
+        shifted: bool = False,
+        use_bias: bool = True,
+        dropout: float = 0.0,
+        kernel_initializer: Initializer = "glorot_uniform",
+        seed: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = check_positive("num_heads", num_heads)
+        self.window_size = check_positive("window_size", window_size)
+        self.shifted = shifted
+        self.use_bias = use_bias
+        self.dropout = check_fraction("dropout", dropout)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.seed = seed
+        self._dropout = dropout_of(self)
+
+    def build(self, inputs_shape):
+        if None in inputs_shape[1:3]:
+            raise ValueError(
+                "Windows need a feature map of known size: build the model for one "
+                f"`image_size`. Received: inputs.shape={tuple(inputs_shape)}"
+            )
+        width, heads = inputs_shape[-1], self.num_heads
+        if width % heads:
+            raise ValueError(
+                "The width must be a multiple of `num_heads`. "
+                f"Received: width={width}, num_heads={heads}"
+            )
+        self.query_key_value_kernel = self.add_weight(
+            name="query_key_value_kernel",
+            shape=(width, 3 * width),
+            initializer=fork_fused(
+                self.kernel_initializer, {"query": width, "key": width, "value": width}
+            ),
+        )
+        self.query_key_value_bias = None
+        if self.use_bias:
+            self.query_key_value_bias = self.add_weight(
+                name="query_key_value_bias", shape=(3 * width,), initializer="zeros"
+            )
+        self.output_kernel = self.add_weight(
+            name="output_kernel",
+            shape=(width, width),
+            initializer=fork(self.kernel_initializer, "output"),
+        )
+        self.output_bias = self.add_weight(
+            name="output_bias", shape=(width,), initializer="zeros"
+        )
+        self.position_bias = self.add_weight(
+            name="position_bias",
+            shape=((2 * self.window_size - 1) ** 2, heads),
+            initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+        )
+
+    def grid(self, size):
+        """How windows partition a feature map.
+
+        Args:
+            size: (R, S).
+
+        Returns:
+            The window size, the size of the padded map, and the shift.
+        """
+        window, shift = self.window_size, 0
+        if min(size) <= window:
+            window = min(size)
+        elif self.shifted:
+            shift = window // 2
+        padded = tuple(-(-length // window) * window for length in size)
+        return window, padded, shift
+
+    def call(self, inputs, return_attention_scores=False, training=None):
+        check_rank("inputs", inputs, 4, "(batch, rows, columns, width)")
+        size = rows, columns = tuple(inputs.shape[1:3])
+        window, padded, shift = self.grid(size)
+        if padded != size:
+            below, right = padded[0] - rows, padded[1] - columns
+            inputs = ops.pad(inputs, ((0, 0), (0, below), (0, right), (0, 0)))
+        windows = window_partition(cyclic_shift(inputs, shift), window)  # (B·L, T, D)
+        outputs, weights = self._attend(windows, window, padded, shift, training)
+        recorder.record(self, weights)
+        outputs = cyclic_shift(window_merge(outputs, window, padded), -shift)
+        if padded != size:
+            outputs = outputs[:, :rows, :columns]
+        return (outputs, weights) if return_attention_scores else outputs
+
+    def _attend(self, windows, window, padded, shift, training):
+        """Multi-head attention within windows: (B·L, T, D) and (B, L·N, T, T)."""
+        # Windows share an axis with the heads: one bias serves every image.
+        num_windows = padded[0] * padded[1] // window**2
+        queries, keys, values = self._project_inputs(windows, num_windows)
+        heads, weights = scaled_dot_product_attention(
+            queries,
+            keys,
+            values,
+            bias=self._bias_and_mask(window, padded, shift, num_windows),
+            dropout=dropout_function(self._dropout, training),
+        )
+        merged = self._merge_heads(heads, num_windows)
+        return project(merged, self.output_kernel, self.output_bias), weights
+
+    def _project_inputs(self, windows, num_windows):
+        """Queries, keys and values, each (B, L·N, T, H)."""
+        fused = project(windows, self.query_key_value_kernel, self.query_key_value_bias)
+        _, length, width = windows.shape
+        heads, size = self.num_heads, width // self.num_heads
+        parts = ops.reshape(fused, (-1, num_windows, length, 3, heads, size))
+        parts = ops.transpose(parts, (3, 0, 1, 4, 2, 5))  # (3, B, L, N, T, H)
+        return [
+            ops.reshape(part, (-1, num_windows * heads, length, size))
+            for part in ops.unstack(parts, 3, axis=0)
+        ]
+
+    def _merge_heads(self, heads, num_windows):
+        """(B, L·N, T, H) -> (B·L, T, D)."""
+        _, _, length, size = heads.shape
+        split = ops.reshape(heads, (-1, num_windows, self.num_heads, length, size))
+        merged = ops.transpose(split, (0, 1, 3, 2, 4))  # (B, L, T, N, H)
+        return ops.reshape(merged, (-1, length, self.num_heads * size))
+
+    def _bias_and_mask(self, window, padded, shift, num_windows):
+        """The bias plus the additive mask (-1e9) of shifted windows, (1, L·N, T, T)."""
+        # The row of `position_bias` for each pair of tokens, (T, T).
+        table_rows = relative_position_rows(window, self.window_size)
+        length, heads = len(table_rows), self.num_heads
+        bias = ops.take(self.position_bias, table_rows.reshape(-1), axis=0)  # (T·T, N)
+        bias = ops.reshape(ops.transpose(bias), (1, heads, length, length))
+        bias = at_least_float32(bias)
+        if shift:
+            visible = shifted_window_mask(padded, window, shift)  # (L, T, T)
+            visible = visible[:, None]
+            masked = np.where(visible, np.float32(0), np.float32(MASKED))
+            bias = ops.add(bias, masked)  # (L, N, T, T)
+        else:
+            bias = ops.tile(bias, (num_windows, 1, 1, 1))
+        return ops.reshape(bias, (1, num_windows * heads, length, length))
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape

@@ -1,0 +1,1 @@
+"""Blocks of Transformers, and the small layers that they consist of."""

@@ -1,0 +1,93 @@
+"""The position-wise feed-forward network of a transformer block."""
+
+import keras
+from keras import ops
+
+from keras_attn.argument_types import Activation, Initializer
+from keras_attn.checks import check_fraction, check_positive
+from keras_attn.kernels.gelu import with_fast_gradient
+from keras_attn.kernels.runtime import has_fixed_shape
+from keras_attn.layers.base import BaseLayer
+from keras_attn.layers.blocks.dropout import dropout_of
+from keras_attn.layers.blocks.projection import Projection
+from keras_attn.layers.initializers import fork
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class FeedForward(BaseLayer):
+    """`FFN(x) = activation(x W1 + b1) W2 + b2`, the same at every position.
+
+    Args:
+        mlp_dim: Width of the hidden layer.
+        activation: Activation of the hidden layer.
+        dropout: Probability in [0, 1) of dropping a hidden unit.
+        use_bias: Whether the projections have biases.
+        kernel_initializer: Initializer of both kernels.
+        output_initializer: Initializer of the second kernel, which deep pre-norm
+            models start smaller. Default: `kernel_initializer`.
+        seed: Seed of the dropout.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: (..., D).
+
+    Returns:
+        (..., D).
+
+    Reference:
+        Vaswani et al. 2017, section 3.3 (arXiv:1706.03762).
+    """
+
+    def __init__(
+        self,
+        mlp_dim: int,
+        *,
+        activation: Activation = "relu",
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        kernel_initializer: Initializer = "glorot_uniform",
+        output_initializer: Initializer | None = None,
+        seed: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.mlp_dim = check_positive("mlp_dim", mlp_dim)
+        self.activation = keras.activations.get(activation)
+        self.dropout = check_fraction("dropout", dropout)
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.output_initializer = keras.initializers.get(output_initializer)
+        self.seed = seed
+
+    def build(self, inputs_shape):
+        width, initializer = inputs_shape[-1], self.kernel_initializer
+        self.expand = self._new_projection("expand", self.mlp_dim, initializer)
+        initializer = self.output_initializer or initializer
+        self.contract = self._new_projection("contract", width, initializer)
+        self.drop = dropout_of(self)
+        self.expand.build((None, width))
+        hidden_shape = (None, self.mlp_dim)
+        self.drop.build(hidden_shape)
+        self.contract.build(hidden_shape)
+
+    def _new_projection(self, name, units, initializer):
+        return Projection(
+            units,
+            use_bias=self.use_bias,
+            kernel_initializer=fork(initializer, name),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def call(self, inputs, training=None):
+        # Flattened: a batched product with one shared matrix is slower.
+        flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
+        activate = self.activation
+        if training:
+            activate = with_fast_gradient(activate, fixed_shape=has_fixed_shape(inputs))
+        hidden = self.drop(activate(self.expand(flat)), training=training)
+        return ops.reshape(self.contract(hidden), ops.shape(inputs))
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape

@@ -1,0 +1,256 @@
+"""The XLNet block, its memory, and the first layer of its query stream.
+
+Legend: B batch, T tokens, M memory length, S = M + T keys, P targets, N heads, H head
+size, D width.
+"""
+
+import keras
+from keras import ops
+
+from keras_attn.argument_types import Activation, Initializer
+from keras_attn.checks import check_fraction, check_positive, check_rank
+from keras_attn.layers.attention.relative_attention import RelativeMultiHeadAttention
+from keras_attn.layers.base import BaseLayer
+from keras_attn.layers.blocks.block_parts import (
+    built,
+    feed_forward,
+    head_size,
+    layer_norm,
+)
+from keras_attn.layers.blocks.dropout import dropout_of
+from keras_attn.layers.initializers import fork
+
+
+def permutation_mask(order):
+    """Mask of what each token attends to when tokens are predicted in a given order.
+
+    Args:
+        order: Rank of each token in the order of prediction, (B, T), lowest first.
+            Tokens of equal rank do not attend to each other.
+
+    Returns:
+        (B, T, T), True where token t comes after token s, and so attends to it.
+    """
+    return ops.greater(ops.expand_dims(order, 2), ops.expand_dims(order, 1))
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class TargetEmbedding(BaseLayer):
+    """First layer of the query stream: the same learned vector, `g_i = w`.
+
+    A target must not see its own token, so every target starts from the same vector;
+    only its position tells it from the others.
+
+    Args:
+        embeddings_initializer: Initializer of the vector, (1, D).
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: Token embeddings, (B, T, D), the input of the content stream.
+        target_mapping: (B, P, T), 1 where target p is token t; or None.
+
+    Returns:
+        The input of a stream: `inputs`, or with a `target_mapping` the vector repeated
+        for each target, (B, P, D).
+
+    Raises:
+        ValueError: for an argument whose rank is not 3.
+
+    Reference:
+        Yang et al. 2019, "XLNet", section 2.3 (arXiv:1906.08237).
+    """
+
+    def __init__(self, embeddings_initializer: Initializer = "uniform", **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+
+    def build(self, inputs_shape):
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(1, inputs_shape[-1]),
+            initializer=fork(self.embeddings_initializer),
+        )
+
+    def call(self, inputs, target_mapping=None):
+        check_rank("inputs", inputs, 3, "(batch, length, width)")
+        if target_mapping is None:
+            return inputs
+        check_rank("target_mapping", target_mapping, 3, "(batch, targets, length)")
+        batch, targets = ops.shape(target_mapping)[:2]
+        shape = (batch, targets, inputs.shape[-1])
+        vector = ops.cast(self.embeddings, inputs.dtype)
+        return ops.broadcast_to(ops.expand_dims(vector, 0), shape)
+
+    def compute_output_shape(self, inputs_shape, target_mapping_shape=None):
+        if target_mapping_shape is None:
+            return inputs_shape
+        return *target_mapping_shape[:2], inputs_shape[-1]
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class SegmentMemory(BaseLayer):
+    """Keeps the last inputs of a block as its memory for the next segment.
+
+    No gradient flows into the memory.
+
+    Args:
+        memory_length: Maximum number of positions to keep.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: The block's inputs for this segment, (B, T, D).
+        memory: Its memory of earlier segments, (B, M, D).
+
+    Returns:
+        The last positions of both, (B, min(M + T, `memory_length`), D).
+
+    Reference:
+        Dai et al. 2019, "Transformer-XL", section 3.2 (arXiv:1901.02860).
+    """
+
+    def __init__(self, memory_length: int, **kwargs):
+        super().__init__(**kwargs)
+        self.memory_length = check_positive("memory_length", memory_length)
+
+    def compute_output_shape(self, inputs_shape, memory_shape):
+        lengths = (inputs_shape[1], memory_shape[1])
+        kept = None if None in lengths else min(sum(lengths), self.memory_length)
+        return inputs_shape[0], kept, inputs_shape[2]
+
+    def call(self, inputs, memory):
+        states = ops.concatenate([ops.cast(memory, inputs.dtype), inputs], axis=1)
+        return ops.stop_gradient(states[:, -self.memory_length :])
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class XLNetBlock(BaseLayer):
+    """Relative attention, then a feed-forward network, for one of two streams.
+
+    Post-norm: `x = norm(x + attention(x))`, then `x = norm(x + FFN(x))`. Each stream is
+    one call; both use the same weights.
+
+    Args:
+        num_heads: N.
+        mlp_dim: Width of the feed-forward network's hidden layer.
+        key_dim: H. Default: D / N.
+        activation: Activation of the feed-forward network's hidden layer.
+        layer_norm_epsilon: Added to the variance.
+        dropout: Probability of dropping a unit of a sub-layer's output or of the
+            hidden layer.
+        attention_dropout: Probability of dropping an attention probability.
+        kernel_initializer: Initializer of every kernel.
+        bias_initializer: Initializer of the biases and segment vectors of the
+            attention.
+        seed: Seed of the dropouts.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: The content stream, (B, T, D).
+        targets: The query stream, (B, P, D). If given, the call computes the query
+            stream, else the content stream.
+        return_attention_scores: Whether to also return the attention probabilities.
+        **attending: `target_mapping`, `positions`, `memory`, `same_segment`,
+            `permutation_mask`, `padding_mask`, `attention_mask`, as for
+            `RelativeMultiHeadAttention`.
+
+    Returns:
+        As `RelativeMultiHeadAttention`.
+
+    Raises:
+        ValueError: if D is not a multiple of N and `key_dim` is None.
+
+    Reference:
+        Yang et al. 2019, "XLNet", appendix A.2 (arXiv:1906.08237).
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        mlp_dim: int,
+        *,
+        key_dim: int | None = None,
+        activation: Activation = "gelu",
+        layer_norm_epsilon: float = 1e-12,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        kernel_initializer: Initializer = "glorot_uniform",
+        bias_initializer: Initializer = "zeros",
+        seed: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.num_heads = check_positive("num_heads", num_heads)
+        self.mlp_dim = check_positive("mlp_dim", mlp_dim)
+        self.key_dim = key_dim
+        self.activation = keras.activations.get(activation)
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.dropout = check_fraction("dropout", dropout)
+        self.attention_dropout = check_fraction("attention_dropout", attention_dropout)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.seed = seed
+
+    def build(self, inputs_shape):
+        self.attention = RelativeMultiHeadAttention(
+            self.num_heads,
+            head_size(inputs_shape[-1], self.num_heads, self.key_dim),
+            dropout=self.attention_dropout,
+            kernel_initializer=fork(self.kernel_initializer, "attention"),
+            bias_initializer=fork(self.bias_initializer, "attention"),
+            seed=self.seed,
+            dtype=self.dtype_policy,
+            name="attention",
+        )
+        self.attention.build(inputs_shape)
+        self.attention_norm = built(layer_norm(self, "attention_norm"), inputs_shape)
+        self.feed_forward = built(
+            feed_forward(self, dropout=self.dropout), inputs_shape
+        )
+        norm = layer_norm(self, "feed_forward_norm")
+        self.feed_forward_norm = built(norm, inputs_shape)
+        self._residual_dropout = dropout_of(self)
+        self._residual_dropout.build(inputs_shape)
+
+    def call(
+        self,
+        inputs,
+        targets=None,
+        *,
+        target_mapping=None,
+        positions=None,
+        memory=None,
+        same_segment=None,
+        permutation_mask=None,
+        padding_mask=None,
+        attention_mask=None,
+        return_attention_scores=False,
+        training=None,
+    ):
+        outputs = self.attention(
+            inputs,
+            targets,
+            target_mapping=target_mapping,
+            positions=positions,
+            memory=memory,
+            same_segment=same_segment,
+            permutation_mask=permutation_mask,
+            padding_mask=padding_mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+        attended, *scores = outputs if return_attention_scores else (outputs,)
+        x = inputs if targets is None else targets
+        x = self.attention_norm(x + self._branch(attended, training))
+        outputs = self.feed_forward(x, training=training)
+        x = self.feed_forward_norm(x + self._branch(outputs, training))
+        return (x, *scores) if return_attention_scores else x
+
+    def _branch(self, outputs, training):
+        """What a residual adds: `dropout(outputs)`."""
+        return self._residual_dropout(outputs, training=training)
+
+    def compute_output_spec(self, inputs, targets=None, **attending):
+        return self.attention.compute_output_spec(inputs, targets, **attending)

@@ -1,0 +1,1 @@
+"""Convolutions, pooling, and maps brought to another size."""

@@ -1,0 +1,1 @@
+"""Regions: proposals, their features, detections and masks."""

@@ -1,0 +1,1 @@
+"""From tokens, patches, positions and sound to vectors."""

@@ -1,0 +1,1 @@
+"""Recurrent layers, most of which attend to a memory at every step."""

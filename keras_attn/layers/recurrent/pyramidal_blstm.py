@@ -1,0 +1,90 @@
+"""A bidirectional LSTM that shortens its sequence, the pBLSTM of a listener.
+
+Legend: B batch, T frames, D width, U units of each direction, R reduction.
+"""
+
+import keras
+from keras import ops
+
+from keras_attn.checks import check_positive, check_rank
+from keras_attn.layers.attention.attention_checks import check_padding_mask
+from keras_attn.layers.base import BaseLayer
+from keras_attn.layers.recurrent.recurrent import Recurrent
+from keras_attn.ops import both_masks, stack_frames
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class PyramidalBLSTM(BaseLayer):
+    """`h_i = BLSTM(h_{i-1}, [x_{Ri}; …; x_{Ri+R-1}])`: R frames become one.
+
+    Three of these layers with R = 2 make a recording eight times shorter, so that
+    attention has few positions to choose from and a decoder learns faster.
+
+    Args:
+        units: U, units of each direction.
+        reduction: R, successive frames that are concatenated; 1 for a usual
+            bidirectional LSTM.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: (B, T, D).
+        padding_mask: (B, T), True = a real frame. Default: every frame is real.
+
+    Returns:
+        outputs: (B, ⌈T / R⌉, 2 U), forward and backward states. The values of padding
+            are of no use.
+        padding_mask: Boolean (B, ⌈T / R⌉), True = at least one of the R frames is
+            real.
+
+    Raises:
+        ValueError: for a number that is not above zero, inputs of another rank, or a
+            mask of another shape.
+
+    Masking:
+        The Keras mask of the inputs is used as a `padding_mask`. Frames of padding are
+        0 beside real ones, as after the end of an odd number of frames, and are skipped
+        otherwise. Padding belongs at the end: before the first frame it would decide
+        which frames become one.
+
+    Example:
+        ```python
+        outputs, mask = PyramidalBLSTM(256)(features, mask)
+        ```
+
+    Reference:
+        Chan et al. 2016, "Listen, Attend and Spell", section 3.1 (arXiv:1508.01211).
+    """
+
+    def __init__(self, units: int, reduction: int = 2, **kwargs):
+        super().__init__(**kwargs)
+        self.units = check_positive("units", units)
+        self.reduction = check_positive("reduction", reduction)
+        # Not `LSTM`, which chooses a fused GPU kernel that XLA and exporters refuse.
+        policy = self.dtype_policy
+        self.blstm = keras.layers.Bidirectional(
+            Recurrent(
+                keras.layers.LSTMCell(units, dtype=policy, name="cell"),
+                return_sequences=True,
+                dtype=policy,
+                name="direction",
+            ),
+            dtype=policy,
+            name="blstm",
+        )
+
+    def build(self, inputs_shape, padding_mask_shape=None):
+        width = self.reduction * inputs_shape[-1]
+        self.blstm.build((inputs_shape[0], None, width))
+
+    # Keras names the mask of the inputs by the number of tensors in the call.
+    def call(self, inputs, padding_mask=None, mask=None, inputs_mask=None):
+        check_rank("inputs", inputs, 3, "(batch, frames, width)")
+        check_padding_mask("padding_mask", padding_mask, *inputs.shape[:2])
+        mask = both_masks(padding_mask, both_masks(mask, inputs_mask))
+        if mask is None:
+            mask = ops.ones_like(inputs[..., 0], dtype="bool")
+        frames, mask = stack_frames(inputs, mask, self.reduction)
+        return self.blstm(frames, mask=mask), mask
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return None

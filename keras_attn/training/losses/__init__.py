@@ -1,0 +1,1 @@
+"""Losses, each with the layers or trainers that belong to it."""

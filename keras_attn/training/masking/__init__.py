@@ -1,0 +1,1 @@
+"""Objectives that mask tokens and predict them."""

@@ -1,0 +1,22 @@
+"""Callbacks that write plots of attention and predictions to TensorBoard."""
+
+from keras_attn.viz.callbacks.attention import AttentionMaps, ImageAttentionMaps
+from keras_attn.viz.callbacks.interaction import InteractionMaps
+from keras_attn.viz.callbacks.predictions import DetectionBoxes, SegmentationMaps
+from keras_attn.viz.callbacks.reading import ReadingAttentionMaps
+from keras_attn.viz.callbacks.speech import SpeechAttentionMaps
+from keras_attn.viz.callbacks.walks import WalkAttentionMaps
+from keras_attn.viz.callbacks.words import CaptionAttentionMaps, GlimpseMaps
+
+__all__ = [
+    "AttentionMaps",
+    "CaptionAttentionMaps",
+    "DetectionBoxes",
+    "GlimpseMaps",
+    "ImageAttentionMaps",
+    "InteractionMaps",
+    "ReadingAttentionMaps",
+    "SegmentationMaps",
+    "SpeechAttentionMaps",
+    "WalkAttentionMaps",
+]

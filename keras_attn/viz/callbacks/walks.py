@@ -1,0 +1,97 @@
+"""A callback that writes walks and their attention to TensorBoard."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_attn.data.navigation.r2r import WalkExample
+from keras_attn.viz.callbacks.base import AttentionPlots
+from keras_attn.viz.walks import plot_walk
+
+
+class WalkAttentionMaps(AttentionPlots):
+    """Writes walks on the floor plan to TensorBoard after each epoch.
+
+    The tab "Images" of TensorBoard then has, under `attention/<layer>/<i>`, a slider
+    over the epochs for example `i`; see `viz.plot_walk`. Training is not affected: the
+    model walks with `training=False`, outside of its compiled step.
+
+    Args:
+        log_dir: Folder of the event file; the one given to TensorBoard.
+        inputs: The instructions: `token_ids` and `padding_mask`, (B, S).
+        words: For each example the words of its instruction, at most S.
+        examples: What each walker is asked to do, B of them.
+        follow: From the model to the result of `decoding.walk` for these instructions:
+            `walks` and `world_states`.
+        layer: A regular expression, searched for in the layers' paths. None = all.
+        every: Epochs between plots; the first is of epoch 0.
+        max_examples: Largest number of examples drawn, the first of `inputs`.
+
+    Raises:
+        ValueError: for another number of words or of examples than of instructions; at
+            the start of training, for another number of walks, if no layer matches, and
+            as `viz.plot_walk`.
+
+    Example:
+        ```python
+        simulator = data.WalkSimulator([each.start for each in shown])
+        maps = WalkAttentionMaps(
+            "runs/walks",
+            inputs,
+            words,
+            shown,
+            lambda model: walk(model, inputs, simulator, 20),
+        )
+        model.fit(dataset, epochs=20, callbacks=[maps])
+        ```
+    """
+
+    def __init__(
+        self,
+        log_dir: str | os.PathLike,
+        inputs: Mapping,
+        words: Sequence[Sequence[str]],
+        examples: Sequence[WalkExample],
+        follow: Callable[[Any], Any],
+        *,
+        layer: str | None = None,
+        every: int = 1,
+        max_examples: int = 4,
+    ):
+        super().__init__(log_dir, layer, every, max_examples)
+        counts = {name: len(value) for name, value in inputs.items()}
+        counts |= {"words": len(words), "examples": len(examples)}
+        if len(set(counts.values())) != 1:
+            raise ValueError(
+                "`inputs`, `words` and `examples` must be of the same instructions. "
+                f"Received: {counts}"
+            )
+        self.inputs = {name: np.asarray(value) for name, value in inputs.items()}
+        self.words = list(words)
+        self.examples = list(examples)
+        self.follow = follow
+
+    def _figures(self):
+        walked = self.follow(self.model)
+        if len(walked.walks) != len(self.examples):
+            raise ValueError(
+                f"`follow` must return {len(self.examples)} walks, one for each of "
+                f"`examples`. Received: {len(walked.walks)} walks"
+            )
+        seen = {**self.inputs, "world_state": walked.world_states}
+        rows = slice(self.max_examples)
+        shown = {name: value[rows] for name, value in seen.items()}
+        for path, scores in self._capture(shown).items():
+            for index, attention in enumerate(scores):
+                example = self.examples[index]
+                figure = plot_walk(
+                    example.building,
+                    example.path,
+                    walked.walks[index].path,
+                    self.words[index],
+                    attention,
+                    title=path,
+                )
+                yield f"attention/{path}/{index}", figure

@@ -1,0 +1,209 @@
+"""Callbacks that write where captioners and answerers look to TensorBoard.
+
+Legend: B examples, N heads, T words, L = h·w locations.
+"""
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import keras
+import numpy as np
+
+from keras_attn.checks import check_pair
+from keras_attn.viz.callbacks.base import AttentionPlots
+from keras_attn.viz.questions import plot_caption_attention, plot_glimpses
+
+
+class _ImageAndText(AttentionPlots):
+    """Attention of words or of a question to the locations of an image."""
+
+    def __init__(
+        self, log_dir, inputs, images, texts, layer, grid_size, every, max_examples
+    ):
+        super().__init__(log_dir, layer, every, max_examples)
+        if not isinstance(inputs, Mapping):
+            raise TypeError(
+                "`inputs` must be a dictionary, the inputs of the model by name. "
+                f"Received: inputs of type {type(inputs).__name__}"
+            )
+        if images is None:
+            images = inputs.get("images")
+        if images is None:
+            raise ValueError(
+                "`images` must be given if `inputs` have none, to draw on. "
+                f"Received: inputs of {sorted(inputs)}"
+            )
+        counts = {name: len(value) for name, value in inputs.items()}
+        counts |= {"images": len(images), **texts}
+        if len(set(counts.values())) != 1:
+            raise ValueError(
+                "`inputs`, `images` and texts must be of the same examples. "
+                f"Received: {counts}"
+            )
+        self.inputs = {
+            name: np.asarray(value[:max_examples]) for name, value in inputs.items()
+        }
+        self.images = np.asarray(images[:max_examples])
+        self.grid_size = grid_size
+        if grid_size is not None:
+            self.grid_size = check_pair("grid_size", grid_size)
+
+    def _scores(self) -> dict[str, np.ndarray]:
+        """The scores of the selected layers by their paths, (B, N, T, h, w)."""
+        return {
+            path: scores.reshape(*scores.shape[:3], *self._grid(scores.shape[-1], path))
+            for path, scores in self._capture(self.inputs).items()
+        }
+
+    def _grid(self, places: int, path: str) -> tuple[int, int]:
+        side = math.isqrt(places)
+        rows, columns = self.grid_size or (side, side)
+        if rows * columns != places:
+            raise ValueError(
+                f"`grid_size` must be the rows and columns of the {places} locations "
+                f"of {path}; select layers that look at the image by `layer`. "
+                f"Received: grid_size={self.grid_size}"
+            )
+        return rows, columns
+
+
+class CaptionAttentionMaps(_ImageAndText):
+    """Writes where a captioner looks at each word to TensorBoard after each epoch.
+
+    The tab "Images" of TensorBoard then has, under `attention/<layer>/<i>`, a slider
+    over the epochs for example `i`; see `viz.plot_caption_attention`. Heads are
+    averaged. Training is not affected: the model is run on a few examples with
+    `training=False`, outside of its compiled step.
+
+    Args:
+        log_dir: Folder of the event file; the one given to TensorBoard.
+        inputs: Inputs of the model by name, batch first, captions included.
+        words: For each example the words that the model predicts, at most T.
+        images: What is drawn, (B, H, W, 1 or 3). Default: the input of that name.
+        layer: A regular expression, searched for in the layers' paths. None means the
+            paths with "cross_attention" in them, or all if there are none.
+        grid_size: h and w, one number or two. None for a square.
+        every: Epochs between plots; the first is of epoch 0.
+        max_examples: Largest number of examples drawn, the first of `inputs`.
+
+    Raises:
+        TypeError: for inputs that are not a dictionary.
+        ValueError: for other numbers of examples, or no images; at the start of
+            training, if no layer matches, or its locations don't fill the grid.
+
+    Example:
+        ```python
+        maps = CaptionAttentionMaps("runs/captions", inputs, [c.split() for c in texts])
+        model.fit(dataset, epochs=20, callbacks=[maps])
+        ```
+    """
+
+    _cross_attention_first = True
+
+    def __init__(
+        self,
+        log_dir: str | os.PathLike,
+        inputs: dict[str, Any],
+        words: Sequence[Sequence[str]],
+        *,
+        images=None,
+        layer: str | None = None,
+        grid_size: int | tuple[int, int] | None = None,
+        every: int = 1,
+        max_examples: int = 4,
+    ):
+        texts = {"words": len(words)}
+        super().__init__(
+            log_dir, inputs, images, texts, layer, grid_size, every, max_examples
+        )
+        self.words = list(words)[:max_examples]
+
+    def _figures(self):
+        for path, scores in self._scores().items():
+            examples = zip(self.images, self.words, scores.mean(1), strict=True)
+            for index, example in enumerate(examples):
+                figure = plot_caption_attention(*example, title=path)
+                yield f"attention/{path}/{index}", figure
+
+
+class GlimpseMaps(_ImageAndText):
+    """Writes where a model looks for answers to TensorBoard after each epoch.
+
+    As `CaptionAttentionMaps`, under `glimpses/<i>`, with all glimpses or hops and the
+    likeliest answers of example `i`; see `viz.plot_glimpses`.
+
+    Args:
+        log_dir: Folder of the event file; the one given to TensorBoard.
+        inputs: Inputs of the model by name, batch first.
+        questions: The question of each example.
+        answers: The answers that the model chooses from.
+        truths: The true answer of each example.
+        images: What is drawn, (B, H, W, 1 or 3). Default: the input of that name.
+        predict: Function of the inputs that returns logits (B, A). None calls the
+            model, whose output they are, alone or by the name `logits`.
+        layer: A regular expression, searched for in the layers' paths. None = all.
+        grid_size: h and w, one number or two. None for a square.
+        every: Epochs between plots; the first is of epoch 0.
+        max_examples: Largest number of examples drawn, the first of `inputs`.
+
+    Raises:
+        ValueError: as `CaptionAttentionMaps` and `viz.plot_glimpses`.
+
+    Example:
+        ```python
+        maps = GlimpseMaps("runs/vqa", inputs, questions, data.answers)
+        model.fit(dataset, epochs=20, callbacks=[maps])
+        ```
+    """
+
+    def __init__(
+        self,
+        log_dir: str | os.PathLike,
+        inputs: dict[str, Any],
+        questions: Sequence[str],
+        answers: Sequence[str],
+        *,
+        truths: Sequence[str] | None = None,
+        images=None,
+        predict: Callable | None = None,
+        layer: str | None = None,
+        grid_size: int | tuple[int, int] | None = None,
+        every: int = 1,
+        max_examples: int = 4,
+    ):
+        texts = {"questions": len(questions)}
+        if truths is not None:
+            texts["truths"] = len(truths)
+        super().__init__(
+            log_dir, inputs, images, texts, layer, grid_size, every, max_examples
+        )
+        self.questions = list(questions)[:max_examples]
+        self.answers = list(answers)
+        self.truths = [None] * len(questions) if truths is None else list(truths)
+        self.predict = predict
+
+    def _figures(self):
+        maps = np.concatenate(
+            [
+                scores.reshape(len(scores), -1, *scores.shape[-2:])
+                for scores in self._scores().values()
+            ],
+            axis=1,
+        )
+        predict = self.predict or cast(keras.Model, self.model).predict_on_batch
+        logits: Any = predict(self.inputs)
+        logits = np.asarray(logits["logits"] if isinstance(logits, dict) else logits)
+        chances = np.exp(logits - logits.max(-1, keepdims=True))
+        chances /= chances.sum(-1, keepdims=True)
+        for index, image in enumerate(self.images):
+            figure = plot_glimpses(
+                image,
+                self.questions[index],
+                maps[index],
+                self.answers,
+                chances[index],
+                truth=self.truths[index],
+            )
+            yield f"glimpses/{index}", figure

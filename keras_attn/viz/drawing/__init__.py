@@ -1,0 +1,1 @@
+"""What all plots share: figures, panels, labels, overlays."""

@@ -1,0 +1,56 @@
+"""Maps drawn over an image.
+
+Legend: H and W pixels, N maps of R rows and S columns.
+"""
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from keras_attn.viz.drawing.panels import check_pixels
+
+_HEAT = "inferno"
+
+
+def check_image(image) -> np.ndarray:
+    """An image as float32 (H, W, 3), its smallest value 0 and its largest 1."""
+    hint = "pass one example of a batch: `images[0]`"
+    image = check_pixels("image", image, ("height", "width"), hint)
+    low, high = image.min(), image.max()
+    image = (image - low) / max(high - low, 1e-12)
+    return np.repeat(image, 3, axis=-1) if image.shape[-1] == 1 else image
+
+
+def check_maps(maps) -> np.ndarray:
+    """Maps as float32 (N, R, S), at least one."""
+    maps = np.asarray(maps, "float32")
+    if maps.ndim not in (2, 3) or 0 in maps.shape or not np.isfinite(maps).all():
+        raise ValueError(
+            "`maps` must be finite, (rows, columns) or (heads, rows, columns); pass "
+            f"one example of a batch: `maps[0]`. Received: maps.shape={maps.shape}"
+        )
+    return maps.reshape(-1, *maps.shape[-2:])
+
+
+def overlay(ax: Axes, image: np.ndarray, heat: np.ndarray | None) -> None:
+    """Draws a map over an image in gray; None draws the image alone.
+
+    Args:
+        ax: The axes.
+        image: (H, W, 3), in [0, 1].
+        heat: (R, S). Colours run from 0 to its largest value.
+    """
+    if heat is None:
+        ax.imshow(image)
+    else:
+        height, width = image.shape[:2]
+        ax.imshow(image.mean(-1), cmap="gray", vmin=0, vmax=1)
+        ax.imshow(
+            heat,
+            cmap=_HEAT,
+            vmin=0,
+            vmax=max(heat.max(), 1e-12),
+            alpha=0.6,
+            interpolation="bilinear",
+            extent=(-0.5, width - 0.5, height - 0.5, -0.5),
+        )
+    ax.set_axis_off()

@@ -1,0 +1,1 @@
+"""Convolutional networks that give features to other models."""

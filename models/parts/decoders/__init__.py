@@ -1,0 +1,1 @@
+"""What generative models share: their decoders, and decoding step by step."""

@@ -1,0 +1,305 @@
+"""The class of all two-stage detectors: what `fit` does, and region features.
+
+Legend: B batch, H and W pixels, M ground-truth boxes with padding, S samples, K
+detections, C classes without the background, h and w rows and columns of a mask.
+"""
+
+import functools
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_attn.checks import check_positive
+from keras_attn.layers.detection.roi_pooling import ROIAlign
+from keras_attn.models.parts.computed_loss import computed_loss
+from keras_attn.models.parts.detection.detector_truth import (
+    check_shapes,
+    check_truth,
+    mask_targets,
+    with_boxes,
+)
+from keras_attn.models.parts.functional import Functional, by_name
+from keras_attn.ops.boxes import convert_boxes, has_area
+
+_LOSSES = ("objectness", "proposal_box", "class", "box", "mask")
+
+
+def box_head(layers, pooled, training=None):
+    """Features (B, R, D), logits (B, R, 1 + C) and deltas (B, R, 4 (1 + C)) of boxes.
+
+    Args:
+        layers: The layers by name.
+        pooled: (B, R, O, O, C), features inside the boxes.
+        training: Whether dropout is active.
+    """
+    boxes, size = pooled.shape[1], 1
+    for length in pooled.shape[2:]:
+        size *= length
+    hidden = ops.reshape(pooled, (-1, size))
+    for index in range(2):
+        hidden = layers[f"fc_{index}"](hidden)
+        if f"dropout_{index}" in layers:
+            hidden = layers[f"dropout_{index}"](hidden, training=training)
+    outputs = (
+        hidden,
+        layers["class_logits"](hidden),
+        layers["box_deltas"](hidden),
+    )
+    return [ops.reshape(x, (-1, boxes, x.shape[-1])) for x in outputs]
+
+
+def mask_head(layers, pooled):
+    """Logits (B, R, h, w, 1 + C) of the masks of boxes.
+
+    Args:
+        layers: The layers by name.
+        pooled: (B, R, O, O, C), features inside the boxes.
+    """
+    boxes = pooled.shape[1]
+    hidden = ops.reshape(pooled, (-1, *pooled.shape[2:]))
+    index = 0
+    while f"mask_conv_{index}" in layers:
+        hidden = layers[f"mask_conv_{index}"](hidden)
+        index += 1
+    logits = layers["mask_logits"](layers["mask_upsampling"](hidden))
+    return ops.reshape(logits, (-1, boxes, *logits.shape[1:]))
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class Detector(Functional):
+    """A functional model from images to detections that learns from ground-truth boxes.
+
+    `fit` takes `(images, truth)`, where `truth` is a dictionary of `boxes` (B, M, 4) in
+    the model's `bounding_box_format`, `classes` (B, M) int from 0, -1 = padding, and,
+    for a model with masks, `masks` (B, M, H, W), 0 or 1; above 0.5 counts as 1. M is
+    the same for all batches, or 0. `compile` takes no loss. Boxes of no area, or that
+    are not numbers, or reach further than a million pixels count as padding, and so
+    does a class that the model does not have. An image without objects has background
+    only.
+
+    Losses: whether an anchor is an object, and its box (`objectness_loss`,
+    `proposal_box_loss`); the class of a proposal, and its box (`class_loss`,
+    `box_loss`); the mask of an object (`mask_loss`). Their sum is minimized.
+
+    Called with `training=True` the model returns what its losses need: the maps that
+    proposals are made from, as a list.
+
+    Reference:
+        Ren et al. 2015, section 3 (arXiv:1506.01497); He et al. 2017
+        (arXiv:1703.06870).
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._mean_losses = [
+            keras.metrics.Mean(name=f"{name}_loss")
+            for name in _LOSSES
+            if name != "mask" or self.has_masks
+        ]
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether the model has a mask head."""
+        return "mask_logits" in by_name(self.layers)
+
+    # Not attributes, which Keras would track, and save twice.
+    @functools.cached_property
+    def _maps(self) -> Any:
+        """The part of the model from images to maps."""
+        return keras.Model(self.input, self.get_layer("region_proposal").input)
+
+    def _maps_of(self, images, training) -> list:
+        # Keras replaces a list of one tensor by the tensor.
+        return keras.tree.flatten(self._maps(images, training=training))
+
+    @functools.cached_property
+    def _region_models(self) -> dict[int, keras.Model]:
+        return {}
+
+    def call(self, inputs, training=None, mask=None):
+        """Detections; in training the maps of the feature pyramid."""
+        if training:
+            return self._maps_of(inputs, training=True)
+        return super().call(inputs, training=training, mask=mask)
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        """The sum of all losses.
+
+        Args:
+            x: Images. Only read if `y_pred` is not the maps.
+            y: The ground-truth boxes, see the class.
+            y_pred: What the model returned: maps in training, else detections.
+            sample_weight: None; weights are not supported.
+            training: Whether the model is trained.
+
+        Returns:
+            A scalar.
+
+        Raises:
+            ValueError: without ground-truth boxes, for arrays of other shapes, with
+                weights, or without images where `y_pred` is not the maps.
+        """
+        check_truth(y, sample_weight, self.has_masks)
+        selector = by_name(self.layers)["detections"]
+        check_shapes(y, self.has_masks, selector.image_size)
+        y = with_boxes(y, self.has_masks)
+        maps: Any = y_pred
+        if isinstance(y_pred, dict) or y_pred is None:
+            maps = self._maps_of(_checked_images(x), training=training)
+        losses = self._all_losses(maps, y, training)
+        count = ops.shape(maps[0])[0]
+        total = sum(self.losses, start=ops.zeros(()))  # Those of layers.
+        for metric in self._mean_losses:
+            value = losses[metric.name]
+            # Weighted by the number of images: the last batch may be smaller.
+            metric.update_state(value, sample_weight=count)
+            total = total + value
+        return computed_loss(total)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """The losses, and in `evaluate` the metrics of detections."""
+        if isinstance(y_pred, dict):
+            return super().compute_metrics(x, y, y_pred, sample_weight)
+        return self.get_metrics_result()
+
+    def _all_losses(self, maps, truth, training) -> dict[str, Any]:
+        # Imported by a model that learns: with it comes all of `training`.
+        from keras_attn.training.losses import detection as losses
+
+        layers = by_name(self.layers)
+        proposer, selector = layers["region_proposal"], layers["detections"]
+        boxes, classes = self._real_boxes(truth, layers)
+        objectness, deltas = proposer.predict_anchors(maps)
+        wanted = proposer.targets(boxes, classes >= 0)
+        terms = losses.proposal_losses(objectness, deltas, wanted)
+        proposals, _, count = proposer.propose(objectness, deltas, training=True)
+        samples = selector.targets(proposals, count, boxes, classes)
+        pooled = layers["roi_pooling"](maps, samples["boxes"])
+        _, logits, deltas = box_head(layers, pooled, training)
+        terms |= losses.head_losses(logits, deltas, samples)
+        if "mask_logits" in layers:
+            # Objects come first among the samples.
+            number = int(selector.num_samples * selector.positive_fraction)
+            boxes, labels, matches = (
+                samples[name][:, :number] for name in ("boxes", "labels", "matches")
+            )
+            logits = mask_head(layers, layers["mask_pooling"](maps, boxes))
+            size, aligned = logits.shape[2:4], layers["masks"].aligned
+            wanted = mask_targets(truth["masks"], boxes, matches, size, aligned)
+            terms["mask_loss"] = losses.mask_loss(logits, wanted, labels)
+        return terms
+
+    def _real_boxes(self, truth, layers):
+        """Boxes (B, M, 4) in `"xyxy"`, and classes (B, M), -1 where they are unusable.
+
+        A model learns nothing from a box that it cannot compute with.
+        """
+        selector = layers["detections"]
+        boxes = convert_boxes(
+            ops.cast(truth["boxes"], "float32"),
+            selector.bounding_box_format,
+            "xyxy",
+            selector.image_size,
+        )
+        classes = ops.cast(truth["classes"], "int32")
+        num_classes = layers["class_logits"].units - 1
+        height, width = selector.image_size
+        left, top, right, bottom = ops.unstack(boxes, 4, axis=-1)
+        touches_image = ops.logical_and(
+            ops.logical_and(left < width, top < height),
+            ops.logical_and(right > 0, bottom > 0),
+        )
+        # The area of a larger one would overflow.
+        is_small = ops.max(ops.abs(boxes), axis=-1) < 1e6
+        is_usable = ops.logical_and(has_area(boxes), touches_image)
+        is_usable = ops.logical_and(is_usable, is_small)
+        is_class = ops.logical_and(classes >= 0, classes < num_classes)
+        is_real = ops.logical_and(is_usable, is_class)
+        if "is_crowd" in truth:
+            # A group of objects is no object.
+            is_real = ops.logical_and(is_real, ops.cast(truth["is_crowd"], "int32") < 1)
+        boxes = ops.where(ops.expand_dims(is_real, -1), boxes, 0.0)
+        return boxes, ops.where(is_real, classes, -1)
+
+    def region_features(self, images, num_regions=36):
+        """Features of the best regions, for models of vision and language.
+
+        Each proposal counts with its best class, whatever the score. Overlapping
+        regions are left out.
+
+        Args:
+            images: (B, H, W, 3).
+            num_regions: K.
+
+        Returns:
+            A tuple of features (B, K, D), boxes (B, K, 4) in the model's
+            `bounding_box_format`, and scores (B, K). Features are the mean inside the
+            box of the last map of the backbone (D = 2048 for ResNet-50), or of a VGG
+            the last fully connected layer's. Regions that were not found are zeros.
+
+        Reference:
+            Anderson et al. 2018, section 3.1 (arXiv:1707.07998).
+        """
+        model = self.region_model(num_regions)
+        outputs = model(images)
+        return outputs["features"], outputs["boxes"], outputs["scores"]
+
+    def region_model(self, num_regions=36) -> keras.Model:
+        """The functional model of `region_features`, which `export` ships.
+
+        Args:
+            num_regions: K.
+
+        Returns:
+            A model from `images` to a dictionary of `features`, `boxes`, `scores` and
+            `num_detections` (B,) int32.
+
+        Raises:
+            ValueError: for a number of regions that is not a whole number above zero.
+        """
+        check_positive("num_regions", num_regions)
+        if num_regions not in self._region_models:
+            self._region_models[num_regions] = self._build_regions(num_regions)
+        return self._region_models[num_regions]
+
+    def _build_regions(self, num_regions):
+        layers = by_name(self.layers)
+        old = layers["detections"]
+        config = {
+            **old.get_config(),
+            "name": "regions",
+            "max_detections": num_regions,
+            "score_threshold": 0.0,
+            "any_class": True,
+        }
+        found = type(old).from_config(config)(*old.input)
+        boxes = convert_boxes(
+            found["boxes"], old.bounding_box_format, "xyxy", old.image_size
+        )
+        if "feature_pyramid" in layers:
+            # Keras has the input of a single map without its list.
+            last = keras.tree.flatten(layers["feature_pyramid"].input)[-1]
+            stride = layers["roi_pooling"].strides[-1]
+            pooled = ROIAlign(strides=[stride], name="region_pooling")(last, boxes)
+            features = ops.mean(pooled, axis=(2, 3))
+        else:
+            maps = keras.tree.flatten(layers["region_proposal"].input)
+            features, _, _ = box_head(layers, layers["roi_pooling"](maps, boxes))
+        is_real = ops.expand_dims(found["classes"] >= 0, -1)
+        outputs = {
+            "features": ops.where(is_real, ops.cast(features, "float32"), 0.0),
+            **{name: found[name] for name in ("boxes", "scores", "num_detections")},
+        }
+        return Functional(self.input, outputs, name=f"{self.name}_regions")
+
+
+def _checked_images(images):
+    if images is None:
+        raise ValueError(
+            "`x`, the images, is needed where `y_pred` is not the maps that the model "
+            "returns with `training=True`. Received: x=None"
+        )
+    return images

@@ -1,0 +1,107 @@
+"""What the cards of several models say alike: their task, inputs and outputs.
+
+    CARDS = model_cards("vgg{variant}", …, **tasks.image_classification(tasks.IMAGENET))
+
+Each function or dictionary has the fields `task`, `inputs` and `outputs` of
+`registry.model_cards`. A model with a task of its own writes them itself.
+"""
+
+from typing import Any
+
+PADDING_MASK = "(B, T) bool, True = a real token"
+RGB = "(B, H, W, 3) float, red, green, blue; "
+# The normalizations of images that published checkpoints were trained with.
+UNIT = "in [0, 1]"
+HALF = "in [0, 1], normalized to [-1, 1] by mean and standard deviation 0.5"
+IMAGENET = (
+    "in [0, 1], normalized by the mean (0.485, 0.456, 0.406) and the standard "
+    "deviation (0.229, 0.224, 0.225)"
+)
+MAP = "(B, h, w, C) float, a map of a network; with a backbone `images`"
+
+TRANSLATION: dict[str, Any] = {
+    "task": "translation",
+    "inputs": {
+        "token_ids": "(B, S) int32, the source",
+        "padding_mask": "(B, S) bool, True = a real source token",
+        "decoder_token_ids": "(B, T) int32, the target after its start token",
+    },
+    "outputs": {"logits": "(B, T, V), before the softmax"},
+}
+LANGUAGE_MODEL: dict[str, Any] = {
+    "task": "language model",
+    "inputs": {"token_ids": "(B, T) int32", "padding_mask": PADDING_MASK},
+    "outputs": {"logits": "(B, T, V), of the next token at every position"},
+}
+
+
+def text_encoding(pooled_output: str, **further_inputs: str) -> dict[str, Any]:
+    """A text encoder, how it pools, and its inputs after token ids and mask."""
+    inputs = {"token_ids": "(B, T) int32", "padding_mask": PADDING_MASK}
+    return {
+        "task": "encoder",
+        "inputs": {**inputs, **further_inputs},
+        "outputs": {
+            "sequence_output": "(B, T, D), one vector per token",
+            "pooled_output": f"(B, D), {pooled_output}",
+        },
+    }
+
+
+def image_classification(pixels: str) -> dict[str, Any]:
+    """A classifier of images with the given range or normalization of pixels."""
+    return {
+        "task": "image classification",
+        "inputs": {"images": RGB + pixels},
+        "outputs": {"logits": "(B, C) float32, one score per class"},
+    }
+
+
+def segmentation(pixels: str, **further_outputs: str) -> dict[str, Any]:
+    """A segmenter of images with the given range or normalization of pixels."""
+    logits = "(B, H, W, C) float32, one score per pixel and class"
+    return {
+        "task": "semantic segmentation",
+        "inputs": {"images": RGB + pixels},
+        "outputs": {"logits": logits, **further_outputs},
+    }
+
+
+def detection(**further_outputs: str) -> dict[str, Any]:
+    """A detector of objects."""
+    return {
+        "task": "object detection",
+        "inputs": {"images": RGB + IMAGENET},
+        "outputs": {
+            "boxes": "(B, K, 4) float32, left, top, right, bottom in pixels",
+            "scores": "(B, K) float32, in [0, 1]",
+            "classes": "(B, K) int32, torchvision's label minus 1; -1 = padding",
+            "num_detections": "(B,) int32",
+            **further_outputs,
+        },
+    }
+
+
+def captioning(**image: str) -> dict[str, Any]:
+    """A captioner of images, or of their features."""
+    return {
+        "task": "image captioning",
+        "inputs": {
+            **image,
+            "decoder_token_ids": "(B, T) int32, the caption after its start token",
+        },
+        "outputs": {"logits": "(B, T, V), before the softmax"},
+    }
+
+
+def question_answering(grid: str) -> dict[str, Any]:
+    """A model that answers questions about images, from a map of these features."""
+    return {
+        "task": "visual question answering",
+        "inputs": {
+            "features": grid,
+            "token_ids": "(B, T) int32, the question",
+            "padding_mask": PADDING_MASK,
+        },
+        "outputs": {"logits": "(B, A) float32, one score per answer"},
+    }
