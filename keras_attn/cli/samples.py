@@ -113,7 +113,7 @@ def _read_arrays(path: Path) -> "dict[str, np.ndarray]":
 
 
 def _is_image(path: Path) -> bool:
-    from keras_attn.data.image_files import IMAGE_SUFFIXES
+    from keras_attn.data.images.image_files import IMAGE_SUFFIXES
 
     return path.suffix.lower() in IMAGE_SUFFIXES
 
@@ -220,7 +220,7 @@ def _resized(
     import numpy as np
     from PIL import Image
 
-    from keras_attn.data.image_files import read_image
+    from keras_attn.data.images.image_files import read_image
 
     image = read_image(file, channels)  # (H, W, channels)
     rows, columns = height or image.shape[0], width or image.shape[1]
