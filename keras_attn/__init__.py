@@ -7,6 +7,8 @@ Build with `models` and `layers`, fit with Keras, see with `viz`, decode with
 import importlib
 from typing import TYPE_CHECKING
 
+from keras_attn.registration import register_after_keras
+
 if TYPE_CHECKING:
     from keras_attn import (
         data,
@@ -35,6 +37,8 @@ __all__ = [
     "translator",
     "viz",
 ]
+
+register_after_keras()
 
 
 def __getattr__(name):

@@ -1,0 +1,144 @@
+"""Saved models load after a bare `import keras_attn`, in a fresh process."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from keras.src.saving import object_registration
+
+from keras_attn import registration
+from keras_attn.models import build_vit
+from keras_attn.ops import gelu_tanh
+
+PACKAGE = Path(registration.__file__).parent
+
+
+def registered_names():
+    """What every `@keras.saving.register_keras_serializable` in the source names."""
+    names = []
+    for folder, _, files in os.walk(PACKAGE, followlinks=True):
+        for file in files:
+            if file.endswith(".py"):
+                tree = ast.parse((Path(folder) / file).read_text("utf-8"))
+                names += filter(None, map(_registered_name, ast.walk(tree)))
+    return sorted(names)
+
+
+def _registered_name(node):
+    for decorator in getattr(node, "decorator_list", ()):
+        call = ast.unparse(decorator)
+        if call.startswith("keras.saving.register_keras_serializable("):
+            package, *name = (argument.value for argument in decorator.args)
+            return f"{package}>{name[0] if name else node.name}"
+    return None
+
+
+def run(code, *arguments):
+    """What a fresh process prints."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A model of ours, and one of Keras with a function of ours; and their outputs."""
+    folder = tmp_path_factory.mktemp("saved")
+    sizes = {"num_layers": 1, "hidden_dim": 6, "num_heads": 2, "mlp_dim": 5}
+    vit = build_vit(image_size=6, patch_size=3, num_classes=7, **sizes)
+    dense = keras.layers.Dense(3, activation=gelu_tanh)
+    plain = keras.Sequential([keras.Input((5,)), dense])
+    outputs = {}
+    for name, model in {"vit": vit, "plain": plain}.items():
+        model.save(folder / f"{name}.keras")
+        ones = np.ones((1, *model.input_shape[1:]), "float32")
+        outputs[name] = keras.ops.convert_to_numpy(model(ones)).tolist()
+    return folder, outputs
+
+
+def test_every_registered_name_is_found_after_the_import_alone(files):
+    folder, outputs = files
+    # Other libraries look for Keras before it is imported.
+    found = run(
+        """
+import importlib.util, json, sys
+import keras_attn
+assert not {"keras", "tensorflow"} & set(sys.modules)
+assert importlib.util.find_spec("keras")
+import keras
+import numpy as np
+assert not [name for name in sys.modules if name.startswith("keras_attn.layers")]
+outputs = {}
+for name in ("plain", "vit"):
+    model = keras.saving.load_model(f"{sys.argv[1]}/{name}.keras")
+    ones = np.ones((1, *model.input_shape[1:]), "float32")
+    outputs[name] = keras.ops.convert_to_numpy(model(ones)).tolist()
+registered = keras.saving.get_registered_object
+names = json.loads(sys.argv[2])
+named = [name for name in names
+         if keras.saving.get_registered_name(registered(name)) != name]
+print(json.dumps([outputs, named, registered("keras_attn>Nothing")]))
+""",
+        folder,
+        json.dumps(registered_names()),
+    )
+    found, wrong, unknown = json.loads(found.splitlines()[-1])
+    for name, output in outputs.items():
+        np.testing.assert_allclose(found[name], output, rtol=1e-6)
+    assert wrong == []
+    assert unknown is None
+    assert len(registered_names()) > 90
+
+
+def test_an_old_module_path_does_not_matter(files, tmp_path):
+    """Of the module and the registered name in a file only the name is read."""
+    folder, outputs = files
+    old = tmp_path / "old.keras"
+    with (
+        zipfile.ZipFile(folder / "vit.keras") as whole,
+        zipfile.ZipFile(old, "w") as archive,
+    ):
+        for name in whole.namelist():
+            data = whole.read(name)
+            if name == "config.json":
+                config = json.loads(data)
+                assert _moved(config) > 5
+                data = json.dumps(config).encode()
+            archive.writestr(name, data)
+    model = keras.saving.load_model(old)
+    found = model(np.ones((1, *model.input_shape[1:]), "float32"))
+    np.testing.assert_array_equal(found, np.float32(outputs["vit"]))
+
+
+def _moved(config):
+    """Replaces each module of ours in a configuration; returns how many."""
+    count = 0
+    if isinstance(config, dict):
+        if str(config.get("module")).startswith("keras_attn."):
+            config["module"] = "keras_attn.layers.a_file_of_last_year"
+            count += 1
+        config = list(config.values())
+    if isinstance(config, list):
+        count += sum(map(_moved, config))
+    return count
+
+
+def test_a_keras_that_is_imported_already_is_registered_with_once(monkeypatch):
+    monkeypatch.setattr(object_registration, "GLOBAL_CUSTOM_OBJECTS", {"a>B": dict})
+    registration.register_after_keras()
+    objects = keras.saving.get_custom_objects()
+    assert isinstance(objects, registration.RegisteredObjects)
+    assert objects == {"a>B": dict}
+    registration.register()
+    assert keras.saving.get_custom_objects() is objects
