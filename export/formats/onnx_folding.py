@@ -32,17 +32,19 @@ def fold(model, weights: Weights) -> None:
 
 
 def _transpose_weights(graph, weights: Weights) -> None:
-    """Makes a weight of each `Transpose` of a weight."""
+    """Makes a weight of each `Transpose` of a weight.
+
+    Unless the weight has other uses: tied embeddings would be stored twice.
+    """
+    uses = _uses(graph)
     for node in list(graph.node):
         if node.op_type != "Transpose" or node.input[0] not in weights:
             continue
-        weight = weights[node.input[0]]
-        axes = _attribute(node, "perm", tuple(reversed(range(len(weight.shape)))))
-        if weight.axes is not None:
-            axes = tuple(weight.axes[axis] for axis in axes)
-        weights[node.output[0]] = replace(weight, axes=tuple(axes))
-        graph.node.remove(node)
-    _drop_unused(graph, weights)
+        if uses[node.input[0]] == 1:
+            weight = weights.pop(node.input[0])
+            axes = _attribute(node, "perm", range(len(weight.shape))[::-1])
+            weights[node.output[0]] = replace(weight, axes=tuple(axes))
+            graph.node.remove(node)
 
 
 def _fold_batch_norms(graph, weights: Weights) -> None:
@@ -62,35 +64,36 @@ def _fold_batch_norms(graph, weights: Weights) -> None:
             return onnx.numpy_helper.to_array(constants[name])
         return weights[name].array() if name in weights else None
 
+    def is_float(name: str) -> bool:
+        if name in weights:
+            return weights[name].element_type == onnx.TensorProto.FLOAT
+        return name in constants and (
+            constants[name].data_type == onnx.TensorProto.FLOAT
+        )
+
     def convolution_before(name: str):
-        """The convolution with this output, if nothing else uses it."""
+        """The convolution with this output, if nothing else uses it or its kernel."""
         node = producers.get(name)
-        is_grouped = node is not None and _attribute(node, "group", 1) != 1
         if node is None or node.op_type not in _OUTPUT_AXIS or uses[name] != 1:
             return None
-        if node.op_type == "ConvTranspose" and is_grouped:
+        if node.op_type == "ConvTranspose" and _attribute(node, "group", 1) != 1:
             return None
-        return node
+        kernel = node.input[1]  # One that others share would be stored once for each.
+        return node if is_float(kernel) and uses[kernel] == 1 else None
 
     for node in list(graph.node):
         found = next(filter(None, map(convolution_before, node.input)), None)
         if found is None:
             continue
         kernel, *bias = found.input[1:]
-        kernel_shape = _shape(kernel, constants, weights)
         old_bias = value(bias[0]) if bias and bias[0] else np.float32(0)
-        if kernel_shape is None or old_bias is None:
-            continue
-        axis = _OUTPUT_AXIS[found.op_type]
-        affine = _affine(node, found.output[0], value, kernel_shape[axis])
-        if affine is None:
+        shape, axis = _shape(kernel, constants, weights), _OUTPUT_AXIS[found.op_type]
+        affine = _affine(node, found.output[0], value, shape[axis])
+        if affine is None or old_bias is None:
             continue
         scale, shift = affine  # (O,)
-        # New names, because other layers may share the kernel.
         scaled, shifted = f"{node.output[0]}_kernel", f"{node.output[0]}_bias"
-        factor = scale.astype("float32").reshape(
-            -1, *[1] * (len(kernel_shape) - 1 - axis)
-        )
+        factor = scale.astype("float32").reshape(-1, *[1] * (len(shape) - 1 - axis))
         if kernel in weights:
             before = weights[kernel]
             before_factor = 1 if before.factor is None else before.factor
@@ -104,7 +107,7 @@ def _fold_batch_norms(graph, weights: Weights) -> None:
         graph.initializer.append(constants[shifted])
         found.input[1:] = [scaled, shifted]
         found.output[0] = node.output[0]
-        producers[node.output[0]] = found
+        producers[node.output[0]], uses[scaled] = found, 1
         graph.node.remove(node)
     _drop_unused(graph, weights)
 
@@ -127,9 +130,12 @@ def _affine(
         gamma, beta, mean, variance = np.array(parameters, "float64")
         scale = gamma / np.sqrt(variance + _attribute(node, "epsilon", 1e-5))
         return scale, beta - scale * mean
-    if node.op_type not in ("Mul", "Add", "Sub") or node.input[0] != source:
+    if node.op_type not in ("Mul", "Add", "Sub"):
         return None
-    constant = value(node.input[1])
+    is_first = node.input[0] == source
+    constant = value(node.input[is_first])
+    if node.op_type == "Sub" and not is_first:
+        return None
     # One number per channel: (O, 1, 1) or (1, O, 1, 1).
     if constant is None or constant.shape[-3:] != (channels, 1, 1):
         return None
@@ -154,8 +160,10 @@ def _fix_paddings(graph, weights: Weights) -> None:
         if node.op_type != "Conv" or _attribute(node, "auto_pad", b"") != b"SAME_UPPER":
             continue
         kernel = node.input[1]
+        if kernel not in {*constants, *weights}:
+            continue
         shape = _shape(kernel, constants, weights)
-        if shape is None or set(_attribute(node, "strides", (1,))) != {1}:
+        if set(_attribute(node, "strides", (1,))) != {1}:
             continue
         sizes = shape[2:]
         dilations = _attribute(node, "dilations", [1] * len(sizes))
@@ -167,11 +175,9 @@ def _fix_paddings(graph, weights: Weights) -> None:
         node.attribute.extend([*kept, onnx.helper.make_attribute("pads", begin + end)])
 
 
-def _shape(name: str, constants: Mapping, weights: Weights) -> tuple[int, ...] | None:
-    """The shape of a constant or a weight; None for other tensors."""
-    if name in weights:
-        return weights[name].shape
-    return tuple(constants[name].dims) if name in constants else None
+def _shape(name: str, constants: Mapping, weights: Weights) -> tuple[int, ...]:
+    """The shape of a constant or a weight."""
+    return weights[name].shape if name in weights else tuple(constants[name].dims)
 
 
 def _attribute(node, name: str, default):

@@ -60,17 +60,28 @@ def test_a_batch_norm_becomes_part_of_a_transposed_convolution(tmp_path):
     assert not {"BatchNormalization", "Mul"} & set(operators)
 
 
-def test_a_shared_kernel_is_scaled_for_each_of_its_norms(tmp_path):
+# What is small, tf2onnx folds itself, also if it is shared.
+@pytest.mark.parametrize("smallest_lifted", [200], indirect=True)
+def test_a_weight_with_several_uses_is_stored_once(tmp_path):
     images = image_input()
-    shared = layers.Conv2D(5, 3, padding="same")
+    shared = layers.Conv2D(211, 3, padding="same")
     outputs = {
         name: BatchNormalization()(shared(images * factor))
         for name, factor in (("once", 1.0), ("twice", 2.0))
     }
     outputs["without"] = shared(images)
     model = randomize(keras.Model(images, outputs))
-    operators = operators_of(model, tmp_path)
-    assert "BatchNormalization" not in operators
+    assert operators_of(model, tmp_path)["BatchNormalization"] == 2
+    assert (tmp_path / "m.onnx").stat().st_size < 1.5 * 4 * model.count_params()
+
+
+def test_a_tied_embedding_is_stored_once(tmp_path):
+    ids = keras.Input((5,), dtype="int32", name="token_ids")
+    embedding = keras.layers.ReversibleEmbedding(211, 37)
+    logits = embedding(embedding(ids), reverse=True)
+    model = keras.Model(ids, logits)
+    report = export(model, tmp_path / "m.onnx")
+    assert report.bytes < 1.2 * 4 * model.count_params()
 
 
 def test_a_map_that_is_used_without_its_norm_is_kept(tmp_path):
