@@ -35,6 +35,7 @@ from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts import heads, tasks
 from keras_attn.models.parts.decoders import incremental
+from keras_attn.models.parts.decoders.pair import build_pair
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -288,37 +289,26 @@ class GPT(Functional):
         length = incremental.check_cache_length(
             max_length, self.max_length, is_limit=True
         )
-        return IncrementalPair(
-            _prefill(layers, length), _step(layers, length), max_length=length
-        )
 
+        def prefill(inputs):
+            """Reads the prompt and pads its keys and values to the caches' length."""
+            padding_mask = inputs["padding_mask"]
+            positions = token_positions(padding_mask)
+            hidden, caches = _features(layers, positions=positions, **inputs)
+            logits = incremental.next_token_logits(layers, hidden, padding_mask)
+            return logits, incremental.state_after_prompt(padding_mask, caches, length)
 
-def _prefill(layers, length):
-    """Reads the prompt and pads its keys and values to the length of the caches."""
-    inputs = sequence_inputs("token_ids", "padding_mask")
-    padding_mask = inputs["padding_mask"]
-    positions = token_positions(padding_mask)
-    hidden, caches = _features(layers, positions=positions, **inputs)
-    outputs = {
-        "logits": incremental.next_token_logits(layers, hidden, padding_mask),
-        **incremental.state_after_prompt(padding_mask, caches, length),
-    }
-    return keras.Model(inputs, outputs, name="prefill")
+        def step(token_ids, state):
+            """Reads one token per row."""
+            new = incremental.DecodingStep(token_ids, state)
+            hidden, entries = _features(
+                layers, new.token_ids, new.positions, new.padding_mask, new.caches
+            )
+            logits = layers["token_embedding"](hidden[:, 0], reverse=True)
+            return logits, new.state_after(entries)
 
-
-def _step(layers, length):
-    """Reads one token per row."""
-    attentions = [block.self_attention for block in numbered(layers, "block")]
-    inputs = incremental.step_inputs(attentions, length)
-    step = incremental.DecodingStep(inputs)
-    hidden, entries = _features(
-        layers, step.token_ids, step.positions, step.padding_mask, step.caches
-    )
-    outputs = {
-        "logits": layers["token_embedding"](hidden[:, 0], reverse=True),
-        **step.state_after(entries),
-    }
-    return keras.Model(inputs, outputs, name="step")
+        inputs = sequence_inputs("token_ids", "padding_mask")
+        return build_pair(inputs, prefill, step, max_length=length)
 
 
 def build_gpt_encoder(

@@ -26,11 +26,11 @@ model of waveforms. `incremental()` finds them by these names.
 from typing import Any
 
 import keras
-from keras import ops
 
 from keras_attn.checks import check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AttentionSpeller, LogMelSpectrogram, PyramidalBLSTM
+from keras_attn.models.parts.decoders.pair import recurrent_pair
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -253,36 +253,27 @@ class ListenAttendSpell(Functional):
         """
         layers = by_name(self.layers)
         speller = layers["speller"]
-        inputs = dict(self.input)
-        memory, mask = _listen(layers, inputs)
-        spelled = speller(inputs["decoder_token_ids"], memory, memory_padding_mask=mask)
-        fixed = {
-            "memory": memory,
-            "memory_padding_mask": mask,
-            "projected_memory": spelled["projected_memory"],
-        }
-        states = dict(zip(_state_names(speller), spelled["final_state"], strict=True))
-        outputs = {"logits": spelled["logits"][:, -1], **states, **fixed}
-        prefill = keras.Model(inputs, outputs)
+        names = _state_names(speller)
 
-        before = {
-            name: keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=name)
-            for name, tensor in {**states, **fixed}.items()
-        }
-        token_ids: Any = keras.Input((), dtype="int32", name="token_ids")
-        spelled = speller(
-            ops.expand_dims(token_ids, 1),
-            before["memory"],
-            [before[name] for name in states],
-            memory_padding_mask=before["memory_padding_mask"],
-            projected_memory=before["projected_memory"],
-        )
-        after = dict(zip(states, spelled["final_state"], strict=True))
-        step = keras.Model(
-            {"token_ids": token_ids, **before},
-            {"logits": spelled["logits"][:, 0], **after},
-        )
-        return IncrementalPair(prefill, step, prompt="decoder_token_ids")
+        def listen(inputs):
+            memory, mask = _listen(layers, inputs)
+            return {"memory": memory, "memory_padding_mask": mask}
+
+        def spell(decoder_token_ids, state):
+            is_start = "context" not in state
+            spelled = speller(
+                decoder_token_ids,
+                state["memory"],
+                None if is_start else [state[name] for name in names],
+                memory_padding_mask=state["memory_padding_mask"],
+                projected_memory=state.get("projected_memory"),
+            )
+            changes = dict(zip(names, spelled["final_state"], strict=True))
+            if is_start:
+                changes["projected_memory"] = spelled["projected_memory"]
+            return spelled["logits"], changes
+
+        return recurrent_pair(dict(self.input), listen, spell)
 
 
 def _state_names(speller) -> list[str]:

@@ -40,7 +40,8 @@ from keras_attn.checks import check_fraction, check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention, AttentionRNN
 from keras_attn.layers.blocks.dropout import Dropout
-from keras_attn.models.parts.decoders.recurrent import recurrent_layer
+from keras_attn.models.parts.decoders.pair import build_pair
+from keras_attn.models.parts.decoders.recurrent import decoder_changes, recurrent_layer
 from keras_attn.models.parts.functional import Functional, by_name, sequence_inputs
 from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
@@ -225,38 +226,22 @@ class ListenAttendWalk(Functional):
             max_length: Has no effect: the state of an LSTM has a fixed size.
         """
         layers = by_name(self.layers)
+
+        def step(world_state, state):
+            logits, walked = _walk(layers, ops.expand_dims(world_state, 1), state)
+            return logits[:, 0], decoder_changes(layers, walked, state)
+
+        def prefill(inputs):
+            heard = _listen(layers, inputs)
+            logits, changes = step(inputs["world_state"], heard)
+            return logits, {**heard, **changes}
+
         world_dim = self.input["world_state"].shape[-1]
-        instruction = sequence_inputs("token_ids", "padding_mask")
-        heard = _listen(layers, instruction)
         first: Any = keras.Input((world_dim,), name="world_state")
-        logits, walked = _walk(layers, ops.expand_dims(first, 1), heard)
-        fixed = {
-            "memory": heard["memory"],
-            "projected_memory": walked["projected_memory"],
-        }
-        prefill = keras.Model(
-            {**instruction, "world_state": first},
-            {"logits": logits[:, 0], **_changes(walked), **fixed},
+        return build_pair(
+            {**sequence_inputs("token_ids", "padding_mask"), "world_state": first},
+            prefill,
+            step,
+            token=keras.Input((world_dim,), name="world_state"),
+            source_vocabulary_size=layers["word_embedding"].input_dim,
         )
-
-        state = {**_changes(walked), **fixed, "padding_mask": heard["padding_mask"]}
-        before = {
-            name: keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=name)
-            for name, tensor in state.items()
-        }
-        next_world: Any = keras.Input((world_dim,), name="world_state")
-        logits, walked = _walk(layers, ops.expand_dims(next_world, 1), before)
-        step = keras.Model(
-            {"world_state": next_world, **before},
-            {"logits": logits[:, 0], **_changes(walked)},
-        )
-        return IncrementalPair(
-            prefill, step, source_vocabulary_size=layers["word_embedding"].input_dim
-        )
-
-
-def _changes(walked):
-    """The states of the decoder after these steps, by name."""
-    return dict(
-        zip(("decoder_state", "cell_state"), walked["final_state"], strict=True)
-    )

@@ -137,13 +137,10 @@ def build_rnnsearch(
         ]
     )
     inputs = recurrent.translation_inputs()
-    annotations, source_mask, s_0 = _encode(layers, inputs)
     logits, decoded = _decode(
         layers,
         inputs["decoder_token_ids"],
-        annotations,
-        s_0,
-        memory_padding_mask=source_mask,
+        _encode(layers, inputs),
         return_attention_scores=return_attention_scores,
     )
     outputs = logits
@@ -153,28 +150,39 @@ def build_rnnsearch(
 
 
 def _encode(layers, inputs):
-    """Annotations h (B, S, 2U), their mask (B, S), and s_0 (B, U)."""
+    """The annotations h (B, S, 2U), their mask (B, S), and s_0 (B, U)."""
     mask = inputs["padding_mask"]
     embedded = layers["source_embedding"](inputs["token_ids"])
     embedded = layers["source_dropout"](embedded)
     # All states, and the last of each direction: the backward GRU ends at h_1.
     annotations, _, backward_state = layers["encoder"](embedded, mask=mask)
-    return annotations, mask, layers["initial_state"](backward_state)
+    return {
+        "memory": annotations,
+        "padding_mask": mask,
+        "decoder_state": layers["initial_state"](backward_state),
+    }
 
 
-def _decode(layers, decoder_token_ids, annotations, state, **attention_options):
+def _decode(layers, decoder_token_ids, state, **attention_options):
     """Logits (B, T, V) of the words after `decoder_token_ids`, and α, c and s.
 
     Args:
         layers: Layers by name.
         decoder_token_ids: y_0 … y_{T-1}, (B, T).
-        annotations: h, (B, S, 2U).
-        state: s_0, or in a step the last state, (B, U).
+        state: From `_encode`, or in a step with the last s, (B, U), in place of s_0 and
+            the projection of h for the scores.
         **attention_options: Further call arguments of the `AttentionRNN`.
     """
     embedded = layers["target_embedding"](decoder_token_ids)
     embedded = layers["target_dropout"](embedded)
-    decoded = layers["decoder"](embedded, annotations, state, **attention_options)
+    decoded = layers["decoder"](
+        embedded,
+        state["memory"],
+        state["decoder_state"],
+        memory_padding_mask=state["padding_mask"],
+        projected_memory=state.get("projected_memory"),
+        **attention_options,
+    )
     readout = layers["readout_inputs"](
         [decoded["previous_states"], embedded, decoded["contexts"]]
     )

@@ -172,35 +172,21 @@ class SutskeverSeq2Seq(Functional):
             max_length: Has no effect: the state of an LSTM has a fixed size.
         """
         layers = by_name(self.layers)
-        inputs = recurrent.translation_inputs()
-        states = _encode_reversed(layers, inputs)
-        logits, states = _decode_stacked(layers, inputs["decoder_token_ids"], states)
-        outputs = {"logits": logits[:, -1], **_state_names(states)}
-        prefill = keras.Model(inputs, outputs)
 
-        token_ids = keras.Input((), dtype="int32", name="token_ids")
-        hidden, before, after = layers["target_embedding"](token_ids), [], []
-        # The cells without their loops, which LiteRT would have to run.
-        cells = [lstm.cell for lstm in numbered(layers, "decoder")]
-        for index, cell in enumerate(cells):
-            state = [keras.Input((cell.units,), name=f"{x}_{index}") for x in "hc"]
-            before.append(state)
-            hidden, state = cell(hidden, state)
-            after.append(state)
-        step = keras.Model(
-            {"token_ids": token_ids, **_state_names(before)},
-            {"logits": layers["logits"](hidden), **_state_names(after)},
-        )
+        def prefill(inputs):
+            states = _encode_reversed(layers, inputs)
+            logits, states = _decode_stacked(
+                layers, inputs["decoder_token_ids"], states
+            )
+            return logits[:, -1], recurrent.layer_states(states)
+
+        def step(token_ids, state):
+            hidden = layers["target_embedding"](token_ids)
+            lstms = numbered(layers, "decoder")
+            hidden, after = recurrent.step_of_cells(lstms, hidden, state)
+            return layers["logits"](hidden), after
+
         return recurrent.translation_pair(layers, prefill, step)
-
-
-def _state_names(states):
-    """Names `h_0`, `c_0`, `h_1`, … for the states [h, c] of every layer."""
-    return {
-        f"{kind}_{index}": tensor
-        for index, state in enumerate(states)
-        for kind, tensor in zip("hc", state, strict=True)
-    }
 
 
 @registered(CARDS["seq2seq_context"])
@@ -253,24 +239,27 @@ def build_seq2seq_context(
         ]
     )
     inputs = recurrent.translation_inputs()
-    memory, _, state = _encode_context(layers, inputs)
-    logits, _ = _decode_context(layers, inputs["decoder_token_ids"], memory, state)
+    state = _encode_context(layers, inputs)
+    logits, _ = _decode_context(layers, inputs["decoder_token_ids"], state)
     return ContextSeq2Seq(inputs=inputs, outputs=logits, name=name)
 
 
 def _encode_context(layers, inputs):
-    """The context as a memory (B, 1, U), no mask, and s_0 (B, U)."""
+    """The context as a memory (B, 1, U), and s_0 (B, U)."""
     source = layers["source_embedding"](inputs["token_ids"])
     hidden = layers["source_dropout"](source)
     _, context = layers["encoder"](hidden, mask=inputs["padding_mask"])
-    return ops.expand_dims(context, 1), None, layers["initial_state"](context)
+    return {
+        "memory": ops.expand_dims(context, 1),
+        "decoder_state": layers["initial_state"](context),
+    }
 
 
-def _decode_context(layers, decoder_token_ids, memory, state, **attention_options):
+def _decode_context(layers, decoder_token_ids, state):
     """Logits (B, T, V), and the outputs of the `AttentionRNN`."""
     target = layers["target_embedding"](decoder_token_ids)
     target = layers["target_dropout"](target)
-    decoded = layers["decoder"](target, memory, state, **attention_options)
+    decoded = layers["decoder"](target, state["memory"], state["decoder_state"])
     features = [decoded["states"], target, decoded["contexts"]]
     readout = layers["readout"](layers["readout_inputs"](features))
     readout = layers["readout_dropout"](layers["maxout"](readout))

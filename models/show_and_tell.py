@@ -13,7 +13,7 @@ So the image is read once, before the first word. In lectures it is read at ever
     h_t = LSTM([x_t; c], h_{t-1})         `decoder`
 
 Recurrent layers: `parts/decoders/recurrent.py`; token by token:
-`parts/decoders/captioning.py`.
+`parts/decoders/pair.py`.
 
 Legend: B batch, P locations, C channels, T length, V vocabulary, E width of the words,
 U units. m is the LSTM's cell.
@@ -22,6 +22,7 @@ Layers: `backbone` (of a model with one), `places`, `image_vector`, `image_embed
 second form `initial_state`, `initial_cell`. `incremental()` finds them by these names.
 """
 
+import functools
 from typing import Literal
 
 import keras
@@ -33,7 +34,7 @@ from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import Dropout
 from keras_attn.models.parts import tasks
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
-from keras_attn.models.parts.decoders.captioning import caption_pair
+from keras_attn.models.parts.decoders.pair import recurrent_pair
 from keras_attn.models.parts.decoders.recurrent import recurrent_layer
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.heads import logits_layer
@@ -179,4 +180,9 @@ class ShowAndTell(Functional):
         Args:
             max_length: Has no effect: the state of an LSTM has a fixed size.
         """
-        return caption_pair(self, by_name(self.layers), _look, _tell)
+        layers = by_name(self.layers)
+        return recurrent_pair(
+            self.input,
+            lambda _: _look(layers, layers["places"].output),
+            functools.partial(_tell, layers),
+        )

@@ -32,7 +32,12 @@ from keras_attn.checks import check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention2D, ColumnMask
 from keras_attn.models.parts import tasks
-from keras_attn.models.parts.decoders.recurrent import recurrent_layer
+from keras_attn.models.parts.decoders.pair import build_pair, inputs_like
+from keras_attn.models.parts.decoders.recurrent import (
+    layer_states,
+    recurrent_layer,
+    step_of_cells,
+)
 from keras_attn.models.parts.functional import Functional, by_name, numbered
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.images import image_sides, normed_convolution
@@ -288,7 +293,7 @@ def _decode(layers, decoder_token_ids, word, memory):
         hidden, *state = lstm(hidden)
         states.append(state)
     outputs, projected_memory = _read(layers, hidden[:, 1:], memory)
-    state = {**memory, "projected_memory": projected_memory, **_by_layer(states)}
+    state = {**memory, "projected_memory": projected_memory, **layer_states(states)}
     return outputs, state
 
 
@@ -307,15 +312,6 @@ def _read(layers, hidden, memory):
     return {"logits": logits, "attention_scores": scores}, projected_memory
 
 
-def _by_layer(states):
-    """Names `h_0`, `c_0`, `h_1`, … for the states [h, c] of every layer."""
-    return {
-        f"{kind}_{index}": tensor
-        for index, state in enumerate(states)
-        for kind, tensor in zip("hc", state, strict=True)
-    }
-
-
 @keras.saving.register_keras_serializable("keras_attn")
 class ShowAttendRead(Functional):
     """The functional model of `build_show_attend_read`, with incremental decoding."""
@@ -331,26 +327,17 @@ class ShowAttendRead(Functional):
             max_length: Has no effect: the state of an LSTM has a fixed size.
         """
         layers = by_name(self.layers)
-        inputs = {name: _input_like(tensor) for name, tensor in self.input.items()}
-        word, memory = _encode(layers, inputs)
-        outputs, state = _decode(layers, inputs["decoder_token_ids"], word, memory)
-        prefill = keras.Model(inputs, {"logits": outputs["logits"][:, -1], **state})
 
-        before = {name: _input_like(tensor, name) for name, tensor in state.items()}
-        token_ids = keras.Input((), dtype="int32", name="token_ids")
-        hidden, after = layers["embedding"](token_ids), []
-        # The cells without their loops, which LiteRT would have to run.
-        for index, lstm in enumerate(numbered(layers, "decoder")):
-            hidden, state = lstm.cell(hidden, [before[f"{x}_{index}"] for x in "hc"])
-            after.append(state)
-        outputs, _ = _read(layers, ops.expand_dims(hidden, 1), before)
-        step = keras.Model(
-            {"token_ids": token_ids, **before},
-            {"logits": outputs["logits"][:, 0], **_by_layer(after)},
-        )
-        return IncrementalPair(prefill, step, prompt="decoder_token_ids")
+        def prefill(inputs):
+            word, memory = _encode(layers, inputs)
+            outputs, state = _decode(layers, inputs["decoder_token_ids"], word, memory)
+            return outputs["logits"][:, -1], state
 
+        def step(token_ids, state):
+            hidden = layers["embedding"](token_ids)
+            hidden, after = step_of_cells(numbered(layers, "decoder"), hidden, state)
+            outputs, _ = _read(layers, ops.expand_dims(hidden, 1), state)
+            return outputs["logits"][:, 0], after
 
-def _input_like(tensor, name=None):
-    """A new input with the shape and dtype of a tensor."""
-    return keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=name or tensor.name)
+        inputs = inputs_like(self.input)
+        return build_pair(inputs, prefill, step, prompt="decoder_token_ids")

@@ -45,7 +45,8 @@ from keras_attn.layers.recurrent.attention_rnn import Inference
 from keras_attn.models.parts import tasks
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
 from keras_attn.models.parts.computed_loss import computed_loss
-from keras_attn.models.parts.decoders.captioning import caption_pair
+from keras_attn.models.parts.decoders.pair import recurrent_pair
+from keras_attn.models.parts.decoders.recurrent import decoder_changes
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.registry import model_cards, registered
@@ -235,11 +236,8 @@ def _decode(layers, decoder_token_ids, state, **attention_options):
 def _tell(layers, decoder_token_ids, state):
     """Logits (B, T, V) of the words after these, and h and m after the last."""
     logits, decoded = _decode(layers, decoder_token_ids, state)
-    h, m = decoded["final_state"]
-    changes = {"decoder_state": h, "cell_state": m}
-    if "projected_memory" not in state:  # U a_i + b, computed once for all words.
-        changes["projected_memory"] = decoded["projected_memory"]
-    return logits, changes
+    # The first time also U a_i + b, computed once for all words.
+    return logits, decoder_changes(layers, decoded, state)
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -272,12 +270,25 @@ class ShowAttendTell(Functional):
     def _training_model(self) -> Any:
         """The graph with the outputs that the loss needs; None if it needs none."""
         layers = by_name(self.layers)
-        decoder = layers["decoder"]
-        if not (decoder.hard or layers["attention_objective"].coverage_weight):
+        if not (
+            layers["decoder"].hard or layers["attention_objective"].coverage_weight
+        ):
             return None
-        # Keras has a layer's dictionary as a list, sorted by name.
-        scores, _contexts, _h, _m, places, *_ = decoder.output
-        outputs = {"outputs": self.output, "attention_scores": scores, "places": places}
+        logits, decoded = _decode(
+            layers,
+            self.input["decoder_token_ids"],
+            _look(layers, layers["places"].output),
+            return_attention_scores=True,
+            return_places=True,
+        )
+        outputs = {
+            "outputs": logits,
+            "attention_scores": decoded["attention_scores"],
+            "places": decoded["places"],
+        }
+        if isinstance(self.output, dict):  # Built to return the attention.
+            scores = decoded["attention_scores"]
+            outputs["outputs"] = {"logits": logits, "attention_scores": scores}
         return keras.Model(self.input, outputs)
 
     def call(self, inputs, training=None, mask=None):
@@ -344,7 +355,12 @@ class ShowAttendTell(Functional):
         Args:
             max_length: Has no effect: the state of an LSTM has a fixed size.
         """
-        return caption_pair(self, by_name(self.layers), _look, _tell)
+        layers = by_name(self.layers)
+        return recurrent_pair(
+            self.input,
+            lambda _: _look(layers, layers["places"].output),
+            functools.partial(_tell, layers),
+        )
 
 
 def _parts(y_pred):

@@ -120,13 +120,13 @@ def build_transformer(
     layers = by_name(layers)
     inputs = sequence_inputs("token_ids", "padding_mask", "decoder_token_ids")
     memory, memory_mask = _encode(layers, inputs)
-    hidden, *_ = cross_decoder.decode(
+    decoded = cross_decoder.decode(
         layers,
         _embed_target(layers, inputs["decoder_token_ids"]),
         memory,
         encoder_padding_mask=memory_mask,
     )
-    logits = layers["token_embedding"](hidden, reverse=True)
+    logits = layers["token_embedding"](decoded.features, reverse=True)
     return Transformer(inputs=inputs, outputs=logits, name=name)
 
 

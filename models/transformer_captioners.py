@@ -285,10 +285,11 @@ def _connect(image, memory, layers, return_attention_scores, name):
     """
     inputs = image | sequence_inputs("decoder_token_ids")
     caption = _embed(layers, inputs["decoder_token_ids"])
-    hidden, scores, _ = cross_decoder.decode(layers, caption, memory)
-    outputs = layers["token_embedding"](hidden, reverse=True)
+    decoded = cross_decoder.decode(layers, caption, memory)
+    outputs = layers["token_embedding"](decoded.features, reverse=True)
     if return_attention_scores:
-        outputs = {"logits": outputs, "attention_scores": ops.concatenate(scores, 1)}
+        scores = ops.concatenate(decoded.scores, 1)
+        outputs = {"logits": outputs, "attention_scores": scores}
     return TransformerCaptioner(inputs=inputs, outputs=outputs, name=name)
 
 

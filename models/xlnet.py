@@ -41,6 +41,7 @@ from keras_attn.layers.embeddings.relative_position_encoding import (
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import Pooling, TokenPooling
 from keras_attn.models.parts import heads, tasks
+from keras_attn.models.parts.decoders.pair import inputs_like
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -247,10 +248,7 @@ def build_xlnet_permutation_lm(
     encoder = as_encoder(encoder, build_xlnet)
     if not two_stream:
         return heads.masked_lm(encoder, name=name)
-    inputs = {
-        key: keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=key)
-        for key, tensor in encoder.input.items()
-    }
+    inputs = inputs_like(encoder.input)
     order = keras.Input((None, None), dtype="bool", name="permutation_mask")
     target_mapping = keras.Input((None, None), name="target_mapping")
     layers = by_name(encoder.layers)

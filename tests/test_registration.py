@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -55,7 +56,7 @@ def run(code, *arguments):
 def files(tmp_path_factory):
     """A model of ours, and one of Keras with a function of ours; and their outputs."""
     folder = tmp_path_factory.mktemp("saved")
-    sizes = {"num_layers": 1, "hidden_dim": 6, "num_heads": 2, "mlp_dim": 5}
+    sizes: Any = {"num_layers": 1, "hidden_dim": 6, "num_heads": 2, "mlp_dim": 5}
     vit = build_vit(image_size=6, patch_size=3, num_classes=7, **sizes)
     dense = keras.layers.Dense(3, activation=gelu_tanh)
     plain = keras.Sequential([keras.Input((5,)), dense])

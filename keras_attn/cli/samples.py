@@ -176,15 +176,18 @@ def _normalization(opened: OpenedModel, pixels: str | None) -> "tuple[Any, Any]"
     from keras_attn.file_reading import read_json
 
     settings = opened.path / "preprocessor_config.json"
+    # A model that was loaded from a checkpoint and saved by Keras kept its fields.
+    about = getattr(opened.model, "preprocessing", None) or {}
+    if settings.is_file():
+        about = read_json(settings)
     if pixels is not None:
         mean, deviation = _NORMALIZATIONS[pixels]
-    elif settings.is_file():
-        about = read_json(settings)
+    elif about or settings.is_file():
         mean, deviation = (about.get(name) for name in ("image_mean", "image_std"))
         if mean is None or deviation is None:
             raise ValueError(
                 "--pixels must be given: preprocessor_config.json has no `image_mean` "
-                f"and `image_std`. Received: {str(settings)!r}"
+                f"and `image_std`. Received: {str(opened.path)!r}"
             )
     else:
         raise ValueError(

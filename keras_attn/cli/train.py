@@ -4,6 +4,7 @@
 `translator/training.py`, the run folder `cli/runs.py`.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -23,6 +24,13 @@ Pairs = tuple[list[str], list[str]]
 _TEXTS, _MODEL, _TRAINING = Panel("Texts"), Panel("Model"), Panel("Training")
 _MAX_LENGTHS = {"subword": 50, "character": 200}
 _NUM_EXAMPLES = 3
+# The arguments that `train` passes to every builder.
+_SIZES = frozenset(
+    (
+        *("source_vocabulary_size", "target_vocabulary_size"),
+        *("embedding_dim", "hidden_dim", "dropout"),
+    )
+)
 
 
 def train(
@@ -127,14 +135,9 @@ def train(
         from keras_attn.training import fit_translator
         from keras_attn.translator import Translator
 
-    # RNNsearch is in this group of the registry, too.
-    if models.describe(model).family != "seq2seq":
-        names = [
-            x for x in models.list_models() if models.describe(x).family == "seq2seq"
-        ]
-        raise ValueError(
-            f"--model must be one of {', '.join(names)}. Received: {model!r}"
-        )
+    if not _is_trainable(model):
+        names = ", ".join(filter(_is_trainable, models.list_models()))
+        raise ValueError(f"--model must be one of {names}. Received: {model!r}")
     # Fails now if a package is missing, rather than after the first epoch.
     _score_function(score)(["a"], ["a"])
     training = _read_pairs(source, target)
@@ -256,18 +259,26 @@ def _train_tokenizer(kind: str, texts: list[str], vocabulary_size: int):
     return SubwordTokenizer.train(texts, vocabulary_size=vocabulary_size)
 
 
+def _is_trainable(model: str) -> bool:
+    """Whether the model's builder takes the sizes that `train` sets."""
+    return _SIZES <= set(_builder_arguments(model))
+
+
 def _proportional_sizes(model: str, hidden_dim: int) -> dict[str, int]:
     """Sizes that follow from `hidden_dim`, in the proportions of the papers."""
-    sizes = {}
-    if model != "seq2seq_sutskever":
-        sizes["maxout_dim"] = hidden_dim // 2
-    if _has_attention(model):
-        sizes["attention_dim"] = hidden_dim
-    return sizes
+    sizes = {"maxout_dim": hidden_dim // 2, "attention_dim": hidden_dim}
+    return {name: sizes[name] for name in _builder_arguments(model) if name in sizes}
 
 
 def _has_attention(model: str) -> bool:
-    return model.startswith("rnnsearch")
+    """Whether the model can return an alignment, which `attention` draws."""
+    return "return_attention_scores" in _builder_arguments(model)
+
+
+def _builder_arguments(model: str) -> tuple[str, ...]:
+    from keras_attn.models.parts.registry import entry
+
+    return tuple(inspect.signature(entry(model).builder).parameters)
 
 
 def _summary(

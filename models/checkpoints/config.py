@@ -6,7 +6,7 @@ known that the weight files have tensors of such a size.
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -237,9 +237,9 @@ def activation_name(function, names: Mapping[str, Any] = ACTIVATIONS) -> str:
     )
 
 
-def label_fields(count: int) -> dict[str, dict]:
-    """The fields of a head with `count` classes."""
-    names = [f"LABEL_{index}" for index in range(count)]
+def label_fields(count: int, names: Sequence[str] = ()) -> dict[str, dict]:
+    """The fields of a head with `count` classes, whose default names are generated."""
+    names = names or [f"LABEL_{index}" for index in range(count)]
     return {
         "id2label": {str(index): name for index, name in enumerate(names)},
         "label2id": {name: index for index, name in enumerate(names)},

@@ -139,6 +139,7 @@ def write_folder(
     config: dict,
     tensors: dict[str, Tensor],
     max_shard_bytes: int,
+    others: dict[str, dict],
 ) -> None:
     """Writes a checkpoint to a temporary folder, and moves it once it is complete.
 
@@ -150,6 +151,7 @@ def write_folder(
         config: The content of `config.json`.
         tensors: Key to tensor, in the order of the files.
         max_shard_bytes: Maximum size of a weight file.
+        others: The content of each further JSON file by its name.
 
     Raises:
         NotADirectoryError: if `path` is a file.
@@ -166,7 +168,8 @@ def write_folder(
     shutil.rmtree(stage, ignore_errors=True)
     stage.mkdir(parents=True)
     try:
-        _write_files(stage, config, list(shards(tensors, max_shard_bytes)))
+        parts = list(shards(tensors, max_shard_bytes))
+        _write_files(stage, {**others, CONFIG: config}, parts)
     except BaseException:
         shutil.rmtree(stage)
         raise
@@ -176,9 +179,9 @@ def write_folder(
         _replace_files(stage, path)
 
 
-def _write_files(folder, config, parts):
-    """Writes the weights, one part per file, their index if needed, and the config."""
-    texts, files = {CONFIG: config}, {WEIGHTS: parts[0]}
+def _write_files(folder, texts, parts):
+    """Writes the weights, one part per file, their index if needed, and JSON files."""
+    files = {WEIGHTS: parts[0]}
     if len(parts) > 1:
         files = {
             f"model-{number:05d}-of-{len(parts):05d}.safetensors": part

@@ -17,6 +17,7 @@ import numpy as np
 
 from keras_attn.file_reading import shortened, shown
 from keras_attn.models.checkpoints.config import Config
+from keras_attn.models.checkpoints.description import describe
 from keras_attn.models.checkpoints.families import family_of
 from keras_attn.models.checkpoints.folder import CONFIG, Folder, preview
 from keras_attn.models.checkpoints.mapping import (
@@ -44,13 +45,17 @@ def load_checkpoint(
     dtype of the model's variables.
 
     ViT, its hybrid, DeiT, DeiT III, Swin and ConvNeXt may also have timm's naming,
-    with an `architecture` in `config.json`. ResNet, VGG16, FCN, Faster R-CNN and Mask
-    R-CNN on a ResNet have torchvision's: `model.state_dict()` saved as safetensors, and
-    a `config.json` such as `{"library": "torchvision", "architecture": "fcn_resnet50",
-    "num_classes": 21}`. In that of a detector the background counts as a class.
-    A U-Net on a ResNet has that of segmentation-models-pytorch:
-    `{"library": "segmentation_models_pytorch", "architecture": "Unet",
-    "encoder_name": "resnet50", "classes": 3}`.
+    with an `architecture` in `config.json`, as its `save_for_hf` writes it. ResNet,
+    VGG16, FCN, Faster R-CNN and Mask R-CNN on a ResNet have torchvision's:
+    `model.state_dict()` saved as safetensors, and a `config.json` such as `{"library":
+    "torchvision", "architecture": "fcn_resnet50", "num_classes": 21}`. In that of a
+    detector the background counts as a class.
+    A U-Net on a ResNet has that of segmentation-models-pytorch, as `save_pretrained`
+    of its `Unet` writes it.
+
+    If the folder has them, the model gets the names of its classes as `class_names`,
+    and the preprocessing of its images as `preprocessing`; `save_checkpoint` and
+    `model.save` keep both.
 
     Args:
         folder: A folder with `config.json` and `*.safetensors`.
@@ -137,6 +142,7 @@ def _load(
         if not initializer.was_called:
             # Joined variables, and any if Keras changes its private `_initializer`.
             initializer.weight.variable.assign(initializer.value())
+    describe(built.model, opened, overrides)
     return built.model, {_layer(weight) for weight in built.fresh}
 
 

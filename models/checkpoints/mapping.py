@@ -75,7 +75,8 @@ class Weight:
 
     Attributes:
         keys: Keys of the tensors, with the prefix that a model with a head gives them.
-        variable: Our variable, or several that are joined.
+        variable: Our variable, or several that are joined; of a layer with Keras' LoRA
+            a tensor, which can only be written.
         read: Maps the tensors, in the order of `keys`, to the variable's value.
         write: Maps the variable's value to the tensors.
         accepts: Whether `read` can also use a single tensor of this other shape.
@@ -108,15 +109,25 @@ def check_complete(model: keras.Model, weights: Sequence[Weight]) -> None:
         ValueError: naming the variables that have no key.
     """
     mapped = [id(each) for weight in weights for each in variables_of(weight)]
-    missing = [
-        variable.path for variable in model.weights if id(variable) not in set(mapped)
-    ]
+    known, adapted = set(mapped), _adapted(model)
+    kinds = (keras.Variable, Joined)
+    tensors = [each for each in weights if not isinstance(each.variable, kinds)]
+    if len(tensors) == len(adapted):
+        # The kernel of such a layer is a tensor, the sum of its variables.
+        known.update(id(variable) for layer in adapted for variable in layer.weights)
+    missing = [variable.path for variable in model.weights if id(variable) not in known]
     if missing or len(mapped) != len(set(mapped)):
         raise ValueError(
             "Each weight of the model must have exactly one key in a checkpoint of "
             "its family. Received: "
             + (f"no key for {preview(missing)}" if missing else "two keys for a weight")
         )
+
+
+def _adapted(model: keras.Model) -> list:
+    """The layers with Keras' LoRA."""
+    layers = model._flatten_layers()
+    return [layer for layer in layers if getattr(layer, "lora_enabled", False)]
 
 
 def same(key: str, variable) -> Weight:
@@ -302,8 +313,8 @@ class Family:
             files are current keys of others.
         default_task: The task that a `config.json` without `architectures` means. None
             if the format has `architectures`.
-        library: The `library` in `config.json`, whose models are identified by it and
-            by an `architecture`, which `config` gives; None for transformers.
+        library: The library whose naming it is, and whose models are identified by
+            what `config` gives; None for transformers.
     """
 
     model_type: str
@@ -336,8 +347,11 @@ class Family:
 
     def identity(self, task: str) -> dict[str, Any]:
         """The fields of `config.json` that identify the model, besides `config`'s."""
-        if self.library is not None:
+        if self.library == "torchvision":
+            # It has no configurations of its own.
             return {"library": self.library}
+        if self.library is not None:
+            return {}
         return {"architectures": [self.saved_as[task]], "model_type": self.model_type}
 
     def for_keys(self, keys: Collection[str]) -> "Family":

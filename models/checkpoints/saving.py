@@ -2,12 +2,14 @@
 
 import functools
 import os
+from typing import Literal
 
 import keras
 import numpy as np
 
 from keras_attn.checks import check_choice, check_positive
-from keras_attn.models.checkpoints.families import FAMILIES, LIBRARIES
+from keras_attn.models.checkpoints.description import with_description
+from keras_attn.models.checkpoints.families import WRITTEN, WRITTEN_BY_DEFAULT
 from keras_attn.models.checkpoints.folder import write_folder
 from keras_attn.models.checkpoints.mapping import check_complete, variables_of
 from keras_attn.models.checkpoints.tensors import SAVED_AS, Tensor
@@ -19,12 +21,21 @@ def save_checkpoint(
     *,
     dtype: str | None = None,
     max_shard_size: int = 5_000_000_000,
+    library: Literal[
+        "transformers", "timm", "torchvision", "segmentation_models_pytorch"
+    ]
+    | None = None,
 ) -> None:
     """Writes a model as `config.json` and `*.safetensors`, in transformers' naming.
 
     ResNet, VGG, FCN and R-CNN on a ResNet have torchvision's naming: `load_state_dict`
     of the function of `torchvision.models` named by `architecture` takes the tensors. A
-    U-Net on a ResNet has that of segmentation-models-pytorch.
+    U-Net on a ResNet has that of segmentation-models-pytorch, whose `from_pretrained`
+    reads the folder. Image models that transformers lacks, such as DeiT III, have
+    timm's: `timm.create_model("local-dir:my-folder", pretrained=True)`.
+
+    `model.class_names` and `model.preprocessing` are written, too. Weights that Keras'
+    LoRA adapts (`layer.enable_lora`) are merged with what it has learned.
 
     Files are written to a temporary folder and renamed once all are complete, so a
     failure leaves everything unchanged. The config and weights of another checkpoint
@@ -40,10 +51,13 @@ def save_checkpoint(
             the model's variables.
         max_shard_size: Maximum size of a weight file in bytes; larger weights are split
             into several files.
+        library: The library in whose naming the model is written; of the names above
+            the first that has the model by default.
 
     Raises:
-        ValueError: for a model that has no counterpart in these libraries, or a weight
-            that is too large for `dtype`.
+        ValueError: for a model that has no counterpart in these libraries, or in
+            `library`; for another number of `model.class_names` than of classes; or
+            for a weight that is too large for `dtype`.
         NotADirectoryError: if `folder` is a file.
 
     Example:
@@ -53,7 +67,8 @@ def save_checkpoint(
     """
     check_choice("dtype", dtype, (None, *SAVED_AS))
     check_positive("max_shard_size", max_shard_size)
-    family, task = _family_of(model)
+    check_choice("library", library, (None, *WRITTEN))
+    family, task = _family_of(model, library)
     if task not in family.saved_as:
         raise ValueError(
             f"`model` has no counterpart among the {family.model_type} classes of "
@@ -73,19 +88,21 @@ def save_checkpoint(
     config = {**family.config(model), **family.identity(task)}
     if dtype is not None:
         config["dtype"] = dtype
-    write_folder(folder, config, tensors, max_shard_size)
+    config, others = with_description(model, config, family.library)
+    write_folder(folder, config, tensors, max_shard_size, others)
 
 
-def _family_of(model):
-    of_libraries = (family for families in LIBRARIES.values() for family in families)
-    for family in (*FAMILIES.values(), *of_libraries):
+def _family_of(model, library):
+    families = WRITTEN[library] if library else WRITTEN_BY_DEFAULT
+    for family in families:
         task = family.task_of(model)
         if task is not None:
             return family, task
+    types = dict.fromkeys(family.model_type for family in families)
     raise ValueError(
         "`model` must be from a builder of a family that has checkpoints: "
-        f"{', '.join((*FAMILIES, *LIBRARIES))}. "
-        f"Received: model={getattr(model, 'name', model)!r}"
+        f"{', '.join(types)}. Received: model={getattr(model, 'name', model)!r}"
+        + (f", library={library!r}" if library else "")
     )
 
 

@@ -10,7 +10,8 @@ Legend: B batch, T length.
 
 import functools
 import itertools
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -66,6 +67,11 @@ class Functional(keras.Model):
         training_outputs: The keys of the outputs that only training needs, such as
             those of an auxiliary head; `export` leaves them out. They are saved with
             the model.
+        class_names: The name of each class, in the order of the logits; None if there
+            are none. They are saved with the model.
+        preprocessing: How images become inputs, with the fields that transformers has
+            in `preprocessor_config.json`; None if nothing is known. It is saved with
+            the model, which does not apply it.
 
     Raises:
         ValueError: when called with an input of another shape, an empty input, or an
@@ -74,19 +80,57 @@ class Functional(keras.Model):
 
     training_outputs: tuple[str, ...] = ()
 
-    def get_config(self):
-        """The configuration of the graph, and `training_outputs` if there are any."""
+    # In `__dict__`, since Keras would track lists and dictionaries that are assigned.
+    @property
+    def class_names(self) -> tuple[str, ...] | None:  # noqa: D102
+        return self.__dict__.get("_class_names")
+
+    @class_names.setter
+    def class_names(self, names: Sequence[str] | None) -> None:
+        is_list = isinstance(names, Sequence) and not isinstance(names, str)
+        if names is not None and not (
+            is_list and all(isinstance(name, str) for name in names)
+        ):
+            raise ValueError(
+                "`class_names` must be None or a list of strings, one for each class. "
+                f"Received: class_names={names!r}"
+            )
+        self.__dict__["_class_names"] = None if names is None else tuple(names)
+
+    @property
+    def preprocessing(self) -> dict[str, Any] | None:  # noqa: D102
+        return self.__dict__.get("_preprocessing")
+
+    @preprocessing.setter
+    def preprocessing(self, fields: Mapping[str, Any] | None) -> None:
+        if fields is not None and not isinstance(fields, Mapping):
+            raise ValueError(
+                "`preprocessing` must be None or a dictionary of the fields of a "
+                f"preprocessor_config.json. Received: preprocessing={fields!r}"
+            )
+        # Without what Keras puts around dictionaries and lists.
+        plain = None if fields is None else json.loads(json.dumps(fields))
+        self.__dict__["_preprocessing"] = plain
+
+    def get_config(self) -> dict[str, Any]:
+        """The graph and the attributes of the model that are set."""
         config = super().get_config()
+        if self.class_names is not None:
+            config["class_names"] = list(self.class_names)
+        if self.preprocessing is not None:
+            config["preprocessing"] = self.preprocessing
         if self.training_outputs:
             config["training_outputs"] = list(self.training_outputs)
         return config
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
-        """Builds the model from its configuration."""
-        config = dict(config)
-        training_outputs = tuple(config.pop("training_outputs", ()))
-        model = super().from_config(config, custom_objects)
+    def from_config(cls, config: dict[str, Any], custom_objects=None):
+        """The model of a configuration."""
+        graph = dict(config)
+        names, fields = (graph.pop(x, None) for x in ("class_names", "preprocessing"))
+        training_outputs = tuple(graph.pop("training_outputs", ()))
+        model = super().from_config(graph, custom_objects)
+        model.class_names, model.preprocessing = names, fields
         if training_outputs:
             model.training_outputs = training_outputs
         return model

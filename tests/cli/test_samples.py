@@ -8,6 +8,7 @@ from PIL import Image
 from keras_attn.cli import samples
 from keras_attn.cli.opened_model import OpenedModel
 from keras_attn.cli.samples import read_samples
+from keras_attn.models.parts.functional import Functional
 
 # Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
 pytestmark = pytest.mark.filterwarnings(
@@ -105,6 +106,12 @@ def test_the_normalization_of_a_checkpoint(photos, image_models, tmp_path):
     unit = read_samples(photos, opened, {}, None, None, "unit")
     np.testing.assert_allclose(found[..., 0], (unit[..., 0] - 0.25) / 0.5, atol=1e-6)
     np.testing.assert_allclose(found[..., 1], unit[..., 1] - 0.5, atol=1e-6)
+    settings.unlink()
+    scores = keras.layers.Conv2D(5, 1)
+    kept = Functional(model.input, scores(model.input))
+    kept.preprocessing = {"image_mean": [0.5], "image_std": [0.25]}
+    found = read_samples(photos, OpenedModel(tmp_path, kept), {}, None, None, None)
+    np.testing.assert_allclose(found, (unit - 0.5) / 0.25, atol=1e-6)
     settings.write_text("{}")
     with pytest.raises(ValueError, match="has no `image_mean` and `image_std`"):
         read_samples(photos, opened, {}, None, None, None)

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from keras_attn import training
+from keras_attn.models.parts import registry
 from keras_attn.translator import Translator
 
 # Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
@@ -87,25 +88,43 @@ def test_texts_that_are_refused(command, corpus, tmp_path):
     assert "is a file" in line
 
 
-@pytest.mark.parametrize("model", ["seq2seq_sutskever", "seq2seq_context"])
+# `registered_elsewhere` is RNNsearch: what a model is does not follow from its name.
+@pytest.mark.parametrize(
+    ("model", "weights"),
+    [
+        ("seq2seq_sutskever", {}),
+        ("seq2seq_context", {"readout/bias": (6,)}),
+        (
+            "registered_elsewhere",
+            {"readout/bias": (6,), "decoder/attention/score_vector": (6, 1)},
+        ),
+    ],
+)
 def test_the_other_models_take_the_same_options(
-    command, corpus, tmp_path, model, monkeypatch
+    command, corpus, tmp_path, model, weights, monkeypatch
 ):
-    fitted = []
+    entry = registry._REGISTRY["rnnsearch_50"]
+    monkeypatch.setitem(registry._REGISTRY, "registered_elsewhere", entry)
+    fitted, options = [], []
     monkeypatch.setattr(
-        training, "fit_translator", lambda *given, **options: fitted.append(options)
+        training,
+        "fit_translator",
+        lambda *given, **passed: (fitted.extend(given[:1]), options.append(passed)),
     )
     validation = [
         f"--validation-{str(word).removeprefix('--')}" for word in corpus[::2]
     ]
     files = [corpus[1], corpus[3]]
     held_out = [part for pair in zip(validation, files, strict=True) for part in pair]
-    options = [*corpus, *held_out, *SMALL, "--model", model, "--run-dir", tmp_path]
-    assert command("train", *options) == 0
+    files = [*corpus, *held_out, *SMALL, "--model", model, "--run-dir", tmp_path]
+    assert command("train", *files) == 0
     assert "30 pairs to train on, 30 held out" in command.out
-    assert "keras-attn attention" not in command.out
-    (options,) = fitted
-    assert options["score_name"] == "exact_match" and options["epochs"] == 10
+    is_drawn = "keras-attn attention" in command.out
+    assert is_drawn == ("decoder/attention/score_vector" in weights)
+    (translator,), (passed,) = fitted, options
+    sizes = {weight.path: weight.shape for weight in translator.model.weights}
+    assert weights.items() <= sizes.items()
+    assert passed["score_name"] == "exact_match" and passed["epochs"] == 10
 
 
 def test_the_alignment_is_drawn(command, run_dir, tmp_path):

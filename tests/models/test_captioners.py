@@ -18,6 +18,8 @@ from model_cases import (
 
 from keras_attn import models
 from keras_attn.decoding import Beam, Greedy, Sample, generate
+from keras_attn.layers import AttentionRNN
+from keras_attn.models import show_attend_tell
 from keras_attn.training import SmoothedCrossEntropy
 from keras_attn.viz import capture_attention
 
@@ -279,6 +281,33 @@ def test_the_terms_come_with_a_call_in_training():
         "attention_scores": (B, 1, T, 6),
         "places": (B, 1, T, 6),
     }
+
+
+class _MoreOutputs(AttentionRNN):
+    """Has further outputs, before, between and after the others in alphabetic order."""
+
+    def call(self, inputs, memory, initial_state, *, training=None, **options):
+        results = super().call(
+            inputs, memory, initial_state, training=training, **options
+        )
+        more = keras.ops.zeros_like(results["states"])
+        return {**results, **dict.fromkeys(("a", "d", "o", "z"), more)}
+
+
+@pytest.mark.parametrize("returns_scores", [False, True])
+def test_the_terms_do_not_depend_on_other_outputs_of_the_decoder(
+    monkeypatch, returns_scores
+):
+    options = {"attention": "hard", "mean_rate": 0.0, "seed": 1}
+    options["return_attention_scores"] = returns_scores
+    plain = without_dropout(**options)
+    monkeypatch.setattr(show_attend_tell, "AttentionRNN", _MoreOutputs)
+    model = without_dropout(**options)
+    model.set_weights(plain.get_weights())
+    inputs = inputs_for(model)
+    found, expected = (numpy(x(inputs, training=True)) for x in (model, plain))
+    assert np.any(expected["places"] != expected["attention_scores"])
+    keras.tree.map_structure(np.testing.assert_array_equal, found, expected)
 
 
 def test_weights_have_fixed_paths():

@@ -67,8 +67,9 @@ def test_inputs_have_documented_names_and_types(case):
         assert set(model.input) == {tensor.name for tensor in model.inputs}
     documented = {**FURTHER_INPUTS, **CASES[case].card.inputs}
     for tensor in model.inputs:
-        text = documented[tensor.name]
-        axes, kind = re.match(r"\((.*?)\) (bool|int32|float)", text).groups()
+        match = re.match(r"\((.*?)\) (bool|int32|float)", documented[tensor.name])
+        assert match, documented[tensor.name]
+        axes, kind = match.groups()
         assert tensor.dtype == {"float": "float32"}.get(kind, kind)
         axes = [axis for axis in axes.split(",") if axis]
         assert len(tensor.shape) == len(axes)

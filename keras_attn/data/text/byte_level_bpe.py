@@ -217,7 +217,8 @@ class ByteLevelBPETokenizer(TextTokenizer):
         tokens = files.named_tokens(settings, CONVENTIONS[convention].tokens)
         prefix = bool(settings.get("add_prefix_space", False))
         with files.errors_name(path):
-            return cls(pieces, merges, convention, prefix, tokens)
+            tokenizer = cls(pieces, merges, convention, prefix, tokens)
+        return tokenizer._with_settings(settings)
 
     def save(self, folder: str | os.PathLike) -> None:
         """Writes `vocab.json`, `merges.txt` and `tokenizer_config.json`."""
@@ -232,6 +233,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
             _HUGGING_FACE[self._name],
             self.convention.tokens,
             add_prefix_space=self.add_prefix_space,
+            **self._kept_settings(),
         )
 
     def token_bytes(self, index: int) -> bytes:

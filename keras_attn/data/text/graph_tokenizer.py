@@ -64,6 +64,7 @@ class GraphTokenizer(TextTokenizer, tf.Module, metaclass=_GraphMeta):
             a real token, and `segment_ids` int32 (B, T).
         """
         is_pair = second_texts is not None
+        max_length = self.max_length if max_length is None else max_length
         room = self._room(is_pair, max_length, pad_to_max_length)
         parts = {"A": self._ragged(_as_strings("texts", texts))}
         if is_pair:
@@ -71,7 +72,11 @@ class GraphTokenizer(TextTokenizer, tf.Module, metaclass=_GraphMeta):
         if room is not None:
             lengths = {n: tf.cast(p.row_lengths(), tf.int32) for n, p in parts.items()}
             kept = truncated_lengths(lengths, room, tf.minimum, tf.maximum)
-            parts = {name: _truncate(part, kept[name]) for name, part in parts.items()}
+            is_left = self.truncation_side == "left"
+            parts = {
+                name: _truncate(part, kept[name], is_left)
+                for name, part in parts.items()
+            }
         batch = parts["A"].nrows()
         columns = []
         for role, segment in self._template(is_pair):
@@ -95,10 +100,15 @@ class GraphTokenizer(TextTokenizer, tf.Module, metaclass=_GraphMeta):
         }
 
 
-def _truncate(rows: tf.RaggedTensor, count: tf.Tensor) -> tf.RaggedTensor:
-    """The first `count` (B,) tokens of each row."""
-    column = tf.ragged.range(rows.row_lengths()).flat_values
-    keep = tf.cast(column, tf.int32) < tf.gather(count, rows.value_rowids())
+def _truncate(
+    rows: tf.RaggedTensor, count: tf.Tensor, is_left: bool
+) -> tf.RaggedTensor:
+    """The first `count` (B,) tokens of each row; the last ones if `is_left`."""
+    lengths, row = rows.row_lengths(), rows.value_rowids()
+    column = tf.cast(tf.ragged.range(lengths).flat_values, tf.int32)
+    if is_left:
+        column = tf.gather(tf.cast(lengths, tf.int32), row) - 1 - column
+    keep = column < tf.gather(count, row)
     return tf.ragged.boolean_mask(rows, rows.with_flat_values(keep))
 
 

@@ -233,16 +233,17 @@ class SentencePieceTokenizer(GraphTokenizer):
             is_xlnet = b"<sep>" in model and b"<cls>" in model
             convention = "xlnet" if is_xlnet else "t5"
         with files.errors_name(path):
-            return cls(model, convention, lower_case)
+            tokenizer = cls(model, convention, lower_case)
+        return tokenizer._with_settings(settings)
 
     def save(self, folder: str | os.PathLike) -> None:
         """Writes the model and `tokenizer_config.json`."""
         kind, name = _HUGGING_FACE[self._name]
         write_atomically(Path(folder) / name, self.model)
         tokens = self.convention.tokens
-        options = {}
+        options = self._kept_settings()
         if self._name == "xlnet":
-            options = {
+            options |= {
                 "do_lower_case": self.lower_case,
                 "keep_accents": False,
                 "remove_space": True,

@@ -8,14 +8,16 @@ Legend: B batch, T the longest row of the batch, in tokens.
 
 import abc
 import dataclasses
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from keras_attn.checks import check_positive
+from keras_attn.data.text import tokenizer_files as files
 from keras_attn.data.text.base_tokenizer import TokenDecoder, check_texts
 from keras_attn.extras import requires_extra
 from keras_attn.file_reading import shortened
@@ -91,10 +93,37 @@ class TextTokenizer(TokenDecoder):
 
     Args:
         vocabulary: The pieces and the convention.
+
+    Attributes:
+        max_length: Maximum number of tokens per row, special ones included, that
+            `encode_batch` keeps by default; None for no limit. A folder has it as
+            `model_max_length`.
+        truncation_side: Where a longer text loses tokens, `"right"` or `"left"`.
     """
+
+    max_length: int | None = None
+    truncation_side: Literal["right", "left"] = "right"
+    # As text: in a `tf.Module` a dictionary would be tracked.
+    _settings = "{}"
 
     def __init__(self, vocabulary: Vocabulary):
         self._vocabulary = vocabulary
+
+    def _with_settings(self, settings: Mapping[str, Any]) -> Self:
+        """Takes over the rest of a folder's settings, for `encode_batch` and `save`."""
+        self.max_length = files.max_length_of(settings)
+        self.truncation_side = settings.get("truncation_side") or "right"
+        self._settings = json.dumps(files.kept_settings(settings))
+        return self
+
+    def _kept_settings(self) -> dict[str, Any]:
+        """The settings to save besides those that the vocabulary needs."""
+        kept = json.loads(self._settings)
+        if self.max_length is not None:
+            kept["model_max_length"] = self.max_length
+        if self.truncation_side != "right" or "truncation_side" in kept:
+            kept["truncation_side"] = self.truncation_side
+        return kept
 
     @abc.abstractmethod
     def _tokenize(self, texts: list[str]) -> list[list[int]]:
@@ -187,7 +216,8 @@ class TextTokenizer(TokenDecoder):
             second_texts: The second text of each row's pair.
             max_length: Maximum number of tokens per row, special ones included. The
                 longer text of a pair is truncated first, until both are of equal
-                length. Special tokens are kept. None means no limit.
+                length. Special tokens are kept. None means that of the tokenizer,
+                which a folder has as `model_max_length`; without one, no limit.
             pad_to_max_length: Whether rows are padded to `max_length` rather than to
                 the longest row of the batch.
             parse_special_tokens: As in `encode`.
@@ -197,6 +227,7 @@ class TextTokenizer(TokenDecoder):
             a real token, and `segment_ids` int32 (B, T).
         """
         is_pair = second_texts is not None
+        max_length = self.max_length if max_length is None else max_length
         parts = {"A": self._encode_texts("texts", texts, parse_special_tokens)}
         if is_pair:
             parts["B"] = self._encode_texts(
@@ -260,12 +291,17 @@ class TextTokenizer(TokenDecoder):
             kept = truncated_lengths(
                 {name: len(ids) for name, ids in texts.items()}, room
             )
-            texts = {name: ids[: kept[name]] for name, ids in texts.items()}
+            texts = {name: self._cut(ids, kept[name]) for name, ids in texts.items()}
         row = []
         for role, segment in self._template("B" in texts):
             ids = texts.get(role, [self._vocabulary.role(role)])
             row += [(index, segment) for index in ids]
         return row
+
+    def _cut(self, ids: list[int], count: int) -> list[int]:
+        """The `count` tokens that remain of a text."""
+        is_left = self.truncation_side == "left"
+        return ids[len(ids) - count :] if is_left else ids[:count]
 
     def _pad(
         self, rows: list[list[tuple[int, int]]], width: int | None

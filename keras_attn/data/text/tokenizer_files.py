@@ -18,6 +18,7 @@ from keras_attn.file_reading import (
     get_text,
     read_json,
     read_text,
+    shown,
 )
 from keras_attn.file_writing import write_atomically
 
@@ -32,6 +33,24 @@ SETTING_OF_ROLE = {
     "separate": "sep_token",
     "mask": "mask_token",
 }
+# Settings that another library's pipeline needs; `write_settings` keeps them.
+_KEPT = (
+    "add_bos_token",
+    "add_eos_token",
+    "added_tokens_decoder",
+    "additional_special_tokens",
+    "chat_template",
+    "clean_up_tokenization_spaces",
+    "errors",
+    "extra_special_tokens",
+    "model_input_names",
+    "model_max_length",
+    "padding_side",
+    "trim_offsets",
+    "truncation_side",
+)
+# Hugging Face writes 10^30 where there is no maximum.
+_LONGEST = 10**9
 _FLAGS = (
     "add_prefix_space",
     "do_lower_case",
@@ -92,7 +111,32 @@ def _checked_settings(settings, path):
     get_text(settings, "tokenizer_class", path)
     for name in _FLAGS:
         get_flag(settings, name, None, path, allow_none=True)
+    side = settings.get("truncation_side")
+    if side not in (None, "left", "right"):
+        raise ValueError(
+            f"`truncation_side` in {path.name} must be left or right. "
+            f"Received: truncation_side={shown(side)} in {str(path)!r}"
+        )
+    longest = settings.get("model_max_length")
+    is_number = isinstance(longest, int | float) and not isinstance(longest, bool)
+    # The comparison also fails for NaN.
+    if longest is not None and not (is_number and longest >= 1):
+        raise ValueError(
+            f"`model_max_length` in {path.name} must be a positive integer. "
+            f"Received: model_max_length={shown(longest)} in {str(path)!r}"
+        )
     return settings
+
+
+def max_length_of(settings: Mapping[str, Any]) -> int | None:
+    """The maximum number of tokens of a row; None if there is none."""
+    longest = settings.get("model_max_length")
+    return None if longest is None or longest > _LONGEST else int(longest)
+
+
+def kept_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a folder that we do not need, and another library may."""
+    return {name: settings[name] for name in _KEPT if name in settings}
 
 
 def named_tokens(settings: dict[str, Any], tokens: Mapping[str, str]) -> dict[str, str]:

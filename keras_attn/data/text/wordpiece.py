@@ -216,7 +216,8 @@ class WordPieceTokenizer(GraphTokenizer):
             )
         tokens = files.named_tokens(settings, BERT_TOKENS)
         with files.errors_name(path):
-            return cls(pieces, lower_case, settings.get("strip_accents"), tokens)
+            tokenizer = cls(pieces, lower_case, settings.get("strip_accents"), tokens)
+        return tokenizer._with_settings(settings)
 
     def save(self, folder: str | os.PathLike) -> None:
         """Writes `vocab.txt` and `tokenizer_config.json`."""
@@ -229,6 +230,7 @@ class WordPieceTokenizer(GraphTokenizer):
             do_lower_case=self.lower_case,
             strip_accents=self.strip_accents,
             tokenize_chinese_chars=True,
+            **self._kept_settings(),
         )
 
     def _ragged(self, texts: tf.Tensor) -> tf.RaggedTensor:

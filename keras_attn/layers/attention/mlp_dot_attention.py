@@ -48,18 +48,21 @@ class MLPDotAttention(ScoredAttention):
 
     def build(self, query_shape, value_shape, key_shape=None):
         key_shape = value_shape if key_shape is None else key_shape
-        for name, shape in (("query", query_shape), ("key", key_shape)):
-            kernel = self.add_weight(
-                name=f"{name}_kernel",
-                shape=(shape[-1], self.units),
-                initializer=fork(self.kernel_initializer, name),
-            )
-            # Not "key_bias", which names biases that the softmax cancels.
-            bias = self.add_weight(
-                name=f"{name}_mlp_bias", shape=(self.units,), initializer="zeros"
-            )
-            setattr(self, f"{name}_kernel", kernel)
-            setattr(self, f"{name}_mlp_bias", bias)
+        self.query_kernel, self.query_mlp_bias = self._add_layer("query", query_shape)
+        self.key_kernel, self.key_mlp_bias = self._add_layer("key", key_shape)
+
+    def _add_layer(self, name, input_shape):
+        """New weights of φ or ψ: a kernel and a bias."""
+        kernel = self.add_weight(
+            name=f"{name}_kernel",
+            shape=(input_shape[-1], self.units),
+            initializer=fork(self.kernel_initializer, name),
+        )
+        # Not "key_bias", which names biases that the softmax cancels.
+        bias = self.add_weight(
+            name=f"{name}_mlp_bias", shape=(self.units,), initializer="zeros"
+        )
+        return kernel, bias
 
     def project_key(self, key):
         """ψ(k), (B, S, A)."""

@@ -4,6 +4,8 @@ Legend: B batch, T query length, S key length, N heads, G key/value heads,
 H key size of a head, V value size of a head, D width.
 """
 
+from typing import Any, NamedTuple
+
 import keras
 from keras import ops
 
@@ -28,6 +30,32 @@ from keras_attn.ops import (
     split_heads,
     with_cache,
 )
+
+
+class Attended(NamedTuple):
+    """The results of attention by name.
+
+    A call with `return_attention_scores=True` returns the fields in this order, so
+    `Attended(*layer(…, return_attention_scores=True))` names them.
+
+    Attributes:
+        output: (B, T, D).
+        scores: The probabilities, (B, N, T, S); None if they were not asked for.
+        cache: Keys and values, a pair; None if they were not asked for.
+    """
+
+    output: Any
+    scores: Any = None
+    cache: Any = None
+
+    def asked_for(self, *, scores: bool, cache: bool):
+        """What a call returns: the output, in a tuple with whatever was asked for."""
+        results = [self.output]
+        if scores:
+            results.append(self.scores)
+        if cache:
+            results.append(self.cache)
+        return tuple(results) if len(results) > 1 else self.output
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -163,30 +191,40 @@ class MultiHeadAttention(BaseLayer):
     def build(self, query_shape, value_shape=None, key_shape=None):
         self.is_self_attention = value_shape is None
         q_dim, k_dim, v_dim = self.projection_dims
+        add = self._add_input_projection
         if value_shape is None:
             widths = {"query": q_dim, "key": k_dim, "value": v_dim}
-            self._add_input_projection("query_key_value", query_shape[-1], widths)
+            self.query_key_value_kernel, self.query_key_value_bias = add(
+                "query_key_value", query_shape, widths
+            )
         else:
             key_shape = value_shape if key_shape is None else key_shape
-            self._add_input_projection("query", query_shape[-1], {"query": q_dim})
-            self._add_input_projection("key", key_shape[-1], {"key": k_dim})
-            self._add_input_projection("value", value_shape[-1], {"value": v_dim})
+            self.query_kernel, self.query_bias = add(
+                "query", query_shape, {"query": q_dim}
+            )
+            self.key_kernel, self.key_bias = add("key", key_shape, {"key": k_dim})
+            self.value_kernel, self.value_bias = add(
+                "value", value_shape, {"value": v_dim}
+            )
         initializer = self.output_initializer or self.kernel_initializer
-        self._add_projection(
+        self.output_kernel, self.output_bias = self._add_projection(
             "output",
             (self.num_heads * self.value_dim, self.output_dim or query_shape[-1]),
             fork(initializer, "output"),
             self.use_bias,
         )
 
-    def _add_input_projection(self, name, input_dim, widths):
-        initializer = fork_fused(self.kernel_initializer, widths)
-        use_bias = self.use_bias if self.qkv_bias is None else self.qkv_bias
-        shape = (input_dim, sum(widths.values()))
-        self._add_projection(name, shape, initializer, use_bias)
+    def _add_input_projection(self, name, input_shape, widths):
+        """Kernel and bias of one projection, or of several with a fused kernel."""
+        return self._add_projection(
+            name,
+            (input_shape[-1], sum(widths.values())),
+            fork_fused(self.kernel_initializer, widths),
+            self.use_bias if self.qkv_bias is None else self.qkv_bias,
+        )
 
     def _add_projection(self, name, shape, initializer, use_bias):
-        """Adds the weights `<name>_kernel` and, or else None, `<name>_bias`."""
+        """New weights `<name>_kernel` and `<name>_bias`, or None for a bias."""
         kernel = self.add_weight(
             name=f"{name}_kernel", shape=shape, initializer=initializer
         )
@@ -197,8 +235,7 @@ class MultiHeadAttention(BaseLayer):
                 shape=shape[1:],
                 initializer=fork(self.bias_initializer, f"{name}_bias"),
             )
-        setattr(self, f"{name}_kernel", kernel)
-        setattr(self, f"{name}_bias", bias)
+        return kernel, bias
 
     def call(
         self,
@@ -224,9 +261,9 @@ class MultiHeadAttention(BaseLayer):
         # Without a cache: the call's own keys and values. With one: the cache, as
         # `earlier`, and the call's own; or with a `cache_index` the cache after the
         # write.
-        attended = with_cache(keys, values, cache, cache_index, self.compute_dtype)
+        seen = with_cache(keys, values, cache, cache_index, self.compute_dtype)
         self._check_masks(
-            query, attended.static_length, padding_mask, attention_mask, attention_bias
+            query, seen.static_length, padding_mask, attention_mask, attention_bias
         )
         if cache is None:  # Keras masks do not cover cached keys.
             # Keras names the mask of the only tensor of a call `mask`, that of one of
@@ -236,12 +273,12 @@ class MultiHeadAttention(BaseLayer):
             padding_mask = both_masks(padding_mask, keras_mask)
         causal = None
         if use_causal_mask:
-            causal = attended.causal_mask(ops.shape(query)[1])
+            causal = seen.causal_mask(ops.shape(query)[1])
         heads, weights = scaled_dot_product_attention(
             queries,
-            attended.keys,
-            attended.values,
-            cache=attended.earlier,
+            seen.keys,
+            seen.values,
+            cache=seen.earlier,
             mask=merge_masks(
                 padding_mask=padding_mask, attention_mask=attention_mask, causal=causal
             ),
@@ -249,12 +286,10 @@ class MultiHeadAttention(BaseLayer):
             dropout=dropout_function(self._dropout, training),
         )
         recorder.record(self, weights)
-        results = [self._project("output", merge_heads(heads))]
-        if return_attention_scores:
-            results.append(weights)
-        if return_cache or cache is not None:
-            results.append(attended.updated)
-        return tuple(results) if len(results) > 1 else results[0]
+        output = project(merge_heads(heads), self.output_kernel, self.output_bias)
+        return Attended(output, weights, seen.updated).asked_for(
+            scores=return_attention_scores, cache=return_cache or cache is not None
+        )
 
     def _project_inputs(self, query, value, key):
         """Queries (B, N, T, H), keys (B, G, S, H) and values (B, G, S, V).
@@ -263,17 +298,19 @@ class MultiHeadAttention(BaseLayer):
         """
         if self.is_self_attention:
             return self._project_fused(query)
-        queries = split_heads(self._project("query", query), self.num_heads)
+        queries = project(query, self.query_kernel, self.query_bias)
+        queries = split_heads(queries, self.num_heads)
         if value is None:
             return queries, None, None
-        keys = self._project("key", value if key is None else key)
-        values = self._project("value", value)
+        key = value if key is None else key
+        keys = project(key, self.key_kernel, self.key_bias)
+        values = project(value, self.value_kernel, self.value_bias)
         groups = self.num_key_value_heads
         return queries, split_heads(keys, groups), split_heads(values, groups)
 
     def _project_fused(self, inputs):
         """Queries, keys and values of self-attention, by one product."""
-        fused = self._project("query_key_value", inputs)
+        fused = project(inputs, self.query_key_value_kernel, self.query_key_value_bias)
         heads, groups = self.num_heads, self.num_key_value_heads
         if groups == heads and self.value_dim == self.key_dim:
             batch, length, _ = ops.shape(fused)
@@ -288,10 +325,6 @@ class MultiHeadAttention(BaseLayer):
             split_heads(keys, groups),
             split_heads(values, groups),
         )
-
-    def _project(self, name, inputs):
-        kernel = getattr(self, f"{name}_kernel")
-        return project(inputs, kernel, getattr(self, f"{name}_bias"))
 
     def _check_call(self, query, value, key, cache, cache_index):
         check_rank("query", query, 3, "(batch, query length, width)")

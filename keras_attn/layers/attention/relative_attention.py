@@ -121,26 +121,22 @@ class RelativeMultiHeadAttention(BaseLayer):
 
     def build(self, inputs_shape):
         width, heads = inputs_shape[-1], self.num_heads * self.key_dim
-        shapes = {
-            "query_kernel": (width, heads),
-            "key_kernel": (width, heads),
-            "value_kernel": (width, heads),
-            "position_kernel": (width, heads),
-            "output_kernel": (heads, width),
-            "content_bias": (self.num_heads, self.key_dim),
-            "position_bias": (self.num_heads, self.key_dim),
-            "segment_bias": (self.num_heads, self.key_dim),
-            "segment_embedding": (2, self.num_heads, self.key_dim),
-        }
-        for name, shape in shapes.items():
-            is_kernel = name.endswith("kernel")
-            initializer = (
-                self.kernel_initializer if is_kernel else self.bias_initializer
-            )
-            weight = self.add_weight(
-                name=name, shape=shape, initializer=fork(initializer, name)
-            )
-            setattr(self, name, weight)
+        vectors = (self.num_heads, self.key_dim)
+        kernel, bias = self.kernel_initializer, self.bias_initializer
+
+        def add(name, shape, initializer):
+            initializer = fork(initializer, name)
+            return self.add_weight(name=name, shape=shape, initializer=initializer)
+
+        self.query_kernel = add("query_kernel", (width, heads), kernel)
+        self.key_kernel = add("key_kernel", (width, heads), kernel)
+        self.value_kernel = add("value_kernel", (width, heads), kernel)
+        self.position_kernel = add("position_kernel", (width, heads), kernel)
+        self.output_kernel = add("output_kernel", (heads, width), kernel)
+        self.content_bias = add("content_bias", vectors, bias)
+        self.position_bias = add("position_bias", vectors, bias)
+        self.segment_bias = add("segment_bias", vectors, bias)
+        self.segment_embedding = add("segment_embedding", (2, *vectors), bias)
 
     def call(
         self,

@@ -11,7 +11,10 @@ from keras import ops
 
 from keras_attn.argument_types import Activation, Initializer
 from keras_attn.checks import check_fraction, check_positive, check_rank
-from keras_attn.layers.attention.multi_head_attention import MultiHeadAttention
+from keras_attn.layers.attention.multi_head_attention import (
+    Attended,
+    MultiHeadAttention,
+)
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.block_parts import (
     built,
@@ -118,16 +121,26 @@ class _Block(BaseLayer):
         self._residual_dropout.build(inputs_shape)
         self._drop_path.build(inputs_shape)
 
-    def _feed_forward(self, x, training):
-        outputs = self.feed_forward(x, training=training)
-        return self._branch(outputs, self.feed_forward_scale, training)
+    def _pre_norm(self, x, norm):
+        """The input of a sub-layer: `norm(x)` in a pre-norm block, otherwise `x`."""
+        return norm(x) if self.norm_first else x
 
-    def _branch(self, outputs, scale, training):
-        """The residual branch: `drop_path(γ · dropout(outputs))`."""
-        outputs = self._residual_dropout(outputs, training=training)
+    def _add_and_norm(self, x, outputs, norm, scale, training):
+        """`norm(x + branch)`, or in a pre-norm block `x + branch`.
+
+        The branch is `drop_path(γ · dropout(outputs))`.
+        """
+        branch = self._residual_dropout(outputs, training=training)
         if scale is not None:
-            outputs = scale(outputs)
-        return self._drop_path(outputs, training=training)
+            branch = scale(branch)
+        x = x + self._drop_path(branch, training=training)
+        return x if self.norm_first else norm(x)
+
+    def _feed(self, x, training):
+        """The feed-forward network, the last sub-layer of both blocks."""
+        norm, scale = self.feed_forward_norm, self.feed_forward_scale
+        outputs = self.feed_forward(self._pre_norm(x, norm), training=training)
+        return self._add_and_norm(x, outputs, norm, scale, training)
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -199,28 +212,20 @@ class TransformerEncoderBlock(_Block):
         training=None,
     ):
         check_rank("inputs", inputs, 3, "(batch, length, width)")
-        scores = []
-
-        def attention(x):
-            attended, probabilities = self.attention(
-                x,
+        x, norm, scale = inputs, self.attention_norm, self.attention_scale
+        attended = Attended(
+            *self.attention(
+                self._pre_norm(x, norm),
                 padding_mask=padding_mask,
                 attention_mask=attention_mask,
                 attention_bias=attention_bias,
                 return_attention_scores=True,  # Free: they are computed anyway.
                 training=training,
             )
-            scores.append(probabilities)
-            return self._branch(attended, self.attention_scale, training)
-
-        x = inputs
-        if self.norm_first:
-            x = x + attention(self.attention_norm(x))
-            x = x + self._feed_forward(self.feed_forward_norm(x), training)
-        else:
-            x = self.attention_norm(x + attention(x))
-            x = self.feed_forward_norm(x + self._feed_forward(x, training))
-        return (x, *scores) if return_attention_scores else x
+        )
+        x = self._add_and_norm(x, attended.output, norm, scale, training)
+        x = self._feed(x, training)
+        return (x, attended.scores) if return_attention_scores else x
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -311,56 +316,46 @@ class TransformerDecoderBlock(_Block):
             band = self._window_mask(inputs, padding_mask, cache, cache_index)
             attention_mask = merge_masks(attention_mask=attention_mask, causal=band)
         return_cache = return_cache or cache is not None
-        scores, caches = [], []
-
-        def attend(attention, scale, *args, **options):
-            attended, probabilities, *cached = attention(
-                *args,
-                return_cache=return_cache,
-                return_attention_scores=True,
-                training=training,
-                **options,
-            )
-            scores.append(probabilities)
-            caches.extend(cached)
-            return self._branch(attended, scale, training)
-
-        def self_attention(x):
-            return attend(
-                self.self_attention,
-                self.self_attention_scale,
-                x,
+        options = {
+            "return_attention_scores": True,  # Free: they are computed anyway.
+            "return_cache": return_cache,
+            "training": training,
+        }
+        x = inputs
+        norm, scale = self.self_attention_norm, self.self_attention_scale
+        own = Attended(
+            *self.self_attention(
+                self._pre_norm(x, norm),
                 padding_mask=padding_mask,
                 attention_mask=attention_mask,
                 use_causal_mask=True,
                 cache=cache,
                 cache_index=cache_index,
+                **options,
             )
-
-        def cross_attention(x):
-            return attend(
-                self.cross_attention,
-                self.cross_attention_scale,
-                x,
-                encoder_outputs,
-                padding_mask=encoder_padding_mask,
-                cache=cross_cache,
+        )
+        x = self._add_and_norm(x, own.output, norm, scale, training)
+        attended = [own]
+        if self.cross_attention is not None:
+            norm, scale = self.cross_attention_norm, self.cross_attention_scale
+            source = Attended(
+                *self.cross_attention(
+                    self._pre_norm(x, norm),
+                    encoder_outputs,
+                    padding_mask=encoder_padding_mask,
+                    cache=cross_cache,
+                    **options,
+                )
             )
-
-        x = inputs
-        if self.norm_first:
-            x = x + self_attention(self.self_attention_norm(x))
-            if self.cross_attention is not None:
-                x = x + cross_attention(self.cross_attention_norm(x))
-            x = x + self._feed_forward(self.feed_forward_norm(x), training)
-        else:
-            x = self.self_attention_norm(x + self_attention(x))
-            if self.cross_attention is not None:
-                x = self.cross_attention_norm(x + cross_attention(x))
-            x = self.feed_forward_norm(x + self._feed_forward(x, training))
-        results = (x, *scores) if return_attention_scores else (x,)
-        results = (*results, *caches) if return_cache else results
-        return results if len(results) > 1 else x
+            x = self._add_and_norm(x, source.output, norm, scale, training)
+            attended.append(source)
+        x = self._feed(x, training)
+        results = [x]
+        if return_attention_scores:
+            results += [each.scores for each in attended]
+        if return_cache:
+            results += [each.cache for each in attended]
+        return tuple(results) if len(results) > 1 else x
 
     def _check_source(self, encoder_outputs, cross_cache):
         source = cross_cache if encoder_outputs is None else encoder_outputs

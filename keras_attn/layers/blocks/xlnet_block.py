@@ -228,7 +228,7 @@ class XLNetBlock(BaseLayer):
         return_attention_scores=False,
         training=None,
     ):
-        outputs = self.attention(
+        results = self.attention(
             inputs,
             targets,
             target_mapping=target_mapping,
@@ -241,16 +241,15 @@ class XLNetBlock(BaseLayer):
             return_attention_scores=return_attention_scores,
             training=training,
         )
-        attended, *scores = outputs if return_attention_scores else (outputs,)
+        # Not asked for in every call: those of the query stream cost a product.
+        attended, scores = results if return_attention_scores else (results, None)
         x = inputs if targets is None else targets
-        x = self.attention_norm(x + self._branch(attended, training))
+        dropped = self._residual_dropout(attended, training=training)
+        x = self.attention_norm(x + dropped)
         outputs = self.feed_forward(x, training=training)
-        x = self.feed_forward_norm(x + self._branch(outputs, training))
-        return (x, *scores) if return_attention_scores else x
-
-    def _branch(self, outputs, training):
-        """What a residual adds: `dropout(outputs)`."""
-        return self._residual_dropout(outputs, training=training)
+        dropped = self._residual_dropout(outputs, training=training)
+        x = self.feed_forward_norm(x + dropped)
+        return (x, scores) if return_attention_scores else x
 
     def compute_output_spec(self, inputs, targets=None, **attending):
         return self.attention.compute_output_spec(inputs, targets, **attending)

@@ -5,13 +5,20 @@ from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.families.bert import BERT
 from keras_attn.models.checkpoints.families.convnext import CONVNEXT
 from keras_attn.models.checkpoints.families.deit import DEIT
+from keras_attn.models.checkpoints.families.distilbert import DISTILBERT
 from keras_attn.models.checkpoints.families.gpt import GPT2, OPENAI_GPT
+from keras_attn.models.checkpoints.families.resnet import RESNET
 from keras_attn.models.checkpoints.families.roberta import ROBERTA
 from keras_attn.models.checkpoints.families.segmentation_models_pytorch import (
     SMP_UNET,
+    is_smp,
 )
 from keras_attn.models.checkpoints.families.swin import SWIN
-from keras_attn.models.checkpoints.families.timm import is_timm, timm_family_of
+from keras_attn.models.checkpoints.families.timm import (
+    TIMM,
+    is_timm,
+    timm_family_of,
+)
 from keras_attn.models.checkpoints.families.torchvision import (
     TORCHVISION,
     torchvision_family_of,
@@ -25,7 +32,7 @@ from keras_attn.models.checkpoints.families.xlm import XLM
 from keras_attn.models.checkpoints.families.xlnet import XLNET
 from keras_attn.models.checkpoints.mapping import Family
 
-# By the `library` in `config.json`; those of timm are only read.
+# By the `library` in `config.json`, which timm's have not.
 LIBRARIES: dict[str, tuple[Family, ...]] = {
     "torchvision": TORCHVISION,
     "segmentation_models_pytorch": (SMP_UNET,),
@@ -34,11 +41,25 @@ LIBRARIES: dict[str, tuple[Family, ...]] = {
 FAMILIES: dict[str, Family] = {
     family.model_type: family
     for family in (
-        *(BERT, ROBERTA, XLNET, XLM, OPENAI_GPT, GPT2),
-        *(VIT, DEIT, VIT_MAE, SWIN, CONVNEXT),
+        *(BERT, DISTILBERT, ROBERTA, XLNET, XLM, OPENAI_GPT, GPT2),
+        *(VIT, DEIT, VIT_MAE, SWIN, CONVNEXT, RESNET),
         VISION_ENCODER_DECODER,
     )
 }
+
+# A model is written by the first family of its library that has it.
+WRITTEN: dict[str, tuple[Family, ...]] = {
+    "transformers": tuple(FAMILIES.values()),
+    **LIBRARIES,
+    "timm": TIMM,
+}
+# By the first of these if no library is named. A ResNet is torchvision's.
+WRITTEN_BY_DEFAULT = tuple(
+    family
+    for families in WRITTEN.values()
+    for family in families
+    if family is not RESNET
+)
 
 
 def family_of(config: Config) -> Family:
@@ -48,6 +69,8 @@ def family_of(config: Config) -> Family:
         ValueError: for a `library`, a `model_type` or an `architecture` that is not
             supported.
     """
+    if is_smp(config):
+        return SMP_UNET
     library = config.get("library", "timm")
     if library not in ("timm", *LIBRARIES):
         raise ValueError(
@@ -56,8 +79,6 @@ def family_of(config: Config) -> Family:
         )
     if library == "torchvision":
         return torchvision_family_of(config)
-    if library != "timm":
-        return SMP_UNET
     if is_timm(config):
         return timm_family_of(config)
     return config.get_choice("model_type", FAMILIES)

@@ -1,5 +1,7 @@
 """RoBERTa checkpoints: the body has BERT's keys, the heads have their own."""
 
+from dataclasses import replace
+
 from keras_attn.models import roberta as builders
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families.bert import (
@@ -10,7 +12,7 @@ from keras_attn.models.checkpoints.families.bert import (
     head_arguments,
     make_task_of,
 )
-from keras_attn.models.checkpoints.mapping import layers_of
+from keras_attn.models.checkpoints.mapping import Weight, layers_of
 
 # RoBERTa's positions begin after the id of the padding.
 _PADDING = 1
@@ -18,7 +20,7 @@ _FIRST_POSITION = _PADDING + 1
 
 
 def _arguments(config):
-    config.require({"pad_token_id": (_PADDING,), "type_vocab_size": (1, None)})
+    config.require({"pad_token_id": (_PADDING,)})
     positions = config.get_size("max_position_embeddings", 512)
     if positions <= _FIRST_POSITION:
         raise ValueError(
@@ -49,7 +51,23 @@ def _weights(model):
         "classifier": "classifier.out_proj" if has_hidden else "classifier",
         "span": "qa_outputs",
     }
-    return body_weights(model, "roberta.") + mapping.head_weights(model, named)
+    body = map(_of_first_segment, body_weights(model, "roberta."))
+    return [*body, *mapping.head_weights(model, named)]
+
+
+def _of_first_segment(weight: Weight) -> Weight:
+    """The same weight; of several segments in a file the model has the first.
+
+    It is the one that transformers takes unless it is given `token_type_ids`.
+    """
+    if not weight.keys[0].endswith(".token_type_embeddings.weight"):
+        return weight
+    _, width = weight.variable.shape
+    return replace(
+        weight,
+        read=lambda table: table[:1],
+        accepts=lambda shape: len(shape) == 2 and shape[0] > 0 and shape[1] == width,
+    )
 
 
 _HEADS = {

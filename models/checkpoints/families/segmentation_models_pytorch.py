@@ -1,10 +1,13 @@
 """U-Net on a ResNet in the naming of segmentation-models-pytorch.
 
-`config.json` has a `library`, `"segmentation_models_pytorch"`; the `architecture`
-`"Unet"`; the arguments of that class by its names; and, for a ResNet of another size,
-`model_args` with those of our builder.
+`config.json` is what the library's `save_pretrained` writes: the `_model_class`,
+`"Unet"`, and the arguments of that class by its names; and, for a ResNet of another
+size, which the library does not read, `model_args` with those of our builder. A
+`library`, `"segmentation_models_pytorch"`, with an `architecture`, `"Unet"`, is read,
+too.
 """
 
+from keras_attn.file_reading import shown
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import MAX_CLASSES, Config
 from keras_attn.models.checkpoints.families.torchvision import architectures, resnet
@@ -15,6 +18,7 @@ from keras_attn.models.unet import build_unet
 LIBRARY = "segmentation_models_pytorch"
 _CHANNELS = [256, 128, 64, 32, 16]
 _SUPPORTED = {
+    "_model_class": ("Unet",),
     "architecture": ("Unet",),
     "encoder_name": tuple(f"resnet{variant}" for variant in VARIANTS),
     "encoder_depth": (5,),
@@ -23,6 +27,15 @@ _SUPPORTED = {
     "decoder_interpolation": ("nearest",),
     "activation": (None, "identity"),
     "aux_params": (None,),
+}
+# Fields that change no output, or are read below.
+_OTHERS = {
+    "library",
+    "encoder_weights",
+    "in_channels",
+    "classes",
+    "decoder_channels",
+    "model_args",
 }
 _GETTERS = {
     "stem_dim": Config.get_size,
@@ -38,9 +51,24 @@ def _unet_on(encoder, *, num_classes, decoder_dims, name="unet"):
     )
 
 
+def is_smp(config: Config) -> bool:
+    """Whether a `config.json` is the library's."""
+    return config.get("library") == LIBRARY or (
+        "_model_class" in config and "library" not in config
+    )
+
+
 def _build(config, task, overrides):
     config.setdefault("encoder_name", "resnet34")  # The library's default.
     config.require(_SUPPORTED)
+    # The library passes further arguments to the encoder, and skips private fields.
+    known = {*_SUPPORTED, *_OTHERS}
+    unknown = [x for x in config if x not in known and not x.startswith("_")]
+    if unknown:
+        raise ValueError(
+            f"config.json may only have {', '.join(sorted(known))}: other arguments of "
+            f"`Unet` are not supported. Received: {shown(unknown)}"
+        )
     encoder = {
         "variant": config["encoder_name"].removeprefix("resnet"),
         "image_size": None,
@@ -71,9 +99,12 @@ def _config(model) -> dict:
     number, sizes = resnet.sizes_of(layers)
     channels = sizes.pop("num_channels")
     published = {**VARIANTS[number], "dilated_stages": (), "norm_epsilon": 1e-5}
+    defaults = {name: values[0] for name, values in _SUPPORTED.items()}
+    del defaults["architecture"]
     return {
-        "architecture": "Unet",
+        **defaults,
         "encoder_name": f"resnet{number}",
+        "encoder_weights": None,
         "in_channels": channels,
         "classes": layers["classifier"].filters,
         "decoder_channels": [layers[f"{x}_conv_0"].filters for x in _blocks(layers)],

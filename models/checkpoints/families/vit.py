@@ -39,7 +39,9 @@ def is_vit(model, num_tokens: int) -> bool:
     """Whether transformers has an equivalent ViT, with this number of tokens."""
     layers = layers_of(model)
     body = ("patch_embedding", "class_token", "position_embedding", "block_0")
-    if not {*body, "final_norm"} <= set(layers) or "masking" in layers:
+    if not {*body, "final_norm"} <= set(layers):
+        return False
+    if {"masking", "stem_conv"} & set(layers):  # MAE, and the hybrid.
         return False
     block = layers["block_0"]
     return (

@@ -12,9 +12,7 @@ Layers: `token_embedding` (also the output matrix), `encoder_block_0`, …,
 """
 
 import math
-from typing import TypedDict
-
-import keras
+from typing import Any, NamedTuple, TypedDict
 
 from keras_attn.argument_types import Activation
 from keras_attn.decoding import IncrementalPair
@@ -23,6 +21,7 @@ from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts.decoders import incremental
+from keras_attn.models.parts.decoders.pair import build_pair, inputs_like
 from keras_attn.models.parts.functional import by_name, numbered, sequence_inputs
 from keras_attn.models.parts.variants import FROM_VARIANT
 from keras_attn.ops import token_positions
@@ -102,11 +101,24 @@ def scaled_embedding(vocabulary_size: int, hidden_dim: int) -> TokenEmbedding:
     )
 
 
-def decode(layers, hidden, memory=None, caches=None, **masks):
-    """Features (B, T, D), and for every block its scores and the caches.
+class Decoded(NamedTuple):
+    """What the decoder returns.
 
-    The scores are the probabilities (B, N, T, S) of the cross-attention; the caches the
-    keys and values of both attentions.
+    Attributes:
+        features: (B, T, D).
+        scores: For each block the probabilities of the cross-attention, (B, N, T, S).
+        caches: For each block the keys and values of the self-attention.
+        source_caches: For each block those of the cross-attention, (B, N, S, H).
+    """
+
+    features: Any
+    scores: list[Any]
+    caches: list[Any]
+    source_caches: list[Any]
+
+
+def decode(layers, hidden, memory=None, caches=None, **masks) -> Decoded:
+    """The features of the target, and what each block attends to.
 
     Args:
         layers: Layers by name.
@@ -116,17 +128,18 @@ def decode(layers, hidden, memory=None, caches=None, **masks):
         **masks: `encoder_padding_mask` (B, S), and `padding_mask` of the target.
     """
     blocks = numbered(layers, "decoder_block")
-    scores, entries = [], []
+    decoded = Decoded(hidden, [], [], [])
     # All are always returned: Keras can't share a layer between graphs if its number of
     # outputs differs.
     options = {"return_attention_scores": True, "return_cache": True, **masks}
     for block, cache in zip(blocks, caches or [{}] * len(blocks), strict=True):
-        hidden, _, seen, *entry = block(hidden, memory, **cache, **options)
-        scores.append(seen)
-        entries.append(entry)
+        hidden, _, scores, own, source = block(hidden, memory, **cache, **options)
+        decoded.scores.append(scores)
+        decoded.caches.append(own)
+        decoded.source_caches.append(source)
     if "decoder_norm" in layers:
         hidden = layers["decoder_norm"](hidden)
-    return hidden, scores, entries
+    return decoded._replace(features=hidden)
 
 
 def incremental_pair(model, encode, embed, length, **fields) -> IncrementalPair:
@@ -139,75 +152,57 @@ def incremental_pair(model, encode, embed, length, **fields) -> IncrementalPair:
     Args:
         model: A model whose input `decoder_token_ids` is the target.
         encode: From layers and inputs to features (B, S, E) and their padding mask
-            (B, S), an input, or None.
+            (B, S), the input `padding_mask`, or None.
         embed: From layers, tokens (B, T) and positions (B, T) to (B, T, D).
         length: L.
         **fields: Further fields of the pair.
     """
     layers = by_name(model.layers)
-    prefill, mask = _prefill(model, layers, encode, embed, length)
-    return IncrementalPair(
+
+    def prefill(inputs):
+        """Reads the source and the prompt, and pads the caches to their length."""
+        prompt_mask = inputs["decoder_padding_mask"]
+        memory, memory_mask = encode(layers, inputs)
+        positions = token_positions(prompt_mask)
+        decoded = decode(
+            layers,
+            embed(layers, inputs["decoder_token_ids"], positions),
+            memory,
+            encoder_padding_mask=memory_mask,
+            padding_mask=prompt_mask,
+        )
+        state = {
+            **incremental.state_after_prompt(prompt_mask, decoded.caches, length),
+            **incremental.name_caches(decoded.source_caches, "source_"),
+        }
+        if memory_mask is not None:
+            state["padding_mask"] = memory_mask
+        features = decoded.features
+        return incremental.next_token_logits(layers, features, prompt_mask), state
+
+    def step(token_ids, state):
+        """Reads one token per row."""
+        new = incremental.DecodingStep(token_ids, state)
+        source_caches = incremental.caches_by_block(state, "source_")
+        decoded = decode(
+            layers,
+            embed(layers, new.token_ids, new.positions),
+            caches=[
+                {"cache": own, "cross_cache": source}
+                for own, source in zip(new.caches, source_caches, strict=True)
+            ],
+            padding_mask=new.padding_mask,
+            encoder_padding_mask=state.get("padding_mask"),
+        )
+        logits = layers["token_embedding"](decoded.features[:, 0], reverse=True)
+        return logits, new.state_after(decoded.caches)
+
+    inputs = inputs_like({tensor.name: tensor for tensor in model.inputs})
+    return build_pair(
+        {**inputs, **sequence_inputs("decoder_padding_mask")},
         prefill,
-        _step(layers, embed, length, mask),
+        step,
         prompt="decoder_token_ids",
         max_length=length,
         **fields,
     )
-
-
-def _prefill(model, layers, encode, embed, length):
-    """Reads the source and the prompt, and pads the caches to their length.
-
-    Returns:
-        The model, and the encoder's padding mask (B, S), one of its inputs, or None.
-    """
-    inputs = {
-        tensor.name: keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=tensor.name)
-        for tensor in model.inputs
-    }
-    inputs |= sequence_inputs("decoder_padding_mask")
-    prompt_mask = inputs["decoder_padding_mask"]
-    memory, memory_mask = encode(layers, inputs)
-    positions = token_positions(prompt_mask)
-    hidden, _, caches = decode(
-        layers,
-        embed(layers, inputs["decoder_token_ids"], positions),
-        memory,
-        encoder_padding_mask=memory_mask,
-        padding_mask=prompt_mask,
-    )
-    own, source = zip(*caches, strict=True)
-    outputs = {
-        "logits": incremental.next_token_logits(layers, hidden, prompt_mask),
-        **incremental.state_after_prompt(prompt_mask, own, length),
-        **incremental.name_caches(source, "source_"),
-    }
-    return keras.Model(inputs, outputs, name="prefill"), memory_mask
-
-
-def _step(layers, embed, length, memory_mask):
-    """Reads one token per row."""
-    blocks = numbered(layers, "decoder_block")
-    attentions = [block.self_attention for block in blocks]
-    inputs = incremental.step_inputs(attentions, length)
-    if memory_mask is not None:
-        inputs |= sequence_inputs(memory_mask.name)
-    attentions = [block.cross_attention for block in blocks]
-    inputs |= incremental.cache_inputs(attentions, None, "source_")
-    source_caches = incremental.caches_by_block(inputs, "source_")
-    step = incremental.DecodingStep(inputs)
-    hidden, _, entries = decode(
-        layers,
-        embed(layers, step.token_ids, step.positions),
-        caches=[
-            {"cache": own, "cross_cache": source}
-            for own, source in zip(step.caches, source_caches, strict=True)
-        ],
-        padding_mask=step.padding_mask,
-        encoder_padding_mask=None if memory_mask is None else inputs[memory_mask.name],
-    )
-    outputs = {
-        "logits": layers["token_embedding"](hidden[:, 0], reverse=True),
-        **step.state_after([own for own, _ in entries]),
-    }
-    return keras.Model(inputs, outputs, name="step")

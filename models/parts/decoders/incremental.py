@@ -21,7 +21,6 @@ Legend: B batch, P prompt length, L cache length, G key/value heads, H head size
 D width, V vocabulary.
 """
 
-import keras
 from keras import ops
 
 from keras_attn.checks import check_positive
@@ -97,38 +96,6 @@ def caches_by_block(tensors, prefix=""):
     ]
 
 
-def cache_inputs(attentions, length, prefix=""):
-    """Inputs for the keys and values of every attention, named by `name_caches`."""
-    shapes = [
-        [
-            (attention.num_key_value_heads, length, size)
-            for size in (attention.key_dim, attention.value_dim)
-        ]
-        for attention in attentions
-    ]
-    dtype = attentions[0].compute_dtype
-    return {
-        name: keras.Input(shape, dtype=dtype, name=name)
-        for name, shape in name_caches(shapes, prefix).items()
-    }
-
-
-def step_inputs(attentions, length):
-    """The inputs of `step`: the last token and the state.
-
-    Args:
-        attentions: The self-attention of every block.
-        length: L.
-    """
-    return {
-        "token_ids": keras.Input((), dtype="int32", name="token_ids"),
-        "visible": keras.Input((length,), dtype="bool", name="visible"),
-        "position": keras.Input((), dtype="int32", name="position"),
-        "cache_index": keras.Input((), dtype="int32", name="cache_index"),
-        **cache_inputs(attentions, length),
-    }
-
-
 class DecodingStep:
     """The inputs of one step in the form that blocks take, and the state after it.
 
@@ -137,16 +104,16 @@ class DecodingStep:
     block attends to them beside the caches and returns them, so no step copies a cache.
 
     ```python
-    inputs = step_inputs(attentions, length)
-    step = DecodingStep(inputs)
+    step = DecodingStep(token_ids, state)
     hidden = embed(step.token_ids, step.positions)
     for block, cache in zip(blocks, step.caches):
         hidden, entry = block(hidden, padding_mask=step.padding_mask, cache=cache, ...)
-    outputs = {"logits": ..., **step.state_after(entries)}
+    changes = step.state_after(entries)
     ```
 
     Args:
-        inputs: From `step_inputs`.
+        token_ids: The last token, (B,).
+        state: Before it, from `state_after_prompt` or the step before.
 
     Attributes:
         token_ids: (B, 1), the new token.
@@ -157,15 +124,15 @@ class DecodingStep:
             token.
     """
 
-    def __init__(self, inputs):
-        self._visible = inputs["visible"]
-        self._position = inputs["position"]
-        self._cache_index = inputs["cache_index"]
-        self.token_ids = ops.expand_dims(inputs["token_ids"], 1)
+    def __init__(self, token_ids, state):
+        self._visible = state["visible"]
+        self._position = state["position"]
+        self._cache_index = state["cache_index"]
+        self.token_ids = ops.expand_dims(token_ids, 1)
         self.positions = ops.expand_dims(self._position, 1)
         itself = ops.ones_like(self._visible[:, :1])
         self.padding_mask = ops.concatenate([self._visible, itself], axis=1)
-        self.caches = caches_by_block(inputs)
+        self.caches = caches_by_block(state)
 
     def state_after(self, entries):
         """The changes of the state, which `step` returns.

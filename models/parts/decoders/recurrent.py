@@ -4,16 +4,16 @@ Legend: B batch, S source length, T target length, E embedding width, M width of
 memory, U units, V target vocabulary.
 """
 
+import functools
 from typing import Any, TypedDict
 
-import keras
-from keras import ops
 from keras.layers import Concatenate, Dense, Embedding, GRUCell
 
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import Maxout
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.recurrent.recurrent import Recurrent
+from keras_attn.models.parts.decoders.pair import build_pair, recurrent_pair
 from keras_attn.models.parts.functional import by_name, sequence_inputs
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.variants import FROM_VARIANT
@@ -86,63 +86,85 @@ def translation_inputs() -> dict[str, Any]:
 
 
 def translation_pair(layers, prefill, step) -> IncrementalPair:
-    """An `IncrementalPair` that continues the target."""
-    return IncrementalPair(
-        prefill,
-        step,
-        prompt="decoder_token_ids",
-        source_vocabulary_size=layers["source_embedding"].input_dim,
+    """The models of two functions that continue the target; see `build_pair`."""
+    return build_pair(
+        translation_inputs(), prefill, step, **_translation_fields(layers)
     )
 
 
 def attention_pair(layers, encode, decode) -> IncrementalPair:
     """The prefill and step models of a decoder that is an `AttentionRNN`.
 
-    `decoder_state` (B, U) changes with each step. `memory` (B, S, M), its mask
-    `padding_mask` and, for scores that project it, `projected_memory` stay the same.
+    The state is `decoder_state` (B, U), which changes with each step, and `memory`
+    (B, S, M), perhaps with a `padding_mask` (B, S), and `projected_memory` for scores
+    that project it, which stay the same.
 
     Args:
         layers: Layers of the model by name.
-        encode: From layers and inputs to the memory (B, S, M), its mask (B, S) or
-            None, and s_0 (B, U).
-        decode: From layers, target tokens (B, T), memory and state to logits (B, T, V)
-            and the outputs of the `AttentionRNN`; takes `memory_padding_mask` and
-            `projected_memory`.
+        encode: From layers and inputs to the state before the first token.
+        decode: From layers, target tokens (B, T) and the state to logits (B, T, V) and
+            the outputs of the `AttentionRNN`.
     """
-    inputs = translation_inputs()
-    memory, memory_mask, state = encode(layers, inputs)
-    logits, decoded = decode(
-        layers,
-        inputs["decoder_token_ids"],
-        memory,
-        state,
-        memory_padding_mask=memory_mask,
-    )
-    (decoder_state,) = decoded["final_state"]
-    states = {"decoder_state": decoder_state, "memory": memory}
-    if layers["decoder"].attention.projects_key:
-        states["projected_memory"] = decoded["projected_memory"]
-    prefill = keras.Model(inputs, {"logits": logits[:, -1], **states})
 
-    if memory_mask is not None:
-        # Not an output of `prefill`: `generate` passes the input on.
-        states["padding_mask"] = memory_mask
-    before = {
-        name: keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=name)
-        for name, tensor in states.items()
+    def advance(decoder_token_ids, state):
+        logits, decoded = decode(layers, decoder_token_ids, state)
+        return logits, decoder_changes(layers, decoded, state)
+
+    return recurrent_pair(
+        translation_inputs(),
+        functools.partial(encode, layers),
+        advance,
+        **_translation_fields(layers),
+    )
+
+
+def _translation_fields(layers):
+    vocabulary_size = layers["source_embedding"].input_dim
+    return {"prompt": "decoder_token_ids", "source_vocabulary_size": vocabulary_size}
+
+
+def decoder_changes(layers, decoded, state) -> dict[str, Any]:
+    """The states that the layer `decoder`, an `AttentionRNN`, has changed, by name.
+
+    They are `decoder_state` and, if the cell is an LSTM, `cell_state`, (B, U). The
+    first time, `projected_memory` is a new one, if the scores project the memory.
+
+    Args:
+        layers: Layers of the model by name.
+        decoded: What the decoder returned.
+        state: The state before.
+    """
+    names = ("decoder_state", "cell_state")
+    changes: dict[str, Any] = dict(zip(names, decoded["final_state"], strict=False))
+    if "projected_memory" not in state and layers["decoder"].attention.projects_key:
+        changes["projected_memory"] = decoded["projected_memory"]
+    return changes
+
+
+def step_of_cells(lstms, hidden, state):
+    """One step of stacked LSTMs: their cells without the loops.
+
+    LiteRT would have to run a loop.
+
+    Args:
+        lstms: The layers, from `recurrent_layer`.
+        hidden: The input of the first one, (B, E).
+        state: The states named by `layer_states`.
+
+    Returns:
+        The output of the last one, (B, U), and the states after the step, by name.
+    """
+    after = []
+    for index, lstm in enumerate(lstms):
+        hidden, last = lstm.cell(hidden, [state[f"{x}_{index}"] for x in "hc"])
+        after.append(last)
+    return hidden, layer_states(after)
+
+
+def layer_states(states) -> dict[str, Any]:
+    """Names `h_0`, `c_0`, `h_1`, … for the states [h, c] of every layer."""
+    return {
+        f"{kind}_{index}": tensor
+        for index, state in enumerate(states)
+        for kind, tensor in zip("hc", state, strict=True)
     }
-    token_ids = keras.Input((), dtype="int32", name="token_ids")
-    logits, decoded = decode(
-        layers,
-        ops.expand_dims(token_ids, 1),
-        before["memory"],
-        before["decoder_state"],
-        memory_padding_mask=before.get("padding_mask"),
-        projected_memory=before.get("projected_memory"),
-    )
-    (decoder_state,) = decoded["final_state"]
-    step = keras.Model(
-        {"token_ids": token_ids, **before},
-        {"logits": logits[:, 0], "decoder_state": decoder_state},
-    )
-    return translation_pair(layers, prefill, step)

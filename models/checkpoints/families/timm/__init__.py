@@ -1,8 +1,11 @@
-"""Checkpoints in timm's naming; they are read, and written in transformers' naming."""
+"""Checkpoints in timm's naming, as its `save_for_hf` writes them."""
 
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.families.timm import convnext, swin, vit
-from keras_attn.models.checkpoints.families.timm.architectures import match_architecture
+from keras_attn.models.checkpoints.families.timm.architectures import (
+    match_architecture,
+    merge_repeated,
+)
 from keras_attn.models.checkpoints.mapping import Family
 
 _FAMILIES = (
@@ -10,6 +13,7 @@ _FAMILIES = (
     (swin.ARCHITECTURE, swin.TIMM_SWIN),
     (convnext.ARCHITECTURE, convnext.TIMM_CONVNEXT),
 )
+TIMM = tuple(family for _, family in _FAMILIES)
 
 
 def is_timm(config: Config) -> bool:
@@ -21,8 +25,10 @@ def timm_family_of(config: Config) -> Family:
     """The family of timm's `architecture`.
 
     Raises:
-        ValueError: for an architecture that is not supported.
+        ValueError: for an architecture that is not supported, or a field that differs
+            from that of `model_args`.
     """
+    merge_repeated(config)
     for pattern, family in _FAMILIES:
         if match_architecture(pattern, config):
             return family

@@ -1,17 +1,19 @@
 """What the families of timm's naming share: their `config.json`, and `make_family`.
 
 Its `architecture`, such as `vit_base_patch16_224`, gives every size except those that
-`model_args` overrides.
+`model_args` overrides; we write all of them there.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import keras
+
 from keras_attn.file_reading import shown
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import MAX_CLASSES, Config
-from keras_attn.models.checkpoints.mapping import Family, Weight
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of
 
 # How an entry of `model_args` is read, for every family; the others are sizes.
 _GETTERS: dict[str, Callable[..., Any]] = {
@@ -22,6 +24,7 @@ _GETTERS: dict[str, Callable[..., Any]] = {
     "dims": Config.get_sizes,
     "qkv_bias": Config.get_bool,
     "class_token": Config.get_bool,
+    "fc_norm": Config.get_bool,
     "mlp_ratio": Config.get_number,
     "ls_init_value": Config.get_number,
     "drop_path_rate": Config.get_probability,
@@ -37,6 +40,26 @@ def match_architecture(pattern: re.Pattern, config: Config) -> dict[str, Any]:
     return matched.groupdict() if matched else {}
 
 
+def merge_repeated(config: Config) -> None:
+    """Moves the fields that `model_args` repeats to the top of the configuration.
+
+    timm's `save_for_hf` writes them in both places.
+
+    Raises:
+        ValueError: if the two differ.
+    """
+    if not isinstance(config.get("model_args"), dict):
+        return
+    arguments = config["model_args"] = dict(config["model_args"])
+    for name in ("num_classes", "global_pool"):
+        value = arguments.pop(name, None)
+        if value is not None and config.setdefault(name, value) != value:
+            raise ValueError(
+                f"`{name}` in config.json must be that of `model_args`. Received: "
+                f"{name}={shown(config[name])}, in `model_args` {shown(value)}"
+            )
+
+
 def get_num_classes(config: Config) -> int:
     """Number of classes of the head."""
     return config.get_size("num_classes", 1000, MAX_CLASSES)
@@ -45,10 +68,14 @@ def get_num_classes(config: Config) -> int:
 def check_pooling(config: Config, known: Mapping[str, str], default: str) -> str:
     """The pooling before the head, by timm's name.
 
+    Without classes there may be none, "": our features are those with the default.
+
     Raises:
         ValueError: unless it is one of `known`.
     """
     pooling = config.get("global_pool", default)
+    if pooling == "" and config.get("num_classes") == 0:
+        return default
     if not isinstance(pooling, str) or pooling not in known:
         raise ValueError(
             f"`global_pool` in config.json must be one of {', '.join(known)}. "
@@ -117,26 +144,96 @@ def transformer_block(name: str, block) -> list[Weight]:
     ]
 
 
-def make_family(
-    build: Callable, weights: Callable, heads: tuple[str, ...], **fields
-) -> Family:
-    """A family that is read and never written.
+def computes_as_timm(
+    model: keras.Model, needed: set[str], parts: list[str], epsilon: float
+) -> bool:
+    """Whether a model has these layers, and the activation and the epsilon of timm.
 
     Args:
-        build: As in `Family`, like all that follow.
+        model: Any model.
+        needed: Names of layers that it must have, `final_norm` among them.
+        parts: Names of the layers whose activation must be GELU.
+        epsilon: What its final norm must add to the variance.
+    """
+    layers = layers_of(model)
+    if not needed <= set(layers) or "masking" in layers:
+        return False
+    is_gelu = all(layers[name].activation is keras.activations.gelu for name in parts)
+    return is_gelu and layers["final_norm"].epsilon == epsilon
+
+
+def ratio(mlp_dim: int, hidden_dim: int) -> float:
+    """The `mlp_ratio`; timm takes the whole part of its product with the width."""
+    exact = mlp_dim / hidden_dim
+    # The product may be rounded to just below the integer.
+    return exact if int(exact * hidden_dim) == mlp_dim else (mlp_dim + 0.5) / hidden_dim
+
+
+def closest(variants: Mapping[str, Mapping[str, Any]], sizes: Mapping[str, Any]) -> str:
+    """The variant with the most of these sizes; of equally good ones the first."""
+
+    def likeness(name):
+        return sum(variants[name][size] == value for size, value in sizes.items())
+
+    return max(variants, key=likeness)
+
+
+def fields_of(
+    model: keras.Model, architecture: str, global_pool: str, model_args: dict
+) -> dict[str, Any]:
+    """The fields of `config.json`, as timm's `save_for_hf` writes them.
+
+    Args:
+        model: The model.
+        architecture: The name of a function of timm.
+        global_pool: The pooling, by timm's name.
+        model_args: The sizes, by timm's names.
+    """
+    layers = layers_of(model)
+    classes = layers["classifier"].units if "classifier" in layers else 0
+    height, width, channels = model.inputs[0].shape[1:]
+    repeated = {"num_classes": classes, "global_pool": global_pool}
+    # timm replaces the size that is fixed by `img_size`.
+    size = [channels, height or 224, width or 224]
+    return {
+        "architecture": architecture,
+        **repeated,
+        "num_features": layers["final_norm"].gamma.shape[0],
+        "model_args": {**model_args, **repeated, "in_chans": channels},
+        "pretrained_cfg": {
+            "input_size": size,
+            "fixed_input_size": "img_size" in model_args,
+            "num_classes": classes,
+        },
+    }
+
+
+def make_family(
+    build: Callable,
+    weights: Callable,
+    heads: tuple[str, ...],
+    is_ours: Callable[[keras.Model], bool],
+    **fields,
+) -> Family:
+    """A family of image models.
+
+    Args:
+        build: As in `Family`, like all that follow but `is_ours`.
         weights: Every weight of a model.
         heads: Prefixes of the keys of heads.
+        is_ours: Whether timm has an equivalent of a model.
         **fields: Further fields of `Family`.
     """
     return Family(
         model_type="timm",
+        library="timm",
         architectures={},
+        also_saved_as=dict.fromkeys(tasks.IMAGE_TASKS, "timm"),
         tasks=tasks.IMAGE_TASKS,
         prefix="",
         heads=heads,
         build=build,
-        task_of=lambda model: None,
-        config=lambda model: {},
+        task_of=lambda model: tasks.image_task(model) if is_ours(model) else None,
         weights=weights,
         # Without classes there is no head.
         default_task=lambda config: (

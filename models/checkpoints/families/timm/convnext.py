@@ -7,7 +7,7 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families.convnext import stages_of
 from keras_attn.models.checkpoints.families.timm import architectures as timm
 from keras_attn.models.checkpoints.mapping import Weight, layers_of
-from keras_attn.models.convnext import build_convnext
+from keras_attn.models.convnext import VARIANTS, build_convnext
 
 ARCHITECTURE = re.compile(
     r"convnext_(?P<size>tiny|small|base|large|xlarge)(_(?P<pixels>\d{1,4}))?"
@@ -17,21 +17,31 @@ ARCHITECTURE = re.compile(
 # timm's name of each argument to ours.
 _ARGUMENTS = {
     "in_chans": "num_channels",
+    "patch_size": "patch_size",
     "dims": "hidden_dims",
     "depths": "num_blocks",
     "ls_init_value": "layer_scale",
     "drop_path_rate": "stochastic_depth",
 }
+_EPSILON = 1e-6
+_HALVED_AGAIN = 2  # The patch size after which timm's first stage halves the map.
 
 
 def _build(config, task, overrides):
     timm.check_pooling(config, {"avg": "mean"}, "avg")
     name = timm.match_architecture(ARCHITECTURE, config)
+    given = timm.get_model_args(config, _ARGUMENTS)
+    if _HALVED_AGAIN in given.get("patch_size", ()):
+        raise ValueError(
+            f"`patch_size` in config.json must not be {_HALVED_AGAIN}: with it timm "
+            "halves the map in the first stage too, which our model does not. "
+            f"Received: patch_size={_HALVED_AGAIN}"
+        )
     arguments: dict[str, Any] = {
         "variant": name["size"],
         "image_size": _image_size(config, name["pixels"]),
-        "layer_norm_epsilon": 1e-6,
-        **timm.get_model_args(config, _ARGUMENTS),
+        "layer_norm_epsilon": _EPSILON,
+        **given,
         **tasks.top_arguments(config, task, timm.get_num_classes),
     }
     return tasks.call_builders([(build_convnext, arguments)], overrides)
@@ -81,4 +91,34 @@ def _weights(model) -> list[Weight]:
     return weights
 
 
-TIMM_CONVNEXT = timm.make_family(_build, _weights, heads=("head.fc.",))
+def _is_ours(model) -> bool:
+    layers, stages = layers_of(model), stages_of(model)
+    if not stages or f"{stages[0][0]}_scale" not in layers:
+        return False
+    if layers["patch_embedding"].patch_size[0] == _HALVED_AGAIN:
+        return False
+    networks = [f"{name}_feed_forward" for blocks in stages for name in blocks]
+    needed = {"patch_embedding", "final_norm"}
+    return timm.computes_as_timm(model, needed, networks, _EPSILON)
+
+
+def _config(model) -> dict[str, Any]:
+    layers, stages = layers_of(model), stages_of(model)
+    widths = [layers[f"{names[0]}_depthwise"].output.shape[-1] for names in stages]
+    sizes = {
+        "hidden_dims": tuple(widths),
+        "num_blocks": tuple(len(names) for names in stages),
+    }
+    arguments = {
+        "patch_size": layers["patch_embedding"].patch_size[0],
+        "dims": list(sizes["hidden_dims"]),
+        "depths": list(sizes["num_blocks"]),
+        "ls_init_value": layers[f"{stages[0][0]}_scale"].initial_value,
+    }
+    name = f"convnext_{timm.closest(VARIANTS, sizes)}"
+    return timm.fields_of(model, name, "avg", arguments)
+
+
+TIMM_CONVNEXT = timm.make_family(
+    _build, _weights, heads=("head.fc.",), is_ours=_is_ours, config=_config
+)

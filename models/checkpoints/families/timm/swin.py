@@ -9,7 +9,7 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families.swin import merging_weights, stages_of
 from keras_attn.models.checkpoints.families.timm import architectures as timm
 from keras_attn.models.checkpoints.mapping import Weight, layers_of
-from keras_attn.models.swin import build_swin
+from keras_attn.models.swin import VARIANTS, build_swin
 
 ARCHITECTURE = re.compile(
     r"swin_(?P<size>tiny|small|base|large)"
@@ -30,6 +30,7 @@ _ARGUMENTS = {
     "qkv_bias": "attention_bias",
     "drop_path_rate": "stochastic_depth",
 }
+_EPSILON = 1e-5
 
 
 def _build(config, task, overrides):
@@ -83,7 +84,7 @@ def _position_bias(key, block) -> Weight:
     table = block.attention.position_bias
     rows, heads = table.shape
     window, _, _ = block.attention.grid(tuple(block.input.shape[1:3]))
-    used = 2 * window - 1
+    side, used = 2 * block.window_size - 1, 2 * window - 1
     margin = block.window_size - window
 
     def read(array):
@@ -93,13 +94,12 @@ def _position_bias(key, block) -> Weight:
         square = np.pad(square, ((margin, margin), (margin, margin), (0, 0)))
         return square.reshape(rows, heads)
 
-    return Weight(
-        (key,),
-        table,
-        read,
-        lambda array: (array,),
-        lambda shape: shape == (used**2, heads),
-    )
+    def write(array):
+        square = array.reshape(side, side, heads)
+        inner = slice(margin, margin + used)
+        return (square[inner, inner].reshape(used**2, heads),)
+
+    return Weight((key,), table, read, write, lambda shape: shape == (rows, heads))
 
 
 def _block(name, block) -> list[Weight]:
@@ -138,10 +138,41 @@ def _renames_for(keys):
     )
 
 
+def _is_ours(model) -> bool:
+    needed = {"patch_embedding", "stage_0_block_0", "final_norm"}
+    blocks = [block.name for stage in stages_of(model) for block in stage]
+    return timm.computes_as_timm(model, needed, blocks, _EPSILON)
+
+
+def _config(model) -> dict[str, Any]:
+    _check_windows(model)
+    stages, patches = stages_of(model), layers_of(model)["patch_embedding"]
+    first = stages[0][0]
+    sizes = {
+        "hidden_dim": patches.hidden_dim,
+        "num_blocks": tuple(map(len, stages)),
+        "num_heads": tuple(blocks[0].num_heads for blocks in stages),
+    }
+    arguments = {
+        "img_size": list(model.inputs[0].shape[1:3]),
+        "patch_size": patches.patch_size[0],
+        "window_size": first.window_size,
+        "embed_dim": sizes["hidden_dim"],
+        "depths": list(sizes["num_blocks"]),
+        "num_heads": list(sizes["num_heads"]),
+        "mlp_ratio": timm.ratio(first.mlp_dim, patches.hidden_dim),
+        "qkv_bias": first.attention_bias,
+    }
+    name = f"swin_{timm.closest(VARIANTS, sizes)}_patch4_window7_224"
+    return timm.fields_of(model, name, "avg", arguments)
+
+
 TIMM_SWIN = timm.make_family(
     _build,
     _weights,
     heads=("head.fc.",),
+    is_ours=_is_ours,
+    config=_config,
     # Computed from the window; older files contain them.
     buffers=(r"layers\..*\.(relative_position_index|attn_mask)",),
     renames_for=_renames_for,

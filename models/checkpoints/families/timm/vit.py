@@ -4,7 +4,9 @@ import math
 import re
 from typing import Any
 
+from keras_attn.layers import TransformerEncoderBlock
 from keras_attn.models.checkpoints import mapping, tasks
+from keras_attn.models.checkpoints.config import one_or_two
 from keras_attn.models.checkpoints.families.timm import architectures as timm
 from keras_attn.models.checkpoints.families.vit import grid_of, position_table
 from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
@@ -27,9 +29,14 @@ _ARGUMENTS = {
     "depth": "num_layers",
     "num_heads": "num_heads",
     "in_chans": "num_channels",
+    "mlp_ratio": "mlp_ratio",
     "qkv_bias": "qkv_bias",
+    "drop_path_rate": "stochastic_depth",
 }
 _POOLINGS = {"token": "token", "avg": "mean"}
+_EPSILON = 1e-6
+# The variants whose width is in timm's names, by ours; the hybrid has one name.
+_WIDTHS = {"tiny": 192, "small": 384, "base": 768, "large": 1024, "huge": 1280}
 
 
 def _build(config, task, overrides):
@@ -40,9 +47,9 @@ def _build(config, task, overrides):
         # Without the top there is a second token, but no head on it.
         arguments["distillation"] = "token" if task == "encoder" else "head"
         poolings = {"token": "token"}
-    arguments["layer_norm_epsilon"] = 1e-6
+    arguments["layer_norm_epsilon"] = _EPSILON
     arguments["pooling"] = poolings[timm.check_pooling(config, poolings, "token")]
-    arguments.update(_model_args(config, builder))
+    arguments.update(_model_args(config, builder, arguments))
     arguments.update(tasks.top_arguments(config, task, timm.get_num_classes))
     return tasks.call_builders([(builder, arguments)], overrides)
 
@@ -71,18 +78,27 @@ def _from_name(name) -> tuple[Any, dict[str, Any]]:
     return builder, arguments
 
 
-def _model_args(config, builder) -> dict[str, Any]:
+def _model_args(config, builder, arguments) -> dict[str, Any]:
+    """The arguments in `model_args`, beside those that the name gives."""
     names = dict(_ARGUMENTS)
-    given = config.get("model_args")
-    if isinstance(given, dict) and "embed_dim" in given:
-        names["mlp_ratio"] = "mlp_ratio"
-    if builder is build_vit:
-        names["class_token"] = "class_token"
-    arguments = timm.get_model_args(config, names)
-    if "hidden_dim" in arguments:
-        ratio = arguments.pop("mlp_ratio", 4)
-        arguments["mlp_dim"] = int(ratio * arguments["hidden_dim"])
-    return arguments
+    if builder is build_vit_hybrid:
+        del names["patch_size"]
+    elif builder is build_vit:
+        names |= {"class_token": "class_token", "fc_norm": "fc_norm"}
+    given = timm.get_model_args(config, names)
+    is_pooled = arguments["pooling"] == "mean"
+    if given.pop("fc_norm", is_pooled) != is_pooled:
+        raise ValueError(
+            "`fc_norm` in config.json must be true with `global_pool` avg, otherwise "
+            f"false. Received: fc_norm={not is_pooled}"
+        )
+    if {"hidden_dim", "mlp_ratio"} & set(given):
+        width = given.get("hidden_dim", _WIDTHS["base"])
+        if "hidden_dim" not in given and "variant" in arguments:
+            kind = "deit3" if builder is build_deit3 else "vit"
+            width = VARIANTS[kind][arguments["variant"]]["hidden_dim"]
+        given["mlp_dim"] = int(given.pop("mlp_ratio", 4) * width)
+    return given
 
 
 def _weights(model) -> list[Weight]:
@@ -140,4 +156,76 @@ def _resnet(layers) -> list[Weight]:
     return weights
 
 
-TIMM_VIT = timm.make_family(_build, _weights, heads=("head.", "head_dist."))
+def _kind_of(model) -> str | None:
+    """Which of timm's models is equal to ours: what its names begin with."""
+    layers, blocks = layers_of(model), numbered(layers_of(model), "block_")
+    needed = {"patch_embedding", "position_embedding", "block_0", "final_norm"}
+    is_stack = all(isinstance(layers[x], TransformerEncoderBlock) for x in blocks)
+    if not is_stack or not timm.computes_as_timm(model, needed, blocks, _EPSILON):
+        return None
+    token, block = layers.get("class_token"), layers["block_0"]
+    num_tokens = token.num_tokens if token else 0
+    rows = layers["position_embedding"].embeddings.shape[0]
+    num_prefix_tokens = rows - math.prod(grid_of(model))
+    is_pooled = len(layers["final_norm"].output.shape) == 2
+    if "stem_conv" in layers:
+        return "hybrid" if _is_published_hybrid(layers) else None
+    if layers["patch_embedding"].stem_dims is not None or not block.norm_first:
+        return None
+    if block.layer_scale is not None:
+        return "deit3" if (num_tokens, num_prefix_tokens) == (1, 0) else None
+    if num_prefix_tokens != num_tokens:
+        return None
+    if num_tokens < 2:
+        return "vit"
+    # timm's distilled model has both heads or none.
+    has_heads = ["classifier" in layers, "distillation_classifier" in layers]
+    return "deit" if len(set(has_heads)) == 1 and not is_pooled else None
+
+
+def _is_published_hybrid(layers) -> bool:
+    """Whether the ResNet has the sizes that the name implies."""
+    (sizes,) = VARIANTS["hybrid"].values()
+    counts = []
+    while names := numbered(layers, f"stage_{len(counts)}_block_", "_conv_0"):
+        counts.append(len(names))
+    found = layers["stem_conv"].filters, tuple(counts)
+    return found == (sizes["stem_dim"], sizes["num_blocks"])
+
+
+def _config(model) -> dict[str, Any]:
+    layers, kind = layers_of(model), _kind_of(model)
+    block, patches = layers["block_0"], layers["patch_embedding"]
+    width, patch_size = block.attention_norm.gamma.shape[0], patches.patch_size
+    arguments = {
+        "img_size": list(model.inputs[0].shape[1:3]),
+        "embed_dim": width,
+        "depth": len(numbered(layers, "block_")),
+        "num_heads": block.num_heads,
+        "mlp_ratio": timm.ratio(block.mlp_dim, width),
+        "qkv_bias": block.qkv_bias,
+    }
+    if kind != "hybrid":
+        arguments["patch_size"] = one_or_two(patch_size)
+    is_pooled = len(layers["final_norm"].output.shape) == 2
+    if kind == "vit":
+        arguments["class_token"] = "class_token" in layers
+    size = next((name for name, each in _WIDTHS.items() if each == width), "base")
+    name = {
+        "vit": f"vit_{size}_patch{14 if size == 'huge' else 16}_224",
+        # Neither has all of the widths.
+        "deit": f"deit_{'base' if width > 768 else size}_distilled_patch16_224",
+        "deit3": f"deit3_{'small' if size == 'tiny' else size}_patch"
+        f"{14 if size == 'huge' else 16}_224",
+        "hybrid": "vit_base_r50_s16_224",
+    }[str(kind)]
+    return timm.fields_of(model, name, "avg" if is_pooled else "token", arguments)
+
+
+TIMM_VIT = timm.make_family(
+    _build,
+    _weights,
+    heads=("head.", "head_dist."),
+    is_ours=lambda model: _kind_of(model) is not None,
+    config=_config,
+)

@@ -76,7 +76,8 @@ def _default_task(config):
     return "segmenter" if is_segmenter else "classifier"
 
 
-def _task_of(model):
+def task_of(model) -> str | None:
+    """The task of a ResNet, or of an FCN on one; None for any other model."""
     layers = layers_of(model)
     norm = layers.get("stem_norm")
     known = ("stem_", "stage_", "head_", "auxiliary_", "classifier")
@@ -129,7 +130,7 @@ def sizes_of(layers, names=tuple(VARIANTS)) -> tuple[str, dict[str, Any]]:
 
 
 def _config(model) -> dict:
-    layers, task = layers_of(model), _task_of(model)
+    layers, task = layers_of(model), task_of(model)
     names = tuple(FCN_VARIANTS["resnet"]) if task == "segmenter" else tuple(VARIANTS)
     number, sizes = sizes_of(layers, names)
     published = {
@@ -214,7 +215,7 @@ RESNET = Family(
     prefix=_PREFIX,
     heads=("fc.", "classifier.", "aux_classifier."),
     build=_build,
-    task_of=_task_of,
+    task_of=task_of,
     config=_config,
     weights=_weights,
     buffers=(r".*\.num_batches_tracked",),

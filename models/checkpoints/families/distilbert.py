@@ -1,0 +1,146 @@
+"""DistilBERT checkpoints."""
+
+from keras_attn.layers import TransformerEncoderBlock
+from keras_attn.models.checkpoints import mapping, tasks
+from keras_attn.models.checkpoints.config import (
+    ACTIVATIONS,
+    activation_name,
+    label_fields,
+)
+from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
+from keras_attn.models.parts.backbones import distilbert as builders
+
+_EPSILON = 1e-12  # No field of the format.
+
+
+def _arguments(config):
+    config.require({"tie_word_embeddings": (True,), "pruned_heads": ({}, None)})
+    return {
+        "vocabulary_size": config.get_size("vocab_size", 30_522),
+        "max_sequence_length": config.get_size("max_position_embeddings", 512),
+        "num_layers": config.get_num_blocks("n_layers", 6),
+        "hidden_dim": config.get_size("dim", 768),
+        "num_heads": config.get_size("n_heads", 12),
+        "mlp_dim": config.get_size("hidden_dim", 3072),
+        "activation": config.get_choice("activation", ACTIVATIONS, "gelu"),
+        "layer_norm_epsilon": _EPSILON,
+        "dropout": config.get_probability("dropout", 0.1),
+        "attention_dropout": config.get_probability("attention_dropout", 0.1),
+    }
+
+
+def _head_arguments(config, task):
+    if task == "classifier":
+        return tasks.label_arguments(config, "seq_classif_dropout")
+    if task == "token_classifier":
+        return tasks.label_arguments(config, "dropout")
+    if task == "span_qa":
+        return {"dropout": config.get_probability("qa_dropout", 0.1)}
+    return {}
+
+
+def _task_of(model) -> str | None:
+    layers = layers_of(model)
+    block, others = layers.get("block_0"), {"segment_embedding", "language_embedding"}
+    if not isinstance(block, TransformerEncoderBlock) or others & set(layers):
+        return None
+    is_text = {"token_embedding", "position_embedding"} <= set(layers)
+    is_equal = not block.norm_first and block.layer_norm_epsilon == _EPSILON
+    return tasks.head_task(model) if is_text and is_equal else None
+
+
+def _config(model) -> dict:
+    layers = layers_of(model)
+    block = layers["block_0"]
+    config = {
+        "vocab_size": layers["token_embedding"].input_dim,
+        "max_position_embeddings": layers["position_embedding"].embeddings.shape[0],
+        "n_layers": len(numbered(layers, "block_")),
+        "n_heads": block.num_heads,
+        "dim": layers["token_embedding"].output_dim,
+        "hidden_dim": block.mlp_dim,
+        "activation": activation_name(block.activation),
+        "dropout": layers["embeddings_dropout"].rate,
+        "attention_dropout": block.attention_dropout,
+    }
+    if "classifier" in layers:
+        config.update(label_fields(layers["classifier"].units))
+    if "classifier_hidden" in layers:
+        config["seq_classif_dropout"] = layers["classifier_dropout"].rate
+    if "span" in layers:
+        config["qa_dropout"] = layers["span_dropout"].rate
+    return config
+
+
+def _weights(model) -> list[Weight]:
+    layers, prefix = layers_of(model), "distilbert."
+    weights = []
+    for name, key in (
+        ("token_embedding", "word_embeddings"),
+        ("position_embedding", "position_embeddings"),
+    ):
+        table = layers[name].embeddings
+        weights.append(mapping.same(f"{prefix}embeddings.{key}.weight", table))
+    weights += mapping.norm(f"{prefix}embeddings.LayerNorm", layers["embeddings_norm"])
+    for index, name in enumerate(numbered(layers, "block_")):
+        block, key = layers[name], f"{prefix}transformer.layer.{index}"
+        attention, parts = f"{key}.attention", ("q_lin", "k_lin", "v_lin")
+        weights += [
+            *mapping.query_key_value(attention, block.attention, parts),
+            *mapping.attention_output(f"{attention}.out_lin", block.attention),
+            *mapping.norm(f"{key}.sa_layer_norm", block.attention_norm),
+            *mapping.dense(f"{key}.ffn.lin1", block.feed_forward.expand),
+            *mapping.dense(f"{key}.ffn.lin2", block.feed_forward.contract),
+            *mapping.norm(f"{key}.output_layer_norm", block.feed_forward_norm),
+        ]
+    named = {
+        "masked_lm_transform": "vocab_transform",
+        "masked_lm_norm": "vocab_layer_norm",
+        "masked_lm_logits": "vocab_projector.bias",
+        "classifier_hidden": "pre_classifier",
+        "classifier": "classifier",
+        "span": "qa_outputs",
+    }
+    return weights + mapping.head_weights(model, named)
+
+
+_HEADS = {
+    "masked_lm": builders.distilbert_masked_lm,
+    "classifier": builders.distilbert_classifier,
+    "token_classifier": builders.distilbert_token_classifier,
+    "span_qa": builders.distilbert_span_qa,
+    "sentence_encoder": builders.distilbert_sentence_encoder,
+}
+_CLASSES = {
+    "DistilBertModel": "encoder",
+    "DistilBertForMaskedLM": "masked_lm",
+    "DistilBertForSequenceClassification": "classifier",
+    "DistilBertForTokenClassification": "token_classifier",
+    "DistilBertForQuestionAnswering": "span_qa",
+}
+
+DISTILBERT = tasks.text_family(
+    "distilbert",
+    _CLASSES,
+    (builders.distilbert, _arguments),
+    _HEADS,
+    _head_arguments,
+    prefix="distilbert.",
+    head_keys=(
+        "vocab_transform.",
+        "vocab_layer_norm.",
+        "vocab_projector.",
+        "pre_classifier.",
+        "classifier.",
+        "qa_outputs.",
+    ),
+    task_of=_task_of,
+    config=_config,
+    weights=_weights,
+    buffers=(r"distilbert\.embeddings\.position_ids",),
+    tied={
+        "masked_lm": {
+            "vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"
+        }
+    },
+)

@@ -1,0 +1,104 @@
+"""ResNet checkpoints of transformers; torchvision's are in `torchvision/resnet.py`."""
+
+import re
+
+from keras_attn.models.checkpoints import mapping, tasks
+from keras_attn.models.checkpoints.config import label_fields
+from keras_attn.models.checkpoints.families.torchvision import resnet as torchvision
+from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.resnet import build_resnet
+
+# What our model computes; other values would silently give other outputs.
+_SUPPORTED = {
+    "hidden_act": ("relu",),
+    "downsample_in_first_stage": (False,),
+    "downsample_in_bottleneck": (False,),
+}
+_BLOCKS = {"basic": "basic", "bottleneck": "bottleneck"}
+_EPSILON = 1e-5  # No field of the format.
+
+
+def _widths(stem_dim: int, num_stages: int, block: str) -> list[int]:
+    """Output channels of each stage of our model."""
+    first = stem_dim * (4 if block == "bottleneck" else 1)
+    return [first * 2**stage for stage in range(num_stages)]
+
+
+def _build(config, task, overrides):
+    config.require(_SUPPORTED)
+    block = config.get_choice("layer_type", _BLOCKS, "bottleneck")
+    depths = config.get_depths("depths", [3, 4, 6, 3])
+    stem_dim = config.get_size("embedding_size", 64)
+    widths = _widths(stem_dim, len(depths), block)
+    config.require({"hidden_sizes": (widths,)})
+    arguments = {
+        "num_channels": config.get_size("num_channels", 3),
+        "stem_dim": stem_dim,
+        "num_blocks": depths,
+        "block": block,
+        "norm_epsilon": _EPSILON,
+        **tasks.top_arguments(config, task),
+    }
+    if "image_size" not in overrides:
+        arguments["image_size"] = None  # The format has none.
+    return tasks.call_builders([(build_resnet, arguments)], overrides)
+
+
+def _task_of(model) -> str | None:
+    task = torchvision.task_of(model)
+    if task not in tasks.IMAGE_TASKS:
+        return None
+    _, sizes = torchvision.sizes_of(layers_of(model))
+    is_equal = not sizes["dilated_stages"] and sizes["norm_epsilon"] == _EPSILON
+    return task if is_equal else None
+
+
+def _config(model) -> dict:
+    layers = layers_of(model)
+    _, sizes = torchvision.sizes_of(layers)
+    depths, block = list(sizes["num_blocks"]), sizes["block"]
+    config = {
+        "num_channels": sizes["num_channels"],
+        "embedding_size": sizes["stem_dim"],
+        "hidden_sizes": _widths(sizes["stem_dim"], len(depths), block),
+        "depths": depths,
+        "layer_type": block,
+        "hidden_act": "relu",
+        "downsample_in_first_stage": False,
+        "downsample_in_bottleneck": False,
+    }
+    if "classifier" in layers:
+        config.update(label_fields(layers["classifier"].units))
+    return config
+
+
+def _weights(model) -> list[Weight]:
+    layers, weights = layers_of(model), []
+    for name, layer in layers.items():
+        if not name.startswith(("stem_", "stage_")) or not layer.weights:
+            continue
+        key = re.sub(
+            r"stage_(\d+)_block_(\d+)_", r"resnet.encoder.stages.\1.layers.\2.", name
+        )
+        key = key.replace("stem_", "resnet.embedder.embedder.")
+        key = re.sub(r"shortcut(?!_norm)", "shortcut.convolution", key)
+        key = key.replace("shortcut_norm", "shortcut.normalization")
+        key = re.sub(r"(conv|norm)_(\d)$", r"layer.\2.\1", key)
+        key = re.sub(r"\bconv$", "convolution", key)
+        key = re.sub(r"\bnorm$", "normalization", key)
+        is_norm = key.endswith("normalization")
+        weights += (mapping.batch_norm if is_norm else mapping.convolution)(key, layer)
+    # Index 0 flattens.
+    return weights + mapping.head_weights(model, {"classifier": "classifier.1"})
+
+
+RESNET = tasks.image_family(
+    "resnet",
+    "ResNetModel",
+    "ResNetForImageClassification",
+    build=_build,
+    task_of=_task_of,
+    config=_config,
+    weights=_weights,
+    buffers=(r".*\.num_batches_tracked",),
+)

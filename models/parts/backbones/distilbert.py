@@ -1,0 +1,117 @@
+"""DistilBERT: BERT without segments and without a pooled output of its own.
+
+    token + position embeddings -> norm -> dropout -> N post-norm blocks
+        -> `sequence_output`; first token -> `pooled_output`
+
+It is trained to predict what BERT predicts, with half of the blocks. Only checkpoints
+need it: `load_checkpoint` reads and `save_checkpoint` writes them.
+
+Legend: B batch, T length, D width, V vocabulary, C classes.
+Layers: as in `bert.py`, without `segment_embedding` and `pooler`; the classifier has a
+hidden layer, `classifier_hidden`.
+
+Reference:
+    Sanh et al. 2019, "DistilBERT, a distilled version of BERT: smaller, faster, cheaper
+    and lighter" (arXiv:1910.01108).
+"""
+
+from typing import Unpack
+
+from keras.layers import Dense
+
+from keras_attn.layers import LearnedPositionEmbedding
+from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
+from keras_attn.models.parts import heads
+from keras_attn.models.parts.encoder import EncoderOptions, text_encoder
+from keras_attn.models.parts.functional import Functional, sequence_inputs
+from keras_attn.models.parts.heads import INITIALIZER
+from keras_attn.ops import row_positions
+
+
+def distilbert(
+    *,
+    vocabulary_size: int,
+    hidden_dim: int,
+    max_sequence_length: int,
+    name: str = "distilbert",
+    **blocks: Unpack[EncoderOptions],
+) -> Functional:
+    """The encoder; its arguments are those of `build_bert`.
+
+    Returns:
+        A model from `token_ids` and `padding_mask`, each (B, T), to a dictionary of
+        `sequence_output` (B, T, D) and `pooled_output` (B, D), the first token's.
+    """
+    inputs = sequence_inputs("token_ids", "padding_mask")
+    tokens = TokenEmbedding(
+        vocabulary_size,
+        hidden_dim,
+        embeddings_initializer=INITIALIZER,
+        name="token_embedding",
+    )(inputs["token_ids"])
+    embeddings = LearnedPositionEmbedding(
+        max_sequence_length,
+        embeddings_initializer=INITIALIZER,
+        name="position_embedding",
+    )(tokens, row_positions(inputs["padding_mask"]))
+    return text_encoder(inputs, embeddings, name, tanh_pooler=False, **blocks)
+
+
+def distilbert_masked_lm(
+    encoder, *, masked_positions: bool = False, name: str = "distilbert_masked_lm"
+) -> Functional:
+    """Logits of the original tokens, as of `build_bert_masked_lm`."""
+    return heads.masked_lm(
+        encoder, masked_positions=masked_positions, transform=True, name=name
+    )
+
+
+def distilbert_classifier(
+    encoder,
+    *,
+    num_classes: int,
+    dropout: float = 0.2,
+    name: str = "distilbert_classifier",
+) -> Functional:
+    """Logits (B, C) of a text; a hidden layer with ReLU reads the first token."""
+    pooled = encoder.output["pooled_output"]
+    hidden = Dense(
+        pooled.shape[-1],
+        activation="relu",
+        kernel_initializer=INITIALIZER,
+        name="classifier_hidden",
+    )(pooled)
+    return heads.classifier(
+        encoder, num_classes, features=hidden, dropout=dropout, name=name
+    )
+
+
+def distilbert_token_classifier(
+    encoder,
+    *,
+    num_classes: int,
+    dropout: float = 0.1,
+    name: str = "distilbert_token_classifier",
+) -> Functional:
+    """Logits (B, T, C) of each token."""
+    return heads.token_classifier(encoder, num_classes, dropout=dropout, name=name)
+
+
+def distilbert_span_qa(
+    encoder, *, dropout: float = 0.1, name: str = "distilbert_span_qa"
+) -> Functional:
+    """Logits of the start and the end of an answer, as of `build_bert_span_qa`."""
+    return heads.span(encoder, dropout=dropout, name=name)
+
+
+def distilbert_sentence_encoder(
+    encoder,
+    *,
+    pooling="mean",
+    normalize: bool = True,
+    name: str = "distilbert_sentence_encoder",
+) -> Functional:
+    """One vector per text, as of `build_bert_sentence_encoder`."""
+    return heads.sentence_encoder(
+        encoder, pooling=pooling, normalize=normalize, name=name
+    )
