@@ -94,8 +94,8 @@ Pixels = Annotated[
         "The value range that the model takes the images of --samples in, which "
         "`keras-attn describe` prints for a published model. unit: [0, 1]. signed: "
         "[-1, 1]. imagenet: [0, 1], normalized by ImageNet's mean and standard "
-        "deviation. bytes: 0 to 255. Default: what the checkpoint says that MODEL is or "
-        "was loaded from."
+        "deviation. bytes: 0 to 255. Default: what the checkpoint says that MODEL is "
+        "or was loaded from."
     ),
 ]
 Tokenizer = Annotated[
