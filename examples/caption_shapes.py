@@ -35,8 +35,10 @@ right.
 """
 
 import collections
+import itertools
+import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
@@ -61,7 +63,6 @@ from keras_attn.training import (
     BackupAndResume,
     CosineWarmup,
     SmoothedCrossEntropy,
-    bleu,
     caption_dataset,
     exact_match,
     word_objects,
@@ -71,6 +72,8 @@ MAX_LENGTH = 12  # Tokens of a caption.
 NUM_OBJECTS = (1, 2)
 PATCH_SIZE = 8  # Of the ViT.
 NUM_SHOWN = 3  # Captions that are printed and drawn.
+NUM_MEASURED = 500  # Training images from which the channels are normalized.
+SHARES = ("all", "one", "two")  # Of the captions that are right.
 # Each with its factor of the learning rate. The last one reads pixels, the others maps.
 SYSTEMS = {
     "show_and_tell": 1.0,
@@ -104,9 +107,40 @@ def parse_arguments():
     parser.add_argument(
         "--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="which"
     )
+    parser.add_argument(
+        "--seeds", type=int, default=3, help="of the weights, from --seed on"
+    )
     add_backbone_options(parser)
     add_training_options(parser, epochs=12, batch_size=32, learning_rate=3e-3)
     return parser.parse_args()
+
+
+def split_kinds(shapes):
+    """Sizes, colors and shapes of objects to train on, and of those held out.
+
+    A quarter is held out, so that some object to train on has each two of the three.
+    """
+    parts = {True: [], False: []}
+    for (i, size), (j, color), (k, shape) in itertools.product(
+        *map(enumerate, (shapes.sizes, shapes.colors, shapes.shapes))
+    ):
+        parts[(2 * i + j + k) % 4 == 0].append((size, color, shape))
+    return parts[False], parts[True]
+
+
+def normalized(backbone, images):
+    """The backbone with channels of mean 0 and deviation 1 over these images.
+
+    A share of a location that one color covers is small almost everywhere, and its mean
+    over the locations is smaller still: too small for a learning rate that suits the
+    other captioners.
+    """
+    maps = features_of(backbone, images).astype("float32")
+    axes = tuple(range(maps.ndim - 1))
+    norm = keras.layers.Normalization(mean=maps.mean(axes), variance=maps.var(axes))
+    model = keras.Model(backbone.input, norm(backbone.output))
+    model.trainable = False
+    return model
 
 
 def draw(shapes, backbone, start, count):
@@ -128,12 +162,13 @@ def draw(shapes, backbone, start, count):
     return Captions(arrays, objects, masks)
 
 
-def build(name, arguments, vocabulary_size, **image):
+def build(name, arguments, seed, vocabulary_size, **image):
     """A captioner at the sizes of the command line.
 
     Args:
         name: In `SYSTEMS`.
         arguments: Those of the command line.
+        seed: Of the locations that hard attention draws.
         vocabulary_size: Of the tokenizer.
         **image: `backbone`, or `grid_size` and `feature_dim` of its maps.
     """
@@ -167,7 +202,7 @@ def build(name, arguments, vocabulary_size, **image):
         # Of hard attention: what was drawn counts more, and nothing rewards to spread.
         reinforce_weight=1.0,
         entropy_weight=0.0,
-        seed=arguments.seed,
+        seed=seed,
         return_attention_scores=True,
         **lstm,
     )
@@ -180,17 +215,17 @@ def inputs_of(model, arrays):
     return {name: arrays[name].astype("float32") * scale}
 
 
-def fit(model, name, train, tokenizer, arguments, folder):
+def fit(model, name, train, tokenizer, arguments, seed, folder):
     """Trains a captioner, or resumes.
 
     Returns:
-        The median seconds of its epochs, and the callback, whose backup is to be
-        deleted when all is done.
+        The seconds of CPU time, and the callback, whose backup is to be deleted when
+        all is done.
     """
     backup = BackupAndResume(folder / "backup", delete_checkpoint=False)
     order = data.shuffled_dataset(
         {**inputs_of(model, train.arrays), "captions": train.arrays["captions"]},
-        seed=arguments.seed,
+        seed=seed,
         epoch=backup.epoch,
     )
     batches = order.batch(arguments.batch_size, drop_remainder=True)
@@ -211,21 +246,16 @@ def fit(model, name, train, tokenizer, arguments, folder):
         loss = {"logits": loss}
     # The gradients of an LSTM are large at times.
     model.compile(AdamW(schedule, clipnorm=5.0), loss=loss, jit_compile=False)
-    starts, ends = [], []
-    clock = keras.callbacks.LambdaCallback(
-        on_epoch_begin=lambda *_: starts.append(time.perf_counter()),
-        on_epoch_end=lambda *_: ends.append(time.perf_counter()),
-    )
+    start = time.process_time()
     logs = keras.callbacks.TensorBoard(folder / "logs", write_graph=False)
     model.fit(
         dataset.prefetch(tf.data.AUTOTUNE),
         epochs=arguments.epochs,
-        callbacks=[clock, logs, backup],
+        callbacks=[logs, backup],
         shuffle=False,
         verbose=2,
     )
-    seconds = np.median(np.subtract(ends, starts)) if starts else float("nan")
-    return seconds, backup
+    return time.process_time() - start, backup
 
 
 def write_captions(model, held_out, tokenizer):
@@ -311,64 +341,114 @@ def exact_objects(captions, references, shapes):
     )
 
 
-def main():
-    """Trains, writes captions and scores them."""
-    arguments = parse_arguments()
-    keras.utils.set_random_seed(arguments.seed)
-    shapes = new_shapes(NUM_OBJECTS, arguments.seed)
-    backbone = pretrained_backbone(arguments)
-    train = draw(shapes, backbone, 0, arguments.images)
-    held_out = draw(shapes, backbone, arguments.images, arguments.held_out)
-    references = held_out.arrays["captions"].tolist()
-    tokenizer = data.SubwordTokenizer.train(train.arrays["captions"].tolist())
-    rows, backups, run_dir = [], [], arguments.run_dir
-    maps_of = {"grid_size": GRID_SIZE, "feature_dim": backbone.output_shape[-1]}
-    for name in arguments.systems:
-        keras.utils.set_random_seed(arguments.seed)
-        model = build(name, arguments, tokenizer.vocabulary_size, **maps_of)
-        folder = run_dir / name
-        print(f"\n{name}: {model.count_params():,} parameters", flush=True)
-        seconds, backup = fit(model, name, train, tokenizer, arguments, folder)
-        backups.append(backup)
-        if "features" in model.input:
-            with_images = build(
-                name, arguments, tokenizer.vocabulary_size, backbone=backbone
-            )
-            with_backbone(with_images, model).save(folder / "model.keras")
-        else:
-            model.save(folder / "model.keras")
-        captions = write_captions(model, held_out, tokenizer)
-        for ours, theirs in list(zip(captions, references, strict=True))[:NUM_SHOWN]:
-            print(f"  {ours}\n    ({theirs})")
-        figures = [
-            f"{bleu(captions, references):.1f}",
-            f"{exact_objects(captions, references, shapes):.1%}",
-        ]
-        for count in (1, 2):
-            chosen = [i for i, x in enumerate(held_out.objects) if len(x) == count]
-            ours, theirs = ([x[i] for i in chosen] for x in (captions, references))
-            figures.append(f"{exact_objects(ours, theirs, shapes):.1%}")
-        inside = "–"
-        if isinstance(model.output, dict):
-            maps = attention_of(model, held_out, captions, tokenizer)
-            numbers = token_objects(captions, held_out.objects, tokenizer)
-            share, area = share_inside(maps, held_out.masks, numbers)
-            inside = f"{share:.2f} ({area:.2f})"
-            draw_captions(held_out, captions, maps, tokenizer, folder)
-        rows.append(
-            f"| {name} | {model.count_params():,} | {seconds:.1f} "
-            f"| {' | '.join(figures)} | {inside} |"
-        )
-        print(rows[-1], flush=True)
+def score(model, images, tokenizer, shapes, folder=None):
+    """How well a captioner names the objects of images, and where it looks.
+
+    Args:
+        model: The captioner.
+        images: `Captions`.
+        tokenizer: Of the captions.
+        shapes: The `Shapes`, whose words name objects.
+        folder: Where to draw the first captions.
+
+    Returns:
+        Shares of captions whose objects are right, of `all` images and of those of
+        `one` and of `two` objects; and of a model that attends, the share of attention
+        `inside` of the named object, and its `area`.
+    """
+    captions = write_captions(model, images, tokenizer)
+    references = images.arrays["captions"].tolist()
+    scores = {"all": exact_objects(captions, references, shapes)}
+    for name, count in (("one", 1), ("two", 2)):
+        chosen = [i for i, x in enumerate(images.objects) if len(x) == count]
+        ours, theirs = ([x[i] for i in chosen] for x in (captions, references))
+        scores[name] = exact_objects(ours, theirs, shapes)
+    if isinstance(model.output, dict):
+        maps = attention_of(model, images, captions, tokenizer)
+        numbers = token_objects(captions, images.objects, tokenizer)
+        scores["inside"], scores["area"] = share_inside(maps, images.masks, numbers)
+        if folder is not None:
+            draw_captions(images, captions, maps, tokenizer, folder)
+    for ours, theirs in list(zip(captions, references, strict=True))[:NUM_SHOWN]:
+        print(f"  {ours}\n    ({theirs})")
+    return scores
+
+
+def print_table(runs, counts):
+    """Means and standard deviations over the seeds, one row for each captioner.
+
+    Args:
+        runs: Lists of the scores of each captioner, by the images that were scored.
+        counts: The parameters of each captioner.
+    """
     print(
-        "\n| captioner | parameters | s per epoch | BLEU | objects exactly right "
+        "\n| captioner | parameters | CPU s | known combinations | new combinations "
         "| of one | of two | attention inside (area) |"
     )
     print("|---" * 8 + "|")
-    print("\n".join(rows))
+    for name, results in runs.items():
+
+        def told(part, figure, results=results, digits="1%"):
+            values = np.array([each[part][figure] for each in results])
+            spread = values.std(ddof=1) if len(values) > 1 else 0.0
+            return f"{values.mean():.{digits}} ± {spread:.{digits}}"
+
+        inside = "–"
+        if "inside" in results[0]["new"]:
+            area = np.mean([each["new"]["area"] for each in results])
+            inside = f"{told('new', 'inside', digits='2f')} ({area:.2f})"
+        seconds = np.mean([each["seconds"] for each in results])
+        figures = [told("known", "all"), *(told("new", x) for x in SHARES)]
+        print(f"| {name} | {counts[name]:,} | {seconds:.0f} | ", end="")
+        print(f"{' | '.join(figures)} | {inside} |")
+
+
+def main():
+    """Trains every captioner with every seed, writes captions and scores them."""
+    arguments = parse_arguments()
+    run_dir = arguments.run_dir
+    keras.utils.set_random_seed(arguments.seed)
+    shapes = new_shapes(NUM_OBJECTS, arguments.seed)
+    known, new = (replace(shapes, kinds=kinds) for kinds in split_kinds(shapes))
+    backbone = pretrained_backbone(arguments)
+    images = np.stack([known.example(i).image for i in range(NUM_MEASURED)])
+    backbone = normalized(backbone, images)
+    train = draw(known, backbone, 0, arguments.images)
+    held_out = {
+        "known": draw(known, backbone, arguments.images, arguments.held_out),
+        "new": draw(new, backbone, 0, arguments.held_out),
+    }
+    tokenizer = data.SubwordTokenizer.train(train.arrays["captions"].tolist())
+    maps_of = {"grid_size": GRID_SIZE, "feature_dim": backbone.output_shape[-1]}
+    runs, counts, backups = collections.defaultdict(list), {}, []
+    # Seed by seed, so that an interrupted run has captioners of all kinds.
+    for seed, name in itertools.product(
+        range(arguments.seed, arguments.seed + arguments.seeds), arguments.systems
+    ):
+        keras.utils.set_random_seed(seed)
+        sizes = (arguments, seed, tokenizer.vocabulary_size)
+        model = build(name, *sizes, **maps_of)
+        counts[name] = model.count_params()
+        folder = run_dir / f"{name}_{seed}"
+        print(f"\n{folder.name}: {counts[name]:,} parameters", flush=True)
+        seconds, backup = fit(model, name, train, tokenizer, arguments, seed, folder)
+        backups.append(backup)
+        if "features" in model.input:
+            with_images = build(name, *sizes, backbone=backbone)
+            with_backbone(with_images, model).save(folder / "model.keras")
+        else:
+            model.save(folder / "model.keras")
+        scores = {
+            part: score(model, those, tokenizer, shapes, folder)
+            for part, those in held_out.items()
+        }
+        print(json.dumps({"seconds": seconds, **scores}), flush=True)
+        runs[name].append({"seconds": seconds, **scores})
+    print_table(runs, counts)
+    (run_dir / "scores.json").write_text(json.dumps(runs, indent=1), "utf-8")
     for backup in backups:
         backup.delete()
-    print(f"Models: {run_dir}; tensorboard --logdir {run_dir}")
+    print(f"\nPictures and models: {run_dir}; tensorboard --logdir {run_dir}")
 
 
 def draw_captions(held_out, captions, maps, tokenizer, folder):

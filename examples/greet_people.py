@@ -56,6 +56,7 @@ from keras_attn.viz.callbacks import InteractionMaps
 
 IMAGE_SIZE = 32
 CAMERAS = ("gray", "depth")
+KINDS = ("memory", "forgetful")  # The latter starts from a zero state at every step.
 NEAR = 3  # Pixels around a hand or face that are near it, half a location.
 FIRST_TEST = 1 << 50  # Number of the first test episode, which is never learned from.
 
@@ -72,6 +73,9 @@ def parse_arguments():
     parser.add_argument("--num-steps", type=int, default=10, help="of an episode")
     parser.add_argument("--width", type=int, default=32, help="channels of the maps")
     parser.add_argument("--seeds", type=int, default=3, help="runs, from --seed on")
+    parser.add_argument(
+        "--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="of networks"
+    )
     add_training_options(parser, epochs=25, batch_size=16, learning_rate=3e-3)
     tiny = {"steps": 2, "episodes": 2, "first_episodes": 4, "test_episodes": 24}
     tiny |= {"width": 4, "epochs": 2, "batch_size": 2, "seeds": 1, "num_steps": 4}
@@ -91,15 +95,38 @@ def new_network(width):
     )
 
 
+def forgetful(network, num_steps):
+    """The same network, for which each step of T is the first of an episode.
+
+    All else is equal: layers, parameters, attention and batches.
+    """
+    size = network.input[CAMERAS[0]].shape[2:]
+    inputs = {
+        camera: keras.Input((num_steps, *size), name=camera) for camera in CAMERAS
+    }
+    # (B, T, H, W, 1) -> (B T, 1, H, W, 1)
+    steps = {name: keras.ops.reshape(x, (-1, 1, *size)) for name, x in inputs.items()}
+    outputs = dict(network(steps))
+    scores = outputs.pop("attention_scores")  # (B T, 2, 1, P)
+    outputs = {
+        name: keras.ops.reshape(x, (-1, num_steps, x.shape[-1]))
+        for name, x in outputs.items()
+    }
+    scores = keras.ops.reshape(scores, (-1, num_steps, len(CAMERAS), scores.shape[-1]))
+    outputs["attention_scores"] = keras.ops.transpose(scores, (0, 2, 1, 3))
+    return keras.Model(inputs, outputs)
+
+
 def new_scene(num_steps, seed=0):
     """The scene; its episodes depend on the seed."""
     return data.SocialScene(image_size=IMAGE_SIZE, num_steps=num_steps, seed=seed)
 
 
-def learn(seed, arguments, folder, examples):
+def learn(kind, seed, arguments, folder, examples):
     """Plays and learns, or resumes; the network and the logs of all epochs.
 
     Args:
+        kind: In `KINDS`.
         seed: Of the weights, the people, the exploration and the batches.
         arguments: The command line.
         folder: For the backup and TensorBoard.
@@ -107,6 +134,9 @@ def learn(seed, arguments, folder, examples):
     """
     keras.utils.set_random_seed(seed)
     network = new_network(arguments.width)
+    grid_size = network.grid_size
+    if kind == "forgetful":
+        network = forgetful(network, arguments.num_steps)
     agent = training.DeepQ(network, discount=0.9, double=True, target_every=60)
     steps = arguments.epochs * arguments.steps
     rate = training.CosineWarmup(arguments.learning_rate, max(1, steps // 20), steps)
@@ -137,7 +167,7 @@ def learn(seed, arguments, folder, examples):
                 network,
                 inputs,
                 ACTIONS,
-                network.grid_size,
+                grid_size,
                 every=10,
                 max_examples=1,
             ),
@@ -148,7 +178,7 @@ def learn(seed, arguments, folder, examples):
         ],
     )
     network.save(folder / "model.keras")
-    return network, history.history
+    return network, grid_size, history.history
 
 
 def test_episodes(policy, scene, count):
@@ -166,8 +196,13 @@ def mean_reward(played):
     return float(played["rewards"].sum(1).mean())
 
 
-def looks(network, played):
+def looks(network, grid_size, played):
     """Where the robot looks: rows of a table.
+
+    Args:
+        network: Of either kind.
+        grid_size: Rows and columns of the locations.
+        played: Episodes.
 
     Yields:
         Camera, what is looked for, its area as a share of the image, the attention
@@ -185,7 +220,7 @@ def looks(network, played):
             )
             figures = []
             for each in (masks, np.array(near)[..., 0]):
-                metric = training.AttentionInside(network.grid_size)
+                metric = training.AttentionInside(grid_size)
                 metric.update_state(each, maps)
                 found = metric.result()
                 figures += [
@@ -195,9 +230,9 @@ def looks(network, played):
             yield camera, what, *figures, int(masks.any((1, 2)).sum())
 
 
-def print_looks(networks, played):
+def print_looks(networks, grid_size, played):
     """The table of `looks`, means over the networks."""
-    tables = [list(looks(network, played)) for network in networks]
+    tables = [list(looks(network, grid_size, played)) for network in networks]
     print("| camera | of | frames | area | attention | area near | attention near |")
     for rows in zip(*tables, strict=True):
         camera, what, *_, count = rows[0]
@@ -218,18 +253,37 @@ def print_curve(histories):
 
 
 def save_curves(histories, path):
-    """All logs of all seeds, one row per epoch, as CSV."""
+    """All logs of all kinds and seeds, one row per epoch, as CSV."""
     names = ["epsilon", "loss", "q_value", "reward", "td_error", "val_reward"]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["run", "epoch", *names])
-        for run, history in enumerate(histories):
-            for epoch in range(len(history["loss"])):
-                writer.writerow([run, epoch, *(history[name][epoch] for name in names)])
+        writer.writerow(["kind", "run", "epoch", *names])
+        for kind, runs in histories.items():
+            for run, history in enumerate(runs):
+                for epoch in range(len(history["loss"])):
+                    values = [history[name][epoch] for name in names]
+                    writer.writerow([kind, run, epoch, *values])
+
+
+def draw_episode(network, grid_size, played, path):
+    """Draws the first of some episodes, what the robot looks at, and its values."""
+    outputs = network.predict(
+        {camera: as_float(played[camera][:1]) for camera in CAMERAS}, verbose=0
+    )
+    scores = outputs["attention_scores"][0]
+    scores = scores.reshape(*scores.shape[:2], *grid_size)
+    figure = plot_interaction(
+        {camera: played[camera][0] for camera in CAMERAS},
+        dict(zip(CAMERAS, scores, strict=True)),
+        outputs["q_values"][0],
+        ACTIONS,
+        taken=played["actions"][0],
+    )
+    save_figure(figure, path)
 
 
 def main():
-    """Trains with every seed, and compares with chance and the best policy."""
+    """Trains with memory and without, and compares with chance and the best policy."""
     arguments = parse_arguments()
     run_dir = arguments.run_dir
     scene, count = new_scene(arguments.num_steps), arguments.test_episodes
@@ -241,40 +295,39 @@ def main():
     played = {
         name: test_episodes(policy, scene, count) for name, policy in baselines.items()
     }
-    networks, histories, rewards, seconds = [], [], [], []
+    networks, histories, rewards = (
+        {kind: [] for kind in arguments.kinds} for _ in range(3)
+    )
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
-        start = time.process_time()
-        folder = run_dir / f"seed_{seed}"
-        network, history = learn(seed, arguments, folder, played["best"])
-        seconds.append(time.process_time() - start)
-        networks.append(network)
-        histories.append(history)
-        policy = training.GreedyPolicy(network, arguments.num_steps)
-        test = test_episodes(policy, scene, count)
-        rewards.append(mean_reward(test))
-        print(f"seed {seed}: reward {rewards[-1]:.2f}, {seconds[-1]:.0f} s", flush=True)
-        maps = network.predict(
-            {camera: as_float(test[camera][:1]) for camera in CAMERAS}, verbose=0
-        )
-        scores = maps["attention_scores"][0]
-        scores = scores.reshape(*scores.shape[:2], *network.grid_size)
-        figure = plot_interaction(
-            {camera: test[camera][0] for camera in CAMERAS},
-            dict(zip(CAMERAS, scores, strict=True)),
-            maps["q_values"][0],
-            ACTIONS,
-            taken=test["actions"][0],
-        )
-        save_figure(figure, folder / "interaction.png")
-    print(f"\n{networks[0].count_params():,} parameters")
-    print_curve(histories)
+        for kind in arguments.kinds:
+            start = time.process_time()
+            folder = run_dir / f"{kind}_{seed}"
+            network, grid_size, history = learn(
+                kind, seed, arguments, folder, played["best"]
+            )
+            seconds = time.process_time() - start
+            networks[kind].append(network)
+            histories[kind].append(history)
+            policy = training.GreedyPolicy(network, arguments.num_steps)
+            test = test_episodes(policy, scene, count)
+            reward = mean_reward(test)
+            rewards[kind].append(reward)
+            print(f"{kind}, seed {seed}: reward {reward:.2f}, {seconds:.0f} s of CPU")
+            draw_episode(network, grid_size, test, folder / "interaction.png")
+    for kind in arguments.kinds:
+        parameters = networks[kind][0].count_params()
+        print(f"\n{kind}: {parameters:,} parameters", flush=True)
+        print_curve(histories[kind])
     save_curves(histories, run_dir / "curves.csv")
     print(f"\nMean reward of {count} test episodes")
     for name in played:
         print(f"| {name} | {mean_reward(played[name]):.2f} |")
-    spread = f"{min(rewards):.2f} to {max(rewards):.2f}"
-    print(f"| learned | {np.mean(rewards):.2f}, {spread} |\n")
-    print_looks(networks, played["best"])
+    for kind, values in rewards.items():
+        spread = f"{min(values):.2f} to {max(values):.2f}"
+        print(f"| {kind} | {np.mean(values):.2f}, {spread} |")
+    for kind in arguments.kinds:
+        print(f"\n{kind}")
+        print_looks(networks[kind], grid_size, played["best"])
     print(f"\nPictures: {run_dir}; tensorboard --logdir {run_dir}")
 
 

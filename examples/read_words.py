@@ -25,6 +25,7 @@ The attention was measured on the saved model; a second run, stopped after 4 epo
 the same losses. Both were before the last norm of each block started at zero.
 """
 
+import collections
 import time
 
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
@@ -36,14 +37,22 @@ from options import add_image_counts, add_training_options, new_parser
 from keras_attn import data, models
 from keras_attn.decoding import generate
 from keras_attn.training import BackupAndResume, SmoothedCrossEntropy
-from keras_attn.viz import plot_reading_attention, reading_attention, save_figure
+from keras_attn.viz import (
+    plot_reading_attention,
+    reading_attention,
+    receptive_field,
+    save_figure,
+)
 from keras_attn.viz.callbacks import ReadingAttentionMaps
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 NUM_WORDS = 4000
 HELD_OUT_WORDS = 0.1
-HELD_OUT_FONTS = 0.2
+# How the names of the fonts of a family begin. A family is designed together: the bold
+# or slanted style of a font is hardly new to a reader that knows the upright one.
+FAMILIES = ("DejaVu", "STIX", "cm")
 NUM_SHOWN = 4
+FIGURES = ("word", "character", "inside", "area", "columns", "width", "across")
 
 
 def parse_arguments():
@@ -56,6 +65,13 @@ def parse_arguments():
     )
     parser.add_argument(
         "--image-size", type=int, nargs=2, default=(32, 80), help="rows and columns"
+    )
+    parser.add_argument(
+        "--families",
+        nargs="+",
+        choices=FAMILIES,
+        default=list(FAMILIES),
+        help="the fonts held out in each run; the seed of run i is --seed + i",
     )
     add_training_options(parser, epochs=10, batch_size=16, learning_rate=2e-3)
     return parser.parse_args()
@@ -119,14 +135,51 @@ def where_it_looks(model, batch):
     return found
 
 
+def rows_seen(model, images):
+    """Attention can tell no rows apart that see the same pixels: what do they see?
+
+    Args:
+        model: The reader.
+        images: (B, H, W, 3).
+
+    Returns:
+        For each row of the map the share of its gradient that comes from the rows of
+        pixels which it covers, of which there is one share for each row.
+    """
+    pixels = keras.Input(images.shape[1:])
+    is_real = keras.ops.ones_like(pixels[:, 0, :, 0], dtype="bool")
+    backbone = model.get_layer("backbone")
+    maps = keras.Model(pixels, backbone({"images": pixels, "pixels": is_real}))
+    rows, columns = maps.output.shape[1:3]
+    covered = images.shape[1] // rows
+    shares = []
+    for row in range(rows):
+        field = receptive_field(maps, images, place=(row, columns // 2))
+        own = field[row * covered : (row + 1) * covered]
+        shares.append(own.sum() / field.sum())
+    return np.array(shares)
+
+
+def rows_of_attention(model, batch):
+    """The share of attention on each row of the map, at true characters."""
+    inputs = {tensor.name: batch[tensor.name] for tensor in model.inputs}
+    maps = reading_attention(model, inputs)
+    chosen = [maps[row, : len(word)] for row, word in enumerate(batch["words"])]
+    return np.concatenate(chosen).sum(-1).mean(0)
+
+
 def test(model, words, count, start):
-    """Reads images: shares of words and characters that are right, and where it looks.
+    """Reads images, and measures where the reader looks.
 
     Args:
         model: The reader.
         words: A `RenderedWords`.
         count: Number of images.
         start: Number of the first image.
+
+    Returns:
+        Numbers by the names of `FIGURES`: shares of words and characters that are
+        right, and what `where_it_looks` finds.
     """
     tokenizer = words.tokenizer
     right, characters, found = [], [], []
@@ -145,40 +198,54 @@ def test(model, words, count, start):
             got = got.ljust(len(word))
             characters += [a == b for a, b in zip(got, word, strict=False)]
         found += where_it_looks(model, batch)
-    return np.mean(right), np.mean(characters), *np.mean(found, axis=0)
+    figures = (np.mean(right), np.mean(characters), *np.mean(found, axis=0))
+    return dict(zip(FIGURES, map(float, figures), strict=True))
 
 
-def main():
-    """Trains a reader and tests it on words and fonts that it has never seen."""
-    arguments = parse_arguments()
-    keras.utils.set_random_seed(arguments.seed)
+def new_sets(arguments, family, seed):
+    """Words and fonts to train with, and those of the tests, by name."""
     lengths = tuple(arguments.lengths)
     known, unseen = data.hold_out(
-        data.random_words(NUM_WORDS, ALPHABET, lengths, arguments.seed), HELD_OUT_WORDS
+        data.random_words(NUM_WORDS, ALPHABET, lengths, seed), HELD_OUT_WORDS
     )
-    fonts, other_fonts = data.hold_out(data.FONTS, HELD_OUT_FONTS)
+    fonts = [font for font in data.FONTS if not font.startswith(family)]
+    others = [font for font in data.FONTS if font.startswith(family)]
     options = {
         "alphabet": ALPHABET,
         "max_length": max(lengths),
         "image_size": tuple(arguments.image_size),
-        "seed": arguments.seed,
+        "seed": seed,
     }
-    sets = {
+    return {
         "trained words": data.RenderedWords(known, fonts, **options),
         "other words": data.RenderedWords(unseen, fonts, **options),
-        "other words and fonts": data.RenderedWords(unseen, other_fonts, **options),
+        "other words and family": data.RenderedWords(unseen, others, **options),
     }
-    words, _, others = sets.values()
-    backup = BackupAndResume(arguments.run_dir / "backup")
+
+
+def fit(model, words, shown, arguments, seed, folder):
+    """Trains a reader, or resumes.
+
+    Args:
+        model: From `build`.
+        words: A `RenderedWords` to train on.
+        shown: A batch of "characters" whose attention is drawn.
+        arguments: The command line.
+        seed: Of the order.
+        folder: For the backup and TensorBoard.
+
+    Returns:
+        Seconds of CPU time.
+    """
+    start = time.process_time()
+    backup = BackupAndResume(folder / "backup", delete_checkpoint=False)
     # Drawn once: the epochs repeat the images.
     drawn = words.dataset("reading", arguments.images, batch_size=arguments.batch_size)
     drawn = tf.nest.map_structure(
         lambda *parts: np.concatenate(parts), *drawn.as_numpy_iterator()
     )
-    train = data.shuffled_dataset(drawn, seed=arguments.seed, epoch=backup.epoch)
+    train = data.shuffled_dataset(drawn, seed=seed, epoch=backup.epoch)
     train = train.batch(arguments.batch_size).prefetch(tf.data.AUTOTUNE)
-    model = build(arguments, len(words.tokenizer.pieces))
-    print(f"{model.count_params():,} parameters", flush=True)
     steps = -(-arguments.images // arguments.batch_size) * arguments.epochs
     schedule = keras.optimizers.schedules.CosineDecay(arguments.learning_rate, steps)
     model.compile(
@@ -186,13 +253,8 @@ def main():
         SmoothedCrossEntropy(pad_token_id=words.tokenizer.pad_token_id),
         jit_compile=False,
     )
-    shown = next(iter(others.dataset("characters", NUM_SHOWN, batch_size=NUM_SHOWN)))
-    shown = {name: value.numpy() for name, value in shown.items()}
     inputs = {tensor.name: shown[tensor.name] for tensor in model.inputs}
-    maps = ReadingAttentionMaps(
-        arguments.run_dir, inputs, words.tokenizer, boxes=shown["boxes"]
-    )
-    start = time.perf_counter()
+    maps = ReadingAttentionMaps(folder, inputs, words.tokenizer, boxes=shown["boxes"])
     # The data set has an order of its own.
     model.fit(
         train,
@@ -201,20 +263,13 @@ def main():
         verbose=2,
         callbacks=[maps, backup],
     )
-    print(f"trained in {time.perf_counter() - start:.0f} seconds\n")
-    print(f"{'':22} words  characters  in box (chance)  in columns (chance)  across")
-    for number, (name, those) in enumerate(sets.items()):
-        # Images that were not trained on, also of the trained words.
-        begin = arguments.images if not number else 0
-        word, character, inside, area, column, share, distance = test(
-            model, those, arguments.held_out, begin
-        )
-        print(
-            f"{name:22} {word:5.1%} {character:11.1%} {inside:9.1%} ({area:.1%}) "
-            f"{column:13.1%} ({share:.1%}) {distance:7.1f} pixels",
-            flush=True,
-        )
-    picture = arguments.run_dir / "attention.png"
+    model.save(folder / "model.keras")
+    return time.process_time() - start
+
+
+def draw(model, shown, folder):
+    """Draws where the reader looks at the characters of a few words."""
+    inputs = {tensor.name: shown[tensor.name] for tensor in model.inputs}
     for row, (scores, word) in enumerate(
         zip(reading_attention(model, inputs), shown["words"], strict=True)
     ):
@@ -225,9 +280,63 @@ def main():
             width=int(shown["widths"][row]),
             boxes=shown["boxes"][row],
         )
-        save_figure(figure, picture.with_stem(f"attention-{row}"))
-    model.save(arguments.run_dir / "model.keras")
-    print(f"\nWhere it looks: {picture.with_stem('attention-*')}")
+        save_figure(figure, folder / f"attention-{row}.png")
+
+
+def report(name, runs):
+    """Prints figures of the runs: their mean, and the smallest and the largest."""
+
+    def told(figure):
+        values = [run[figure] for run in runs]
+        return f"{np.mean(values):.1%} ({min(values):.1%} to {max(values):.1%})"
+
+    inside, area, columns, width, across = (
+        np.mean([run[figure] for run in runs]) for figure in FIGURES[2:]
+    )
+    print(
+        f"{name:22} {told('word')}  {told('character')}  {inside:.1%} ({area:.1%})  "
+        f"{columns:.1%} ({width:.1%})  {across:.1f} pixels",
+        flush=True,
+    )
+
+
+def main():
+    """Trains readers, each without one family of fonts, and tests them on it."""
+    arguments = parse_arguments()
+    runs = collections.defaultdict(list)
+    attention, seen = [], []
+    for seed, family in enumerate(arguments.families, start=arguments.seed):
+        keras.utils.set_random_seed(seed)
+        sets = new_sets(arguments, family, seed)
+        words, _, others = sets.values()
+        folder = arguments.run_dir / f"without_{family}"
+        model = build(arguments, len(words.tokenizer.pieces))
+        count = f"{model.count_params():,} parameters"
+        print(f"\n{folder.name}: {len(words.fonts)} fonts, {count}", flush=True)
+        shown = others.dataset("characters", NUM_SHOWN, batch_size=NUM_SHOWN)
+        shown = next(shown.as_numpy_iterator())
+        seconds = fit(model, words, shown, arguments, seed, folder)
+        print(f"{seconds:.0f} seconds of CPU time")
+        for number, (name, those) in enumerate(sets.items()):
+            # Images that were not trained on, also of the trained words.
+            begin = arguments.images if not number else 0
+            runs[name].append(test(model, those, arguments.held_out, begin))
+            report(name, runs[name][-1:])
+        batch = others.dataset("characters", 50, batch_size=50)
+        batch = next(batch.as_numpy_iterator())
+        attention.append(rows_of_attention(model, batch))
+        seen.append(rows_seen(model, batch["images"]))
+        draw(model, shown, folder)
+    print(f"\n{'':22} words  characters  in box (chance)  in columns (chance)  across")
+    for name, results in runs.items():
+        report(name, results)
+    for what, shares in (
+        ("of attention", attention),
+        ("of what a row sees, within its own pixels", seen),
+    ):
+        rows = "  ".join(f"{share:.0%}" for share in np.mean(shares, axis=0))
+        print(f"share {what}, by row of the map: {rows}")
+    print(f"\nWhere they look: {arguments.run_dir}/without_*/attention-*.png")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ converged: SegNet and U-Net find few trees in the training images either, 9 and 
 """
 
 import argparse
+import itertools
 from dataclasses import replace
 
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
@@ -83,11 +84,12 @@ def parse_arguments():
         __doc__,
         "camvid",
         "runs/segment-streets",
-        epochs=10,
-        batch_size=2,
+        epochs=60,
+        batch_size=4,
         learning_rate=1e-3,
     )
     parser.add_argument("--model", choices=MODELS, help="train only this model")
+    parser.add_argument("--seeds", type=int, default=3, help="runs, from --seed on")
     parser.add_argument(
         "--balance",
         type=float,
@@ -136,41 +138,53 @@ def training_batches(data, weights, size, arguments, epoch):
     )
 
 
-def train_one(kind, train, validation, shown, arguments):
-    """Trains one model; returns its row of the table."""
-    keras.utils.set_random_seed(arguments.seed)
+def train_one(kind, seed, train, validation, shown, arguments):
+    """Trains one model.
+
+    Returns:
+        Its scores, and its parameters and GFLOPs as `parameters` and `gflops`.
+    """
+    keras.utils.set_random_seed(seed)
     name, sizes = MODELS[kind]
     size = tuple(shown[0].shape[1:3])
     sizes = {**sizes, "image_size": size, "num_classes": len(CLASSES)}
     model, cost = models.create(name, **sizes), models.plan(name, **sizes)
     gflops = cost.forward_flops / 1e9
-    print(f"\n{kind}: {cost.parameters:,} parameters, {gflops:.2f} GFLOPs", flush=True)
+    print(f"\n{kind}, seed {seed}: {cost.parameters:,} parameters, {gflops:.2f} GFLOPs")
     held_out = segmentation_dataset(validation, batch_size=8, normalize="imagenet")
     weights = class_weights(train, arguments.balance)
-    options = {**vars(arguments), "run_dir": arguments.run_dir / kind}
+    folder = arguments.run_dir / f"{kind}_{seed}"
+    options = argparse.Namespace(**{**vars(arguments), "run_dir": folder, "seed": seed})
     fit_segmenter(
         model,
-        lambda epoch: training_batches(train, weights, size, arguments, epoch),
+        lambda epoch: training_batches(train, weights, size, options, epoch),
         held_out,
         SegmentationCrossEntropy(),
         SegmentationScores(len(CLASSES), CLASSES),
         shown,
-        argparse.Namespace(**options),
+        options,
     )
     scores = model.evaluate(held_out, return_dict=True, verbose=0)
-    row = [
-        kind,
-        f"{scores['mean_iou']:.1%}",
-        f"{scores['pixel_accuracy']:.1%}",
-        *(f"{scores[f'iou_{each}']:.0%}" for each in CLASSES),
-        f"{cost.parameters:,}",
-        f"{gflops:.2f}",
-    ]
     images, labels = shown
     logits = model.predict(images, verbose=0)
     figure = plot_segmentation(images, labels, logits, class_names=CLASSES, title=kind)
-    save_figure(figure, arguments.run_dir / kind / "segmentation.png")
-    return row
+    save_figure(figure, folder / "segmentation.png")
+    print(f"{kind}, seed {seed}: mean IoU {scores['mean_iou']:.1%}", flush=True)
+    return {**scores, "parameters": cost.parameters, "gflops": gflops}
+
+
+def row_of(kind, runs):
+    """A row of the table: means over the seeds, and the spread of the mean IoU."""
+    mean = {name: np.mean([run[name] for run in runs]) for name in runs[0]}
+    spread = np.std([run["mean_iou"] for run in runs], ddof=min(1, len(runs) - 1))
+    return [
+        kind,
+        f"{mean['mean_iou']:.1%} ± {spread:.1%}",
+        f"{mean['pixel_accuracy']:.1%}",
+        *(f"{mean[f'iou_{each}']:.0%}" for each in CLASSES),
+        f"{mean['parameters']:,.0f}",
+        f"{mean['gflops']:.2f}",
+    ]
 
 
 def evenly_spaced(data, count=3):
@@ -182,7 +196,7 @@ def evenly_spaced(data, count=3):
 
 
 def main():
-    """Trains each model, then prints the table."""
+    """Trains each model with each seed, then prints the table."""
     arguments = parse_arguments()
     folders = check_folders(arguments, "train", "trainannot", "val", "valannot")
     train, validation = (
@@ -192,9 +206,14 @@ def main():
     print(f"{len(train)} images for training, {len(validation)} held out")
     shown = evenly_spaced(validation)
     kinds = [arguments.model] if arguments.model else list(MODELS)
-    rows = [train_one(kind, train, validation, shown, arguments) for kind in kinds]
+    seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+    runs = {kind: [] for kind in kinds}
+    # Seed by seed, so that an interrupted run has all models.
+    for seed, kind in itertools.product(seeds, kinds):
+        runs[kind].append(train_one(kind, seed, train, validation, shown, arguments))
+    rows = [row_of(kind, results) for kind, results in runs.items()]
     names = ["model", "mean IoU", "pixel accuracy", *CLASSES, "parameters", "GFLOPs"]
-    print("\nIoU of held-out images, mean and by class\n")
+    print("\nIoU of held-out images, mean over the seeds, and by class\n")
     for row in (names, ["---"] * len(names), *rows):
         print(f"| {' | '.join(row)} |")
     print(f"\nPictures: tensorboard --logdir {arguments.run_dir}")

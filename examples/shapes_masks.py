@@ -26,18 +26,25 @@ from keras_attn import data, models
 # √(w h) of a box as a share of the image: of small shapes 0.13 to 0.24, of large ones
 # 0.25 to 0.42, and less where a shape is partly hidden.
 ANCHOR_SHARES = (0.15, 0.22, 0.31, 0.42, 0.6)
-NUM_OBJECTS = (1, 6)
-MAX_OVERLAP = 0.4
+NUM_OBJECTS = (1, 4)
+MAX_OVERLAP = 0.3
 NOISE = 8.0
-MAX_OBJECTS = 20
+MAX_OBJECTS = 10
 
 
 def parse_arguments():
     """Parses the command line."""
     parser = new_parser(__doc__, "runs/shapes-masks")
-    add_image_counts(parser, images=800, held_out=200)
-    detectors.add_detector_options(parser, width=16, image_size=(96, 96))
-    add_training_options(parser, epochs=6, batch_size=8, learning_rate=1e-3)
+    add_image_counts(parser, images=2000, held_out=300)
+    parser.add_argument(
+        "--shapes",
+        nargs="+",
+        choices=data.Shapes().shapes,
+        default=["circle", "square", "triangle", "star"],
+        help="the classes",
+    )
+    detectors.add_detector_options(parser, width=16, image_size=(64, 64))
+    add_training_options(parser, epochs=10, batch_size=8, learning_rate=2e-3)
     return parser.parse_args()
 
 
@@ -48,6 +55,7 @@ def main():
     shapes = data.Shapes(
         image_size=tuple(arguments.image_size),
         num_objects=NUM_OBJECTS,
+        shapes=arguments.shapes,
         max_overlap=MAX_OVERLAP,
         noise=NOISE,
         seed=arguments.seed,

@@ -62,17 +62,20 @@ def parse_arguments():
     add_data_dir(parser, "fsdd", content)
     parser.add_argument("--steps", type=int, default=80, help="batches per epoch")
     parser.add_argument("--tested", type=int, default=200, help="test sequences")
+    parser.add_argument(
+        "--seeds", type=int, default=3, help="runs; each holds out another speaker"
+    )
     parser.add_argument("--easy-epochs", type=int, default=2, help="of 1 to 3 digits")
     parser.add_argument("--listener-dim", type=int, default=96, help="paper: 256")
     parser.add_argument("--hidden-dim", type=int, default=128, help="paper: 512")
     add_training_options(parser, epochs=6, batch_size=32, learning_rate=2e-3)
     tiny = {"epochs": 2, "easy_epochs": 1, "steps": 2, "tested": 3}
-    tiny |= {"batch_size": 3, "listener_dim": 4, "hidden_dim": 5}
+    tiny |= {"batch_size": 3, "listener_dim": 4, "hidden_dim": 5, "seeds": 1}
     return parse_with_smoke(parser, **tiny)
 
 
 def load_recordings(arguments):
-    """Waveforms and their digits, for training and for testing."""
+    """Waveforms, their digits and indices, by speaker."""
     folder = arguments.data_dir
     for archive in sorted(folder.glob("*.tar.gz")):
         folder = arguments.run_dir / "recordings"
@@ -85,17 +88,32 @@ def load_recordings(arguments):
             "archive *.tar.gz of them. Pass --data-dir, or set KERAS_ATTN_DATA."
         )
     found = read_waveforms(paths, RATE, on_error="skip")
-    parts = {"train": [], "test": []}
+    speakers = {}
     for path, waveform in zip(found.paths, found.waveforms, strict=True):
-        digit, _, index = path.stem.split("_")
-        part = "test" if int(index) in TEST_INDICES else "train"
-        parts[part].append((waveform, int(digit)))
-    if not all(parts.values()):
+        digit, speaker, index = path.stem.split("_")
+        speakers.setdefault(speaker, []).append((waveform, int(digit), int(index)))
+    return dict(sorted(speakers.items()))
+
+
+def split_recordings(speakers, held_out):
+    """Recordings for training, and those of the tests: of known and of new speakers.
+
+    Args:
+        speakers: From `load_recordings`.
+        held_out: Name of the speaker who is not heard in training.
+    """
+    known = [each for name, x in speakers.items() if name != held_out for each in x]
+    train = [each for each in known if each[2] not in TEST_INDICES]
+    tests = {
+        "known speakers": [each for each in known if each[2] in TEST_INDICES],
+        "new speaker": speakers[held_out],
+    }
+    if not (train and all(tests.values())):
         raise SystemExit(
-            f"{arguments.data_dir} must have recordings of indices up to "
+            "The recordings must be of at least two speakers, of indices up to "
             f"{TEST_INDICES[-1]}, for testing, and above, for training."
         )
-    return parts["train"], parts["test"]
+    return train, tests
 
 
 def string_together(recordings, shortest, longest, rng):
@@ -113,14 +131,14 @@ def string_together(recordings, shortest, longest, rng):
     return np.concatenate(parts).astype("float32"), words
 
 
-def sequence_dataset(recordings, tokenizer, front_end, arguments, epoch):
+def sequence_dataset(recordings, tokenizer, front_end, arguments, seed, epoch):
     """Batches of new sequences in each epoch, whose number is in a variable."""
 
     def batches():
         number = int(epoch.numpy())
         lengths = EASY_LENGTHS if number < arguments.easy_epochs else LENGTHS
         for index in range(arguments.steps):
-            rng = np.random.default_rng([arguments.seed, number, index])
+            rng = np.random.default_rng([seed, number, index])
             made = [
                 string_together(recordings, *lengths, rng)
                 for _ in range(arguments.batch_size)
@@ -196,17 +214,22 @@ def score(model, tested, tokenizer, strategy):
     return heard, errors / sum(map(len, texts)), right
 
 
-def main():
-    """Trains the speller, scores it, and draws what it listens to."""
-    arguments = parse_arguments()
-    keras.utils.set_random_seed(arguments.seed)
-    train, test = load_recordings(arguments)
-    rng = np.random.default_rng(arguments.seed)
-    tested = [string_together(test, *LENGTHS, rng) for _ in range(arguments.tested)]
-    print(f"{len(train)} recordings for training, {len(test)} for testing", flush=True)
+def train_speller(train, shown, tokenizer, front_end, arguments, seed, folder):
+    """Trains a speller, or resumes, and saves the one that reads waveforms.
 
-    tokenizer = CharacterTokenizer.train([" ".join(WORDS)])
-    front_end = LogMelSpectrogram(RATE, 40, normalization="utterance")
+    Args:
+        train: Recordings.
+        shown: Sequences whose attention is drawn.
+        tokenizer: Of the letters.
+        front_end: Computes the features.
+        arguments: The command line.
+        seed: Of the weights and the sequences.
+        folder: For all results.
+
+    Returns:
+        The speller that reads waveforms.
+    """
+    keras.utils.set_random_seed(seed)
     model = models.create(
         "listen_attend_spell",
         vocabulary_size=tokenizer.vocabulary_size,
@@ -225,43 +248,83 @@ def main():
         weighted_metrics=["accuracy"],
         jit_compile=False,
     )
-    shown, _, _ = batch_of(tested[:SHOWN], tokenizer, front_end)
-    labels = [[*text, "<end>"] for _, text in tested[:SHOWN]]
-    logs = str(arguments.run_dir / "logs")
-    backup = BackupAndResume(arguments.run_dir / "backup")
-    began = time.monotonic()
+    inputs, _, _ = batch_of(shown, tokenizer, front_end)
+    labels = [[*text, "<end>"] for _, text in shown]
+    logs = str(folder / "logs")
+    backup = BackupAndResume(folder / "backup", delete_checkpoint=False)
+    began = time.process_time()
     model.fit(
-        sequence_dataset(train, tokenizer, front_end, arguments, backup.epoch),
+        sequence_dataset(train, tokenizer, front_end, arguments, seed, backup.epoch),
         epochs=arguments.epochs,
         shuffle=False,
         verbose=2,
         callbacks=[
-            keras.callbacks.TensorBoard(logs),
-            viz.callbacks.SpeechAttentionMaps(logs, shown, labels),
+            keras.callbacks.TensorBoard(logs, write_graph=False),
+            viz.callbacks.SpeechAttentionMaps(logs, inputs, labels),
             backup,
         ],
     )
-    print(f"\ntrained in {time.monotonic() - began:.0f} seconds")
-
-    heard = model.with_front_end(front_end)
-    heard.save(arguments.run_dir / "model.keras")
-    for strategy in (Greedy(), Beam(8, length_penalty=1.0)):
-        began = time.monotonic()
-        texts, error_rate, right = score(heard, tested, tokenizer, strategy)
-        print(
-            f"{type(strategy).__name__}: character error rate "
-            f"{100 * error_rate:.1f} %, {100 * right:.1f} % of the sequences right, "
-            f"{time.monotonic() - began:.1f} s"
-        )
-    for text, (_, truth) in zip(texts[:SHOWN], tested, strict=False):
-        print(f"{truth}  ->  {text}")
-
-    (scores,) = viz.capture_attention(model, shown).values()
-    frames = shown["features"][0][: shown["padding_mask"][0].sum()]
+    print(f"trained in {time.process_time() - began:.0f} seconds of CPU time")
+    (scores,) = viz.capture_attention(model, inputs).values()
+    frames = inputs["features"][0][: inputs["padding_mask"][0].sum()]
     figure = viz.plot_speech_attention(scores[0], frames, labels[0])
-    picture = arguments.run_dir / "attention.png"
-    viz.save_figure(figure, picture)
-    print(f"\nAttention: {picture}; tensorboard --logdir {arguments.run_dir}")
+    viz.save_figure(figure, folder / "attention.png")
+    heard = model.with_front_end(front_end)
+    heard.save(folder / "model.keras")
+    return heard
+
+
+def main():
+    """Trains a speller with each seed, and scores it on known and on new speakers."""
+    arguments = parse_arguments()
+    speakers = load_recordings(arguments)
+    tokenizer = CharacterTokenizer.train([" ".join(WORDS)])
+    front_end = LogMelSpectrogram(RATE, 40, normalization="utterance")
+    results = {}
+    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+        held_out = list(speakers)[seed % len(speakers)]
+        train, tests = split_recordings(speakers, held_out)
+        counts = ", ".join(f"{len(x)} of {name}" for name, x in tests.items())
+        print(f"\nwithout {held_out}: {len(train)} recordings for training, {counts}")
+        rng = np.random.default_rng(seed)
+        tested = {
+            name: [string_together(x, *LENGTHS, rng) for _ in range(arguments.tested)]
+            for name, x in tests.items()
+        }
+        heard = train_speller(
+            train,
+            tested["new speaker"][:SHOWN],
+            tokenizer,
+            front_end,
+            arguments,
+            seed,
+            arguments.run_dir / f"without_{held_out}",
+        )
+        for name, those in tested.items():
+            for strategy in (Greedy(), Beam(8, length_penalty=1.0)):
+                texts, *figures = score(heard, those, tokenizer, strategy)
+                label = f"{name}, {type(strategy).__name__.lower()}"
+                results.setdefault(label, []).append(figures)
+                print_scores(label, [figures])
+            for text, (_, truth) in zip(texts[:SHOWN], those, strict=False):
+                print(f"  {truth}  ->  {text}")
+    print(f"\nall {arguments.seeds} runs: mean (smallest to largest)")
+    for label, runs in results.items():
+        print_scores(label, runs)
+    folder = arguments.run_dir
+    print(f"\nAttention: {folder}/without_*/; tensorboard --logdir {folder}")
+
+
+def print_scores(label, runs):
+    """Prints character error rates and shares of sequences without errors."""
+    told = []
+    for values in zip(*runs, strict=True):
+        low, mean, high = (100 * f(values) for f in (min, np.mean, max))
+        told.append(f"{mean:.1f} % ({low:.1f} to {high:.1f})")
+    print(
+        f"{label:<24} character error rate {told[0]}, sequences right {told[1]}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

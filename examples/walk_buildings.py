@@ -2,34 +2,7 @@
 
     python examples/walk_buildings.py
 
-Trains on the paths of Room-to-Room (Anderson et al. 2018) and follows the instructions
-of its two validation splits, in buildings that training has seen and in others. A
-walker sees no images, only the ways around it: how long and how steep they are, and
-where it has been. Two models attend, an ensemble; a third has the mean of the words at
-every step. Run again, it resumes.
-
-Results on 2 cores of an AMD EPYC (AVX-512) that were busy with other work (a load of 6
-to 13), one thread: 510,144 parameters each, 14,039 instructions of 61 buildings, 3
-epochs in 735, 947 and 257 seconds; the last two epochs, when the load was lower, took
-50 seconds each. A walk succeeds if it ends less than 3 m from the goal.
-
-                                    seen, 1,021 instructions  unseen, 1,470 instructions
-                                     success   SPL    error      success   SPL    error
-    random walk                        9.1 %   7.3 %  9.63 m      11.3 %   9.3 %  9.11 m
-    mean of the words, greedy         25.3 %  23.6 %  9.05 m      24.4 %  22.4 %  8.77 m
-    mean of the words, beam of 4      18.5 %  17.5 % 10.15 m      20.4 %  18.7 %  9.76 m
-    attention, greedy                 28.5 %  26.7 %  8.64 m      26.0 %  23.9 %  8.56 m
-    attention, greedy, 2 models       28.8 %  27.1 %  8.63 m      25.9 %  23.8 %  8.58 m
-    attention, beam of 4              21.1 %  20.0 %  9.78 m      21.4 %  19.6 %  9.50 m
-    attention, beam of 4, 2 models    21.6 %  20.6 %  9.79 m      21.2 %  19.5 %  9.48 m
-
-A random walk has as many steps as a path of the training set, and turns back only
-where nothing else is left.
-Attention is worth 3 points in seen buildings and under 2 in unseen ones, from one seed;
-the second model adds nothing that could be told from noise. The beam is worse: it finds
-likelier walks, and shorter ones are likelier (8.5 m instead of 9.4 to 9.7 m). In the
-picture, "turn right and go up the stairs and stand at the top", attention moves from
-"right" to "stairs" and "top".
+TODO
 """
 
 import json
@@ -49,6 +22,13 @@ from keras_attn import data, models, training, viz
 from keras_attn.decoding import Beam, Greedy, walk
 
 SPLITS = {"seen": "val_seen", "unseen": "val_unseen"}
+# What a walker knows besides the ways around it; see `data.WalkSimulator`.
+WORLDS = {
+    "ways": {},
+    "odometry": {"odometry": True},
+    "look_ahead": {"odometry": True, "look_ahead": True},
+}
+KINDS = ("attention", "mean")  # The words at every step: attended to, or all alike.
 MAX_STEPS = 15  # The longest path has 7 viewpoints.
 SHOWN = 3
 
@@ -64,11 +44,18 @@ def parse_arguments():
         "--min-count", type=int, default=5, help="of a word that the model knows"
     )
     parser.add_argument("--max-words", type=int, default=48, help="of an instruction")
-    parser.add_argument("--members", type=int, default=2, help="of the ensemble")
+    parser.add_argument(
+        "--worlds",
+        nargs="+",
+        choices=WORLDS,
+        default=["odometry", "look_ahead"],
+        help="what a walker knows",
+    )
+    parser.add_argument("--seeds", type=int, default=3, help="runs, from --seed on")
     parser.add_argument("--beams", type=int, default=4, help="of the beam search")
-    add_training_options(parser, epochs=3, batch_size=64, learning_rate=3e-3)
+    add_training_options(parser, epochs=4, batch_size=128, learning_rate=3e-3)
     tiny = {"epochs": 1, "batch_size": 2, "width": 5, "sectors": 6}
-    tiny |= {"min_count": 1, "members": 1}
+    tiny |= {"min_count": 1, "seeds": 2}
     return parse_with_smoke(parser, **tiny)
 
 
@@ -87,8 +74,8 @@ def read_splits(folder, min_count):
     return train, tests
 
 
-def new_model(vocabulary_size, simulator, arguments, attends):
-    """A model; one that does not attend averages all words alike at every step."""
+def new_model(vocabulary_size, simulator, arguments, kind):
+    """A model of one of `KINDS`, which differ in nothing else."""
     model = models.create(
         "listen_attend_walk",
         vocabulary_size=vocabulary_size,
@@ -99,7 +86,7 @@ def new_model(vocabulary_size, simulator, arguments, attends):
         attention_dim=arguments.width,
         dropout=0.2,
     )
-    if not attends:
+    if kind == "mean":
         attention = model.get_layer("decoder").attention
         # Scores of 0 for every word, which training leaves as they are.
         attention.score_vector.assign(0 * attention.score_vector)
@@ -107,14 +94,20 @@ def new_model(vocabulary_size, simulator, arguments, attends):
     return model
 
 
-def fit(model, train, arguments, seed, folder, watch):
-    """Path supervision: trains on the true actions, or resumes."""
+def fit(model, train, world, arguments, seed, folder, watch):
+    """Path supervision: trains on the true actions, or resumes.
+
+    Returns:
+        Seconds of CPU time.
+    """
+    began = time.process_time()
     backup = training.BackupAndResume(folder / "backup", delete_checkpoint=False)
     dataset = data.walk_dataset(
         train,
         batch_size=arguments.batch_size,
         num_sectors=arguments.sectors,
         max_words=arguments.max_words,
+        **WORLDS[world],
         seed=seed,
         shuffle=True,
         epoch=backup.epoch,
@@ -135,6 +128,7 @@ def fit(model, train, arguments, seed, folder, watch):
         callbacks=[*watch, backup],
     )
     model.save(folder / "model.keras")
+    return time.process_time() - began
 
 
 def random_walks(test, train, sectors, seed):
@@ -157,31 +151,38 @@ def random_walks(test, train, sectors, seed):
     return walks
 
 
-def follow(members, test, arguments, strategy):
+def instructions_of(examples, data_set, arguments):
+    """The words of instructions, as inputs."""
+    texts = data_set.encode(each.instruction for each in examples)
+    return {name: value[:, : arguments.max_words] for name, value in texts.items()}
+
+
+def follow(members, test, world, arguments, strategy):
     """The walks of models that were given the instructions of a test."""
-    texts = test.encode(each.instruction for each in test.examples)
-    inputs = {name: value[:, : arguments.max_words] for name, value in texts.items()}
-    simulator = test.simulator(arguments.sectors)
+    inputs = instructions_of(test.examples, test, arguments)
+    simulator = test.simulator(arguments.sectors, **WORLDS[world])
     return inputs, walk(members, inputs, simulator, MAX_STEPS, strategy=strategy)
 
 
-def report(name, walks, test, seconds=None):
-    """Prints and returns the scores of walks."""
-    scores = training.navigation_scores(walks, test.examples)
-    took = "" if seconds is None else f"  {seconds:.0f} s"
+def report(name, runs):
+    """Prints the scores of one or several runs: their mean and standard deviation."""
+
+    def told(figure, scale, unit):
+        values = [scale * scores[figure] for scores in runs]
+        spread = f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
+        return f"{np.mean(values):5.1f}{spread} {unit}"
+
     print(
-        f"{name:<34} success {100 * scores['success']:5.1f} %  "
-        f"SPL {100 * scores['spl']:5.1f} %  "
-        f"error {scores['navigation_error']:5.2f} m  "
-        f"length {scores['path_length']:5.2f} m{took}",
+        f"{name:<34} success {told('success', 100, '%')}  "
+        f"SPL {told('spl', 100, '%')}  error {told('navigation_error', 1, 'm')}  "
+        f"length {told('path_length', 1, 'm')}",
         flush=True,
     )
-    return scores
 
 
-def picture_of(model, test, arguments, path):
+def picture_of(model, test, world, arguments, path):
     """Draws one walk to the goal, and its attention."""
-    inputs, walked = follow(model, test, arguments, Greedy())
+    inputs, walked = follow(model, test, world, arguments, Greedy())
     reached = [
         row
         for row, (state, example) in enumerate(
@@ -209,6 +210,50 @@ def picture_of(model, test, arguments, path):
     viz.save_figure(figure, path)
 
 
+def train_all(train, shown_test, arguments):
+    """Trains the models of every world, kind and seed.
+
+    Args:
+        train: The training paths.
+        shown_test: A split of which a few walks are drawn after each epoch.
+        arguments: The command line.
+
+    Returns:
+        Lists of models, by world and kind.
+    """
+    shown = shown_test.examples[:SHOWN]
+    inputs = instructions_of(shown, shown_test, arguments)
+    words = [
+        [train.words[number - 2] if number > 1 else "?" for number in row[row > 0]]
+        for row in inputs["token_ids"]
+    ]
+    members = {(world, kind): [] for world in arguments.worlds for kind in KINDS}
+    # Seed by seed, so that an interrupted run has models of all kinds.
+    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+        for (world, kind), made in members.items():
+            keras.utils.set_random_seed(seed)
+            starts = data.WalkSimulator(
+                [each.start for each in shown], arguments.sectors, **WORLDS[world]
+            )
+            model = new_model(train.vocabulary_size, starts, arguments, kind)
+            folder = arguments.run_dir / f"{world}_{kind}_{seed}"
+            print(f"\n{folder.name}: {model.count_params():,} parameters", flush=True)
+            watch = [
+                keras.callbacks.TensorBoard(folder, write_graph=False),
+                viz.callbacks.WalkAttentionMaps(
+                    folder,
+                    inputs,
+                    words,
+                    shown,
+                    lambda model, starts=starts: walk(model, inputs, starts, MAX_STEPS),
+                ),
+            ]
+            seconds = fit(model, train, world, arguments, seed, folder, watch)
+            print(f"{seconds:.0f} seconds of CPU time", flush=True)
+            made.append(model)
+    return members
+
+
 def main():
     """Trains with attention and without, and follows the instructions of two splits."""
     arguments = parse_arguments()
@@ -216,61 +261,36 @@ def main():
     for name, split in {"train": train, **tests}.items():
         buildings = {each.building.name for each in split.examples}
         print(f"{name}: {len(split)} instructions, {len(buildings)} buildings")
-    simulator = train.simulator(arguments.sectors)
-
-    shown = tests["unseen"].examples[:SHOWN]
-    inputs = tests["unseen"].encode(each.instruction for each in shown)
-    inputs = {name: value[:, : arguments.max_words] for name, value in inputs.items()}
-    starts = data.WalkSimulator([each.start for each in shown], arguments.sectors)
-    words = [
-        [train.words[number - 2] if number > 1 else "?" for number in row[row > 0]]
-        for row in inputs["token_ids"]
-    ]
-    members = {"with attention": [], "mean of the words": []}
-    for kind, made in members.items():
-        for number in range(arguments.members if kind == "with attention" else 1):
-            keras.utils.set_random_seed(arguments.seed + number)
-            attends = kind == "with attention"
-            model = new_model(train.vocabulary_size, simulator, arguments, attends)
-            folder = arguments.run_dir / f"{kind.replace(' ', '_')}_{number}"
-            print(f"\n{kind}: {model.count_params():,} parameters", flush=True)
-            watch = [
-                keras.callbacks.TensorBoard(folder),
-                viz.callbacks.WalkAttentionMaps(
-                    folder,
-                    inputs,
-                    words,
-                    shown,
-                    lambda model: walk(model, inputs, starts, MAX_STEPS),
-                ),
-            ]
-            began = time.monotonic()
-            fit(model, train, arguments, arguments.seed + number, folder, watch)
-            print(f"{time.monotonic() - began:.0f} seconds", flush=True)
-            made.append(model)
-
+    members = train_all(train, tests["unseen"], arguments)
     results = {}
     for name, test in tests.items():
         print(f"\n{name} buildings, {len(test)} instructions")
-        walks = random_walks(test, train, arguments.sectors, arguments.seed)
-        results[f"{name}, random"] = report("random walk", walks, test)
-        stand = test.simulator(arguments.sectors).start()
-        results[f"{name}, at the start"] = report("standing still", stand, test)
-        for kind, made in members.items():
-            for strategy in (Greedy(), Beam(arguments.beams)):
-                chosen = [made[:1]] if len(made) == 1 else [made[:1], made]
-                for group in chosen:
-                    began = time.monotonic()
-                    _, walked = follow(group, test, arguments, strategy)
-                    label = f"{kind}, {type(strategy).__name__.lower()}"
-                    label += f" of {len(group)}" if len(group) > 1 else ""
-                    seconds = time.monotonic() - began
-                    results[f"{name}, {label}"] = report(
-                        label, walked.walks, test, seconds
-                    )
+
+        def score(label, *all_walks, name=name, test=test):
+            runs = [
+                training.navigation_scores(walks, test.examples) for walks in all_walks
+            ]
+            report(label, runs)
+            results[f"{name}, {label}"] = runs
+
+        score("random walk", random_walks(test, train, arguments.sectors, 0))
+        score("standing still", test.simulator(arguments.sectors).start())
+        for (world, kind), made in members.items():
+            label = f"{world}, {kind}"
+            walked = [
+                follow(model, test, world, arguments, Greedy())[1].walks
+                for model in made
+            ]
+            score(label, *walked)
+            if kind == "attention":
+                for strategy in (Greedy(), Beam(arguments.beams)):
+                    _, found = follow(made, test, world, arguments, strategy)
+                    how = type(strategy).__name__.lower()
+                    score(f"{label}, {how} of {len(made)}", found.walks)
     (arguments.run_dir / "scores.json").write_text(json.dumps(results, indent=1))
-    picture = arguments.run_dir / "walk.png"
-    picture_of(members["with attention"][0], tests["unseen"], arguments, picture)
+    picture, world = arguments.run_dir / "walk.png", arguments.worlds[0]
+    model = members[world, "attention"][0]
+    picture_of(model, tests["unseen"], world, arguments, picture)
     print(f"\nA walk: {picture}; tensorboard --logdir {arguments.run_dir}")
 
 

@@ -48,6 +48,7 @@ from keras_attn.export.verification import Measured, Verification
 from keras_attn.file_reading import size_of
 from keras_attn.file_writing import replacing
 from keras_attn.kernels.runtime import require_tensorflow
+from keras_attn.options import described_as
 
 
 def export(
@@ -191,6 +192,7 @@ def export(
         )
 
 
+@described_as(export)
 def verify(
     model: Any,
     path: str | PathLike,
@@ -206,11 +208,9 @@ def verify(
     Args:
         model: The model that it was exported from.
         path: The artefact.
-        sample_inputs: As in `export`.
         tokenizer: The tokenizer that it was exported with.
         sequence_length: The `sequence_length` that it was exported with, if with a
             tokenizer; otherwise it is read from the artefact.
-        tolerance: As in `export`.
         quantization: Its quantization, which sets how the error is measured, and the
             default tolerance. None reads it from the artefact.
 

@@ -64,7 +64,11 @@ class ExportReport:
         return json.dumps(asdict(self), indent=2)
 
     def save(self, path: str | PathLike) -> None:
-        """Writes `to_json()` to a file."""
+        """Writes `to_json()` to a file.
+
+        Args:
+            path: The file, which is written over.
+        """
         Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
 
     def __str__(self) -> str:

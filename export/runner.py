@@ -32,6 +32,9 @@ class Runner:
     interpreter has one set of buffers, so its calls are serialized; for parallel calls
     load one runner per thread, which share the pages of the file.
 
+    Args:
+        engine: The artefact in its runtime; `load_runner` makes it.
+
     Attributes:
         format: `"saved_model"`, `"litert"` or `"onnx"`.
         signatures: Inputs and outputs of each signature, by its name.
@@ -82,7 +85,11 @@ class Runner:
         return self._run(self._choose(signature), inputs)
 
     def prefill(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Runs the prompt through a generative artefact."""
+        """Runs the prompt through a generative artefact.
+
+        Args:
+            inputs: Arrays by input name.
+        """
         return self(inputs, PREFILL)
 
     def step(

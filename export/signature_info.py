@@ -29,7 +29,12 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class SignatureInfo:
-    """The inputs and outputs of one signature, by name."""
+    """The inputs and outputs of one signature, by name.
+
+    Attributes:
+        inputs: Shape and dtype of each input.
+        outputs: Shape and dtype of each output.
+    """
 
     inputs: dict[str, TensorInfo]
     outputs: dict[str, TensorInfo]

@@ -38,9 +38,9 @@ from keras_attn.models.parts.images import (
 from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
-    passes_options_to,
     with_sizes,
 )
+from keras_attn.options import takes_options
 
 VARIANTS = {
     # Long et al. 2015, section 4.2; the stages whose pooled maps are added.
@@ -251,7 +251,7 @@ def _copy_weights(source, model):
 
 @registered(CARDS["resnet"])
 @with_sizes(VARIANTS["resnet"])
-@passes_options_to(resnet)
+@takes_options
 def build_fcn_resnet(
     variant: str = "50",
     *,
@@ -280,13 +280,6 @@ def build_fcn_resnet(
         num_channels: Channels of the images.
         dropout: Probability of dropping a unit before the scores.
         name: Name of the model.
-        **backbone: Further arguments of `models.parts.resnet.resnet`:
-            stem_dim: Channels of the ResNet's first map.
-            num_blocks: Blocks of each stage.
-            block: Their kind, `"bottleneck"`, or without dilated stages `"basic"`.
-            norm_epsilon: Added to the variance by the norms of the ResNet.
-            frozen_norms: Whether no norm of the ResNet is trained.
-            num_frozen: Number of parts, the stem first, that are not trained.
 
     Returns:
         A model from `images` (B, H, W, channels) to logits (B, H, W, C); with the

@@ -63,15 +63,41 @@ def test_caption_shapes(example, tmp_path):
     options = "--images 24 --held-out 4 --epochs 1 --batch-size 8".split()
     options += ["--hidden-dim", "8", *BACKBONE, "--backbone-dir", tmp_path / "cnn"]
     names = ["show_and_tell", "show_attend_tell_hard", "vit_transformer"]
-    options += ["--systems", *names, "--run-dir", tmp_path]
+    options += ["--systems", *names, "--seeds", 1, "--run-dir", tmp_path]
     printed = example("caption_shapes", *options)
     table = printed[printed.index("| captioner |") :]
-    figures = r"[\d,]+ \| [\d.]+ \| [\d.]+ (?:\| [\d.]+% ){3}\| (\S+)"
+    figures = r"[\d,]+ \| [\d.]+ (?:\| [\d.]+% ± [\d.]+% ){4}\| (\S+)"
     rows = re.findall(rf"^\| (\w+) \| {figures}", table, re.M)
     assert [name for name, _ in rows] == names
     assert rows[0][1] == "–"
     for name in names:
-        assert (tmp_path / name / "model.keras").is_file()
+        assert (tmp_path / f"{name}_0" / "model.keras").is_file()
+
+
+def test_held_out_combinations_are_in_no_training_caption(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    from caption_shapes import (  # pyright: ignore[reportMissingImports]
+        objects_of,
+        split_kinds,
+    )
+
+    from keras_attn.data import Shapes
+
+    shapes = Shapes()
+    known, new = split_kinds(shapes)
+    assert (len(known), len(new)) == (72, 24)
+    assert not set(known) & set(new)
+    # What is new is the three together: each two of them are known.
+    for pair in itertools.combinations(range(3), 2):
+        pairs = [{tuple(kind[i] for i in pair) for kind in x} for x in (known, new)]
+        assert pairs[1] <= pairs[0]
+    for kinds in (known, new):
+        drawn = Shapes(kinds=kinds)
+        for number in range(20):
+            example = drawn.example(number)
+            named = objects_of(example.caption, drawn)
+            assert set(named) <= set(kinds)
+            assert named.total() == len(example.objects)
 
 
 def test_objects_of_a_caption(monkeypatch):
@@ -131,28 +157,58 @@ def test_answer_shapes(example, tmp_path):
 def test_greet_people(example, tmp_path):
     printed = example("greet_people", "--smoke", "--run-dir", tmp_path)
     rows = re.findall(r"^\| (\w+) \| (-?[\d.]+)(?:, .* to .*)? \|$", printed, re.M)
-    assert [name for name, _ in rows] == ["random", "best", "learned"]
+    assert [name for name, _ in rows] == ["random", "best", "memory", "forgetful"]
     assert float(rows[0][1]) < float(rows[1][1])
     tables = re.findall(r"^\| (gray|depth) \| (face|hand) \| (.*) \|$", printed, re.M)
-    assert len(tables) == 4
+    assert len(tables) == 8
     for *_, table in tables:
         count, *figures = (float(figure) for figure in table.split(" | "))
         assert count > 0 and all(0 < figure < 1 for figure in figures)
-    assert (tmp_path / "seed_0" / "model.keras").is_file()
-    assert (tmp_path / "seed_0" / "interaction.png").stat().st_size > 1000
-    assert len((tmp_path / "curves.csv").read_text("utf-8").splitlines()) == 3
+    for kind in ("memory", "forgetful"):
+        assert (tmp_path / f"{kind}_0" / "model.keras").is_file()
+        assert (tmp_path / f"{kind}_0" / "interaction.png").stat().st_size > 1000
+    assert len((tmp_path / "curves.csv").read_text("utf-8").splitlines()) == 5
+
+
+def test_a_forgetful_robot_knows_only_the_present(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    from greet_people import (  # pyright: ignore[reportMissingImports]
+        CAMERAS,
+        IMAGE_SIZE,
+        forgetful,
+        new_network,
+    )
+
+    network = new_network(4)
+    shape = (2, 3, IMAGE_SIZE, IMAGE_SIZE, 1)
+    frames = {camera: keras.random.normal(shape, seed=1) for camera in CAMERAS}
+    outputs = forgetful(network, 3)(frames)
+    for step in range(3):
+        now = {camera: x[:, step : step + 1] for camera, x in frames.items()}
+        for name, expected in network(now).items():
+            axis = 2 if name == "attention_scores" else 1
+            value = np.take(outputs[name], [step], axis)
+            np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6)
+    assert np.abs(outputs["q_values"] - network(frames)["q_values"])[:, 1:].max() > 1e-3
 
 
 def test_read_words(example, tmp_path):
     sizes = "--images 24 --held-out 6 --width 2 --epochs 1 --batch-size 8".split()
-    shape = "--lengths 2 4 --image-size 16 48".split()
+    shape = "--lengths 2 4 --image-size 16 48 --families STIX".split()
     printed = example("read_words", "--run-dir", tmp_path, *sizes, *shape)
-    rows = re.findall(r"^(.{22}) +([\d.]+)% +([\d.]+)% +([\d.]+)% ", printed, re.M)
-    names = ["trained words", "other words", "other words and fonts"]
-    assert [name.strip() for name, *_ in rows] == names
-    assert (tmp_path / "model.keras").is_file()
+    assert re.search(r"^without_STIX: 17 fonts, [\d,]+ parameters$", printed, re.M)
+    table = printed[printed.index("words  characters  in box") :]
+    rows = re.findall(r"^(.{22}) [\d.]+% \([\d.]+% to [\d.]+%\)  ", table, re.M)
+    names = ["trained words", "other words", "other words and family"]
+    assert [name.strip() for name in rows] == names
+    # 16 pixels are two rows of the map: the shares of attention are of all of it.
+    shares = re.findall(r"by row of the map: (\d+)%  (\d+)%$", table, re.M)
+    assert len(shares) == 2
+    assert abs(sum(map(int, shares[0])) - 100) <= 1
+    folder = tmp_path / "without_STIX"
+    assert (folder / "model.keras").is_file()
     for index in range(4):
-        assert (tmp_path / f"attention-{index}.png").stat().st_size > 1000
+        assert (folder / f"attention-{index}.png").stat().st_size > 1000
 
 
 def test_a_preview_has_equally_many_images_per_class(monkeypatch):

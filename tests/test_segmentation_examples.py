@@ -57,12 +57,13 @@ def test_segment_streets(example, tmp_path):
     printed = example(
         "segment_streets",
         *("--data-dir", tmp_path, "--run-dir", run, "--model", "segnet"),
-        *("--epochs", 1, "--batch-size", 2),
+        *("--epochs", 1, "--batch-size", 2, "--seeds", 2),
     )
-    table = re.findall(r"^\| (\w+) \| [\d.]+% \| [\d.]+% \| ", printed, re.M)
-    assert table == ["segnet"]
-    assert (run / "segnet" / "model.keras").is_file()
-    assert (run / "segnet" / "segmentation.png").stat().st_size > 1000
+    figures = r"[\d.]+% ± [\d.]+% \| [\d.]+% \| "
+    assert re.findall(rf"^\| (\w+) \| {figures}", printed, re.M) == ["segnet"]
+    for seed in (0, 1):
+        assert (run / f"segnet_{seed}" / "model.keras").is_file()
+        assert (run / f"segnet_{seed}" / "segmentation.png").stat().st_size > 1000
 
 
 def test_streets_are_segmented_at_equal_cost(monkeypatch):

@@ -1,6 +1,7 @@
 """The example of speech runs from the command line, with small sizes."""
 
 import io
+import itertools
 import re
 import tarfile
 import wave
@@ -29,22 +30,30 @@ def test_spell_digits(example, tmp_path):
     data.mkdir()
     with tarfile.open(data / "recordings.tar.gz", "w:gz") as tar:
         for digit in (0, 7):
-            for index in (5, 12):
+            for index, speaker in itertools.product((5, 12), ("ann", "bob")):
                 content = recording(digit, index % 5)
-                info = tarfile.TarInfo(f"recordings/{digit}_ann_{index}.wav")
+                info = tarfile.TarInfo(f"recordings/{digit}_{speaker}_{index}.wav")
                 info.size = len(content)
                 tar.addfile(info, io.BytesIO(content))
     options = ("--smoke", "--data-dir", data, "--run-dir", run)
     printed = example("spell_digits", *options)
-    assert "2 recordings for training, 2 for testing" in printed
-    for strategy in ("Greedy", "Beam"):
-        line = rf"^{strategy}: character error rate [\d.]+ %, [\d.]+ % of the"
-        assert re.search(line, printed, re.M)
-    assert (run / "attention.png").stat().st_size > 1000
-    assert (run / "model.keras").is_file()
-    assert list((run / "logs").glob("**/events*"))
+    counts = "2 recordings for training, 2 of known speakers, 4 of new speaker"
+    assert f"without ann: {counts}" in printed
+    for label in ("known speakers, greedy", "new speaker, beam"):
+        line = rf"^{label} +character error rate [\d.]+ % \([\d.]+ to [\d.]+\), seq"
+        assert len(re.findall(line, printed, re.M)) == 2
+    folder = run / "without_ann"
+    assert (folder / "attention.png").stat().st_size > 1000
+    assert (folder / "model.keras").is_file()
+    assert list((folder / "logs").glob("**/events*"))
     with pytest.raises(SystemExit, match="must have WAV files like 7_george_12.wav"):
-        example("spell_digits", "--smoke", "--data-dir", run / "logs", *options[-2:])
+        example("spell_digits", "--smoke", "--data-dir", folder / "logs", *options[-2:])
+    for path in (run / "recordings").rglob("?_ann_*.wav"):
+        path.unlink()
+    with pytest.raises(SystemExit, match="must be of at least two speakers, of"):
+        example(
+            "spell_digits", "--smoke", "--data-dir", run / "recordings", *options[-2:]
+        )
 
 
 def test_edit_distances(monkeypatch):

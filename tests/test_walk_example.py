@@ -20,10 +20,19 @@ def test_walk_buildings(example, tmp_path):
     line = r"success +[\d.]+ %  SPL +[\d.]+ %  error +[\d.]+ m"
     for kind in ("random walk", "standing still"):
         assert len(re.findall(rf"^{kind} +{line}", printed, re.M)) == 2
-    for kind in ("with attention", "mean of the words"):
-        assert len(re.findall(rf"^{kind}, beam +{line}", printed, re.M)) == 2
-        assert (run / f"{kind.replace(' ', '_')}_0" / "model.keras").is_file()
+    for world in ("odometry", "look_ahead"):
+        for kind in ("attention", "mean"):
+            runs = r"success +[\d.]+ ± [\d.]+ %  SPL +[\d.]+ ± [\d.]+ %  error "
+            assert len(re.findall(rf"^{world}, {kind} +{runs}", printed, re.M)) == 2
+            for seed in (0, 1):
+                folder = run / f"{world}_{kind}_{seed}"
+                assert (folder / "model.keras").is_file()
+                assert list(folder.glob("**/events*"))
+        assert (
+            len(re.findall(rf"^{world}, attention, beam of 2 +{line}", printed, re.M))
+            == 2
+        )
     assert (run / "walk.png").stat().st_size > 1000
-    assert list((run / "with_attention_0").glob("events*"))
     scores = json.loads((run / "scores.json").read_text("utf-8"))
-    assert set(scores["seen, with attention, greedy"]) > {"success", "spl"}
+    seeds = scores["seen, look_ahead, attention"]
+    assert len(seeds) == 2 and set(seeds[0]) > {"success", "spl"}

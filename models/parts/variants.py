@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from keras_attn.checks import check_choice
+from keras_attn.docstrings import with_sentence
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -56,7 +57,8 @@ def with_sizes(
 
     Returns:
         A decorator for a function whose first argument is `variant`. The decorated
-        function has the same signature, and raises a `ValueError` that lists the
+        function has the same signature, says of each size "Default: the variant's." in
+        its docstring, and raises a `ValueError` that lists the
         variants for a name that is not among them.
 
     Raises:
@@ -65,7 +67,8 @@ def with_sizes(
 
     def decorate(build) -> Any:
         parameters = inspect.signature(build).parameters
-        for name in {name for sizes in variants.values() for name in sizes}:
+        names = {name for sizes in variants.values() for name in sizes}
+        for name in names:
             if name not in parameters or parameters[name].default is not None:
                 raise TypeError(
                     f"`{build.__name__}` needs an argument `{name}=FROM_VARIANT`: the "
@@ -79,54 +82,9 @@ def with_sizes(
             given = {name: x for name, x in options.items() if x is not None}
             return build(variant, **{**options, **variants[variant], **given})
 
+        build_variant.__doc__ = with_sentence(
+            inspect.getdoc(build) or "", names, "Default: the variant's."
+        )
         return build_variant
-
-    return decorate
-
-
-def passes_options_to(
-    function: Callable,
-) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """Decorates a builder that passes its `**options` to a function shared by several.
-
-    ```python
-    @passes_options_to(text_encoder)
-    def build_xlm(variant="base", *, name="xlm", **blocks: Unpack[EncoderOptions]): ...
-    ```
-
-    The annotation, a `TypedDict` of the same options, is what type checkers and editors
-    read; the decorator is what `help` and a call read.
-
-    Args:
-        function: The shared function. Those of its keyword-only arguments that the
-            builder does not name replace `**options` in the builder's signature, so
-            that `help` and `inspect.signature` show them, and no others are taken.
-
-    Returns:
-        A decorator. The decorated function raises a `TypeError` for an argument that
-        is not in its signature.
-    """
-
-    def decorate(build) -> Any:
-        signature = inspect.signature(build)
-        own = dict(signature.parameters)
-        options = {
-            name: parameter
-            for name, parameter in inspect.signature(function).parameters.items()
-            if parameter.kind is parameter.KEYWORD_ONLY and name not in own
-        }
-        named = [x for x in own.values() if x.kind is not x.VAR_KEYWORD]
-        complete = signature.replace(parameters=[*named, *options.values()])
-
-        @functools.wraps(build)
-        def build_checked(*args, **arguments):
-            try:
-                complete.bind(*args, **arguments)
-            except TypeError as error:
-                raise TypeError(f"{build.__name__}() {error}") from None
-            return build(*args, **arguments)
-
-        vars(build_checked)["__signature__"] = complete
-        return build_checked
 
     return decorate

@@ -1,5 +1,6 @@
 """What all commands have in common: help, errors, interruptions."""
 
+import importlib
 import shutil
 import subprocess
 import sys
@@ -267,6 +268,17 @@ def test_an_interruption(command, failing):
     assert command.err == "error: interrupted\n"
     assert command("demo") == 130
     assert "run the same command to go on" in command.err
+
+
+def test_an_interruption_outside_of_a_command(command, monkeypatch):
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    # The package has a Typer application of the module's name.
+    module = importlib.import_module("keras_attn.cli.app")
+    monkeypatch.setattr(module, "app", interrupted)
+    assert command("list") == 130
+    assert command.err == "error: interrupted\n"
 
 
 @pytest.fixture(scope="module")

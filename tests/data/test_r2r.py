@@ -44,6 +44,14 @@ def test_a_building_is_its_included_viewpoints(train):
         building.number("x")
 
 
+def test_a_viewpoint_is_no_neighbor_of_itself(train, tmp_path):
+    graph = viewpoints()
+    for index, entry in enumerate(graph):
+        entry["unobstructed"][index] = True
+    building = read_r2r(*write_r2r(tmp_path, graph=graph)).examples[0].building
+    assert building.neighbors == train.examples[0].building.neighbors
+
+
 def test_a_path_through_viewpoints_at_one_place_ends():
     positions = [(0, 0, 0), (0, 0, 0), (1, 0, 0)]
     building = Building("twins", list("abc"), positions, [(0, 1), (0, 2), (1, 2)])
@@ -126,6 +134,43 @@ def test_a_walker_sees_what_is_around_it(train):
         with pytest.raises(ValueError, match="`actions` must be whole numbers, one"):
             simulator.move([walk], [action])
     assert simulator.move([], []) == []
+
+
+def test_a_walker_knows_its_walk_and_looks_ahead(train):
+    example = train.examples[0]  # At g0, looking north.
+    start = Walk(example.building, example.path[:1], 0.25)
+    plain = WalkSimulator([start], 4)
+    rich = WalkSimulator([start], 4, look_ahead=True, odometry=True)
+    assert (plain.world_dim, rich.world_dim) == (4 * 5, 4 * 6 + 4)
+    (walk,) = rich.start()
+    turned = 0.0
+    for steps, (action, walked) in enumerate([(1, 4.0), (1, 4.0 + math.hypot(3, 3))]):
+        world = rich.observe([walk])[0]
+        assert world.shape == (1, rich.world_dim) and world.dtype == np.float32
+        sectors = world[0, :24].reshape(4, 6)
+        # The other features are those of a walker without these options.
+        np.testing.assert_array_equal(
+            sectors[:, :5].ravel(), plain.observe([walk])[0][0]
+        )
+        for there in walk.building.neighbors[walk.path[-1]]:
+            ways = len(walk.building.neighbors[there])
+            np.testing.assert_allclose(
+                sectors[rich.action_to(walk, there), 5], ways / 5
+            )
+        assert np.count_nonzero(sectors[:, 5]) == np.count_nonzero(sectors[:, 0])
+        np.testing.assert_allclose(
+            world[0, 24:27], [math.sin(turned), math.cos(turned), steps / 5], atol=1e-6
+        )
+        (walk,) = rich.move([walk], [action])
+        turned = walk.heading - 0.25
+        np.testing.assert_allclose(rich.observe([walk])[0][0, 27], walked / 5, 1e-6)
+    # Batches of a data set are what the walker sees.
+    options = {"num_sectors": 12, "look_ahead": True, "odometry": True}
+    dataset = dataset_of(train, batch_size=1, **options)
+    simulator = train.simulator(**options)
+    worlds, _ = simulator.follow(example.start, example.path)
+    inputs, _, _ = next(iter(dataset))
+    np.testing.assert_array_equal(inputs["world_state"][0], worlds)
 
 
 def test_neighbors_in_one_direction_have_sectors_of_their_own():

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -247,6 +248,21 @@ def test_captions_and_questions():
         assert tuple(named) == question.objects
 
 
+def test_objects_are_of_the_given_kinds():
+    kinds = [("small", "red", "ring"), ("large", "blue", "star")]
+    world = Shapes(num_objects=(1, 3), kinds=kinds)
+    drawn = {
+        (each.size, each.color, each.shape)
+        for number in range(20)
+        for each in world.example(number).objects
+    }
+    assert drawn == set(kinds)
+    # Without kinds, images are those of a set that has no such option.
+    assert replace(world, kinds=None).example(3).caption == (
+        Shapes(num_objects=(1, 3)).example(3).caption
+    )
+
+
 def test_the_largest_shape_covers_less_than_15_percent():
     for shape in SHAPES:
         mask = draw_mask(shape, 50, 50, 0.21 * 100, 0, (100, 100))
@@ -273,6 +289,11 @@ def test_the_largest_shape_covers_less_than_15_percent():
         ({"num_objects": 11}, "at most 10"),
         ({"max_overlap": 1.0}, "`max_overlap` is a probability"),
         ({"noise": -1}, "`noise` must be at least 0"),
+        ({"kinds": []}, "`kinds` must be a list of triples"),
+        ({"kinds": 7}, "`kinds` must be a list of triples.*kinds=7"),
+        ({"kinds": [7]}, "`kinds` must be a list of triples"),
+        ({"kinds": ["red"]}, "`kinds` must be a list of triples.*'red'"),
+        ({"kinds": [("red", "small", "ring")]}, "a name in `sizes`, one in `colors`"),
     ],
 )
 def test_invalid_options(options, message):

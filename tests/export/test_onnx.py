@@ -241,6 +241,22 @@ def test_large_pair_shares_its_weights(build, tmp_path, monkeypatch):
     assert weights < 7 * 4096
 
 
+def test_every_tensor_of_a_file_of_weights_begins_a_page(build, tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx, "_LARGEST_MESSAGE", 1)
+    monkeypatch.setattr(onnx_weights, "_SMALLEST_LIFTED", 1)
+    package = pytest.importorskip("onnx")
+    export(build("mlp"), tmp_path / "m.onnx")
+    graph = package.load(tmp_path / "m.onnx/serve.onnx", load_external_data=False).graph
+    offsets = [
+        int(field.value)
+        for tensor in graph.initializer
+        for field in tensor.external_data
+        if field.key == "offset"
+    ]
+    assert len(set(offsets)) == len(offsets) > 1
+    assert not any(offset % 4096 for offset in offsets)
+
+
 def test_sessions_of_a_large_pair_share_its_weights_in_memory(
     build, tmp_path, monkeypatch
 ):

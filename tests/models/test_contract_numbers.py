@@ -102,6 +102,8 @@ def test_every_weight_has_a_finite_gradient(case):
 def check_state(pair):
     """A step takes every state with the shape and type that `prefill` gives it."""
     given = {tensor.name: tensor for tensor in pair.prefill.inputs}
+    # An input that is a state as well is passed on, not returned.
+    assert not given.keys() & pair.prefill.output.keys()
     given |= pair.prefill.output
     state = dict(pair.step.input)
     del state["token_ids" if "token_ids" in state else "world_state"]

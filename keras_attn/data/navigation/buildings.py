@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
@@ -19,8 +20,14 @@ from keras_attn.file_reading import shown
 
 # What a walker sees in a sector, in this order.
 WORLD_FEATURES = ("way", "distance", "elevation", "visited", "came_from")
-# Keeps distances between neighbors, up to 5 m with few exceptions, near 1.
+# The sixth of a sector, with `look_ahead`.
+LOOK_AHEAD_FEATURE = "ways_there"
+# What a walker knows of its own walk, after all sectors, with `odometry`.
+ODOMETRY_FEATURES = ("turned_sine", "turned_cosine", "steps", "walked")
+# Keeps distances between neighbors, up to 5 m with few exceptions, near 1. Paths have
+# about as many steps, and viewpoints as many ways.
 _DISTANCE_UNIT = 5.0
+_COUNT_UNIT = 5.0
 
 
 class Building:
@@ -94,6 +101,9 @@ class Building:
     def number(self, viewpoint: str) -> int:
         """The number of a viewpoint.
 
+        Args:
+            viewpoint: Its name.
+
         Raises:
             ValueError: if the building has none of this name.
         """
@@ -105,7 +115,11 @@ class Building:
         return self._numbers[viewpoint]
 
     def length(self, path: Sequence[int]) -> float:
-        """The length of a path of viewpoints, in meters."""
+        """The length of a path of viewpoints, in meters.
+
+        Args:
+            path: Numbers of viewpoints, in order.
+        """
         steps = np.diff(self.positions[list(path)], axis=0)
         return float(np.linalg.norm(steps, axis=1).sum())
 
@@ -113,6 +127,9 @@ class Building:
         """Length of the shortest path to the goal from each viewpoint, (V,), in meters.
 
         Infinite where no path leads there.
+
+        Args:
+            goal: Number of a viewpoint.
 
         Raises:
             ValueError: for a number that is not that of a viewpoint.
@@ -122,6 +139,10 @@ class Building:
 
     def shortest_path(self, start: int, goal: int) -> list[int]:
         """The viewpoints of a shortest path, both ends included.
+
+        Args:
+            start: Number of the first viewpoint.
+            goal: Number of the last one.
 
         Raises:
             ValueError: if no path leads from the start to the goal, or for a number
@@ -191,12 +212,19 @@ class Walk:
         path: Numbers of the viewpoints so far; the last is where the walker is.
         heading: Where it looks, in radians.
         is_done: Whether it has stopped.
+        start_heading: Where it looked before the first step, in radians. None is
+            `heading`.
     """
 
     building: Building
     path: tuple[int, ...]
     heading: float
     is_done: bool = False
+    start_heading: float | None = None
+
+    def __post_init__(self):
+        if self.start_heading is None:
+            object.__setattr__(self, "start_heading", self.heading)
 
 
 class WalkSimulator:
@@ -217,24 +245,43 @@ class WalkSimulator:
     Args:
         walks: Where the walkers start, one for each row of a batch.
         num_sectors: K.
+        look_ahead: Whether each sector also has the number of ways at the viewpoint
+            there, in units of 5. A walker without images can't see so far: it reads the
+            graph one step ahead.
+        odometry: Whether the world state ends in `ODOMETRY_FEATURES`: sine and cosine
+            of the angle by which the heading differs from that of the start, the steps
+            so far in units of 5, and the meters walked in units of 5.
 
     Attributes:
         num_sectors: K.
+        look_ahead: As above.
+        odometry: As above.
         num_actions: A, K + 1.
         stop_action: K.
-        world_dim: F, K times the number of features.
+        world_dim: F, K times the number of features of a sector, and those of the walk.
 
     Raises:
         ValueError: for a number that is not whole and above zero, or a viewpoint with
             more neighbors than sectors, while it is looked at.
     """
 
-    def __init__(self, walks: Sequence[Walk], num_sectors: int = 16):
+    def __init__(
+        self,
+        walks: Sequence[Walk],
+        num_sectors: int = 16,
+        *,
+        look_ahead: bool = False,
+        odometry: bool = False,
+    ):
         self.walks = list(walks)
         self.num_sectors = check_positive("num_sectors", num_sectors)
+        self.look_ahead = look_ahead
+        self.odometry = odometry
         self.num_actions = num_sectors + 1
         self.stop_action = num_sectors
-        self.world_dim = num_sectors * len(WORLD_FEATURES)
+        self._sector_dim = len(WORLD_FEATURES) + look_ahead
+        self.world_dim = num_sectors * self._sector_dim
+        self.world_dim += odometry * len(ODOMETRY_FEATURES)
 
     def start(self) -> list[Walk]:
         """The walks before the first action."""
@@ -250,7 +297,7 @@ class WalkSimulator:
             `world_state`, float32 (B, F), and `is_possible`, bool (B, A): stopping is
             always possible, and nothing else after it.
         """
-        world = np.zeros((len(walks), self.num_sectors, len(WORLD_FEATURES)), "float32")
+        world = np.zeros((len(walks), self.num_sectors, self._sector_dim), "float32")
         is_possible = np.zeros((len(walks), self.num_actions), bool)
         is_possible[:, self.stop_action] = True
         for row, walk in enumerate(walks):
@@ -259,21 +306,29 @@ class WalkSimulator:
             _, distance, elevation = walk.building._views[here]
             sectors = self._sectors(walk)
             came_from = walk.path[-2] if len(walk.path) > 1 else -1
-            world[row, sectors] = np.stack(
-                [
-                    np.ones(len(neighbors)),
-                    distance / _DISTANCE_UNIT,
-                    elevation,
-                    [each in walk.path for each in neighbors],
-                    [each == came_from for each in neighbors],
-                ],
-                axis=-1,
-            )
+            features = [
+                np.ones(len(neighbors)),
+                distance / _DISTANCE_UNIT,
+                elevation,
+                [each in walk.path for each in neighbors],
+                [each == came_from for each in neighbors],
+            ]
+            if self.look_ahead:
+                ways = [len(walk.building.neighbors[each]) for each in neighbors]
+                features.append(np.array(ways) / _COUNT_UNIT)
+            world[row, sectors] = np.stack(features, axis=-1)
             is_possible[row, sectors] = not walk.is_done
-        return world.reshape(len(walks), self.world_dim), is_possible
+        world = world.reshape(len(walks), self.num_sectors * self._sector_dim)
+        if self.odometry:
+            world = np.concatenate([world, _odometry(walks)], axis=1)
+        return world, is_possible
 
     def move(self, walks: Sequence[Walk], actions) -> list[Walk]:
         """The walks after one action each.
+
+        Args:
+            walks: The walks.
+            actions: A whole number for each of them.
 
         Raises:
             ValueError: for an action that is not a whole number, or not possible.
@@ -292,6 +347,10 @@ class WalkSimulator:
 
     def action_to(self, walk: Walk, viewpoint: int) -> int:
         """The action that leads to a neighbor.
+
+        Args:
+            walk: The walk.
+            viewpoint: Number of the neighbor in its building.
 
         Raises:
             ValueError: if it is not a neighbor.
@@ -372,3 +431,14 @@ class WalkSimulator:
             )
             sectors[index] = free.pop(int(np.argmin(away)))
         return sectors
+
+
+def _odometry(walks: Sequence[Walk]) -> np.ndarray:
+    """The `ODOMETRY_FEATURES` of walks, float32 (B, 4)."""
+    rows = np.zeros((len(walks), len(ODOMETRY_FEATURES)), "float32")
+    for row, walk in zip(rows, walks, strict=True):
+        turned = walk.heading - cast(float, walk.start_heading)
+        walked = walk.building.length(walk.path)
+        steps = (len(walk.path) - 1) / _COUNT_UNIT
+        row[:] = math.sin(turned), math.cos(turned), steps, walked / _DISTANCE_UNIT
+    return rows

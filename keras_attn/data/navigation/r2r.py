@@ -113,9 +113,26 @@ class WalkData(WordVocabulary):
             row[: len(found)] = found
         return {"token_ids": token_ids, "padding_mask": (token_ids > 0).astype("int32")}
 
-    def simulator(self, num_sectors: int = 16) -> WalkSimulator:
-        """The walks of all examples before the first step; see `WalkSimulator`."""
-        return WalkSimulator([each.start for each in self.examples], num_sectors)
+    def simulator(
+        self,
+        num_sectors: int = 16,
+        *,
+        look_ahead: bool = False,
+        odometry: bool = False,
+    ) -> WalkSimulator:
+        """The walks of all examples before the first step.
+
+        Args:
+            num_sectors: As for `WalkSimulator`.
+            look_ahead: As for `WalkSimulator`.
+            odometry: As for `WalkSimulator`.
+        """
+        return WalkSimulator(
+            [each.start for each in self.examples],
+            num_sectors,
+            look_ahead=look_ahead,
+            odometry=odometry,
+        )
 
 
 def read_building(path: str | os.PathLike) -> Building:
@@ -235,6 +252,8 @@ def walk_dataset(
     *,
     batch_size: int,
     num_sectors: int = 16,
+    look_ahead: bool = False,
+    odometry: bool = False,
     max_words: int | None = None,
     seed: int = 0,
     shuffle: bool = False,
@@ -248,7 +267,9 @@ def walk_dataset(
     Args:
         data: From `read_r2r`.
         batch_size: B.
-        num_sectors: See `WalkSimulator`.
+        num_sectors: As for `WalkSimulator`.
+        look_ahead: As for `WalkSimulator`.
+        odometry: As for `WalkSimulator`.
         max_words: A longer instruction loses its end. None keeps all words.
         seed: Seed of the order.
         shuffle: Whether each epoch has a new random order.
@@ -272,7 +293,7 @@ def walk_dataset(
     token_ids = data.encode(each.instruction for each in data.examples)["token_ids"]
     if max_words is not None:
         token_ids = token_ids[:, : check_positive("max_words", max_words)]
-    simulator = data.simulator(num_sectors)
+    simulator = data.simulator(num_sectors, look_ahead=look_ahead, odometry=odometry)
     # Several instructions describe one path.
     starts = {(each.start, each.path): row for row, each in enumerate(data.examples)}
     numbers = {key: number for number, key in enumerate(starts)}

@@ -125,10 +125,13 @@ def draw_objects(world, random: np.random.Generator):
     whole: list[int] = []  # Areas before anything is hidden.
     low, high = world.num_objects
     for _ in range(random.integers(low, high + 1)):
-        shape, color, size = (
-            list(names)[random.integers(len(names))]
-            for names in (world.shapes, world.colors, world.sizes)
-        )
+        if world.kinds is None:
+            shape, color, size = (
+                list(names)[random.integers(len(names))]
+                for names in (world.shapes, world.colors, world.sizes)
+            )
+        else:
+            size, color, shape = world.kinds[random.integers(len(world.kinds))]
         radius = random.uniform(*world.sizes[size]) * min(height, width)
         for _ in range(_TRIES):
             x, y = (random.uniform(radius, side - radius) for side in (width, height))

@@ -6,6 +6,7 @@ costs no memory. For tests, and to see whether a model looks where it should.
 Legend: B batch, M objects with padding, H and W pixels, T words of a caption.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -110,6 +111,8 @@ class Shapes:
             be told apart.
         noise: Standard deviation of noise on the pixels, in units of 0 to 255.
         seed: Seed of everything.
+        kinds: Size, color and shape of the objects that occur, equally often, such as
+            ("small", "red", "ring"), to hold combinations out. None: all.
 
     Raises:
         ValueError: for an argument out of range, or a name with two meanings.
@@ -130,6 +133,7 @@ class Shapes:
     max_overlap: float = 0.0
     noise: float = 0.0
     seed: int = 0
+    kinds: Sequence[tuple[str, str, str]] | None = None
 
     def __post_init__(self):
         size = check_pair("image_size", self.image_size)
@@ -178,6 +182,19 @@ class Shapes:
                 "`shapes`, `colors` and `sizes` must have names of one word each, all "
                 f"different. Received: {names}"
             )
+        if self.kinds is not None:
+            known = list(itertools.product(self.sizes, self.colors, self.shapes))
+            is_list = isinstance(self.kinds, list | tuple) and self.kinds
+            if not is_list or any(
+                not isinstance(kind, list | tuple) or tuple(kind) not in known
+                for kind in self.kinds
+            ):
+                raise ValueError(
+                    "`kinds` must be a list of triples: a name in `sizes`, one in "
+                    "`colors` and one in `shapes`. Pass None to allow all. "
+                    f"Received: kinds={self.kinds!r}"
+                )
+            object.__setattr__(self, "kinds", tuple(map(tuple, self.kinds)))
 
     @property
     def vocabulary(self) -> list[str]:
