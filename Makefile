@@ -90,7 +90,7 @@ $(VENV)/.venv:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	touch $@
 
-$(VENV)/.demo: EXTRAS = export
+$(VENV)/.demo: EXTRAS = export,text
 $(VENV)/.test: EXTRAS = test
 $(VENV)/.test: INCLUDED = .demo
 $(VENV)/.dev: EXTRAS = dev

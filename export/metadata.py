@@ -15,11 +15,13 @@ No runtime reads it, and an artefact without it loads as well.
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from keras_attn.export.signatures import Signature
 from keras_attn.file_reading import parse_json
 from keras_attn.indices import IndexRange
+
+if TYPE_CHECKING:
+    from keras_attn.export.signatures import Signature
 
 FILE = "keras_attn.json"
 MAX_BYTES = 1_000_000
@@ -31,7 +33,7 @@ IndexRanges = dict[str, dict[str, IndexRange]]
 _LENGTH_OF = "length of "
 
 
-def to_json(signatures: Iterable[Signature]) -> str | None:
+def to_json(signatures: "Iterable[Signature]") -> str | None:
     """The metadata of an artefact; None if no input has a range."""
     content = {}
     for signature in signatures:

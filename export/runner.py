@@ -1,4 +1,7 @@
-"""Call an artefact of any format in the same way: dictionaries in and out."""
+"""Call an artefact of any format in the same way: dictionaries in and out.
+
+Loading and running a `.tflite` or `.onnx` file imports neither TensorFlow nor Keras.
+"""
 
 from collections.abc import Mapping
 from os import PathLike
@@ -10,9 +13,10 @@ import numpy as np
 from keras_attn.checks import check_fits, empty_axes_of
 from keras_attn.export import metadata
 from keras_attn.export.errors import ExportError
-from keras_attn.export.formats import ANY_ARTEFACT, Engine, format_at
+from keras_attn.export.formats import ANY_ARTEFACT, format_at
 from keras_attn.export.metadata import IndexRanges
-from keras_attn.export.signatures import (
+from keras_attn.export.runtimes import Engine
+from keras_attn.export.signature_info import (
     PREFILL,
     SERVE,
     STEP,

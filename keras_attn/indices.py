@@ -2,14 +2,17 @@
 
 Compiled graphs do not check them: an index out of range wraps around, is clamped or
 returns garbage, depending on the backend. So they are checked where their values are
-known, in eager calls and before the runtime of an exported model is called.
+known, in eager calls and before the runtime of an exported model is called. The latter
+works on arrays and needs no Keras, which is therefore imported where it is used.
 """
 
 import inspect
+from typing import TYPE_CHECKING
 
-import keras
 import numpy as np
-from keras import ops
+
+if TYPE_CHECKING:
+    import keras
 
 # The smallest index and the first that is too large; None = no limit.
 IndexRange = tuple[int, int | None]
@@ -69,6 +72,9 @@ def known_values(tensor) -> np.ndarray | None:
     """The values of a tensor, or None for a symbolic tensor."""
     if isinstance(tensor, np.ndarray):
         return tensor
+    import keras
+    from keras import ops
+
     if isinstance(tensor, keras.KerasTensor):
         return None
     try:
@@ -78,7 +84,7 @@ def known_values(tensor) -> np.ndarray | None:
         return None
 
 
-def index_ranges(model: keras.Model) -> dict[str, IndexRange]:
+def index_ranges(model: "keras.Model") -> dict[str, IndexRange]:
     """The range of each input that indexes a table, by the name of the input.
 
     It follows from the layers that consume the input, directly or reshaped: any
@@ -96,12 +102,12 @@ def index_ranges(model: keras.Model) -> dict[str, IndexRange]:
     return {name: allowed for name, allowed in ranges.items() if allowed is not None}
 
 
-def index_range(model: keras.Model, tensor) -> IndexRange | None:
+def index_range(model: "keras.Model", tensor) -> IndexRange | None:
     """The range of one symbolic tensor of a functional model, or None."""
     return _range(model, tensor, "index_ranges", _PASS_THROUGH)
 
 
-def length_ranges(model: keras.Model) -> dict[str, IndexRange]:
+def length_ranges(model: "keras.Model") -> dict[str, IndexRange]:
     """The range of the length of each input, its axis 1, by the name of the input.
 
     It follows from the layers that the input reaches through others that keep its
@@ -119,7 +125,7 @@ def length_ranges(model: keras.Model) -> dict[str, IndexRange]:
     return {name: allowed for name, allowed in ranges.items() if allowed is not None}
 
 
-def length_range(model: keras.Model, tensor) -> IndexRange | None:
+def length_range(model: "keras.Model", tensor) -> IndexRange | None:
     """The range of the length of one symbolic tensor of a functional model, or None."""
     if len(tensor.shape) < 2 or tensor.shape[1] is not None:
         return None
@@ -161,6 +167,8 @@ def _consumers(model, tensor):
 
 def _argument_range(operation, node, tensor, attribute, passing) -> IndexRange | None:
     """The range that an operation allows for its argument `tensor`."""
+    import keras
+
     if isinstance(operation, keras.Model):
         inner = (getattr(operation, "_functional", None) or operation).inputs
         outer = node.input_tensors

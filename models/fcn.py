@@ -281,7 +281,7 @@ def build_fcn_resnet(
         num_classes: C.
         auxiliary_head: Whether the map before the last stage has a head of its own.
             In training its loss, weighted by 0.5, helps the earlier stages; afterwards
-            it is of no use.
+            it is of no use, and an export leaves it out.
         dilated_stages: Stages that dilate their kernels and keep the map's size.
         num_channels: Channels of the images.
         dropout: Probability of dropping a unit before the scores.
@@ -317,7 +317,9 @@ def build_fcn_resnet(
     inner = maps[-1]
     auxiliary = _head(inner, images, num_classes, dropout, "auxiliary", "auxiliary_")
     outputs = {"logits": logits, "auxiliary_logits": auxiliary}
-    return Functional(images, outputs, name=name)
+    model = Functional(images, outputs, name=name)
+    model.training_outputs = ("auxiliary_logits",)
+    return model
 
 
 def _head(hidden, images, num_classes, dropout, name, prefix):

@@ -77,6 +77,9 @@ class Functional(keras.Model):
     """A functional model that checks its inputs, and labels that are classes.
 
     Attributes:
+        training_outputs: The keys of the outputs that only training needs, such as
+            those of an auxiliary head; `export` leaves them out. They are saved with
+            the model.
         class_names: The name of each class, in the order of the logits; None if there
             are none. They are saved with the model.
         preprocessing: How images become inputs, with the fields that transformers has
@@ -89,6 +92,8 @@ class Functional(keras.Model):
             NaN or infinite, or a row of padding alone; in `fit` and `evaluate` also
             for a label that is not among the classes of a sparse cross-entropy.
     """
+
+    training_outputs: tuple[str, ...] = ()
 
     # In `__dict__`, since Keras would track lists and dictionaries that are assigned.
     @property
@@ -123,12 +128,14 @@ class Functional(keras.Model):
         self.__dict__["_preprocessing"] = plain
 
     def get_config(self) -> dict[str, Any]:
-        """The graph, the names of the classes and the preprocessing."""
+        """The graph and the attributes of the model that are set."""
         config = super().get_config()
         if self.class_names is not None:
             config["class_names"] = list(self.class_names)
         if self.preprocessing is not None:
             config["preprocessing"] = self.preprocessing
+        if self.training_outputs:
+            config["training_outputs"] = list(self.training_outputs)
         return config
 
     @classmethod
@@ -136,8 +143,11 @@ class Functional(keras.Model):
         """The model of a configuration."""
         graph = dict(config)
         names, fields = (graph.pop(x, None) for x in ("class_names", "preprocessing"))
+        training_outputs = tuple(graph.pop("training_outputs", ()))
         model = super().from_config(graph, custom_objects)
         model.class_names, model.preprocessing = names, fields
+        if training_outputs:
+            model.training_outputs = training_outputs
         return model
 
     def __call__(self, *args, **kwargs):
@@ -223,6 +233,19 @@ class Functional(keras.Model):
 def _by_importance(name: str) -> int:
     """Tokens come first, masks last: a caller knows the text that is too long."""
     return 0 if name.endswith("token_ids") else 2 if name in MASKED_INPUTS else 1
+
+
+def without_training_outputs(model: keras.Model) -> keras.Model:
+    """The model without its `training_outputs` and the layers that only they need."""
+    names = getattr(model, "training_outputs", ())
+    if not names:
+        return model
+    outputs = {
+        key: tensor
+        for key, tensor in output_structure(model).items()
+        if key not in names
+    }
+    return Functional(input_structure(model), outputs, name=model.name)
 
 
 def _shape(tensor) -> Any:

@@ -326,7 +326,7 @@ def test_paths_that_an_export_refuses(command, keras_files):
 def test_samples_of_a_keras_file(command, keras_files):
     model, artefact = keras_files / "1.keras", keras_files / "samples.tflite"
     int8 = ["export", model, artefact, "--quantization", "int8"]
-    assert "`sample_inputs` must be given" in command.refuses(*int8)
+    assert "--samples must be given for int8" in command.refuses(*int8)
     text = keras_files / "samples.txt"
     text.write_text("one\n")
     assert "must be an `.npz`" in command.refuses(*int8, "--samples", text)

@@ -8,6 +8,7 @@ from keras import layers, ops
 
 from keras_attn.export import ExportError, export, load_runner
 from keras_attn.export.formats import onnx, onnx_rewrites, onnx_weights
+from keras_attn.export.runtimes import onnx as onnx_runtime
 
 pytestmark = pytest.mark.shipped
 
@@ -263,7 +264,7 @@ def test_sessions_of_a_large_pair_share_its_weights_in_memory(
     path = tmp_path / "m.onnx"
     export(build("pair"), path)
     packed = load_runner(path)
-    monkeypatch.setattr(onnx, "_LARGEST_PACKED", 1)
+    monkeypatch.setattr(onnx_runtime, "_LARGEST_PACKED", 1)
     shared = load_runner(path)
     for session in shared._engine._sessions.values():
         options = session.get_session_options()
