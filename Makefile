@@ -19,7 +19,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 export MPLBACKEND ?= Agg
 
 .PHONY: help install demo test test-compiled test-export test-runs test-jax test-parity \
-	test-wheel fuzz lint format bench clean
+	test-wheel fuzz mutants lint format bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -65,6 +65,9 @@ ROUNDS ?= 20
 fuzz: $(VENV)/.test  ## damaged files, ROUNDS=20 times as many as in `make test`
 	KERAS_ATTN_FUZZ_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest $(WORKERS) tests/fuzz
 
+mutants: $(VENV)/.test  ## how many mistakes of tests/mutants.toml the tests notice
+	$(BIN)/python tests/mutants.py
+
 lint: $(VENV)/.dev  ## format, lint and types
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
@@ -87,7 +90,7 @@ $(VENV)/.venv:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	touch $@
 
-$(VENV)/.demo: EXTRAS = export
+$(VENV)/.demo: EXTRAS = export,text
 $(VENV)/.test: EXTRAS = test
 $(VENV)/.test: INCLUDED = .demo
 $(VENV)/.dev: EXTRAS = dev

@@ -1,4 +1,11 @@
-"""Export any Keras model to SavedModel, LiteRT or ONNX, and verify the result."""
+"""Export any Keras model to SavedModel, LiteRT or ONNX, and verify the result.
+
+A name is imported when it is first used: `load_runner` needs neither TensorFlow nor
+Keras, except for a SavedModel.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
 
 if __name__ != "keras_attn.export":
     raise ImportError(
@@ -7,15 +14,25 @@ if __name__ != "keras_attn.export":
         "class twice."
     )
 
-# These imports register their classes with Keras, so that `keras.models.load_model`
-# reads any model that uses them.
-from keras_attn import layers, models, training  # noqa: F401
-from keras_attn.export.api import export, verify
-from keras_attn.export.errors import ExportError
-from keras_attn.export.freezing import freeze
-from keras_attn.export.report import ExportReport
-from keras_attn.export.runner import Runner, load_runner
-from keras_attn.export.signatures import SignatureInfo, TensorInfo
+if TYPE_CHECKING:
+    from keras_attn.export.api import export, verify
+    from keras_attn.export.errors import ExportError
+    from keras_attn.export.freezing import freeze
+    from keras_attn.export.report import ExportReport
+    from keras_attn.export.runner import Runner, load_runner
+    from keras_attn.export.signature_info import SignatureInfo, TensorInfo
+
+_MODULES = {
+    "ExportError": "errors",
+    "ExportReport": "report",
+    "Runner": "runner",
+    "SignatureInfo": "signature_info",
+    "TensorInfo": "signature_info",
+    "export": "api",
+    "freeze": "freezing",
+    "load_runner": "runner",
+    "verify": "api",
+}
 
 __all__ = [
     "ExportError",
@@ -28,3 +45,15 @@ __all__ = [
     "load_runner",
     "verify",
 ]
+
+
+def __getattr__(name):
+    if name not in _MODULES:
+        raise AttributeError(f"module 'keras_attn.export' has no attribute {name!r}")
+    module = importlib.import_module(f"keras_attn.export.{_MODULES[name]}")
+    globals()[name] = value = getattr(module, name)
+    return value
+
+
+def __dir__():
+    return sorted([*globals(), *__all__])

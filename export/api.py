@@ -1,13 +1,13 @@
 """`export` and `verify`.
 
-formats/<format>.py writes an artefact and loads it into its runtime; comparison.py
-compares it with Keras. For detail: signatures.py lists the entry points of a model,
-shape_fallback.py traces them at the requested shapes, runner.py checks the inputs of
-an artefact, samples.py makes those that it is compared on.
+To follow an export: signatures.py lists the entry points of a model, attempts.py traces
+them at the requested shapes, formats/<format>.py writes them, and verification.py
+compares the result with Keras. What these call is named for what it does; runner.py and
+runtimes/ run an artefact.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -19,18 +19,8 @@ from keras_attn.checks import check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.decoding.pair import MASKS
 from keras_attn.export import samples
-from keras_attn.export.comparison import (
-    TOLERANCES,
-    Measured,
-    compare,
-    top1_agreement,
-)
-from keras_attn.export.errors import (
-    ExportError,
-    RefusedError,
-    reraising_interrupts,
-    with_layers,
-)
+from keras_attn.export.attempts import Attempts, RequestedShapes
+from keras_attn.export.errors import ExportError, RefusedError, reraising_interrupts
 from keras_attn.export.formats import (
     FORMATS,
     Format,
@@ -45,24 +35,20 @@ from keras_attn.export.inference import (
 )
 from keras_attn.export.report import ExportReport
 from keras_attn.export.runner import Runner, load_runner
-from keras_attn.export.shape_fallback import RequestedShapes, export_with_fallback
 from keras_attn.export.shapes import Specs, check_sizes
-from keras_attn.export.signatures import (
+from keras_attn.export.signature_info import (
     STEP,
-    Signature,
     SignatureInfo,
     TensorInfo,
-    TracedModel,
-    signatures_of,
+    tensor_infos,
 )
-from keras_attn.export.switches import probing
+from keras_attn.export.signatures import Signature, TracedModel, signatures_of
 from keras_attn.export.text import with_tokenizer
+from keras_attn.export.verification import Measured, Verification
 from keras_attn.file_reading import size_of
 from keras_attn.file_writing import replacing
 from keras_attn.kernels.runtime import require_tensorflow
-
-# Rows per batch for `top1_agreement`.
-_AGREEMENT_ROWS = 32
+from keras_attn.options import described_as
 
 
 def export(
@@ -85,7 +71,8 @@ def export(
     A plain model has the signature `serve` (a SavedModel also `serving_default`, for
     stock tools). A generative model, one with `incremental()`, or an `IncrementalPair`
     has `prefill` and `step`: in one SavedModel or `.tflite`, and for ONNX in a folder
-    with one graph each. Weights are stored once.
+    with one graph each. Weights are stored once. Outputs that only training needs, such
+    as those of an auxiliary head (`training_outputs` of the model), are left out.
 
     The artefact computes in float32 even if the model does not, because the
     converters do not support half precision; the weights keep their values.
@@ -159,61 +146,53 @@ def export(
         signatures = with_tokenizer(model, tokenizer, file_format, sequence_length)
         sequence_length = None  # The tokenizer truncates and pads.
     _check_generative(signatures, max_length=max_length, num_beams=num_beams)
-    check = _Check(signatures, sample_inputs, quantization, tolerance)
+    verification = Verification(signatures, sample_inputs, quantization, tolerance)
     models = [signature.model for signature in signatures]
-    notes = [note for signature in signatures for note in signature.notes]
-    if computes_in_half(models):
-        notes.append(
-            "computes in float32: the converters do not support half precision"
-        )
-    if is_discontinuous(models):
-        notes.append(
-            "single values may differ: of two maxima that are equal up to rounding, "
-            "the artefact may choose the other; Keras is compared given the choices "
-            "of the artefact"
-        )
-
     shapes = RequestedShapes(
         batch_size,
         sequence_length,
         num_beams,
-        sample=check.sample or {},
+        sample=verification.sample or {},
         unroll=quantization == "int8",
     )
-    may_fix = file_format.may_need_fixed_shapes
+    attempts = Attempts(signatures, shapes, file_format.may_need_fixed_shapes)
+    notes = [note for signature in signatures for note in signature.notes]
+    notes += _notes_about(models)
+    measured = None
     # In float32, with operations that every runtime has; to a work folder, which is
     # renamed to `path` at the end.
     with inference_mode(models), _replacing(path) as partial, reraising_interrupts():
-
-        def attempt(functions: dict, specs: dict[str, Specs]) -> Measured | None:
-            """Writes one artefact to `partial` and compares it with Keras."""
+        while True:
+            functions, specs = attempts.trace()
             calibration = ()
-            if quantization == "int8" and check.sample is not None:
-                calibration = samples.calibration(signatures, specs, check.sample)
+            if quantization == "int8" and verification.sample is not None:
+                calibration = samples.calibration(
+                    signatures, specs, verification.sample
+                )
             traced = TracedModel(
                 signatures, functions, quantization, calibration, tokenizer
             )
-            notes.extend(file_format.write(traced, partial))
-            if not verify:
-                return None
-            return check.run(load_runner(partial), specs, file_format)
-
-        # `export_with_fallback` traces, calls `attempt`, and retries at fixed shapes if
-        # the runtime refuses unknown ones.
-        try:
-            exported = export_with_fallback(signatures, attempt, shapes, may_fix)
-        except RefusedError as error:
-            raise with_layers(error, models) from error
-        return check.report(
+            try:
+                written = file_format.write(traced, partial)
+                if verify:
+                    measured = verification.run(
+                        load_runner(partial), specs, file_format
+                    )
+                break
+            except RefusedError as error:
+                attempts.fix_more(error)  # Raises if nothing is left to fix.
+        return _report(
             path,
             file_format,
-            exported.signatures,
-            exported.result,
+            verification,
+            {name: _info(specs[name], functions[name]) for name in functions},
+            measured,
             artefact=partial,
-            notes=(*notes, *exported.notes),
+            notes=(*notes, *written, *attempts.notes),
         )
 
 
+@described_as(export)
 def verify(
     model: Any,
     path: str | PathLike,
@@ -229,12 +208,11 @@ def verify(
     Args:
         model: The model that it was exported from.
         path: The artefact.
-        sample_inputs: As in `export`.
         tokenizer: The tokenizer that it was exported with.
         sequence_length: The `sequence_length` that it was exported with, if with a
             tokenizer; otherwise it is read from the artefact.
-        tolerance: As in `export`.
-        quantization: Its quantization, which sets the default tolerance.
+        quantization: Its quantization, which sets how the error is measured, and the
+            default tolerance. None reads it from the artefact.
 
     Returns:
         An `ExportReport`.
@@ -248,81 +226,87 @@ def verify(
     path = Path(path)
     runner = load_runner(path)
     file_format = FORMATS[runner.format]
+    if quantization is None:
+        quantization = _inspect(file_format.quantization_of, path)
     check_quantization(file_format, quantization, sample_inputs)
     if tokenizer is None:
         is_pair = isinstance(model, IncrementalPair)
         max_length = None if is_pair else runner.max_length
-        signatures = signatures_of(model, sample_inputs, max_length)
+        # An older artefact may have the outputs that only training needs.
+        extra = set(getattr(model, "training_outputs", ()))
+        has_extra = any(extra & set(x.outputs) for x in runner.signatures.values())
+        signatures = signatures_of(model, sample_inputs, max_length, has_extra)
     else:
         signatures = with_tokenizer(model, tokenizer, file_format, sequence_length)
     specs = {s.name: _artefact_specs(s, runner) for s in signatures}
-    check = _Check(signatures, sample_inputs, quantization, tolerance)
+    verification = Verification(signatures, sample_inputs, quantization, tolerance)
     with inference_mode(signature.model for signature in signatures):
         try:
-            measured = check.run(runner, specs, file_format)
+            measured = verification.run(runner, specs, file_format)
         except ExportError as error:
             raise ExportError(f"{path.name}: {error}") from error
-    return check.report(path, file_format, runner.signatures, measured, artefact=path)
+    return _report(
+        path, file_format, verification, runner.signatures, measured, artefact=path
+    )
 
 
-class _Check:
-    """The comparison of an artefact with Keras, and its report."""
+def _report(
+    path: Path,
+    format: Format,
+    verification: Verification,
+    signatures: Mapping[str, SignatureInfo],
+    measured: Measured | None,
+    *,
+    artefact: Path,
+    notes: tuple[str, ...] = (),
+) -> ExportReport:
+    """The report of an artefact, which is at `path` or will be moved there."""
+    report = ExportReport(
+        path=str(path),
+        format=format.name,
+        quantization=verification.quantization,
+        bytes=size_of(artefact),
+        operators=_inspect(format.count_operators, artefact),
+        inputs={name: _texts(info.inputs) for name, info in signatures.items()},
+        outputs={name: _texts(info.outputs) for name, info in signatures.items()},
+        notes=notes,
+    )
+    if measured is None:
+        return report
+    agreements = measured.agreements.items()
+    return replace(
+        report,
+        max_abs_diff=measured.max_abs_diff,
+        error=measured.error.value,
+        error_measure=measured.error.measure,
+        tolerance=verification.tolerance,
+        top1_agreement={name: each.share for name, each in agreements},
+        class_agreement={
+            name: each.by_class for name, each in agreements if each.is_map
+        },
+        latency_ms=measured.latency_ms,
+    )
 
-    def __init__(
-        self,
-        signatures: list[Signature],
-        sample_inputs: Any,
-        quantization: str | None,
-        tolerance: float | None,
-    ):
-        self.signatures = signatures
-        self.sample = samples.named(signatures[0], sample_inputs)
-        self.quantization = quantization
-        self.tolerance = TOLERANCES[quantization] if tolerance is None else tolerance
 
-    def run(self, runner: Runner, specs: dict[str, Specs], format: Format) -> Measured:
-        """Compares an artefact whose inputs have the shapes `specs`."""
-        cases = samples.cases(self.signatures, specs, self.sample)
-        tolerance, quantization = self.tolerance, self.quantization
-        # None, except for models with max unpooling; see `switches.py`.
-        with probing(self.signatures, specs, format, tolerance, quantization) as probe:
-            measured = compare(
-                runner, self.signatures, cases, tolerance, quantization, probe
-            )
-        if self.sample is None or len(self.signatures) > 1:
-            return measured
-        batches = samples.calibration(
-            self.signatures, specs, self.sample, max_batch=_AGREEMENT_ROWS
+def _info(specs: Specs, function: Any) -> SignatureInfo:
+    """The inputs and outputs of a concrete function."""
+    return SignatureInfo(tensor_infos(specs), tensor_infos(function.structured_outputs))
+
+
+def _notes_about(models: list) -> list[str]:
+    """What the report says about the models themselves."""
+    notes = []
+    if computes_in_half(models):
+        notes.append(
+            "computes in float32: the converters do not support half precision"
         )
-        count = max(len(value) for value in self.sample.values())
-        shares = top1_agreement(runner, self.signatures[0], batches, count)
-        return replace(measured, top1_agreement=shares)
-
-    def report(
-        self,
-        path: Path,
-        format: Format,
-        signatures: Mapping[str, SignatureInfo],
-        measured: Measured | None,
-        *,
-        artefact: Path,
-        notes: tuple[str, ...] = (),
-    ) -> ExportReport:
-        """The report of the artefact, which is at `path` or will be moved there."""
-        return ExportReport(
-            path=str(path),
-            format=format.name,
-            quantization=self.quantization,
-            bytes=size_of(artefact),
-            operators=_count_operators(format, artefact),
-            inputs={name: _texts(info.inputs) for name, info in signatures.items()},
-            outputs={name: _texts(info.outputs) for name, info in signatures.items()},
-            max_abs_diff=measured.max_abs_diff if measured else None,
-            tolerance=self.tolerance if measured else None,
-            top1_agreement=measured.top1_agreement if measured else {},
-            latency_ms=measured.latency_ms if measured else {},
-            notes=notes,
+    if is_discontinuous(models):
+        notes.append(
+            "single values may differ: of two maxima that are equal up to rounding, "
+            "the artefact may choose the other; Keras is compared given the choices "
+            "of the artefact"
         )
+    return notes
 
 
 def _input_lengths(
@@ -372,9 +356,10 @@ def _check_generative(signatures: list[Signature], **arguments: int | None) -> N
             )
 
 
-def _count_operators(format: Format, path: Path) -> dict[str, int]:
+def _inspect(read: Callable[[Path], Any], path: Path) -> Any:
+    """What a format reads from an artefact."""
     try:
-        return format.count_operators(path)
+        return read(path)
     # For damaged files the parsers raise errors of every type.
     except Exception as error:
         raise ExportError(

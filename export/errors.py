@@ -1,14 +1,9 @@
 """What an export raises: its errors, and Ctrl-C while a converter runs."""
 
 import contextlib
-import re
 import signal
 import threading
-from collections.abc import Iterable, Iterator
-
-import keras
-
-from keras_attn.export.inference import unique_layers
+from collections.abc import Iterator
 
 
 class ExportError(RuntimeError):
@@ -41,33 +36,6 @@ class RefusedError(ExportError):
         self.locations = locations
         self.signatures = signatures
         self.fix = fix
-
-
-def with_layers(error: RefusedError, models: Iterable[keras.Model]) -> ExportError:
-    """The refusal with the names of the layers, and what the caller may try."""
-    layers = _layers_at(error.locations, models)
-    text = str(error)
-    if layers:
-        text += ", in " + ", ".join(f"`{layer}`" for layer in layers)
-    return ExportError(f"{text}. {error.fix}.")
-
-
-def _layers_at(locations: Iterable[str], models: Iterable[keras.Model]) -> list[str]:
-    """The innermost layer of each name scope, each once.
-
-    A scope is `model/block/attention/StridedSlice@function`; TensorFlow appends a
-    number to a scope that is opened again.
-    """
-    tops = {model.name for model in models}
-    names = {layer.name for layer in unique_layers(models)} - tops
-    found: dict[str, None] = {}
-    for location in locations:
-        for part in reversed(location.split("@")[0].split("/")):
-            known = [n for n in (part, re.sub(r"_\d+$", "", part)) if n in names]
-            if known:
-                found[known[0]] = None
-                break
-    return list(found)
 
 
 @contextlib.contextmanager

@@ -2,8 +2,11 @@
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from typing import Any
+from unittest import mock
 
 import keras
+import tensorflow as tf
 
 _HALF_PRECISION = ("float16", "bfloat16")
 
@@ -84,6 +87,24 @@ def unrolled(models: Iterable[keras.Model]) -> Iterator[None]:
             if getattr(layer, "unroll", None) is False:
                 stack.callback(setattr, layer, "unroll", False)
                 layer.unroll = True
+        yield
+
+
+@contextlib.contextmanager
+def dilated_in_one_operation() -> Iterator[None]:
+    """Traces a dilated convolution of images as one `Conv2D`.
+
+    TensorFlow, which has no gradient of it on a CPU, moves pixels to the batch and
+    back, with paddings that are computed if the sizes are unknown.
+    """
+    convolution = tf.nn.convolution
+
+    def in_one(input: Any, filters: Any, strides: Any, padding: Any, **options: Any):
+        if len(input.shape) != 4:
+            return convolution(input, filters, strides, padding, **options)
+        return tf.nn.conv2d(input, filters, strides, padding, **options)
+
+    with mock.patch.object(tf.nn, "convolution", in_one):
         yield
 
 

@@ -1,7 +1,8 @@
-"""Metadata of an artefact: the ranges of the indices that it accepts.
+"""Metadata of an artefact: the ranges of the indices and lengths that it accepts.
 
 JSON: by signature and input name, the smallest index and the first one that is too
-large. Each format stores it in its own way:
+large; and by `length of <input name>`, which is no name of an input, the same of the
+length of an input. Each format stores it in its own way:
 
     SavedModel   assets.extra/keras_attn.json
     LiteRT       keras_attn.json in a ZIP archive appended to the flatbuffer, like
@@ -14,11 +15,13 @@ No runtime reads it, and an artefact without it loads as well.
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from keras_attn.export.signatures import Signature
 from keras_attn.file_reading import parse_json
 from keras_attn.indices import IndexRange
+
+if TYPE_CHECKING:
+    from keras_attn.export.signatures import Signature
 
 FILE = "keras_attn.json"
 MAX_BYTES = 1_000_000
@@ -27,10 +30,32 @@ MAX_BYTES = 1_000_000
 IndexRanges = dict[str, dict[str, IndexRange]]
 
 
-def to_json(signatures: Iterable[Signature]) -> str | None:
-    """The metadata of an artefact; None if no input is an index."""
-    content = {s.name: s.index_ranges for s in signatures if s.index_ranges}
+_LENGTH_OF = "length of "
+
+
+def to_json(signatures: "Iterable[Signature]") -> str | None:
+    """The metadata of an artefact; None if no input has a range."""
+    content = {}
+    for signature in signatures:
+        lengths = signature.length_ranges.items()
+        ranges = {_LENGTH_OF + name: allowed for name, allowed in lengths}
+        content[signature.name] = {**signature.index_ranges, **ranges}
+    content = {name: ranges for name, ranges in content.items() if ranges}
     return json.dumps(content) if content else None
+
+
+def split(ranges: IndexRanges) -> tuple[IndexRanges, IndexRanges]:
+    """The ranges of indices, and those of lengths, each by the name of the input."""
+    indices: IndexRanges = {}
+    lengths: IndexRanges = {}
+    for signature, by_name in ranges.items():
+        indices[signature], lengths[signature] = {}, {}
+        for name, allowed in by_name.items():
+            if name.startswith(_LENGTH_OF):
+                lengths[signature][name.removeprefix(_LENGTH_OF)] = allowed
+            else:
+                indices[signature][name] = allowed
+    return indices, lengths
 
 
 def from_json(content: bytes, source: str = FILE) -> IndexRanges:

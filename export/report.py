@@ -27,10 +27,17 @@ class ExportReport:
         outputs: The same for the outputs.
         max_abs_diff: The largest difference from Keras over all outputs and samples;
             None if it was not verified.
+        error: The largest error, which was compared with the tolerance; None if it was
+            not verified.
+        error_measure: What `error` is, such as "root mean square error relative to the
+            output" for a quantized artefact; None if it was not verified.
         tolerance: The largest error allowed, see `export`; None if it was not verified.
         top1_agreement: Share of `sample_inputs`, or of their pixels, for which artefact
             and Keras predict the same class, by output: (B, C), or (B, H, W, C) for
             images. Empty without `sample_inputs`.
+        class_agreement: Of the pixels to which Keras gives a class, the share to which
+            the artefact gives the same, by output and class, for outputs (B, H, W, C).
+            Unlike the share of all pixels, it shows a rare class that is lost.
         latency_ms: Median time of one call on the first sample, by signature, in
             milliseconds on this machine; empty if it was not verified.
         notes: What the exporter decided or changed.
@@ -45,7 +52,10 @@ class ExportReport:
     outputs: dict[str, dict[str, str]]
     max_abs_diff: float | None = None
     tolerance: float | None = None
+    error: float | None = None
+    error_measure: str | None = None
     top1_agreement: dict[str, float] = field(default_factory=dict)
+    class_agreement: dict[str, dict[int, float]] = field(default_factory=dict)
     latency_ms: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -54,7 +64,11 @@ class ExportReport:
         return json.dumps(asdict(self), indent=2)
 
     def save(self, path: str | PathLike) -> None:
-        """Writes `to_json()` to a file."""
+        """Writes `to_json()` to a file.
+
+        Args:
+            path: The file, which is written over.
+        """
         Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
 
     def __str__(self) -> str:
@@ -81,10 +95,14 @@ class ExportReport:
             rows.append(("verified", "no"))
         else:
             rows.append(("max abs diff", f"{self.max_abs_diff:.3g}"))
+            rows.append(("error", f"{self.error:.3g}, {self.error_measure}"))
             rows.append(("tolerance", f"{self.tolerance:.3g}"))
         if self.top1_agreement:
             shares = [f"{k} {share:.1%}" for k, share in self.top1_agreement.items()]
             rows.append(("top-1 agreement", ", ".join(shares)))
+        if self.class_agreement:
+            shares = [_of_classes(k, by) for k, by in self.class_agreement.items()]
+            rows.append(("agreement by class", "\n".join(shares)))
         if self.latency_ms:
             times = [f"{name} {time:.3g} ms" for name, time in self.latency_ms.items()]
             rows.append(("latency", ", ".join(times)))
@@ -95,3 +113,10 @@ class ExportReport:
 
 def _lines(tensors: dict[str, str]) -> str:
     return "\n".join(f"{name}: {text}" for name, text in tensors.items())
+
+
+def _of_classes(name: str, shares: dict[int, float]) -> str:
+    """The mean and the lowest of the shares of all classes."""
+    worst = min(shares, key=lambda label: shares[label])
+    mean = sum(shares.values()) / len(shares)
+    return f"{name} {mean:.1%} on average, {shares[worst]:.1%} for class {worst}"

@@ -1,4 +1,7 @@
-"""Call an artefact of any format in the same way: dictionaries in and out."""
+"""Call an artefact of any format in the same way: dictionaries in and out.
+
+Loading and running a `.tflite` or `.onnx` file imports neither TensorFlow nor Keras.
+"""
 
 from collections.abc import Mapping
 from os import PathLike
@@ -8,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from keras_attn.checks import check_fits, empty_axes_of
+from keras_attn.export import metadata
 from keras_attn.export.errors import ExportError
-from keras_attn.export.formats import ANY_ARTEFACT, Engine, format_at
+from keras_attn.export.formats import ANY_ARTEFACT, format_at
 from keras_attn.export.metadata import IndexRanges
-from keras_attn.export.signatures import (
+from keras_attn.export.runtimes import Engine
+from keras_attn.export.signature_info import (
     PREFILL,
     SERVE,
     STEP,
@@ -19,6 +24,13 @@ from keras_attn.export.signatures import (
     TensorInfo,
 )
 from keras_attn.indices import IndexRange, check_indices
+from keras_attn.input_checks import (
+    MASKED_INPUTS,
+    check_finite,
+    check_length,
+    check_rows,
+    smallest_rows,
+)
 
 
 class Runner:
@@ -27,6 +39,9 @@ class Runner:
     SavedModel and ONNX run calls from several threads in parallel. A LiteRT
     interpreter has one set of buffers, so its calls are serialized; for parallel calls
     load one runner per thread, which share the pages of the file.
+
+    Args:
+        engine: The artefact in its runtime; `load_runner` makes it.
 
     Attributes:
         format: `"saved_model"`, `"litert"` or `"onnx"`.
@@ -37,6 +52,9 @@ class Runner:
             signature and name: the smallest index and the first one that is too large.
             For an artefact of another exporter: inputs named `…_ids` must not be
             negative, and too large ids are left to the runtime.
+        length_ranges: For inputs whose length is limited, such as a text by the number
+            of positions, by signature and name: the smallest length and the first one
+            that is too large.
 
     Example:
         runner = load_runner("model.tflite")
@@ -50,7 +68,8 @@ class Runner:
         self._engine = engine
         self.format = engine.format
         self.signatures = engine.signatures
-        self.index_ranges = engine.index_ranges or _default_ranges(engine.signatures)
+        ranges = engine.index_ranges or _default_ranges(engine.signatures)
+        self.index_ranges, self.length_ranges = metadata.split(ranges)
         step = self.signatures.get(STEP)
         # A decoder with caches has a mask of their used slots as an input of `step`.
         visible = step.inputs.get("visible") if step else None
@@ -72,13 +91,18 @@ class Runner:
 
         Raises:
             ValueError: The signature, or a name, dtype or shape of the inputs is not
-                the artefact's, an input is empty, or an index is out of range.
+                the artefact's, an input is empty, too long or too short, an index is
+                out of range, a number is NaN or infinite, or a row is padding alone.
             ExportError: The runtime cannot run it.
         """
         return self._run(self._choose(signature), inputs)
 
     def prefill(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Runs the prompt through a generative artefact."""
+        """Runs the prompt through a generative artefact.
+
+        Args:
+            inputs: Arrays by input name.
+        """
         return self(inputs, PREFILL)
 
     def step(
@@ -100,7 +124,11 @@ class Runner:
 
     def _run(self, name: str, inputs, in_place: bool = False) -> dict[str, np.ndarray]:
         expected, ranges = self.signatures[name].inputs, self.index_ranges.get(name, {})
-        return self._engine.call(name, _checked(inputs, expected, ranges), in_place)
+        arrays = _checked(inputs, expected, ranges)
+        # The inputs of a step were computed by the artefact, and its caches are large.
+        if name != STEP:
+            _check_values(arrays, self.length_ranges.get(name, {}))
+        return self._engine.call(name, arrays, in_place)
 
     def _choose(self, signature: str | None) -> str:
         names = list(self.signatures)
@@ -189,6 +217,19 @@ def _checked(
         name: _cast(name, inputs[name], info, ranges.get(name))
         for name, info in expected.items()
     }
+
+
+def _check_values(
+    arrays: Mapping[str, np.ndarray], lengths: Mapping[str, IndexRange]
+) -> None:
+    """Raises for a length, a number or a row that the model has no answer to."""
+    for name, array in arrays.items():
+        shown = f"inputs[{name!r}]"
+        if name in lengths:
+            check_length(shown, array.shape, lengths[name])
+        if name in MASKED_INPUTS:
+            check_rows(shown, array, smallest_rows(lengths, name))
+        check_finite(shown, array)
 
 
 def _cast(

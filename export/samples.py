@@ -19,6 +19,7 @@ from keras_attn.export.shapes import (
     open_lengths,
 )
 from keras_attn.export.signatures import PREFILL, STEP, Signature
+from keras_attn.input_checks import MASKED_INPUTS
 from keras_attn.layers import MinimumImageSize
 
 Inputs = dict[str, np.ndarray]
@@ -68,6 +69,8 @@ def named(signature: Signature, sample_inputs: Any) -> Inputs | None:
     if sample_inputs is None:
         return None
     specs = signature.inputs
+    if isinstance(sample_inputs, dict):
+        sample_inputs = _with_masks(sample_inputs, specs)
     if isinstance(sample_inputs, dict) and set(sample_inputs) == set(specs):
         values = [sample_inputs[name] for name in specs]
     elif isinstance(sample_inputs, dict):
@@ -95,6 +98,20 @@ def named(signature: Signature, sample_inputs: Any) -> Inputs | None:
             )
         result[name] = array
     return result
+
+
+def _with_masks(sample: dict[str, Any], specs: dict[str, Any]) -> dict[str, Any]:
+    """The sample with a mask of real tokens alone where it has none.
+
+    A pair for decoding takes a mask of the prompt that the model itself may lack.
+    """
+    masks = {
+        mask: np.ones(np.shape(sample[name])[:2], bool)
+        for mask, names in MASKED_INPUTS.items()
+        for name in names
+        if mask in specs and mask not in sample and name in sample
+    }
+    return {**sample, **masks}
 
 
 def cases(

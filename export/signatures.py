@@ -14,44 +14,15 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.decoding.pair import IncrementalPair
-from keras_attn.indices import IndexRange, index_range
-from keras_attn.models.parts.functional import input_structure, is_declared
+from keras_attn.export.signature_info import PREFILL, SERVE, STEP
+from keras_attn.indices import IndexRange, index_range, length_range
+from keras_attn.models.parts.functional import (
+    input_structure,
+    is_declared,
+    without_training_outputs,
+)
 
-SERVE, PREFILL, STEP = "serve", "prefill", "step"
 _HALF_PRECISION = (tf.float16, tf.bfloat16)
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """Shape and dtype of one input or output.
-
-    Attributes:
-        shape: Sizes; None where any size is accepted.
-        dtype: NumPy's name of the dtype.
-    """
-
-    shape: tuple[int | None, ...]
-    dtype: str
-
-    def __str__(self) -> str:
-        sizes = ", ".join("?" if size is None else str(size) for size in self.shape)
-        return f"{self.dtype} ({sizes})"
-
-
-@dataclass(frozen=True)
-class SignatureInfo:
-    """The inputs and outputs of one signature, by name."""
-
-    inputs: dict[str, TensorInfo]
-    outputs: dict[str, TensorInfo]
-
-
-def tensor_infos(specs: Mapping[str, Any]) -> dict[str, TensorInfo]:
-    """Shapes and dtypes of TensorFlow specs or tensors, by name."""
-    return {
-        name: TensorInfo(tuple(spec.shape), spec.dtype.name)
-        for name, spec in specs.items()
-    }
 
 
 @dataclass(frozen=True)
@@ -69,6 +40,8 @@ class Signature:
             tokens of the target.
         index_ranges: For inputs that index a table (token ids, positions), by name:
             the smallest index and the first one that is too large.
+        length_ranges: The same of the length of an input, its axis 1, where the model
+            limits it.
     """
 
     name: str
@@ -79,6 +52,7 @@ class Signature:
     notes: tuple[str, ...] = ()
     prompt: str | None = None
     index_ranges: dict[str, IndexRange] = field(default_factory=dict)
+    length_ranges: dict[str, IndexRange] = field(default_factory=dict)
 
     def __call__(self, tensors: Mapping[str, Any]) -> dict:
         """Calls the model in inference mode; half-precision outputs become float32."""
@@ -122,7 +96,10 @@ class TracedModel:
 
 
 def signatures_of(
-    model: Any, sample_inputs: Any = None, max_length: int | None = None
+    model: Any,
+    sample_inputs: Any = None,
+    max_length: int | None = None,
+    with_training_outputs: bool = False,
 ) -> list[Signature]:
     """Returns the signatures of a model.
 
@@ -132,6 +109,7 @@ def signatures_of(
         sample_inputs: Inputs of a model that does not declare any.
         max_length: For a generative model: the length of its caches. None = the
             model's default.
+        with_training_outputs: Whether to keep the outputs that only training needs.
 
     Returns:
         `[serve]`, or `[prefill, step]`.
@@ -161,7 +139,13 @@ def signatures_of(
     if sample_inputs is not None and not model.built:
         model(keras.tree.map_structure(tf.convert_to_tensor, sample_inputs))
     if is_declared(model):
-        return [_declared(SERVE, model)]
+        kept = model if with_training_outputs else without_training_outputs(model)
+        serve = _declared(SERVE, kept)
+        if kept is model:
+            return [serve]
+        names = ", ".join(f"`{name}`" for name in model.training_outputs)
+        note = f"left out, because only training needs it: {names}"
+        return [replace(serve, notes=(*serve.notes, note))]
     return [_from_sample(SERVE, model, sample_inputs)]
 
 
@@ -202,11 +186,15 @@ def _declared(name: str, model: keras.Model) -> Signature:
         key: _spec(key, tensor.shape, tensor.dtype)
         for key, tensor in zip(names, tensors, strict=True)
     }
-    ranges = {
-        key: found
-        for key, tensor in zip(names, tensors, strict=True)
-        if (found := index_range(model, tensor)) is not None
-    }
+    by_key = dict(zip(names, tensors, strict=True))
+    indices, lengths = (
+        {
+            key: found
+            for key, tensor in by_key.items()
+            if (found := range_of(model, tensor)) is not None
+        }
+        for range_of in (index_range, length_range)
+    )
     return Signature(
         name,
         model,
@@ -214,7 +202,8 @@ def _declared(name: str, model: keras.Model) -> Signature:
         arrange,
         _output_namer(model),
         tuple(notes),
-        index_ranges=ranges,
+        index_ranges=indices,
+        length_ranges=lengths,
     )
 
 

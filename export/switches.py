@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from keras_attn.export.attempts import trace
 from keras_attn.export.errors import ExportError
 from keras_attn.export.formats import Format
 from keras_attn.export.inference import is_discontinuous
 from keras_attn.export.runner import Runner, load_runner
-from keras_attn.export.shape_fallback import trace
 from keras_attn.export.shapes import Specs
 from keras_attn.export.signatures import Signature, TracedModel
 from keras_attn.layers.convolution.switches import Switches, watched_switches

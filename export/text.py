@@ -124,7 +124,14 @@ def _tokenizing(serve, name, inputs, tokenizer, max_length, pad) -> Signature:
         return serve.arrange({key: packed[key] for key in serve.inputs})
 
     specs = {key: tf.TensorSpec([None], tf.string, name=key) for key in inputs}
-    return replace(serve, name=name, inputs=specs, arrange=arrange, index_ranges={})
+    return replace(
+        serve,
+        name=name,
+        inputs=specs,
+        arrange=arrange,
+        index_ranges={},
+        length_ranges={},
+    )
 
 
 def _check_max_length(tokenizer, num_texts, max_length) -> None:

@@ -1,6 +1,8 @@
 """Argument checks, with messages that say what is expected and what was received."""
 
 import numbers
+import operator
+from collections.abc import Mapping, Set
 from typing import Any
 
 
@@ -104,7 +106,7 @@ def is_whole(value) -> bool:
 
 def check_fraction(name: str, value: float) -> float:
     """Returns `value`; raises a `ValueError` unless 0 <= `value` < 1."""
-    if not 0.0 <= value < 1.0:
+    if not isinstance(value, numbers.Real) or not 0.0 <= value < 1.0:
         raise ValueError(
             f"`{name}` is a probability in [0, 1). Received: {name}={value!r}"
         )
@@ -113,7 +115,7 @@ def check_fraction(name: str, value: float) -> float:
 
 def check_share(name: str, value: float) -> float:
     """Returns `value`; raises a `ValueError` unless 0 <= `value` <= 1."""
-    if not 0.0 <= value <= 1.0:
+    if not isinstance(value, numbers.Real) or not 0.0 <= value <= 1.0:
         raise ValueError(
             f"`{name}` must be a number from 0 to 1. Received: {name}={value!r}"
         )
@@ -142,13 +144,47 @@ def check_choice(name: str, value, choices) -> None:
 def check_pair(name: str, value) -> tuple[int, int]:
     """Returns a pair, for rows and columns; an integer stands for both.
 
+    Args:
+        name: Name of the argument, for the message.
+        value: An integer, or anything of two in an order: a tuple, a list, an array, a
+            `TensorShape`, or a tensor whose values are known.
+
     Raises:
-        ValueError: unless both are integers above zero.
+        ValueError: unless both are positive integers.
     """
-    pair = (value, value) if isinstance(value, numbers.Integral) else value
-    if not isinstance(pair, list | tuple) or len(pair) != 2:
+    pair = pair_of(value)
+    if pair is None:
         raise ValueError(
             f"`{name}` must be a whole number, or one for the rows and one for the "
             f"columns. Received: {name}={value!r}"
         )
     return check_positive(name, pair[0]), check_positive(name, pair[1])
+
+
+def pair_of(value) -> tuple[Any, Any] | None:
+    """The two elements of a pair, or twice an integer; None for anything else.
+
+    Integers of any kind, such as a `tf.compat.v1.Dimension`, become Python's.
+    """
+    whole = _whole(value)
+    if is_whole(whole):
+        return whole, whole
+    # These have two elements too, but no order, or are text.
+    if isinstance(value, str | bytes | Mapping | Set):
+        return None
+    try:
+        first, second = value
+    # TypeError: it has no elements, or no known ones; ValueError: another number.
+    except (TypeError, ValueError):
+        return None
+    return _whole(first), _whole(second)
+
+
+def _whole(value) -> Any:
+    """A Python integer for any kind of integer; anything else unchanged."""
+    if isinstance(value, bool):
+        return value
+    try:
+        return operator.index(value)
+    except (TypeError, ValueError):
+        return value

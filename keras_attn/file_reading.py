@@ -61,7 +61,7 @@ def check_file(path: Path, max_bytes: int | None = None) -> int:
     """
     if not path.exists():
         raise FileNotFoundError(
-            f"`folder` has no {path.name}. Received: folder={str(path.parent)!r}"
+            f"{path.parent} has no {path.name}. Received: {str(path)!r}"
         )
     if not path.is_file():
         kind = "a folder" if path.is_dir() else "a pipe, socket or device"

@@ -1,15 +1,18 @@
-"""Range checks of indices into tables: token ids, positions, classes.
+"""Ranges of indices into tables (token ids, positions, classes), and of lengths.
 
 Compiled graphs do not check them: an index out of range wraps around, is clamped or
 returns garbage, depending on the backend. So they are checked where their values are
-known, in eager calls and before the runtime of an exported model is called.
+known, in eager calls and before the runtime of an exported model is called. The latter
+works on arrays and needs no Keras, which is therefore imported where it is used.
 """
 
 import inspect
+from typing import TYPE_CHECKING
 
-import keras
 import numpy as np
-from keras import ops
+
+if TYPE_CHECKING:
+    import keras
 
 # The smallest index and the first that is too large; None = no limit.
 IndexRange = tuple[int, int | None]
@@ -23,6 +26,19 @@ _PASS_THROUGH = {
     "Reshape",
     "Squeeze",
     "StopGradient",
+}
+# Layers and operations whose output is as long as their input: those between tokens
+# and the layer that adds their positions.
+_KEEPS_LENGTH = {
+    "Add",
+    "Cast",
+    "Dropout",
+    "Embedding",
+    "LayerNormalization",
+    "Multiply",
+    "ReversibleEmbedding",
+    "StopGradient",
+    "TokenEmbedding",
 }
 
 
@@ -56,6 +72,9 @@ def known_values(tensor) -> np.ndarray | None:
     """The values of a tensor, or None for a symbolic tensor."""
     if isinstance(tensor, np.ndarray):
         return tensor
+    import keras
+    from keras import ops
+
     if isinstance(tensor, keras.KerasTensor):
         return None
     try:
@@ -65,7 +84,7 @@ def known_values(tensor) -> np.ndarray | None:
         return None
 
 
-def index_ranges(model: keras.Model) -> dict[str, IndexRange]:
+def index_ranges(model: "keras.Model") -> dict[str, IndexRange]:
     """The range of each input that indexes a table, by the name of the input.
 
     It follows from the layers that consume the input, directly or reshaped: any
@@ -83,14 +102,55 @@ def index_ranges(model: keras.Model) -> dict[str, IndexRange]:
     return {name: allowed for name, allowed in ranges.items() if allowed is not None}
 
 
-def index_range(model: keras.Model, tensor) -> IndexRange | None:
+def index_range(model: "keras.Model", tensor) -> IndexRange | None:
     """The range of one symbolic tensor of a functional model, or None."""
+    return _range(model, tensor, "index_ranges", _PASS_THROUGH)
+
+
+def length_ranges(model: "keras.Model") -> dict[str, IndexRange]:
+    """The range of the length of each input, its axis 1, by the name of the input.
+
+    It follows from the layers that the input reaches through others that keep its
+    length, and that have an attribute `length_ranges`: a dictionary from the arguments
+    of `call` to ranges.
+
+    Args:
+        model: A functional model; the ranges of any other are unknown.
+
+    Returns:
+        The ranges by input name, without the inputs whose length is free or fixed.
+    """
+    inputs = getattr(model, "inputs", ()) or ()
+    ranges = {tensor.name: length_range(model, tensor) for tensor in inputs}
+    return {name: allowed for name, allowed in ranges.items() if allowed is not None}
+
+
+def length_range(model: "keras.Model", tensor) -> IndexRange | None:
+    """The range of the length of one symbolic tensor of a functional model, or None."""
+    if len(tensor.shape) < 2 or tensor.shape[1] is not None:
+        return None
+    return _range(model, tensor, "length_ranges", _KEEPS_LENGTH)
+
+
+def _range(model, tensor, attribute, passing) -> IndexRange | None:
+    """What the layers that a tensor reaches allow.
+
+    Args:
+        model: A functional model.
+        tensor: One of its symbolic tensors.
+        attribute: Name of the attribute of a layer that says what it allows.
+        passing: Names of the classes that a tensor passes through.
+    """
     allowed: IndexRange | None = None
     for operation, node in _consumers(model, tensor):
-        if type(operation).__name__ in _PASS_THROUGH:
-            ranges = [index_range(model, output) for output in node.output_tensors]
+        if type(operation).__name__ in passing:
+            ranges = [
+                _range(model, output, attribute, passing)
+                for output in node.output_tensors
+            ]
         else:
-            ranges = [_argument_range(operation, node, tensor)]
+            ranges = []
+        ranges.append(_argument_range(operation, node, tensor, attribute, passing))
         for one in ranges:
             allowed = _intersection(allowed, one)
     return allowed
@@ -105,18 +165,21 @@ def _consumers(model, tensor):
                 yield operation, node
 
 
-def _argument_range(operation, node, tensor) -> IndexRange | None:
+def _argument_range(operation, node, tensor, attribute, passing) -> IndexRange | None:
     """The range that an operation allows for its argument `tensor`."""
+    import keras
+
     if isinstance(operation, keras.Model):
         inner = (getattr(operation, "_functional", None) or operation).inputs
         outer = node.input_tensors
         if len(inner) != len(outer):
             return None
         pairs = zip(inner, outer, strict=True)
-        return index_range(operation, next(a for a, b in pairs if b is tensor))
-    if isinstance(operation, keras.layers.Embedding):
+        own = next(a for a, b in pairs if b is tensor)
+        return _range(operation, own, attribute, passing)
+    if attribute == "index_ranges" and isinstance(operation, keras.layers.Embedding):
         return (0, operation.input_dim)
-    declared = getattr(operation, "index_ranges", {})
+    declared = getattr(operation, attribute, {})
     if not declared:
         return None
     arguments = inspect.signature(operation.call).bind(

@@ -6,13 +6,14 @@ on NumPy arrays, and imports none of them.
 Legend: H and W pixels of an image, C channels, K channels of the output.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_attn.checks import check_pair, check_positive, is_whole
+from keras_attn.checks import check_pair, check_positive, is_whole, pair_of
 
 
 def predict_tiles(
@@ -27,18 +28,22 @@ def predict_tiles(
 ):
     """Predicts an image in overlapping tiles, each in turn.
 
-    The pixels around a tile are needed to predict those at its edge. Beyond the border
-    of the image they are mirrored; the border pixel itself is not repeated. Only one
-    batch of tiles is read and predicted at a time, so `image` and `output` may be
-    memory maps of any size.
+    The pixels around a tile are needed to predict those at its edge. Only one batch of
+    tiles is read and predicted at a time, so `image` and `output` may be memory maps of
+    any size.
 
     A model whose output is smaller than its input, such as a U-Net of `"valid"`
-    convolutions, predicts the centre of each tile. A model that keeps the size sees
-    zeros beyond the edge of each tile; an `overlap` of the radius of its receptive
-    field discards what they changed. Then a pixel gets the value that the whole image
-    gives it, if tiles begin at multiples of the factor by which the model shrinks its
-    maps: if that factor divides `overlap` and the steps between tiles, which are the
-    output of a tile less twice the overlap.
+    convolutions, predicts the centre of each tile. Beyond the border of the image its
+    tiles are mirrored; the border pixel itself is not repeated.
+
+    A model that keeps the size pads the edges of each tile; an `overlap` of the radius
+    of its receptive field discards what that changed. At the border of the image tiles
+    end, so that the model pads there what it pads of the whole image. Then each pixel
+    gets the value that the whole image gives it, if tiles begin at multiples of the
+    factor by which the model shrinks its maps: if that factor divides `overlap` and the
+    steps between tiles, which are the output of a tile less twice the overlap. Only
+    where a model refuses the tile that is left at the border, because it takes a single
+    size or the tile is too small for it, is the tile completed by mirrored pixels.
 
     Args:
         model: A model of one input, (B, rows, columns, C), and one output, (B, rows',
@@ -80,25 +85,69 @@ def predict_tiles(
     cut = _overlap(overlap, shape)
     steps = [n - 2 * by for n, by in zip(shape, cut, strict=False)]
     output = _output(output, (*image.shape[:2], shape[-1]))
-    places = list(_places(image.shape[:2], steps))
-    bar = keras.utils.Progbar(len(places), unit_name="tile") if verbose else None
-    for start in range(0, len(places), batch_size):
-        batch = places[start : start + batch_size]
-        tiles = [
-            _read(
-                image,
-                [p - c - m for p, c, m in zip(place, cut, margins, strict=True)],
-                tile,
-            )
-            for place in batch
-        ]
-        found: Any = model.predict_on_batch(np.stack(tiles))
-        found = found["logits"] if isinstance(found, dict) else found
-        for place, prediction in zip(batch, found, strict=True):
-            _write(output, prediction, place, cut, steps)
-        if bar is not None:
-            bar.update(start + len(batch))
+    keeps_size = not any(margins)
+    by_size: dict[Any, list] = {}
+    for place in _places(image.shape[:2], steps):
+        start = [p - c - m for p, c, m in zip(place, cut, margins, strict=True)]
+        size = tile
+        if keeps_size:
+            start, size = _inside(model, image, start, tile, steps, cut)
+        by_size.setdefault(size, []).append((place, start))
+    count = sum(map(len, by_size.values()))
+    bar = keras.utils.Progbar(count, unit_name="tile") if verbose else None
+    done = 0
+    for size, tiles in by_size.items():
+        for first in range(0, len(tiles), batch_size):
+            batch = tiles[first : first + batch_size]
+            inputs = np.stack([_read(image, start, size) for _, start in batch])
+            found: Any = model.predict_on_batch(inputs)
+            found = found["logits"] if isinstance(found, dict) else found
+            for (place, start), prediction in zip(batch, found, strict=True):
+                # Where the output of the tile begins.
+                offset = [
+                    p - first - margin
+                    for p, first, margin in zip(place, start, margins, strict=True)
+                ]
+                _write(output, prediction, place, offset, steps)
+            done += len(batch)
+            if bar is not None:
+                bar.update(done)
     return output
+
+
+def _inside(model, image, start, tile, steps, cut):
+    """The first row and column of a tile, and its size, ending at the image's border.
+
+    Tiles begin where those inside of the image may begin, at multiples of what divides
+    the steps and the overlap. So they have one size inside and one at each border.
+
+    Args:
+        model: The model.
+        image: (H, W, C).
+        start: The first row and column, which may be outside of the image.
+        tile: Rows and columns of a tile.
+        steps: Pixels between two tiles.
+        cut: Pixels at each edge that are not used.
+    """
+    moved, sizes = [], []
+    for axis, (first, count) in enumerate(zip(start, tile, strict=True)):
+        length, multiple = image.shape[axis], math.gcd(steps[axis], cut[axis])
+        last = -(-max(length - count, 0) // multiple) * multiple
+        inside = min(max(first, 0), last)
+        size = list(tile)
+        size[axis] = min(count, length - inside)
+        is_taken = tuple(size) == tuple(tile) or _keeps(model, size, image.shape[-1])
+        moved.append(inside if is_taken else first)
+        sizes.append(size[axis] if is_taken else count)
+    return moved, tuple(sizes)
+
+
+def _keeps(model, size, channels) -> bool:
+    """Whether a model takes a tile of this size, and keeps it."""
+    try:
+        return _tile_output(model, size, channels)[:2] == tuple(size)
+    except ValueError:
+        return False
 
 
 def _places(size, steps) -> Iterator[tuple[int, int]]:
@@ -131,13 +180,13 @@ def _mirrored(index, length):
     return np.where(index < length, index, 2 * length - 2 - index)
 
 
-def _write(output, prediction, place, cut, steps):
+def _write(output, prediction, place, offset, steps):
     """Writes the part of a prediction that is inside the image."""
     size = [
         min(step, length - start)
         for step, length, start in zip(steps, output.shape, place, strict=False)
     ]
-    (row, column), (rows, columns), (top, left) = place, size, cut
+    (row, column), (rows, columns), (top, left) = place, size, offset
     part = np.asarray(prediction)[top : top + rows, left : left + columns]
     output[row : row + rows, column : column + columns] = part
 
@@ -180,9 +229,8 @@ def _tile_output(model, tile, channels):
 
 def _overlap(overlap, shape):
     """Rows and columns that are not used at each edge."""
-    pair = (overlap, overlap) if is_whole(overlap) else overlap
-    is_pair = isinstance(pair, list | tuple) and len(pair) == 2
-    if not is_pair or not all(
+    pair = pair_of(overlap)
+    if pair is None or not all(
         is_whole(n) and 0 <= 2 * n < size for n, size in zip(pair, shape, strict=False)
     ):
         raise ValueError(

@@ -10,7 +10,8 @@
 The builder of a task takes an encoder, pre-trained or not, and shares its layers; given
 the name of a variant, it builds a new encoder.
 
-Blocks: `layers/blocks/transformer_block.py`; attention:
+Blocks and heads: `parts/encoder.py`, `parts/heads.py`; one block:
+`layers/blocks/transformer_block.py`; attention:
 `layers/attention/multi_head_attention.py`. An argument with the default `FROM_VARIANT`
 is filled in by `@with_sizes`.
 
@@ -20,18 +21,16 @@ Layers: `token_embedding`, `segment_embedding`, `position_embedding`,
 """
 
 import functools
+from typing import Unpack
 
 from keras import ops
 from keras.layers import Embedding
 
-from keras_attn.argument_types import Activation
-from keras_attn.layers import LearnedPositionEmbedding, TransformerEncoderBlock
-from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers import LearnedPositionEmbedding
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import Pooling
-from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts import heads, tasks
-from keras_attn.models.parts.encoder import first_token, pooler
+from keras_attn.models.parts.encoder import EncoderOptions, text_encoder
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
 from keras_attn.models.parts.registry import model_cards, registered
@@ -41,6 +40,7 @@ from keras_attn.models.parts.variants import (
     with_sizes,
 )
 from keras_attn.ops import row_positions
+from keras_attn.options import described_as, takes_options
 
 _sizes = functools.partial(
     block_sizes,
@@ -92,21 +92,16 @@ CARDS = {
 
 @registered(CARDS)
 @with_sizes(VARIANTS)
+@takes_options
 def build_bert(
     variant: str = "base",
     *,
     vocabulary_size: int = FROM_VARIANT,
-    num_layers: int = FROM_VARIANT,
     hidden_dim: int = FROM_VARIANT,
-    num_heads: int = FROM_VARIANT,
-    mlp_dim: int = FROM_VARIANT,
     max_sequence_length: int = FROM_VARIANT,
     num_segments: int = FROM_VARIANT,
-    activation: Activation = "gelu",
-    layer_norm_epsilon: float = FROM_VARIANT,
-    dropout: float = 0.1,
-    attention_dropout: float = 0.1,
     name: str = "bert",
+    **blocks: Unpack[EncoderOptions],
 ) -> Functional:
     """Token, segment and position embeddings, then N post-norm encoder blocks.
 
@@ -117,16 +112,9 @@ def build_bert(
     Args:
         variant: A row of `VARIANTS`, which gives the arguments that are None.
         vocabulary_size: V.
-        num_layers: Number of blocks.
         hidden_dim: D.
-        num_heads: Attention heads per block.
-        mlp_dim: Width of the feed-forward networks.
         max_sequence_length: Number of positions.
         num_segments: Number of segments.
-        activation: Activation of the feed-forward networks.
-        layer_norm_epsilon: Added to the variance.
-        dropout: Probability of dropping a unit of an embedding or a sub-layer.
-        attention_dropout: Probability of dropping an attention probability.
         name: Name of the model.
 
     Returns:
@@ -139,7 +127,6 @@ def build_bert(
         (arXiv:1908.08962).
     """
     inputs = sequence_inputs("token_ids", "padding_mask", "segment_ids")
-    padding_mask = inputs["padding_mask"]
     tokens = TokenEmbedding(
         vocabulary_size,
         hidden_dim,
@@ -158,26 +145,11 @@ def build_bert(
         max_sequence_length,
         embeddings_initializer=INITIALIZER,
         name="position_embedding",
-    )(ops.add(tokens, segments), row_positions(padding_mask))
-    norm = LayerNormalization(epsilon=layer_norm_epsilon, name="embeddings_norm")
-    hidden = Dropout(dropout, name="embeddings_dropout")(norm(embeddings))
-    for index in range(num_layers):
-        block = TransformerEncoderBlock(
-            num_heads,
-            mlp_dim,
-            activation=activation,
-            layer_norm_epsilon=layer_norm_epsilon,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            kernel_initializer=INITIALIZER,
-            name=f"block_{index}",
-        )
-        hidden = block(hidden, padding_mask=padding_mask)
-    pooled = pooler(first_token(hidden, padding_mask))
-    outputs = {"sequence_output": hidden, "pooled_output": pooled}
-    return Functional(inputs, outputs, name=name)
+    )(ops.add(tokens, segments), row_positions(inputs["padding_mask"]))
+    return text_encoder(inputs, embeddings, name, **blocks)
 
 
+@described_as(heads.masked_lm)
 def build_bert_masked_lm(
     encoder: Encoder = "base",
     *,
@@ -187,14 +159,6 @@ def build_bert_masked_lm(
     """Predicts the original token at masked positions.
 
     `norm(activation(x W + b))`, then the product with the token embeddings, and a bias.
-
-    Args:
-        encoder: A model from `build_bert`, or the name of a variant.
-        masked_positions: Whether to add an input of that name, (B, P), and return
-            logits at these positions only. The product with the vocabulary is the most
-            expensive part of a small model, and 85 % of the positions are not trained
-            on.
-        name: Name of the model.
 
     Returns:
         A model from the encoder's inputs to logits (B, T, V), or (B, P, V).
@@ -210,6 +174,7 @@ def build_bert_masked_lm(
     )
 
 
+@described_as(build_bert_masked_lm)
 def build_bert_pretrainer(
     encoder: Encoder = "base",
     *,
@@ -217,11 +182,6 @@ def build_bert_pretrainer(
     name: str = "bert_pretrainer",
 ) -> Functional:
     """Both pre-training objectives: masked tokens and next sentence.
-
-    Args:
-        encoder: A model from `build_bert`, or the name of a variant.
-        masked_positions: As for `build_bert_masked_lm`.
-        name: Name of the model.
 
     Returns:
         A model from the encoder's inputs to a dictionary of logits: `masked_lm`
@@ -238,14 +198,11 @@ def build_bert_pretrainer(
     return Functional(masked_lm.input, outputs, name=name)
 
 
+@described_as(heads.next_sentence)
 def build_bert_next_sentence(
     encoder: Encoder = "base", *, name: str = "bert_next_sentence"
 ) -> Functional:
     """Predicts whether the second segment follows the first in a text.
-
-    Args:
-        encoder: A model from `build_bert`, or the name of a variant.
-        name: Name of the model.
 
     Returns:
         A model from the encoder's inputs to logits (B, 2), where class 0 means that
@@ -257,6 +214,7 @@ def build_bert_next_sentence(
     return heads.next_sentence(as_encoder(encoder, build_bert), name=name)
 
 
+@described_as(heads.classifier)
 def build_bert_classifier(
     encoder: Encoder = "base",
     *,
@@ -265,12 +223,6 @@ def build_bert_classifier(
     name: str = "bert_classifier",
 ) -> Functional:
     """Classifies a sentence or a pair of sentences.
-
-    Args:
-        encoder: A model from `build_bert`, or the name of a variant.
-        num_classes: C; 1 for a regression.
-        dropout: Probability of dropping a unit of the pooled output.
-        name: Name of the model.
 
     Returns:
         A model from the encoder's inputs to logits (B, C).
@@ -282,6 +234,7 @@ def build_bert_classifier(
     return heads.classifier(encoder, num_classes, dropout=dropout, name=name)
 
 
+@described_as(heads.token_classifier)
 def build_bert_token_classifier(
     encoder: Encoder = "base",
     *,
@@ -290,12 +243,6 @@ def build_bert_token_classifier(
     name: str = "bert_token_classifier",
 ) -> Functional:
     """Classifies each token.
-
-    Args:
-        encoder: A model from `build_bert`, or the name of a variant.
-        num_classes: C.
-        dropout: Probability of dropping a unit of the sequence output.
-        name: Name of the model.
 
     Returns:
         A model from the encoder's inputs to logits (B, T, C).
@@ -307,6 +254,7 @@ def build_bert_token_classifier(
     return heads.token_classifier(encoder, num_classes, dropout=dropout, name=name)
 
 
+@described_as(heads.span)
 def build_bert_span_qa(
     encoder: Encoder = "base",
     *,
@@ -314,11 +262,6 @@ def build_bert_span_qa(
     name: str = "bert_span_qa",
 ) -> Functional:
     """Predicts the start and the end of an answer in a passage.
-
-    Args:
-        encoder: A model from `build_bert`, or the name of a variant.
-        dropout: Probability of dropping a unit of the sequence output.
-        name: Name of the model.
 
     Returns:
         A model from the encoder's inputs to a dictionary of logits, `start_logits`
@@ -331,6 +274,7 @@ def build_bert_span_qa(
     return heads.span(encoder, dropout=dropout, name=name)
 
 
+@described_as(heads.sentence_encoder)
 def build_bert_sentence_encoder(
     encoder: Encoder = "base",
     *,
@@ -339,13 +283,6 @@ def build_bert_sentence_encoder(
     name: str = "bert_sentence_encoder",
 ) -> Functional:
     """One vector per sentence, to compare sentences with.
-
-    Args:
-        encoder: A model from `build_bert`, or the name of a variant.
-        pooling: `"mean"` over the real tokens, or the `"first"` or `"last"` of them.
-        normalize: Whether to scale vectors to length 1, so that their dot product is
-            the cosine similarity.
-        name: Name of the model.
 
     Returns:
         A model from the encoder's inputs to embeddings (B, D) in float32.

@@ -93,6 +93,12 @@ def build_deconvnet(
     """
     check_positive("num_classes", num_classes)
     size = check_positive("fully_connected_size", fully_connected_size)
+    if not fully_connected_dims:
+        raise ValueError(
+            "`fully_connected_dims` must have one number or more: the first layer "
+            "narrows the last map, which the deconvolution widens again. "
+            f"Received: fully_connected_dims={fully_connected_dims!r}"
+        )
     least = (size - 1) * 2 ** len(hidden_dims) + 1
     if is_smaller(image_sides(image_size), (least, least)):
         raise ValueError(

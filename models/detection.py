@@ -23,8 +23,8 @@ background first, as there.
 All three are here, in more than 400 lines, because they share every helper.
 """
 
-from collections.abc import Sequence
-from typing import Any, TypedDict, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypedDict, Unpack
 
 from keras.layers import Conv2D, Conv2DTranspose, Dense, ZeroPadding2D
 
@@ -40,6 +40,7 @@ from keras_attn.layers import (
 )
 from keras_attn.layers.initializers import he_normal_fan_out, normal
 from keras_attn.models.parts import tasks
+from keras_attn.models.parts.arguments import checks_arguments
 from keras_attn.models.parts.backbones.resnet import resnet
 from keras_attn.models.parts.backbones.vgg import vgg
 from keras_attn.models.parts.detection.detector import Detector, box_head, mask_head
@@ -49,10 +50,10 @@ from keras_attn.models.parts.images import image_input
 from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
-    passes_options_to,
     with_sizes,
 )
 from keras_attn.ops.boxes import BoxFormat, convert_boxes
+from keras_attn.options import Option, takes_options
 
 # He et al. 2016, table 1.
 VARIANTS = {
@@ -96,51 +97,76 @@ CARDS = {
 
 
 class _DetectorOptions(TypedDict, total=False):
-    """Types of the options of `_pyramid_detector` that the builders pass on."""
+    """Options of all three detectors, taken by `_detector`."""
 
-    image_size: int | tuple[int, int]
-    num_classes: int
-    stem_dim: int
-    num_frozen: int
-    frozen_norms: bool
-    norm_epsilon: float
-    pyramid_dim: int
-    head_dim: int
-    anchor_sizes: Sequence[float]
-    aspect_ratios: Sequence[float]
-    num_proposals: int
-    num_training_proposals: int
-    proposal_options: dict[str, Any] | None
-    detection_options: dict[str, Any] | None
-    max_detections: int
-    score_threshold: float
-    iou_threshold: float
-    bounding_box_format: BoxFormat
-    seed: int | None
+    aspect_ratios: Annotated[
+        Sequence[float],
+        Option((0.5, 1.0, 2.0), "Heights of anchors divided by their widths."),
+    ]
+    num_training_proposals: Annotated[
+        int, Option(2000, "Proposals that samples are drawn from in training.")
+    ]
+    proposal_options: Annotated[
+        dict[str, Any] | None,
+        Option(None, "Further arguments of `layers.RegionProposal`, a dictionary."),
+    ]
+    detection_options: Annotated[
+        dict[str, Any] | None,
+        Option(None, "Further arguments of `layers.SelectDetections`, a dictionary."),
+    ]
+    max_detections: Annotated[int, Option(100, "K.")]
+    score_threshold: Annotated[float, Option(0.05, "Minimum score of a detection.")]
+    bounding_box_format: Annotated[
+        BoxFormat,
+        Option("xyxy", "Format of all boxes, also for `fit`; see `ops.convert_boxes`."),
+    ]
+    seed: Annotated[int | None, Option(None, "Seed of the samples in training.")]
+
+
+class _PyramidOptions(_DetectorOptions, total=False):
+    """Options of the detectors on a feature pyramid, taken by `_pyramid_detector`."""
+
+    image_size: Annotated[
+        int | tuple[int, int], Option(800, "Pixels, one number or two, rows first.")
+    ]
+    num_classes: Annotated[int, Option(90, "C, without the background.")]
+    stem_dim: Annotated[int, Option(64, "Channels of the first map of the ResNet.")]
+    num_frozen: Annotated[
+        int, Option(2, "Parts of the ResNet, the stem first, that are not trained.")
+    ]
+    frozen_norms: Annotated[bool, Option(True, "Whether no batch norm is trained.")]
+    norm_epsilon: Annotated[float, Option(1e-5, "Added to the variance by the norms.")]
+    pyramid_dim: Annotated[int, Option(256, "Channels of the feature pyramid.")]
+    head_dim: Annotated[int, Option(1024, "Units of the two fully connected layers.")]
+    anchor_sizes: Annotated[
+        Sequence[float],
+        Option(
+            (32, 64, 128, 256, 512),
+            "√(w h) in pixels of the anchors of each map, finest first; one more than "
+            "stages.",
+        ),
+    ]
+    num_proposals: Annotated[int, Option(1000, "Proposals that are classified.")]
+    iou_threshold: Annotated[
+        float,
+        Option(
+            0.5,
+            "IoU with a better box of the same class above which a box is left out.",
+        ),
+    ]
 
 
 def _pyramid_detector(
     *,
-    image_size: int | tuple[int, int] = 800,
-    num_classes: int = 90,
-    num_blocks: Sequence[int] = (3, 4, 6, 3),
-    stem_dim: int = 64,
-    num_frozen: int = 2,
-    frozen_norms: bool = True,
-    norm_epsilon: float = 1e-5,
-    pyramid_dim: int = 256,
-    head_dim: int = 1024,
-    anchor_sizes: Sequence[float] = (32, 64, 128, 256, 512),
-    aspect_ratios: Sequence[float] = (0.5, 1.0, 2.0),
-    num_proposals: int = 1000,
-    num_training_proposals: int = 2000,
-    proposal_options: dict[str, Any] | None = None,
-    detection_options: dict[str, Any] | None = None,
-    max_detections: int = 100,
-    score_threshold: float = 0.05,
-    iou_threshold: float = 0.5,
-    bounding_box_format: BoxFormat = "xyxy",
-    seed: int | None = None,
+    image_size,
+    num_blocks,
+    stem_dim,
+    num_frozen,
+    frozen_norms,
+    norm_epsilon,
+    pyramid_dim,
+    anchor_sizes,
+    **options,
 ) -> tuple[Any, dict[str, Any], list, dict[str, Any]]:
     """A detector on a ResNet with a feature pyramid; see `build_faster_rcnn`.
 
@@ -153,8 +179,6 @@ def _pyramid_detector(
             f"than the stages of `num_blocks`: {len(num_blocks) + 1}. "
             f"Received: anchor_sizes={anchor_sizes}"
         )
-    _check_options("proposal_options", proposal_options)
-    _check_options("detection_options", detection_options)
     strides = [4 * 2**stage for stage in range(len(num_blocks))]
     images, hidden, size = _padded_images(image_size, strides[-1])
     stages = resnet(
@@ -167,43 +191,93 @@ def _pyramid_detector(
         num_frozen=num_frozen,
     )
     maps = FeaturePyramid(pyramid_dim, name="feature_pyramid")(list(stages.values()))
-    proposer = RegionProposal(
+    detections, layers = _detector(
+        maps,
+        ROIAlign(7, strides=strides, name="roi_pooling"),
         [[pixels] for pixels in anchor_sizes],
         _strides(hidden, maps),
         size,
+        **options,
+    )
+    return images, detections, maps, layers
+
+
+def _detector(
+    maps,
+    roi_pooling,
+    anchor_sizes,
+    strides,
+    image_size,
+    *,
+    dropout=0.0,
+    proposal_defaults=(),
+    detection_defaults=(),
+    num_classes,
+    head_dim,
+    aspect_ratios,
+    num_proposals,
+    num_training_proposals,
+    proposal_options,
+    detection_options,
+    max_detections,
+    score_threshold,
+    iou_threshold,
+    bounding_box_format,
+    seed,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Proposes regions, classifies them and selects the detections.
+
+    Args (the others are options of the builders):
+        maps: The features, finest first.
+        roi_pooling: The layer that pools them.
+        anchor_sizes: Pixels of the anchors of each map.
+        strides: Pixels between two locations of each map.
+        image_size: Rows and columns before padding.
+        dropout: Dropout after the fully connected layers.
+        proposal_defaults, detection_defaults: What is under both `…_options`.
+
+    Returns:
+        The detections, and the layers of the heads by name.
+    """
+    _check_options("proposal_options", proposal_options)
+    _check_options("detection_options", detection_options)
+    proposer = RegionProposal(
+        anchor_sizes,
+        strides,
+        image_size,
         aspect_ratios=aspect_ratios,
         num_proposals=num_proposals,
         num_training_proposals=num_training_proposals,
         seed=seed,
         name="region_proposal",
-        **(proposal_options or {}),
+        **{**dict(proposal_defaults), **(proposal_options or {})},
     )
     layers = {
-        "roi_pooling": ROIAlign(7, strides=strides, name="roi_pooling"),
-        **_box_head_layers(head_dim, num_classes, dropout=0.0),
+        "roi_pooling": roi_pooling,
+        **_box_head_layers(head_dim, num_classes, dropout),
         "detections": SelectDetections(
-            size,
+            image_size,
             max_detections=max_detections,
             score_threshold=score_threshold,
             iou_threshold=iou_threshold,
             bounding_box_format=bounding_box_format,
             seed=seed,
             name="detections",
-            **(detection_options or {}),
+            **{**dict(detection_defaults), **(detection_options or {})},
         ),
     }
-    return images, _detections(layers, proposer, maps), maps, layers
+    return _detections(layers, proposer, maps), layers
 
 
 @registered(CARDS["faster_rcnn"])
 @with_sizes(VARIANTS)
-@passes_options_to(_pyramid_detector)
+@takes_options
 def build_faster_rcnn(
     variant: str = "resnet50",
     *,
     num_blocks: Sequence[int] = FROM_VARIANT,
     name: str = "faster_rcnn",
-    **options: Unpack[_DetectorOptions],
+    **options: Unpack[_PyramidOptions],
 ) -> Detector:
     """Proposes regions, reads their features from a pyramid of maps, classifies them.
 
@@ -211,37 +285,13 @@ def build_faster_rcnn(
     last stride, as torchvision does after its normalization. Rescaling to the image
     size is left to the data pipeline.
 
-    To train without a checkpoint pass `frozen_norms=False, num_frozen=0`.
+    To train without a checkpoint pass `frozen_norms=False, num_frozen=0`; `fit` warns
+    of frozen norms that have never seen data.
 
     Args:
         variant: A row of `VARIANTS`, the default of each argument that is None.
         num_blocks: Bottlenecks of each stage of the ResNet.
         name: Name of the model.
-        **options: Further arguments:
-            image_size: Pixels, one number or two, rows first.
-            num_classes: C, without the background.
-            stem_dim: Channels of the first map of the ResNet.
-            num_frozen: Parts of the ResNet, the stem first, that are not trained.
-            frozen_norms: Whether no batch norm is trained.
-            norm_epsilon: Added to the variance by the batch norms.
-            pyramid_dim: Channels of the feature pyramid.
-            head_dim: Units of the two fully connected layers.
-            anchor_sizes: √(w h) in pixels of the anchors of each map, finest first; one
-                more than stages.
-            aspect_ratios: Heights of anchors divided by their widths.
-            num_proposals: Proposals that are classified.
-            num_training_proposals: Proposals that samples are drawn from in training.
-            proposal_options: Further arguments of `layers.RegionProposal`, a
-                dictionary.
-            detection_options: Further arguments of `layers.SelectDetections`, a
-                dictionary.
-            max_detections: K.
-            score_threshold: Least score of a detection.
-            iou_threshold: Intersection over union with a better box of the same class
-                above which a box is left out.
-            bounding_box_format: Format of detections and of the ground-truth boxes for
-                `fit`; see `ops.convert_boxes`.
-            seed: Seed of the samples in training.
 
     Returns:
         A `Detector`, from `images` (B, H, W, 3) to a dictionary of `boxes` (B, K, 4),
@@ -263,7 +313,7 @@ def build_faster_rcnn(
 
 @registered(CARDS["mask_rcnn"])
 @with_sizes({"resnet50": VARIANTS["resnet50"]})
-@passes_options_to(_pyramid_detector)
+@takes_options
 def build_mask_rcnn(
     variant: str = "resnet50",
     *,
@@ -272,7 +322,7 @@ def build_mask_rcnn(
     num_mask_layers: int = 4,
     aligned_masks: bool = True,
     name: str = "mask_rcnn",
-    **options: Unpack[_DetectorOptions],
+    **options: Unpack[_PyramidOptions],
 ) -> Detector:
     """A Faster R-CNN that predicts a mask of 28 × 28 values for each detection.
 
@@ -286,7 +336,6 @@ def build_mask_rcnn(
             on as `aligned` to `ops.paste_masks` and as `aligned_masks` to
             `DetectionScores` and `plot_detections`. The weights fit either.
         name: Name of the model.
-        **options: Further arguments, those of `build_faster_rcnn`.
 
     Returns:
         A `Detector` like that of `build_faster_rcnn`, with another output, `masks`
@@ -317,6 +366,8 @@ def build_mask_rcnn(
 
 
 @registered(CARDS["faster_rcnn_vgg16"])
+@checks_arguments
+@takes_options
 def build_faster_rcnn_vgg16(
     variant: str = "vgg16",
     *,
@@ -328,17 +379,10 @@ def build_faster_rcnn_vgg16(
     head_dim: int = 4096,
     dropout: float = 0.5,
     anchor_sizes: Sequence[float] = (128, 256, 512),
-    aspect_ratios: Sequence[float] = (0.5, 1.0, 2.0),
     num_proposals: int = 300,
-    num_training_proposals: int = 2000,
-    proposal_options: dict[str, Any] | None = None,
-    detection_options: dict[str, Any] | None = None,
-    max_detections: int = 100,
-    score_threshold: float = 0.05,
     iou_threshold: float = 0.3,
-    bounding_box_format: BoxFormat = "xyxy",
-    seed: int | None = None,
     name: str = "faster_rcnn_vgg16",
+    **options: Unpack[_DetectorOptions],
 ) -> Detector:
     """The detector of the paper: one map of a VGG16, and RoI pooling.
 
@@ -355,16 +399,9 @@ def build_faster_rcnn_vgg16(
         head_dim: Units of the two fully connected layers.
         dropout: Dropout after each of them.
         anchor_sizes: √(w h) of the anchors of the map, in pixels.
-        aspect_ratios: Heights of anchors divided by their widths.
         num_proposals: Proposals that are classified.
-        num_training_proposals: Proposals that samples are drawn from in training.
-        proposal_options: Further arguments of `layers.RegionProposal`, a dictionary.
-        detection_options: Further arguments of `layers.SelectDetections`, a dictionary.
-        max_detections: K.
-        score_threshold: Least score of a detection.
-        iou_threshold: As in `build_faster_rcnn`.
-        bounding_box_format: As in `build_faster_rcnn`.
-        seed: Seed of the samples in training.
+        iou_threshold: IoU with a better box of the same class above which a box is left
+            out.
         name: Name of the model.
 
     Returns:
@@ -377,8 +414,6 @@ def build_faster_rcnn_vgg16(
         Ren et al. 2015, "Faster R-CNN" (arXiv:1506.01497).
     """
     check_choice("variant", variant, ("vgg16",))
-    _check_options("proposal_options", proposal_options)
-    _check_options("detection_options", detection_options)
     if num_frozen not in range(len(hidden_dims) + 1):
         raise ValueError(
             f"`num_frozen` must be a number of stages from 0 to {len(hidden_dims)}. "
@@ -388,32 +423,22 @@ def build_faster_rcnn_vgg16(
     images, hidden, size = _padded_images(image_size, stride)
     stages = vgg(hidden, hidden_dims=hidden_dims, num_convs=num_convs)
     maps = [stages[f"stage_{len(hidden_dims) - 1}"]]
-    proposer = RegionProposal(
+    detections, _ = _detector(
+        maps,
+        ROIPool(7, strides=[stride], name="roi_pooling"),
         [list(anchor_sizes)],
         _strides(hidden, maps),
         size,
-        aspect_ratios=aspect_ratios,
+        dropout=dropout,
+        proposal_defaults={"candidates_per_level": 2000},
+        detection_defaults={"num_samples": 128},
+        num_classes=num_classes,
+        head_dim=head_dim,
         num_proposals=num_proposals,
-        num_training_proposals=num_training_proposals,
-        seed=seed,
-        name="region_proposal",
-        **{"candidates_per_level": 2000, **(proposal_options or {})},
+        iou_threshold=iou_threshold,
+        **options,
     )
-    layers = {
-        "roi_pooling": ROIPool(7, strides=[stride], name="roi_pooling"),
-        **_box_head_layers(head_dim, num_classes, dropout),
-        "detections": SelectDetections(
-            size,
-            max_detections=max_detections,
-            score_threshold=score_threshold,
-            iou_threshold=iou_threshold,
-            bounding_box_format=bounding_box_format,
-            seed=seed,
-            name="detections",
-            **{"num_samples": 128, **(detection_options or {})},
-        ),
-    }
-    model = Detector(images, _detections(layers, proposer, maps), name=name)
+    model = Detector(images, detections, name=name)
     for stage in range(num_frozen):
         for layer in model.layers:
             if layer.name.startswith(f"stage_{stage}_"):
@@ -422,7 +447,12 @@ def build_faster_rcnn_vgg16(
 
 
 def _check_options(argument, options):
-    """Raises if options of a layer hold what the builder itself passes to it."""
+    """Raises unless options of a layer are a dictionary without the builder's own."""
+    if not isinstance(options or {}, Mapping):
+        raise ValueError(
+            f"`{argument}` must be a dictionary of arguments of the layer. "
+            f"Received: {argument}={options!r}"
+        )
     own = sorted({"seed", "name", "strides", "image_size"} & set(options or {}))
     if own:
         raise ValueError(

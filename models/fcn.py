@@ -38,9 +38,9 @@ from keras_attn.models.parts.images import (
 from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
-    passes_options_to,
     with_sizes,
 )
+from keras_attn.options import takes_options
 
 VARIANTS = {
     # Long et al. 2015, section 4.2; the stages whose pooled maps are added.
@@ -159,6 +159,12 @@ def build_fcn_vgg(
             "`hidden_dims` must have five stages, and `skips` be (), (3,) or (3, 2). "
             f"Received: hidden_dims={hidden_dims}, skips={skips}"
         )
+    if not fully_connected_dims:
+        raise ValueError(
+            "`fully_connected_dims` must have one number or more: the first layer's "
+            "kernel narrows the last map as the padding of the images has widened it. "
+            f"Received: fully_connected_dims={fully_connected_dims!r}"
+        )
     images, hidden = any_image_input(image_size, num_channels, (1, 1))
     hidden = ZeroPadding2D(_PADDING, data_format="channels_last", name="padding")(
         hidden
@@ -251,7 +257,7 @@ def _copy_weights(source, model):
 
 @registered(CARDS["resnet"])
 @with_sizes(VARIANTS["resnet"])
-@passes_options_to(resnet)
+@takes_options
 def build_fcn_resnet(
     variant: str = "50",
     *,
@@ -275,18 +281,11 @@ def build_fcn_resnet(
         num_classes: C.
         auxiliary_head: Whether the map before the last stage has a head of its own.
             In training its loss, weighted by 0.5, helps the earlier stages; afterwards
-            it is of no use.
+            it is of no use, and an export leaves it out.
         dilated_stages: Stages that dilate their kernels and keep the map's size.
         num_channels: Channels of the images.
         dropout: Probability of dropping a unit before the scores.
         name: Name of the model.
-        **backbone: Further arguments of `models.parts.resnet.resnet`:
-            stem_dim: Channels of the ResNet's first map.
-            num_blocks: Blocks of each stage.
-            block: Their kind, `"bottleneck"`, or without dilated stages `"basic"`.
-            norm_epsilon: Added to the variance by the norms of the ResNet.
-            frozen_norms: Whether no norm of the ResNet is trained.
-            num_frozen: Number of parts, the stem first, that are not trained.
 
     Returns:
         A model from `images` (B, H, W, channels) to logits (B, H, W, C); with the
@@ -318,7 +317,9 @@ def build_fcn_resnet(
     inner = maps[-1]
     auxiliary = _head(inner, images, num_classes, dropout, "auxiliary", "auxiliary_")
     outputs = {"logits": logits, "auxiliary_logits": auxiliary}
-    return Functional(images, outputs, name=name)
+    model = Functional(images, outputs, name=name)
+    model.training_outputs = ("auxiliary_logits",)
+    return model
 
 
 def _head(hidden, images, num_classes, dropout, name, prefix):

@@ -36,6 +36,7 @@ from keras_attn.layers.normalization.layer_normalization import LayerNormalizati
 from keras_attn.models.parts import heads, tasks
 from keras_attn.models.parts.decoders import incremental
 from keras_attn.models.parts.decoders.pair import build_pair
+from keras_attn.models.parts.encoder import EncoderOptions
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -43,8 +44,14 @@ from keras_attn.models.parts.functional import (
     sequence_inputs,
 )
 from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.models.parts.variants import (
+    FROM_VARIANT,
+    block_sizes,
+    check_variant,
+    with_sizes,
+)
 from keras_attn.ops import gelu_tanh, token_positions
+from keras_attn.options import described_as
 
 _gpt = functools.partial(
     block_sizes,
@@ -150,6 +157,7 @@ CARDS = {
 
 @registered(CARDS)
 @with_sizes(VARIANTS)
+@described_as(EncoderOptions)
 def build_gpt(
     variant: str = "gpt2_small",
     *,
@@ -176,11 +184,16 @@ def build_gpt(
 
     Positions count the real tokens, so a prompt may be padded on either side.
 
-    Besides the arguments of `build_bert`, with a `variant` of `VARIANTS` here:
+    Args:
+        variant: A row of `VARIANTS`, which gives the arguments that are None.
+        vocabulary_size: V.
+        hidden_dim: D.
         key_dim: H. Default: D / N, rounded down.
+        max_sequence_length: Number of positions.
         norm_first: Pre-norm (True) or post-norm.
         window: Number of tokens that a query of blocks 1, 3, 5, … attends to, itself
             included. A window of `max_sequence_length` has no effect.
+        name: Name of the model.
 
     Returns:
         A model from `token_ids` and `padding_mask`, each (B, T), to logits (B, T, V).
@@ -326,6 +339,7 @@ def build_gpt_encoder(
         real token.
     """
     if isinstance(model, str):
+        check_variant("model", model, build_gpt)
         model = build_gpt(model)
     if not isinstance(model, GPT):
         raise TypeError(
@@ -369,6 +383,7 @@ def build_gpt_classifier(
     )
 
 
+@described_as(heads.token_classifier)
 def build_gpt_token_classifier(
     model: heads.Encoder = "gpt2_small",
     *,
@@ -378,7 +393,9 @@ def build_gpt_token_classifier(
 ) -> Functional:
     """Classifies each token, given the tokens before it: logits (B, T, C).
 
-    The arguments are those of `build_gpt_classifier`.
+    Args:
+        model: A model from `build_gpt` or `build_gpt_encoder`, or the name of a
+            variant.
     """
     encoder = _as_encoder(model)
     return heads.token_classifier(encoder, num_classes, dropout=dropout, name=name)

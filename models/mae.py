@@ -133,7 +133,7 @@ def build_mae(
         He et al. 2022, "Masked Autoencoders Are Scalable Vision Learners"
         (arXiv:2111.06377).
     """
-    images = image_input(image_size, num_channels)
+    images = image_input(image_size, num_channels, patch_size)
     patch = check_pair("patch_size", patch_size)
     options = {
         "activation": activation,

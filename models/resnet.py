@@ -21,7 +21,8 @@ from keras_attn.models.parts.images import (
     classify,
 )
 from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import passes_options_to, with_sizes
+from keras_attn.models.parts.variants import with_sizes
+from keras_attn.options import takes_options
 
 # He et al. 2016, table 1.
 VARIANTS = {
@@ -49,7 +50,7 @@ CARDS = model_cards(
 
 @registered(CARDS)
 @with_sizes(VARIANTS)
-@passes_options_to(resnet)
+@takes_options
 def build_resnet(
     variant: str = "50",
     *,
@@ -74,15 +75,6 @@ def build_resnet(
             of bottlenecks.
         num_channels: Channels of the images.
         name: Name of the model.
-        **backbone: Further arguments of `models.parts.resnet.resnet`:
-            stem_dim: Channels of the first map.
-            num_blocks: Blocks of each stage.
-            block: Their kind: `"basic"`, two convolutions of 3 × 3, or `"bottleneck"`,
-                convolutions of 1 × 1, 3 × 3 and 1 × 1, of which the last has four times
-                the channels.
-            norm_epsilon: Added to the variance by the norms.
-            frozen_norms: Whether no norm is trained.
-            num_frozen: Number of parts, the stem first, that are not trained.
 
     Returns:
         A model from `images` (B, H, W, channels) to logits (B, C); without the top, to

@@ -32,7 +32,8 @@ from keras_attn.models.parts import tasks
 from keras_attn.models.parts.decoders import recurrent
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, passes_options_to, with_sizes
+from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
+from keras_attn.options import takes_options
 
 # Bahdanau et al. 2015, A.2; trained on sentences of up to 30 or 50 words.
 VARIANTS = {
@@ -67,7 +68,7 @@ CARDS = model_cards(
 
 @registered(CARDS)
 @with_sizes(VARIANTS)
-@passes_options_to(recurrent.embedding_layers)
+@takes_options
 def build_rnnsearch(
     variant: str = "50",
     *,
@@ -96,12 +97,6 @@ def build_rnnsearch(
         return_attention_scores: Whether the model also returns the alignment, for
             instance to show it on a device.
         name: Name of the model.
-        **embeddings: The arguments of the embeddings:
-            source_vocabulary_size: Number of source tokens.
-            target_vocabulary_size: V.
-            embedding_dim: Width of the token embeddings.
-            dropout: Probability of dropping an embedding or readout unit; the
-                paper has none.
 
     Returns:
         A model from `token_ids` (B, S), `padding_mask` (B, S) and

@@ -35,10 +35,10 @@ from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
-    passes_options_to,
     with_sizes,
 )
 from keras_attn.ops import token_positions
+from keras_attn.options import described_as, takes_options
 
 _sizes = functools.partial(
     block_sizes,
@@ -69,7 +69,7 @@ _FIRST_ROW = 2
 
 @registered(CARDS)
 @with_sizes(VARIANTS)
-@passes_options_to(text_encoder)
+@takes_options
 def build_roberta(
     variant: str = "base",
     *,
@@ -81,9 +81,14 @@ def build_roberta(
 ) -> Functional:
     """Token and position embeddings, then N post-norm encoder blocks.
 
-    The arguments are those of `build_bert`, without segments. `variant` is a row of
-    `VARIANTS` here, and positions count the real tokens only, so `max_sequence_length`
-    is the largest number of real tokens in a row.
+    Positions count the real tokens only.
+
+    Args:
+        variant: A row of `VARIANTS`, which gives the arguments that are None.
+        vocabulary_size: V.
+        hidden_dim: D.
+        max_sequence_length: Maximum number of real tokens in a row.
+        name: Name of the model.
 
     Returns:
         A model from `token_ids` and `padding_mask`, each (B, T), to a dictionary of
@@ -118,13 +123,14 @@ def build_roberta(
     return text_encoder(inputs, embeddings, name, **blocks)
 
 
+@described_as(heads.masked_lm)
 def build_roberta_masked_lm(
     encoder: Encoder = "base",
     *,
     masked_positions: bool = False,
     name: str = "roberta_masked_lm",
 ) -> Functional:
-    """Predicts masked tokens; arguments and logits as for `build_bert_masked_lm`."""
+    """Predicts masked tokens: logits (B, T, V), or (B, P, V)."""
     return heads.masked_lm(
         as_encoder(encoder, build_roberta),
         masked_positions=masked_positions,
@@ -133,6 +139,7 @@ def build_roberta_masked_lm(
     )
 
 
+@described_as(heads.next_sentence)
 def build_roberta_next_sentence(
     encoder: Encoder = "base", *, name: str = "roberta_next_sentence"
 ) -> Functional:
@@ -143,6 +150,7 @@ def build_roberta_next_sentence(
     return heads.next_sentence(as_encoder(encoder, build_roberta), name=name)
 
 
+@described_as(heads.classifier)
 def build_roberta_classifier(
     encoder: Encoder = "base",
     *,
@@ -150,7 +158,7 @@ def build_roberta_classifier(
     dropout: float = 0.1,
     name: str = "roberta_classifier",
 ) -> Functional:
-    """Classifies a sentence or a pair; arguments as for `build_bert_classifier`.
+    """Classifies a sentence or a pair: logits (B, C).
 
     A hidden tanh layer of the head reads the first token. The encoder's pooled output,
     which RoBERTa does not train, is not used.
@@ -169,6 +177,7 @@ def build_roberta_classifier(
     )
 
 
+@described_as(heads.token_classifier)
 def build_roberta_token_classifier(
     encoder: Encoder = "base",
     *,
@@ -181,6 +190,7 @@ def build_roberta_token_classifier(
     return heads.token_classifier(encoder, num_classes, dropout=dropout, name=name)
 
 
+@described_as(heads.span)
 def build_roberta_span_qa(
     encoder: Encoder = "base",
     *,
@@ -192,6 +202,7 @@ def build_roberta_span_qa(
     return heads.span(encoder, dropout=dropout, name=name)
 
 
+@described_as(heads.sentence_encoder)
 def build_roberta_sentence_encoder(
     encoder: Encoder = "base",
     *,

@@ -39,6 +39,7 @@ from keras_attn.models.parts.images import (
 )
 from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
+from keras_attn.options import described_as
 
 _START = 4  # Rows and columns of the generator's first map.
 
@@ -169,6 +170,7 @@ def build_sagan_generator(
 
 @registered(CARDS["discriminator"])
 @with_sizes(_DISCRIMINATOR_VARIANTS)
+@described_as(build_sagan_generator)
 def build_sagan_discriminator(
     variant: str = "128",
     *,
@@ -180,7 +182,10 @@ def build_sagan_discriminator(
 ) -> Functional:
     """Residual blocks that halve the size of a map, one self-attention among them.
 
-    The arguments are those of `build_sagan_generator`, without the noise.
+    Args:
+        variant: A row of `VARIANTS["sagan"]`, the default of each argument that is
+            None.
+        base_dim: D, channels of the first map; each next one has twice as many.
 
     Returns:
         A model from `images` (B, H, W, 3) in [-1, 1] and `labels` (B,) to scores

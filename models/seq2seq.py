@@ -31,7 +31,8 @@ from keras_attn.models.parts import tasks
 from keras_attn.models.parts.decoders import recurrent
 from keras_attn.models.parts.functional import Functional, by_name, numbered
 from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, passes_options_to, with_sizes
+from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
+from keras_attn.options import takes_options
 
 VARIANTS = {
     # Sutskever et al. 2014, section 3.4.
@@ -88,7 +89,7 @@ CARDS = {
 
 @registered(CARDS["seq2seq_sutskever"])
 @with_sizes(VARIANTS["seq2seq_sutskever"])
-@passes_options_to(recurrent.embedding_layers)
+@takes_options
 def build_seq2seq_sutskever(
     variant: str = "base",
     *,
@@ -108,12 +109,6 @@ def build_seq2seq_sutskever(
         hidden_dim: U, units of each LSTM.
         num_layers: LSTMs in the encoder, and in the decoder.
         name: Name of the model.
-        **embeddings: The arguments of the embeddings:
-            source_vocabulary_size: Number of source tokens.
-            target_vocabulary_size: V.
-            embedding_dim: Width of the token embeddings.
-            dropout: Probability of dropping an embedding unit; the paper has
-                none.
 
     Returns:
         A model from `token_ids` (B, S), `padding_mask` (B, S) and
@@ -191,7 +186,7 @@ class SutskeverSeq2Seq(Functional):
 
 @registered(CARDS["seq2seq_context"])
 @with_sizes(VARIANTS["seq2seq_context"])
-@passes_options_to(recurrent.embedding_layers)
+@takes_options
 def build_seq2seq_context(
     variant: str = "base",
     *,
@@ -212,8 +207,6 @@ def build_seq2seq_context(
         hidden_dim: U, units of each GRU.
         maxout_dim: Units of the readout.
         name: Name of the model.
-        **embeddings: As in `build_seq2seq_sutskever`; `dropout` applies to the
-            readout too.
 
     Returns:
         A model from `token_ids` (B, S), `padding_mask` (B, S) and

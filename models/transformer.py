@@ -37,10 +37,10 @@ from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
-    passes_options_to,
     with_sizes,
 )
 from keras_attn.ops import row_positions
+from keras_attn.options import takes_options
 
 _sizes = functools.partial(block_sizes, vocabulary_size=37_000)
 # Vaswani et al. 2017, table 3; the vocabulary is that of English-German.
@@ -69,7 +69,7 @@ CARDS = model_cards(
 
 @registered(CARDS)
 @with_sizes(VARIANTS)
-@passes_options_to(cross_decoder.block_stack)
+@takes_options
 def build_transformer(
     variant: str = "base",
     *,
@@ -92,16 +92,6 @@ def build_transformer(
         hidden_dim: D.
         dropout: Probability of dropping a unit of an embedding or a sub-layer.
         name: Name of the model.
-        **blocks: The arguments of the blocks:
-            num_layers: Number of blocks in the encoder, and in the decoder.
-            num_heads: Attention heads per block.
-            mlp_dim: Width of the feed-forward networks.
-            norm_first: Pre-norm instead of the paper's post-norm; then a norm follows
-                the last block of each side.
-            activation: Activation of the feed-forward networks.
-            layer_norm_epsilon: Added to the variance.
-            attention_dropout: Probability of dropping an attention probability.
-            mlp_dropout: Probability of dropping a hidden unit.
 
     Returns:
         A model from `token_ids` (B, S), `padding_mask` (B, S) and

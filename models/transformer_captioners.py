@@ -38,6 +38,7 @@ from keras_attn.models.parts import tasks
 from keras_attn.models.parts.backbones.feature_grid import grid_input, read_grid
 from keras_attn.models.parts.decoders import cross_decoder
 from keras_attn.models.parts.decoders.incremental import check_cache_length
+from keras_attn.models.parts.encoder import EncoderOptions
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -48,11 +49,12 @@ from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
-    passes_options_to,
+    check_variant,
     with_sizes,
 )
 from keras_attn.models.vit import build_vit
 from keras_attn.ops import gelu_tanh
+from keras_attn.options import described_as, takes_options
 
 VARIANTS = {
     # No sizes are published: the Transformer's base model on the map and with the
@@ -103,7 +105,7 @@ CARDS = {
 
 @registered(CARDS["cnn"])
 @with_sizes(VARIANTS["cnn"])
-@passes_options_to(cross_decoder.block_stack)
+@takes_options
 def build_caption_cnn_transformer(
     variant: str = "base",
     *,
@@ -122,14 +124,18 @@ def build_caption_cnn_transformer(
     Each location of the map becomes a vector of width D, to which sinusoids of its row
     and its column are added. The rest is the model of `build_transformer`.
 
-    Besides the arguments of `build_transformer`, with a `variant` of `VARIANTS["cnn"]`:
+    Args:
+        variant: A row of `VARIANTS["cnn"]`, which gives the arguments that are None.
         backbone: A Keras model from images to a map, as for `grid_input`. None: the
             model takes features that were computed before.
         grid_size: h and w of the input `features`, one number or two.
         feature_dim: C of the input `features`.
+        vocabulary_size: V.
+        hidden_dim: D.
+        dropout: Probability of dropping a unit of an embedding or a sub-layer.
         return_attention_scores: Whether the model also returns what its words attend
             to, for instance to show it on a device.
-        **blocks: The arguments of the blocks, as in `build_transformer`.
+        name: Name of the model.
 
     Returns:
         A model from `features` (B, h, w, C), or with a backbone `images` (B, H, W,
@@ -169,6 +175,7 @@ def build_caption_cnn_transformer(
 
 @registered(CARDS["vit"])
 @with_sizes(VARIANTS["vit"])
+@described_as(EncoderOptions)
 def build_caption_vit_transformer(
     variant: str = "base_patch16_gpt2_small",
     *,
@@ -191,11 +198,17 @@ def build_caption_vit_transformer(
     The decoder attends to the class token and to the patches. Where they are not as
     wide as the decoder, a dense layer projects them.
 
-    Besides the arguments of `build_gpt`, with a `variant` of `VARIANTS["vit"]`:
+    Args:
+        variant: A row of `VARIANTS["vit"]`, which gives the arguments that are None.
         encoder: A model from `build_vit` without its top, the name of a variant, or a
             dictionary of arguments of `build_vit`.
-        return_attention_scores: As for `build_caption_cnn_transformer`; the class token
-            is the first of the 1 + patches locations.
+        vocabulary_size: V.
+        num_layers: Number of blocks of the decoder.
+        hidden_dim: D.
+        max_sequence_length: Number of positions.
+        return_attention_scores: Whether the model also returns what its words attend
+            to; the class token is the first of the 1 + patches locations.
+        name: Name of the model.
 
     Returns:
         A model from `images` (B, H, W, channels) and `decoder_token_ids` (B, T) to
@@ -241,6 +254,7 @@ def build_caption_vit_transformer(
         layer_norm_epsilon=layer_norm_epsilon,
         dropout=dropout,
         attention_dropout=attention_dropout,
+        mlp_dropout=0.0,
         kernel_initializer=initializer,
         output_initializer=residual,
     )
@@ -256,7 +270,10 @@ def _as_encoder(encoder):
     """The ViT as a layer `encoder` of the captioner."""
     vit = encoder
     if isinstance(encoder, str | dict):
-        options: Any = {"variant": encoder} if isinstance(encoder, str) else encoder
+        options: Any = encoder
+        if isinstance(encoder, str):
+            check_variant("encoder", encoder, build_vit)
+            options = {"variant": encoder}
         vit = build_vit(**options, include_top=False)
     if not isinstance(vit, keras.Model) or len(getattr(vit, "inputs", ())) != 1:
         raise TypeError(

@@ -38,6 +38,7 @@ from keras_attn.layers import (
     UpsampleLike,
 )
 from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.models.parts.arguments import checks_arguments
 from keras_attn.models.parts.backbones.skips import find_skips
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
@@ -72,6 +73,7 @@ CARDS = model_cards(
 
 
 @registered(CARDS)
+@checks_arguments
 def build_unet(
     variant: str = "base",
     *,

@@ -17,7 +17,7 @@ Layers: `patch_embedding`, `class_token`, `position_embedding`, `embeddings_drop
 
 import functools
 from collections.abc import Sequence
-from typing import Literal, TypedDict, Unpack, get_args
+from typing import Annotated, Literal, TypedDict, Unpack, get_args
 
 from keras import ops
 
@@ -44,9 +44,9 @@ from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
-    passes_options_to,
     with_sizes,
 )
+from keras_attn.options import Option, described_as, takes_options
 
 ImagePooling = Literal["token", "mean"]
 
@@ -157,13 +157,20 @@ CARDS = {
 
 
 class _BlockOptions(TypedDict, total=False):
-    """Types of the options of `_encode` that the builders pass on."""
+    """Options of the blocks, which all three builders take."""
 
-    num_heads: int
-    mlp_dim: int
-    activation: Activation
-    layer_norm_epsilon: float
-    qkv_bias: bool
+    num_heads: Annotated[int, Option(FROM_VARIANT, "Attention heads per block.")]
+    mlp_dim: Annotated[int, Option(FROM_VARIANT, "Width of the feed-forward networks.")]
+    activation: Annotated[
+        Activation, Option("gelu", "Activation of the feed-forward networks.")
+    ]
+    layer_norm_epsilon: Annotated[float, Option(1e-6, "Added to the variance.")]
+    qkv_bias: Annotated[
+        bool,
+        Option(
+            True, "Whether the projections to queries, keys and values have biases."
+        ),
+    ]
 
 
 def _encode(
@@ -172,13 +179,12 @@ def _encode(
     pooling,
     num_tokens=1,
     dropout=0.0,
-    # Keyword-only arguments are public: they are copied into the builders' signatures.
     *,
-    num_heads: int = FROM_VARIANT,
-    mlp_dim: int = FROM_VARIANT,
-    activation: Activation = "gelu",
-    layer_norm_epsilon: float = 1e-6,
-    qkv_bias: bool = True,
+    num_heads,
+    mlp_dim,
+    activation,
+    layer_norm_epsilon,
+    qkv_bias,
     **options,
 ):
     """The blocks, the final norm and the pooling, which all three models share.
@@ -224,7 +230,7 @@ def _encode(
 
 @registered(CARDS["vit"])
 @with_sizes(VARIANTS["vit"])
-@passes_options_to(_encode)
+@takes_options
 def build_vit(
     variant: str = "base_patch16",
     *,
@@ -271,12 +277,6 @@ def build_vit(
         stochastic_depth: Probability of skipping the sub-layers of the last block; it
             rises linearly from 0 in the first.
         name: Name of the model.
-        **blocks: The arguments of the blocks:
-            num_heads: Attention heads per block.
-            mlp_dim: Width of the feed-forward networks.
-            activation: Activation of the feed-forward networks.
-            layer_norm_epsilon: Added to the variance.
-            qkv_bias: Whether the projections to queries, keys and values have biases.
 
     Returns:
         A model from `images` (B, H, W, channels), whose values it does not rescale, to
@@ -293,7 +293,7 @@ def build_vit(
         Recognition at Scale" (arXiv:2010.11929); `distillation`: Touvron et al. 2021
         (arXiv:2012.12877).
     """
-    images = image_input(image_size, num_channels)
+    images = image_input(image_size, num_channels, patch_size)
     hidden = _embed_patches(images, hidden_dim, patch_size, stem_dims)
     num_tokens = _count_tokens(class_token, distillation)
     hidden = _add_positions(_prepend_tokens(hidden, num_tokens))
@@ -314,7 +314,8 @@ def build_vit(
 
 @registered(CARDS["hybrid"])
 @with_sizes(VARIANTS["hybrid"])
-@passes_options_to(_encode)
+@takes_options
+@described_as(build_vit)
 def build_vit_hybrid(
     variant: str = "r50_base_patch16",
     *,
@@ -335,13 +336,19 @@ def build_vit_hybrid(
 ) -> Functional:
     """A ViT whose patches are the positions of a ResNet's feature map.
 
-    The ResNet has group norms and standardized kernels ("BiT"): `num_blocks`
-    bottlenecks per stage, and `stem_dim` channels in its stem, a multiple of 32; the
-    first stage has 4 · `stem_dim` output channels, each next stage twice as many. With
-    the three stages of the published variant, one position covers 16 × 16 pixels.
+    The ResNet has group norms and standardized kernels ("BiT"). With the three stages
+    of the published variant, one position covers 16 × 16 pixels.
 
-    All other arguments, and the outputs, are those of `build_vit`. `variant` is a row
-    of `VARIANTS["hybrid"]`.
+    Args:
+        variant: A row of `VARIANTS["hybrid"]`, the default of each argument that is
+            None.
+        image_size: Pixels, one number or two, rows first.
+        num_blocks: Bottlenecks of each stage of the ResNet.
+        stem_dim: Channels of the ResNet's stem, a multiple of 32. The first stage has
+            4 · `stem_dim` output channels, each next stage twice as many.
+
+    Returns:
+        A model like that of `build_vit`.
 
     Reference:
         Dosovitskiy et al. 2021, section 3.1, "Hybrid Architecture" (arXiv:2010.11929);
@@ -367,7 +374,8 @@ def build_vit_hybrid(
 
 @registered(CARDS["deit3"])
 @with_sizes(VARIANTS["deit3"])
-@passes_options_to(_encode)
+@takes_options
+@described_as(build_vit)
 def build_deit3(
     variant: str = "base",
     *,
@@ -386,17 +394,21 @@ def build_deit3(
 ) -> Functional:
     """ViT with LayerScale, and a class token that has no position.
 
-    `layer_scale` is the initial value of the learned factors, one per channel, of each
-    sub-layer's output; None = no such factors. `stochastic_depth` is the same in every
-    block; published: 0.05 (small) to 0.55 (huge).
+    Args:
+        variant: A row of `VARIANTS["deit3"]`, the default of each argument that is
+            None.
+        layer_scale: Initial value of the learned factors, one per channel, of each
+            sub-layer's output. None = no such factors.
+        stochastic_depth: Probability of skipping the sub-layers of a block, the same in
+            every block; published: 0.05 (small) to 0.55 (huge).
 
-    All other arguments, and the outputs, are those of `build_vit`. `variant` is a row
-    of `VARIANTS["deit3"]`.
+    Returns:
+        A model like that of `build_vit`.
 
     Reference:
         Touvron et al. 2022, "DeiT III: Revenge of the ViT" (arXiv:2204.07118).
     """
-    images = image_input(image_size, num_channels)
+    images = image_input(image_size, num_channels, patch_size)
     hidden = _add_positions(_embed_patches(images, hidden_dim, patch_size))
     hidden = _prepend_tokens(hidden)
     outputs = _encode(

@@ -31,10 +31,10 @@ from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
-    passes_options_to,
     with_sizes,
 )
 from keras_attn.ops import row_positions
+from keras_attn.options import described_as, takes_options
 
 # Lample and Conneau 2019, section 5.1, for the 15 languages of XNLI.
 VARIANTS = {
@@ -62,7 +62,7 @@ _EMBEDDINGS = normal(2048**-0.5)
 
 @registered(CARDS)
 @with_sizes(VARIANTS)
-@passes_options_to(text_encoder)
+@takes_options
 def build_xlm(
     variant: str = "mlm_tlm_xnli15",
     *,
@@ -79,14 +79,18 @@ def build_xlm(
     The pooled output is the features of the first real token, `</s>`, without the tanh
     layer of BERT: XLM's heads read them directly.
 
-    Besides the arguments of `build_bert`, with a `variant` of `VARIANTS` here:
+    Args:
+        variant: A row of `VARIANTS`, which gives the arguments that are None.
         vocabulary_size: V, of all languages together.
         num_languages: Number of languages.
+        hidden_dim: D.
+        max_sequence_length: Number of positions.
         position_ids: Whether to add an input of that name, int32 (B, T), with the
             position of each token, as `translation_lm_dataset` gives it: the positions
             of a translation start again at 0. Otherwise positions count from the first
             real token of a row, so padding on the left does not change the outputs. The
             weights are the same.
+        name: Name of the model.
 
     Returns:
         A model from `token_ids`, `padding_mask` and `language_ids`, each (B, T), to a
@@ -123,6 +127,7 @@ def build_xlm(
     return text_encoder(inputs, embeddings, name, tanh_pooler=False, **blocks)
 
 
+@described_as(heads.masked_lm)
 def build_xlm_masked_lm(
     encoder: Encoder = "mlm_tlm_xnli15",
     *,
@@ -131,7 +136,7 @@ def build_xlm_masked_lm(
 ) -> Functional:
     """Predicts masked tokens in a text, or in a text and its translation.
 
-    Arguments and logits are those of `build_bert_masked_lm`.
+    Logits are those of `build_bert_masked_lm`.
 
     Reference:
         Lample and Conneau 2019, sections 3.3 and 3.4 (arXiv:1901.07291).
@@ -140,6 +145,7 @@ def build_xlm_masked_lm(
     return heads.masked_lm(encoder, masked_positions=masked_positions, name=name)
 
 
+@described_as(heads.next_sentence)
 def build_xlm_next_sentence(
     encoder: Encoder = "mlm_tlm_xnli15", *, name: str = "xlm_next_sentence"
 ) -> Functional:
@@ -150,6 +156,7 @@ def build_xlm_next_sentence(
     return heads.next_sentence(as_encoder(encoder, build_xlm), name=name)
 
 
+@described_as(heads.classifier)
 def build_xlm_classifier(
     encoder: Encoder = "mlm_tlm_xnli15",
     *,
@@ -159,7 +166,7 @@ def build_xlm_classifier(
 ) -> Functional:
     """Classifies a sentence or a pair in any language, as for XNLI.
 
-    Arguments and logits are those of `build_bert_classifier`.
+    Logits are those of `build_bert_classifier`.
 
     Reference:
         Lample and Conneau 2019, section 4.1 (arXiv:1901.07291).
@@ -168,6 +175,7 @@ def build_xlm_classifier(
     return heads.classifier(encoder, num_classes, dropout=dropout, name=name)
 
 
+@described_as(heads.token_classifier)
 def build_xlm_token_classifier(
     encoder: Encoder = "mlm_tlm_xnli15",
     *,
@@ -180,6 +188,7 @@ def build_xlm_token_classifier(
     return heads.token_classifier(encoder, num_classes, dropout=dropout, name=name)
 
 
+@described_as(heads.span)
 def build_xlm_span_qa(
     encoder: Encoder = "mlm_tlm_xnli15",
     *,
@@ -190,6 +199,7 @@ def build_xlm_span_qa(
     return heads.span(as_encoder(encoder, build_xlm), dropout=dropout, name=name)
 
 
+@described_as(heads.sentence_encoder)
 def build_xlm_sentence_encoder(
     encoder: Encoder = "mlm_tlm_xnli15",
     *,
@@ -199,7 +209,7 @@ def build_xlm_sentence_encoder(
 ) -> Functional:
     """One vector per sentence, to compare sentences across languages.
 
-    Arguments and outputs are those of `build_bert_sentence_encoder`.
+    Outputs are those of `build_bert_sentence_encoder`.
     """
     return heads.sentence_encoder(
         as_encoder(encoder, build_xlm), pooling=pooling, normalize=normalize, name=name

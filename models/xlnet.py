@@ -42,6 +42,7 @@ from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import Pooling, TokenPooling
 from keras_attn.models.parts import heads, tasks
 from keras_attn.models.parts.decoders.pair import inputs_like
+from keras_attn.models.parts.encoder import EncoderOptions
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -51,6 +52,7 @@ from keras_attn.models.parts.functional import (
 from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
 from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.options import described_as
 
 _sizes = functools.partial(block_sizes, vocabulary_size=32_000)
 # Yang et al. 2019, appendix A.4, table 8; the base model is from the published code.
@@ -76,6 +78,7 @@ CARDS = model_cards(
 
 @registered(CARDS)
 @with_sizes(VARIANTS)
+@described_as(EncoderOptions)
 def build_xlnet(
     variant: str = "base",
     *,
@@ -104,7 +107,10 @@ def build_xlnet(
     in published checkpoints. Only `build_xlnet_permutation_lm` uses it, so it is frozen
     until that is called with the encoder.
 
-    Besides the arguments of `build_bert`, with a `variant` of `VARIANTS` here:
+    Args:
+        variant: A row of `VARIANTS`, which gives the arguments that are None.
+        vocabulary_size: V.
+        hidden_dim: D.
         memory_length: M, the number of states that a segment passes to the next. None
             for no memory. With a memory the model has inputs and outputs `memory_0`,
             `memory_1`, …, the inputs of block 0, 1, … for earlier tokens. Every token
@@ -114,6 +120,7 @@ def build_xlnet(
             limit.
         dropout: Probability of dropping a unit of an embedding, a position, a
             sub-layer or the output.
+        name: Name of the model.
 
     Returns:
         A model from `token_ids`, `padding_mask` and `segment_ids`, each (B, T), to a
@@ -259,6 +266,7 @@ def build_xlnet_permutation_lm(
     return Functional(inputs, logits, name=name)
 
 
+@described_as(heads.next_sentence)
 def build_xlnet_next_sentence(
     encoder: Encoder = "base", *, name: str = "xlnet_next_sentence"
 ) -> Functional:
@@ -269,6 +277,7 @@ def build_xlnet_next_sentence(
     return heads.next_sentence(as_encoder(encoder, build_xlnet), name=name)
 
 
+@described_as(heads.classifier)
 def build_xlnet_classifier(
     encoder: Encoder = "base",
     *,
@@ -278,8 +287,7 @@ def build_xlnet_classifier(
 ) -> Functional:
     """Classifies a sentence or a pair, by a hidden tanh layer over `<cls>`.
 
-    Arguments and logits are those of `build_bert_classifier`; `dropout` applies before
-    each of the two layers.
+    Logits are those of `build_bert_classifier`.
 
     Reference:
         Yang et al. 2019, section 3.4 (arXiv:1906.08237), and its published code.
@@ -290,6 +298,7 @@ def build_xlnet_classifier(
     )
 
 
+@described_as(heads.token_classifier)
 def build_xlnet_token_classifier(
     encoder: Encoder = "base",
     *,
@@ -302,6 +311,7 @@ def build_xlnet_token_classifier(
     return heads.token_classifier(encoder, num_classes, dropout=dropout, name=name)
 
 
+@described_as(heads.span)
 def build_xlnet_span_qa(
     encoder: Encoder = "base",
     *,
@@ -316,6 +326,7 @@ def build_xlnet_span_qa(
     return heads.span(encoder, dropout=dropout, name=name)
 
 
+@described_as(heads.sentence_encoder)
 def build_xlnet_sentence_encoder(
     encoder: Encoder = "base",
     *,

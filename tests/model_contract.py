@@ -65,3 +65,10 @@ def train(model, jit_compile=False, run_eagerly=False):
 def is_idle(weight):
     """Whether a weight is a key bias, which the softmax cancels."""
     return weight.path.endswith(("key_bias", "/key/bias"))
+
+
+def calls_of(model):
+    """Every way to call a model with arrays, by name; all take the inputs alone."""
+    names = ("predict", "predict_on_batch", "fit", "evaluate")
+    names += ("train_on_batch", "test_on_batch")
+    return {"call": model, **{name: getattr(model, name) for name in names}}

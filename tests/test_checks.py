@@ -1,7 +1,9 @@
 import re
 
+import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_attn.checks import (
     check_choice,
@@ -51,7 +53,7 @@ def test_check_positive(value):
         check_positive("units", value)
 
 
-@pytest.mark.parametrize("value", [-0.1, 1.0, 2, float("nan")])
+@pytest.mark.parametrize("value", [-0.1, 1.0, 2, float("nan"), "0.5", None])
 def test_check_fraction(value):
     assert check_fraction("dropout", 0.0) == 0.0
     assert check_fraction("dropout", 0.999) == 0.999
@@ -67,10 +69,38 @@ def test_check_choice():
         check_choice("merge", "sum", ("add", "concatenate"))
 
 
+class Dimension:
+    """A size as TensorFlow 1 has it: neither an `int` nor registered as one."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def __index__(self):
+        return self.size
+
+
+# Whatever a user may have at hand as a size: the shape of a batch cut to its sides too.
+PAIRS = [
+    (3, 5),
+    [np.int32(3), np.int64(5)],
+    np.array([3, 5]),
+    np.zeros((2, 3, 5, 7)).shape[1:3],
+    ops.zeros((2, 3, 5, 7)).shape[1:3],  # TensorFlow's is a `TensorShape`.
+    ops.shape(ops.zeros((2, 3, 5, 7)))[1:3],
+    ops.convert_to_tensor([3, 5]),
+    (Dimension(3), Dimension(5)),
+]
+
+
 def test_check_pair():
     assert check_pair("size", 3) == (3, 3)
-    assert check_pair("size", [3, 5]) == (3, 5)
-    for wrong in ((3,), (3, 5, 7), "35", 3.0):
+    for pair in PAIRS:
+        found = check_pair("size", pair)
+        assert found == (3, 5)
+        assert [type(side) for side in found] == [int, int]
+    for side in (np.int64(3), np.array(3), ops.convert_to_tensor(3)):
+        assert check_pair("size", side) == (3, 3)
+    for wrong in ((3,), (3, 5, 7), "35", 3.0, {3, 5}, {3: 5, 5: 3}, None):
         with pytest.raises(
             ValueError,
             match=exactly(
@@ -79,5 +109,23 @@ def test_check_pair():
             ),
         ):
             check_pair("size", wrong)
+    for wrong in ((3, 0), (3, True), (3.0, 5), (3, None), np.array([3.0, 5.0])):
+        with pytest.raises(ValueError, match="`size` must be a whole number above"):
+            check_pair("size", wrong)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a TensorShape")
+def test_a_size_that_is_not_known_is_no_pair():
+    import tensorflow as tf
+
+    with pytest.raises(ValueError, match="`size` must be a whole number, or one for"):
+        check_pair("size", tf.TensorShape(None))
     with pytest.raises(ValueError, match="`size` must be a whole number above zero"):
-        check_pair("size", (3, 0))
+        check_pair("size", tf.TensorShape([None, 5]))
+
+    @tf.function
+    def traced(images):
+        return check_pair("size", tf.shape(images)[1:3])
+
+    with pytest.raises(ValueError, match="`size` must be a whole number, or one for"):
+        traced(tf.zeros((2, 3, 5, 7)))

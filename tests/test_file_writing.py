@@ -21,6 +21,19 @@ def test_a_file_is_written_then_replaced(tmp_path):
     assert [entry.name for entry in path.parent.iterdir()] == ["b.bin"]
 
 
+def test_a_file_is_on_the_disk_before_it_replaces_the_old_one(tmp_path, monkeypatch):
+    path, seen = tmp_path / "b.bin", []
+    write_atomically(path, b"one")
+
+    def synchronize(descriptor):
+        seen.append((os.fstat(descriptor).st_size, path.read_bytes()))
+
+    monkeypatch.setattr(os, "fsync", synchronize)
+    write_atomically(path, b"three")
+    assert seen[0] == (5, b"one")
+    assert path.read_bytes() == b"three"
+
+
 def test_a_file_does_not_replace_a_folder(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "model.keras").write_bytes(b"one")

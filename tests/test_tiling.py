@@ -43,16 +43,42 @@ def test_tiles_of_a_valid_unet_equal_the_whole_image(size, batch_size):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_tiles_of_a_unet_that_keeps_the_size_equal_the_whole_image_inside():
-    model, image = unet(padding="same"), sample(48, 30, 3)
+@pytest.mark.parametrize(
+    "size", [(48, 30), (101, 133), (41, 27), (28, 12), (9, 5), (29, 61)]
+)
+def test_tiles_of_a_unet_that_keeps_the_size_equal_the_whole_image(size):
+    """Everywhere, to the last digit, at the border too."""
+    model, image = unet(padding="same"), sample(*size, 3)
     # The output of a pixel depends on the 8 next to it on each side.
-    found = predict_tiles(model, image, 28, overlap=8, verbose=False)
+    found = predict_tiles(model, image, 28, overlap=8, batch_size=3, verbose=False)
+    expected = numpy(model(image[None]))[0]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_without_an_overlap_the_edges_of_tiles_show():
+    model, image = unet(padding="same"), sample(48, 30, 3)
+    found = predict_tiles(model, image, 28, verbose=False)
     expected = numpy(model(image[None]))[0]
     inside = (slice(8, -8), slice(8, -8))
-    np.testing.assert_array_equal(found[inside], expected[inside])
-    # Without an overlap the edges of tiles show.
-    found = predict_tiles(model, image, 28, verbose=False)
     assert (found[inside] != expected[inside]).any()
+
+
+def test_a_tile_that_the_model_refuses_is_completed_by_mirrored_pixels():
+    """A model of one size: 47 columns are not two tiles that share what they must."""
+    model = unet(padding="same", image_size=28)
+    image = sample(28, 47, 3)
+    free = unet(padding="same")
+    free.set_weights(model.get_weights())
+    found = predict_tiles(model, image, 28, overlap=8, verbose=False)
+    expected = numpy(free(image[None]))[0]
+    np.testing.assert_array_equal(found[:, :36], expected[:, :36])
+    mirrored = np.pad(image, ((0, 0), (0, 28), (0, 0)), "reflect")
+    expected = numpy(free(mirrored[None]))[0]
+    np.testing.assert_array_equal(found[:, 36:], expected[:, 36:47])
+    # Two tiles that end at the border.
+    image = sample(28, 40, 3)
+    found = predict_tiles(model, image, 28, overlap=8, verbose=False)
+    np.testing.assert_array_equal(found, numpy(free(image[None]))[0])
 
 
 def test_images_and_outputs_may_be_memory_maps(tmp_path, capsys):
@@ -91,8 +117,7 @@ def test_of_several_outputs_the_logits_are_used():
     found = predict_tiles(
         model, image, np.int64(8), overlap=(1, np.int64(2)), verbose=False
     )
-    expected = numpy(model(np.pad(image, ((1, 1), (1, 1), (0, 0)), "reflect")[None]))
-    expected = expected["logits"][0, 1:-1, 1:-1]
+    expected = numpy(model(image[None]))["logits"][0]
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 

@@ -1,49 +1,21 @@
-"""The file formats of artefacts: one module each, and one row of `FORMATS` each.
+"""The file formats of artefacts: one row of `FORMATS` each.
 
-`export`, `verify` and `load_runner` read this table. To add a format, write its module
-and add its row.
+`export`, `verify` and `load_runner` read this table. A format has two modules of its
+name, which are imported when they are first needed: `formats/<name>.py` writes it,
+`runtimes/<name>.py` runs it. To add a format, write both and add its row.
 """
 
+import importlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from keras_attn.export.runtimes import Engine, Runtime
 
-from keras_attn.export.formats import litert, onnx, saved_model
-from keras_attn.export.metadata import IndexRanges
-from keras_attn.export.signatures import SignatureInfo, TracedModel
-
-Arrays = dict[str, np.ndarray]
-
-
-class Engine(Protocol):
-    """A stock runtime with one artefact loaded.
-
-    Attributes:
-        format: Name of the format.
-        signatures: Inputs and outputs of each signature, by its name.
-        index_ranges: See `Runner`; None if the artefact has no such metadata.
-    """
-
-    format: str
-    signatures: dict[str, SignatureInfo]
-    index_ranges: IndexRanges | None
-
-    def call(self, signature: str, inputs: Arrays, in_place: bool) -> Arrays:
-        """Runs one signature on checked inputs; several threads may call it at once.
-
-        Args:
-            signature: Its name.
-            inputs: Arrays by name.
-            in_place: See `Runner.step`.
-
-        Returns:
-            Arrays by output name, which no later call writes to.
-        """
-        ...
+if TYPE_CHECKING:
+    from keras_attn.export.signatures import TracedModel
 
 
 @dataclass(frozen=True)
@@ -51,74 +23,70 @@ class Format:
     """One file format.
 
     Attributes:
-        name: Its name in arguments and reports.
+        name: Its name in arguments and reports, and that of its two modules.
         description: What an artefact is on disk, for messages.
         suffix: Suffix of `path` that selects it.
-        recognizes: Whether a path holds an artefact of this format, damaged or not, and
-            nothing else.
-        write: Writes a traced model to a path, or over an earlier attempt; returns
-            notes for the report.
-        count_operators: Counts each operator of an artefact.
-        load: Loads an artefact into the stock runtime.
         quantizations: What it can be quantized to.
         takes_strings: Whether it has string tensors and tokenizer operators.
         may_need_fixed_shapes: Whether it supports some operators only at known sizes,
-            see `shape_fallback`.
+            see `attempts.py`.
     """
 
     name: str
     description: str
     suffix: str
-    recognizes: Callable[[Path], bool]
-    write: Callable[[TracedModel, Path], Iterable[str]]
-    count_operators: Callable[[Path], dict[str, int]]
-    load: Callable[[Path], Engine]
     quantizations: tuple[str, ...] = ()
     takes_strings: bool = False
     may_need_fixed_shapes: bool = False
 
+    def recognizes(self, path: Path) -> bool:
+        """Whether a path holds an artefact of this format and nothing else.
 
-def _format(module, load, description: str, suffix: str, **features) -> Format:
-    """The format that a module of this folder reads and writes.
+        Also True if the artefact is damaged.
+        """
+        return self._runtime.recognizes(path)
 
-    Args:
-        module: The module, whose functions have the names of the attributes.
-        load: As in `Format`, like all that follow.
-        description: As in `Format`.
-        suffix: As in `Format`.
-        **features: The attributes with defaults.
-    """
-    return Format(
-        name=module.__name__.rpartition(".")[2],
-        description=description,
-        suffix=suffix,
-        recognizes=module.recognizes,
-        write=module.write,
-        count_operators=module.count_operators,
-        load=load,
-        **features,
-    )
+    def load(self, path: Path) -> Engine:
+        """Loads an artefact into the stock runtime."""
+        return self._runtime.Engine(path)
+
+    def write(self, traced: "TracedModel", path: Path) -> Iterable[str]:
+        """Writes a traced model to a path, or over an earlier attempt.
+
+        Returns:
+            Notes for the report.
+        """
+        return self._writer.write(traced, path)
+
+    def count_operators(self, path: Path) -> dict[str, int]:
+        """Counts each operator of an artefact."""
+        return self._writer.count_operators(path)
+
+    def quantization_of(self, path: Path) -> str | None:
+        """The quantization that the tensors of an artefact show; None for float32."""
+        return self._writer.quantization_of(path) if self.quantizations else None
+
+    @property
+    def _runtime(self) -> Runtime:
+        return importlib.import_module(f"keras_attn.export.runtimes.{self.name}")  # pyright: ignore[reportReturnType]
+
+    @property
+    def _writer(self) -> Any:
+        return importlib.import_module(f"keras_attn.export.formats.{self.name}")
 
 
 FORMATS = {
     format.name: format
     for format in (
-        _format(
-            saved_model,
-            saved_model.SavedModelEngine,
-            "a SavedModel folder",
-            "",
-            takes_strings=True,
-        ),
-        _format(
-            litert,
-            litert.LiteRTEngine,
+        Format("saved_model", "a SavedModel folder", "", takes_strings=True),
+        Format(
+            "litert",
             "a `.tflite` file",
             ".tflite",
-            quantizations=litert.QUANTIZATIONS,
+            quantizations=("float16", "int8_dynamic", "int8"),
             may_need_fixed_shapes=True,
         ),
-        _format(onnx, onnx.OnnxEngine, "an `.onnx` file or folder", ".onnx"),
+        Format("onnx", "an `.onnx` file or folder", ".onnx"),
     )
 }
 _NAMES = tuple(FORMATS)
@@ -189,6 +157,7 @@ def check_quantization(
         )
     if quantization == "int8" and sample_inputs is None:
         raise ValueError(
-            '`sample_inputs` must be given for `quantization="int8"`, to calibrate on. '
+            '`sample_inputs` must be given for `quantization="int8"`, which is '
+            "accurate only for inputs like those that it is calibrated on. "
             "Received: sample_inputs=None"
         )

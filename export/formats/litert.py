@@ -2,7 +2,7 @@
 
 `write` saves the traced functions as a SavedModel, replaces in it what the converter
 does not support, converts it, quantizes to int8 if asked to, and adds the metadata.
-`LiteRTEngine` loads and calls a file.
+`runtimes/litert.py` runs the file.
 """
 
 import contextlib
@@ -10,10 +10,9 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -24,23 +23,14 @@ import tensorflow as tf
 from keras_attn.export import metadata
 from keras_attn.export.errors import ExportError, RefusedError
 from keras_attn.export.formats import litert_rewrites, saved_model
-from keras_attn.export.formats.litert_step import LiteRTStep
-from keras_attn.export.signatures import STEP, SignatureInfo, TensorInfo, TracedModel
+from keras_attn.export.signatures import TracedModel
 from keras_attn.extras import requires_extra
 from keras_attn.silence import silence
 
-QUANTIZATIONS = ("float16", "int8_dynamic", "int8")
-_FLATBUFFER_IDENTIFIER = b"TFL3"
 _WORKER = Path(__file__).with_name("int8_worker.py")
 _QUOTED_CHARACTERS = 2000
-
-
-def recognizes(path: Path) -> bool:
-    """Whether `path` is a `.tflite` file, whatever its suffix."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(8)[4:] == _FLATBUFFER_IDENTIFIER
+# `schema.TensorType` of flatbuffers.
+_FLOAT16, _UINT8, _INT8 = 1, 3, 9
 
 
 def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
@@ -188,6 +178,36 @@ def count_operators(path: Path) -> dict[str, int]:
 
 
 def _count_operators(content: bytes) -> dict[str, int]:
+    return dict(Counter(label for label, _, _ in _operators(content)))
+
+
+def quantization_of(path: Path) -> str | None:
+    """The quantization of a `.tflite` file, from the types of its tensors.
+
+    Full int8 computes in integers: operators other than the look-up in a table return
+    them. The other kinds only store constants in fewer bits.
+    """
+    kinds = set()
+    for label, inputs, outputs in _operators(path.read_bytes()):
+        if label != "GATHER" and any(map(_is_int8, outputs)):
+            return "int8"
+        if any(map(_is_int8, inputs)):
+            kinds.add("int8_dynamic")
+        # A weight that is in half precision in Keras already has a `CAST`.
+        elif label == "DEQUANTIZE" and inputs[0].Type() == _FLOAT16:
+            kinds.add("float16")
+    return min(kinds, default=None, key=("int8_dynamic", "float16").index)
+
+
+def _is_int8(tensor) -> bool:
+    """Whether a tensor holds real numbers in 8 bits, with a scale."""
+    parameters = tensor.Quantization()
+    has_scale = parameters is not None and parameters.ScaleLength() > 0
+    return has_scale and tensor.Type() in (_INT8, _UINT8)
+
+
+def _operators(content: bytes) -> Iterator[tuple[str, list, list]]:
+    """The name of each operator of a flatbuffer, and its input and output tensors."""
     with requires_extra("export", "LiteRT"):
         from ai_edge_litert import schema_py_generated as schema
     model = schema.Model.GetRootAs(content, 0)
@@ -201,88 +221,15 @@ def _count_operators(content: bytes) -> dict[str, int]:
     labels = [
         names[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())] for code in codes
     ]
-    counts: Counter[str] = Counter()
     for i in range(model.SubgraphsLength()):
         graph = model.Subgraphs(i)
-        counts.update(
-            labels[graph.Operators(j).OpcodeIndex()]
-            for j in range(graph.OperatorsLength())
-        )
-    return dict(counts)
-
-
-class LiteRTEngine:
-    """A `.tflite` file loaded by LiteRT's interpreter.
-
-    Args:
-        path: The file.
-    """
-
-    format = "litert"
-
-    def __init__(self, path: Path):
-        with requires_extra("export", "LiteRT"):
-            from ai_edge_litert.interpreter import Interpreter
-        try:
-            with silence():
-                self._interpreter = Interpreter(model_path=str(path))
-                names = list(self._interpreter.get_signature_list())
-                self._functions = {
-                    name: self._interpreter.get_signature_runner(name) for name in names
-                }
-            self._step = LiteRTStep(self._functions.get(STEP))
-            self.signatures = {
-                name: SignatureInfo(
-                    _tensor_infos(function.get_input_details()),
-                    _tensor_infos(function.get_output_details()),
-                )
-                for name, function in self._functions.items()
-            }
-            self.index_ranges = _read_metadata(path)
-        except Exception as error:
-            raise RefusedError(f"LiteRT cannot load {path.name}: {error}") from error
-        # All signatures of an interpreter share its buffers, inputs and outputs too.
-        self._lock = threading.Lock()
-
-    def call(self, signature: str, inputs: dict, in_place: bool) -> dict:
-        """Runs one signature, see `Engine`."""
-        try:
-            with self._lock:
-                if signature == STEP:
-                    return self._step(inputs, in_place)
-                return self._functions[signature](**inputs)
-        except Exception as error:
-            shapes = {name: value.shape for name, value in inputs.items()}
-            raise RefusedError(
-                f"LiteRT cannot run `{signature}` at {shapes}: {error}",
-                signatures=(signature,),
-            ) from error
-
-
-def _tensor_infos(details: Mapping[str, Mapping]) -> dict[str, TensorInfo]:
-    return {
-        name: TensorInfo(
-            tuple(None if size < 0 else int(size) for size in info["shape_signature"]),
-            np.dtype(info["dtype"]).name,
-        )
-        for name, info in details.items()
-    }
-
-
-def _read_metadata(path: Path) -> metadata.IndexRanges | None:
-    """The metadata of a `.tflite` file; None if it has none.
-
-    Raises:
-        ValueError: They are damaged.
-    """
-    if not zipfile.is_zipfile(path):
-        return None
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if metadata.FILE not in archive.namelist():
-                return None
-            with archive.open(metadata.FILE) as file:
-                return metadata.from_json(file.read(metadata.MAX_BYTES))
-    # `zipfile` raises all of these for damaged archives.
-    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, KeyError) as error:
-        raise ValueError(f"{metadata.FILE} in it is damaged ({error})") from error
+        for j in range(graph.OperatorsLength()):
+            operator = graph.Operators(j)
+            inputs = [operator.Inputs(k) for k in range(operator.InputsLength())]
+            outputs = [operator.Outputs(k) for k in range(operator.OutputsLength())]
+            yield (
+                labels[operator.OpcodeIndex()],
+                # -1: an optional input that is absent.
+                [graph.Tensors(index) for index in inputs if index >= 0],
+                [graph.Tensors(index) for index in outputs],
+            )

@@ -4,54 +4,27 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_attn.export import metadata
 from keras_attn.export.errors import ExportError, RefusedError
-from keras_attn.export.formats import onnx_rewrites, onnx_weights
-from keras_attn.export.signatures import (
-    PREFILL,
-    SERVE,
-    STEP,
-    Signature,
-    SignatureInfo,
-    TensorInfo,
-    TracedModel,
+from keras_attn.export.formats import onnx_folding, onnx_rewrites, onnx_weights
+from keras_attn.export.inference import dilated_in_one_operation
+from keras_attn.export.runtimes.onnx import (
+    INDEX_RANGES,
+    OUTPUT_NAMES,
+    WEIGHTS,
+    graph_files,
 )
+from keras_attn.export.signatures import Signature, TracedModel
 from keras_attn.extras import requires_extra
-from keras_attn.file_reading import parse_json, size_of
 from keras_attn.silence import silence
 
-# The file of an ONNX folder that holds the large tensors of all its graphs.
-WEIGHTS = "weights.data"
-# Keys in the metadata of a graph. `_OUTPUT_NAMES`: our output names, by the graph's.
-_INDEX_RANGES = "keras_attn.index_ranges"
-_OUTPUT_NAMES = "keras_attn.output_names"
-# The tag of `ir_version`, the first field that every ONNX writer emits.
-_FIRST_BYTE = b"\x08"
 # Protobuf's limit of a message, and so of an ONNX file.
 _LARGEST_MESSAGE = 2**31 - 1
-# Size of a folder in bytes above which its sessions share the weights, mapped from the
-# file. Below it each session packs its own copy, which speeds up a prompt by a quarter
-# to a third, and a single token not at all.
-_LARGEST_PACKED = 2**31
 _XLA, _UNMARKED = "_XlaMustCompile", "__unmarked"
-
-
-def recognizes(path: Path) -> bool:
-    """Whether `path` is an `.onnx` file, or a folder of them and their weights."""
-    if path.is_dir():
-        entries = {entry.name for entry in path.iterdir()}
-        graphs = {name for name in entries if name.endswith(".onnx")}
-        return bool(graphs) and entries - graphs <= {WEIGHTS}
-    # ONNX has no identifier: the suffix and the first byte must both fit.
-    if not path.is_file() or path.suffix != ".onnx":
-        return False
-    with path.open("rb") as file:
-        return file.read(1) == _FIRST_BYTE
 
 
 def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
@@ -79,7 +52,9 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
         function = traced.functions[signature.name]
         lifted = onnx_weights.liftable(signature, function)
         model = _convert(signature, function, lifted, notes)
-        graphs.append((signature.name, model, lifted))
+        weights = onnx_weights.take_inputs(model, lifted)
+        onnx_folding.fold(model, weights)
+        graphs.append((signature.name, model, weights))
     for file in _write_graphs(graphs, path):
         try:
             # By path: the checker then finds external tensors, and has no 2 GB limit.
@@ -91,16 +66,16 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
 
 
 def _write_graphs(graphs: list[tuple], path: Path) -> list[Path]:
-    """Writes `(name, model, lifted weights)` to a file or folder; returns the files."""
+    """Writes `(name, model, weights)` to a file or folder; returns the files."""
     if len(graphs) == 1:
-        [(_, model, lifted)] = graphs
-        if onnx_weights.file_size(model, lifted) <= _LARGEST_MESSAGE:
-            onnx_weights.write_file(model, lifted, path)
+        [(_, model, weights)] = graphs
+        if onnx_weights.file_size(model, weights) <= _LARGEST_MESSAGE:
+            onnx_weights.write_file(model, weights, path)
             return [path]
     path.mkdir()
-    with onnx_weights.WeightFile(path / WEIGHTS) as weights:
-        for name, model, lifted in graphs:
-            weights.take_from(model, lifted)
+    with onnx_weights.WeightFile(path / WEIGHTS) as file:
+        for name, model, weights in graphs:
+            file.take_from(model, weights)
             (path / f"{name}.onnx").write_bytes(model.SerializeToString())
     return [path / f"{name}.onnx" for name, _, _ in graphs]
 
@@ -109,7 +84,7 @@ def _append_metadata(onnx, file: Path, text: str | None) -> None:
     if text is None:
         return
     addition = onnx.ModelProto()
-    addition.metadata_props.add(key=_INDEX_RANGES, value=text)
+    addition.metadata_props.add(key=INDEX_RANGES, value=text)
     with file.open("ab") as opened:
         # Concatenated protobuf messages are one message with the fields of both.
         opened.write(addition.SerializeToString())
@@ -166,7 +141,7 @@ def _convert(
         for axis, size in enumerate(value.type.tensor_type.shape.dim):
             if not size.HasField("dim_value"):
                 size.dim_param = "batch" if axis == 0 else f"{value.name}_{axis}"
-    entry = model.metadata_props.add(key=_OUTPUT_NAMES)
+    entry = model.metadata_props.add(key=OUTPUT_NAMES)
     entry.value = json.dumps({new: old for old, new in names.items()})
     return model
 
@@ -201,7 +176,8 @@ def _traced(signature: Signature, specs: dict, lifted: Mapping[str, keras.Variab
     def run(**tensors):
         return onnx_weights.call_with(signature, lifted, tensors)
 
-    return tf.function(run, autograph=False).get_concrete_function(**specs)
+    with dilated_in_one_operation():
+        return tf.function(run, autograph=False).get_concrete_function(**specs)
 
 
 def _inlined(function) -> Callable[[dict], dict]:
@@ -292,90 +268,7 @@ def count_operators(path: Path) -> dict[str, int]:
     """Counts the operators of an ONNX file or folder, those in loops once."""
     onnx = _packages()[1]
     counts: Counter[str] = Counter()
-    for file in _graph_files(path).values():
+    for file in graph_files(path).values():
         model = onnx.load(file, load_external_data=False)
         counts.update(node.op_type for node in _nodes(model.graph))
     return dict(counts)
-
-
-def _graph_files(path: Path) -> dict[str, Path]:
-    """The graphs of an ONNX file or folder, by the name of their signature."""
-    if not path.is_dir():
-        return {SERVE: path}
-    return {file.stem: file for file in sorted(path.glob("*.onnx"))}
-
-
-class OnnxEngine:
-    """An ONNX file or folder loaded by ONNX Runtime, on the CPU.
-
-    Args:
-        path: The file or folder.
-    """
-
-    format = "onnx"
-
-    def __init__(self, path: Path):
-        with requires_extra("export", "ONNX"):
-            import onnxruntime
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        if path.is_dir() and size_of(path) > _LARGEST_PACKED:
-            options.add_session_config_entry("session.disable_prepacking", "1")
-        files = _graph_files(path)
-        if len({PREFILL, STEP} & set(files)) == 1:
-            missing = ({PREFILL, STEP} - set(files)).pop()
-            raise RefusedError(
-                f"{path.name} has no {missing}.onnx: `{PREFILL}` and `{STEP}` are "
-                "needed together"
-            )
-        self._sessions: dict[str, Any] = {}
-        self._output_names: dict[str, list[str]] = {}
-        self.signatures: dict[str, SignatureInfo] = {}
-        self.index_ranges = None
-        for name, file in files.items():
-            try:
-                self._sessions[name] = onnxruntime.InferenceSession(
-                    file, options, providers=["CPUExecutionProvider"]
-                )
-                self._describe(name, self._sessions[name])
-            except Exception as error:  # Its errors share only this base class.
-                raise RefusedError(
-                    f"ONNX Runtime cannot load {file.name}: {error}"
-                ) from error
-
-    def _describe(self, name: str, session) -> None:
-        """Reads the inputs, outputs and metadata of one graph."""
-        inputs, outputs = session.get_inputs(), session.get_outputs()
-        properties = session.get_modelmeta().custom_metadata_map
-        text = properties.get(_OUTPUT_NAMES, "{}")
-        names = parse_json(text.encode(), Path(_OUTPUT_NAMES))
-        if not all(isinstance(value, str) for value in names.values()):
-            raise ValueError(f"`{_OUTPUT_NAMES}` in it must map names to names")
-        self._output_names[name] = [names.get(x.name, x.name) for x in outputs]
-        self.signatures[name] = SignatureInfo(
-            {value.name: _tensor_info(value) for value in inputs},
-            dict(
-                zip(self._output_names[name], map(_tensor_info, outputs), strict=True)
-            ),
-        )
-        if _INDEX_RANGES in properties:
-            content = properties[_INDEX_RANGES].encode()
-            self.index_ranges = metadata.from_json(content, _INDEX_RANGES)
-
-    def call(self, signature: str, inputs: dict, in_place: bool) -> dict:
-        """Runs one signature, see `Engine`."""
-        try:
-            outputs = self._sessions[signature].run(None, inputs)
-        except Exception as error:  # As above.
-            raise RefusedError(
-                f"ONNX Runtime cannot run `{signature}`: {error}",
-                signatures=(signature,),
-            ) from error
-        return dict(zip(self._output_names[signature], outputs, strict=True))
-
-
-def _tensor_info(value) -> TensorInfo:
-    sizes = tuple(size if isinstance(size, int) else None for size in value.shape)
-    element = str(value.type).removeprefix("tensor(").removesuffix(")")
-    numpy_names = {"float": "float32", "double": "float64"}
-    return TensorInfo(sizes, numpy_names.get(element, element))

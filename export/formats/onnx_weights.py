@@ -11,6 +11,7 @@ need.
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import keras
@@ -27,6 +28,73 @@ _SMALLEST_LIFTED = 100_000
 _ALIGNMENT = 4096
 # Protobuf's wire type of a field that begins with its length.
 _LENGTH_DELIMITED = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Weight:
+    """A large tensor of a graph, computed from its variable when it is written.
+
+    Attributes:
+        variable: The variable.
+        element_type: ONNX' number of its dtype.
+        axes: The axes of the variable in the order of the tensor; None for the same.
+        factor: What the transposed variable is multiplied by; None for 1.
+    """
+
+    variable: keras.Variable
+    element_type: int
+    axes: tuple[int, ...] | None = None
+    factor: np.ndarray | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the tensor."""
+        shape = tuple(self.variable.shape)
+        return shape if self.axes is None else tuple(shape[axis] for axis in self.axes)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the tensor."""
+        return _size(self.variable)
+
+    @property
+    def key(self) -> tuple:
+        """Equal for tensors with the same content."""
+        factor = None if self.factor is None else self.factor.tobytes()
+        return id(self.variable), self.axes, factor
+
+    def array(self) -> np.ndarray:
+        """The tensor."""
+        array = self.variable.numpy()
+        if self.axes is not None:
+            array = array.transpose(self.axes)
+        return array if self.factor is None else array * self.factor
+
+    def data(self) -> memoryview:
+        """The bytes of the tensor."""
+        array = np.ascontiguousarray(self.array())
+        return array.reshape(-1).view(np.uint8).data
+
+
+Weights = dict[str, Weight]
+
+
+def take_inputs(model, lifted: Mapping[str, keras.Variable]) -> Weights:
+    """Removes lifted weights from the inputs of a graph.
+
+    Args:
+        model: An `onnx.ModelProto`, edited in place.
+        lifted: The variables by the names of their inputs.
+
+    Returns:
+        The weights by name, which the graph lacks until it is written.
+    """
+    weights = {}
+    for value in [v for v in model.graph.input if v.name in lifted]:
+        model.graph.input.remove(value)
+        element_type = value.type.tensor_type.elem_type
+        weights[value.name] = Weight(lifted[value.name], element_type)
+    return weights
 
 
 def liftable(signature: Signature, function) -> dict[str, keras.Variable]:
@@ -73,41 +141,40 @@ def call_with(
         return signature(tensors)
 
 
-def file_size(model, lifted: Mapping[str, keras.Variable]) -> int:
+def file_size(model, weights: Weights) -> int:
     """An upper bound of the size of `write_file`'s file, in bytes."""
-    headers = 1024 * (1 + len(lifted))
-    return model.ByteSize() + sum(map(_size, lifted.values())) + headers
+    headers = 1024 * (1 + len(weights))
+    return model.ByteSize() + sum(each.size for each in weights.values()) + headers
 
 
-def write_file(model, lifted: Mapping[str, keras.Variable], path: Path) -> None:
-    """Writes a model and its lifted weights as one `.onnx` file.
+def write_file(model, weights: Weights, path: Path) -> None:
+    """Writes a model and its weights as one `.onnx` file.
 
     `SerializeToString` would hold every weight in memory twice. Protobuf allows the
     elements of a repeated field anywhere in a message, so the weights are written
     after the rest of the graph, each directly from its variable.
 
     Args:
-        model: An `onnx.ModelProto`, consumed; its inputs named in `lifted` become
-            initializers.
-        lifted: Weights by name.
+        model: An `onnx.ModelProto`, consumed.
+        weights: The weights that become its initializers, by name.
         path: The file.
     """
     import onnx
 
     initializers = [
-        (_initializer(onnx, tensor, _size(variable)), variable)
-        for tensor, variable in _pop_lifted(onnx, model, lifted)
+        (_initializer(onnx, _tensor(onnx, name, weight), weight.size), weight)
+        for name, weight in weights.items()
     ]
     graph = model.graph.SerializeToString()
     model.ClearField("graph")
-    length = len(graph) + sum(len(head) + _size(v) for head, v in initializers)
+    length = len(graph) + sum(len(head) + x.size for head, x in initializers)
     with path.open("wb") as file:
         file.write(model.SerializeToString())
         file.write(_field(onnx.ModelProto, "graph", length))
         file.write(graph)
-        for head, variable in initializers:
+        for head, weight in initializers:
             file.write(head)
-            file.write(_bytes(variable))
+            file.write(weight.data())
 
 
 class WeightFile:
@@ -120,8 +187,8 @@ class WeightFile:
     def __init__(self, path: Path):
         self._path = path
         self._file = path.open("wb")
-        # Offset and length, by identity of lifted variables and by hash of others.
-        self._written: dict[int | bytes, tuple[int, int]] = {}
+        # Offset and length, by `key` of weights and by hash of other tensors.
+        self._written: dict[tuple | bytes, tuple[int, int]] = {}
 
     def __enter__(self) -> "WeightFile":
         return self
@@ -131,20 +198,20 @@ class WeightFile:
         if not self._written:
             self._path.unlink()
 
-    def take_from(self, model, lifted: Mapping[str, keras.Variable]) -> None:
+    def take_from(self, model, weights: Weights) -> None:
         """Moves the large tensors of a model to the file.
 
         Args:
             model: An `onnx.ModelProto`, edited in place.
-            lifted: Weights that are inputs of its graph, by name; they become
-                initializers.
+            weights: The weights that become its initializers, by name.
         """
         import onnx
 
-        for tensor, variable in _pop_lifted(onnx, model, lifted):
-            if id(variable) not in self._written:
-                self._written[id(variable)] = self._append(_bytes(variable))
-            self._refer(onnx, tensor, *self._written[id(variable)])
+        for name, weight in weights.items():
+            if weight.key not in self._written:
+                self._written[weight.key] = self._append(weight.data())
+            tensor = _tensor(onnx, name, weight)
+            self._refer(onnx, tensor, *self._written[weight.key])
             model.graph.initializer.append(tensor)
         for tensor in _tensors(onnx, model.graph):
             if len(tensor.raw_data) >= _SMALLEST:
@@ -172,29 +239,9 @@ def _size(variable: keras.Variable) -> int:
     return variable.value.dtype.size * int(np.prod(variable.shape))
 
 
-def _bytes(variable: keras.Variable) -> memoryview:
-    array = np.ascontiguousarray(variable.numpy())
-    return array.reshape(-1).view(np.uint8).data
-
-
-def _pop_lifted(onnx, model, lifted: Mapping[str, keras.Variable]) -> list[tuple]:
-    """Removes lifted weights from a graph's inputs.
-
-    Returns:
-        `(tensor, variable)` of each: an `onnx.TensorProto` without its data, and the
-        variable with the data.
-    """
-    popped = []
-    for value in [v for v in model.graph.input if v.name in lifted]:
-        model.graph.input.remove(value)
-        variable = lifted[value.name]
-        tensor = onnx.TensorProto(
-            name=value.name,
-            dims=variable.shape,
-            data_type=value.type.tensor_type.elem_type,
-        )
-        popped.append((tensor, variable))
-    return popped
+def _tensor(onnx, name: str, weight: Weight):
+    """An `onnx.TensorProto` without its data."""
+    return onnx.TensorProto(name=name, dims=weight.shape, data_type=weight.element_type)
 
 
 def _initializer(onnx, tensor, size: int) -> bytes:

@@ -10,7 +10,7 @@ import typer
 
 from keras_attn.cli import options
 from keras_attn.cli.opened_model import open_model
-from keras_attn.cli.samples import read_samples
+from keras_attn.cli.samples import check_calibrated, read_samples
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import say, working
 
@@ -39,7 +39,8 @@ def export(
         int | None,
         _OPTIONS.count(
             "Fixes the number of tokens of a source, to which shorter ones are "
-            "padded. Default: any number, if the format allows it."
+            "padded; or the rows and columns of images of any size. Default: any "
+            "number, if the format allows it."
         ),
     ] = None,
     max_length: Annotated[
@@ -57,6 +58,7 @@ def export(
         ),
     ] = None,
     samples: options.Samples = None,
+    pixels: options.Pixels = None,
     tokenizer: options.Tokenizer = None,
     tolerance: options.Tolerance = None,
     report: Annotated[
@@ -74,14 +76,20 @@ def export(
     Example: keras-attn export stars.keras stars --tokenizer bert-base-uncased
 
     Example: keras-attn export all-MiniLM-L6-v2 minilm.onnx --task sentence_encoder
+
+    Example: keras-attn export vit.keras vit.tflite --quantization int8 --samples photos
+    --pixels signed
     """
+    check_calibrated(quantization, samples)
     with importing_tensorflow():
         from keras_attn import export
         from keras_attn.data import load_text_tokenizer
 
     opened = open_model(model, task)
     text_tokenizer = load_text_tokenizer(tokenizer) if tokenizer else None
-    sample_inputs = read_samples(samples, opened, sequence_length, text_tokenizer)
+    sample_inputs = read_samples(
+        samples, opened, {}, sequence_length, text_tokenizer, pixels
+    )
     if report is not None:
         # Fails now rather than after the export.
         report.parent.mkdir(parents=True, exist_ok=True)

@@ -80,10 +80,22 @@ Quantization = Annotated[
 ]
 Samples = Annotated[
     Path | None,
-    _OPTIONS.file(
+    _OPTIONS.option(
         "Inputs to compare on, and to calibrate int8 with: an `.npz` with one "
-        "array per input, or, for a folder with a tokenizer, a text file with one "
-        "text per line. Default: random inputs."
+        "array per input; for a folder with a tokenizer, a text file with one "
+        "text per line; for a model of images, an image or a folder of images, with "
+        "--pixels. Default: random inputs.",
+        exists=True,
+    ),
+]
+Pixels = Annotated[
+    Literal["unit", "signed", "imagenet", "bytes"] | None,
+    _OPTIONS.option(
+        "The value range that the model takes the images of --samples in, which "
+        "`keras-attn describe` prints for a published model. unit: [0, 1]. signed: "
+        "[-1, 1]. imagenet: [0, 1], normalized by ImageNet's mean and standard "
+        "deviation. bytes: 0 to 255. Default: what the checkpoint says that MODEL is "
+        "or was loaded from."
     ),
 ]
 Tokenizer = Annotated[

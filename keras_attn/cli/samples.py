@@ -1,54 +1,234 @@
-"""The inputs that `export` and `verify` compare on: `--samples`."""
+"""The inputs that `export` and `verify` compare on: `--samples` and `--pixels`.
 
+Legend: B batch, H and W pixels.
+"""
+
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_attn.cli.opened_model import OpenedModel
+from keras_attn.cli.terminal import say
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_MAX_IMAGES = 256
+# Mean and standard deviation of pixels in [0, 1], by the value of --pixels.
+_NORMALIZATIONS = {
+    "unit": (0.0, 1.0),
+    "signed": (0.5, 0.5),
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "bytes": (0.0, 1 / 255),
+}
 
 
 def read_samples(
-    path: Path | None, opened: OpenedModel, length: int | None, tokenizer: Any
-) -> dict[str, Any] | None:
-    """Reads sample inputs, by name.
+    path: Path | None,
+    opened: OpenedModel,
+    shapes: Mapping[str, tuple[int | None, ...]],
+    length: int | None,
+    tokenizer: Any,
+    pixels: str | None,
+) -> Any:
+    """Reads sample inputs.
 
     Args:
-        path: An `.npz` of one array per input, or a text file with one text per line.
-            None: no samples.
+        path: An `.npz` of one array per input; a text file with one text per line; an
+            image or a folder of images. None: no samples.
         opened: The model that the inputs are for.
-        length: Tokens per row of inputs made from texts. Default: the longest.
+        shapes: Those of the artefact's inputs by name, which fix sizes that the model
+            leaves open; empty if there is none yet.
+        length: Tokens per row of inputs made from texts, or rows and columns of images
+            of any size. Default: the longest; the size of the images.
         tokenizer: That of `--tokenizer`: then the texts themselves are the inputs.
-    """
-    import numpy as np
+        pixels: The value range of images; a key of `_NORMALIZATIONS`.
 
+    Returns:
+        Arrays by input name, or the only input.
+    """
+    if path is not None and (path.is_dir() or _is_image(path)):
+        return _read_images(path, opened, shapes, length, pixels)
+    if pixels is not None:
+        raise ValueError(
+            "--pixels is for an image or a folder of images as --samples. "
+            f"Received: --pixels {pixels}, --samples {str(path) if path else None!r}"
+        )
     if path is None:
         return None
     if tokenizer is not None:
         return {"text": path.read_text(encoding="utf-8").splitlines()}
     if path.suffix == ".npz":
-        import zipfile
-
-        try:
-            return dict(np.load(path))
-        except (ValueError, OSError, zipfile.BadZipFile) as error:
-            raise ValueError(
-                f"--samples must be a valid `.npz` of plain arrays ({error}). "
-                f"Received: {str(path)!r}"
-            ) from error
+        return _read_arrays(path)
     if not opened.has_tokenizer:
         raise ValueError(
-            "--samples must be an `.npz` with one array per input if MODEL is a "
-            f"`.keras` file. Received: {str(path)!r}"
+            "--samples must be an `.npz` with one array per input, or images, if MODEL "
+            f"is a `.keras` file. Received: {str(path)!r}"
         )
+    length = length or _tokens_per_row(shapes)
     lines = path.read_text(encoding="utf-8").splitlines()
     return opened.encode([line for line in lines if line.strip()], length)
 
 
-def fixed_length(runner) -> int | None:
+def check_calibrated(quantization: str | None, samples: Path | None) -> None:
+    """Raises for int8 without samples.
+
+    Raises:
+        ValueError: naming the options, not the arguments of `export`.
+    """
+    if quantization == "int8" and samples is None:
+        raise ValueError(
+            "--samples must be given for int8, which is accurate only for inputs like "
+            "those that it is calibrated on: an `.npz`, texts, or a folder of images. "
+            "Received: no --samples"
+        )
+
+
+def input_shapes(runner) -> dict[str, tuple[int | None, ...]]:
+    """The shapes of the first signature's inputs, by name."""
+    # The others take them too, or a state: `step` takes one token per row, (B,).
+    names = [name for name in runner.signatures if name != "step"]
+    inputs = runner.signatures[names[0]].inputs if names else {}
+    return {name: info.shape for name, info in inputs.items()}
+
+
+def _tokens_per_row(shapes: Mapping[str, tuple[int | None, ...]]) -> int | None:
     """Tokens per row that an artefact takes; None if it takes any number."""
-    for signature in runner.signatures.values():
-        if "token_ids" in signature.inputs:
-            shape = signature.inputs["token_ids"].shape
-            # The signature `step` takes one token per row, (B,).
-            if len(shape) == 2:
-                return shape[1] if isinstance(shape[1], int) else None
-    return None
+    shape = shapes.get("token_ids", ())
+    return shape[1] if len(shape) == 2 else None
+
+
+def _read_arrays(path: Path) -> "dict[str, np.ndarray]":
+    import zipfile
+
+    import numpy as np
+
+    try:
+        return dict(np.load(path))
+    except (ValueError, OSError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"--samples must be a valid `.npz` of plain arrays ({error}). "
+            f"Received: {str(path)!r}"
+        ) from error
+
+
+def _is_image(path: Path) -> bool:
+    from keras_attn.data.images.image_files import IMAGE_SUFFIXES
+
+    return path.suffix.lower() in IMAGE_SUFFIXES
+
+
+def _read_images(
+    path: Path,
+    opened: OpenedModel,
+    shapes: Mapping[str, tuple[int | None, ...]],
+    length: int | None,
+    pixels: str | None,
+) -> "np.ndarray":
+    """Images at the size of the model's input and in its value range, (B, H, W, C)."""
+    import numpy as np
+
+    height, width, channels = _image_shape(opened, shapes, length)
+    mean, deviation = _normalization(opened, pixels)
+    files = _image_files(path)
+    images: list[np.ndarray] = []
+    for file in files:
+        image = _resized(file, channels, height, width)
+        if images and image.shape != images[0].shape:
+            raise ValueError(
+                "--samples must be images of one size if MODEL takes any size; to "
+                "resize them pass --sequence-length, the rows and columns to ship. "
+                f"Received: {files[0].name} of {images[0].shape[:2]} and "
+                f"{file.name} of {image.shape[:2]} pixels"
+            )
+        images.append(image)
+    return ((np.stack(images) / 255 - mean) / deviation).astype("float32")
+
+
+def _image_shape(
+    opened: OpenedModel,
+    shapes: Mapping[str, tuple[int | None, ...]],
+    length: int | None,
+) -> tuple[int | None, int | None, int]:
+    """Rows, columns (None: as in the files) and channels of the model's images."""
+    from keras import tree
+
+    tensors = tree.flatten(opened.inputs)
+    shape = tuple(tensors[0].shape)[1:]
+    if len(tensors) != 1 or len(shape) != 3 or shape[-1] not in (1, 3):
+        names = ", ".join(tensor.name for tensor in tensors)
+        raise ValueError(
+            "MODEL must take one input, images (B, H, W, 1 or 3), if --samples are "
+            "images; for other inputs pass an `.npz` with one array per input. "
+            f"Received: a model with the inputs {names} and the shape {shape}"
+        )
+    fixed = next(iter(shapes.values()), (None, *shape))[1:]
+    height, width = (
+        size or known or length for size, known in zip(shape[:2], fixed, strict=False)
+    )
+    return height, width, shape[-1]
+
+
+def _normalization(opened: OpenedModel, pixels: str | None) -> "tuple[Any, Any]":
+    """Mean and standard deviation of pixels in [0, 1] that the model is used with."""
+    import numpy as np
+
+    from keras_attn.file_reading import read_json
+
+    settings = opened.path / "preprocessor_config.json"
+    # A model that was loaded from a checkpoint and saved by Keras kept its fields.
+    about = getattr(opened.model, "preprocessing", None) or {}
+    if settings.is_file():
+        about = read_json(settings)
+    if pixels is not None:
+        mean, deviation = _NORMALIZATIONS[pixels]
+    elif about or settings.is_file():
+        mean, deviation = (about.get(name) for name in ("image_mean", "image_std"))
+        if mean is None or deviation is None:
+            raise ValueError(
+                "--pixels must be given: preprocessor_config.json has no `image_mean` "
+                f"and `image_std`. Received: {str(opened.path)!r}"
+            )
+    else:
+        raise ValueError(
+            "--pixels must say in which range MODEL takes pixels: "
+            f"{', '.join(_NORMALIZATIONS)}. `keras-attn describe` prints it for every "
+            "published model; for your own it is that of its training. "
+            "Received: no --pixels"
+        )
+    return np.asarray(mean, "float32"), np.asarray(deviation, "float32")
+
+
+def _image_files(path: Path) -> list[Path]:
+    """The images of a folder and its folders, or the one file; not too many."""
+    if not path.is_dir():
+        return [path]
+    files = sorted(file for file in path.rglob("*") if _is_image(file))
+    if not files:
+        raise ValueError(
+            "--samples must be a folder with images (.jpg, .png, .bmp or .tif). "
+            f"Received: {str(path)!r}, which has none"
+        )
+    if len(files) <= _MAX_IMAGES:
+        return files
+    say(f"--samples: {_MAX_IMAGES} of {len(files)} images are used.", "yellow")
+    # Evenly, because folders are commonly classes.
+    return [files[i * len(files) // _MAX_IMAGES] for i in range(_MAX_IMAGES)]
+
+
+def _resized(
+    file: Path, channels: int, height: int | None, width: int | None
+) -> "np.ndarray":
+    """The pixels of a file, 0 to 255, (H, W, channels)."""
+    import numpy as np
+    from PIL import Image
+
+    from keras_attn.data.images.image_files import read_image
+
+    image = read_image(file, channels)  # (H, W, channels)
+    rows, columns = height or image.shape[0], width or image.shape[1]
+    if image.shape[:2] == (rows, columns):
+        return image
+    picture = Image.fromarray(image[..., 0] if channels == 1 else image)
+    resized = picture.resize((columns, rows), Image.Resampling.BILINEAR)
+    return np.asarray(resized).reshape(rows, columns, channels)

@@ -4,13 +4,13 @@ Opening a model: `cli/opened_model.py`; comparing: `verify` in `export/api.py`.
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from keras_attn.cli import options
 from keras_attn.cli.opened_model import open_model
-from keras_attn.cli.samples import fixed_length, read_samples
+from keras_attn.cli.samples import check_calibrated, input_shapes, read_samples
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import CheckFailedError, say, working
 
@@ -23,8 +23,15 @@ def verify(
         Path, typer.Argument(help="What `keras-attn export` wrote.", exists=True)
     ],
     task: options.Task = None,
-    quantization: options.Quantization = "none",
+    quantization: Annotated[
+        Literal["none", "float16", "int8_dynamic", "int8"] | None,
+        _OPTIONS.option(
+            "Its quantization, which sets the default --tolerance. Default: read from "
+            "the artefact."
+        ),
+    ] = None,
     samples: options.Samples = None,
+    pixels: options.Pixels = None,
     tokenizer: options.Tokenizer = None,
     sequence_length: Annotated[
         int | None, _OPTIONS.count("The one of the export, if it had a --tokenizer.")
@@ -41,18 +48,24 @@ def verify(
         from keras_attn import export
         from keras_attn.data import load_text_tokenizer
         from keras_attn.export.errors import RefusedError
+        from keras_attn.export.formats import FORMATS
 
     # Before the model, which takes longer to load.
     runner = export.load_runner(artefact)
+    kind: str | None = quantization
+    if kind in (None, "none"):
+        kind = FORMATS[runner.format].quantization_of(artefact)
+    check_calibrated(kind, samples)
     opened = open_model(model, task)
     text_tokenizer = load_text_tokenizer(tokenizer) if tokenizer else None
-    sample_inputs = read_samples(samples, opened, fixed_length(runner), text_tokenizer)
+    shapes = input_shapes(runner)
+    sample_inputs = read_samples(samples, opened, shapes, None, text_tokenizer, pixels)
     try:
         with working(f"Comparing {artefact} with Keras"):
             result = export.verify(
                 opened.model,
                 artefact,
-                quantization=None if quantization == "none" else quantization,
+                quantization=kind,
                 sample_inputs=sample_inputs,
                 tokenizer=text_tokenizer,
                 sequence_length=sequence_length,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_attn import input_checks
 from keras_attn.decoding.pair import (
     MASKS,
     SPEECH_MASKS,
@@ -146,8 +147,9 @@ def prepare(
         pad_token_id: Pads rows for an artefact of fixed length.
 
     Raises:
-        ValueError: for missing, unknown or empty inputs, tokens out of range, or a
-            mask that does not match its tokens.
+        ValueError: for missing, unknown, empty, too long or too short inputs, tokens
+            out of range, numbers that are not finite, or a mask that does not match its
+            tokens or leaves a row without any.
     """
     arrays = dict(inputs)
     for name, array in arrays.items():
@@ -164,6 +166,11 @@ def prepare(
             arrays.setdefault(mask, np.ones(arrays[name].shape[:2], bool))
     _check_names(functions, arrays)
     _check_rows(functions, arrays)
+    for name, array in arrays.items():
+        # A longer call before this one may have left a graph that checks nothing.
+        if name in functions.length_ranges and array.ndim > 1:
+            input_checks.check_length(name, array.shape, functions.length_ranges[name])
+        input_checks.check_finite(name, array)
     for name in MASKS:
         if name in arrays:
             vocabulary = functions.vocabulary.get(name)
@@ -171,6 +178,8 @@ def prepare(
     for name, mask in _ALL_MASKS.items():
         if mask in arrays and name in arrays:
             arrays[mask] = _as_mask(mask, arrays[mask], name, arrays[name])
+            least = input_checks.smallest_rows(functions.length_ranges, mask)
+            input_checks.check_rows(mask, arrays[mask], least)
             _pad_to_fixed_length(functions, arrays, name, pad_token_id)
     return arrays
 
@@ -266,14 +275,7 @@ def _as_mask(name, mask, ids_name, ids):
             f"`{name}` must have the shape of `{ids_name}`, {ids.shape[:2]}. "
             f"Received: {name}.shape={mask.shape}"
         )
-    mask = mask.astype(bool)
-    empty = np.flatnonzero(~mask.any(axis=1)).tolist()
-    if empty:
-        raise ValueError(
-            f"`{name}` must have at least one real token in every row. "
-            f"Received: only padding in rows {empty}"
-        )
-    return mask
+    return mask.astype(bool)
 
 
 def _pad_to_fixed_length(functions, arrays, name, pad_token_id):

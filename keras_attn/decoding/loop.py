@@ -14,11 +14,8 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_attn.cache_names import CACHE_INDEX, NEW
 from keras_attn.decoding.pair import DecodingFunctions
-
-# `cache_index` is the state that holds the slot of the next token in the caches; a step
-# returns `new_key_0`, …, which is written into the state `key_0`, … at that slot.
-CACHE_INDEX, NEW = "cache_index", "new_"
 
 
 @dataclass(frozen=True)

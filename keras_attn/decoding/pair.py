@@ -11,6 +11,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attn.indices import IndexRange, length_ranges
+
 # Inputs that hold tokens, and the names of their padding masks.
 MASKS = {"token_ids": "padding_mask", "decoder_token_ids": "decoder_padding_mask"}
 # The same of inputs that hold speech: frames (B, T, F) or samples (B, N).
@@ -68,6 +70,8 @@ class DecodingFunctions:
         max_length: As in `IncrementalPair`.
         vocabulary: Vocabulary size by the name of the input, where it is known.
         fixed_lengths: Length by the name of the input, where an artefact fixes it.
+        length_ranges: The smallest length of an input and the first that is too large,
+            by the name of the input, where there is a limit.
         num_beams: Rows of `step` for each row of `prefill`, where an artefact fixes
             both; None where it does not.
         traceable: Whether both can be compiled into one loop.
@@ -82,6 +86,7 @@ class DecodingFunctions:
     max_length: int | None
     vocabulary: Mapping[str, int]
     fixed_lengths: Mapping[str, int]
+    length_ranges: Mapping[str, IndexRange]
     num_beams: int | None
     traceable: bool
 
@@ -126,6 +131,7 @@ def _from_pair(pair: IncrementalPair) -> DecodingFunctions:
         pair.max_length,
         _known(vocabulary),
         {},
+        length_ranges(pair.prefill),
         num_beams=None,
         traceable=True,
     )
@@ -166,6 +172,7 @@ def _from_runner(runner) -> DecodingFunctions:
         getattr(runner, "max_length", None),
         _known({prompt: prefill.outputs["logits"].shape[-1]} if reads_tokens else {}),
         _known(lengths),
+        getattr(runner, "length_ranges", {}).get("prefill", {}),
         num_beams=_fixed_beams(
             prefill.inputs[prompt],
             step.inputs["token_ids" if reads_tokens else "world_state"],

@@ -189,14 +189,23 @@ def scaled_dot_product_attention(
 
 
 def split_heads(inputs, num_heads):
-    """(B, T, N·H) -> (B, N, T, H)."""
+    """(B, T, N·H) -> (B, N, T, H).
+
+    Args:
+        inputs: (B, T, N·H).
+        num_heads: N.
+    """
     batch, length, width = ops.shape(inputs)
     heads = ops.reshape(inputs, (batch, length, num_heads, width // num_heads))
     return ops.transpose(heads, (0, 2, 1, 3))
 
 
 def merge_heads(inputs):
-    """(B, N, T, H) -> (B, T, N·H)."""
+    """(B, N, T, H) -> (B, T, N·H).
+
+    Args:
+        inputs: (B, N, T, H).
+    """
     batch, heads, length, size = ops.shape(inputs)
     return ops.reshape(
         ops.transpose(inputs, (0, 2, 1, 3)), (batch, length, heads * size)

@@ -80,7 +80,11 @@ def convert_boxes(boxes, source, target, image_size=None):
 
 
 def box_areas(boxes):
-    """Areas (…) of boxes (…, 4) in pixels; 0 for a box of negative or unknown size."""
+    """Areas (…) of boxes (…, 4) in pixels; 0 for a box of negative or unknown size.
+
+    Args:
+        boxes: (…, 4), `"xyxy"` in pixels.
+    """
     left, top, right, bottom = ops.unstack(boxes, 4, axis=-1)
     return _positive(right - left) * _positive(bottom - top)
 

@@ -37,7 +37,11 @@ class CachedKeysAndValues(NamedTuple):
         return None if earlier is None or new is None else earlier + new
 
     def causal_mask(self, query_length):
-        """Causal mask of the queries over all keys, (T, S)."""
+        """Causal mask of the queries over all keys, (T, S).
+
+        Args:
+            query_length: T.
+        """
         key_length = ops.shape(self.keys)[2]
         if self.earlier is not None:
             key_length = ops.shape(self.earlier[0])[2] + key_length

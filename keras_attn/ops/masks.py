@@ -55,7 +55,12 @@ def column_mask(widths, num_columns):
 
 
 def both_masks(first, second):
-    """True where both masks are; a mask that is None is True everywhere."""
+    """True where both masks are; a mask that is None is True everywhere.
+
+    Args:
+        first: A mask, or None.
+        second: A mask of the same shape, or None.
+    """
     if first is None or second is None:
         return second if first is None else first
     return ops.logical_and(ops.cast(first, "bool"), ops.cast(second, "bool"))

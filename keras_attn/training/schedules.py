@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_positive
+from keras_attn.options import described_as
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -135,13 +136,15 @@ class LinearWarmup(_Warmup):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
+@described_as(LinearWarmup)
 class CosineWarmup(_Warmup):
     """A linear warm-up, then a decay along half a cosine: GPT's schedule.
 
     Keras' `CosineDecay(warmup_target=…)` starts from a rate of 0, so its first update
     changes nothing; here it has a rate of `peak / warmup_steps`.
 
-    Args and Raises are those of `LinearWarmup`.
+    Raises:
+        ValueError: unless `total_steps` is more than `warmup_steps`.
 
     Reference:
         Loshchilov & Hutter 2017, "SGDR", section 3 (arXiv:1608.03983); with a warm-up:

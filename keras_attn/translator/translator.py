@@ -62,7 +62,11 @@ class Translator:
         self.max_length = check_positive("max_length", max_length)
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Writes the folder, each of its files atomically."""
+        """Writes the folder, each of its files atomically.
+
+        Args:
+            folder: The folder, which is created if it does not exist.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / "model.keras") as partial:
@@ -180,7 +184,12 @@ class Translator:
         return Alignment(scores[0].mean(axis=0), source_tokens, target_tokens)
 
     def example(self, text: str, translation: str):
-        """A teacher-forced example: inputs (1, …), source tokens, target tokens."""
+        """A teacher-forced example: inputs (1, …), source tokens, target tokens.
+
+        Args:
+            text: The source.
+            translation: The target.
+        """
         source = self.source_tokenizer.encode(text)[: self.max_length]
         target = self.target_tokenizer.encode(translation)[: self.max_length - 1]
         target = [*target, self.target_tokenizer.end_token_id]

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from keras_attn.layers import SelfAttention2D, WindowAttention
 from keras_attn.layers.capture import capture_attention
+from keras_attn.options import described_as
 from keras_attn.viz.drawing.labels import drawable, font_families
 from keras_attn.viz.drawing.overlays import check_image, check_maps, overlay
 from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure
@@ -56,6 +57,7 @@ def image_attention(
     return maps
 
 
+@described_as(image_attention)
 def image_rollout(
     model: keras.Model, images, query: tuple[int, int] | None = None
 ) -> np.ndarray:
@@ -63,8 +65,6 @@ def image_rollout(
 
     Args:
         model: A model whose layers all attend over all patches, such as a ViT.
-        images: As in `image_attention`.
-        query: As in `image_attention`.
 
     Returns:
         (B, R, S): how much the last layer's class token, or the patch `query`, depends

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from keras_attn.options import described_as
 from keras_attn.viz.drawing.labels import visible
-from keras_attn.viz.heads import select_layers
+from keras_attn.viz.heads import plot_attention_heads, select_layers
 
 _DECIMALS = 4
 
 
+@described_as(plot_attention_heads)
 def attention_page(
     scores: Mapping[str, np.ndarray],
     source_tokens: Sequence[str],
@@ -33,7 +35,6 @@ def attention_page(
     rounded to 4 decimals.
 
     Args:
-        scores: As in `plot_attention_heads`, and so are the other arguments.
         source_tokens: Labels of the source tokens.
         target_tokens: Labels of the target tokens of an encoder-decoder, or None.
         layers: Numbers of the layers to include. None = all.

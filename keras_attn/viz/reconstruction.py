@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from keras_attn.checks import check_pair, check_rank
 from keras_attn.ops.patches import image_to_patches, patches_to_image
+from keras_attn.options import described_as
 from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure
 
 _PANEL_INCHES = 1.4
@@ -52,17 +53,14 @@ def reconstruct_images(images, reconstruction, hidden, patch_size, *, normalized
     return ops.convert_to_numpy(patches_to_image(whole, patch_size, grid))
 
 
+@described_as(reconstruct_images)
 def plot_reconstruction(
     images, reconstruction, hidden, patch_size, *, normalized=True, title=None
 ) -> Figure:
     """Draws one row per image: the visible patches, the reconstruction, the original.
 
     Args:
-        images: As in `reconstruct_images`, of any range; C is 1 or 3.
-        reconstruction: As in `reconstruct_images`.
-        hidden: As in `reconstruct_images`.
-        patch_size: As in `reconstruct_images`.
-        normalized: As in `reconstruct_images`.
+        images: Input of the model, (B, H, W, C), of any range; C is 1 or 3.
         title: Title of the figure.
 
     Returns:

@@ -139,7 +139,7 @@ def write_folder(
     config: dict,
     tensors: dict[str, Tensor],
     max_shard_bytes: int,
-    others: dict[str, dict],
+    others: dict[str, dict] | None = None,
 ) -> None:
     """Writes a checkpoint to a temporary folder, and moves it once it is complete.
 
@@ -169,7 +169,7 @@ def write_folder(
     stage.mkdir(parents=True)
     try:
         parts = list(shards(tensors, max_shard_bytes))
-        _write_files(stage, {**others, CONFIG: config}, parts)
+        _write_files(stage, {**(others or {}), CONFIG: config}, parts)
     except BaseException:
         shutil.rmtree(stage)
         raise

@@ -86,7 +86,8 @@ def save_checkpoint(
             compute = functools.partial(_array, weight, index)
             tensors[key] = Tensor(shape, SAVED_AS[kept], compute)
     config = {**family.config(model), **family.identity(task)}
-    if dtype is not None:
+    if dtype is not None and family.library in (None, "torchvision"):
+        # The others take what their configurations have as arguments.
         config["dtype"] = dtype
     config, others = with_description(model, config, family.library)
     write_folder(folder, config, tensors, max_shard_size, others)

@@ -1,12 +1,14 @@
-"""The body of RoBERTa and XLM, a stack of post-norm encoder blocks as in BERT.
+"""The body of BERT, RoBERTa and XLM, a stack of post-norm encoder blocks.
 
     embeddings -> norm -> dropout -> block_0 -> block_1 -> … -> `sequence_output`
                               first token (-> dense, tanh) -> `pooled_output`
 
+`bert.py` spells the same stack out: it is the file that a newcomer reads first.
+
 Legend: B batch, T length, D width.
 """
 
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
 from keras.layers import Dense
 
@@ -18,18 +20,26 @@ from keras_attn.layers.normalization.layer_normalization import LayerNormalizati
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.variants import FROM_VARIANT
+from keras_attn.options import Option
 
 
 class EncoderOptions(TypedDict, total=False):
-    """Types of the options of `text_encoder`, for the builders that pass them on."""
+    """Options of the builders that end in `text_encoder`."""
 
-    num_layers: int
-    num_heads: int
-    mlp_dim: int
-    activation: Activation
-    layer_norm_epsilon: float
-    dropout: float
-    attention_dropout: float
+    num_layers: Annotated[int, Option(FROM_VARIANT, "Number of blocks.")]
+    num_heads: Annotated[int, Option(FROM_VARIANT, "Attention heads per block.")]
+    mlp_dim: Annotated[int, Option(FROM_VARIANT, "Width of the feed-forward networks.")]
+    activation: Annotated[
+        Activation, Option("gelu", "Activation of the feed-forward networks.")
+    ]
+    layer_norm_epsilon: Annotated[float, Option(FROM_VARIANT, "Added to the variance.")]
+    dropout: Annotated[
+        float,
+        Option(0.1, "Probability of dropping a unit of an embedding or a sub-layer."),
+    ]
+    attention_dropout: Annotated[
+        float, Option(0.1, "Probability of dropping an attention probability.")
+    ]
 
 
 def text_encoder(
@@ -38,23 +48,21 @@ def text_encoder(
     name,
     tanh_pooler=True,
     *,
-    num_layers: int = FROM_VARIANT,
-    num_heads: int = FROM_VARIANT,
-    mlp_dim: int = FROM_VARIANT,
-    activation: Activation = "gelu",
-    layer_norm_epsilon: float = FROM_VARIANT,
-    dropout: float = 0.1,
-    attention_dropout: float = 0.1,
+    num_layers,
+    num_heads,
+    mlp_dim,
+    activation,
+    layer_norm_epsilon,
+    dropout,
+    attention_dropout,
 ) -> Functional:
-    """The encoder with these embeddings, a model as that of `build_bert`.
+    """The encoder with these embeddings, a model like that of `build_bert`.
 
-    Positional arguments:
+    Args (the others are `EncoderOptions`):
         inputs: The model's inputs, `padding_mask` (B, T) among them.
         embeddings: Sum of the embeddings of each token, (B, T, D).
         name: Name of the model.
         tanh_pooler: Whether a tanh layer follows the first token's features.
-
-    The keyword arguments are those of `build_bert`.
     """
     padding_mask = inputs["padding_mask"]
     norm = LayerNormalization(epsilon=layer_norm_epsilon, name="embeddings_norm")

@@ -1,9 +1,9 @@
 """The functional model that every builder returns, and helpers to assemble one.
 
 The model checks its inputs where their values are known: in `model(inputs)`, and in
-`predict` and `predict_on_batch` of arrays. `fit`, `evaluate` and `tf.data` data sets
-run compiled graphs, which know the shapes only: there, an index outside its table is
-clamped, wraps around, or raises an error of the backend.
+arrays given to `predict`, `fit`, `evaluate` and their forms for a batch. Data sets are
+read inside compiled graphs, which know the shapes only: there, an index outside its
+table is clamped, wraps around, or raises an error of the backend.
 
 Legend: B batch, T length.
 """
@@ -17,7 +17,20 @@ from typing import Any
 import keras
 
 from keras_attn.checks import check_fits, empty_axes_of, fits
-from keras_attn.indices import IndexRange, check_indices, index_ranges
+from keras_attn.indices import (
+    IndexRange,
+    check_indices,
+    index_ranges,
+    length_ranges,
+)
+from keras_attn.input_checks import (
+    MASKED_INPUTS,
+    check_finite,
+    check_length,
+    check_rows,
+    smallest_rows,
+)
+from keras_attn.models.parts.label_ranges import check_labels
 
 
 def sequence_inputs(*names: str) -> dict[str, Any]:
@@ -61,9 +74,12 @@ def output_structure(model: keras.Model) -> Any:
 # `Functional` only.
 @keras.saving.register_keras_serializable("keras_attn")
 class Functional(keras.Model):
-    """A functional model that checks the shapes and indices of its inputs.
+    """A functional model that checks its inputs, and labels that are classes.
 
     Attributes:
+        training_outputs: The keys of the outputs that only training needs, such as
+            those of an auxiliary head; `export` leaves them out. They are saved with
+            the model.
         class_names: The name of each class, in the order of the logits; None if there
             are none. They are saved with the model.
         preprocessing: How images become inputs, with the fields that transformers has
@@ -71,9 +87,13 @@ class Functional(keras.Model):
             the model, which does not apply it.
 
     Raises:
-        ValueError: when called with an input of another shape, an empty input, or an
-            index (token id, position, class) outside its table.
+        ValueError: for an input of another shape, an empty, too long or too short one,
+            an index (token id, position, class) outside its table, a number that is
+            NaN or infinite, or a row of padding alone; in `fit` and `evaluate` also
+            for a label that is not among the classes of a sparse cross-entropy.
     """
+
+    training_outputs: tuple[str, ...] = ()
 
     # In `__dict__`, since Keras would track lists and dictionaries that are assigned.
     @property
@@ -108,12 +128,14 @@ class Functional(keras.Model):
         self.__dict__["_preprocessing"] = plain
 
     def get_config(self) -> dict[str, Any]:
-        """The graph, the names of the classes and the preprocessing."""
+        """The graph and the attributes of the model that are set."""
         config = super().get_config()
         if self.class_names is not None:
             config["class_names"] = list(self.class_names)
         if self.preprocessing is not None:
             config["preprocessing"] = self.preprocessing
+        if self.training_outputs:
+            config["training_outputs"] = list(self.training_outputs)
         return config
 
     @classmethod
@@ -121,8 +143,11 @@ class Functional(keras.Model):
         """The model of a configuration."""
         graph = dict(config)
         names, fields = (graph.pop(x, None) for x in ("class_names", "preprocessing"))
+        training_outputs = tuple(graph.pop("training_outputs", ()))
         model = super().from_config(graph, custom_objects)
         model.class_names, model.preprocessing = names, fields
+        if training_outputs:
+            model.training_outputs = training_outputs
         return model
 
     def __call__(self, *args, **kwargs):
@@ -140,28 +165,90 @@ class Functional(keras.Model):
         self._check_inputs(x)
         return super().predict_on_batch(x)
 
+    def fit(self, x=None, y=None, *args, **kwargs):
+        """Checks arrays, then trains as `keras.Model.fit` does."""
+        self._check_examples(x, y)
+        validation = kwargs.get("validation_data")
+        if isinstance(validation, list | tuple):
+            self._check_examples(*validation[:2])
+        return super().fit(x, y, *args, **kwargs)
+
+    def evaluate(self, x=None, y=None, *args, **kwargs):
+        """Checks arrays, then evaluates as `keras.Model.evaluate` does."""
+        self._check_examples(x, y)
+        return super().evaluate(x, y, *args, **kwargs)
+
+    def train_on_batch(self, x, y=None, *args, **kwargs):
+        """Checks arrays, then trains as `keras.Model.train_on_batch` does."""
+        self._check_examples(x, y)
+        return super().train_on_batch(x, y, *args, **kwargs)
+
+    def test_on_batch(self, x, y=None, *args, **kwargs):
+        """Checks arrays, then evaluates as `keras.Model.test_on_batch` does."""
+        self._check_examples(x, y)
+        return super().test_on_batch(x, y, *args, **kwargs)
+
     @functools.cached_property
     def _ranges(self) -> dict[str, IndexRange]:
         return index_ranges(self)
 
-    def _check_inputs(self, inputs) -> None:
+    @functools.cached_property
+    def _lengths(self) -> dict[str, IndexRange]:
+        return length_ranges(self)
+
+    def _check_examples(self, inputs, labels=None) -> None:
+        """Checks what is learned or evaluated.
+
+        A row of padding alone may fill up a batch there, with a sample weight of 0.
+        """
+        self._check_inputs(inputs, rows=False)
+        check_labels(self, labels)
+
+    def _check_inputs(self, inputs, rows=True) -> None:
         """Checks one array or a dictionary of arrays; Keras checks anything else."""
         expected = {tensor.name: tensor for tensor in self.inputs}
         if not isinstance(inputs, dict):
             inputs = dict.fromkeys(expected, inputs) if len(expected) == 1 else {}
-        for name, tensor in expected.items():
-            value = inputs.get(name)
-            if not hasattr(value, "shape"):
-                continue
-            shape, declared = _shape(value), tuple(tensor.shape)
+        given = {
+            name: inputs[name]
+            for name in expected
+            if hasattr(inputs.get(name), "shape")
+        }
+        for name, value in given.items():
+            shape, declared = _shape(value), tuple(expected[name].shape)
             empty_axes = empty_axes_of(name)
             if not fits(_squeezed(shape, declared), declared, empty_axes):
                 check_fits(name, shape, declared, empty_axes)
+        for name in sorted(given, key=_by_importance):
+            if name in self._lengths:
+                check_length(name, _shape(given[name]), self._lengths[name])
             if name in self._ranges:
-                check_indices(name, value, self._ranges[name])
+                check_indices(name, given[name], self._ranges[name])
+            if rows and name in MASKED_INPUTS:
+                least = smallest_rows(self._lengths, name)
+                check_rows(name, given[name], least)
+            check_finite(name, given[name])
 
 
-def _shape(tensor) -> tuple | None:
+def _by_importance(name: str) -> int:
+    """Tokens come first, masks last: a caller knows the text that is too long."""
+    return 0 if name.endswith("token_ids") else 2 if name in MASKED_INPUTS else 1
+
+
+def without_training_outputs(model: keras.Model) -> keras.Model:
+    """The model without its `training_outputs` and the layers that only they need."""
+    names = getattr(model, "training_outputs", ())
+    if not names:
+        return model
+    outputs = {
+        key: tensor
+        for key, tensor in output_structure(model).items()
+        if key not in names
+    }
+    return Functional(input_structure(model), outputs, name=model.name)
+
+
+def _shape(tensor) -> Any:
     """The shape; None if TensorFlow does not know the number of axes."""
     return None if getattr(tensor.shape, "rank", 0) is None else tuple(tensor.shape)
 

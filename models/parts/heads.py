@@ -2,7 +2,8 @@
 
 Each head takes an encoder, a functional model with the outputs `sequence_output`
 (B, T, D) and `pooled_output` (B, D), and returns a model that shares its layers.
-Checkpoints refer to the layers of the heads by name.
+Checkpoints refer to the layers of the heads by name. The builders of all families take
+the descriptions of their arguments from here.
 
 Legend: B batch, T length, P masked positions, D width, V vocabulary, C classes.
 """
@@ -18,6 +19,7 @@ from keras_attn.layers.embeddings.token_pooling import TokenPooling
 from keras_attn.layers.initializers import truncated_normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts.functional import Functional, sequence_inputs
+from keras_attn.models.parts.variants import check_variant
 
 # What a head is built on: a model, or the name of a variant, which is built first.
 Encoder = str | keras.Model
@@ -45,9 +47,11 @@ def as_encoder(encoder, build):
         build: The builder to call with the name.
 
     Raises:
+        ValueError: for a name that is not among the variants.
         TypeError: for anything else.
     """
     if isinstance(encoder, str):
+        check_variant("encoder", encoder, build)
         return build(encoder)
     outputs = getattr(encoder, "output", None)
     if not isinstance(outputs, dict) or "sequence_output" not in outputs:
@@ -71,8 +75,9 @@ def classifier(
     """Logits (B, C) from features (B, E), or (B, T, C) from (B, T, E).
 
     Args:
-        encoder: The model whose inputs the classifier takes.
-        num_classes: C.
+        encoder: An encoder, whose layers are shared. A builder also takes the name of a
+            variant, which it builds.
+        num_classes: C; 1 for a regression.
         features: A tensor of the encoder's graph. Default: its pooled output.
         dropout: Probability of dropping a feature before each layer.
         hidden: Activation of a hidden layer; None for no hidden layer.
@@ -102,7 +107,15 @@ def classifier(
 
 
 def token_classifier(encoder, num_classes, *, dropout, name):
-    """Logits (B, T, C) from the features of each token."""
+    """Logits (B, T, C) from the features of each token.
+
+    Args:
+        encoder: An encoder, whose layers are shared. A builder also takes the name of a
+            variant, which it builds.
+        num_classes: C.
+        dropout: Probability of dropping a unit of the sequence output.
+        name: Name of the model.
+    """
     features = encoder.output["sequence_output"]
     return classifier(
         encoder, num_classes, features=features, dropout=dropout, name=name
@@ -110,14 +123,27 @@ def token_classifier(encoder, num_classes, *, dropout, name):
 
 
 def next_sentence(encoder, *, name):
-    """Logits (B, 2): class 0 means that the second sentence follows the first."""
+    """Logits (B, 2): class 0 means that the second sentence follows the first.
+
+    Args:
+        encoder: An encoder, whose layers are shared. A builder also takes the name of a
+            variant, which it builds.
+        name: Name of the model.
+    """
     layer = logits_layer(2, "next_sentence", kernel_initializer=INITIALIZER)
     logits = layer(encoder.output["pooled_output"])
     return Functional(encoder.input, logits, name=name)
 
 
 def span(encoder, *, dropout, name):
-    """Logits (B, T) for the start of an answer, and for its end."""
+    """Logits (B, T) for the start of an answer, and for its end.
+
+    Args:
+        encoder: An encoder, whose layers are shared. A builder also takes the name of a
+            variant, which it builds.
+        dropout: Probability of dropping a unit of the sequence output.
+        name: Name of the model.
+    """
     check_fraction("dropout", dropout)
     features = Dropout(dropout, name="span_dropout")(encoder.output["sequence_output"])
     logits = logits_layer(2, "span", kernel_initializer=INITIALIZER)(features)
@@ -126,7 +152,16 @@ def span(encoder, *, dropout, name):
 
 
 def sentence_encoder(encoder, *, pooling, normalize, name):
-    """One vector (B, D) per sentence, pooled over its real tokens."""
+    """One vector (B, D) per sentence, pooled over its real tokens.
+
+    Args:
+        encoder: An encoder, whose layers are shared. A builder also takes the name of a
+            variant, which it builds.
+        pooling: `"mean"` over the real tokens, or the `"first"` or `"last"` of them.
+        normalize: Whether to scale vectors to length 1, so that their dot product is
+            the cosine similarity.
+        name: Name of the model.
+    """
     inputs = encoder.input
     embedding = TokenPooling(pooling, name="sentence_pooling")(
         encoder.output["sequence_output"], inputs["padding_mask"]
@@ -144,9 +179,12 @@ def masked_lm(encoder, *, masked_positions=False, transform=False, name):
     """Logits (B, T, V) of the original tokens, by the encoder's own embeddings.
 
     Args:
-        encoder: Its `token_embedding` is the output matrix.
+        encoder: An encoder, whose layers are shared; its `token_embedding` is the
+            output matrix. A builder also takes the name of a variant, which it builds.
         masked_positions: Whether to add an input of that name, (B, P), and return
-            logits (B, P, V) at these positions only.
+            logits (B, P, V) at these positions only. The product with the vocabulary is
+            the most expensive part of a small model, and 85 % of the positions are not
+            trained on.
         transform: Whether a dense layer and a norm come first, with the activation and
             the epsilon of the encoder's blocks.
         name: Name of the model.

@@ -3,12 +3,10 @@
 Legend: B batch, H and W pixels, D width, C classes.
 """
 
-from typing import Any
-
 import keras
 from keras.layers import Conv2D
 
-from keras_attn.checks import check_pair, check_positive
+from keras_attn.checks import check_pair, check_positive, pair_of
 from keras_attn.layers.convolution.minimum_image_size import (
     MinimumImageSize,
     is_smaller,
@@ -17,14 +15,26 @@ from keras_attn.layers.normalization.batch_normalization import BatchNormalizati
 from keras_attn.models.parts.heads import INITIALIZER, logits_layer
 
 
-def image_input(image_size, num_channels=3):
+def image_input(image_size, num_channels=3, patch_size=1):
     """The input `images`, (B, H, W, channels), of a fixed size.
 
     Args:
         image_size: Pixels, one number or two, rows first.
         num_channels: Channels of the images.
+        patch_size: Pixels of the patches that must fill the images, one number or two.
+
+    Raises:
+        ValueError: for an image that the patches do not fill.
     """
     height, width = check_pair("image_size", image_size)
+    rows, columns = check_pair("patch_size", patch_size)
+    if height % rows or width % columns:
+        raise ValueError(
+            "`image_size` must be a multiple of `patch_size`, rows first: resize or "
+            f"crop the images to {max(height - height % rows, rows)} × "
+            f"{max(width - width % columns, columns)} pixels, or use patches that fill "
+            f"them. Received: image_size={image_size}, patch_size={patch_size}"
+        )
     check_positive("num_channels", num_channels)
     return keras.Input((height, width, num_channels), name="images")
 
@@ -75,9 +85,8 @@ def check_large_enough(image_size, shrinks_by):
 
 def image_sides(image_size):
     """Rows and columns of pixels; None for any number."""
-    is_pair = isinstance(image_size, list | tuple) and len(image_size) == 2
-    sides: Any = image_size if is_pair else (image_size, image_size)
-    if None not in sides:
+    sides = (None, None) if image_size is None else pair_of(image_size)
+    if sides is None or None not in sides:
         return check_pair("image_size", image_size)
     return tuple(
         None if side is None else check_positive("image_size", side) for side in sides

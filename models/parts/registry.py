@@ -155,12 +155,19 @@ def registered(
 
 
 def list_models(pattern: str = "*") -> list[str]:
-    """The names that match a shell pattern, such as `"rnnsearch_*"`, in order."""
+    """The names that match a shell pattern, such as `"rnnsearch_*"`, in order.
+
+    Args:
+        pattern: A shell pattern; `*` is any text.
+    """
     return sorted(fnmatch.filter(_REGISTRY, pattern))
 
 
 def describe(name: str) -> ModelCard:
     """The card of a model.
+
+    Args:
+        name: A name from `list_models()`.
 
     Raises:
         ValueError: for an unknown name; the message suggests similar names.
@@ -197,6 +204,11 @@ def count_parameters(name: str, /, **overrides) -> int:
 
     The model is built without allocating its weights. Weights that are not trained
     count as well: the positions of an MAE, the running means of a batch norm.
+
+    Args:
+        name: A name from `list_models()`.
+        **overrides: Arguments of the model's builder that differ from the published
+            ones.
     """
     found = entry(name)
     with undone(), without_allocating():

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from keras_attn.checks import check_choice
+from keras_attn.docstrings import with_sentence
+from keras_attn.models.parts.arguments import checked_arguments
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -56,16 +58,20 @@ def with_sizes(
 
     Returns:
         A decorator for a function whose first argument is `variant`. The decorated
-        function has the same signature, and raises a `ValueError` that lists the
-        variants for a name that is not among them.
+        function has the same signature, and the names of its variants as an attribute
+        `variants`. It says of each size "Default: the variant's." in its docstring, and
+        raises a `ValueError` that lists the variants for a name that is not among them,
+        or that names an argument with which no model can be built.
 
     Raises:
         TypeError: at decoration, if a size is not such an argument.
     """
 
     def decorate(build) -> Any:
-        parameters = inspect.signature(build).parameters
-        for name in {name for sizes in variants.values() for name in sizes}:
+        signature = inspect.signature(build)
+        parameters = signature.parameters
+        names = {name for sizes in variants.values() for name in sizes}
+        for name in names:
             if name not in parameters or parameters[name].default is not None:
                 raise TypeError(
                     f"`{build.__name__}` needs an argument `{name}=FROM_VARIANT`: the "
@@ -77,56 +83,18 @@ def with_sizes(
         def build_variant(variant=default, **options):
             check_choice("variant", variant, tuple(variants))
             given = {name: x for name, x in options.items() if x is not None}
-            return build(variant, **{**options, **variants[variant], **given})
+            arguments = {**options, **variants[variant], **given}
+            return build(variant, **checked_arguments(signature, arguments))
 
+        build_variant.__doc__ = with_sentence(
+            inspect.getdoc(build) or "", names, "Default: the variant's."
+        )
+        vars(build_variant)["variants"] = tuple(variants)
         return build_variant
 
     return decorate
 
 
-def passes_options_to(
-    function: Callable,
-) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """Decorates a builder that passes its `**options` to a function shared by several.
-
-    ```python
-    @passes_options_to(text_encoder)
-    def build_xlm(variant="base", *, name="xlm", **blocks: Unpack[EncoderOptions]): ...
-    ```
-
-    The annotation, a `TypedDict` of the same options, is what type checkers and editors
-    read; the decorator is what `help` and a call read.
-
-    Args:
-        function: The shared function. Those of its keyword-only arguments that the
-            builder does not name replace `**options` in the builder's signature, so
-            that `help` and `inspect.signature` show them, and no others are taken.
-
-    Returns:
-        A decorator. The decorated function raises a `TypeError` for an argument that
-        is not in its signature.
-    """
-
-    def decorate(build) -> Any:
-        signature = inspect.signature(build)
-        own = dict(signature.parameters)
-        options = {
-            name: parameter
-            for name, parameter in inspect.signature(function).parameters.items()
-            if parameter.kind is parameter.KEYWORD_ONLY and name not in own
-        }
-        named = [x for x in own.values() if x.kind is not x.VAR_KEYWORD]
-        complete = signature.replace(parameters=[*named, *options.values()])
-
-        @functools.wraps(build)
-        def build_checked(*args, **arguments):
-            try:
-                complete.bind(*args, **arguments)
-            except TypeError as error:
-                raise TypeError(f"{build.__name__}() {error}") from None
-            return build(*args, **arguments)
-
-        vars(build_checked)["__signature__"] = complete
-        return build_checked
-
-    return decorate
+def check_variant(name: str, value: str, build: Any) -> None:
+    """Raises a `ValueError` unless a value is the name of a variant of a builder."""
+    check_choice(name, value, build.variants)

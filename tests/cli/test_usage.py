@@ -1,5 +1,6 @@
 """What all commands have in common: help, errors, interruptions."""
 
+import importlib
 import shutil
 import subprocess
 import sys
@@ -269,6 +270,17 @@ def test_an_interruption(command, failing):
     assert "run the same command to go on" in command.err
 
 
+def test_an_interruption_outside_of_a_command(command, monkeypatch):
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    # The package has a Typer application of the module's name.
+    module = importlib.import_module("keras_attn.cli.app")
+    monkeypatch.setattr(module, "app", interrupted)
+    assert command("list") == 130
+    assert command.err == "error: interrupted\n"
+
+
 @pytest.fixture(scope="module")
 def keras_files(tmp_path_factory):
     """Two models of one shape and different weights."""
@@ -314,7 +326,7 @@ def test_paths_that_an_export_refuses(command, keras_files):
 def test_samples_of_a_keras_file(command, keras_files):
     model, artefact = keras_files / "1.keras", keras_files / "samples.tflite"
     int8 = ["export", model, artefact, "--quantization", "int8"]
-    assert "`sample_inputs` must be given" in command.refuses(*int8)
+    assert "--samples must be given for int8" in command.refuses(*int8)
     text = keras_files / "samples.txt"
     text.write_text("one\n")
     assert "must be an `.npz`" in command.refuses(*int8, "--samples", text)

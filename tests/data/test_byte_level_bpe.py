@@ -146,6 +146,13 @@ def test_training_is_deterministic():
     assert odd.decode(odd.encode("<s>")) == "<s>"
 
 
+@pytest.mark.parametrize("least, merged", [(2, True), (3, False)])
+def test_a_pair_that_is_too_rare_is_not_merged(least, merged):
+    texts = ["qz qz", "a b"]
+    tokenizer = ByteLevelBPETokenizer.train(texts, 300, min_frequency=least)
+    assert (("q", "z") in [tuple(pair) for pair in tokenizer.merges]) == merged
+
+
 def test_training_needs_texts_and_a_minimum_size():
     with pytest.raises(ValueError, match="`texts` must have at least one text"):
         ByteLevelBPETokenizer.train([])

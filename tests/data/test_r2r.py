@@ -44,6 +44,14 @@ def test_a_building_is_its_included_viewpoints(train):
         building.number("x")
 
 
+def test_a_viewpoint_is_no_neighbor_of_itself(train, tmp_path):
+    graph = viewpoints()
+    for index, entry in enumerate(graph):
+        entry["unobstructed"][index] = True
+    building = read_r2r(*write_r2r(tmp_path, graph=graph)).examples[0].building
+    assert building.neighbors == train.examples[0].building.neighbors
+
+
 def test_a_path_through_viewpoints_at_one_place_ends():
     positions = [(0, 0, 0), (0, 0, 0), (1, 0, 0)]
     building = Building("twins", list("abc"), positions, [(0, 1), (0, 2), (1, 2)])

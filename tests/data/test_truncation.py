@@ -42,10 +42,11 @@ def test_rows_are_truncated_to_the_length_of_the_folder(kind, side, tmp_path):
     if theirs.pad_token is None:
         theirs.pad_token = theirs.eos_token
     firsts = texts()
-    for seconds in (None, firsts[::-1]):
-        batch = ours.encode_batch(firsts, seconds)
+    seconds, batch = firsts[::-1], {}
+    for others in (None, seconds):
+        batch = ours.encode_batch(firsts, others)
         expected = theirs(
-            firsts, seconds, truncation=True, padding=True, return_tensors="np"
+            firsts, others, truncation=True, padding=True, return_tensors="np"
         )
         real = batch["padding_mask"] == 1
         assert real.sum(1).max() == LONGEST

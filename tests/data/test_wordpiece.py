@@ -1,4 +1,5 @@
 import functools
+import json
 import pathlib
 import sys
 from typing import Any
@@ -202,6 +203,21 @@ def test_saving_and_loading(tmp_path, setting):
     assert two.encode("ab É. e") == one.encode("ab É. e")
 
 
+def test_the_settings_of_a_folder_come_before_those_of_its_packed_vocabulary(tmp_path):
+    vocabulary = {piece: index for index, piece in enumerate(PIECES)}
+    packed = {
+        "model": {"type": "WordPiece", "vocab": vocabulary},
+        "normalizer": {"lowercase": True, "strip_accents": True},
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(packed))
+    read = WordPieceTokenizer.from_folder(tmp_path)
+    assert (read.lower_case, read.strip_accents) == (True, True)
+    settings = {"do_lower_case": False, "strip_accents": False}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    read = WordPieceTokenizer.from_folder(tmp_path)
+    assert (read.lower_case, read.strip_accents) == (False, False)
+
+
 def test_transformers_reads_a_saved_folder(tmp_path):
     transformers = pytest.importorskip("transformers")
     ours = WordPieceTokenizer.train(CASES, vocabulary_size=701, lower_case=False)
@@ -235,6 +251,13 @@ def test_training_is_deterministic_and_limited_in_size():
     assert cased.decode(cased.encode("Straße É")) == "Straße É"
     uncased = WordPieceTokenizer.train(["Straße É"] * 3, 97)
     assert uncased.decode(uncased.encode("Straße É")) == "straße e"
+
+
+@pytest.mark.parametrize("least, merged", [(2, True), (3, False)])
+def test_a_pair_that_is_too_rare_is_not_merged(least, merged):
+    texts = ["qz qz", "a b"]
+    tokenizer = WordPieceTokenizer.train(texts, 99, min_frequency=least)
+    assert ("qz" in tokenizer.pieces) == merged
 
 
 def test_training_needs_texts_and_a_minimum_size():

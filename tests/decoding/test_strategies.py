@@ -12,6 +12,7 @@ from decoding.toys import (
     shared_table_model,
     table_model,
 )
+from keras import ops
 
 from keras_attn.decoding import Beam, Greedy, Sample, generate
 
@@ -82,6 +83,14 @@ def test_top_k_keeps_the_k_most_probable(k, kept):
     check_frequencies(sample(Sample(top_k=k, seed=5)), expected)
 
 
+@pytest.mark.parametrize("k", [127, 128, 129, 150])
+def test_top_k_of_a_large_vocabulary(k):
+    # Up to 128 the vocabulary is not sorted as a whole.
+    logits = np.random.default_rng(2).permutation(np.linspace(0, 0.5, 199))
+    tokens = sample(Sample(top_k=k, seed=6), logits=logits)
+    assert set(tokens) == set(np.argsort(logits)[-k:])
+
+
 # Their probabilities: 0.52, 0.23, 0.13, 0.08, 0.03.
 @pytest.mark.parametrize(
     "p, kept",
@@ -93,6 +102,14 @@ def test_top_p_keeps_the_smallest_set_that_reaches_it(p, kept):
     assert not np.isclose(ordered, p, atol=0.01).any() or p == 1.0
     expected = probabilities if kept is None else only(kept, probabilities)
     check_frequencies(sample(Sample(top_p=p, seed=3)), expected)
+
+
+def test_a_set_that_reaches_top_p_exactly_is_enough():
+    logits = np.log([2.0, 1.0, 1.0])
+    first = float(ops.softmax(np.asarray(logits, "float32"))[0])
+    assert first == pytest.approx(0.5)
+    assert set(sample(Sample(top_p=first, seed=3), 800, logits)) == {0}
+    assert set(sample(Sample(top_p=first + 1e-6, seed=3), 800, logits)) == {0, 1, 2}
 
 
 def test_top_k_comes_before_top_p():
@@ -227,16 +244,44 @@ def test_the_scores_of_a_beam_are_its_log_probabilities(beams):
             assert np.isclose(score, expected, atol=1e-4)
 
 
-def test_a_finished_row_is_unchanged_until_all_are_done():
-    # The first row has K answers at once; the second never ends.
+@pytest.mark.parametrize("strategy", [Greedy(), Beam(2, 2.0)])
+def test_an_answer_does_not_depend_on_the_other_rows(strategy):
+    # A row that is done is left as it is until all rows are. With so large a penalty an
+    # answer that is found later could still replace it.
+    rng = np.random.default_rng(21)
+    options = {"strategy": strategy, "end_token_id": END, "pad_token_id": 4}
+    ended = 0
+    for _ in range(12):
+        table = rng.normal(0, 1, (6, 6))
+        together = run(table, range(6), 7, **options)
+        for row in range(6):
+            alone = run(table, [row], 7, **options)
+            np.testing.assert_array_equal(alone.token_ids[0], together.token_ids[row])
+            np.testing.assert_allclose(alone.scores[0], together.scores[row], rtol=1e-5)
+            ended += length_of(alone.token_ids[0]) < 7
+    assert 12 < ended < 72
+
+
+def test_the_search_ends_when_every_row_is_done():
     table = np.full((5, 5), -30.0)
-    table[0, END], table[1, 3], table[3, 1] = 0.0, 0.0, 0.0
+    table[0, END], table[1, 3], table[3, END] = 0.0, 0.0, 0.0
     runner = HostRunner(table_model(table).incremental())
     options = {"strategy": Beam(1), "end_token_id": END, "pad_token_id": 4}
     answer = generate(runner, {"token_ids": [[0], [1]]}, 5, **options)
-    assert runner.steps == 4
-    np.testing.assert_array_equal(answer.token_ids, [[2, 4, 4, 4, 4], [3, 1, 3, 1, 3]])
-    np.testing.assert_allclose(answer.scores, 0, atol=1e-5)
+    assert runner.steps == 1
+    np.testing.assert_array_equal(answer.token_ids, [[2, 4, 4, 4, 4], [3, 2, 4, 4, 4]])
+
+
+def test_with_several_end_tokens_enough_live_beams_remain():
+    # Of the four best extensions of token 5 three are ends. The fifth, token 1, ends
+    # surely at the next step, which is the best answer if long ones are preferred.
+    table = np.full((6, 6), 1 / 6)
+    table[5] = [0.4, 0.12, 0.2, 0.15, 0.13, 1e-9]
+    table[1] = [1e-9, 1e-9, 1, 1e-9, 1e-9, 1e-9]
+    options = {"strategy": Beam(2, 2.0), "end_token_id": (2, 3, 4)}
+    answer = run(np.log(table), [5], 3, **options)
+    np.testing.assert_array_equal(answer.token_ids, [[1, 2, 0]])
+    np.testing.assert_allclose(answer.scores, np.log(0.12) / penalty(2, 2.0), rtol=1e-4)
 
 
 def test_empty_beams_yield_no_answers():

@@ -1,14 +1,18 @@
 """Detections are compared in pairs; a detector ships with its suppression inside."""
 
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from model_cases import build, inputs_for, randomize
 
 from keras_attn.export import ExportError, export
-from keras_attn.export.comparison import _compare_output, _of_boxes, _pointwise
+from keras_attn.export.agreement import top1_agreement
 from keras_attn.export.detections import are_detections, in_pairs
+from keras_attn.export.differences import compare_output, of_boxes, pointwise
+from keras_attn.export.verification import compare
 
 B, K = 2, 7
 
@@ -89,12 +93,42 @@ def test_a_side_of_a_box_is_compared_with_the_largest():
     """As close to 0 as to 500 pixels, where float32 has steps of 3e-5."""
     want = np.array([[0.5, 20, 30, 500]], "float32")
     found = want + np.float32(0.02)
-    compared = partial(_compare_output, "boxes", found, want, 1e-4)
-    assert compared(_of_boxes) < 0.021
+    compared = partial(compare_output, "boxes", found, want, 1e-4)
+    assert compared(of_boxes).max_abs_diff < 0.021
     with pytest.raises(ExportError, match="differs from Keras by 0.02"):
-        compared(_pointwise)
+        compared(pointwise)
     with pytest.raises(ExportError, match="differs from Keras by 0.1"):
-        _compare_output("boxes", want + np.float32(0.1), want, 1e-4, _of_boxes)
+        compare_output("boxes", want + np.float32(0.1), want, 1e-4, of_boxes)
+
+
+def test_boxes_of_an_artefact_are_compared_by_their_own_rule():
+    want = detections()
+    moved = {**want, "boxes": want["boxes"] + np.float32(2e-3) * (want["boxes"] > 0)}
+    signature: Any = SimpleNamespace(name="serve", reference=lambda inputs: dict(want))
+    compared = partial(compare, signatures=[signature], quantization=None)
+    cases = [("serve", {"images": np.zeros((B, 1))})]
+
+    runner: Any = lambda inputs, name: dict(moved)  # noqa: E731
+
+    # Below 90 · 1e-4 pixels, but above 1e-4 of the smallest coordinates.
+    assert want["boxes"][want["boxes"] > 0].min() < 10
+    measured = compared(runner, cases=cases, tolerance=1e-4)
+    assert measured.max_abs_diff == pytest.approx(2e-3, rel=0.1)
+    with pytest.raises(ExportError, match="output `boxes` of `serve` differs"):
+        compared(runner, cases=cases, tolerance=1e-5)
+
+
+def test_repeated_rows_do_not_count_in_the_agreement():
+    classes = np.array([0, 1, 2, 2])
+    found = {"logits": np.eye(3)[[0, 1, 2, 0]]}  # The last row is padding.
+    signature: Any = SimpleNamespace(
+        name="serve", reference=lambda inputs: {"logits": np.eye(3)[classes]}
+    )
+    batches = [("serve", {"features": np.zeros((4, 5))})]
+    runner: Any = lambda *_: found  # noqa: E731
+    agreement = partial(top1_agreement, runner, signature, batches)
+    assert agreement(3)["logits"].share == 1.0
+    assert agreement(4)["logits"].share == 0.75
 
 
 @pytest.mark.shipped

@@ -103,6 +103,13 @@ def test_quantized_model_predicts_the_same_classes(name, quantization, tmp_path)
     assert share == pytest.approx(np.mean(classes.argmax(-1) == expected))
     assert share > {"float16": 0.98, "int8_dynamic": 0.8, "int8": 0.8}[quantization]
     assert f"{share:.1%}" in str(report)
+    by_class = {
+        int(c): np.mean(classes.argmax(-1)[expected == c] == c)
+        for c in np.unique(expected)
+        if expected.ndim == 3
+    }
+    found_by_class = report.class_agreement.get(next(iter(report.top1_agreement)), {})
+    assert found_by_class == pytest.approx(by_class)
 
 
 def halving(images):

@@ -8,7 +8,7 @@ from model_cases import V, tiny
 
 from keras_attn.decoding import Beam, generate, next_state
 from keras_attn.export import ExportError, export, load_runner
-from keras_attn.export.formats.litert_step import LiteRTStep
+from keras_attn.export.runtimes.litert_step import LiteRTStep
 
 pytestmark = pytest.mark.shipped
 STEPS = 4
@@ -147,7 +147,9 @@ def test_generate_from_several_threads(path):
 
 
 def test_caches_are_written_whole_by_an_unknown_interpreter(path, kept, monkeypatch):
-    monkeypatch.setattr("keras_attn.export.formats.litert_step._PRIVATE", ("_removed",))
+    monkeypatch.setattr(
+        "keras_attn.export.runtimes.litert_step._PRIVATE", ("_removed",)
+    )
     decoding = Decoding(load_runner(path), seed=1)
     found = [decoding.step(index, in_place=True) for index in range(STEPS)]
     np.testing.assert_array_equal(found, expected_of(path, 1))

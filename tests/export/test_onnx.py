@@ -8,6 +8,7 @@ from keras import layers, ops
 
 from keras_attn.export import ExportError, export, load_runner
 from keras_attn.export.formats import onnx, onnx_rewrites, onnx_weights
+from keras_attn.export.runtimes import onnx as onnx_runtime
 
 pytestmark = pytest.mark.shipped
 
@@ -240,6 +241,22 @@ def test_large_pair_shares_its_weights(build, tmp_path, monkeypatch):
     assert weights < 7 * 4096
 
 
+def test_every_tensor_of_a_file_of_weights_begins_a_page(build, tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx, "_LARGEST_MESSAGE", 1)
+    monkeypatch.setattr(onnx_weights, "_SMALLEST_LIFTED", 1)
+    package = pytest.importorskip("onnx")
+    export(build("mlp"), tmp_path / "m.onnx")
+    graph = package.load(tmp_path / "m.onnx/serve.onnx", load_external_data=False).graph
+    offsets = [
+        int(field.value)
+        for tensor in graph.initializer
+        for field in tensor.external_data
+        if field.key == "offset"
+    ]
+    assert len(set(offsets)) == len(offsets) > 1
+    assert not any(offset % 4096 for offset in offsets)
+
+
 def test_sessions_of_a_large_pair_share_its_weights_in_memory(
     build, tmp_path, monkeypatch
 ):
@@ -247,7 +264,7 @@ def test_sessions_of_a_large_pair_share_its_weights_in_memory(
     path = tmp_path / "m.onnx"
     export(build("pair"), path)
     packed = load_runner(path)
-    monkeypatch.setattr(onnx, "_LARGEST_PACKED", 1)
+    monkeypatch.setattr(onnx_runtime, "_LARGEST_PACKED", 1)
     shared = load_runner(path)
     for session in shared._engine._sessions.values():
         options = session.get_session_options()

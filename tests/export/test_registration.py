@@ -1,4 +1,4 @@
-"""`import keras_attn.export` alone registers every class with Keras."""
+"""After `import keras_attn.export` alone, Keras finds every class that it looks up."""
 
 import subprocess
 import sys
@@ -14,8 +14,8 @@ import keras
 def registered_classes():
     return {name for name in keras.saving.get_custom_objects() if "keras_attn" in name}
 
-registered = registered_classes()
 print(keras.models.load_model(sys.argv[1]).name)
+registered = registered_classes()
 
 import importlib, pkgutil
 import keras_attn

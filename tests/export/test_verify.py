@@ -9,7 +9,15 @@ import tensorflow as tf
 from export_formats import SUFFIXES
 from keras import layers
 
-from keras_attn.export import ExportError, comparison, export, samples, verify
+from keras_attn.export import (
+    ExportError,
+    ExportReport,
+    export,
+    samples,
+    verification,
+    verify,
+)
+from keras_attn.export.agreement import top1_agreement
 from keras_attn.export.metadata import IndexRanges
 from keras_attn.export.runner import Runner, SignatureInfo, TensorInfo
 from keras_attn.export.signatures import Signature, signatures_of
@@ -34,7 +42,7 @@ def compare(found, want, tolerance=1e-4, quantization=None):
         name_outputs=lambda _: {"y": tf.constant(want)},
     )
     cases = [("serve", {"x": np.zeros(1, "float32")})]
-    return comparison.compare(
+    return verification.compare(
         Runner(Constant()), [model], cases, tolerance, quantization
     )
 
@@ -72,10 +80,25 @@ def test_quantized_outputs_are_compared_relative_to_their_size():
         compare({"y": np.array([1e-3, -1e-3, 0.0])}, want, 0.11, "int8")
 
 
+def test_the_error_that_is_judged_is_reported():
+    want = np.array([3.0, 4.0], "float32")
+    found = compare({"y": want + np.array([0.5, 0], "float32")}, want, 0.2, "int8")
+    assert found.max_abs_diff == 0.5
+    # Not the largest difference: sqrt(0.5² / 2) / sqrt((3² + 4²) / 2).
+    assert found.error.value == pytest.approx(0.1)
+    assert found.error.measure == "root mean square error relative to the output"
+    found = compare({"y": np.array([3.0, 4.02])}, want, 0.01)
+    assert found.max_abs_diff == pytest.approx(0.02)
+    assert found.error.value == pytest.approx(0.005)
+    assert found.error.measure == "difference (relative above 1)"
+
+
 def test_share_of_different_integers():
     want = np.arange(10, dtype="int32")
     found = np.where(want == 3, 7, want)
-    assert compare({"y": found}, want, 0.1).max_abs_diff == 4.0
+    measured = compare({"y": found}, want, 0.1)
+    assert measured.max_abs_diff == 4.0
+    assert measured.error == (0.1, "share of different values")
     with pytest.raises(ExportError, match="is int32 and 10.0% of its values differ"):
         compare({"y": found}, want, 0.05)
 
@@ -164,6 +187,7 @@ def test_report_as_table_and_json(build, tmp_path, monkeypatch):
     text = str(report)
     for part in ("[m].onnx", "features: float32 (?, 7)", "max abs diff", "MatMul 2"):
         assert part in text
+    assert f"{report.error:.3g}, difference (relative above 1)" in text
     report.save(tmp_path / "report.json")
     saved = json.loads((tmp_path / "report.json").read_text())
     assert saved == json.loads(report.to_json())
@@ -171,6 +195,102 @@ def test_report_as_table_and_json(build, tmp_path, monkeypatch):
     unverified = str(export(build("mlp"), "[m].onnx", verify=False))
     assert "verified" in unverified
     assert "tolerance" not in unverified
+
+
+QUANTIZATIONS = (None, "float16", "int8_dynamic", "int8")
+
+
+def table_and_product():
+    """Of a table, int8_dynamic also makes a look-up of 8-bit numbers."""
+    ids = layers.Input((5,), dtype="int32", name="token_ids")
+    vectors = layers.Flatten()(layers.Embedding(211, 37)(ids))
+    return keras.Model(ids, layers.Dense(41, name="scores")(vectors))
+
+
+def half_precision():
+    """Its weights are in float16 in Keras, not quantized."""
+    features = layers.Input((41,), name="features")
+    return keras.Model(features, layers.Dense(67, dtype="float16")(features))
+
+
+def convolution_of_bytes():
+    images = layers.Input((13, 17, 3), dtype="uint8", name="images")
+    # Fewer than 1,024 weights would stay in float32.
+    x = layers.Conv2D(41, 3)(keras.ops.cast(images, "float32"))
+    return keras.Model(images, x)
+
+
+@pytest.mark.shipped
+@pytest.mark.parametrize("quantization", QUANTIZATIONS)
+@pytest.mark.parametrize(
+    "case", [table_and_product, half_precision, convolution_of_bytes]
+)
+def test_verify_reads_the_quantization_from_the_artefact(case, quantization, tmp_path):
+    keras.utils.set_random_seed(1)
+    model, path = case(), tmp_path / "m.tflite"
+    shape = (7, *model.input.shape[1:])
+    random = np.random.default_rng(3)
+    sample = random.integers(0, 200, shape).astype(model.input.dtype)
+    if model.input.dtype == "float32":
+        sample = random.normal(size=shape).astype("float32")
+    exported = export(model, path, quantization=quantization, sample_inputs=sample)
+    report = verify(model, path, sample_inputs=sample)
+    assert report.quantization == quantization
+    assert report.tolerance == exported.tolerance
+    assert report.error == pytest.approx(exported.error)
+    assert report.error_measure == exported.error_measure
+    if quantization == "int8":
+        match = "`sample_inputs` must be given for .*like those that it is calibrated"
+        with pytest.raises(ValueError, match=match):
+            verify(model, path)
+
+
+def test_agreement_by_class_shows_a_rare_class_that_is_lost():
+    """Of 100 pixels 4 are of class 1, and the artefact finds one of them."""
+    want = np.zeros((5, 4, 5, 3), "float32")
+    want[..., 0] = 1
+    want[0, 0, :4] = [0, 2, 0]
+    found = want.copy()
+    found[0, 0, 1:4] = [5, 0, 0]
+    images = np.zeros((5, 4, 5, 1), "float32")
+
+    def runner(inputs, name):
+        return {"logits": found[inputs["index"]]}
+
+    class Keras:
+        @staticmethod
+        def reference(inputs):
+            return {"logits": want[inputs["index"]]}
+
+    # The last batch is padded with the first row.
+    batches = [
+        ("serve", {"images": images[:3], "index": np.array([0, 1, 2])}),
+        ("serve", {"images": images[:3], "index": np.array([3, 4, 0])}),
+    ]
+    agreement = top1_agreement(runner, Keras, batches, 5)["logits"]  # pyright: ignore[reportArgumentType]
+    assert agreement.is_map
+    assert agreement.share == 0.97
+    assert agreement.by_class == {0: 1.0, 1: 0.25}  # Class 2 is not predicted.
+
+
+def test_report_of_the_agreement_by_class():
+    report = ExportReport(
+        *("m.tflite", "litert", "int8", 1, {}, {}, {}),
+        max_abs_diff=0.174,
+        error=0.0812,
+        error_measure="root mean square error relative to the output",
+        tolerance=0.2,
+        top1_agreement={"logits": 0.98},
+        class_agreement={"logits": {0: 0.99, 4: 0.78}},
+    )
+    rows = [line.strip("│ ").split("│") for line in str(report).splitlines()]
+    table = {row[0].strip(): row[1].strip() for row in rows if len(row) == 2}
+    assert table["max abs diff"] == "0.174"
+    assert table["error"] == "0.0812, root mean square error relative to the output"
+    assert table["tolerance"] == "0.2"
+    assert table["top-1 agreement"] == "logits 98.0%"
+    found = table["agreement by class"]
+    assert found == "logits 88.5% on average, 78.0% for class 4"
 
 
 def random_inputs(model):

@@ -31,6 +31,7 @@ from layer_contract import (
 
 from keras_attn import layers
 from keras_attn.indices import index_ranges
+from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks import output_specs
 
 every_case = pytest.mark.parametrize(
@@ -46,7 +47,13 @@ causal_cases = pytest.mark.parametrize(
     [case for _, case in ALL if case.causal_over],
     ids=[name for name, case in ALL if case.causal_over],
 )
-
+# Every mask of a layer.
+MASKS = {
+    f"{label}-{name}": (case, name)
+    for label, case in ALL
+    for name in case.inputs
+    if name.endswith("_mask")
+}
 
 # Caches are for inference only. On JAX, where a case takes seconds, one per layer.
 REMATERIALIZED = [(name, case) for name, case in ALL if "cache" not in case.inputs]
@@ -97,6 +104,43 @@ def test_random_weights_are_independent_and_follow_the_seed(case):
     assert_seed_decides(one, other)
     for name, values in one.items():
         np.testing.assert_array_equal(values, again[name])
+
+
+def initializers_of(case):
+    """The options of a case that are initializers; of Keras' own layers none."""
+    layer = case.make()
+    names = layer.get_config() if isinstance(layer, BaseLayer) else ()
+    return [name for name in names if name.endswith("_initializer")]
+
+
+# The first case of each layer, and all of those whose options decide what is shared.
+INITIALIZED = {
+    f"{name}-{kind}": case
+    for name, cases in CASES.items()
+    for kind, case in cases.items()
+    if (name in ("TransformerDecoderBlock", "TransposedConv2D") or kind == [*cases][0])
+    and initializers_of(case)
+}
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize("name", INITIALIZED)
+def test_weights_of_one_initializer_object_are_independent(name, seed):
+    """Such an object returns the same values at every call, for biases too.
+
+    Without a seed, two layers that share it are independent as well.
+    """
+    case = INITIALIZED[name]
+    initializer = keras.initializers.RandomNormal(seed=seed)
+    options = dict.fromkeys(initializers_of(case), initializer)
+    weights = {}
+    for number in range(2 if seed is None else 1):
+        made = case.make()
+        layer = type(made).from_config({**made.get_config(), **options})
+        layer(**tensors(case), **case.static)
+        for index, weight in enumerate(layer.weights):
+            weights[f"{number} {index} {weight.path}"] = ops.convert_to_numpy(weight)
+    assert_independent(weights)
 
 
 # Keras 3.15 turns TensorFlow's variables into NumPy arrays in a way NumPy 2 dislikes.
@@ -333,6 +377,16 @@ class _WithMask(keras.layers.Layer):
 
     def compute_mask(self, inputs, previous_mask=None):
         return self._mask
+
+
+@pytest.mark.parametrize("case, name", MASKS.values(), ids=MASKS)
+def test_a_mask_to_add_is_refused(case, name):
+    """Of 0 where to attend and -1e9 elsewhere, which as a boolean is the opposite."""
+    inputs = tensors(case)
+    added = np.where(inputs[name], 0, -1e9).astype("float32")
+    match = "mask` must be True or 1 where .*value -1000000000"
+    with pytest.raises(ValueError, match=match):
+        case.make()(**{**inputs, name: added}, **case.static)
 
 
 @padded_cases

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_attn.kernels.layer_norm import has_onednn
+from keras_attn.kernels.runtime import is_tensorflow_on_cpu
 from keras_attn.layers import LayerNormalization
 
 D = 37
@@ -78,6 +80,25 @@ def test_rows_with_a_large_mean_are_accurate(policy, training):
     layer = built(dtype=policy, epsilon=1e-5)
     inputs = ops.cast(FAR_ROWS, layer.compute_dtype)
     assert_normed(layer(inputs, training=training), inputs, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "machine, option, expected",
+    [
+        ("x86_64", None, True),
+        ("AMD64", None, True),
+        ("arm64", None, False),
+        ("aarch64", "1", False),
+        ("x86_64", "0", False),
+        ("x86_64", "False", False),
+    ],
+)
+def test_onednn_is_on_x86_alone(machine, option, expected, monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    if option is not None:
+        monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", option)
+    assert has_onednn() == (expected and is_tensorflow_on_cpu())
 
 
 def test_rows_are_normalized_independently():

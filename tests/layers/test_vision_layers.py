@@ -62,6 +62,19 @@ def test_a_block_scales_the_output_of_each_sub_layer():
     )
 
 
+def test_a_swin_block_drops_units_and_probabilities_at_rates_of_their_own():
+    inputs = draw(1, 4, 4, 6)
+    for options in ({"dropout": 0.9}, {"attention_dropout": 0.9}):
+        block = layers.SwinBlock(2, 5, 2, seed=3, **options)
+        before = numpy(block(inputs))
+        normed = block.attention_norm(inputs)
+        attended = block.attention(normed)
+        in_training = block.attention(normed, training=True)
+        is_dropped = "attention_dropout" in options
+        assert (numpy(in_training) != numpy(attended)).any() == is_dropped
+        assert (numpy(block(inputs, training=True)) != before).any()
+
+
 # Attention over feature maps.
 
 
@@ -263,6 +276,8 @@ def test_a_kernel_of_zeros_trains():
     history = model.fit(np.ones((4, 5)), np.ones((4, 3)), epochs=3, verbose=0).history
     assert np.isfinite(history["loss"]).all()
     assert history["loss"][-1] < history["loss"][0]
+    # Of the size of the steps: no gradient was divided by a norm of about zero.
+    assert 0 < np.abs(numpy(inner.kernel)).max() < 10
 
 
 def test_a_map_is_cropped_from_the_offset_to_the_size_of_the_reference():

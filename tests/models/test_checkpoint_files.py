@@ -21,7 +21,9 @@ from safetensors.numpy import save_file
 
 from keras_attn.models import load_checkpoint, save_checkpoint
 from keras_attn.models.checkpoints import folder as folder_module
+from keras_attn.models.checkpoints.families import FAMILIES
 from keras_attn.models.checkpoints.folder import Folder, write_folder
+from keras_attn.models.checkpoints.mapping import check_complete
 from keras_attn.models.checkpoints.tensors import Tensor, TensorFile, write_tensors
 
 CASE = CHECKPOINTS / "bert_encoder"
@@ -70,11 +72,20 @@ def test_a_missing_folder(tmp_path):
         load_checkpoint(CASE / "config.json")
 
 
+def test_a_weight_has_one_key_alone():
+    model = load_checkpoint(CASE)
+    (family,) = [family for family in FAMILIES.values() if family.task_of(model)]
+    weights = list(family.weights(model))
+    check_complete(model, weights)
+    with pytest.raises(ValueError, match="exactly one key .*two keys for a weight"):
+        check_complete(model, [*weights, weights[3]])
+    with pytest.raises(ValueError, match="exactly one key .*no key for .*kernel"):
+        check_complete(model, weights[:-2])
+
+
 def test_a_missing_config(checkpoint):
     (checkpoint / "config.json").unlink()
-    with pytest.raises(
-        FileNotFoundError, match="has no config.json. Received: folder="
-    ):
+    with pytest.raises(FileNotFoundError, match="has no config.json. Received: "):
         load_checkpoint(checkpoint)
 
 
@@ -127,6 +138,15 @@ def test_weights_with_another_file_name(checkpoint):
         "encoder.safetensors, other.safetensors",
     ):
         Folder(checkpoint)
+
+
+def test_infinities_are_saved_in_half_precision(tmp_path):
+    values = np.array([-np.inf, 1.5, np.inf], "float32")
+    path = tmp_path / "model.safetensors"
+    write_tensors(path, {"mask": Tensor((3,), "F16", lambda: values)})
+    np.testing.assert_array_equal(TensorFile(path).read("mask"), values)
+    with pytest.raises(ValueError, match="`mask` does not fit into float16.*1e\\+06"):
+        write_tensors(path, {"mask": Tensor((3,), "F16", lambda: values + 1e6)})
 
 
 # One file.

@@ -17,7 +17,7 @@ from keras_attn.models.checkpoints.folder import Folder
 @pytest.mark.parametrize(
     "case, field, value, message",
     [
-        ("bert_encoder", "model_type", "t5", "must be one of bert, roberta.*'t5'"),
+        ("bert_encoder", "model_type", "t5", "must be one of bert, distilbert.*'t5'"),
         ("bert_encoder", "model_type", None, "must be one of .*model_type=None"),
         ("bert_encoder", "model_type", ["bert"], r"must be one of .*\['bert'\]"),
         (
@@ -54,7 +54,6 @@ from keras_attn.models.checkpoints.folder import Folder
         ("bert_encoder", "layer_norm_eps", "1e-5", "number from 0 to 1.*='1e-5'"),
         ("bert_encoder", "layer_norm_eps", float("nan"), "from 0 to 1.*=nan"),
         ("roberta_encoder", "pad_token_id", 0, "must be 1; other"),
-        ("roberta_encoder", "type_vocab_size", 2, "must be 1 or None; other"),
         (
             "roberta_encoder",
             "max_position_embeddings",

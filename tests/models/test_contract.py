@@ -1,4 +1,7 @@
-"""The contract of every model and head, at a tiny size: its structure.
+"""The contract of every model and head, at a tiny size: its structure and its inputs.
+
+Inputs that a model has no answer to are named. The checks come before anything is
+compiled, so what was compiled before cannot change a message.
 
 `test_contract_numbers.py` tests what it computes.
 """
@@ -12,6 +15,7 @@ import sys
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
 from initial_weights import assert_independent, assert_seed_decides
 from model_cases import (
@@ -19,8 +23,13 @@ from model_cases import (
     DECODERS,
     GRAPH_OF,
     GRAPHS,
+    POSITIONS,
+    TEXT,
     TINY,
+    B,
+    C,
     S,
+    V,
     create,
     digest,
     given,
@@ -31,10 +40,11 @@ from model_cases import (
     seeded,
     tiny,
 )
-from model_contract import close, every_case
+from model_contract import calls_of, close, every_case
 
 from keras_attn import models
-from keras_attn.indices import index_ranges
+from keras_attn.decoding import generate, walk
+from keras_attn.indices import index_ranges, length_ranges
 
 # Inputs that options and heads add to those of the card.
 FURTHER_INPUTS = {
@@ -165,7 +175,7 @@ def test_an_error_names_the_input_with_a_wrong_shape_or_no_rows(case):
     for name, wrong in misshapen(inputs):
         shape = re.escape(str(wrong[name].shape))
         match = f"`{name}` must have the shape .*Received: shape={shape}"
-        for call in (model, model.predict, model.predict_on_batch):
+        for call in calls_of(model).values():
             with pytest.raises(ValueError, match=match):
                 call(given(model, wrong))
 
@@ -197,7 +207,7 @@ def test_an_error_names_the_input_with_an_index_out_of_range(case):
             changed = inputs[name].copy()
             changed.flat[-1] = wrong
             match = rf"`{name}` must be {limits}, .*Received: {wrong} at"
-            for call in (model, model.predict, model.predict_on_batch):
+            for call in calls_of(model).values():
                 with pytest.raises(ValueError, match=match):
                     call(given(model, {**inputs, name: changed}))
 
@@ -241,3 +251,192 @@ def test_a_configuration_and_a_clone_give_the_same_model(case):
         close(outputs_of(twin, inputs), expected, 0)
         if case in DECODERS:
             assert twin.incremental().step.count_params() > 0
+
+
+# Models with a table of positions, whose size their builders call so.
+POSITIONED = [
+    case
+    for case, made in CASES.items()
+    if {"max_sequence_length", "max_question_length"} & set(TINY[made.name])
+]
+every_positioned = pytest.mark.parametrize("case", POSITIONED)
+
+
+@every_positioned
+def test_an_error_names_the_text_that_is_longer_than_the_positions(case):
+    model = tiny(case)
+    allowed = {name: limits[1] - 1 for name, limits in length_ranges(model).items()}
+    assert allowed and set(allowed.values()) == {POSITIONS}
+    name = "decoder_token_ids" if "decoder_token_ids" in allowed else "token_ids"
+    longer = inputs_for(model, length=POSITIONS + 2, target=POSITIONS + 2)
+    match = (
+        f"`{name}` must have a length of at most {POSITIONS}, padding included.*"
+        rf"Received: {name}.shape=\({B}, {POSITIONS + 2}\)"
+    )
+    for call in calls_of(model).values():
+        with pytest.raises(ValueError, match=match) as raised:
+            call(given(model, longer))
+        assert "Exception encountered" not in str(raised.value)
+    with pytest.raises(ValueError, match=match):  # While a graph is traced.
+        model(
+            {
+                tensor.name: keras.KerasTensor(
+                    longer[tensor.name].shape, tensor.dtype, name=tensor.name
+                )
+                for tensor in model.inputs
+            }
+        )
+
+
+@pytest.mark.compiled
+def test_a_model_that_has_compiled_a_graph_for_any_length_names_a_long_text():
+    """TensorFlow's graph would fail in an operation, with a stack."""
+    model = tiny("bert_base")
+    for length in (5, 7, 11):
+        model.predict(inputs_for(model, length=length), verbose=0)
+    with pytest.raises(ValueError, match=f"`token_ids` .* at most {POSITIONS}"):
+        model.predict(inputs_for(model, length=POSITIONS + 2), verbose=0)
+
+
+@every_case
+def test_an_error_names_the_input_that_is_not_finite(case):
+    model = tiny(case)
+    inputs = inputs_for(model)
+    floats = [name for name, value in inputs.items() if value.dtype == np.float32]
+    for name in floats:
+        for wrong in ("nan", "inf", "-inf"):
+            changed = inputs[name].copy()
+            changed.flat[-1] = float(wrong)
+            index = tuple(size - 1 for size in changed.shape)
+            match = f"`{name}` must be finite numbers. Received: {wrong} at index "
+            for call in calls_of(model).values():
+                with pytest.raises(ValueError, match=match) as raised:
+                    call(given(model, {**inputs, name: changed}))
+                assert str(index) in str(raised.value)
+
+
+def test_numbers_whose_sum_overflows_are_finite():
+    model = tiny("resnet18")
+    images = np.full(inputs_for(model)["images"].shape, 3e38, "float32")
+    model._check_inputs(images)
+    with pytest.raises(ValueError, match="nan at index"):
+        model._check_inputs(np.where(np.arange(3) == 1, np.nan, images))
+
+
+@pytest.mark.parametrize("case", TEXT)
+def test_an_error_names_the_row_of_padding_alone(case):
+    model = tiny(case)
+    inputs = inputs_for(model)
+    inputs["padding_mask"][1] = False
+    match = r"`padding_mask` must have .* real token in every row.*in rows \[1\]"
+    for call in (model, model.predict, model.predict_on_batch):
+        with pytest.raises(ValueError, match=match):
+            call(given(model, inputs))
+    # Numbers of a tokenizer.
+    inputs["padding_mask"] = inputs["padding_mask"].astype("int32")
+    with pytest.raises(ValueError, match=match):
+        model(given(model, inputs))
+
+
+@pytest.mark.parametrize("case", DECODERS)
+def test_decoding_names_the_input_that_it_has_no_answer_to(case):
+    model = tiny(case)
+    inputs = inputs_for(model, target=1)
+
+    def decode(wrong):
+        if "world_state" not in inputs:
+            return generate(model, wrong, 2)
+        del wrong["world_state"]
+        return walk(model, wrong, OneStep(), 2)
+
+    for name, value in inputs.items():
+        if value.dtype == np.float32 and name != "world_state":
+            wrong = {**inputs, name: np.where(value == value.max(), np.nan, value)}
+            with pytest.raises(ValueError, match=f"`{name}` must be finite"):
+                decode(wrong)
+    if "padding_mask" in inputs:
+        wrong = {**inputs, "padding_mask": np.zeros_like(inputs["padding_mask"])}
+        with pytest.raises(ValueError, match="`padding_mask` .* real token in every"):
+            decode(wrong)
+
+
+class OneStep:
+    """An environment of two states, in which nothing happens."""
+
+    stop_action = 0
+
+    def start(self):
+        return [0, 0]
+
+    def observe(self, states):
+        _, *size = tiny("listen_attend_walk").input["world_state"].shape[1:]
+        world = np.zeros((len(states), *size), "float32")
+        return world, np.ones((len(states), C), bool)
+
+
+SPARSE = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+@pytest.mark.parametrize(
+    "case, loss",
+    [
+        ("bert_classifier", SPARSE),
+        ("gpt_token_classifier", "sparse_categorical_crossentropy"),
+        ("vit_base_patch16", keras.losses.sparse_categorical_crossentropy),
+        ("bert_pretrainer", {"next_sentence": SPARSE, "masked_lm": SPARSE}),
+    ],
+)
+def test_an_error_names_the_label_that_is_no_class(case, loss):
+    model = create(case)
+    model.compile("sgd", loss)
+    inputs = inputs_for(model)
+    shapes = model.output if isinstance(model.output, dict) else {"y": model.output}
+    right = {
+        name: np.zeros(
+            [
+                size or inputs_for(model)["token_ids"].shape[1]
+                for size in (B, *symbol.shape[1:-1])
+            ],
+            "int32",
+        )
+        for name, symbol in shapes.items()
+    }
+    for name, symbol in shapes.items():
+        count = symbol.shape[-1]
+        shown = "y" if name == "y" else rf"y\['{name}'\]"
+        for wrong in (-1, count):
+            labels = {**right, name: right[name] + wrong}
+            match = rf"`{shown}` must be in \[0, {count}\), .*Received: {wrong} at"
+            for call in ("fit", "evaluate", "train_on_batch", "test_on_batch"):
+                with pytest.raises(ValueError, match=match):
+                    y = labels if isinstance(model.output, dict) else labels["y"]
+                    getattr(model, call)(given(model, inputs), y)
+    y = {**right, name: right[name] - 1}
+    y = y if isinstance(model.output, dict) else y["y"]
+    with pytest.raises(ValueError, match="Received: -1 at"):
+        model.fit(
+            validation_data=(given(model, inputs), y),
+            x=given(model, inputs),
+            y=right if isinstance(model.output, dict) else right["y"],
+        )
+
+
+def test_a_label_that_the_loss_ignores_is_no_error():
+    model = create("bert_classifier")
+    loss = keras.losses.SparseCategoricalCrossentropy(True, ignore_class=-1)
+    model.compile("sgd", loss, run_eagerly=True)
+    inputs = inputs_for(model)
+    assert np.isfinite(model.train_on_batch(inputs, np.array([-1, V], "int32")))
+    with pytest.raises(ValueError, match="Received: -2 at"):
+        model.train_on_batch(inputs, np.array([-2, 1], "int32"))
+
+
+@pytest.mark.compiled
+def test_a_batch_may_be_filled_up_to_train():
+    model = create("bert_classifier")
+    model.compile("sgd", SPARSE, jit_compile=False)
+    inputs = inputs_for(model)
+    inputs["padding_mask"][1] = False
+    weights = np.array([1.0, 0.0])
+    history = model.fit(inputs, np.zeros(B, "int32"), sample_weight=weights, verbose=0)
+    assert np.isfinite(history.history["loss"][0])

@@ -10,6 +10,7 @@ from model_cases import (
     GRAPHS,
     B,
     S,
+    T,
     inputs_for,
     make_inputs,
     numpy,
@@ -30,6 +31,7 @@ if keras.backend.backend() != "tensorflow":
 from export_formats import SUFFIXES  # noqa: E402
 
 from keras_attn.export import export, load_runner  # noqa: E402
+from keras_attn.indices import length_ranges  # noqa: E402
 
 
 def pairs_of(graph):
@@ -117,6 +119,37 @@ def test_exported_models_compute_the_same(shipped, case, what, format):
         np.testing.assert_allclose(got[name], expected[name], rtol=0, atol=1e-5)
     for name in after:
         np.testing.assert_allclose(shipped_after[name], after[name], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("format", SUFFIXES)
+@pytest.mark.parametrize("case, what", SHIPPED)
+def test_an_artefact_names_what_it_has_no_answer_to(shipped, case, what, format):
+    _, runner = shipped(case, what, format)
+    name = "prefill" if what == "pair" else "serve"
+    signature = runner.signatures[name]
+    model = tiny(case)
+    model = model.incremental().prefill if what == "pair" else model
+    inputs = inputs_for(model, target=1 if what == "pair" else T)
+    # As the model, where the lengths are free.
+    ranges = {
+        key: allowed
+        for key, allowed in length_ranges(model).items()
+        if signature.inputs[key].shape[1] is None
+    }
+    assert ranges.items() <= runner.length_ranges.get(name, {}).items()
+    for key, (_, high) in ranges.items():
+        longer = np.resize(inputs[key], (B, high))
+        with pytest.raises(ValueError, match=f"{key}.* length of at most {high - 1}"):
+            runner({**inputs, key: longer}, name)
+    if "padding_mask" in inputs:
+        padded = np.zeros_like(inputs["padding_mask"])
+        with pytest.raises(ValueError, match="padding_mask.* padding in rows"):
+            runner({**inputs, "padding_mask": padded}, name)
+    for key, value in inputs.items():
+        if value.dtype == np.float32:
+            wrong = np.where(value == value.max(), np.nan, value)
+            with pytest.raises(ValueError, match=f"{key}.* must be finite"):
+                runner({**inputs, key: wrong}, name)
 
 
 def test_attention_scores_can_be_exported_with_the_logits(tmp_path):

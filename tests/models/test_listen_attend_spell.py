@@ -218,6 +218,57 @@ def test_waveforms_and_features_give_the_same(tmp_path):
     assert set(with_scores.output) == {"logits", "attention_scores"}
 
 
+def test_speech_without_a_window_is_named_whatever_was_heard_before():
+    model, front_end, inputs = speaker()
+    heard = model.with_front_end(front_end)
+    window = front_end.window_length
+    spoken = {**inputs, "decoder_token_ids": np.ones((2, 1), "int32")}
+    generate(heard, spoken, 2)
+    # For a second length TensorFlow compiles a graph of any length.
+    longer = {
+        name: np.pad(value, [(0, 0), (0, 100)])
+        if name != "decoder_token_ids"
+        else value
+        for name, value in spoken.items()
+    }
+    generate(heard, longer, 2)
+    short = {
+        "waveform": spoken["waveform"][:, : window - 1],
+        "padding_mask": spoken["padding_mask"][:, : window - 1],
+        "decoder_token_ids": spoken["decoder_token_ids"],
+    }
+    broken = {**spoken, "waveform": spoken["waveform"].copy()}
+    broken["waveform"][1, 5] = np.nan
+    mask = np.arange(1409) < np.array([[1409], [window - 1]])
+    wrong = [
+        (
+            short,
+            rf"`waveform` must have a length of at least {window}.*\(2, {window - 1}",
+        ),
+        (broken, r"`waveform` must be finite numbers. Received: nan at index \(1, 5\)"),
+        (
+            {**spoken, "padding_mask": mask},
+            rf"`padding_mask` must have at least {window} real .*fewer in rows \[1\]",
+        ),
+    ]
+    for given, match in wrong:
+        for call in (
+            heard,
+            heard.predict,
+            heard.predict_on_batch,
+            lambda given: generate(heard, given, 2),
+            lambda given: generate(heard.incremental(), given, 2),
+        ):
+            with pytest.raises(ValueError, match=match):
+                call(given)
+    # One window is enough.
+    one = {
+        name: value if name == "decoder_token_ids" else value[:, :window]
+        for name, value in spoken.items()
+    }
+    assert generate(heard, one, 2).token_ids.shape == (2, 2)
+
+
 def test_bad_front_ends_are_refused():
     model, front_end, _ = speaker()
     with pytest.raises(TypeError, match="`front_end` must be a LogMelSpectrogram"):
@@ -313,6 +364,10 @@ def test_exported_models_decode_speech(source, tmp_path):
         if name == "litert":
             names = [operator.upper() for operator in report.operators]
             assert not [x for x in names if "FLEX" in x or "CUSTOM" in x]
+        if source == "waveform":
+            few = np.arange(1409) < np.array([[1409], [front_end.window_length - 1]])
+            with pytest.raises(ValueError, match="`padding_mask` must have at least"):
+                generate(runner, {**inputs, "padding_mask": few}, 4)
         for strategy in strategies:
             expected = generate(model, inputs, 4, strategy=strategy)
             got = generate(runner, inputs, 4, strategy=strategy)

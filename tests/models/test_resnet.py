@@ -143,10 +143,10 @@ def test_an_empty_image_is_refused():
 
 
 @pytest.mark.parametrize("block, last", [("bottleneck", 2), ("basic", 1)])
-def test_blocks_start_as_their_shortcuts_unless_their_norms_are_frozen(block, last):
-    for options, value in (({}, 0.0), ({"frozen_norms": True}, 1.0)):
+def test_blocks_start_as_their_shortcuts_or_nearly_so(block, last):
+    for options, value in (({}, 0.0), ({"frozen_norms": True}, 0.1)):
         model = build(block=block, **options)
         for layer in model.layers:
             if isinstance(layer, keras.layers.BatchNormalization):
                 expected = value if layer.name.endswith(f"_norm_{last}") else 1.0
-                np.testing.assert_array_equal(layer.gamma, expected)
+                np.testing.assert_allclose(layer.gamma, expected)

@@ -374,3 +374,10 @@ def test_a_nan_in_an_image_reaches_the_output(build):
     images[0, 5, 5, 0] = np.nan
     logits = numpy(model(images))
     assert np.isnan(logits[0]).any() and np.isfinite(logits[1]).all()
+
+
+def test_a_unet_drops_units_of_its_last_two_stages():
+    model = models.build_unet(**{**UNET, "dropout": 0.4, "padding": "same"})
+    rates = {layer.name: getattr(layer, "rate", None) for layer in model.layers}
+    dropped = {name: rate for name, rate in rates.items() if name.endswith("_dropout")}
+    assert dropped == {"stage_1_dropout": 0.4, "stage_2_dropout": 0.4}

@@ -1,19 +1,14 @@
 """Sizes of a variant as defaults of a builder's arguments."""
 
 import inspect
-from typing import Any, cast
+from typing import Annotated, Any, TypedDict, Unpack, cast
 
 import pytest
 
 from keras_attn import models
-from keras_attn.models import vit
-from keras_attn.models.parts.encoder import EncoderOptions, text_encoder
-from keras_attn.models.parts.variants import (
-    FROM_VARIANT,
-    block_sizes,
-    passes_options_to,
-    with_sizes,
-)
+from keras_attn.docstrings import descriptions
+from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.options import Option, takes_options
 
 SIZES = {
     "base": {"num_layers": 2, "norm_first": True, "window": None},
@@ -64,33 +59,49 @@ def test_published_builders_show_every_option():
     assert "num_layers" in (models.build_bert.__doc__ or "")
 
 
-def test_options_that_are_passed_on_are_in_the_signature():
-    def encode(inputs, pooled=True, *, num_layers=FROM_VARIANT, dropout=0.1):
-        return inputs, pooled, num_layers, dropout
+def test_the_docstring_says_which_defaults_are_those_of_the_variant():
+    @with_sizes({"base": {"num_layers": 2}})
+    def build_documented(variant="base", *, num_layers=FROM_VARIANT, dropout=0.1):
+        """Builds.
+
+        Args:
+            variant: A row.
+            num_layers: Number of blocks.
+            dropout: A probability.
+        """
+        return variant, num_layers, dropout
+
+    described = descriptions(inspect.getdoc(build_documented) or "")
+    assert described == {
+        "variant": "A row.",
+        "num_layers": "Number of blocks. Default: the variant's.",
+        "dropout": "A probability.",
+    }
+
+
+def test_options_take_the_values_of_the_variant():
+    class Options(TypedDict, total=False):
+        num_layers: Annotated[int, Option(FROM_VARIANT, "Number of blocks.")]
+        dropout: Annotated[float, Option(0.1, "A probability.")]
 
     @with_sizes({"base": {"num_layers": 2}})
-    @passes_options_to(encode)
-    def build_encoder(variant="base", *, name="encoder", **blocks):
-        return encode(variant, **blocks)
+    @takes_options
+    def build_encoder(variant="base", *, name="encoder", **blocks: Unpack[Options]):
+        """Builds."""
+        return variant, name, blocks
 
-    parameters = inspect.signature(build_encoder).parameters
-    assert list(parameters) == ["variant", "name", "num_layers", "dropout"]
-    assert parameters["dropout"].default == 0.1
-    assert build_encoder(dropout=0.0) == ("base", True, 2, 0.0)
-    # Arguments that the builder chooses itself cannot be passed on.
-    for unknown in ("pooled", "num_layer"):
-        with pytest.raises(TypeError, match=f"build_encoder.*'{unknown}'"):
-            cast("Any", build_encoder)(**{unknown: 1})
-
-
-@pytest.mark.parametrize(
-    "shared, options",
-    [(text_encoder, EncoderOptions), (vit._encode, vit._BlockOptions)],
-)
-def test_options_that_are_passed_on_have_types(shared, options):
-    taken = inspect.signature(shared).parameters.values()
-    named = {x.name for x in taken if x.kind is inspect.Parameter.KEYWORD_ONLY}
-    assert set(options.__annotations__) == named
+    assert list(inspect.signature(build_encoder).parameters) == [
+        "variant",
+        "name",
+        "num_layers",
+        "dropout",
+    ]
+    built = build_encoder(dropout=0.0)
+    assert built == ("base", "encoder", {"num_layers": 2, "dropout": 0.0})
+    described = descriptions(inspect.getdoc(build_encoder) or "")
+    assert described["num_layers"] == "Number of blocks. Default: the variant's."
+    with pytest.raises(TypeError, match="build_encoder.*'num_layer'"):
+        cast("Any", build_encoder)(num_layer=3)
 
 
 def test_unknown_variants_and_arguments_are_refused():

@@ -217,12 +217,31 @@ def test_a_vit_pools_its_class_token_or_the_mean():
 
 def test_the_logits_of_both_heads_are_averaged():
     model = create("vit_base_patch16", distillation="head")
+    body = create("vit_base_patch16", distillation="token", include_top=False)
+    rng = np.random.default_rng(5)
+    for layer in body.layers:
+        weights = [rng.normal(size=weight.shape) for weight in layer.weights]
+        layer.set_weights(weights)
+        model.get_layer(layer.name).set_weights(weights)
     images = sample(2, 14, 21, 3)
-    heads = [model.get_layer(f"{kind}classifier") for kind in ("", "distillation_")]
-    both = keras.Model(model.input, [head.output for head in heads])
-    first, second = map(numpy, both(images))
-    assert np.abs(first - second).max() > 1e-3
-    np.testing.assert_allclose(model(images), (first + second) / 2, atol=1e-6)
+    tokens = numpy(body(images))["sequence_output"]
+    logits = np.zeros((2, C))
+    # The first head reads the class token, the second the token after it.
+    for index, name in enumerate(("classifier", "distillation_classifier")):
+        head = model.get_layer(name)
+        kernel, bias = rng.normal(size=head.kernel.shape), rng.normal(size=C)
+        head.set_weights([kernel, bias])
+        logits += (tokens[:, index] @ kernel + bias) / 2
+    np.testing.assert_allclose(model(images), logits, rtol=1e-4, atol=1e-4)
+
+
+def test_the_mean_of_the_patches_leaves_out_the_tokens():
+    options = {"include_top": False, "pooling": "mean", "distillation": "token"}
+    model = create("vit_base_patch16", **options)
+    outputs = numpy(model(sample(2, 14, 21, 3)))
+    mean = outputs["sequence_output"][:, 2:].mean(1)
+    expected = model.get_layer("final_norm")(mean)
+    np.testing.assert_allclose(outputs["pooled_output"], expected, atol=1e-5)
 
 
 def test_stochastic_depth_rises_with_depth_but_not_in_deit3():

@@ -164,6 +164,22 @@ def test_scale_and_dropout_of_scaled_dot_product_attention():
     close(outputs[0, 0], 2 * expected @ value[0, 0])
 
 
+def test_cached_keys_come_before_the_new_ones_at_the_same_scale():
+    query = normal(B, N, T, H)
+    key, value = normal(B, G, S, H, seed=1), normal(B, G, S, V, seed=2)
+    options = {"scale": 0.5, "bias": normal(B, N, T, S, seed=3)}
+    together = attn.scaled_dot_product_attention(query, key, value, **options)
+    cached = attn.scaled_dot_product_attention(
+        query,
+        key[:, :, 3:],
+        value[:, :, 3:],
+        cache=(key[:, :, :3], value[:, :, :3]),
+        **options,
+    )
+    for one, other in zip(cached, together, strict=True):
+        close(one, ops.convert_to_numpy(other))
+
+
 @pytest.mark.parametrize("width", [4, 64, 1024])
 def test_the_variance_of_dot_products_is_the_width_and_of_scaled_ones_is_one(width):
     query, key = normal(1, 200, width), normal(1, 200, width, seed=1)

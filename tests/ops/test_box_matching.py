@@ -48,6 +48,19 @@ def matched(overlap, is_real, positive, negative, low_quality):
     return result
 
 
+def test_an_overlap_of_exactly_a_threshold():
+    boxes = np.array([[[0, 0, 8, 8]]], "float32")
+    true = np.array([[[0, 0, 8, 4]]], "float32")
+
+    def found(positive, negative):
+        thresholds = {"positive_threshold": positive, "negative_threshold": negative}
+        return int(match_boxes(boxes, true, np.ones((1, 1), bool), **thresholds)[0, 0])
+
+    assert found(0.5, 0.5) == 0
+    assert found(0.6, 0.5) == IGNORED
+    assert found(0.6, 0.51) == NEGATIVE
+
+
 @pytest.mark.parametrize("low_quality", [False, True])
 def test_matches_are_those_of_a_loop(low_quality):
     boxes = np.stack([jittered(53, TRUE[0]), jittered(53, TRUE[1, :1], seed=1)])

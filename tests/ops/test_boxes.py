@@ -16,6 +16,7 @@ from keras_attn.ops.boxes import (
     gather_boxes,
     has_area,
     pairwise_iou,
+    pyramid_levels,
 )
 
 NAN = float("nan")
@@ -133,3 +134,18 @@ def test_anchors_are_the_published_ones():
     np.testing.assert_array_equal(
         grid.reshape(3, 5, 4, 4)[2, 3], found + np.array([21, 16, 21, 16])
     )
+
+
+def test_the_level_of_a_box_is_rounded_down():
+    # Equation 1 of Lin et al. 2017: 224 pixels are on level 4, whose stride is 16.
+    sides = [1, 55, 57, 111, 113, 200, 223, 225, 400, 449, 3000]
+    boxes = np.array([[[5, 7, 5 + side, 7 + side] for side in sides]], "float32")
+    levels = pyramid_levels(boxes, (4, 8, 16, 32))
+    expected = [0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 3]
+    assert ops.convert_to_numpy(levels)[0].tolist() == expected
+    # A box of 112 × 448 pixels is as large as one of 224 × 224.
+    wide = np.array([[[0, 0, 112, 448], [0, 0, 112, 440]]], "float32")
+    assert ops.convert_to_numpy(pyramid_levels(wide, (4, 8, 16, 32))).tolist() == [
+        [2, 1]
+    ]
+    assert ops.convert_to_numpy(pyramid_levels(wide, (16, 32))).tolist() == [[0, 0]]

@@ -71,3 +71,8 @@ def test_both_masks():
     assert attn.both_masks(None, other) is other
     both = ops.convert_to_numpy(attn.both_masks(one, other))
     assert both.tolist() == [True, False, False, False]
+
+
+def test_column_mask():
+    mask = ops.convert_to_numpy(attn.column_mask(np.array([2, 0, 3]), 3))
+    assert mask.astype(int).tolist() == [[1, 1, 0], [0, 0, 0], [1, 1, 1]]

@@ -98,6 +98,16 @@ def test_a_chain_in_which_each_box_suppresses_the_next():
     np.testing.assert_array_equal(indices[0, :16], np.arange(0, 31, 2))
 
 
+def test_a_box_that_overlaps_by_exactly_the_threshold_is_kept():
+    boxes = np.array([[[0, 0, 8, 8], [0, 0, 8, 4], [0, 0, 8, 5]]], "float32")
+    scores = np.array([[0.9, 0.8, 0.7]], "float32")
+    for threshold, kept in ((0.5, [0, 1]), (0.49, [0])):
+        indices, counts = non_max_suppression(
+            boxes, scores, iou_threshold=threshold, max_outputs=3
+        )
+        assert ops.convert_to_numpy(indices)[0, : int(counts[0])].tolist() == kept
+
+
 def test_scores_that_are_not_numbers_are_never_chosen():
     boxes, scores, _ = crowd()
     scores[0] = float("nan")

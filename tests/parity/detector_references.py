@@ -13,6 +13,15 @@ import numpy as np
 import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from parity.detector_training import CANDIDATES as TRAINED_CANDIDATES  # noqa: E402
+from parity.detector_training import (  # noqa: E402
+    LOSSES,
+    SAMPLES,
+    SIZE,
+    images_of,
+    truth_of,
+)
+from parity.detector_training import PROPOSALS as TRAINED_PROPOSALS  # noqa: E402
 from parity.torchvision_shim import load_torchvision  # noqa: E402
 
 torchvision = load_torchvision()
@@ -21,7 +30,7 @@ _align = sys.modules["torchvision.ops.roi_align"]
 _align._roi_align = getattr(_align._roi_align, "__wrapped__", _align._roi_align)
 detection = torchvision.models.detection
 FOLDER = Path(__file__).parent / "checkpoints" / "maskrcnn_resnet50_fpn"
-B, CLASSES, SIZE = 2, 7, (101, 131)
+CLASSES = 7
 STEM, WIDTH, HEAD, MASK = 3, 11, 13, 5
 NUM_BLOCKS = (1, 2, 1, 1)
 ANCHORS = (8, 16, 32, 64, 128)
@@ -124,11 +133,6 @@ def write(folder, model, fields, dtype="float32"):
     (folder / "config.json").write_text(text)
 
 
-def images_of():
-    """(B, H, W, 3)."""
-    return np.random.default_rng(3).normal(size=(B, *SIZE, 3)).astype("float32")
-
-
 def run(model, images):
     """What torchvision finds in each image, a list of dictionaries of arrays."""
     with torch.no_grad():
@@ -147,9 +151,59 @@ def expected_of(found):
     }
 
 
+def maps_and_proposals(model, images):
+    """The maps of the pyramid, channels last, and the proposals of each image."""
+    tensors = list(torch.from_numpy(images.transpose(0, 3, 1, 2).copy()))
+    with torch.no_grad():
+        batch, _ = model.transform(tensors)
+        maps = model.backbone(batch.tensors)
+        proposals, _ = model.rpn(batch, maps)
+    return (
+        [np.moveaxis(x.numpy(), 1, -1) for x in maps.values()],
+        [x.numpy() for x in proposals],
+    )
+
+
+def losses_of(model):
+    """The mean of the images' losses of `truth_of`, without random samples.
+
+    Image by image: torchvision divides by the samples of all images.
+    """
+    images, truth = images_of(), truth_of()
+    for sampler in (model.rpn.fg_bg_sampler, model.roi_heads.fg_bg_sampler):
+        sampler.batch_size_per_image, sampler.positive_fraction = SAMPLES, 0.5
+    model.rpn._pre_nms_top_n["training"] = TRAINED_CANDIDATES
+    model.rpn._post_nms_top_n["training"] = TRAINED_PROPOSALS
+    model.train()
+    per_image = []
+    for row, image in enumerate(images):
+        real = truth["classes"][row] >= 0
+        target = {
+            "boxes": torch.from_numpy(truth["boxes"][row][real]),
+            "labels": torch.from_numpy(truth["classes"][row][real].astype("int64") + 1),
+            "masks": torch.from_numpy(truth["masks"][row][real]),
+        }
+        with torch.no_grad():
+            tensor = torch.from_numpy(image.transpose(2, 0, 1).copy())
+            losses = model([tensor], [target])
+        per_image.append({key: float(value) for key, value in losses.items()})
+    model.eval()
+    names = [name for name in LOSSES.values() if name in per_image[0]]
+    return {name: np.mean([each[name] for each in per_image]) for name in names}
+
+
+def training_of(model):
+    """Losses, proposals of the first image, and the mean channel of each map."""
+    maps, proposals = maps_and_proposals(model, images_of())
+    arrays = {f"map_{i}": x[0].mean(-1) for i, x in enumerate(maps)}
+    arrays["proposals"] = proposals[0]
+    return {**arrays, **losses_of(model)}
+
+
 if __name__ == "__main__":
     model = reference(masks=True)
     write(FOLDER, model, config(masks=True), "float16")
     np.savez_compressed(FOLDER / "expected.npz", **expected_of(run(model, images_of())))
+    np.savez_compressed(FOLDER / "training.npz", **training_of(model))
     size = sum(file.stat().st_size for file in FOLDER.iterdir())
     sys.stdout.write(f"{FOLDER.name}: {size} bytes\n")

@@ -2,7 +2,7 @@
 
 `test_committed.py` and `test_segmenters.py` compare with them. Needs PyTorch
 (`pip install torch==2.13.0`; a CPU build is enough) and takes a few seconds. The files,
-under 300 kB in total, are committed; `references.py` and `segmenter_references.py`
+under 350 kB in total, are committed; `references.py` and `segmenter_references.py`
 describe their content.
 """
 

@@ -54,7 +54,7 @@ class Case:
     """
 
     make: Callable[[], Any]
-    library: str
+    library: Any
     save: Callable[[Any, Path], object]
     load: Callable[[Path], Any]
     run: Callable[[Any], dict[str, np.ndarray]]

@@ -12,6 +12,7 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 B, CLASSES = 2, 5
 WIDTHS, COUNTS = (3, 4), (2, 1)
 SIZE = (11, 13)
+FCN_WIDTHS, FCN_SIZE = (3, 4, 5, 4, 5), (9, 14)
 
 
 def make_cases():
@@ -25,6 +26,9 @@ def make_cases():
         "deconvnet": _Case().run(deconvnet, SIZE),
         "unet_valid": _Case().run(unet_valid, (44, 48), size=(4, 8)),
         "unet_same": _Case().run(unet_same, SIZE),
+        "fcn_32s": fcn(1, {}, 32, 19),
+        "fcn_16s": fcn(2, {3: 5}, 16, 27),
+        "fcn_8s": fcn(2, {3: 5, 2: 9}, 8, 31),
     }
 
 
@@ -160,6 +164,49 @@ def _unet(case, images, padding, ceil_mode):
     return case.conv(hidden, CLASSES, 1, "classifier", padding=0, bias=True)
 
 
+def fcn(classes, skips, factor, start):
+    """The published network on VGG, with the offsets of its definition for Caffe.
+
+    Args:
+        classes: Number of classes; the last kernel is large.
+        skips: Stages whose scores are added, and where they are cropped.
+        factor: How many times the last layer enlarges the scores.
+        start: First row and column of its result.
+    """
+
+    def network(case, images):
+        size = images.shape[2:]
+        hidden, pooled = images, []
+        for stage, width in enumerate(FCN_WIDTHS):
+            name, padding = f"stage_{stage}_conv_0", 1 if stage else 100
+            hidden = case.conv(hidden, width, 3, name, padding=padding, bias=True)
+            hidden = functional.max_pool2d(hidden.relu(), 2, ceil_mode=True)
+            pooled.append(hidden)
+        for index, (width, side) in enumerate(((6, 7), (5, 1))):
+            name = f"fully_connected_{index}"
+            hidden = case.conv(hidden, width, side, name, padding=0, bias=True).relu()
+        hidden = case.conv(hidden, classes, 1, "classifier", padding=0, bias=True)
+
+        def enlarged(hidden, name, stride):
+            layer = torch.nn.ConvTranspose2d(
+                classes, classes, 2 * stride, stride, bias=False
+            )
+            return case.named(name, layer)(hidden)
+
+        for stage, first in skips.items():
+            hidden, name = enlarged(hidden, f"upsampling_{stage}", 2), f"score_{stage}"
+            score = case.conv(pooled[stage], classes, 1, name, padding=0, bias=True)
+            hidden = hidden + _cropped(score, first, hidden.shape[2:])
+        return _cropped(enlarged(hidden, "upsampling", factor), start, size)
+
+    return _Case().run(network, FCN_SIZE, size=FCN_SIZE, classes=classes)
+
+
+def _cropped(maps, start, size):
+    rows, columns = size
+    return maps[:, :, start : start + rows, start : start + columns]
+
+
 class _Case:
     """Samples weights, and records them with the images and the logits."""
 
@@ -167,12 +214,12 @@ class _Case:
         self.rng = np.random.default_rng(11)
         self.arrays = {}
 
-    def run(self, network, image_size, size=SIZE):
+    def run(self, network, image_size, size=SIZE, classes=CLASSES):
         images = self.rng.normal(size=(B, *image_size, 3)).astype("float32")
         self.arrays["input_images"] = images
         with torch.no_grad():
             logits = _last(network(self, _first(images)))
-        if size is not None and logits.shape[1:] != (*size, CLASSES):
+        if size is not None and logits.shape[1:] != (*size, classes):
             raise RuntimeError(f"{network.__name__} gave {logits.shape}")
         self.arrays["output_logits"] = logits
         return self.arrays

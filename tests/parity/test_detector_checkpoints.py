@@ -10,6 +10,7 @@ import re
 import keras
 import numpy as np
 import pytest
+from parity.detector_training import compare_losses, images_of, our_losses
 from parity.folders import (
     CHECKPOINTS,
     altered,
@@ -33,14 +34,8 @@ def committed():
     return load_checkpoint(CHECKPOINTS / CASE)
 
 
-def images_of():
-    """The images of `detector_references.py`."""
-    images = np.random.default_rng(3).normal(size=(2, 101, 131, 3))
-    return {"images": images.astype("float32")}
-
-
 def test_agrees_with_torchvision():
-    found = outputs_of(committed(), images_of())
+    found = outputs_of(committed(), {"images": images_of()})
     with np.load(CHECKPOINTS / CASE / "expected.npz") as file:
         count = len(file["boxes"])
         assert found["num_detections"][0] == count > 5
@@ -60,6 +55,26 @@ def test_agrees_with_torchvision():
         )
         means = np.mean(keras.ops.convert_to_numpy(pasted), axis=(2, 3))[0, :count]
         np.testing.assert_allclose(means, file["mask_means"], rtol=0, atol=1e-4)
+
+
+def test_training_agrees_with_torchvision(monkeypatch):
+    model = committed()
+    with np.load(CHECKPOINTS / CASE / "training.npz") as file:
+        expected = dict(file)
+    maps = model(images_of(), training=True)
+    for level, features in enumerate(maps):
+        mean = keras.ops.convert_to_numpy(features)[0].mean(-1)
+        assert np.std(expected[f"map_{level}"]) > 0.05
+        np.testing.assert_allclose(mean, expected[f"map_{level}"], rtol=0, atol=1e-4)
+    proposed = model.get_layer("region_proposal")(maps)
+    count = int(proposed["num_proposals"][0])
+    assert count == len(expected["proposals"]) > 10
+    np.testing.assert_allclose(
+        proposed["proposals"][0, :count], expected["proposals"], rtol=0, atol=0.02
+    )
+    found = our_losses(model, monkeypatch)
+    assert len(found) == 5
+    compare_losses(found, expected)
 
 
 def test_files_are_those_of_torchvision(tmp_path):

@@ -37,7 +37,7 @@ LIBRARIES = {
 UNSAVED = ("num_batches_tracked", "token_type_embeddings.weight")
 
 
-def library_of(case):
+def library_of(case) -> Any:
     return LIBRARIES[case.split("_")[1]]
 
 
@@ -204,7 +204,7 @@ def test_a_library_must_have_the_model(tmp_path):
     with pytest.raises(ValueError, match=message):
         save_checkpoint(model, tmp_path, library="transformers")
     with pytest.raises(ValueError, match="`library` must be .*'tensorflow'"):
-        save_checkpoint(model, tmp_path, library="tensorflow")  # pyright: ignore
+        save_checkpoint(model, tmp_path, library="tensorflow")  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_live(name, tmp_path, monkeypatch):
     case.save(theirs, tmp_path / "theirs")
     arrays = case.run(theirs)
     if case.is_committed:
-        np.savez(tmp_path / "theirs" / "expected.npz", **arrays)
+        np.savez(tmp_path / "theirs" / "expected.npz", **dict[str, Any](arrays))
         for now, committed in zip(
             arrays_of(tmp_path / "theirs"), arrays_of(CHECKPOINTS / name), strict=True
         ):

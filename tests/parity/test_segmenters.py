@@ -16,6 +16,11 @@ DATA = Path(__file__).parent / "segmenters"
 FILES = sorted(DATA.glob("*.npz"))
 CLASSES = 5
 WIDTHS = {"hidden_dims": (3, 4), "num_convs": (2, 1), "num_classes": CLASSES}
+FCN = {
+    "hidden_dims": (3, 4, 5, 4, 5),
+    "num_convs": (1,) * 5,
+    "fully_connected_dims": (6, 5),
+}
 UNET = {"hidden_dims": (3, 4, 5), "num_channels": 3, "num_classes": CLASSES}
 
 
@@ -26,6 +31,10 @@ def build(name) -> Any:
     if name == "deconvnet":
         options = {"fully_connected_dims": (7, 6), "fully_connected_size": 2}
         return models.create("deconvnet_vgg16", image_size=None, **options, **WIDTHS)
+    if name.startswith("fcn"):
+        variant = name.removeprefix("fcn_")
+        classes = 1 if variant == "32s" else 2
+        return models.build_fcn_vgg(variant, **FCN, num_classes=classes)
     if name.startswith("unet"):
         return models.build_unet(padding=name.removeprefix("unet_"), **UNET)
     images = hidden = keras.Input((None, None, 3))
@@ -117,8 +126,9 @@ def test_every_case_is_committed():
     names = {path.stem for path in FILES}
     poolings = {f"pooling_{case}" for case in ("valid_2", "same_2", "valid_3")}
     networks = {"segnet", "deconvnet", "unet_valid", "unet_same", "transposed"}
-    assert names == {*poolings, *networks, "smp_even", "smp_odd"}
-    assert sum(path.stat().st_size for path in FILES) < 200_000
+    fcns = {"fcn_32s", "fcn_16s", "fcn_8s"}
+    assert names == {*poolings, *networks, *fcns, "smp_even", "smp_odd"}
+    assert sum(path.stat().st_size for path in FILES) < 250_000
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])

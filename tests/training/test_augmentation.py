@@ -44,6 +44,18 @@ def test_the_three_augmentations_are_equally_frequent():
     assert 0.23 < dark.mean() < 0.43
 
 
+def test_images_are_solarized_in_their_range():
+    images, labels = random_images(100)
+    options = {"mixup": 0, "cutmix": 0, "color_jitter": 0.0, "value_range": (-1, 3)}
+    made = np.concatenate(
+        [x for x, _ in batches(images / 63.75 - 1, labels, 50, **options)]
+    )
+    gray = np.ptp(made, axis=-1).max((1, 2)) < 0.01
+    dark = (made.max((1, 2, 3)) < 1.02) & ~gray  # The middle of the range is 1.
+    assert 0.2 < dark.mean() < 0.47
+    assert made.min() > -1.01
+
+
 def test_targets_are_shares_of_the_pixels():
     images = np.zeros((64, 12, 16, 3), "float32")
     images[::2] = 200

@@ -294,6 +294,17 @@ def test_a_pipeline_differs_by_epoch_and_repeats_by_run():
     assert (first[2].numpy() != second[2].numpy()).any()
 
 
+def test_in_a_pipeline_who_is_selected_does_not_decide_who_is_masked():
+    rows = np.random.default_rng(3).integers(5, V, (200, 37)).astype("int32")
+    dataset = mask_batches(whole({"token_ids": rows}), masking(), seed=1)
+    inputs, _, weights = next(iter(dataset.as_numpy_iterator()))
+    selected = weights > 0
+    assert selected.sum() == 200 * round(0.15 * 37)
+    assert 0.75 < (inputs["token_ids"] == MASK)[selected].mean() < 0.85
+    assert 0.07 < (inputs["token_ids"] == rows)[selected].mean() < 0.14
+    np.testing.assert_array_equal(inputs["token_ids"][~selected], rows[~selected])
+
+
 def test_a_pipeline_keeps_other_inputs_and_labels():
     token_ids, padding_mask = batch()
     inputs = {

@@ -68,6 +68,13 @@ def test_values_are_gradients():
     assert not field[0].any() and not field[:, 6].any()
 
 
+def test_the_field_is_the_mean_of_those_of_the_images():
+    alone = [receptive_field(MODEL, image[None], "three", (10, 13)) for image in IMAGES]
+    assert np.abs(alone[0] - alone[1]).max() > 1e-3
+    together = receptive_field(MODEL, IMAGES, "three", (10, 13))
+    np.testing.assert_allclose(together, np.mean(alone, axis=0), rtol=1e-4, atol=1e-6)
+
+
 def test_the_plot():
     figure = plot_receptive_field(MODEL, IMAGES, "four", (10, 13))
     image, heat = panels(figure)

@@ -81,6 +81,9 @@ class SegmentationData:
     def read(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """An image, uint8 (H, W, channels), and its labels, int32 (H, W).
 
+        Args:
+            index: Index of the image in `pairs`.
+
         Raises:
             ValueError: for a corrupt file, unequal sizes, or labels beyond the classes,
                 with the name of the file.

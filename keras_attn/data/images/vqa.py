@@ -88,6 +88,9 @@ class VQAData(WordVocabulary):
     def encode(self, question: str) -> list[int]:
         """The ids of a question's words.
 
+        Args:
+            question: The text.
+
         Raises:
             ValueError: for a question without words, or, with
                 `unknown_words="leave_out"`, without a known one.

@@ -101,6 +101,9 @@ class Building:
     def number(self, viewpoint: str) -> int:
         """The number of a viewpoint.
 
+        Args:
+            viewpoint: Its name.
+
         Raises:
             ValueError: if the building has none of this name.
         """
@@ -112,7 +115,11 @@ class Building:
         return self._numbers[viewpoint]
 
     def length(self, path: Sequence[int]) -> float:
-        """The length of a path of viewpoints, in meters."""
+        """The length of a path of viewpoints, in meters.
+
+        Args:
+            path: Numbers of viewpoints, in order.
+        """
         steps = np.diff(self.positions[list(path)], axis=0)
         return float(np.linalg.norm(steps, axis=1).sum())
 
@@ -120,6 +127,9 @@ class Building:
         """Length of the shortest path to the goal from each viewpoint, (V,), in meters.
 
         Infinite where no path leads there.
+
+        Args:
+            goal: Number of a viewpoint.
 
         Raises:
             ValueError: for a number that is not that of a viewpoint.
@@ -129,6 +139,10 @@ class Building:
 
     def shortest_path(self, start: int, goal: int) -> list[int]:
         """The viewpoints of a shortest path, both ends included.
+
+        Args:
+            start: Number of the first viewpoint.
+            goal: Number of the last one.
 
         Raises:
             ValueError: if no path leads from the start to the goal, or for a number
@@ -312,6 +326,10 @@ class WalkSimulator:
     def move(self, walks: Sequence[Walk], actions) -> list[Walk]:
         """The walks after one action each.
 
+        Args:
+            walks: The walks.
+            actions: A whole number for each of them.
+
         Raises:
             ValueError: for an action that is not a whole number, or not possible.
         """
@@ -329,6 +347,10 @@ class WalkSimulator:
 
     def action_to(self, walk: Walk, viewpoint: int) -> int:
         """The action that leads to a neighbor.
+
+        Args:
+            walk: The walk.
+            viewpoint: Number of the neighbor in its building.
 
         Raises:
             ValueError: if it is not a neighbor.

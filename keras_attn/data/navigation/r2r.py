@@ -123,9 +123,11 @@ class WalkData(WordVocabulary):
         """The walks of all examples before the first step.
 
         Args:
-            num_sectors: See `WalkSimulator`.
-            look_ahead: See `WalkSimulator`.
-            odometry: See `WalkSimulator`.
+            num_sectors: K, the number of sectors around a viewpoint.
+            look_ahead: Whether each sector also has the number of ways at the viewpoint
+                there.
+            odometry: Whether the world state ends in the heading relative to the start,
+                the steps and the distance so far.
         """
         return WalkSimulator(
             [each.start for each in self.examples],
@@ -267,9 +269,11 @@ def walk_dataset(
     Args:
         data: From `read_r2r`.
         batch_size: B.
-        num_sectors: See `WalkSimulator`.
-        look_ahead: See `WalkSimulator`.
-        odometry: See `WalkSimulator`.
+        num_sectors: K, the number of sectors around a viewpoint.
+        look_ahead: Whether each sector also has the number of ways at the viewpoint
+            there.
+        odometry: Whether the world state ends in the heading relative to the start, the
+            steps and the distance so far.
         max_words: A longer instruction loses its end. None keeps all words.
         seed: Seed of the order.
         shuffle: Whether each epoch has a new random order.

@@ -81,7 +81,11 @@ class Tokenizer(TokenDecoder):
 
     @abc.abstractmethod
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of a text, without start or end token."""
+        """Returns the ids of a text, without start or end token.
+
+        Args:
+            text: The text.
+        """
 
     @abc.abstractmethod
     def _join(self, ids: list[int]) -> str:
@@ -142,7 +146,11 @@ class Tokenizer(TokenDecoder):
         return self._join([index for index in ids if index >= len(SPECIAL_PIECES)])
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the tokenizer as JSON; `load_tokenizer` reads it back."""
+        """Writes the tokenizer as JSON; `load_tokenizer` reads it back.
+
+        Args:
+            path: The file.
+        """
         content = {"format": FORMAT, "kind": self.kind, "state": self._state()}
         text = json.dumps(content, ensure_ascii=False, indent=1)
         write_atomically(path, text.encode())

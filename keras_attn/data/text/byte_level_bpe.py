@@ -237,7 +237,11 @@ class ByteLevelBPETokenizer(TextTokenizer):
         )
 
     def token_bytes(self, index: int) -> bytes:
-        """The bytes of text of an id; none for a special id."""
+        """The bytes of text of an id; none for a special id.
+
+        Args:
+            index: The id.
+        """
         return self._bytes[self._check_ids([index])[0]]
 
     def _tokenize(self, texts: list[str]) -> list[list[int]]:
@@ -263,7 +267,11 @@ class StreamDecoder:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, token_id: int) -> str:
-        """Takes the next id; returns the text it completes, possibly empty."""
+        """Takes the next id; returns the text it completes, possibly empty.
+
+        Args:
+            token_id: The id.
+        """
         return self._decoder.decode(self._tokenizer.token_bytes(token_id))
 
     def finish(self) -> str:

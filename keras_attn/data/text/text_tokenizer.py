@@ -135,7 +135,11 @@ class TextTokenizer(TokenDecoder):
 
     @abc.abstractmethod
     def save(self, folder: str | os.PathLike) -> None:
-        """Writes files that `from_folder` and Hugging Face's tokenizers can read."""
+        """Writes files that `from_folder` and Hugging Face's tokenizers can read.
+
+        Args:
+            folder: The folder, which is created if it does not exist.
+        """
 
     @property
     def pieces(self) -> tuple[str, ...]:

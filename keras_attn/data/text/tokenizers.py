@@ -177,6 +177,9 @@ class SubwordTokenizer(Tokenizer):
 def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
     """Reads a tokenizer that `save` wrote.
 
+    Args:
+        path: The file.
+
     Raises:
         ValueError: If the file does not exist, or is not a tokenizer.
     """

@@ -51,7 +51,8 @@ def translation_lm_dataset(
             dropped, since a truncated sentence no longer matches its translation.
         batch_size: Pairs per batch.
         shuffle_seed: Shuffles the pairs, as in `causal_lm_dataset`.
-        epoch: As in `causal_lm_dataset`.
+        epoch: Epoch whose order is read, or a `tf.Variable` that holds it, such as that
+            of `BackupAndResume`. None counts the iterations.
         drop_remainder: Drops a last batch of fewer than `batch_size` pairs.
         pad_to_multiple_of: Lengths are rounded up to a multiple of this (but not above
             `max_length`), so that few shapes are compiled.

@@ -10,14 +10,16 @@ from keras_attn.checks import check_positive
 from keras_attn.layers.attention.scored_attention import ScoredAttention
 from keras_attn.layers.initializers import fork
 from keras_attn.ops import additive_scores, project
+from keras_attn.options import described_as
 
 
 @keras.saving.register_keras_serializable("keras_attn")
+@described_as(ScoredAttention)
 class AdditiveAttention(ScoredAttention):
     """Scores by a feed-forward network: `e_ts = vᵀ tanh(W q_t + U k_s)`.
 
     `ScoredAttention` computes `α_t = softmax(e_t)` and the context `c_t = Σ_s α_ts v_s`
-    from the scores; see there for call arguments, outputs and masking. `W`, `U` and `v`
+    from the scores; see there for outputs and masking. `W`, `U` and `v`
     of the paper are `query_kernel`, `key_kernel` and `score_vector`.
 
     Args:

@@ -10,6 +10,7 @@ from keras import ops
 from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_matches, check_pair, check_positive, check_rank
 from keras_attn.layers import recorder
+from keras_attn.layers.attention.attention_checks import check_is_mask
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.output_specs import caches_output_specs
 from keras_attn.layers.initializers import fork
@@ -128,6 +129,7 @@ class AdditiveAttention2D(BaseLayer):
             axes = "(batch, rows, columns)"
             check_rank("padding_mask", padding_mask, 3, axes)
             check_matches("padding_mask", padding_mask.shape, value.shape[:3], axes)
+            check_is_mask("padding_mask", padding_mask)
             real = ops.expand_dims(ops.cast(padding_mask, "bool"), -1)
             key = ops.multiply(value, ops.cast(real, value.dtype))
             mask = ops.swapaxes(_flattened(real), 1, 2)  # (B, 1, S)

@@ -4,7 +4,10 @@ Legend: B batch, T query length, S key length, N heads, G key/value heads, H and
 of a head.
 """
 
+import keras
+
 from keras_attn.checks import check_matches, check_rank
+from keras_attn.indices import known_values
 
 _AXES_BY_RANK = {
     2: "(query length, key length)",
@@ -14,7 +17,7 @@ _AXES_BY_RANK = {
 
 
 def check_padding_mask(name: str, mask, batch, key_length) -> None:
-    """Raises unless a padding mask has the shape (B, S).
+    """Raises unless a padding mask has the shape (B, S), and is True or False.
 
     Args:
         name: Name of the argument, for the message.
@@ -28,6 +31,37 @@ def check_padding_mask(name: str, mask, batch, key_length) -> None:
     if mask is not None:
         check_rank(name, mask, 2, "(batch, key length)")
         check_matches(name, mask.shape, (batch, key_length), "(batch, key length)")
+        check_is_mask(name, mask)
+
+
+def check_is_mask(name: str, mask) -> None:
+    """Raises for a mask that is added to scores, such as one of 0 and -1e9.
+
+    Cast to a boolean it would be the opposite of what it means. Floats of 0 and 1 are a
+    mask, as in Keras, so only values tell, and symbolic tensors are not checked.
+
+    Args:
+        name: Name of the argument, for the message.
+        mask: A tensor, or None.
+
+    Raises:
+        ValueError: naming the argument and the first other value.
+    """
+    if mask is None or not keras.backend.is_float_dtype(
+        keras.backend.standardize_dtype(mask.dtype)
+    ):
+        return
+    values = known_values(mask)
+    if values is None:
+        return
+    others = values[(values != 0) & (values != 1)]
+    if others.size:
+        raise ValueError(
+            f"`{name}` must be True or 1 where to attend, and False or 0 elsewhere; it "
+            f"is not added to the scores. Pass `{name} > -1` for a mask of 0 and large "
+            "negative numbers; `MultiHeadAttention` takes any numbers to add as "
+            f"`attention_bias`. Received: {name} with the value {others.flat[0]}"
+        )
 
 
 def check_attention_mask(name: str, mask, scores_shape, ranks=(2, 3, 4)) -> None:
@@ -51,6 +85,8 @@ def check_attention_mask(name: str, mask, scores_shape, ranks=(2, 3, 4)) -> None
     batch, *_, queries, keys = scores_shape
     expected = {2: (queries, keys), 3: (batch, queries, keys), 4: scores_shape}[rank]
     check_matches(name, mask.shape, expected, _AXES_BY_RANK[rank])
+    if name != "attention_bias":
+        check_is_mask(name, mask)
 
 
 def check_cache(cache, batch, num_key_value_heads, head_sizes) -> None:

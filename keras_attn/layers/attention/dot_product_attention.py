@@ -14,12 +14,14 @@ from keras_attn.checks import check_choice
 from keras_attn.layers.attention.scored_attention import ScoredAttention
 from keras_attn.layers.initializers import fork
 from keras_attn.ops import dot_scores, project
+from keras_attn.options import described_as
 
 Score = Literal["dot", "scaled_dot", "general", "linear"]
 SCORES = get_args(Score)
 
 
 @keras.saving.register_keras_serializable("keras_attn")
+@described_as(ScoredAttention)
 class DotProductAttention(ScoredAttention):
     """Scores by a product, one of four.
 

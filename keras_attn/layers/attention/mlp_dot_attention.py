@@ -11,14 +11,16 @@ from keras_attn.checks import check_positive
 from keras_attn.layers.attention.scored_attention import ScoredAttention
 from keras_attn.layers.initializers import fork
 from keras_attn.ops import dot_scores, project
+from keras_attn.options import described_as
 
 
 @keras.saving.register_keras_serializable("keras_attn")
+@described_as(ScoredAttention)
 class MLPDotAttention(ScoredAttention):
     """Scores `e_ts = ⟨φ(q_t), ψ(k_s)⟩`, with `φ(q) = tanh(W q + b)` and ψ alike.
 
     `ScoredAttention` computes `α_t = softmax(e_t)` and the context `c_t = Σ_s α_ts v_s`
-    from the scores; see there for call arguments, outputs and masking. φ and ψ of the
+    from the scores; see there for outputs and masking. φ and ψ of the
     paper are "MLP networks" of unpublished sizes; here each has one layer.
 
     Args:

@@ -24,6 +24,9 @@ class ScoredAttention(BaseLayer):
     once for all queries, and `scores`. Decoders call `project_key` once and `attend` at
     every step.
 
+    Args:
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
     Call arguments:
         query: (B, T, Dq), the decoder states.
         value: (B, S, Dv), the vectors to average.

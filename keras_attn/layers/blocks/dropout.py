@@ -6,9 +6,11 @@ import keras
 
 from keras_attn.kernels.dropout import dropout
 from keras_attn.kernels.runtime import is_tensorflow
+from keras_attn.options import described_as
 
 
 @keras.saving.register_keras_serializable("keras_attn")
+@described_as(keras.layers.Dropout)
 class Dropout(keras.layers.Dropout):
     """Drops units at random in training, and scales up the others by `1 / (1 - rate)`.
 
@@ -17,7 +19,7 @@ class Dropout(keras.layers.Dropout):
 
     Args:
         rate: Probability in [0, 1] of dropping a unit.
-        **kwargs: As for `keras.layers.Dropout`.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
         inputs: (...).

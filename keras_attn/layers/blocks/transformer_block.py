@@ -1,10 +1,12 @@
 """The encoder block and the decoder block of the Transformer.
 
+Both are here, in more than 400 lines, because they share their options and sub-layers.
+
 Legend: B batch, T target length, S source length, L length of the cache, N heads, G
 key/value heads, H head size, D width, E width of the encoder.
 """
 
-from typing import Any
+from typing import Annotated, Any, Unpack
 
 import keras
 from keras import ops
@@ -15,7 +17,7 @@ from keras_attn.layers.attention.multi_head_attention import (
     Attended,
     MultiHeadAttention,
 )
-from keras_attn.layers.base import BaseLayer
+from keras_attn.layers.base import BaseLayer, LayerArguments
 from keras_attn.layers.blocks.block_parts import (
     built,
     feed_forward,
@@ -28,6 +30,61 @@ from keras_attn.layers.blocks.output_specs import caches_output_specs
 from keras_attn.layers.blocks.stochastic_depth import StochasticDepth
 from keras_attn.layers.initializers import fork
 from keras_attn.ops import banded_mask, merge_masks, token_positions
+from keras_attn.options import Option, takes_options
+
+
+class BlockOptions(LayerArguments, total=False):
+    """Options of the encoder and the decoder block."""
+
+    key_dim: Annotated[int | None, Option(None, "H. Default: D / N.")]
+    num_key_value_heads: Annotated[
+        int | None, Option(None, "Number of key and value heads. Default: N.")
+    ]
+    activation: Annotated[
+        Activation,
+        Option("relu", "Activation of the feed-forward network's hidden layer."),
+    ]
+    norm_first: Annotated[bool, Option(False, "Pre-norm (True) or post-norm (False).")]
+    layer_norm_epsilon: Annotated[float, Option(1e-5, "Added to the variance.")]
+    dropout: Annotated[
+        float, Option(0.0, "Probability of dropping a unit of a sub-layer's output.")
+    ]
+    attention_dropout: Annotated[
+        float, Option(0.0, "Probability of dropping an attention probability.")
+    ]
+    mlp_dropout: Annotated[float, Option(0.0, "Probability of dropping a hidden unit.")]
+    stochastic_depth: Annotated[
+        float, Option(0.0, "Probability of skipping a sub-layer, for each example.")
+    ]
+    layer_scale: Annotated[
+        float | None,
+        Option(
+            None,
+            "Initial value of a learned factor per channel of each sub-layer's output "
+            "(`LayerScale`). None = no such factor.",
+        ),
+    ]
+    use_bias: Annotated[bool, Option(True, "Whether the projections have biases.")]
+    qkv_bias: Annotated[
+        bool | None,
+        Option(
+            None,
+            "Whether the query, key and value projections have biases. Default: "
+            "`use_bias`.",
+        ),
+    ]
+    kernel_initializer: Annotated[
+        Initializer, Option("glorot_uniform", "Initializer of every kernel.")
+    ]
+    output_initializer: Annotated[
+        Initializer | None,
+        Option(
+            None,
+            "Initializer of the last kernel before each residual. Default: "
+            "`kernel_initializer`.",
+        ),
+    ]
+    seed: Annotated[int | None, Option(None, "Seed of the dropouts.")]
 
 
 @caches_output_specs
@@ -36,24 +93,24 @@ class _Block(BaseLayer):
 
     def __init__(
         self,
-        num_heads: int,
-        mlp_dim: int,
+        num_heads,
+        mlp_dim,
         *,
-        key_dim: int | None = None,
-        num_key_value_heads: int | None = None,
-        activation: Activation = "relu",
-        norm_first: bool = False,
-        layer_norm_epsilon: float = 1e-5,
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-        mlp_dropout: float = 0.0,
-        stochastic_depth: float = 0.0,
-        layer_scale: float | None = None,
-        use_bias: bool = True,
-        qkv_bias: bool | None = None,
-        kernel_initializer: Initializer = "glorot_uniform",
-        output_initializer: Initializer | None = None,
-        seed: int | None = None,
+        key_dim,
+        num_key_value_heads,
+        activation,
+        norm_first,
+        layer_norm_epsilon,
+        dropout,
+        attention_dropout,
+        mlp_dropout,
+        stochastic_depth,
+        layer_scale,
+        use_bias,
+        qkv_bias,
+        kernel_initializer,
+        output_initializer,
+        seed,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -144,6 +201,7 @@ class _Block(BaseLayer):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
+@takes_options
 class TransformerEncoderBlock(_Block):
     """Self-attention, then a feed-forward network, each with a residual and a norm.
 
@@ -154,24 +212,6 @@ class TransformerEncoderBlock(_Block):
     Args:
         num_heads: N.
         mlp_dim: Width of the feed-forward network's hidden layer.
-        key_dim: H. Default: D / N.
-        num_key_value_heads: Number of key and value heads. Default: N.
-        activation: Activation of the feed-forward network's hidden layer.
-        norm_first: Pre-norm (True) or post-norm (False).
-        layer_norm_epsilon: Added to the variance.
-        dropout: Probability of dropping a unit of a sub-layer's output.
-        attention_dropout: Probability of dropping an attention probability.
-        mlp_dropout: Probability of dropping a hidden unit.
-        stochastic_depth: Probability of skipping a sub-layer, for each example.
-        layer_scale: Initial value of a learned factor per channel of each sub-layer's
-            output (`LayerScale`). None = no such factor.
-        use_bias: Whether the projections have biases.
-        qkv_bias: Whether the query, key and value projections have biases. Default:
-            `use_bias`.
-        kernel_initializer: Initializer of every kernel.
-        output_initializer: Initializer of the last kernel before each residual.
-            Default: `kernel_initializer`.
-        seed: Seed of the dropouts.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -194,6 +234,9 @@ class TransformerEncoderBlock(_Block):
         Vaswani et al. 2017, section 3.1 (arXiv:1706.03762); pre-norm: Xiong et al.
         2020 (arXiv:2002.04745); `stochastic_depth`, `layer_scale`: see the layers.
     """
+
+    def __init__(self, num_heads: int, mlp_dim: int, **kwargs: Unpack[BlockOptions]):
+        super().__init__(num_heads, mlp_dim, **kwargs)
 
     def build(self, inputs_shape):
         self.attention = self._new_attention("attention", inputs_shape)
@@ -229,6 +272,7 @@ class TransformerEncoderBlock(_Block):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
+@takes_options
 class TransformerDecoderBlock(_Block):
     """Causal self-attention, cross-attention, and a feed-forward network.
 
@@ -240,7 +284,7 @@ class TransformerDecoderBlock(_Block):
         mlp_dim: Width of the feed-forward network's hidden layer.
         window: Number of real tokens that a query of the self-attention attends to,
             its own and those before it: a band of the causal mask. None = all.
-        **kwargs: As for `TransformerEncoderBlock`.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
         inputs: (B, T, D).
@@ -276,7 +320,12 @@ class TransformerDecoderBlock(_Block):
     """
 
     def __init__(
-        self, num_heads: int, mlp_dim: int, *, window: int | None = None, **kwargs
+        self,
+        num_heads: int,
+        mlp_dim: int,
+        *,
+        window: int | None = None,
+        **kwargs: Unpack[BlockOptions],
     ):
         super().__init__(num_heads, mlp_dim, **kwargs)
         self.window = None if window is None else check_positive("window", window)

@@ -19,6 +19,7 @@ from keras_attn.layers.blocks.block_parts import (
 )
 from keras_attn.layers.blocks.dropout import dropout_of
 from keras_attn.layers.initializers import fork
+from keras_attn.options import described_as
 
 
 def permutation_mask(order):
@@ -124,6 +125,7 @@ class SegmentMemory(BaseLayer):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
+@described_as(RelativeMultiHeadAttention)
 class XLNetBlock(BaseLayer):
     """Relative attention, then a feed-forward network, for one of two streams.
 
@@ -150,9 +152,6 @@ class XLNetBlock(BaseLayer):
         targets: The query stream, (B, P, D). If given, the call computes the query
             stream, else the content stream.
         return_attention_scores: Whether to also return the attention probabilities.
-        **attending: `target_mapping`, `positions`, `memory`, `same_segment`,
-            `permutation_mask`, `padding_mask`, `attention_mask`, as for
-            `RelativeMultiHeadAttention`.
 
     Returns:
         As `RelativeMultiHeadAttention`.

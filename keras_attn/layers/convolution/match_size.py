@@ -12,6 +12,7 @@ from keras import ops
 from keras_attn.checks import check_rank
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops import resize_bilinear
+from keras_attn.options import described_as
 
 _AXES = "(batch, rows, columns, channels)"
 
@@ -61,6 +62,7 @@ class ResizeLike(MatchSize):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
+@described_as(ResizeLike)
 class CropLike(MatchSize):
     """Crops a map to the rows and columns of a reference.
 
@@ -69,7 +71,8 @@ class CropLike(MatchSize):
             is left out below and on the right.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
-    Call arguments and result are those of `ResizeLike`.
+    Returns:
+        (B, H, W, C).
 
     Raises:
         ValueError: if `offset` is negative, for another number of axes, and, where

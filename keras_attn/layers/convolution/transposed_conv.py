@@ -8,7 +8,13 @@ import keras
 from keras import ops
 
 from keras_attn.argument_types import Activation, Initializer
-from keras_attn.checks import check_pair, check_positive, check_rank
+from keras_attn.checks import (
+    check_pair,
+    check_positive,
+    check_rank,
+    is_whole,
+    pair_of,
+)
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
 
@@ -171,15 +177,13 @@ class TransposedConv2D(BaseLayer):
 
 def _below(name, value, limit_name, limits):
     """Returns a pair of numbers from 0 to below `limits`, for rows and columns."""
-    pair = (value, value) if isinstance(value, int) else value
-    is_pair = isinstance(pair, list | tuple) and len(pair) == 2
-    if not is_pair or not all(
-        isinstance(n, int) and not isinstance(n, bool) and 0 <= n < limit
-        for n, limit in zip(pair, limits, strict=True)
+    pair = pair_of(value)
+    if pair is None or not all(
+        is_whole(n) and 0 <= n < limit for n, limit in zip(pair, limits, strict=True)
     ):
         raise ValueError(
             f"`{name}` must be a whole number, or one for the rows and one for the "
             f"columns, of at least 0 and less than `{limit_name}`. Received: "
             f"{name}={value!r}, {limit_name}={limits}"
         )
-    return tuple(pair)
+    return pair

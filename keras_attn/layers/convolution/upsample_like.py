@@ -7,10 +7,12 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_positive
-from keras_attn.layers.convolution.match_size import MatchSize
+from keras_attn.layers.convolution.match_size import MatchSize, ResizeLike
+from keras_attn.options import described_as
 
 
 @keras.saving.register_keras_serializable("keras_attn")
+@described_as(ResizeLike)
 class UpsampleLike(MatchSize):
     """Repeats each row and column, then crops or extends to the size of a reference.
 
@@ -29,7 +31,8 @@ class UpsampleLike(MatchSize):
         centered: Whether to crop and extend on all sides; `max_missing` is not read.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
-    Call arguments and result are those of `ResizeLike`.
+    Returns:
+        (B, H, W, C).
 
     Raises:
         ValueError: for another number of axes, and, where sizes are known, for more

@@ -13,6 +13,7 @@ from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.convolution.feature_pyramid import check_maps
 from keras_attn.ops import roi_align, roi_pool
 from keras_attn.ops.boxes import pyramid_levels
+from keras_attn.options import described_as
 
 
 class _ROILayer(BaseLayer):
@@ -141,6 +142,7 @@ class ROIAlign(_ROILayer):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
+@described_as(ROIAlign)
 class ROIPool(_ROILayer):
     """The largest feature in each bin of each box: `y = max over the bin of x`.
 
@@ -148,13 +150,10 @@ class ROIPool(_ROILayer):
     maps each box reads one, as in `ROIAlign`.
 
     Args:
-        output_size: O, one number or two, rows first.
-        strides: As in `ROIAlign`.
-        canonical_size: As in `ROIAlign`.
-        canonical_level: As in `ROIAlign`.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
-    Call arguments, result and errors are those of `ROIAlign`.
+    Returns:
+        As `ROIAlign`.
 
     Reference:
         Girshick 2015, "Fast R-CNN", section 2.1 (arXiv:1504.08083).

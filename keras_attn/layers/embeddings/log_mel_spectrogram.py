@@ -114,6 +114,11 @@ class LogMelSpectrogram(BaseLayer):
         self._filters = self._make_filters(transform_length)
         self._kernel = dft_kernel(self.window_length, transform_length)
 
+    @property
+    def length_ranges(self):
+        """Range of valid lengths, `(start, stop)`: at least one window of samples."""
+        return {"inputs": (self.window_length, None)}
+
     def call(self, inputs, padding_mask=None):
         check_rank("inputs", inputs, 2, "(batch, samples)")
         if not keras.backend.is_float_dtype(

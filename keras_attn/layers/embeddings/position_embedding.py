@@ -152,6 +152,11 @@ class LearnedPositionEmbedding(BaseLayer):
         """Range of valid positions, `(start, stop)`, without `stop`."""
         return {"positions": (-self.first_row, self.max_sequence_length)}
 
+    @property
+    def length_ranges(self):
+        """Range of valid lengths, `(start, stop)`, without `stop`."""
+        return {"inputs": (1, self.max_sequence_length + 1)}
+
     def call(self, inputs, positions=None):
         check_rank("inputs", inputs, 3, "(batch, length, width)")
         length = inputs.shape[1]

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_positive, check_rank
+from keras_attn.layers.attention.attention_checks import check_is_mask
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
 from keras_attn.ops import row_positions
@@ -54,6 +55,11 @@ class PositionWeightedSum(BaseLayer):
         )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
+    @property
+    def length_ranges(self):
+        """Range of valid lengths, `(start, stop)`, without `stop`."""
+        return {"inputs": (1, self.max_sequence_length + 1)}
+
     def build(self, inputs_shape, padding_mask_shape=None):
         self.kernel = self.add_weight(
             name="kernel",
@@ -78,6 +84,7 @@ class PositionWeightedSum(BaseLayer):
         if padding_mask is None:
             padding_mask = ops.ones_like(inputs[:, :, 0], dtype="bool")
         check_rank("padding_mask", padding_mask, 2, "(batch, length)")
+        check_is_mask("padding_mask", padding_mask)
         # Padding may be longer than the table, in a graph of unknown length.
         positions = ops.minimum(
             row_positions(padding_mask), self.max_sequence_length - 1

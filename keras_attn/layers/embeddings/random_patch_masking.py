@@ -162,6 +162,9 @@ class PatchUnmasking(BaseLayer):
 class HiddenPatches(keras.layers.Layer):
     """Sets the Keras mask with which a loss counts hidden patches only.
 
+    Args:
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
     Call arguments:
         inputs: A list of a tensor (B, T, C) and the boolean `hidden` (B, T), True =
             counted.

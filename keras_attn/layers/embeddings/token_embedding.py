@@ -10,9 +10,11 @@ from keras_attn.argument_types import Initializer
 from keras_attn.indices import check_indices
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
+from keras_attn.options import described_as
 
 
 @keras.saving.register_keras_serializable("keras_attn")
+@described_as(keras.layers.ReversibleEmbedding)
 class TokenEmbedding(keras.layers.ReversibleEmbedding):
     """One vector per token id; with `reverse=True`, one logit per token id.
 
@@ -22,7 +24,7 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
     Args:
         input_dim: V.
         output_dim: D.
-        **kwargs: As for `keras.layers.ReversibleEmbedding`.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
         inputs: Token ids (B, T), or with `reverse` features (..., D).

@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_choice, check_rank
+from keras_attn.layers.attention.attention_checks import check_is_mask
 from keras_attn.layers.base import BaseLayer
 
 Pooling = Literal["first", "last", "mean"]
@@ -48,6 +49,7 @@ class TokenPooling(BaseLayer):
         if padding_mask is None:
             padding_mask = ops.ones_like(inputs[:, :, 0], dtype="bool")
         check_rank("padding_mask", padding_mask, 2, "(batch, length)")
+        check_is_mask("padding_mask", padding_mask)
         if self.pooling == "mean":
             real = ops.expand_dims(ops.cast(padding_mask, "float32"), -1)
             # In float32: a long sum in half precision loses small terms.

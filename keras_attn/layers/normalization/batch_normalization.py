@@ -5,9 +5,11 @@ from keras import ops
 
 from keras_attn.kernels.batch_norm import batch_norm, batch_norm_for_training
 from keras_attn.kernels.runtime import is_compiled_by_xla, is_tensorflow_on_cpu
+from keras_attn.options import described_as
 
 
 @keras.saving.register_keras_serializable("keras_attn")
+@described_as(keras.layers.BatchNormalization)
 class BatchNormalization(keras.layers.BatchNormalization):
     """`γ (x - mean) / √(variance + ε) + β`, by channel.
 
@@ -16,7 +18,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
     masks, renormalization, synchronized norms and float64 are left to Keras' own.
 
     Args:
-        **kwargs: As for `keras.layers.BatchNormalization`.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
         inputs: (B, H, W, C), or any other shape that Keras' own takes.

@@ -28,7 +28,7 @@ class SpectralNormalization(keras.layers.Layer):
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
-        inputs: As for `layer`.
+        inputs: What `layer` takes.
 
     Returns:
         As for `layer`.

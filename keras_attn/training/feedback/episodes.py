@@ -88,7 +88,8 @@ class GreedyPolicy:
     Any other reads the episode so far at every step, padded with zeros to T.
 
     Args:
-        network: As in `DeepQ`. Of several outputs `q_values` decides.
+        network: A model from the observations of an episode to Q-values (B, T, N); of
+            several outputs `q_values` decides.
         num_steps: T.
 
     Example:
@@ -291,7 +292,11 @@ class PlayEpisodes(keras.callbacks.Callback):
             logs.update(self._logs)
 
     def epsilon_at(self, epoch: int) -> float:
-        """ε of an epoch."""
+        """ε of an epoch.
+
+        Args:
+            epoch: Its number, from 0.
+        """
         start, end = self.epsilon
         return start + (end - start) * min(1.0, epoch / self.epsilon_epochs)
 

@@ -28,7 +28,11 @@ def hinge_discriminator_loss(real, fake):
 
 
 def hinge_generator_loss(fake):
-    """`-mean(D(G(z)))` of the scores (B, 1) of generated images: a scalar."""
+    """`-mean(D(G(z)))` of the scores (B, 1) of generated images: a scalar.
+
+    Args:
+        fake: The scores D(G(z)), (B, 1).
+    """
     return -ops.mean(fake)
 
 

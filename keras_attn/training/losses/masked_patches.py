@@ -83,7 +83,11 @@ class MaskedPatchLoss(keras.losses.Loss):
         return ops.mean(ops.square(error), axis=-1)
 
     def targets(self, images):
-        """Returns the targets of `reconstruction`, (B, T, P)."""
+        """Returns the targets of `reconstruction`, (B, T, P).
+
+        Args:
+            images: (B, H, W, C).
+        """
         pixels = image_to_patches(images, self.patch_size)
         if not self.normalize:
             return pixels

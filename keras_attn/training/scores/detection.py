@@ -18,6 +18,7 @@ from keras_attn.checks import check_choice, check_positive
 from keras_attn.extras import requires_extra
 from keras_attn.ops.boxes import BOX_FORMATS, convert_boxes
 from keras_attn.ops.instance_masks import masks_in_image
+from keras_attn.options import described_as
 
 # The 12 figures of COCO's table, in its order.
 _FIGURES = (
@@ -210,6 +211,7 @@ class DetectionScores:
         return coco
 
 
+@described_as(DetectionScores)
 class DetectionScoreLogger(keras.callbacks.Callback):
     """Scores a detector on held-out images after epochs, and logs the scores.
 
@@ -223,8 +225,6 @@ class DetectionScoreLogger(keras.callbacks.Callback):
         detect: Function of a batch of images that returns detections; see
             `DetectionScores.add`. None calls the model.
         masks: Whether to compare masks instead of boxes.
-        bounding_box_format: As in `DetectionScores`.
-        aligned_masks: As in `DetectionScores`.
         every: Epochs between scores; the first is of epoch 0.
         prefix: Begins the names in the logs.
         log_dir: Folder of the TensorBoard event file; None writes none.

@@ -6,7 +6,12 @@ from keras_attn.extras import requires_extra
 
 
 def exact_match(translations: Sequence[str], references: Sequence[str]) -> float:
-    """Share of translations that equal their reference exactly, in [0, 1]."""
+    """Share of translations that equal their reference exactly, in [0, 1].
+
+    Args:
+        translations: N texts.
+        references: N texts, one for each translation.
+    """
     _check_pairs(translations, references)
     pairs = zip(translations, references, strict=True)
     return sum(ours == theirs for ours, theirs in pairs) / len(references)
@@ -14,6 +19,10 @@ def exact_match(translations: Sequence[str], references: Sequence[str]) -> float
 
 def bleu(translations: Sequence[str], references: Sequence[str]) -> float:
     """Corpus BLEU with one reference each, in [0, 100], computed by sacreBLEU.
+
+    Args:
+        translations: N texts.
+        references: N texts, one for each translation.
 
     Reference:
         Papineni et al. 2002; Post 2018, "A Call for Clarity in Reporting BLEU Scores"

@@ -17,7 +17,13 @@ from keras_attn.viz.drawing.plots import figure_to_array
 
 
 class Plots(keras.callbacks.Callback, abc.ABC):
-    """Writes plots to TensorBoard after each epoch."""
+    """Writes plots to TensorBoard after each epoch.
+
+    Args:
+        log_dir: Folder of the event file; the one given to TensorBoard.
+        every: Epochs between plots; the first is of epoch 0.
+        max_examples: Maximum number of examples drawn, the first ones.
+    """
 
     def __init__(self, log_dir, every, max_examples):
         super().__init__()
@@ -54,7 +60,11 @@ class Plots(keras.callbacks.Callback, abc.ABC):
 
 
 class AttentionPlots(Plots):
-    """Plots of the layers whose path matches a pattern."""
+    """Plots of the layers whose path matches a pattern.
+
+    Args:
+        layer: Regular expression, found in the path of a layer to be drawn. None = all.
+    """
 
     # Whether, without a pattern, only cross-attention is drawn if there is any.
     _cross_attention_first = False

@@ -7,6 +7,7 @@ from typing import cast
 import keras
 import numpy as np
 
+from keras_attn.options import described_as
 from keras_attn.viz.callbacks.base import Plots, rows_of
 from keras_attn.viz.detections import plot_detections
 from keras_attn.viz.segmentation import plot_segmentation
@@ -91,6 +92,7 @@ class SegmentationMaps(_PredictionPlots):
         return self._draw("segmentation", plot_segmentation, self.labels, predictions)
 
 
+@described_as(SegmentationMaps)
 class DetectionBoxes(_PredictionPlots):
     """Writes detected objects beside the true ones to TensorBoard after each epoch.
 
@@ -102,8 +104,6 @@ class DetectionBoxes(_PredictionPlots):
         truth: Ground-truth objects, as `data.detection_dataset` returns them.
         class_names: Names of the classes.
         detect: Function of images that returns detections. None calls the model.
-        every: As in `SegmentationMaps`.
-        max_examples: As in `SegmentationMaps`.
         **options: Further arguments of `viz.plot_detections`, such as `min_score`.
 
     Raises:

@@ -36,6 +36,7 @@ _OTHERS = {
     "classes",
     "decoder_channels",
     "model_args",
+    "dtype",
 }
 _GETTERS = {
     "stem_dim": Config.get_size,

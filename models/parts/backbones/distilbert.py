@@ -26,8 +26,10 @@ from keras_attn.models.parts.encoder import EncoderOptions, text_encoder
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.ops import row_positions
+from keras_attn.options import takes_options
 
 
+@takes_options
 def distilbert(
     *,
     vocabulary_size: int,
@@ -36,7 +38,13 @@ def distilbert(
     name: str = "distilbert",
     **blocks: Unpack[EncoderOptions],
 ) -> Functional:
-    """The encoder; its arguments are those of `build_bert`.
+    """The encoder.
+
+    Args:
+        vocabulary_size: V.
+        hidden_dim: D.
+        max_sequence_length: Number of positions.
+        name: Name of the model.
 
     Returns:
         A model from `token_ids` and `padding_mask`, each (B, T), to a dictionary of

@@ -10,7 +10,7 @@ stride `…_conv_1_padding` (bottleneck) or `…_conv_0_padding` (basic block).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from keras import ops
 from keras.layers import (
@@ -24,31 +24,71 @@ from keras_attn.checks import check_choice, check_positive
 from keras_attn.layers import BatchNormalization, StandardizedConv2D
 from keras_attn.layers.initializers import he_normal_fan_out
 from keras_attn.models.parts.variants import FROM_VARIANT
+from keras_attn.options import Option
 
+# With 16 blocks the standard deviation of the maps stays near 1; with 1 it was 130.
+_SMALL_SCALE = {"class_name": "Constant", "config": {"value": 0.1}}
 _GROUPS = 32  # Groups of each norm of a standardized ResNet.
 
 
 class ResNetOptions(TypedDict, total=False):
-    """Types of the options of `resnet` that all its builders pass on."""
+    """Options of the ResNet, for the builders that are one or have one."""
 
-    stem_dim: int
-    num_blocks: Sequence[int]
-    block: Literal["basic", "bottleneck"]
-    norm_epsilon: float
-    frozen_norms: bool
-    num_frozen: int
+    stem_dim: Annotated[
+        int,
+        Option(
+            FROM_VARIANT,
+            "Channels of the ResNet's first map. The blocks of stage s have stem_dim · "
+            "2^s inner channels.",
+        ),
+    ]
+    num_blocks: Annotated[
+        Sequence[int],
+        Option(
+            FROM_VARIANT,
+            "Blocks of each stage: (3, 4, 6, 3) is ResNet-50, with basic blocks "
+            "ResNet-34.",
+        ),
+    ]
+    block: Annotated[
+        Literal["basic", "bottleneck"],
+        Option(
+            FROM_VARIANT,
+            '`"bottleneck"`, convolutions of 1 × 1, 3 × 3 and 1 × 1, of which the last '
+            'has four times the inner channels; or `"basic"`, two of 3 × 3, which '
+            "cannot be dilated.",
+        ),
+    ]
+    norm_epsilon: Annotated[float, Option(1e-5, "Added to the variance by the norms.")]
+    frozen_norms: Annotated[
+        bool,
+        Option(
+            False,
+            "Whether no norm is trained: each uses its moving mean and variance in "
+            "training too, and has no trainable weight. For detection, whose batches "
+            "are small.",
+        ),
+    ]
+    num_frozen: Annotated[
+        int,
+        Option(
+            0,
+            "Number of parts that are not trained, norms included: 1 is the stem, 2 "
+            "the stem and stage 0, and so on.",
+        ),
+    ]
 
 
 def resnet(
     images,
     *,
-    stem_dim: int = FROM_VARIANT,
-    num_blocks: Sequence[int] = FROM_VARIANT,
-    block: Literal["basic", "bottleneck"] = FROM_VARIANT,
-    dilated_stages: Sequence[int] = (),
-    norm_epsilon: float = 1e-5,
-    frozen_norms: bool = False,
-    num_frozen: int = 0,
+    stem_dim,
+    num_blocks,
+    block,
+    dilated_stages=(),
+    norm_epsilon,
+    frozen_norms,
+    num_frozen,
 ) -> dict[str, Any]:
     """The maps of a ResNet v1.5 with batch norms.
 
@@ -56,24 +96,12 @@ def resnet(
     are padded equally on all sides, as in PyTorch, so a map with an odd number of rows
     r has (r + 1) / 2 rows after it is halved, and no image is too small.
 
-    Args:
+    Args (the others are `ResNetOptions`):
         images: A tensor (B, H, W, channels); H and W may be unknown.
-        stem_dim: Channels of the first map. The blocks of stage s have
-            stem_dim · 2^s inner channels.
-        num_blocks: Blocks of each stage: (3, 4, 6, 3) is ResNet-50, with basic blocks
-            ResNet-34.
-        block: `"bottleneck"`, convolutions of 1 × 1, 3 × 3 and 1 × 1, of which the last
-            has four times the inner channels; or `"basic"`, two of 3 × 3.
         dilated_stages: Indices of stages, 1 or above, that keep the size of the map;
             their kernels and those of all later stages are dilated by 2 instead. (2, 3)
             is torchvision's `replace_stride_with_dilation=[False, True, True]`. Only of
             bottlenecks, as there.
-        norm_epsilon: Added to the variance by the norms.
-        frozen_norms: Whether no norm is trained: each uses its moving mean and variance
-            in training too, and has no trainable weight. For detection, whose batches
-            are small.
-        num_frozen: Number of parts that are not trained, norms included: 1 is the stem,
-            2 the stem and stage 0, and so on.
 
     Returns:
         The maps `stage_0`, `stage_1`, …, (B, rows, columns, 4 · stem_dim · 2^s), with
@@ -120,13 +148,16 @@ def resnet(
         )(_padded(hidden, size, stride, f"{conv_name}_padding"))
         is_trained = trainable and not frozen_norms
         # Each block starts as its shortcut: otherwise its sums grow from block to block
-        # until the norms have seen data. A scale that is not trained would stay zero.
-        starts_at_zero = is_trained and norm_name.endswith(last_norm)
+        # until the norms have seen data. A scale that is not trained would stay zero,
+        # so it is small: without a checkpoint it holds back what never sees data.
+        gamma: Any = "ones"
+        if norm_name.endswith(last_norm):
+            gamma = "zeros" if is_trained else _SMALL_SCALE
         return BatchNormalization(
             axis=-1,
             momentum=0.9,
             epsilon=norm_epsilon,
-            gamma_initializer="zeros" if starts_at_zero else "ones",
+            gamma_initializer=gamma,
             trainable=is_trained,
             name=norm_name,
         )(hidden)

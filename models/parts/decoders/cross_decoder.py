@@ -12,7 +12,7 @@ Layers: `token_embedding` (also the output matrix), `encoder_block_0`, …,
 """
 
 import math
-from typing import Any, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 from keras_attn.argument_types import Activation
 from keras_attn.decoding import IncrementalPair
@@ -25,48 +25,55 @@ from keras_attn.models.parts.decoders.pair import build_pair, inputs_like
 from keras_attn.models.parts.functional import by_name, numbered, sequence_inputs
 from keras_attn.models.parts.variants import FROM_VARIANT
 from keras_attn.ops import token_positions
+from keras_attn.options import Option
 
 
 class StackOptions(TypedDict, total=False):
-    """Types of the options of `block_stack`, for the builders that pass them on."""
+    """Options of the blocks of both sides."""
 
-    num_layers: int
-    num_heads: int
-    mlp_dim: int
-    norm_first: bool
-    activation: Activation
-    layer_norm_epsilon: float
-    attention_dropout: float
-    mlp_dropout: float
+    num_layers: Annotated[
+        int,
+        Option(FROM_VARIANT, "Number of blocks in the encoder, and in the decoder."),
+    ]
+    num_heads: Annotated[int, Option(FROM_VARIANT, "Attention heads per block.")]
+    mlp_dim: Annotated[int, Option(FROM_VARIANT, "Width of the feed-forward networks.")]
+    norm_first: Annotated[
+        bool,
+        Option(
+            False,
+            "Pre-norm instead of the paper's post-norm; then a norm follows the last "
+            "block of each side.",
+        ),
+    ]
+    activation: Annotated[
+        Activation, Option("relu", "Activation of the feed-forward networks.")
+    ]
+    layer_norm_epsilon: Annotated[float, Option(1e-6, "Added to the variance.")]
+    attention_dropout: Annotated[
+        float, Option(0.0, "Probability of dropping an attention probability.")
+    ]
+    mlp_dropout: Annotated[float, Option(0.0, "Probability of dropping a hidden unit.")]
 
 
 def block_stack(
     side: str,
     *,
-    num_layers: int = FROM_VARIANT,
-    num_heads: int = FROM_VARIANT,
-    mlp_dim: int = FROM_VARIANT,
-    norm_first: bool = False,
-    activation: Activation = "relu",
-    layer_norm_epsilon: float = 1e-6,
-    dropout: float = FROM_VARIANT,
-    attention_dropout: float = 0.0,
-    mlp_dropout: float = 0.0,
+    num_layers,
+    num_heads,
+    mlp_dim,
+    norm_first,
+    activation,
+    layer_norm_epsilon,
+    dropout,
+    attention_dropout,
+    mlp_dropout,
     **initializers,
 ) -> list:
     """The blocks of one side of a Transformer, and the norm after pre-norm blocks.
 
-    Args:
+    Args (the others are `StackOptions`):
         side: `"encoder"` or `"decoder"`.
-        num_layers: Number of blocks.
-        num_heads: Attention heads per block.
-        mlp_dim: Width of the feed-forward networks.
-        norm_first: Pre-norm instead of post-norm.
-        activation: Activation of the feed-forward networks.
-        layer_norm_epsilon: Added to the variance.
         dropout: Probability of dropping a unit of a sub-layer's output.
-        attention_dropout: Probability of dropping an attention probability.
-        mlp_dropout: Probability of dropping a hidden unit.
         **initializers: `kernel_initializer` and `output_initializer` of the blocks.
     """
     blocks = {"encoder": TransformerEncoderBlock, "decoder": TransformerDecoderBlock}

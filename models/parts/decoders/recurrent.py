@@ -5,7 +5,7 @@ memory, U units, V target vocabulary.
 """
 
 import functools
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from keras.layers import Concatenate, Dense, Embedding, GRUCell
 
@@ -17,23 +17,31 @@ from keras_attn.models.parts.decoders.pair import build_pair, recurrent_pair
 from keras_attn.models.parts.functional import by_name, sequence_inputs
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.variants import FROM_VARIANT
+from keras_attn.options import Option
 
 
 class EmbeddingOptions(TypedDict, total=False):
-    """Types of the options of `embedding_layers`, which all builders pass on."""
+    """Options of the embeddings of source and target."""
 
-    source_vocabulary_size: int
-    target_vocabulary_size: int
-    embedding_dim: int
-    dropout: float
+    source_vocabulary_size: Annotated[
+        int, Option(FROM_VARIANT, "Number of source tokens.")
+    ]
+    target_vocabulary_size: Annotated[int, Option(FROM_VARIANT, "V.")]
+    embedding_dim: Annotated[
+        int, Option(FROM_VARIANT, "Width of the token embeddings.")
+    ]
+    dropout: Annotated[
+        float,
+        Option(
+            0.0,
+            "Probability of dropping a unit of an embedding, and of the readout if "
+            "there is one; the papers have none.",
+        ),
+    ]
 
 
 def embedding_layers(
-    *,
-    source_vocabulary_size: int = FROM_VARIANT,
-    target_vocabulary_size: int = FROM_VARIANT,
-    embedding_dim: int = FROM_VARIANT,
-    dropout: float = 0.0,
+    *, source_vocabulary_size, target_vocabulary_size, embedding_dim, dropout
 ) -> list:
     """Embeddings of source and target tokens, each with dropout."""
     return [
@@ -134,8 +142,9 @@ def decoder_changes(layers, decoded, state) -> dict[str, Any]:
         decoded: What the decoder returned.
         state: The state before.
     """
-    names = ("decoder_state", "cell_state")
-    changes: dict[str, Any] = dict(zip(names, decoded["final_state"], strict=False))
+    last = decoded["final_state"]
+    names = ("decoder_state", "cell_state")[: len(last)]
+    changes: dict[str, Any] = dict(zip(names, last, strict=True))
     if "projected_memory" not in state and layers["decoder"].attention.projects_key:
         changes["projected_memory"] = decoded["projected_memory"]
     return changes

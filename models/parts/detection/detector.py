@@ -5,6 +5,7 @@ detections, C classes without the background, h and w rows and columns of a mask
 """
 
 import functools
+import warnings
 from typing import Any
 
 import keras
@@ -12,11 +13,13 @@ from keras import ops
 
 from keras_attn.checks import check_positive
 from keras_attn.layers.detection.roi_pooling import ROIAlign
+from keras_attn.layers.normalization.batch_normalization import BatchNormalization
 from keras_attn.models.parts.computed_loss import computed_loss
 from keras_attn.models.parts.detection.detector_truth import (
     check_shapes,
     check_truth,
     mask_targets,
+    pad_boxes,
     with_boxes,
 )
 from keras_attn.models.parts.functional import Functional, by_name
@@ -73,10 +76,12 @@ class Detector(Functional):
     `fit` takes `(images, truth)`, where `truth` is a dictionary of `boxes` (B, M, 4) in
     the model's `bounding_box_format`, `classes` (B, M) int from 0, -1 = padding, and,
     for a model with masks, `masks` (B, M, H, W), 0 or 1; above 0.5 counts as 1. M is
-    the same for all batches, or 0. `compile` takes no loss. Boxes of no area, or that
-    are not numbers, or reach further than a million pixels count as padding, and so
-    does a class that the model does not have. An image without objects has background
-    only.
+    the same for all batches of a data set, or 0. Another call may have another M:
+    `fit` and `evaluate` then compile their step once more, `train_on_batch` and
+    `test_on_batch` only for a larger one. `compile` takes no loss. Boxes of no area, or
+    that are not numbers, or reach further than a million pixels count as padding, and
+    so does a class that the model does not have. An image without objects has
+    background only.
 
     Losses: whether an anchor is an object, and its box (`objectness_loss`,
     `proposal_box_loss`); the class of a proposal, and its box (`class_loss`,
@@ -114,6 +119,11 @@ class Detector(Functional):
         return keras.tree.flatten(self._maps(images, training=training))
 
     @functools.cached_property
+    def _compiled_boxes(self) -> dict[str, int]:
+        """The number of boxes that each step was compiled for, by its name in Keras."""
+        return {}
+
+    @functools.cached_property
     def _region_models(self) -> dict[int, keras.Model]:
         return {}
 
@@ -122,6 +132,64 @@ class Detector(Functional):
         if training:
             return self._maps_of(inputs, training=True)
         return super().call(inputs, training=training, mask=mask)
+
+    def fit(self, x=None, y=None, *args, **kwargs):
+        """Trains as `keras.Model.fit` does, with any number of boxes."""
+        self._warn_of_initial_norms()
+        self._compile_for("train_function", _count_boxes(x, y))
+        return super().fit(x, y, *args, **kwargs)
+
+    def evaluate(self, x=None, y=None, *args, **kwargs):
+        """Evaluates as `keras.Model.evaluate` does, with any number of boxes."""
+        self._compile_for("test_function", _count_boxes(x, y))
+        return super().evaluate(x, y, *args, **kwargs)
+
+    def train_on_batch(self, x, y=None, *args, **kwargs):
+        """Trains as `keras.Model.train_on_batch` does, with any number of boxes."""
+        y = self._padded("train_function", y)
+        return super().train_on_batch(x, y, *args, **kwargs)
+
+    def test_on_batch(self, x, y=None, *args, **kwargs):
+        """Evaluates as `keras.Model.test_on_batch` does, with any number of boxes."""
+        y = self._padded("test_function", y)
+        return super().test_on_batch(x, y, *args, **kwargs)
+
+    def _warn_of_initial_norms(self):
+        """Warns if norms are frozen that have never seen data."""
+        norms = [
+            layer
+            for layer in self.layers
+            if isinstance(layer, BatchNormalization) and not layer.trainable
+        ]
+        # Their variances are 1 until they are trained or loaded.
+        if norms and all(
+            bool(ops.all(ops.equal(norm.moving_variance, 1.0))) for norm in norms
+        ):
+            warnings.warn(
+                "The norms of this detector are frozen at their initial values, which "
+                "fit no data. Load a checkpoint, or build the detector with "
+                "`frozen_norms=False, num_frozen=0`.",
+                stacklevel=3,
+            )
+
+    # The losses need a number that is known: TensorFlow would compile a step for any
+    # number when it meets a second one.
+    def _compile_for(self, function, count):
+        """Forgets a compiled step if it was compiled for another number of boxes."""
+        if count is None or count == self._compiled_boxes.get(function):
+            return
+        if function in self._compiled_boxes:
+            setattr(self, function, None)
+        self._compiled_boxes[function] = count
+
+    def _padded(self, function, truth):
+        """The truth of a batch, with padding up to what was compiled."""
+        count = _count_boxes(None, truth)
+        missing = self._compiled_boxes.get(function, 0) - (count or 0)
+        if not count or missing <= 0:
+            self._compile_for(function, count)
+            return truth
+        return pad_boxes(truth, missing)
 
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
@@ -294,6 +362,16 @@ class Detector(Functional):
             **{name: found[name] for name in ("boxes", "scores", "num_detections")},
         }
         return Functional(self.input, outputs, name=f"{self.name}_regions")
+
+
+def _count_boxes(inputs, truth) -> int | None:
+    """M of arrays, or of the batches of a data set; None where it is not known."""
+    if truth is None:
+        spec = getattr(inputs, "element_spec", None)
+        truth = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
+    boxes = truth.get("boxes") if isinstance(truth, dict) else None
+    shape = getattr(boxes, "shape", ())
+    return shape[1] if len(shape) == 3 else None
 
 
 def _checked_images(images):

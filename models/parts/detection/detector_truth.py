@@ -31,8 +31,8 @@ def check_shapes(truth, has_masks, image_size):
             )
     if boxes[1] is None:
         raise ValueError(
-            "The number of boxes in `y` must be the same for all batches: pass "
-            "`max_boxes` to `detection_dataset`, or `padded_shapes` to "
+            "The number of boxes in `y` must be the same for all batches of a data "
+            "set: pass `max_boxes` to `detection_dataset`, or `padded_shapes` to "
             f"`padded_batch`. Received: boxes.shape={tuple(boxes)}"
         )
 
@@ -43,13 +43,23 @@ def with_boxes(truth, has_masks):
         return truth
     names = {"boxes", "classes", *(["masks"] if has_masks else [])}
     names |= {"is_crowd"} & set(truth)
+    return pad_boxes({name: truth[name] for name in names}, 1)
+
+
+def pad_boxes(truth, count):
+    """The truth with padding after its objects.
+
+    Args:
+        truth: Tensors or arrays (B, M, …) by name.
+        count: Number of objects to add to each image.
+    """
     return {
         name: ops.pad(
-            truth[name],
-            [(0, 1) if axis == 1 else (0, 0) for axis in range(len(truth[name].shape))],
+            values,
+            [(0, count) if axis == 1 else (0, 0) for axis in range(len(values.shape))],
             constant_values=-1 if name == "classes" else 0,
         )
-        for name in names
+        for name, values in truth.items()
     }
 
 

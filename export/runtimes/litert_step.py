@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from keras_attn.decoding.loop import CACHE_INDEX, NEW
+from keras_attn.cache_names import CACHE_INDEX, NEW
 
 # Attributes of `SignatureRunner`. Its public API writes all inputs at each call, and
 # that of the interpreter gives access to the first signature only.

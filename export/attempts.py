@@ -1,4 +1,4 @@
-"""Fix only the shapes that a runtime requires to be known.
+"""Trace a model, at more and more known shapes until a runtime accepts them.
 
 LiteRT supports most models at any shape, some only at a known batch size (recurrent
 layers, shifted windows), a few only at known lengths. What it refuses is known only
@@ -6,15 +6,21 @@ after trying, so shapes are fixed in stages, and only for what was refused.
 """
 
 import enum
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
-from keras_attn.export.errors import RefusedError
-from keras_attn.export.inference import unrolled
+from keras_attn.export.errors import ExportError, RefusedError
+from keras_attn.export.inference import (
+    dilated_in_one_operation,
+    unique_layers,
+    unrolled,
+)
 from keras_attn.export.samples import Inputs
 from keras_attn.export.shapes import (
     Specs,
@@ -25,13 +31,8 @@ from keras_attn.export.shapes import (
     open_images,
     open_lengths,
 )
-from keras_attn.export.signatures import (
-    PREFILL,
-    STEP,
-    Signature,
-    SignatureInfo,
-    tensor_infos,
-)
+from keras_attn.export.signature_info import PREFILL, STEP
+from keras_attn.export.signatures import Signature
 
 
 class Stage(enum.IntEnum):
@@ -40,34 +41,6 @@ class Stage(enum.IntEnum):
     AS_REQUESTED = 0
     BATCH = 1
     LENGTHS = 2
-
-
-@dataclass(frozen=True)
-class Exported:
-    """The attempt that succeeded.
-
-    Attributes:
-        functions: Its concrete functions, by signature name.
-        specs: Their inputs, by signature name.
-        result: What the attempt returned.
-        notes: What had to be fixed, and why.
-    """
-
-    functions: dict
-    specs: dict[str, Specs]
-    result: Any
-    notes: tuple[str, ...]
-
-    @property
-    def signatures(self) -> dict[str, SignatureInfo]:
-        """The inputs and outputs of each signature, by its name."""
-        return {
-            name: SignatureInfo(
-                tensor_infos(self.specs[name]),
-                tensor_infos(function.structured_outputs),
-            )
-            for name, function in self.functions.items()
-        }
 
 
 @dataclass(frozen=True)
@@ -89,47 +62,76 @@ class RequestedShapes:
     unroll: bool = False
 
 
-def export_with_fallback(
-    signatures: list[Signature],
-    attempt: Callable[[dict, dict[str, Specs]], Any],
-    shapes: RequestedShapes,
-    may_fix: bool,
-) -> Exported:
-    """Traces and attempts, fixing more shapes after each refusal.
+class Attempt(NamedTuple):
+    """A traced model.
+
+    Attributes:
+        functions: Its concrete functions, by signature name: keyword arguments in, a
+            dictionary out.
+        specs: Their inputs, by signature name.
+    """
+
+    functions: dict[str, Any]
+    specs: dict[str, Specs]
+
+
+class Attempts:
+    """The attempts to export a model, the first at the requested shapes.
+
+    Example:
+        while True:
+            functions, specs = attempts.trace()
+            try:
+                ...  # Write them, load the artefact.
+                break
+            except RefusedError as error:
+                attempts.fix_more(error)
 
     Args:
         signatures: `[serve]` or `[prefill, step]`.
-        attempt: Function of the traced functions and their input specs, by signature
-            name. Raises `RefusedError` for what fixed shapes might solve.
         shapes: The shapes to begin with.
         may_fix: Whether to fix any shapes that were not requested.
 
-    Returns:
-        The first attempt that succeeded.
-
-    Raises:
-        RefusedError: Refused at every stage.
+    Attributes:
+        notes: What had to be fixed, and why.
     """
-    stages = {signature.name: Stage.AS_REQUESTED for signature in signatures}
-    notes: list[str] = []
-    while True:
-        functions, specs = _trace_all(signatures, stages, shapes)
-        try:
-            result = attempt(functions, specs)
-            return Exported(functions, specs, result, tuple(notes))
-        except RefusedError as error:
-            if not may_fix:
-                raise
-            note = _fix_more(error.signatures or tuple(stages), stages, specs, shapes)
+
+    def __init__(
+        self, signatures: list[Signature], shapes: RequestedShapes, may_fix: bool
+    ):
+        self._signatures = signatures
+        self._shapes = shapes
+        self._may_fix = may_fix
+        self._stages = {each.name: Stage.AS_REQUESTED for each in signatures}
+        self._specs: dict[str, Specs] = {}
+        self.notes: list[str] = []
+
+    def trace(self) -> Attempt:
+        """Traces every signature at the shapes of this attempt."""
+        attempt = _trace_all(self._signatures, self._stages, self._shapes)
+        self._specs = attempt.specs
+        return attempt
+
+    def fix_more(self, error: RefusedError) -> None:
+        """Chooses what the next attempt fixes of what was refused in this one.
+
+        Raises:
+            ExportError: Nothing is left to fix; names the layers that were refused.
+        """
+        note = None
+        if self._may_fix:
+            refused = error.signatures or tuple(self._stages)
+            note = _fix_more(refused, self._stages, self._specs, self._shapes)
             if note is None:
-                error.fix = _fix_for_callers(specs) or error.fix
-                raise
-            notes.append(f"{note}: {error}")
+                error.fix = _fix_for_callers(self._specs) or error.fix
+        if note is None:
+            raise _with_layers(error, [x.model for x in self._signatures]) from error
+        self.notes.append(f"{note}: {error}")
 
 
 def _trace_all(
     signatures: list[Signature], stages: dict[str, Stage], shapes: RequestedShapes
-) -> tuple[dict, dict[str, Specs]]:
+) -> Attempt:
     """Traces each signature at the shapes of its stage."""
     functions, specs = {}, {}
     for signature in signatures:
@@ -144,7 +146,7 @@ def _trace_all(
         unroll = shapes.unroll and not open_lengths(specs[name])
         with unrolled([signature.model]) if unroll else nullcontext():
             functions[name] = trace(signature, specs[name])
-    return functions, specs
+    return Attempt(functions, specs)
 
 
 def _prompt_specs(signature: Signature, stage: Stage, shapes: RequestedShapes) -> Specs:
@@ -192,7 +194,9 @@ def trace(signature: Signature, specs: Specs):
     run.__name__ = signature.name
     # A new `tf.function` each time: one that was traced at an unknown size would
     # return that trace for a known size.
-    return tf.function(run, autograph=False).get_concrete_function(**specs)
+    function = tf.function(run, autograph=False)
+    with dilated_in_one_operation():
+        return function.get_concrete_function(**specs)
 
 
 def _fix_more(
@@ -241,3 +245,30 @@ def _fix_for_callers(specs: dict[str, Specs]) -> str | None:
         f"Sizes of {names} are unknown: pass `sequence_length`, or `sample_inputs` of "
         "the lengths to ship"
     )
+
+
+def _with_layers(error: RefusedError, models: Iterable[keras.Model]) -> ExportError:
+    """The refusal with the names of the layers, and what the caller may try."""
+    layers = _layers_at(error.locations, models)
+    text = str(error)
+    if layers:
+        text += ", in " + ", ".join(f"`{layer}`" for layer in layers)
+    return ExportError(f"{text}. {error.fix}.")
+
+
+def _layers_at(locations: Iterable[str], models: Iterable[keras.Model]) -> list[str]:
+    """The innermost layer of each name scope, each once.
+
+    A scope is `model/block/attention/StridedSlice@function`; TensorFlow appends a
+    number to a scope that is opened again.
+    """
+    tops = {model.name for model in models}
+    names = {layer.name for layer in unique_layers(models)} - tops
+    found: dict[str, None] = {}
+    for location in locations:
+        for part in reversed(location.split("@")[0].split("/")):
+            known = [n for n in (part, re.sub(r"_\d+$", "", part)) if n in names]
+            if known:
+                found[known[0]] = None
+                break
+    return list(found)

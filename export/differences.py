@@ -1,0 +1,135 @@
+"""How far two arrays are apart, and how far they may be."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_attn.export.errors import ExportError
+
+# Default tolerances. None: for `pointwise`; the others: for `root_mean_square`.
+TOLERANCES = {None: 1e-4, "float16": 1e-2, "int8_dynamic": 0.1, "int8": 0.2}
+# Larger values represent infinity (masked logits) and are left out of the scale.
+_MASKED = 1e6
+
+
+class Error(NamedTuple):
+    """What is compared with a tolerance.
+
+    Attributes:
+        value: The error.
+        measure: What it is, for messages and the report.
+    """
+
+    value: float
+    measure: str
+
+
+class Difference(NamedTuple):
+    """How far an output of an artefact is from Keras'.
+
+    Attributes:
+        max_abs_diff: The largest difference of two values.
+        error: What was compared with the tolerance.
+    """
+
+    max_abs_diff: float
+    error: Error
+
+
+# Takes |found - want| and |want|.
+Measure = Callable[[np.ndarray, np.ndarray], Error]
+
+
+def compare_output(
+    where: str,
+    found: np.ndarray,
+    want: np.ndarray,
+    tolerance: float,
+    measure: Measure,
+) -> Difference:
+    """Compares one output of an artefact with Keras'.
+
+    Args:
+        where: Which output it is, for messages.
+        found: The artefact's.
+        want: Keras'.
+        tolerance: Largest error allowed; of integers and booleans the share that may
+            differ.
+        measure: How the error of floats is measured.
+
+    Returns:
+        The difference.
+
+    Raises:
+        ExportError: The shapes differ, or the error is too large.
+    """
+    if found.shape != want.shape:
+        raise ExportError(
+            f"{where} has the shape {found.shape}; in Keras it has {want.shape}"
+        )
+    if not np.issubdtype(want.dtype, np.floating):
+        return _compare_exact(where, found, want, tolerance)
+    found, want = found.astype(np.float64), want.astype(np.float64)
+    # Equal infinities agree, and so do two NaNs.
+    same = (found == want) | (np.isnan(found) & np.isnan(want))
+    with np.errstate(invalid="ignore"):
+        diff = np.where(same, 0.0, np.abs(found - want))
+    diff = np.where(np.isnan(diff), np.inf, diff)
+    error = measure(diff, np.abs(want))
+    if error.value > tolerance:
+        raise ExportError(
+            f"{where} differs from Keras by {diff.max():.3g} (max abs diff); its "
+            f"{error.measure} is {error.value:.3g}, which is more than "
+            f"`tolerance`={tolerance:g}"
+        )
+    return Difference(float(diff.max(initial=0.0)), error)
+
+
+def pointwise(diff: np.ndarray, magnitude: np.ndarray) -> Error:
+    """The largest difference, absolute below 1 and relative above.
+
+    Float32 arithmetic differs only in order, so every single value must be close.
+    """
+    allowed = np.maximum(np.nan_to_num(magnitude, posinf=1.0), 1.0)
+    largest = float((diff / allowed).max(initial=0.0))
+    return Error(largest, "difference (relative above 1)")
+
+
+def of_boxes(diff: np.ndarray, magnitude: np.ndarray) -> Error:
+    """The largest difference, relative to the largest side of a box.
+
+    A side is a sum of numbers as large as the image, and so is its rounding error.
+    """
+    return pointwise(diff, np.full_like(magnitude, magnitude.max(initial=0.0)))
+
+
+def root_mean_square(diff: np.ndarray, magnitude: np.ndarray) -> Error:
+    """The root mean square of the differences, relative to that of the output.
+
+    The error of a quantized model is proportional to its largest values. Relative to
+    the output it also measures the small probabilities of a large vocabulary, and a
+    single outlier does not fail the model.
+    """
+    ordinary = magnitude < _MASKED
+    scale = np.sqrt(np.mean(magnitude[ordinary] ** 2)) if ordinary.any() else 0.0
+    error = np.sqrt(np.mean(diff[ordinary] ** 2)) if ordinary.any() else 0.0
+    error = error / scale if scale else error
+    # Values that represent infinity must still do so.
+    masked = diff[~ordinary] / np.nan_to_num(magnitude[~ordinary], posinf=1.0)
+    error = max(float(error), float(masked.max(initial=0.0)))
+    return Error(error, "root mean square error relative to the output")
+
+
+def _compare_exact(
+    where: str, found: np.ndarray, want: np.ndarray, tolerance: float
+) -> Difference:
+    """Integers and booleans: `tolerance` is the share that may differ."""
+    unequal = float(np.mean(found != want)) if want.size else 0.0
+    if unequal > tolerance:
+        raise ExportError(
+            f"{where} is {want.dtype} and {unequal:.1%} of its values differ from "
+            f"Keras, which is more than `tolerance`={tolerance:g}"
+        )
+    largest = 0.0 if unequal == 0 else float(np.abs(found - want.astype(float)).max())
+    return Difference(largest, Error(unequal, "share of different values"))

@@ -1,0 +1,102 @@
+"""LiteRT's interpreter, which runs `.tflite` files."""
+
+import threading
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from keras_attn.export import metadata
+from keras_attn.export.errors import RefusedError
+from keras_attn.export.runtimes.litert_step import LiteRTStep
+from keras_attn.export.signature_info import STEP, SignatureInfo, TensorInfo
+from keras_attn.extras import requires_extra
+from keras_attn.silence import silence
+
+_FLATBUFFER_IDENTIFIER = b"TFL3"
+
+
+def recognizes(path: Path) -> bool:
+    """Whether `path` is a `.tflite` file, whatever its suffix."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(8)[4:] == _FLATBUFFER_IDENTIFIER
+
+
+class Engine:
+    """A `.tflite` file loaded by LiteRT's interpreter.
+
+    Args:
+        path: The file.
+    """
+
+    format = "litert"
+
+    def __init__(self, path: Path):
+        with requires_extra("export", "LiteRT"):
+            from ai_edge_litert.interpreter import Interpreter
+        try:
+            with silence():
+                self._interpreter = Interpreter(model_path=str(path))
+                names = list(self._interpreter.get_signature_list())
+                self._functions = {
+                    name: self._interpreter.get_signature_runner(name) for name in names
+                }
+            self._step = LiteRTStep(self._functions.get(STEP))
+            self.signatures = {
+                name: SignatureInfo(
+                    _tensor_infos(function.get_input_details()),
+                    _tensor_infos(function.get_output_details()),
+                )
+                for name, function in self._functions.items()
+            }
+            self.index_ranges = _read_metadata(path)
+        except Exception as error:
+            raise RefusedError(f"LiteRT cannot load {path.name}: {error}") from error
+        # All signatures of an interpreter share its buffers, inputs and outputs too.
+        self._lock = threading.Lock()
+
+    def call(self, signature: str, inputs: dict, in_place: bool) -> dict:
+        """Runs one signature, see `Engine`."""
+        try:
+            with self._lock:
+                if signature == STEP:
+                    return self._step(inputs, in_place)
+                return self._functions[signature](**inputs)
+        except Exception as error:
+            shapes = {name: value.shape for name, value in inputs.items()}
+            raise RefusedError(
+                f"LiteRT cannot run `{signature}` at {shapes}: {error}",
+                signatures=(signature,),
+            ) from error
+
+
+def _tensor_infos(details: Mapping[str, Mapping]) -> dict[str, TensorInfo]:
+    return {
+        name: TensorInfo(
+            tuple(None if size < 0 else int(size) for size in info["shape_signature"]),
+            np.dtype(info["dtype"]).name,
+        )
+        for name, info in details.items()
+    }
+
+
+def _read_metadata(path: Path) -> metadata.IndexRanges | None:
+    """The metadata of a `.tflite` file; None if it has none.
+
+    Raises:
+        ValueError: They are damaged.
+    """
+    if not zipfile.is_zipfile(path):
+        return None
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if metadata.FILE not in archive.namelist():
+                return None
+            with archive.open(metadata.FILE) as file:
+                return metadata.from_json(file.read(metadata.MAX_BYTES))
+    # `zipfile` raises all of these for damaged archives.
+    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, KeyError) as error:
+        raise ValueError(f"{metadata.FILE} in it is damaged ({error})") from error

@@ -1,0 +1,229 @@
+"""Run an artefact in its stock runtime and compare its outputs with Keras'."""
+
+import statistics
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from keras_attn.export import samples
+from keras_attn.export.agreement import Agreement, top1_agreement
+from keras_attn.export.detections import are_detections, in_pairs
+from keras_attn.export.differences import (
+    TOLERANCES,
+    Difference,
+    Error,
+    Measure,
+    compare_output,
+    of_boxes,
+    pointwise,
+    root_mean_square,
+)
+from keras_attn.export.errors import ExportError
+from keras_attn.export.formats import Format
+from keras_attn.export.runner import Runner
+from keras_attn.export.samples import Case, Inputs
+from keras_attn.export.shapes import Specs
+from keras_attn.export.signatures import Signature
+from keras_attn.export.switches import Probe, probing
+
+_TIMED_CALLS = 5
+# Rows per batch for `top1_agreement`.
+_AGREEMENT_ROWS = 32
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The result of a comparison.
+
+    Attributes:
+        max_abs_diff: The largest difference of two values, over all outputs.
+        error: The largest error that was compared with the tolerance.
+        latency_ms: Median time of one call, by signature.
+        agreements: The classes that both predict, by output.
+    """
+
+    max_abs_diff: float
+    error: Error
+    latency_ms: dict[str, float]
+    agreements: dict[str, Agreement] = field(default_factory=dict)
+
+
+class Verification:
+    """The comparison of artefacts with the model that they are exported from.
+
+    Args:
+        signatures: The signatures of the model.
+        sample_inputs: See `export`.
+        quantization: Quantization of the artefact.
+        tolerance: See `export`.
+
+    Attributes:
+        sample: The caller's inputs by name; None if there are none.
+        tolerance: The tolerance, with its default.
+    """
+
+    def __init__(
+        self,
+        signatures: list[Signature],
+        sample_inputs: Any,
+        quantization: str | None,
+        tolerance: float | None,
+    ):
+        self.signatures = signatures
+        self.sample = samples.named(signatures[0], sample_inputs)
+        self.quantization = quantization
+        self.tolerance = TOLERANCES[quantization] if tolerance is None else tolerance
+
+    def run(self, runner: Runner, specs: dict[str, Specs], format: Format) -> Measured:
+        """Compares an artefact whose inputs have the shapes `specs`.
+
+        Raises:
+            ExportError: As `compare`.
+        """
+        cases = samples.cases(self.signatures, specs, self.sample)
+        tolerance, quantization = self.tolerance, self.quantization
+        # None, except for models with max unpooling; see `switches.py`.
+        with probing(self.signatures, specs, format, tolerance, quantization) as probe:
+            measured = compare(
+                runner, self.signatures, cases, tolerance, quantization, probe
+            )
+        if self.sample is None or len(self.signatures) > 1:
+            return measured
+        batches = samples.calibration(
+            self.signatures, specs, self.sample, max_batch=_AGREEMENT_ROWS
+        )
+        count = max(len(value) for value in self.sample.values())
+        agreements = top1_agreement(runner, self.signatures[0], batches, count)
+        return replace(measured, agreements=agreements)
+
+
+def compare(
+    runner: Runner,
+    signatures: list[Signature],
+    cases: Iterable[Case],
+    tolerance: float,
+    quantization: str | None,
+    probe: Probe | None = None,
+) -> Measured:
+    """Runs an artefact on samples and compares every output with Keras.
+
+    Detections are compared in pairs, not by position; see `in_pairs`.
+
+    Args:
+        runner: The artefact in its stock runtime.
+        signatures: The same signatures in Keras.
+        cases: `(signature name, inputs)` to run.
+        tolerance: Largest error allowed, see `TOLERANCES`.
+        quantization: Quantization of the artefact.
+        probe: For a model with max unpooling: compares what differs with Keras again,
+            given the artefact's choices between equal maxima.
+
+    Returns:
+        The largest difference and error, and the median latency of each signature.
+
+    Raises:
+        ExportError: An output is missing, has another shape, or exceeds `tolerance`.
+    """
+    by_name = {signature.name: signature for signature in signatures}
+    measure = pointwise if quantization is None else root_mean_square
+    differences: list[Difference] = []
+    firsts: dict[str, dict] = {}
+    for name, inputs in cases:
+        firsts.setdefault(name, inputs)
+        differences += _compare_case(
+            runner, by_name[name], inputs, tolerance, measure, probe
+        )
+    return Measured(
+        max(each.max_abs_diff for each in differences),
+        max((each.error for each in differences), key=lambda error: error.value),
+        _latencies(runner, firsts),
+    )
+
+
+def _compare_case(
+    runner: Runner,
+    signature: Signature,
+    inputs: Inputs,
+    tolerance: float,
+    measure: Measure,
+    probe: Probe | None,
+) -> list[Difference]:
+    """Returns the difference of each output for one sample; see `compare`."""
+    name = f"`{signature.name}`"
+    found = runner(inputs, signature.name)
+    expected = signature.reference(inputs)
+    if set(found) != set(expected):
+        raise ExportError(
+            f"{name} must return {sorted(expected)}; the {runner.format} "
+            f"artefact returns {sorted(found)}"
+        )
+    given_choices = False
+    if probe is not None and not _all_close(found, expected, tolerance):
+        expected = probe.reference(signature, inputs, found)
+        given_choices = True
+    unpaired = dict(expected) if are_detections(expected) else None
+    if unpaired is not None:
+        found, expected = in_pairs(name, found, expected, tolerance)
+    differences = []
+    for output in list(expected):
+        where = f"output `{output}` of {name}"
+        # Popped to free memory: caches are large.
+        got, want = found.pop(output), expected.pop(output)
+        is_box = unpaired is not None and output == "boxes" and measure is pointwise
+        of_output = of_boxes if is_box else measure
+        try:
+            differences.append(compare_output(where, got, want, tolerance, of_output))
+        except ExportError:
+            if given_choices:
+                raise
+            # Is Keras itself the cause, because it draws random numbers?
+            second = signature.reference(inputs)
+            if unpaired is not None:
+                second, first = in_pairs(name, second, unpaired, 1.0)
+                want = first[output]
+            _check_repeats(where, second[output], want, tolerance)
+            raise
+    return differences
+
+
+def _all_close(found: dict, expected: dict, tolerance: float) -> bool:
+    """Whether no single value differs by more than the tolerance."""
+    try:
+        for name, want in expected.items():
+            compare_output(name, found[name], want, tolerance, pointwise)
+    except ExportError:
+        return False
+    return True
+
+
+def _check_repeats(
+    where: str, second: np.ndarray, want: np.ndarray, tolerance: float
+) -> None:
+    """Raises if Keras itself returns another output at the second call."""
+    try:
+        compare_output(where, second, want, tolerance, pointwise)
+    except ExportError as error:
+        raise ExportError(
+            f"{where} differs between calls of the Keras model itself, which uses "
+            "random numbers at inference, so it cannot be compared. Make them an input "
+            "(as `noise=True` does in a masked autoencoder), or export with "
+            "`verify=False`"
+        ) from error
+
+
+def _latencies(runner: Runner, firsts: dict[str, dict]) -> dict[str, float]:
+    """Median milliseconds per call of each signature, on the inputs by its name."""
+    latencies = {}
+    for name, inputs in firsts.items():
+        # Warm-up: the last comparison may have been of another shape.
+        runner(inputs, name)
+        times = []
+        for _ in range(_TIMED_CALLS):
+            start = time.perf_counter()
+            runner(inputs, name)
+            times.append(time.perf_counter() - start)
+        latencies[name] = round(1000 * statistics.median(times), 4)
+    return latencies

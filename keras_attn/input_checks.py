@@ -1,0 +1,113 @@
+"""Checks of inputs besides indices: their length, real rows and finite numbers.
+
+They are made where shapes and values are known: in eager calls, in arrays given to
+`predict`, `fit` and `evaluate`, in `generate`, and before an artefact runs. A compiled
+graph contains none of them. `indices.py` checks indices.
+
+Legend: B batch, T length.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from keras_attn.indices import IndexRange, known_values
+
+# Masks of real positions, and the inputs that each may be the mask of.
+MASKED_INPUTS = {
+    "padding_mask": ("token_ids", "features", "waveform"),
+    "decoder_padding_mask": ("decoder_token_ids",),
+}
+
+
+def check_length(name: str, shape, allowed: IndexRange) -> None:
+    """Raises if axis 1 of an input is too short or too long, as far as it is known.
+
+    Args:
+        name: Name of the input, for the message.
+        shape: Its static shape, (B, T, …); None for an unknown axis.
+        allowed: The smallest T and the first that is too large.
+
+    Raises:
+        ValueError: naming the input, its shape and the limit.
+    """
+    low, high = allowed
+    length = shape[1]
+    # While JAX traces, an unknown length is a symbol.
+    if not isinstance(length, int):
+        return
+    if high is not None and length >= high:
+        raise ValueError(
+            f"`{name}` must have a length of at most {high - 1}, padding included, the "
+            "number of positions of the model: shorten it, or build the model with "
+            f"more. Received: {name}.shape={tuple(shape)}"
+        )
+    if length < low:
+        raise ValueError(
+            f"`{name}` must have a length of at least {low}, one window of the model: "
+            f"leave out what is shorter. Received: {name}.shape={tuple(shape)}"
+        )
+
+
+def check_finite(name: str, values) -> None:
+    """Raises for a number that is NaN or infinite; symbolic tensors are not checked.
+
+    Raises:
+        ValueError: naming the input, the number and its index.
+    """
+    array = known_values(values)
+    if array is None or array.dtype.kind != "f":
+        return
+    # A sum reads the array once and makes no other; it may overflow, though.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(array.sum()):
+            return
+    wrong = np.argwhere(~np.isfinite(array))
+    if not len(wrong):
+        return
+    first = tuple(int(axis) for axis in wrong[0])
+    raise ValueError(
+        f"`{name}` must be finite numbers. Received: {array[first]} at index {first}, "
+        f"{len(wrong)} such numbers"
+    )
+
+
+def check_rows(name: str, mask, minimum: int = 1) -> None:
+    """Raises for a row that is padding alone; symbolic tensors are not checked.
+
+    A model would answer it from nothing.
+
+    Args:
+        name: Name of the mask, for the message.
+        mask: (B, T), True or 1 = real.
+        minimum: Real positions that each row needs, such as one window of samples.
+
+    Raises:
+        ValueError: naming the mask and the rows.
+    """
+    array = known_values(mask)
+    if array is None or array.ndim != 2:
+        return
+    short = np.flatnonzero((array != 0).sum(axis=1) < minimum).tolist()
+    if not short:
+        return
+    if minimum == 1:
+        raise ValueError(
+            f"`{name}` must have at least one real token in every row. "
+            f"Received: only padding in rows {short}"
+        )
+    raise ValueError(
+        f"`{name}` must have at least {minimum} real positions in every row, one "
+        f"window of the model. Received: fewer in rows {short}"
+    )
+
+
+def smallest_rows(lengths: Mapping[str, IndexRange], mask: str) -> int:
+    """The real positions that each row of a mask needs.
+
+    Args:
+        lengths: The lengths that inputs may have, by name.
+        mask: Name of a mask.
+    """
+    masked = MASKED_INPUTS.get(mask, ())
+    return max((lengths[name][0] for name in masked if name in lengths), default=1)

@@ -1,0 +1,123 @@
+"""Checks of a builder's arguments, before a layer inside the model would fail on them.
+
+A layer would name an argument of its own, such as `units`, which the caller of the
+builder does not have. What a value must be follows from its annotation and its name.
+"""
+
+import functools
+import inspect
+import math
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from types import UnionType
+from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
+
+from keras_attn.checks import check_fraction, check_pair, check_positive, is_whole
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+# Integers that may be 0, and lists of indices.
+_FROM_ZERO = {"num_frozen", "num_pyramid_layers", "attention_stage"}
+_FROM_ZERO |= {"skips", "dilated_stages"}
+# Lists that may have no element: some models have a default without them.
+_MAY_BE_EMPTY = {"fully_connected_dims", "stem_dims", "decoder_dims"}
+_MAY_BE_EMPTY |= {"skips", "dilated_stages"}
+# Shares of units, or of blocks, that are dropped.
+_PROBABILITIES = ("dropout", "stochastic_depth")
+
+
+def checks_arguments(
+    build: Callable[_Arguments, _Result],
+) -> Callable[_Arguments, _Result]:
+    """Decorates a builder without a table of variants: checks what it is called with.
+
+    `@with_sizes` does so for the others.
+    """
+    signature = inspect.signature(build)
+
+    @functools.wraps(build)
+    def build_checked(*args: _Arguments.args, **options: _Arguments.kwargs) -> Any:
+        bound = signature.bind(*args, **options)
+        bound.arguments.update(checked_arguments(signature, bound.arguments))
+        return build(*bound.args, **bound.kwargs)
+
+    return build_checked
+
+
+def checked_arguments(
+    signature: inspect.Signature, values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments of a builder, with Python's integers for those of NumPy.
+
+    Args:
+        signature: The builder's, with annotations.
+        values: Arguments by name; those that the signature lacks are not checked.
+
+    Raises:
+        ValueError: for a number, or a list of numbers, that no model can be built with,
+            naming the argument and its value.
+    """
+    return {
+        name: _checked(name, value, signature.parameters.get(name))
+        for name, value in values.items()
+    }
+
+
+def _checked(name, value, parameter):
+    if parameter is None or (value is None and parameter.default is None):
+        return value
+    annotation = parameter.annotation
+    if get_origin(annotation) in (Union, UnionType):
+        kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
+        # `int | None` as `int`.
+        annotation = kinds[0] if len(kinds) == 1 else annotation
+    if annotation is int:
+        return _whole(name, value)
+    if annotation is float:
+        return _number(name, value)
+    if annotation == int | tuple[int, int]:
+        return check_pair(name, value)
+    if get_origin(annotation) is Sequence:
+        (kind,) = get_args(annotation)
+        if kind in (int, float):
+            return _numbers(name, value, kind)
+    return value
+
+
+def _numbers(name, value, kind):
+    if not isinstance(value, list | tuple) or not (value or name in _MAY_BE_EMPTY):
+        raise ValueError(
+            f"`{name}` must be a list or tuple of one number or more. "
+            f"Received: {name}={value!r}"
+        )
+    if kind is int:
+        return tuple(_whole(name, element) for element in value)
+    if not all(_is_number(element) and element > 0 for element in value):
+        raise ValueError(
+            f"`{name}` must be numbers above zero. Received: {name}={value!r}"
+        )
+    return value
+
+
+def _whole(name, value):
+    if name not in _FROM_ZERO:
+        return check_positive(name, value)
+    if not is_whole(value) or value < 0:
+        raise ValueError(
+            f"`{name}` must be integers of at least 0. Received: {name}={value!r}"
+        )
+    return int(value)
+
+
+def _number(name, value):
+    if not _is_number(value):
+        raise ValueError(
+            f"`{name}` must be a finite number. Received: {name}={value!r}"
+        )
+    return check_fraction(name, value) if name.endswith(_PROBABILITIES) else value
+
+
+def _is_number(value):
+    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return is_real and math.isfinite(value)

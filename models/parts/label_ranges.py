@@ -1,0 +1,50 @@
+"""The classes that labels may be, which follow from the compiled losses of a model."""
+
+from typing import Any
+
+import keras
+
+from keras_attn.indices import check_indices, known_values
+
+_SPARSE = "sparse_categorical_crossentropy"
+
+
+def check_labels(model: keras.Model, labels) -> None:
+    """Raises for a label of a sparse cross-entropy that is not among the classes.
+
+    What a compiled graph does with one depends on the backend: TensorFlow raises an
+    error of a graph, XLA returns NaN.
+
+    Args:
+        model: A compiled model; nothing is known of the losses of any other.
+        labels: The labels of one output, or a dictionary by the name of the output;
+            anything but arrays is not checked.
+
+    Raises:
+        ValueError: naming the output, the label and the number of classes.
+    """
+    losses, outputs = getattr(model, "loss", None), model.output
+    if not isinstance(outputs, dict):
+        outputs, losses, labels = {"y": outputs}, {"y": losses}, {"y": labels}
+    if not isinstance(losses, dict) or not isinstance(labels, dict):
+        return
+    for name, loss in losses.items():
+        value = labels.get(name)
+        if not _is_sparse(loss) or not hasattr(value, "shape"):
+            continue
+        array: Any = known_values(value)
+        if array is None or array.dtype.kind not in "iu":
+            continue
+        ignored = getattr(loss, "ignore_class", None)
+        if ignored is not None:
+            array = array[array != ignored]
+        shown = name if name == "y" else f"y[{name!r}]"
+        check_indices(shown, array, (0, outputs[name].shape[-1]))
+
+
+def _is_sparse(loss) -> bool:
+    if isinstance(loss, str):
+        return loss in (_SPARSE, "SparseCategoricalCrossentropy")
+    return isinstance(loss, keras.losses.SparseCategoricalCrossentropy) or loss is (
+        keras.losses.sparse_categorical_crossentropy
+    )

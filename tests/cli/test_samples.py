@@ -1,0 +1,151 @@
+"""`--samples` of images, for `export` and `verify`."""
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_attn.cli import samples
+from keras_attn.cli.opened_model import OpenedModel
+from keras_attn.cli.samples import read_samples
+from keras_attn.models.parts.functional import Functional
+
+# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Photos of two classes and of different sizes, and a file that is no image."""
+    folder = tmp_path_factory.mktemp("photos")
+    random = np.random.default_rng(5)
+    for name, size in (("cat/0", (9, 13)), ("cat/1", (20, 31)), ("dog/0", (17, 11))):
+        file = folder / f"{name}.png"
+        file.parent.mkdir(exist_ok=True)
+        picture = random.integers(0, 256, (*size, 3)).astype("uint8")
+        Image.fromarray(picture).save(file)
+    (folder / "labels.txt").write_text("cat\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def image_models(tmp_path_factory):
+    """Convolutions of images of any size and of 11 × 7 pixels, and a dense layer."""
+    folder = tmp_path_factory.mktemp("image_models")
+    keras.utils.set_random_seed(1)
+    for name, size in (("any", (None, None)), ("fixed", (11, 7))):
+        images = keras.Input((*size, 3), name="images")
+        scores = keras.layers.Conv2D(5, 1)(images)
+        keras.Model(images, scores).save(folder / f"{name}.keras")
+    features = keras.Input((7,), name="features")
+    keras.Model(features, keras.layers.Dense(3)(features)).save(folder / "mlp.keras")
+    return folder
+
+
+def samples_of(path, photos, *, pixels="unit", length=None, shapes=None):
+    opened = OpenedModel(path, keras.saving.load_model(path))
+    return read_samples(photos, opened, shapes or {}, length, None, pixels)
+
+
+@pytest.mark.parametrize(
+    "pixels, low, high",
+    [
+        ("unit", 0, 1),
+        ("signed", -1, 1),
+        ("bytes", 0, 255),
+        ("imagenet", (0 - 0.485) / 0.229, (1 - 0.406) / 0.225),
+    ],
+)
+def test_images_have_the_size_and_the_range_of_the_model(
+    photos, image_models, pixels, low, high
+):
+    model = image_models / "fixed.keras"
+    found = samples_of(model, photos, pixels=pixels)
+    assert found.shape == (3, 11, 7, 3) and found.dtype == "float32"
+    assert low <= found.min() < low + (high - low) / 4
+    assert high - (high - low) / 3 < found.max() <= high + 1e-6
+    # One file of the size of the model is read as it is.
+    exact = np.arange(11 * 7 * 3, dtype="uint8").reshape(11, 7, 3)
+    file = photos.parent / f"{photos.name}.png"
+    Image.fromarray(exact).save(file)
+    found = samples_of(model, file)
+    np.testing.assert_allclose(found[0], exact / np.float32(255), rtol=1e-6)
+
+
+def test_images_for_a_model_of_any_size(photos, image_models):
+    model = image_models / "any.keras"
+    match = r"of one size .*0.png of \(9, 13\) and 1.png of \(20, 31\) pixels"
+    with pytest.raises(ValueError, match=match):
+        samples_of(model, photos)
+    assert samples_of(model, photos, length=19).shape == (3, 19, 19, 3)
+    # `verify` knows what the artefact takes.
+    shapes = {"images": (None, 5, 8, 3)}
+    assert samples_of(model, photos, shapes=shapes).shape == (3, 5, 8, 3)
+
+
+def test_too_many_images_are_drawn_evenly(
+    photos, image_models, tmp_path, monkeypatch, capsys
+):
+    for number in range(5):
+        color = Image.new("L", (7, 11), 51 * number)
+        color.save(tmp_path / f"{number}.png")
+    monkeypatch.setattr(samples, "_MAX_IMAGES", 2)
+    found = samples_of(image_models / "fixed.keras", tmp_path, pixels="bytes")
+    assert found[:, 0, 0, 0].round().tolist() == [0, 102]
+    assert "--samples: 2 of 5 images are used." in "".join(capsys.readouterr())
+
+
+def test_the_normalization_of_a_checkpoint(photos, image_models, tmp_path):
+    model = keras.saving.load_model(image_models / "fixed.keras")
+    settings = tmp_path / "preprocessor_config.json"
+    settings.write_text('{"image_mean": [0.25, 0.5, 0.5], "image_std": [0.5, 1, 1]}')
+    opened = OpenedModel(tmp_path, model)
+    found = read_samples(photos, opened, {}, None, None, None)
+    unit = read_samples(photos, opened, {}, None, None, "unit")
+    np.testing.assert_allclose(found[..., 0], (unit[..., 0] - 0.25) / 0.5, atol=1e-6)
+    np.testing.assert_allclose(found[..., 1], unit[..., 1] - 0.5, atol=1e-6)
+    settings.unlink()
+    scores = keras.layers.Conv2D(5, 1)
+    kept = Functional(model.input, scores(model.input))
+    kept.preprocessing = {"image_mean": [0.5], "image_std": [0.25]}
+    found = read_samples(photos, OpenedModel(tmp_path, kept), {}, None, None, None)
+    np.testing.assert_allclose(found, (unit - 0.5) / 0.25, atol=1e-6)
+    settings.write_text("{}")
+    with pytest.raises(ValueError, match="has no `image_mean` and `image_std`"):
+        read_samples(photos, opened, {}, None, None, None)
+
+
+def test_an_int8_file_from_a_folder_of_images(command, photos, image_models):
+    model, artefact = image_models / "fixed.keras", image_models / "m.tflite"
+    options = ["--samples", photos, "--pixels", "signed"]
+    assert command("export", model, artefact, "--quantization", "int8", *options) == 0
+    assert "root mean square error relative to the output" in command.out
+    assert "agreement by class" in command.out
+    assert command("verify", model, artefact, *options) == 0
+    assert "int8" in command.out and "agrees with" in command.out
+    assert "--samples must be given for int8" in command.refuses(
+        "verify", model, artefact
+    )
+
+
+def test_images_that_are_refused(command, photos, image_models, tmp_path):
+    model, target = image_models / "fixed.keras", tmp_path / "m.tflite"
+    export = ["export", model, target]
+    line = command.refuses(*export, "--samples", photos)
+    assert "--pixels must say in which range" in line and "signed" in line
+    line = command.refuses(*export, "--samples", tmp_path, "--pixels", "unit")
+    assert "must be a folder with images" in line
+    line = command.refuses(*export, "--pixels", "unit")
+    assert "--pixels is for an image or a folder" in line
+    line = command.refuses(
+        *("export", image_models / "mlp.keras", target),
+        *("--samples", photos, "--pixels", "unit"),
+    )
+    assert "MODEL must take one input, images" in line and "(7,)" in line
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"no image")
+    line = command.refuses(*export, "--samples", broken, "--pixels", "unit")
+    assert "broken.png" in line
+    assert not target.exists()

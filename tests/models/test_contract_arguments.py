@@ -1,0 +1,145 @@
+"""The contract of every builder: an error names an argument that its caller has."""
+
+import inspect
+import re
+import typing
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from model_cases import GRAPHS, TINY, tiny
+
+from keras_attn import models
+
+BUILDERS = {
+    name: getattr(models, name) for name in models.__all__ if name.startswith("build_")
+}
+# Arguments whose numbers may be 0, and lists that may have no element.
+FROM_ZERO = {"num_frozen", "num_pyramid_layers", "attention_stage"}
+FROM_ZERO |= {"skips", "dilated_stages"}
+MAY_BE_EMPTY = {"fully_connected_dims", "stem_dims", "decoder_dims"}
+MAY_BE_EMPTY |= {"skips", "dilated_stages"}
+# No size: text, or a number of any sign.
+NOT_CHECKED = {"seed", "name", "variant"}
+
+
+def wrong_values(name, annotation):
+    """Values of a type that no model can be built with."""
+    kinds = [
+        kind
+        for kind in typing.get_args(annotation) or (annotation,)
+        if kind is not type(None)
+    ]
+    if typing.get_origin(annotation) is not Sequence and len(kinds) == 1:
+        (annotation,) = kinds
+    if annotation is int:
+        return [-1, 1.5, "x", True, *([] if name in FROM_ZERO else [0])]
+    if annotation is float:
+        bad = [float("nan"), float("inf"), "x"]
+        is_share = name.endswith(("dropout", "stochastic_depth"))
+        return [*bad, -0.5, 1.0] if is_share else bad
+    if annotation == int | tuple[int, int]:
+        return [0, "x", (3, 5, 7), (3, 1.5), (0, 3)]
+    if typing.get_origin(annotation) is Sequence:
+        (kind,) = typing.get_args(annotation)
+        if kind is int:
+            return [3, "x", [1.5], [-1], *([] if name in MAY_BE_EMPTY else [()])]
+        if kind is float:
+            return [3, "x", [0.0], [-1.0], ["x"], ()]
+    return []
+
+
+def arguments_of(builder):
+    """Names and annotations of what is checked."""
+    for name, parameter in inspect.signature(builder).parameters.items():
+        values = wrong_values(name, parameter.annotation)
+        if values and name not in NOT_CHECKED:
+            yield name, values
+
+
+def encoder_of(name):
+    """The first argument of the builder of a head; nothing for another builder.
+
+    By default a head builds an encoder of a published size.
+    """
+    family = name.split("_")[1]
+    first = next(iter(inspect.signature(BUILDERS[name]).parameters))
+    if first not in ("encoder", "model"):
+        return []
+    return [tiny(next(graph for graph in GRAPHS if graph.startswith(family)))]
+
+
+@pytest.mark.parametrize("name", sorted(BUILDERS))
+def test_an_error_names_the_argument_with_a_wrong_value(name):
+    builder = BUILDERS[name]
+    has_classes = "num_classes" in inspect.signature(builder).parameters
+    required = {"num_classes": 3} if has_classes else {}
+    for argument, values in arguments_of(builder):
+        for value in values:
+            match = f"(?s)`{argument}` .*Received: {argument}="
+            with pytest.raises(ValueError, match=match):
+                builder(*encoder_of(name), **{**required, argument: value})
+
+
+def test_most_arguments_are_checked():
+    checked = {
+        argument
+        for builder in BUILDERS.values()
+        for argument, _ in arguments_of(builder)
+    }
+    assert {"hidden_dim", "vocabulary_size", "dropout", "num_blocks"} <= checked
+    assert {"image_size", "anchor_sizes", "num_proposals"} <= checked
+    assert len(checked) > 80
+
+
+@pytest.mark.parametrize("case", sorted(GRAPHS))
+def test_sizes_may_be_integers_of_numpy(case):
+    """Such as `len(np.unique(labels))`, or a size out of an array."""
+    sizes = {
+        name: np.int64(size) if type(size) is int else size
+        for name, size in TINY[case].items()
+    }
+    # Without weights, which the other contracts have.
+    assert models.count_parameters(case, **sizes) == models.count_parameters(
+        case, **TINY[case]
+    )
+
+
+@pytest.mark.parametrize(
+    "name, argument",
+    [
+        *((name, "encoder") for name in BUILDERS if "classifier" in name),
+        ("build_caption_vit_transformer", "encoder"),
+    ],
+)
+def test_an_error_names_the_argument_with_an_unknown_variant(name, argument):
+    argument = "model" if name.startswith("build_gpt") else argument
+    options = {} if "caption" in name else {"num_classes": 3}
+    match = f"`{argument}` must be one of .*Received: {argument}='huge'"
+    with pytest.raises(ValueError, match=match):
+        BUILDERS[name](**{argument: "huge"}, **options)
+
+
+@pytest.mark.parametrize("name", ["vit", "deit3", "mae"])
+def test_patches_fill_the_images(name):
+    match = (
+        "`image_size` must be a multiple of `patch_size`.* to 48 × 32 pixels.*"
+        r"Received: image_size=\(63, 33\), patch_size=\(16, 16\)"
+    )
+    with pytest.raises(ValueError, match=match) as raised:
+        BUILDERS[f"build_{name}"](image_size=(63, 33), patch_size=16)
+    assert not re.search("padding|Exception encountered", str(raised.value))
+
+
+@pytest.mark.parametrize("name", ["fcn_vgg", "deconvnet"])
+def test_networks_that_widen_the_image_need_a_fully_connected_layer(name):
+    with pytest.raises(ValueError, match="`fully_connected_dims` must have one"):
+        BUILDERS[f"build_{name}"](fully_connected_dims=())
+
+
+@pytest.mark.parametrize("argument", ["proposal_options", "detection_options"])
+@pytest.mark.parametrize("name", ["faster_rcnn", "faster_rcnn_vgg16", "mask_rcnn"])
+def test_options_of_layers_are_a_dictionary(name, argument):
+    match = f"`{argument}` must be a dictionary of .*Received: {argument}='x'"
+    with pytest.raises(ValueError, match=match):
+        BUILDERS[f"build_{name}"](**{argument: "x"})
