@@ -20,6 +20,8 @@ _Result = TypeVar("_Result")
 # Integers that may be 0, and lists of indices.
 _FROM_ZERO = {"num_frozen", "num_pyramid_layers", "attention_stage"}
 _FROM_ZERO |= {"skips", "dilated_stages"}
+# No size: any whole number.
+_ANY = {"seed"}
 # Lists that may have no element: some models have a default without them.
 _MAY_BE_EMPTY = {"fully_connected_dims", "stem_dims", "decoder_dims"}
 _MAY_BE_EMPTY |= {"skips", "dilated_stages"}
@@ -65,7 +67,9 @@ def checked_arguments(
 
 
 def _checked(name, value, parameter):
-    if parameter is None or (value is None and parameter.default is None):
+    if parameter is None or name in _ANY:
+        return value
+    if value is None and parameter.default is None:
         return value
     annotation = parameter.annotation
     if get_origin(annotation) in (Union, UnionType):
