@@ -119,7 +119,7 @@ def test_a_size_that_is_not_known_is_no_pair():
     import tensorflow as tf
 
     with pytest.raises(ValueError, match="`size` must be a whole number, or one for"):
-        check_pair("size", tf.TensorShape(None))
+        check_pair("size", tf.TensorShape(None))  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="`size` must be a whole number above zero"):
         check_pair("size", tf.TensorShape([None, 5]))
 

@@ -40,7 +40,10 @@ def checks_arguments(
 
     @functools.wraps(build)
     def build_checked(*args: _Arguments.args, **options: _Arguments.kwargs) -> Any:
-        bound = signature.bind(*args, **options)
+        try:
+            bound = signature.bind(*args, **options)
+        except TypeError as error:
+            raise TypeError(f"{build.__name__}() {error}") from None
         bound.arguments.update(checked_arguments(signature, bound.arguments))
         return build(*bound.args, **bound.kwargs)
 
@@ -73,6 +76,8 @@ def _checked(name, value, parameter):
         return value
     annotation = parameter.annotation
     if get_origin(annotation) in (Union, UnionType):
+        if value is None and type(None) in get_args(annotation):
+            return value
         kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
         # `int | None` as `int`.
         annotation = kinds[0] if len(kinds) == 1 else annotation

@@ -15,7 +15,7 @@ from keras_attn.layers.normalization.batch_normalization import BatchNormalizati
 from keras_attn.models.parts.heads import INITIALIZER, logits_layer
 
 
-def image_input(image_size, num_channels=3, patch_size=1):
+def image_input(image_size, num_channels=3, patch_size: int | tuple[int, int] = 1):
     """The input `images`, (B, H, W, channels), of a fixed size.
 
     Args:

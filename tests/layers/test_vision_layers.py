@@ -64,7 +64,8 @@ def test_a_block_scales_the_output_of_each_sub_layer():
 
 def test_a_swin_block_drops_units_and_probabilities_at_rates_of_their_own():
     inputs = draw(1, 4, 4, 6)
-    for options in ({"dropout": 0.9}, {"attention_dropout": 0.9}):
+    rates: list[dict[str, Any]] = [{"dropout": 0.9}, {"attention_dropout": 0.9}]
+    for options in rates:
         block = layers.SwinBlock(2, 5, 2, seed=3, **options)
         before = numpy(block(inputs))
         normed = block.attention_norm(inputs)

@@ -137,7 +137,8 @@ def test_an_artefact_names_what_it_has_no_answer_to(shipped, case, what, format)
         if signature.inputs[key].shape[1] is None
     }
     assert ranges.items() <= runner.length_ranges.get(name, {}).items()
-    for key, (_, high) in ranges.items():
+    limits = {key: high for key, (_, high) in ranges.items() if high is not None}
+    for key, high in limits.items():
         longer = np.resize(inputs[key], (B, high))
         with pytest.raises(ValueError, match=f"{key}.* length of at most {high - 1}"):
             runner({**inputs, key: longer}, name)

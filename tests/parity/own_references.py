@@ -317,6 +317,7 @@ if __name__ == "__main__":
             folder.mkdir(exist_ok=True)
             model = case.make()
             case.save(model, folder)
-            np.savez_compressed(folder / "expected.npz", **case.run(model))
+            expected: dict[str, Any] = case.run(model)
+            np.savez_compressed(folder / "expected.npz", **expected)
             size = sum(file.stat().st_size for file in folder.iterdir())
             sys.stdout.write(f"{name}: {size} bytes\n")
