@@ -29,7 +29,7 @@ from keras_attn.precision import at_least_float32
 class WindowAttention(BaseLayer):
     """`softmax(q kᵀ / √H + b) v` in each window, b the relative position bias.
 
-    Shifted windows connect neighbouring windows of the layer before: the feature map is
+    Shifted windows connect neighboring windows of the layer before: the feature map is
     rolled up and left by ⌊w/2⌋ tokens, partitioned, attended, and rolled back. Rows and
     columns that wrapped around form regions of their own; a mask
     (`ops.windows.shifted_window_mask`) lets a token attend only within its region.

@@ -53,7 +53,7 @@ def head_size(width: int, num_heads: int, key_dim: int | None) -> int:
         key_dim: None = the default.
 
     Raises:
-        ValueError: if D is not a multiple of N and `key_dim` is None.
+        ValueError: If D is not a multiple of N and `key_dim` is None.
     """
     if key_dim is not None:
         return key_dim

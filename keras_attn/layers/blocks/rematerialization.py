@@ -8,7 +8,7 @@ Inside a `RematScope` Keras passes the arguments of a layer's call to
   be fitted compiled.
 - TensorFlow adds a number to every argument and computes the gradient of every output,
   which a boolean mask does not have.
-- The recomputation runs in the backward pass, outside of the model's call: without its
+- The recomputation runs in the backward pass, outside the model's call: without its
   autocast, `training` and Keras masks, and with the dropout seed and moving averages
   that the forward pass has updated. It would use another dropout mask.
 

@@ -225,7 +225,7 @@ class TransformerEncoderBlock(_Block):
         (B, T, D), and with `return_attention_scores` (B, N, T, T).
 
     Raises:
-        ValueError: if D is not a multiple of N and `key_dim` is None.
+        ValueError: If D is not a multiple of N and `key_dim` is None.
 
     Masking:
         As in `MultiHeadAttention`.
@@ -310,7 +310,7 @@ class TransformerDecoderBlock(_Block):
         those of the cross-attention).
 
     Raises:
-        ValueError: if D is not a multiple of N and `key_dim` is None, or if
+        ValueError: If D is not a multiple of N and `key_dim` is None, or if
             `encoder_outputs` are given to a block built without them, or missing in
             one built with them.
 

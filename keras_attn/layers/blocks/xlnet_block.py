@@ -157,7 +157,7 @@ class XLNetBlock(BaseLayer):
         As `RelativeMultiHeadAttention`.
 
     Raises:
-        ValueError: if D is not a multiple of N and `key_dim` is None.
+        ValueError: If D is not a multiple of N and `key_dim` is None.
 
     Reference:
         Yang et al. 2019, "XLNet", appendix A.2 (arXiv:1906.08237).

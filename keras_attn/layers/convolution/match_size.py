@@ -75,7 +75,7 @@ class CropLike(MatchSize):
         (B, H, W, C).
 
     Raises:
-        ValueError: if `offset` is negative, for another number of axes, and, where
+        ValueError: If `offset` is negative, for another number of axes, and, where
             sizes are known, for a map with fewer than H + `offset` rows or W + `offset`
             columns.
     """

@@ -1,4 +1,4 @@
-"""The locations that max poolings choose, seen and replaced from outside of a model.
+"""The locations that max poolings choose, seen and replaced from outside a model.
 
 Every `MaxPoolWithIndices` passes its indices through `chosen`, which returns them
 unchanged unless a block of `watched_switches` is active in its thread.

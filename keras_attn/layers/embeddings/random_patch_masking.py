@@ -36,7 +36,7 @@ class RandomPatchMasking(BaseLayer):
             `PatchUnmasking` restores the order.
 
     Raises:
-        ValueError: if no patch would be kept, or none hidden.
+        ValueError: If no patch would be kept, or none hidden.
 
     Reference:
         He et al. 2022, "Masked Autoencoders Are Scalable Vision Learners", section 3

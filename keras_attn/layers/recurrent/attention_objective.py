@@ -41,7 +41,7 @@ class AttentionObjective(BaseLayer):
         The same tensor.
 
     Raises:
-        ValueError: for a weight below 0, or a decay outside of [0, 1).
+        ValueError: for a weight below 0, or a decay outside [0, 1).
 
     Reference:
         Xu et al. 2015, sections 4.1 and 4.2.1 (arXiv:1502.03044); Williams 1992.

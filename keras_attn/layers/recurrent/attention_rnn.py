@@ -32,7 +32,7 @@ from keras_attn.ops import (
 )
 from keras_attn.precision import at_least_float32
 
-# What hard attention does outside of training.
+# What hard attention does outside training.
 Inference = Literal["mean", "most_probable"]
 
 
@@ -55,7 +55,7 @@ class AttentionRNN(RecurrentAttention):
         hard: Whether attention is hard.
         mean_rate: Probability that an example uses soft attention for the whole
             sequence in training.
-        inference: What hard attention does outside of training: "mean" averages as
+        inference: What hard attention does outside training: "mean" averages as
             soft attention, "most_probable" takes the most probable location.
         seed: Seed of the sampled locations.
         kernel_initializer: For the weights of the gate.
