@@ -76,9 +76,9 @@ def generate(
             prompts or sources of one fixed length, and their mask, shorter ones are
             padded.
         inputs: Dictionary of arrays, as for `model`: `token_ids` (B, S), and for an
-            encoder-decoder `decoder_token_ids` (B, P), the prompt. `padding_mask` (B,
-            S), and `decoder_padding_mask` (B, P) if the pair takes one, may be left out
-            if every token is real.
+            encoder-decoder `decoder_token_ids` (B, P), the prompt. `padding_mask`
+            (B, S), and `decoder_padding_mask` (B, P) if the pair takes one, may be left
+            out if every token is real.
         max_new_tokens: Maximum number of tokens to add.
         strategy: `Greedy()` (default), `Sample(...)` or `Beam(...)`.
         start_token_id: The prompt of an encoder-decoder if `inputs` has none.

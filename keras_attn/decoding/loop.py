@@ -124,9 +124,9 @@ def host_while(cond, body, carry):
 def next_state(state, outputs, *, in_place=False):
     """The state after a step, from the state before the step and its outputs.
 
-    An output with the name of a state is its new value. An output `new_<name>`, (B, G,
-    1, H), is written into the cache `<name>`, (B, G, L, H), at the slot `cache_index`
-    of the state before the step. All other states are unchanged.
+    An output with the name of a state is its new value. An output `new_<name>`,
+    (B, G, 1, H), is written into the cache `<name>`, (B, G, L, H), at the slot
+    `cache_index` of the state before the step. All other states are unchanged.
 
     Args:
         state: Tensors or arrays by name, before the step.

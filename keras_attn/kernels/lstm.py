@@ -120,8 +120,8 @@ class LoopLSTM:
     """An LSTM inside a loop over steps, such as the loop of a decoder that attends.
 
     `gates` are an input of the loop; each step calls `step`, and `finish` takes the
-    last results of all steps. There is no second-order gradient: TensorFlow raises an
-    error for it.
+    stacked third results of `step`. There is no second-order gradient: TensorFlow
+    raises an error for it.
 
     Args:
         cell: A `keras.layers.LSTMCell` for which `has_fast_lstm` holds.

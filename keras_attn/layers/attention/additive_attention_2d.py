@@ -27,7 +27,7 @@ _AXES = "(batch, rows, columns, channels)"
 @keras.saving.register_keras_serializable("keras_attn")
 @caches_output_specs
 class AdditiveAttention2D(BaseLayer):
-    """Additive attention over a map; scores also see the neighbors of a location.
+    """Additive attention over a map; a location's score also depends on its neighbors.
 
         e_ij = wᵀ tanh(Σ_pq U_pq v_{i+p, j+q} + W q_t)
         α = softmax(e), over all locations
@@ -57,12 +57,12 @@ class AdditiveAttention2D(BaseLayer):
     Returns:
         The glimpses g, (B, T, C); with `return_attention_scores=True` also the
         probabilities, (B, T, S), row after row of the map; with
-        `return_projected_key=True` last the sums over p and q, (B, H, W, A), for the
+        `return_projected_key=True` finally the sums over p and q, (B, H, W, A), for the
         next call.
 
     Raises:
-        ValueError: for a query that is not of rank 3, a map that is not of rank 4, or a
-            mask of another shape.
+        ValueError: If `query` does not have 3 axes, `value` does not have 4 axes, or
+            `padding_mask` has the wrong shape.
 
     Masking:
         A query whose locations are all masked gets a glimpse of zeros.
