@@ -126,7 +126,7 @@ def check_share(name: str, value: float) -> float:
 
 
 def check_same_length(**sequences) -> int:
-    """Returns the length that all sequences, given by name, have."""
+    """Returns the common length of sequences, which are given by name."""
     lengths = {name: len(sequence) for name, sequence in sequences.items()}
     if len(set(lengths.values())) != 1:
         names = " and ".join(f"`{name}`" for name in lengths)

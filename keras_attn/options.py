@@ -32,7 +32,7 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """What the type of an option is `Annotated` with.
+    """The default and description of an option; its type is `Annotated` with it.
 
     Args:
         default: The value of the option if it is not passed.
@@ -82,7 +82,7 @@ def described_as(other: Callable) -> Callable[[_Documented], _Documented]:
     Returns:
         A decorator, which returns the same function or class.
     """
-    # Unwrapped: what `@with_sizes` adds holds for the variants of `other` only.
+    # Unwrapped: what `@with_sizes` adds holds only for the variants of `other`.
     docstring = inspect.getdoc(inspect.unwrap(other)) or ""
     lent = descriptions(docstring) | _words(_options(other))
 

@@ -208,7 +208,7 @@ def check_end_tokens(end_token_id, vocabulary: int | None) -> tuple[int, ...]:
     """One end token, several or none, as a sorted tuple that is never empty.
 
     Raises:
-        TypeError: for anything but integers.
+        TypeError: If `end_token_id` is not an integer or a collection of integers.
         ValueError: If a token is out of range.
     """
     if end_token_id is None:

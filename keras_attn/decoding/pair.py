@@ -97,7 +97,7 @@ def prompt_name(model, input_names=()) -> str:
 
     Args:
         model: A model, a pair or an exported pair.
-        input_names: Inputs it is known to have, besides those of `model.input`.
+        input_names: Inputs that it is known to have, besides `model.input`.
     """
     if isinstance(model, IncrementalPair):
         return model.prompt

@@ -264,7 +264,7 @@ def _backward(gates, recurrent, previous, kept, d_states, d_h, d_c):
     """
     import tensorflow as tf
 
-    # What does not depend on a later step is computed for all steps at once.
+    # Terms that do not depend on a later step are computed for all steps at once.
     i, f, g, o = tf.split(gates, 4, axis=-1)
     squashed = tf.tanh(f * previous + i * g)
     # Gradients of c_t from h_t, of z_t from c_t (i, f and g) and from h_t (o), and of

@@ -49,7 +49,7 @@ class CachedKeysAndValues(NamedTuple):
 
 
 def with_cache(keys, values, cache, cache_index, dtype) -> CachedKeysAndValues:
-    """Combines a call's keys and values with those of a cache.
+    """Combines a call's keys and values with a cache.
 
     Args:
         keys: (B, G, T, H), or None to attend to the cache only.

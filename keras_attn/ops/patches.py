@@ -59,7 +59,7 @@ def patches_to_image(patches, patch_size, grid):
 
 
 def sinusoid_grid(rows, columns, dim):
-    """Sinusoids of a grid: sines and cosines of the column, then those of the row.
+    """Sinusoids of a grid: sines and cosines of the column, then of the row.
 
     Args:
         rows: Number of rows.

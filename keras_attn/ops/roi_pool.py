@@ -19,11 +19,10 @@ def roi_pool(maps, boxes, *, strides, output_size, levels=None):
     outwards to whole locations, so neighboring bins may share locations. A bin without
     locations is 0. A side is limited to at most 2^20 locations from the map.
 
-    A bin has any number of rows and columns up to those of the map. The maximum over a
-    bin is the maximum of four windows whose sides are powers of two, and the maxima
-    over all such windows are computed once for all boxes. They take as much memory as
-    the maps times the product of the logarithms of H and W to base 2, which is a lot
-    for large maps.
+    A bin may have as many rows and columns as the map. The maximum over a bin is the
+    maximum of four windows whose sides are powers of two, and the maxima over all such
+    windows are computed once for all boxes. They take as much memory as the maps times
+    the product of the logarithms of H and W to base 2, which is a lot for large maps.
 
     No gradient flows to the boxes.
 
@@ -41,7 +40,7 @@ def roi_pool(maps, boxes, *, strides, output_size, levels=None):
         Girshick 2015, section 2.1 (arXiv:1504.08083).
     """
     windows, row_powers, column_powers = _window_maxima(maps)
-    # The index of a window's map among those of all maps and powers.
+    # The index of a window's map among the maps of all levels and powers.
     count = row_powers * column_powers
     base = None if levels is None else levels * count
     origin = Pyramid(maps, levels)

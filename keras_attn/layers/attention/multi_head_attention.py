@@ -116,8 +116,8 @@ class MultiHeadAttention(BaseLayer):
 
     Raises:
         ValueError: If an input does not have 3 axes, a mask has the wrong shape,
-            `num_heads` is not a multiple of `num_key_value_heads`, or arguments are
-            mutually exclusive.
+            `num_heads` is not a multiple of `num_key_value_heads`, or mutually
+            exclusive arguments are given.
 
     Masking:
         The Keras mask of the value (in self-attention, of the query) is used as a

@@ -293,7 +293,8 @@ class TransformerDecoderBlock(_Block):
         padding_mask: (B, T), True = a real token; with a cache (B, L + T), with a
             `cache_index` (B, L).
         attention_mask: (T, T), (B, T, T) or (B, N, T, T), combined with the causal
-            mask; with a cache its last axis is as long as that of `padding_mask`.
+            mask; with a cache its last axis is as long as the last axis of
+            `padding_mask`.
         encoder_padding_mask: (B, S), True = a real token.
         cache: Keys and values of earlier positions, a pair of (B, G, L, H), which the
             self-attention attends to as well as to its own.

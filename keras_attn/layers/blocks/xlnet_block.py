@@ -240,7 +240,7 @@ class XLNetBlock(BaseLayer):
             return_attention_scores=return_attention_scores,
             training=training,
         )
-        # Not asked for in every call: those of the query stream cost a product.
+        # Not requested in every call: the scores of the query stream cost a product.
         attended, scores = results if return_attention_scores else (results, None)
         x = inputs if targets is None else targets
         dropped = self._residual_dropout(attended, training=training)

@@ -53,7 +53,7 @@ class ResizeLike(MatchSize):
         (B, H, W, C).
 
     Raises:
-        ValueError: If `inputs` or `reference` has the wrong number of axes.
+        ValueError: If `inputs` or `reference` does not have 4 axes.
     """
 
     def call(self, inputs, reference):
@@ -75,9 +75,9 @@ class CropLike(MatchSize):
         (B, H, W, C).
 
     Raises:
-        ValueError: If `offset` is negative, an input has the wrong number of axes, or
-            `inputs` is known to have fewer than H + `offset` rows or W + `offset`
-            columns.
+        ValueError: If `offset` is negative, `inputs` or `reference` does not have 4
+            axes, or `inputs` is known to have fewer than H + `offset` rows or W +
+            `offset` columns.
     """
 
     def __init__(self, offset: int = 0, **kwargs):

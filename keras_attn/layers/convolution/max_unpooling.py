@@ -111,8 +111,9 @@ class MaxUnpool2D(_Windows):
         (B, H, W, C).
 
     Raises:
-        ValueError: If an input has the wrong number of axes, `indices` and `inputs`
-            have different shapes, or `reference` is known to pool to a different size.
+        ValueError: If `inputs` or `reference` does not have 4 axes, `indices` and
+            `inputs` have different shapes, or `reference` is known to pool to a
+            different size.
     """
 
     def build(self, inputs_shape, indices_shape, reference_shape):

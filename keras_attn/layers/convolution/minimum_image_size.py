@@ -34,9 +34,10 @@ class MinimumImageSize(BaseLayer):
         (B, H, W, C), the same tensor.
 
     Raises:
-        ValueError: If an image is smaller, or its size is between two steps. This is
-            checked if H and W are known: in eager calls, and when a function is traced
-            for one size. A function that is traced for any size does not check.
+        ValueError: If an image is smaller than the minimum, or its size is between two
+            steps. This is checked if H and W are known: in eager calls, and when a
+            function is traced for one size. A function that is traced for any size does
+            not check.
     """
 
     def __init__(

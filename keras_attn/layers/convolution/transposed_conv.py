@@ -125,7 +125,7 @@ class TransposedConv2D(BaseLayer):
         return self.activation(outputs)
 
     def _cropped(self, stamped, size):
-        """The rows and columns of the output; no kernel may reach the last ones."""
+        """Crops to the output; rows that no copy of the kernel reaches are zeros."""
         # Keras has max(k, s) rows for the last copy of the kernel.
         margins = [
             max(0, o - p - max(0, s - k))
@@ -176,7 +176,7 @@ class TransposedConv2D(BaseLayer):
 
 
 def _below(name, value, limit_name, limits):
-    """Returns a pair, for rows and columns; raises unless 0 <= number < limit."""
+    """Returns a pair, for rows and columns; raises unless 0 <= each < `limits`."""
     pair = pair_of(value)
     if pair is None or not all(
         is_whole(n) and 0 <= n < limit for n, limit in zip(pair, limits, strict=True)

@@ -38,9 +38,9 @@ class UpsampleLike(MatchSize):
         (B, H, W, C).
 
     Raises:
-        ValueError: If an input has the wrong number of axes, or, unless centered, the
-            reference is known to have more than 2h + `max_missing` rows or 2w +
-            `max_missing` columns.
+        ValueError: If `inputs` or `reference` does not have 4 axes, or, unless
+            centered, the reference is known to have more than 2h + `max_missing` rows
+            or 2w + `max_missing` columns.
     """
 
     def __init__(self, max_missing: int = 1, centered: bool = False, **kwargs):
