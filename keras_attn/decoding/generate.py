@@ -82,8 +82,8 @@ def generate(
         max_new_tokens: Maximum number of tokens to add.
         strategy: `Greedy()` (default), `Sample(...)` or `Beam(...)`.
         start_token_id: The prompt of an encoder-decoder if `inputs` has none.
-        end_token_id: The token that ends a row, or several, any of which does. None =
-            rows never end early.
+        end_token_id: The token that ends a row, or several such tokens. None = rows
+            never end early.
         pad_token_id: Written to a row after it has ended.
         on_token: A function that is called on the host after each step with the new
             tokens, an int32 array (B,); a row that has ended gets `pad_token_id`. Its

@@ -138,7 +138,7 @@ def prepare(
     start_token_id: int | None,
     pad_token_id: int,
 ) -> dict[str, np.ndarray]:
-    """The inputs of `prefill` as arrays, with defaults for those left out.
+    """The inputs of `prefill` as arrays, with defaults for missing inputs.
 
     Args:
         functions: The functions to prepare the inputs for.

@@ -1,7 +1,7 @@
 """GELU with its gradient written out, for training on TensorFlow.
 
-TensorFlow differentiates GELU operation by operation, each of which reads and writes
-all units, and its `erfc` takes five times as long in bfloat16 as in float32. Written
+TensorFlow differentiates GELU operation by operation, and each operation reads and
+writes all units. Its `erfc` takes five times as long in bfloat16 as in float32. Written
 out from the inputs only and in float32, GELU and its gradient take two thirds of the
 time (in bfloat16, half of it). Fused by XLA they take two fifths of what is then left
 (TensorFlow 2.21, CPU).

@@ -6,8 +6,8 @@ weights to their gradient, and appends a dozen intermediate tensors to lists.
 - `lstm` runs a whole sequence, with its gradient written out: each step is one product
   and a few element-wise operations, and the gradient of each weight is one product. The
   inputs of all steps are multiplied before the loop, too.
-- `LoopLSTM` is for loops that do more, such as attend: TensorFlow differentiates them,
-  but the gradient of each weight is one product after the loop.
+- `LoopLSTM` is for loops that do more, such as attending: TensorFlow differentiates
+  them, but the gradient of each weight is one product after the loop.
 
     z_t = W x_t + R h_{t-1} + b           gates i, f, g, o: parts of z_t, in this order
     c_t = σ(f) c_{t-1} + σ(i) tanh(g)
@@ -161,7 +161,7 @@ class LoopLSTM:
             gates: The gates of this step, (B, 4 U).
 
         Returns:
-            h_t, [h_t, c_t], and what `finish` needs of the step, (B, D + U).
+            h_t, [h_t, c_t], and the input of `finish` for this step, (B, D + U).
         """
         import tensorflow as tf
 

@@ -34,7 +34,7 @@ def non_max_suppression(
     groups=None,
     max_candidates=None,
 ):
-    """The best boxes that do not overlap with better ones.
+    """The best boxes that do not overlap with better boxes.
 
     Boxes with equal scores are visited in their order. Memory grows with N².
 
