@@ -285,10 +285,11 @@ def _summary(
     name: str, translator: "Translator", training: Pairs, validation: Pairs
 ) -> str:
     tokenizers = (translator.source_tokenizer, translator.target_tokenizer)
+    limits = (translator.max_length, translator.max_length - 1)  # A target has an end.
     cut = sum(
         any(
-            len(tokenizer.encode(text)) > translator.max_length
-            for tokenizer, text in zip(tokenizers, pair, strict=True)
+            len(tokenizer.encode(text)) > limit
+            for tokenizer, text, limit in zip(tokenizers, pair, limits, strict=True)
         )
         for pair in zip(*training, strict=True)
     )

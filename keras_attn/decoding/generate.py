@@ -141,6 +141,8 @@ def generate(
     # `decode` in one compiled graph, unless the host needs each token or the model is
     # an artefact.
     if functions.traceable and on_token is None:
+        # A Keras model whose `call` is `decode`; the number of tokens, the end tokens
+        # and the strategy's numbers are inputs, so other values compile nothing.
         loop = compiled.loop(functions, settings, jit_compile)
         return Generated(**loop.run(inputs, random_numbers, settings))
     if functions.traceable:

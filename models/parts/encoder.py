@@ -3,8 +3,6 @@
     embeddings -> norm -> dropout -> block_0 -> block_1 -> … -> `sequence_output`
                               first token (-> dense, tanh) -> `pooled_output`
 
-`bert.py` spells the same stack out: it is the file that a newcomer reads first.
-
 Legend: B batch, T length, D width.
 """
 

@@ -263,6 +263,7 @@ class AttentionRNN(RecurrentAttention):
             return ops.expand_dims(outputs, 1), final_state
         # Random numbers in half precision would be too coarse.
         autocast = uniforms is None
+        # `keras.layers.RNN` around the cell.
         return run_loop(self, cell, inputs, first_state, autocast=autocast)
 
     def compute_mask(self, inputs, previous_mask=None):
