@@ -93,7 +93,7 @@ def open_model(path: Path, task: str | None = None) -> OpenedModel:
             `config.json` says.
 
     Raises:
-        ValueError: if it is none of the three, or for a `task` of a saved model.
+        ValueError: If it is none of the three, or for a `task` of a saved model.
     """
     if is_checkpoint(path):
         return OpenedModel(path, _load_checkpoint(path, task))
@@ -133,7 +133,7 @@ def find_model(name: str, task: str | None) -> Path | None:
         The path; None for a name.
 
     Raises:
-        ValueError: if it is neither, with similar names; or for the `task` of a name.
+        ValueError: If it is neither, with similar names; or for the `task` of a name.
     """
     from keras_attn import models
 

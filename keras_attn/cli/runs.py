@@ -27,7 +27,7 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
     """The settings that the run in a folder was started with; None without a run.
 
     Raises:
-        ValueError: if the folder holds a translator but no settings.
+        ValueError: If the folder holds a translator but no settings.
     """
     import json
 
@@ -46,7 +46,7 @@ def claim(folder: Path, settings: dict[str, Any]) -> None:
     """Writes the settings of a new run, or checks those of the run in the folder.
 
     Raises:
-        ValueError: if it holds a run with other settings.
+        ValueError: If it holds a run with other settings.
     """
     import json
 

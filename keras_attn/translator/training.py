@@ -78,7 +78,7 @@ def fit_translator(
         The Keras `History` of all epochs, including those before a kill.
 
     Raises:
-        ValueError: if `backup/` is damaged or from another model.
+        ValueError: If `backup/` is damaged or from another model.
     """
     run_dir = Path(run_dir)
     run_dir.mkdir(parents=True, exist_ok=True)

@@ -81,7 +81,7 @@ class Translator:
         """Reads a folder that `save` wrote.
 
         Raises:
-            ValueError: if the folder is not one, or its `model.keras` is damaged.
+            ValueError: If the folder is not one, or its `model.keras` is damaged.
         """
         folder = Path(folder)
         try:

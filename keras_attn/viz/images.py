@@ -41,7 +41,7 @@ def image_attention(
         map, such as those of an MAE's encoder, are left out.
 
     Raises:
-        ValueError: if no layer is left, or for a query outside of a map.
+        ValueError: If no layer is left, or for a query outside of a map.
     """
     maps = {}
     for path, scores in capture_attention(model, images).items():

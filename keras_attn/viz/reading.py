@@ -31,7 +31,7 @@ def reading_attention(model: keras.Model, inputs: dict) -> np.ndarray:
         Probabilities, (B, T, h, w).
 
     Raises:
-        ValueError: if the model has no such layer, or several.
+        ValueError: If the model has no such layer, or several.
     """
     layers = [each for each in model.layers if isinstance(each, AdditiveAttention2D)]
     if len(layers) != 1:

@@ -1,4 +1,4 @@
-"""Draws coloured shapes with exact masks.
+"""Draws colored shapes with exact masks.
 
 Legend: H and W pixels. Shapes are defined around the origin, within the unit circle; a
 pixel belongs to a shape if its center does.
@@ -109,12 +109,12 @@ def draw_objects(world, random: np.random.Generator):
 
     Args:
         world: The `Shapes`.
-        random: Source of everything.
+        random: Source of all random numbers.
 
     Returns:
         The image, uint8 (H, W, 3), the objects, and their visible pixels, bool
-        (objects, H, W). There is at least one object; fewer than were drawn by lot if
-        there is no room.
+        (objects, H, W). There is at least one object; there are fewer than the random
+        number drawn if there is no room.
     """
     height, width = world.image_size
     background = random.integers(*_BACKGROUND, 3)

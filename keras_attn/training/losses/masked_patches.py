@@ -32,7 +32,7 @@ class MaskedPatchLoss(keras.losses.Loss):
             multiplied by it; their sum is divided by the number of hidden patches.
 
     Raises:
-        ValueError: if the images do not have as many patches as are predicted.
+        ValueError: If the images do not have as many patches as are predicted.
 
     Example:
         ```python

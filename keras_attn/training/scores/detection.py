@@ -146,7 +146,7 @@ class DetectionScores:
             images as they were given, resized or not.
 
         Raises:
-            ValueError: if there are no images.
+            ValueError: If there are no images.
         """
         if not self._images:
             raise ValueError("`add` must be called first. Received: no images")
