@@ -9,7 +9,7 @@ import typer
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel of the help, and the kinds of options in it.
+    """A panel of the help, with methods for the kinds of options in it.
 
     Attributes:
         title: Its title; None for the panel of options without one.
@@ -22,7 +22,7 @@ class Panel:
         return typer.Option(*names, help=help, rich_help_panel=self.title, **settings)
 
     def count(self, help: str, min: int = 1) -> Any:
-        """A whole number, N in the help."""
+        """An integer, N in the help."""
         return self.option(help, metavar="N", min=min)
 
     def number(self, help: str, min: float, max: float | None = None) -> Any:

@@ -1,9 +1,9 @@
-"""A run folder: the settings it belongs to, and the state of its run.
+"""A run folder: its settings, and the state of its run.
 
-Besides what `fit_translator` writes there is `settings.json`, the settings that the run
-was started with; it is written first. A backup exists from the first complete epoch to
-the last; `translator.json` exists from the first complete epoch on. Imports are in the
-functions that need them, so that `keras-attn --help` starts quickly.
+Besides what `fit_translator` writes, it has `settings.json`, the settings that the run
+was started with, which is written first. A backup exists from the first complete epoch
+to the last; `translator.json` exists from the first complete epoch on. Imports are in
+the functions that need them, so that `keras-attn --help` starts quickly.
 """
 
 import shutil
@@ -72,7 +72,7 @@ def claim(folder: Path, settings: dict[str, Any]) -> None:
 
 def is_interrupted(folder: Path) -> bool:
     """Whether the run in the folder has completed some of its epochs, but not all."""
-    # A hidden file is an incomplete first backup, which can't be resumed from.
+    # A hidden file is an incomplete first backup, which cannot be resumed from.
     files = (folder / "backup").glob("*")
     return any(not file.name.startswith(".") for file in files)
 

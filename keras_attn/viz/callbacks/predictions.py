@@ -30,7 +30,7 @@ class _PredictionPlots(Plots):
         """Yields the tag and the figure of each image.
 
         Args:
-            tag: Of all figures.
+            tag: Tag of all figures.
             plot: Function of one image and its values, each with a batch axis.
             *values: Arrays or dictionaries of arrays, batch first.
         """
@@ -57,12 +57,12 @@ class SegmentationMaps(_PredictionPlots):
         class_names: Names of the C classes.
         predict: Function of images that returns logits (B, H, W, C) or classes
             (B, H, W). None calls the model.
-        every: Epochs between plots; the first is of epoch 0.
-        max_examples: Largest number of images drawn, the first of `images`.
+        every: Epochs between plots, starting with epoch 0.
+        max_examples: Maximum number of images drawn, the first of `images`.
         **options: Further arguments of `viz.plot_segmentation`, such as `errors`.
 
     Raises:
-        ValueError: At the start of training, as `viz.plot_segmentation`.
+        ValueError: At the start of training, as for `viz.plot_segmentation`.
 
     Example:
         ```python
@@ -107,7 +107,7 @@ class DetectionBoxes(_PredictionPlots):
         **options: Further arguments of `viz.plot_detections`, such as `min_score`.
 
     Raises:
-        ValueError: At the start of training, as `viz.plot_detections`.
+        ValueError: At the start of training, as for `viz.plot_detections`.
 
     Example:
         ```python
