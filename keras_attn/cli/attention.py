@@ -187,7 +187,7 @@ def _is_page(output: Path) -> bool:
 def _open(
     path: Path, task: str | None, text: str | None, tokenizer: Path | None
 ) -> OpenedModel:
-    """Opens the model, a checkpoint by default as an encoder, without a head."""
+    """Opens the model; a checkpoint opens by default as an encoder, without a head."""
     if not is_checkpoint(path):
         return open_model(path, task)
     if text is not None:

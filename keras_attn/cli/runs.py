@@ -43,7 +43,7 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
 
 
 def claim(folder: Path, settings: dict[str, Any]) -> None:
-    """Writes the settings of a new run, or checks those of the run in the folder.
+    """Writes the settings of a new run, or checks them against the run in the folder.
 
     Raises:
         ValueError: If it holds a run with other settings.

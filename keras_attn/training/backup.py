@@ -43,7 +43,7 @@ class BackupAndResume(keras.callbacks.Callback):
     arguments, ends with exactly the losses of an uninterrupted one (on the same
     machine, with the same number of threads); an interrupted epoch is repeated. The
     backup holds the variables of the model, including the seeds of its dropout layers,
-    those of the optimizer, the state of other callbacks, and the logs.
+    the variables of the optimizer, the state of other callbacks, and the logs.
 
     The order of the data depends only on `seed` and `epoch` if its dataset is given
     `epoch=backup.epoch`, which all datasets of `keras_attn.training` and

@@ -71,8 +71,8 @@ def image_rollout(
         on each patch; without a class token, the mean over all patches.
 
     Raises:
-        ValueError: If `model` has other attention layers, such as Swin's shifted
-            windows, or `query` is outside the map.
+        ValueError: If a layer does not attend over all patches, such as in Swin's
+            shifted windows, or `query` is outside the map.
 
     Reference:
         Abnar and Zuidema 2020 (arXiv:2005.00928).

@@ -34,7 +34,7 @@ def augment_batches(
         layers: Layers such as `RandomFlip`, applied in this order.
         seed: Seed of all layers, an integer.
         epoch: Epoch whose numbers are drawn, or a `tf.Variable` that holds it, such as
-            that of `BackupAndResume`. None counts the iterations.
+            `BackupAndResume.epoch`. None counts the iterations.
 
     Returns:
         As many batches of the same structure.
@@ -108,7 +108,7 @@ def three_augment_dataset(
         seed: Seed of all random numbers. With a seed, batches are processed
             sequentially.
         epoch: Epoch whose numbers are drawn, or a `tf.Variable` that holds it, such as
-            that of `BackupAndResume`. None counts the iterations.
+            `BackupAndResume.epoch`. None counts the iterations.
 
     Returns:
         Batches of float32 images and targets (B, C).

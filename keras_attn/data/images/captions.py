@@ -25,7 +25,7 @@ def caption_dataset(
 
     Args:
         batches: Dictionaries with `images` (B, H, W, channels) or `features` (B, rows,
-            columns, C), and `captions`, strings (B,), such as those of
+            columns, C), and `captions`, strings (B,), such as from
             `Shapes.dataset("captions", …)`. Anything else in them is left out.
         tokenizer: Encodes the captions.
         max_length: Maximum number of tokens of a caption, including its end token.

@@ -173,8 +173,8 @@ def detection_dataset(
             `RandomScaleAndCrop` adds around a smaller image is black, and normalized.
         seed: Seed of order and augmentations.
         shuffle: Whether each epoch has a new random order.
-        epoch: Number of the epoch, or a `tf.Variable` that holds it, such as that of
-            `training.BackupAndResume`. None counts the iterations.
+        epoch: Number of the epoch, or a `tf.Variable` that holds it, such as
+            `training.BackupAndResume.epoch`. None counts the iterations.
         drop_remainder: Whether the last batch is left out if it is smaller.
 
     Returns:
@@ -307,7 +307,7 @@ def read_example(example: DetectionExample, masks: bool, crowds: bool):
 
 
 def pad_objects(example: Example, count: int) -> Example:
-    """The objects of an example, padded to a fixed number, or the largest of them.
+    """The objects of an example, padded or cut to a fixed number; the largest are kept.
 
     Args:
         example: See `geometry`; entries that do not belong to boxes are kept.

@@ -24,8 +24,8 @@ class ElasticDeformation:
     Args:
         sigma: Standard deviation of the displacements in pixels.
         grid: G, at least 2.
-        max_turn: Maximum rotation around the center, as a share of a full turn, in [0,
-            1).
+        max_turn: Maximum rotation around the center, as a share of a full turn,
+            in [0, 1).
 
     Raises:
         ValueError: If `sigma` is negative, `grid` is too coarse or `max_turn` is out of

@@ -33,8 +33,8 @@ def from_keras_cv(
         max_boxes: M. If an image has more objects, the largest are kept.
 
     Returns:
-        The same number of batches, of `images` and a dictionary: `boxes` float32 (B, M,
-        4), 0 in padding; `classes` int32 (B, M), -1 in padding.
+        The same number of batches, of `images` and a dictionary: `boxes` float32
+        (B, M, 4), 0 in padding; `classes` int32 (B, M), -1 in padding.
 
     Raises:
         ImportError: If the extra `vision` is not installed.

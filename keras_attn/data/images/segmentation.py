@@ -261,8 +261,8 @@ def segmentation_dataset(
             255. None keeps 0 to 255.
         seed: Seed of order and augmentations.
         shuffle: Whether each epoch has a new random order.
-        epoch: Number of the epoch, or a `tf.Variable` that holds it, such as that of
-            `training.BackupAndResume`. None counts the iterations.
+        epoch: Number of the epoch, or a `tf.Variable` that holds it, such as
+            `training.BackupAndResume.epoch`. None counts the iterations.
         drop_remainder: Whether the last batch is left out if it is smaller.
 
     Returns:

@@ -246,7 +246,7 @@ def read_vqa(
 def _by_question(
     content: dict, name: str, path: Path, skipped: Skipped
 ) -> dict[int, dict[str, Any]]:
-    """The entries of a file by their `question_id`, each of which occurs once."""
+    """The entries of a file by their `question_id`; each id occurs once."""
     found = content.get(name)
     if not isinstance(found, list) or not all(isinstance(x, dict) for x in found):
         raise ValueError(

@@ -25,7 +25,7 @@ LOOK_AHEAD_FEATURE = "ways_there"
 # What a walker knows about its own walk; with `odometry` it follows all sectors.
 ODOMETRY_FEATURES = ("turned_sine", "turned_cosine", "steps", "walked")
 # Keeps distances between neighbors, up to 5 m with few exceptions, near 1. Paths have
-# about as many steps, and viewpoints as many ways.
+# about five steps, and viewpoints about five ways.
 _DISTANCE_UNIT = 5.0
 _COUNT_UNIT = 5.0
 
@@ -231,12 +231,12 @@ class Walk:
 class WalkSimulator:
     """Walks through buildings, for `decoding.walk` and for the data of a model.
 
-    A walker sees K sectors of equal width around it, of which sector 0 is straight
-    ahead and sector 1 to the right of it. Action k < K goes to the neighbor in sector
-    k, and then the walker looks the way it went; action K stops. No two neighbors share
-    a sector, so that all of them can be reached. Neighbors are assigned in the order of
-    their distance to the middle of their own sector; each gets the free sector whose
-    middle is nearest. In a crowded direction this also shifts the neighbors beside it.
+    A walker sees K sectors of equal width around it: sector 0 is straight ahead, and
+    sector 1 to the right of it. Action k < K goes to the neighbor in sector k, and then
+    the walker looks the way it went; action K stops. No two neighbors share a sector,
+    so that all of them can be reached. Neighbors are assigned in the order of their
+    distance to the middle of their own sector; each gets the free sector whose middle
+    is nearest. In a crowded direction this also shifts the neighbors beside it.
 
     The world state consists of the `WORLD_FEATURES` of every sector, sector by sector:
     1 where there is a way and 0 elsewhere, its length in units of 5 m, its angle

@@ -88,7 +88,7 @@ def shuffled_dataset(tensors, *, seed: int, epoch: Epoch = None) -> tf.data.Data
         seed: Seed of the random orders, the same in each run (given the same
             `keras.utils.set_random_seed`).
         epoch: Number of the epoch whose order is read, or a `tf.Variable` that holds
-            it, such as that of `training.BackupAndResume`. None counts the iterations.
+            it, such as `training.BackupAndResume.epoch`. None counts the iterations.
 
     Returns:
         A dataset of single rows, of known cardinality, for `.batch(…)` and

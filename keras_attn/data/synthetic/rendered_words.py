@@ -210,9 +210,9 @@ class RenderedWords:
             A dataset of known cardinality, with L = `max_length`.
 
             - "reading": a dictionary of `images` float32 (B, H, W, 3), zero to the
-              right of the image, `widths` int32 (B,) and `decoder_token_ids` int32 (B,
-              L + 1); and the labels int32 (B, L + 1), the tokens one step later and the
-              end token, then padding.
+              right of the image, `widths` int32 (B,) and `decoder_token_ids` int32
+              (B, L + 1); and the labels int32 (B, L + 1), the tokens one step later and
+              the end token, then padding.
             - "characters": one dictionary of these, the labels as `labels`, and of
               `words` and `fonts`, strings (B,), `boxes` float32 (B, L, 4), `centers`
               float32 (B, L, 2) and `masks` bool (B, L, H, W), zero after the last

@@ -1,4 +1,4 @@
-"""Fonts to render words with: those of matplotlib, and files of your own."""
+"""Fonts to render words with: matplotlib's, and files of your own."""
 
 import functools
 import os

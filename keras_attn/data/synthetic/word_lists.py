@@ -25,8 +25,8 @@ def random_words(
         seed: The same seed gives the same words.
 
     Raises:
-        ValueError: If an argument is out of range, or `count` exceeds the number of
-            possible words.
+        ValueError: If an argument is out of range, or `count` exceeds half the number
+            of possible words.
     """
     check_positive("count", count)
     low, high = check_pair("lengths", lengths)
@@ -36,8 +36,7 @@ def random_words(
             "`lengths` must be the smaller one first, and `alphabet` not empty. "
             f"Received: lengths={lengths}, alphabet={alphabet!r}"
         )
-    # With at most half of all words, drawing again until a word is new does not take
-    # long.
+    # With at most half of all words, redrawing until a word is new does not take long.
     room = sum(len(characters) ** length for length in range(low, high + 1))
     if count > room / 2:
         raise ValueError(

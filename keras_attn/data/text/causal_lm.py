@@ -79,8 +79,8 @@ def causal_lm_dataset(
         shuffle_seed: Shuffles the blocks, in a new order each epoch and the same orders
             in every run (given the same `keras.utils.set_random_seed`). None keeps the
             order.
-        epoch: Epoch whose order is read, or a `tf.Variable` that holds it, such as that
-            of `BackupAndResume`. None counts the iterations.
+        epoch: Epoch whose order is read, or a `tf.Variable` that holds it, such as
+            `BackupAndResume.epoch`. None counts the iterations.
         drop_remainder: Drops a last batch of fewer than `batch_size` blocks.
 
     Returns:

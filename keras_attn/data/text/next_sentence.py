@@ -118,8 +118,8 @@ def next_sentence_dataset(
         random_rate: See `next_sentence_pairs`.
         short_rate: See `next_sentence_pairs`.
         shuffle: Whether pairs are shuffled, in a new order each epoch.
-        epoch: Epoch whose order is read, or a `tf.Variable` that holds it, such as that
-            of `BackupAndResume`. None counts the iterations.
+        epoch: Epoch whose order is read, or a `tf.Variable` that holds it, such as
+            `BackupAndResume.epoch`. None counts the iterations.
         drop_remainder: Drops a last batch of fewer than `batch_size` pairs.
 
     Returns:

@@ -147,7 +147,7 @@ def parallel_dataset(
             each run (given the same `keras.utils.set_random_seed`). None keeps the
             order.
         epoch: Number of the epoch whose order is read, or a `tf.Variable` that holds
-            it, such as that of `BackupAndResume`. None counts the iterations.
+            it, such as `BackupAndResume.epoch`. None counts the iterations.
         drop_remainder: Whether batches smaller than `batch_size` are left out.
         pad_to_multiple_of: Lengths are rounded up to a multiple of this, at most to
             `max_length`, so that few shapes are compiled.

@@ -192,7 +192,7 @@ def check_num_pieces(number: int, path: Path) -> None:
     """Raises if a file has more pieces than any real vocabulary.
 
     Raises:
-        ValueError: If it has; the message names the file.
+        ValueError: If `number` is too large; the message names the file.
     """
     if number > MAX_PIECES:
         raise ValueError(

@@ -52,8 +52,8 @@ def translation_lm_dataset(
             translation.
         batch_size: Pairs per batch.
         shuffle_seed: Shuffles the pairs, as in `causal_lm_dataset`.
-        epoch: Epoch whose order is read, or a `tf.Variable` that holds it, such as that
-            of `BackupAndResume`. None counts the iterations.
+        epoch: Epoch whose order is read, or a `tf.Variable` that holds it, such as
+            `BackupAndResume.epoch`. None counts the iterations.
         drop_remainder: Drops a last batch of fewer than `batch_size` pairs.
         pad_to_multiple_of: Lengths are rounded up to a multiple of this (but not above
             `max_length`), so that few shapes are compiled.
@@ -169,7 +169,7 @@ def sample_languages(
         exponent: See `language_probabilities`.
         seed: Seed of the sampling.
         epoch: Epoch whose samples are drawn, or a `tf.Variable` that holds it, such as
-            that of `BackupAndResume`; pass it to the datasets too. None counts the
+            `BackupAndResume.epoch`; pass it to the datasets too. None counts the
             iterations.
 
     Returns:

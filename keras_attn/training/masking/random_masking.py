@@ -88,7 +88,7 @@ def mask_batches(
             used.
         seed: Seed of the masks, an integer.
         epoch: Epoch whose masks are drawn, or a `tf.Variable` that holds it, such as
-            that of `BackupAndResume`. None counts the iterations.
+            `BackupAndResume.epoch`. None counts the iterations.
         same_each_epoch: Whether every epoch has the same masks, as for validation.
         label_names: Names of the labels of both tasks, if there are two.
 

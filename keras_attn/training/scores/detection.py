@@ -219,7 +219,7 @@ class DetectionScoreLogger(keras.callbacks.Callback):
     `ModelCheckpoint` read, and with `log_dir` written to TensorBoard.
 
     Args:
-        dataset: Batches of images and ground-truth objects, such as those of
+        dataset: Batches of images and ground-truth objects, such as from
             `detection_dataset`; use `crowds=True` to count them as COCO does.
         class_names: Names of the classes. None numbers them.
         detect: Function of a batch of images that returns detections; see

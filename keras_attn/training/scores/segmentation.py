@@ -113,7 +113,7 @@ def foreground_rand_scores(
     own.
 
     Args:
-        truth: (H, W), True inside of objects, such as cells, False between them.
+        truth: (H, W), True inside objects, such as cells, False between them.
         prediction: (H, W), the same for a thresholded prediction. The ISBI challenge
             takes the best score over all thresholds.
         grow_objects: Whether predicted objects first grow over the borders between

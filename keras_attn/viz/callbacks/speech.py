@@ -19,7 +19,8 @@ class SpeechAttentionMaps(AttentionPlots):
         log_dir: Folder of the event file; the one given to TensorBoard.
         inputs: Inputs of the model by name, batch first, padded at the end.
         target_tokens: For each example, the labels of the characters to predict.
-        features: Log-mel features to draw, (B, T, F). None takes those of `inputs`.
+        features: Log-mel features to draw, (B, T, F). None takes the features in
+            `inputs`.
         frame_lengths: (B,), the real frames of `features`. None takes them from the
             `padding_mask` of `inputs`, which must then mask frames.
         layer: A regular expression, searched for in the layers' paths. None = all.

@@ -49,8 +49,8 @@ def check_pixels(name: str, pixels, axes: tuple[str, ...], hint: str) -> np.ndar
 def check_images(images) -> np.ndarray:
     """The images as float32 (B, H, W, 3) in [0, 1], for drawing.
 
-    Values from 0 to 1, or from 0 to 255, are scaled as such; any others, such as those
-    of normalized images, from their minimum to their maximum.
+    Values from 0 to 1, or from 0 to 255, are scaled as such; any others, such as in
+    normalized images, from their minimum to their maximum.
 
     Raises:
         ValueError: If they are not finite, are empty or do not have shape (B, H, W, 1
