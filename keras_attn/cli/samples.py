@@ -88,8 +88,7 @@ def check_calibrated(quantization: str | None, samples: Path | None) -> None:
 
 def input_shapes(runner) -> dict[str, tuple[int | None, ...]]:
     """The shapes of the first signature's inputs, by name."""
-    # The other signatures take them too, or a state: `step` takes a token per row,
-    # (B,).
+    # The others take them too, or a state: `step` takes one token per row, (B,).
     names = [name for name in runner.signatures if name != "step"]
     inputs = runner.signatures[names[0]].inputs if names else {}
     return {name: info.shape for name, info in inputs.items()}

@@ -97,8 +97,8 @@ def image_rollout(
 def attention_rollout(scores: Mapping[str, np.ndarray] | Sequence[np.ndarray]):
     """Propagates attention through the layers, residual connections included.
 
-    If `A_l` is the attention of layer l averaged over its heads, the rollout is `Π_l ½
-    (A_l + I)`, the last layer first.
+    If `A_l` is the attention of layer l averaged over its heads, the rollout is
+    `Π_l ½ (A_l + I)`, the last layer first.
 
     Args:
         scores: (B, N, T, T) for each layer in order, as `capture_attention` returns

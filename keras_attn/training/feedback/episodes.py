@@ -2,9 +2,10 @@
 
 An environment plays B episodes at once:
 
-    num_actions, num_steps N, and T, the maximum number of steps observations {name:
-    (shape, dtype)} of one step reset(episodes) numbers (B,) -> observations (B, …) by
-    name step(actions) (B,) -> observations, rewards (B,), is_last (B,)
+    num_actions, num_steps       N, and T, the maximum number of steps of an episode
+    observations                 {name: (shape, dtype)} of one step
+    reset(episodes)              numbers (B,) -> observations (B, …) by name
+    step(actions)                (B,) -> observations, rewards (B,), is_last (B,)
 
 An episode must depend on its number and the actions alone. After its last step it may
 return any observation until all have ended. `data.SocialScene` is one.
@@ -303,8 +304,7 @@ class PlayEpisodes(keras.callbacks.Callback):
     def _play(self, numbers, epsilon):
         network: Any = self.model.network
         if self._policy is None or self._policy.network is not network:
-            # Only once: each step model stays in memory as long as the layers it
-            # shares.
+            # Once: each step model stays in memory as long as the layers it shares.
             self._policy = GreedyPolicy(network, self.environment.num_steps)
         seed = [self.seed, 2, self._epoch]
         return play_episodes(

@@ -53,7 +53,7 @@ class AdversarialTrainer(keras.Model):
         **kwargs: `name`, … of a Keras model.
 
     Raises:
-        ValueError: If the generator or discriminator has different inputs.
+        ValueError: If the generator or discriminator does not have these inputs.
         RuntimeError: If the Keras backend is not TensorFlow.
 
     Example:

@@ -19,8 +19,8 @@ def navigation_scores(
 
     Let p be the length of a walk, d the length of the shortest path from its end to the
     goal, and l the length of the shortest path from its start to the goal. The walk
-    succeeds if d is below `success_distance`; its SPL is then l / max(p, l), otherwise
-    0. If no path leads from the end to the goal, d is infinite.
+    succeeds if d is below `success_distance`. Its SPL is l / max(p, l) if it succeeds,
+    and 0 otherwise. If no path leads from the end to the goal, d is infinite.
 
     Args:
         walks: The walks, after their last action.

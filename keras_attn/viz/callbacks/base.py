@@ -42,8 +42,7 @@ class Plots(keras.callbacks.Callback, abc.ABC):
         """Writes the plots of every `every`-th epoch, with `step=epoch`."""
         if epoch % self.every:
             return
-        # Before the writer becomes the default: the model may write summaries of its
-        # own.
+        # Before the writer becomes the default: the model may write its own summaries.
         figures = list(self._figures())
         with self._writer.as_default(step=epoch):
             for tag, figure in figures:

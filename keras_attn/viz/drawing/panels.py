@@ -31,8 +31,8 @@ def check_pixels(name: str, pixels, axes: tuple[str, ...], hint: str) -> np.ndar
         hint: How to fix a different shape.
 
     Raises:
-        ValueError: If they are not finite, are empty or do not have shape (*axes, 1 or
-            3).
+        ValueError: If they are not finite, are empty or do not have shape
+            (*axes, 1 or 3).
     """
     pixels = np.asarray(pixels, "float32")
     fits = pixels.ndim == len(axes) + 1 and pixels.shape[-1] in (1, 3)
@@ -53,8 +53,8 @@ def check_images(images) -> np.ndarray:
     normalized images, from their minimum to their maximum.
 
     Raises:
-        ValueError: If they are not finite, are empty or do not have shape (B, H, W, 1
-            or 3).
+        ValueError: If they are not finite, are empty or do not have shape
+            (B, H, W, 1 or 3).
     """
     hint = "pass one image as `image[None]`"
     images = check_pixels("images", images, ("B", "H", "W"), hint)
