@@ -73,8 +73,8 @@ def read_wav(
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it is not a whole WAV file of such samples, is empty, has samples
-            that are not finite, or a rate above 768 kHz.
+        ValueError: If it is not a complete WAV file of such samples, is empty, has
+            samples that are not finite, or has a rate above 768 kHz.
         ImportError: If the samples must be converted and SciPy is not installed.
 
     Example:

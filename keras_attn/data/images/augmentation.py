@@ -37,7 +37,7 @@ def augment_batches(
             `BackupAndResume.epoch`. None counts the iterations.
 
     Returns:
-        As many batches of the same structure.
+        The same number of batches, with the same structure.
 
     Example:
         ```python

@@ -44,8 +44,8 @@ def read_coco(
             them.
 
     Returns:
-        The data set. It includes images without objects. Boxes are cut off at the
-        borders of their image.
+        The data set. It includes images without objects. Boxes are clipped to their
+        image.
 
     Raises:
         FileNotFoundError: If `annotations` does not exist.

@@ -108,7 +108,7 @@ class DetectionData:
 
 
 def check_boxes(boxes: np.ndarray, size: tuple[int, int] | None) -> np.ndarray:
-    """Boxes cut off at the borders of their image.
+    """Boxes clipped to their image.
 
     Args:
         boxes: (N, 4).
@@ -171,7 +171,7 @@ def detection_dataset(
             their standard deviation, as torchvision's models expect; "unit" divides by
             255. None keeps 0 to 255. The padding of images is 0 in any case; what
             `RandomScaleAndCrop` adds around a smaller image is black, and normalized.
-        seed: Seed of order and augmentations.
+        seed: Seed of the order and the augmentations.
         shuffle: Whether each epoch has a new random order.
         epoch: Number of the epoch, or a `tf.Variable` that holds it, such as
             `training.BackupAndResume.epoch`. None counts the iterations.

@@ -22,7 +22,7 @@ def from_keras_cv(
 ) -> tf.data.Dataset:
     """Converts batches in keras-cv's structure to those that a detector trains on.
 
-    Boxes are cut off at the borders of their image; one without area in it is dropped.
+    Boxes are clipped to their image; a box without area in it is dropped.
 
     Args:
         dataset: Dictionaries of `images` (B, H, W, C) and `bounding_boxes`, a

@@ -40,8 +40,8 @@ class SegmentationData:
     Attributes:
         pairs: Paths of each image and its mask.
         class_names: Name of each class.
-        values: What stands for a class in the mask: a number or a color, and the
-            class; None if the numbers are the classes.
+        values: Mapping from what represents a class in the mask, a number or a color,
+            to the class; None if the numbers are the classes.
         void: Values of the mask that become 255, the ignored label.
         channels: 3, or 1 for gray images.
         skipped: What was left out, with reasons. Corrupt files are added when they are
@@ -159,9 +159,9 @@ def read_segmentation(
         mask_folder: Masks `<name>.png`: gray or palette images whose numbers are the
             classes, or images of colors.
         class_names: The C classes, in the order of their numbers.
-        palette: What stands for each class, if not its number: a color (red, green,
-            blue) for each class in order, a list or an array, or a mapping from colors
-            or from numbers to classes, such as `{0: 0, 255: 1}`.
+        palette: What represents each class, if not its number: a list or an array of
+            colors (red, green, blue) in the order of the classes, or a mapping from
+            colors or numbers to classes, such as `{0: 0, 255: 1}`.
         void: Numbers or colors of pixels that are ignored: they get the label 255.
             255 itself is always ignored, unless a palette says otherwise.
         names: The images of a split, without suffix; None = all in `image_folder`.
@@ -259,7 +259,7 @@ def segmentation_dataset(
         normalize: "imagenet" subtracts the mean of ImageNet's colors and divides by
             their standard deviation, as torchvision's models expect; "unit" divides by
             255. None keeps 0 to 255.
-        seed: Seed of order and augmentations.
+        seed: Seed of the order and the augmentations.
         shuffle: Whether each epoch has a new random order.
         epoch: Number of the epoch, or a `tf.Variable` that holds it, such as
             `training.BackupAndResume.epoch`. None counts the iterations.

@@ -57,7 +57,7 @@ def read_voc(
             image. A warning counts them, `data.skipped` lists them.
 
     Returns:
-        The data set. Boxes are cut off at the borders of their image.
+        The data set. Boxes are clipped to their image.
 
     Raises:
         FileNotFoundError: If the split has no file.

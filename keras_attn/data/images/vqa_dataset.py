@@ -33,8 +33,8 @@ def vqa_dataset(
         data: From `read_vqa`.
         image_size: H and W of the batches, one number or two.
         batch_size: B.
-        max_question_length: T. A longer question loses its end. None takes the length
-            of the longest question.
+        max_question_length: T. The end of a longer question is cut off. None takes the
+            length of the longest question.
         keep_aspect_ratio: Whether an image keeps its aspect ratio, and is padded at the
             right or at the bottom; otherwise it is stretched.
         normalize: "imagenet", "unit" or None; see `detection_dataset`.

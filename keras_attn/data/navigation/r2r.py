@@ -276,7 +276,7 @@ def walk_dataset(
             there.
         odometry: Whether the world state ends in the heading relative to the start, the
             steps and the distance so far.
-        max_words: A longer instruction loses its end. None keeps all words.
+        max_words: The end of a longer instruction is cut off. None keeps all words.
         seed: Seed of the order.
         shuffle: Whether each epoch has a new random order.
         epoch: Number of the epoch, or a `tf.Variable` that holds it. None counts the

@@ -43,7 +43,7 @@ def example_dataset(
         padding_values: Padding values for examples that differ in length: the entries
             of a dictionary that are not padded with zeros. None means that all have the
             same length.
-        seed: Seed of order and augmentations.
+        seed: Seed of the order and the augmentations.
         shuffle: Whether the order is random.
         epoch: See `epochs.epoch_seeds`.
         drop_remainder: Whether the last batch is left out if it is smaller.

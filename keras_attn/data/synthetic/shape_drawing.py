@@ -76,8 +76,8 @@ class Object:
         shape: A name in `SHAPES`.
         color: The name of its color.
         size: The name of its size.
-        x: Of its center, in pixels.
-        y: Of its center, in pixels.
+        x: Horizontal position of its center, in pixels.
+        y: Vertical position of its center, in pixels.
     """
 
     shape: str
@@ -92,10 +92,10 @@ def draw_mask(shape: str, x, y, radius, angle, image_size) -> np.ndarray:
 
     Args:
         shape: A name in `SHAPES`.
-        x: Of its center, in pixels.
-        y: Of its center, in pixels.
-        radius: Of the circle around it, in pixels.
-        angle: By which it is turned, in radians.
+        x: Horizontal position of its center, in pixels.
+        y: Vertical position of its center, in pixels.
+        radius: Radius of the circle around it, in pixels.
+        angle: Angle by which it is turned, in radians.
         image_size: (H, W).
     """
     rows, columns = np.mgrid[: image_size[0], : image_size[1]] + 0.5

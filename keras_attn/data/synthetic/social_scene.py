@@ -17,7 +17,7 @@ _WALL, _FARTHEST = 5.0, 6.0  # Meters; the second is 1 in the depth image.
 _FOCAL = 0.9  # Focal length as a share of the image's height.
 # Drawn once for each step of an episode, in this order.
 _TURN, _SPEED, _BALL_X, _BALL_Y = range(4)
-# The same once for an episode.
+# The same, drawn once per episode.
 _NUM_TRAITS = 14
 
 

@@ -93,10 +93,10 @@ def mask_batches(
         label_names: Names of the labels of both tasks, if there are two.
 
     Returns:
-        A dataset of as many batches `(inputs, labels, sample_weight)`: the masked
-        inputs with the entries that the masking adds, masks as int32; its labels; and
-        their weights. With a second task, labels and weights are dictionaries, and the
-        weights of the second task are 1.
+        A dataset of the same number of batches `(inputs, labels, sample_weight)`: the
+        masked inputs with the entries that the masking adds, masks as int32; its
+        labels; and their weights. With a second task, labels and weights are
+        dictionaries, and the weights of the second task are 1.
 
     Raises:
         RuntimeError: If the Keras backend is not TensorFlow: the operations of other

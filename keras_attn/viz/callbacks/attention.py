@@ -15,9 +15,9 @@ from keras_attn.viz.images import image_attention, plot_image_attention
 class AttentionMaps(AttentionPlots):
     """Writes plots of a token model's attention to TensorBoard after each epoch.
 
-    The tab "Images" of TensorBoard then has, under `attention/<layer>/<i>`, a
-    slider over the epochs for example `i`. Training is not affected: the model is
-    run on a few examples with `training=False`, outside its compiled step.
+    TensorBoard's "Images" tab then has a slider over the epochs for each example `i`,
+    under `attention/<layer>/<i>`. Training is not affected: the model is run on a few
+    examples with `training=False`, outside its compiled step.
 
     Args:
         log_dir: Folder of the event file; the one given to TensorBoard.
@@ -78,7 +78,7 @@ class AttentionMaps(AttentionPlots):
 class ImageAttentionMaps(AttentionPlots):
     """Writes an image model's attention to TensorBoard after each epoch.
 
-    As `AttentionMaps`, with the image and one panel per head; see
+    Like `AttentionMaps`, but with the image and one panel per head; see
     `viz.image_attention`.
 
     Args:

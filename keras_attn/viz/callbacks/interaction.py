@@ -17,8 +17,8 @@ from keras_attn.viz.interaction import plot_interaction
 class InteractionMaps(Plots):
     """Writes where a robot looks, and its Q-values, to TensorBoard after each epoch.
 
-    The tab "Images" of TensorBoard then has, under `interaction/<i>`, a slider over the
-    epochs for example `i`; see `viz.plot_interaction`. Training is not affected: the
+    TensorBoard's "Images" tab then has a slider over the epochs for each example `i`,
+    under `interaction/<i>`; see `viz.plot_interaction`. Training is not affected: the
     network is run on a few episodes outside its compiled step.
 
     Args:

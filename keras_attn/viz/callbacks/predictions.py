@@ -47,8 +47,8 @@ class _PredictionPlots(Plots):
 class SegmentationMaps(_PredictionPlots):
     """Writes predicted classes beside the true ones to TensorBoard after each epoch.
 
-    The tab "Images" of TensorBoard then has, under `segmentation/<i>`, a slider over
-    the epochs for example `i`; see `viz.plot_segmentation`. Training is not affected.
+    TensorBoard's "Images" tab then has a slider over the epochs for each example `i`,
+    under `segmentation/<i>`; see `viz.plot_segmentation`. Training is not affected.
 
     Args:
         log_dir: Folder of the event file; the one given to TensorBoard.
@@ -96,7 +96,7 @@ class SegmentationMaps(_PredictionPlots):
 class DetectionBoxes(_PredictionPlots):
     """Writes detected objects beside the true ones to TensorBoard after each epoch.
 
-    As `SegmentationMaps`, under `detections/<i>`; see `viz.plot_detections`.
+    Like `SegmentationMaps`, but under `detections/<i>`; see `viz.plot_detections`.
 
     Args:
         log_dir: Folder of the event file; the one given to TensorBoard.

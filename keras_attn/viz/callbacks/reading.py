@@ -14,8 +14,8 @@ from keras_attn.viz.reading import plot_reading_attention, reading_attention
 class ReadingAttentionMaps(Plots):
     """Writes where a reader looks for each character to TensorBoard after each epoch.
 
-    The tab "Images" of TensorBoard then has, under `reading/<i>`, a slider over the
-    epochs for example `i`: the image, and a panel for each character, titled with the
+    TensorBoard's "Images" tab then has a slider over the epochs for each example `i`,
+    under `reading/<i>`: the image, and a panel for each character, titled with the
     model's prediction given the true characters before it. Training is not affected.
 
     Args:

@@ -12,7 +12,7 @@ from keras_attn.viz.speech import plot_speech_attention
 class SpeechAttentionMaps(AttentionPlots):
     """Writes a speech recognizer's attention to TensorBoard after each epoch.
 
-    As `AttentionMaps`, with the spectrogram above the characters; see
+    Like `AttentionMaps`, but with the spectrogram above the characters; see
     `viz.plot_speech_attention`.
 
     Args:

@@ -14,8 +14,8 @@ from keras_attn.viz.walks import plot_walk
 class WalkAttentionMaps(AttentionPlots):
     """Writes walks on the floor plan to TensorBoard after each epoch.
 
-    The tab "Images" of TensorBoard then has, under `attention/<layer>/<i>`, a slider
-    over the epochs for example `i`; see `viz.plot_walk`. Training is not affected: the
+    TensorBoard's "Images" tab then has a slider over the epochs for each example `i`,
+    under `attention/<layer>/<i>`; see `viz.plot_walk`. Training is not affected: the
     model walks with `training=False`, outside its compiled step.
 
     Args:

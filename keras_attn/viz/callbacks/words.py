@@ -72,10 +72,10 @@ class _ImageAndText(AttentionPlots):
 class CaptionAttentionMaps(_ImageAndText):
     """Writes where a captioner looks at each word to TensorBoard after each epoch.
 
-    The tab "Images" of TensorBoard then has, under `attention/<layer>/<i>`, a slider
-    over the epochs for example `i`; see `viz.plot_caption_attention`. Heads are
-    averaged. Training is not affected: the model is run on a few examples with
-    `training=False`, outside its compiled step.
+    TensorBoard's "Images" tab then has a slider over the epochs for each example `i`,
+    under `attention/<layer>/<i>`; see `viz.plot_caption_attention`. Heads are averaged.
+    Training is not affected: the model is run on a few examples with `training=False`,
+    outside its compiled step.
 
     Args:
         log_dir: Folder of the event file; the one given to TensorBoard.
@@ -132,8 +132,8 @@ class CaptionAttentionMaps(_ImageAndText):
 class GlimpseMaps(_ImageAndText):
     """Writes where a model looks for answers to TensorBoard after each epoch.
 
-    As `CaptionAttentionMaps`, under `glimpses/<i>`, with all glimpses or hops and the
-    most likely answers for example `i`; see `viz.plot_glimpses`.
+    Like `CaptionAttentionMaps`, but under `glimpses/<i>`, with all glimpses or hops and
+    the most likely answers for example `i`; see `viz.plot_glimpses`.
 
     Args:
         log_dir: Folder of the event file; the one given to TensorBoard.
