@@ -35,8 +35,8 @@ def image_attention(
             Default: the class token, or if there is none, the mean over all patches.
 
     Returns:
-        A dictionary from the path of each attention layer to its map, (B, N, R, S), of
-        probabilities: for a ViT the attention of the class token; for windows the mean
+        A dictionary from the path of each attention layer to its map of probabilities,
+        (B, N, R, S): for a ViT the attention of the class token; for windows the mean
         over the positions of each window, shifted back to its position on the map.
         Layers that do not see a whole map, such as in an MAE's encoder, are left out.
 
