@@ -146,7 +146,7 @@ def train(
     else:
         training, validation = _hold_out(training, validation_fraction, seed)
     max_length = max_length or _MAX_LENGTHS[tokenizer]
-    # Writes these settings, or refuses a folder whose run has others.
+    # Writes these settings, or refuses a folder whose run has different ones.
     claim(
         run_dir,
         {
@@ -213,7 +213,7 @@ def _score_function(name: str) -> Callable[[Sequence[str], Sequence[str]], float
 
 
 def _read_pairs(source: Path, target: Path) -> Pairs:
-    """Reads two line-aligned files, without the pairs that have an empty side."""
+    """Reads two line-aligned files, skipping pairs with an empty side."""
     from keras_attn.data import read_parallel
 
     pairs = read_parallel(source, target)
