@@ -71,3 +71,16 @@ def test_the_baseline_is_a_moving_average():
     for step in range(3):
         layer.losses_of(WEIGHTS, REAL, WEIGHTS, np.array([-2.0], "float32"))
         close(layer.baseline, -2 * (1 - 0.8 ** (step + 1)))
+
+
+def test_a_row_without_words_changes_nothing():
+    layer = AttentionObjective(coverage_weight=0.5, baseline_decay=0.8)
+    layer(WEIGHTS)
+    two = np.concatenate([WEIGHTS, WEIGHTS])
+    rewards = np.array([-2.0, 0.0], "float32")
+    losses = layer.losses_of(two, np.concatenate([REAL, 0 * REAL]), two, rewards)
+    close(losses["coverage"], [0.375, 0])
+    close(losses["total"], [0.1875, 0])
+    close(layer.baseline, -0.4)
+    layer.losses_of(WEIGHTS, 0 * REAL, WEIGHTS, rewards[1:])
+    close(layer.baseline, -0.4)

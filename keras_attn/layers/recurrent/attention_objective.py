@@ -96,7 +96,9 @@ class AttentionObjective(BaseLayer):
             A dictionary of `coverage`, (B,), without its weight, and `total`, (B,),
             the weighted sum. Updates the baseline if there are `places`.
         """
-        coverage = coverage_penalty(scores, is_real)
+        # A row without real steps fills up a batch.
+        is_text = ops.cast(ops.any(is_real > 0, axis=-1), "float32")  # (B,)
+        coverage = coverage_penalty(scores, is_real) * is_text
         total = self.coverage_weight * coverage
         if places is None:
             return {"coverage": coverage, "total": total}
@@ -108,8 +110,10 @@ class AttentionObjective(BaseLayer):
         total = total + estimate - ops.stop_gradient(estimate)
         if self.entropy_weight:
             total = total - self.entropy_weight * entropy_of(scores, is_real)
-        decay = self.baseline_decay
-        self.baseline.assign(decay * self.baseline + (1 - decay) * ops.mean(reward))
+        decay, count = self.baseline_decay, ops.sum(is_text)
+        mean = ops.sum(reward * is_text) / ops.maximum(count, 1.0)
+        updated = decay * self.baseline + (1 - decay) * mean
+        self.baseline.assign(ops.where(count > 0, updated, self.baseline))
         return {"coverage": coverage, "total": total}
 
 
