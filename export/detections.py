@@ -36,7 +36,7 @@ def in_pairs(
         The outputs of both but `num_detections`, (P, …).
 
     Raises:
-        ExportError: if shapes differ, what comes after the last detection is not
+        ExportError: If shapes differ, what comes after the last detection is not
             padding, or more detections have no partner.
     """
     for name, want in expected.items():

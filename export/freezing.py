@@ -32,9 +32,9 @@ def freeze(model: keras.Model) -> Callable[[Any], Any]:
         and its outputs with `training=False`.
 
     Raises:
-        TypeError: if the model does not declare its inputs.
-        ValueError: if the weights are too large for a graph.
-        RuntimeError: if the backend is not TensorFlow.
+        TypeError: If the model does not declare its inputs.
+        ValueError: If the weights are too large for a graph.
+        RuntimeError: If the backend is not TensorFlow.
 
     Example:
         ```python

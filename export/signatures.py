@@ -115,8 +115,8 @@ def signatures_of(
         `[serve]`, or `[prefill, step]`.
 
     Raises:
-        TypeError: if `model` is not a Keras model.
-        ValueError: if `model` is a pair with another `max_length`.
+        TypeError: If `model` is not a Keras model.
+        ValueError: If `model` is a pair with another `max_length`.
     """
     if not isinstance(model, IncrementalPair) and hasattr(model, "incremental"):
         model = _pair_of(model, max_length)

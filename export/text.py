@@ -41,7 +41,7 @@ def with_tokenizer(
         `serve_pair`, which takes `text` and `text_pair`.
 
     Raises:
-        ValueError: if the tokenizer cannot run in a graph, the format has no strings,
+        ValueError: If the tokenizer cannot run in a graph, the format has no strings,
             or the model has other inputs than a tokenizer's outputs or a smaller
             vocabulary.
     """

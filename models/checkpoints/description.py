@@ -76,7 +76,7 @@ def with_description(
         The fields of `config.json`; and the name of each further file to its content.
 
     Raises:
-        ValueError: if there is not one name for each class.
+        ValueError: If there is not one name for each class.
     """
     names = getattr(model, "class_names", None)
     fields = getattr(model, "preprocessing", None)

@@ -49,7 +49,7 @@ class Folder:
         dtypes: Key to the format's name of its dtype.
 
     Raises:
-        FileNotFoundError: if the folder, its `config.json` or its weights are missing.
+        FileNotFoundError: If the folder, its `config.json` or its weights are missing.
         ValueError: for a corrupt file, or an index that does not match the files.
     """
 
@@ -154,7 +154,7 @@ def write_folder(
         others: The content of each further JSON file by its name.
 
     Raises:
-        NotADirectoryError: if `path` is a file.
+        NotADirectoryError: If `path` is a file.
     """
     path = Path(path)
     if path.exists() and not path.is_dir():

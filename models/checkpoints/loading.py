@@ -79,7 +79,7 @@ def load_checkpoint(
         resized by cubic splines.
 
     Raises:
-        FileNotFoundError: if the folder, its `config.json` or its weights are missing.
+        FileNotFoundError: If the folder, its `config.json` or its weights are missing.
         ValueError: for a model type, class or value of `config.json` that is not
             supported; for corrupt files; for a key that is unknown, missing,
             duplicated or of another shape than `config.json` implies; for weights that
@@ -117,7 +117,7 @@ def build_from_checkpoint(
     `without_allocating`.
 
     Raises:
-        FileNotFoundError, ValueError: as `load_checkpoint`.
+        FileNotFoundError, ValueError: As in `load_checkpoint`.
     """
     opened = Folder(folder)
     try:

@@ -58,7 +58,7 @@ def save_checkpoint(
         ValueError: for a model that has no counterpart in these libraries, or in
             `library`; for another number of `model.class_names` than of classes; or
             for a weight that is too large for `dtype`.
-        NotADirectoryError: if `folder` is a file.
+        NotADirectoryError: If `folder` is a file.
 
     Example:
         ```python

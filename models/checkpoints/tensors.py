@@ -52,8 +52,8 @@ class TensorFile:
         dtypes: Key to the format's name of its dtype, such as `"F32"`.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if the file is truncated, corrupt or not a safetensors file.
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is truncated, corrupt or not a safetensors file.
     """
 
     def __init__(self, path: str | os.PathLike):

@@ -19,7 +19,7 @@ def image_input(image_size, num_channels=3, patch_size: int | tuple[int, int] = 
     """The input `images`, (B, H, W, channels), of a fixed size.
 
     Args:
-        image_size: Pixels, one number or two, rows first.
+        image_size: In pixels: one number, or (rows, columns).
         num_channels: Channels of the images.
         patch_size: Pixels of the patches that must fill the images, one number or two.
 
@@ -43,9 +43,9 @@ def any_image_input(image_size, num_channels, shrinks_by):
     """The input of a fully convolutional model, whose size may be variable.
 
     Args:
-        image_size: Pixels, one number or two, rows first. None, or None for rows or
-            columns: any number; a layer `minimum_image_size` then refuses images that
-            are too small.
+        image_size: In pixels: one number, or (rows, columns). None, or None as either
+            number: any size; a layer `minimum_image_size` then refuses images that are
+            too small.
         num_channels: Channels of the images.
         shrinks_by: Factor by which the last map is smaller than the image, rows first.
 
@@ -68,7 +68,7 @@ def check_large_enough(image_size, shrinks_by):
     """Raises if the last map would be empty.
 
     Args:
-        image_size: Pixels, one number or two, rows first; None for any number.
+        image_size: In pixels: one number, or (rows, columns); None for any number.
         shrinks_by: Factor by which the last map is smaller than the image, rows first.
 
     Raises:

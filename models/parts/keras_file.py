@@ -29,8 +29,8 @@ def load_keras_file(path: Path) -> keras.Model:
     These may be of a user's own classes, which only a training script imports.
 
     Raises:
-        FileNotFoundError: if `path` does not exist.
-        ValueError: if the file is damaged, or does not hold a model that Keras loads.
+        FileNotFoundError: If `path` does not exist.
+        ValueError: If the file is damaged, or does not hold a model that Keras loads.
     """
     _read_config(path, all_members=True)
     with _naming(path):
@@ -41,8 +41,8 @@ def build_from_keras_file(path: Path) -> keras.Model:
     """The same model, built from its configuration: no weight is read.
 
     Raises:
-        FileNotFoundError: if `path` does not exist.
-        ValueError: if the file is damaged, or does not hold a model that Keras loads.
+        FileNotFoundError: If `path` does not exist.
+        ValueError: If the file is damaged, or does not hold a model that Keras loads.
     """
     config = _read_config(path)
     # Neither an optimizer nor metrics.

@@ -91,7 +91,7 @@ def model_cards(
         The cards by the names of the variants.
 
     Raises:
-        ValueError: if `paper` has no year.
+        ValueError: If `paper` has no year.
     """
     year = re.search(r"\d{4}", paper)
     if year is None:

@@ -78,7 +78,7 @@ def convolutionize(model, *, image_size=None, name=None) -> keras.Model:
         (B, ≥ H, ≥ W, channels) to (B, rows, columns, C). It is not compiled.
 
     Raises:
-        TypeError: if `model` is neither functional nor sequential.
+        TypeError: If `model` is neither functional nor sequential.
         ValueError: for an unbuilt model; for other inputs than one of images; without
             an image size; for a layer with which it cannot be done, which the message
             names.

@@ -47,7 +47,7 @@ def distilbert(
         name: Name of the model.
 
     Returns:
-        A model from `token_ids` and `padding_mask`, each (B, T), to a dictionary of
+        A model from `token_ids` and `padding_mask`, each (B, T), to a dictionary with
         `sequence_output` (B, T, D) and `pooled_output` (B, D), the first token's.
     """
     inputs = sequence_inputs("token_ids", "padding_mask")

@@ -37,7 +37,7 @@ def grid_input(backbone, grid_size, feature_dim):
         backbone: A functional Keras model from images (B, H, W, channels) to a map, or
             to several of which the last is used: one of `keras.applications` with
             `include_top=False`, of this library, or your own. It becomes the layer
-            `backbone`. None: the model takes features that were computed before.
+            `backbone`. None = the model takes precomputed features.
         grid_size: h and w of the input `features`, one number or two, without a
             backbone.
         feature_dim: C of the input `features`, without a backbone.
@@ -47,7 +47,7 @@ def grid_input(backbone, grid_size, feature_dim):
         dictionary by its name; and the grid, (B, h, w, C).
 
     Raises:
-        TypeError: if `backbone` is not a functional Keras model.
+        TypeError: If `backbone` is not a functional Keras model.
         ValueError: for a backbone with other inputs or without a map, and for numbers
             that are not whole numbers above zero.
     """

@@ -32,7 +32,7 @@ def find_skips(backbone: keras.Model, layer_names: Sequence[str] | None = None):
         2 for a fourth, and so on; and the scales of those that lack more than rounding.
 
     Raises:
-        TypeError: if `backbone` is not a functional Keras model.
+        TypeError: If `backbone` is not a functional Keras model.
         ValueError: for another input, unknown layers, outputs that are not maps, two
             maps of one size, and if no map is smaller than the image.
     """

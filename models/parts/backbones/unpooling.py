@@ -84,7 +84,7 @@ def pooled_stages(images, hidden_dims: Sequence[int], num_convs: Sequence[int]):
         a `Pooled` for each stage.
 
     Raises:
-        ValueError: if `hidden_dims` and `num_convs` differ in length, or for a number
+        ValueError: If `hidden_dims` and `num_convs` differ in length, or for a number
             that is not a whole number above zero.
     """
     check_same_length(hidden_dims=hidden_dims, num_convs=num_convs)

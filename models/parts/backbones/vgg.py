@@ -41,7 +41,7 @@ def vgg(
         map, `pooled_0`, `pooled_1`, …, of half its size.
 
     Raises:
-        ValueError: if `hidden_dims` and `num_convs` differ in length.
+        ValueError: If `hidden_dims` and `num_convs` differ in length.
 
     Reference:
         Simonyan and Zisserman 2015 (arXiv:1409.1556).

@@ -46,7 +46,7 @@ def merge_repeated(config: Config) -> None:
     timm's `save_for_hf` writes them in both places.
 
     Raises:
-        ValueError: if the two differ.
+        ValueError: If the two differ.
     """
     if not isinstance(config.get("model_args"), dict):
         return

@@ -57,7 +57,7 @@ def _check_windows(model) -> None:
     own, and shifts along one side even if the other is no longer than a window.
 
     Raises:
-        ValueError: if that changes the output of a stage.
+        ValueError: If that changes the output of a stage.
     """
     for index, blocks in enumerate(stages_of(model)):
         size, window = tuple(blocks[0].input.shape[1:3]), blocks[0].window_size
