@@ -3,7 +3,7 @@
     embeddings -> norm -> dropout -> block_0 -> block_1 -> … -> `sequence_output`
                               first token (-> dense, tanh) -> `pooled_output`
 
-`bert.py` spells the same stack out: it is the file that a newcomer reads first.
+`bert.py` spells out the same stack, because newcomers read that file first.
 
 Legend: B batch, T length, D width.
 """
@@ -56,7 +56,7 @@ def text_encoder(
     dropout,
     attention_dropout,
 ) -> Functional:
-    """The encoder with these embeddings, a model like that of `build_bert`.
+    """The encoder with these embeddings, a model as from `build_bert`.
 
     Args (the others are `EncoderOptions`):
         inputs: The model's inputs, `padding_mask` (B, T) among them.

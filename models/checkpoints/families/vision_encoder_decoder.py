@@ -64,7 +64,7 @@ def _task_of(model) -> str | None:
 
 
 def _decoder_layers(model) -> dict[str, Any]:
-    """The layers of the decoder by the names of those of `build_gpt`."""
+    """The layers of the decoder by their names in `build_gpt`."""
     layers = layers_of(model)
     renamed = {_NAMES.get(name, name): layer for name, layer in layers.items()}
     for index, name in enumerate(numbered(layers, "decoder_block_")):
