@@ -1,8 +1,8 @@
-"""Trace a model, at more and more known shapes until a runtime accepts them.
+"""Traces a model, fixing more and more shapes until a runtime accepts it.
 
 LiteRT supports most models at any shape, some only at a known batch size (recurrent
-layers, shifted windows), a few only at known lengths. What it refuses is known only
-after trying, so shapes are fixed in stages, and only for what was refused.
+layers, shifted windows), a few only at known lengths. What it rejects is known only
+after trying, so shapes are fixed in stages, and only where something was rejected.
 """
 
 import enum
@@ -113,10 +113,11 @@ class Attempts:
         return attempt
 
     def fix_more(self, error: RefusedError) -> None:
-        """Chooses what the next attempt fixes of what was refused in this one.
+        """Chooses what the next attempt fixes, given what was rejected in this one.
 
         Raises:
-            ExportError: Nothing is left to fix; names the layers that were refused.
+            ExportError: If nothing is left to fix; the message names the rejected
+                layers.
         """
         note = None
         if self._may_fix:

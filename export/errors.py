@@ -43,10 +43,11 @@ def reraising_interrupts() -> Iterator[None]:
     """Ends the block with `KeyboardInterrupt` if Ctrl-C was pressed in it.
 
     The converters call Python from C++. An interrupt that is raised in such a callback
-    comes out as an error of the converter, or not at all.
+    surfaces as an error of the converter, or not at all.
 
     Raises:
-        KeyboardInterrupt: Instead of the exception of the block, or at its end.
+        KeyboardInterrupt: If Ctrl-C was pressed; replaces the block's exception, or is
+            raised at its end.
     """
     previous = signal.getsignal(signal.SIGINT)
     in_main = threading.current_thread() is threading.main_thread()

@@ -42,7 +42,7 @@ def with_tokenizer(
 
     Raises:
         ValueError: If the tokenizer cannot run in a graph, the format has no strings,
-            or the model has other inputs than a tokenizer's outputs or a smaller
+            or the model has inputs that a tokenizer does not output or a smaller
             vocabulary.
     """
     _check_tokenizer(tokenizer, format)

@@ -161,7 +161,7 @@ def write_folder(
         raise NotADirectoryError(
             f"`folder` must be a folder, or not exist yet. Received: {str(path)!r}"
         )
-    # # Renaming is atomic only within a file system, and an existing folder may be a
+    # Renaming is atomic only within a file system, and an existing folder may be a
     # mount point, so the temporary folder is inside it, or next to a new one.
     is_new = not path.exists()
     stage = (path.parent if is_new else path) / f".checkpoint.{os.getpid()}.partial"

@@ -274,7 +274,7 @@ def _check_keys(
     if may_be_fresh:
         for layer_weights in _by_layer(weights).values():
             layer_keys = {key for weight in layer_weights for key in weight.keys}
-            # # A head's layer may be missing entirely, but not in part.
+            # A head's layer may be missing entirely, but not in part.
             if layer_keys <= missing and all(map(family.is_head, layer_keys)):
                 fresh.update(weight.keys[0] for weight in layer_weights)
                 missing -= layer_keys

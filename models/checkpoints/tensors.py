@@ -61,7 +61,7 @@ class TensorFile:
         size = check_file(self.path)
         _check_header(self.path, size)
         try:
-            # # Not memory-mapped: pages of a mapped file count towards our memory once
+            # Not memory-mapped: pages of a mapped file count towards our memory once
             # read.
             self._file = safe_open(str(path), framework="np", backend="pread")
         except SafetensorError as error:

@@ -20,7 +20,7 @@ _Result = TypeVar("_Result")
 # Integers that may be 0, and lists of indices.
 _FROM_ZERO = {"num_frozen", "num_pyramid_layers", "attention_stage"}
 _FROM_ZERO |= {"skips", "dilated_stages"}
-# # Lists that may be empty: in some models they are by default.
+# Lists that may be empty: in some models they are by default.
 _MAY_BE_EMPTY = {"fully_connected_dims", "stem_dims", "decoder_dims"}
 _MAY_BE_EMPTY |= {"skips", "dilated_stages"}
 # Fractions of units or blocks that are dropped.

@@ -70,7 +70,7 @@ def output_structure(model: keras.Model) -> Any:
     return model.outputs[0] if isinstance(model, keras.Sequential) else model.output
 
 
-# # The name of the class matters: Keras' TensorBoard callback draws the graph only of a
+# The name of the class matters: Keras' TensorBoard callback draws the graph only of a
 # `Functional`.
 @keras.saving.register_keras_serializable("keras_attn")
 class Functional(keras.Model):

@@ -21,7 +21,7 @@ from keras_attn.layers.normalization.layer_normalization import LayerNormalizati
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.variants import check_variant
 
-# # What a head is built on: a model, or the name of a variant to build first.
+# What a head is built on: a model, or the name of a variant to build first.
 Encoder = str | keras.Model
 
 # The published initializer of BERT and its successors, for pre-training and heads.

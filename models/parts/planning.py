@@ -39,7 +39,7 @@ OPTIMIZERS = ("adamw", "adam", "adafactor", "sgd", "lion", "rmsprop")
 # The length of a row if the number of positions is unlimited.
 _DEFAULT_LENGTH = 128
 _CONVOLUTION = re.compile(r"(Conv[23]D|DepthwiseConv2dNative)(Backprop\w+)?")
-# # Operations with products or inner graphs that `_flops` may have no rule for.
+# Operations with products or inner graphs that `_flops` may have no rule for.
 _UNCOUNTED = ("MatMul", "Conv2", "Conv3", "Einsum", "While", "PartitionedCall")
 # Operations whose output shares the memory of the input.
 _VIEWS = ("Reshape", "Identity", "Squeeze", "ExpandDims", "StopGradient")
@@ -321,7 +321,7 @@ def _kept(forward, backward):
             while tensor.op.type in _VIEWS:
                 tensor = tensor.op.inputs[0]
             is_kept = tensor.op.name in of_forward and tensor.op.inputs
-            # # Shapes cost nothing, nor do the tensors of unknown shape that a fused
+            # Shapes cost nothing, nor do the tensors of unknown shape that a fused
             # norm keeps for other devices; weights are already counted, and sharded
             # weights are gathered again.
             is_free = tensor.op.type == "Shape" or tensor.shape.rank is None

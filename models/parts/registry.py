@@ -137,7 +137,7 @@ def registered(
         A decorator that returns the builder unchanged.
 
     Raises:
-        ValueError: If the name of a card is taken, at decoration.
+        ValueError: If the name of a card is taken; raised at decoration.
     """
 
     def register(build: _Builder) -> _Builder:

@@ -12,7 +12,7 @@ from keras_attn.models.parts.arguments import checked_arguments
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
-# # The default of an argument that `@with_sizes` fills in. It is None, but typed as
+# The default of an argument that `@with_sizes` fills in. It is None, but typed as
 # `Any` so that type checkers let the body of the builder use it as a number.
 FROM_VARIANT: Any = None
 
@@ -64,7 +64,7 @@ def with_sizes(
         that names an argument with which no model can be built.
 
     Raises:
-        TypeError: If a size is not such an argument, at decoration.
+        TypeError: If a size is not such an argument; raised at decoration.
     """
 
     def decorate(build) -> Any:

@@ -33,7 +33,7 @@ def _config(model) -> dict:
     return {
         **vit.body_config(model),
         "mask_ratio": layers["masking"].mask_ratio,
-        # # An option of the loss, unknown to the model: the default of
+        # An option of the loss, unknown to the model: the default of
         # `MaskedPatchLoss`, which is the better target in He et al. 2022, section 3.
         "norm_pix_loss": True,
         "decoder_hidden_size": layers["decoder_embedding"].units,

@@ -20,7 +20,7 @@ from keras_attn.layers.convolution.minimum_image_size import MinimumImageSize
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.graph import Graph, is_graph
 
-# # Elementwise layers and operations, by their names in Keras.
+# Elementwise layers and operations, by their names in Keras.
 _ELEMENTWISE_LAYERS = (
     *(layers.Activation, layers.ReLU, layers.LeakyReLU, layers.ELU, layers.Identity),
     *(layers.Dropout, layers.AlphaDropout, layers.GaussianDropout),
@@ -36,7 +36,7 @@ _ELEMENTWISE_OPERATIONS = set(
     "Negative Power Relu Relu6 Selu Sigmoid Silu Softplus Softsign Sqrt Square "
     "Subtract Tanh TrueDivide".split()
 )
-# # Layers with one weight, or one sum, per channel.
+# Layers with one weight, or one sum, per channel.
 _CHANNEL_LAYERS = (
     *(layers.BatchNormalization, layers.LayerNormalization, layers.Softmax),
     *(layers.UnitNormalization, layers.Concatenate),
@@ -60,10 +60,10 @@ def convolutionize(model, *, image_size=None, name=None) -> keras.Model:
     the original size gives a map of 1 × 1 with the logits of `model`; a larger one
     gives a map with one more location for every further row and column of the last map.
 
-    The logits of a location differ slightly from what the classifier gives for that
-    part of the image: the convolutions see pixels beyond the part where the classifier
-    sees padding, and a block that pools the whole map (squeeze and excitation) pools
-    over the whole image.
+    The logits of a location differ from what the classifier gives for that part of the
+    image: the convolutions see pixels beyond the part where the classifier sees
+    padding, and a block that pools the whole map (squeeze and excitation) pools over
+    the whole image.
 
     Args:
         model: A functional or sequential model from images (B, H, W, channels) to

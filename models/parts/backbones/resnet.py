@@ -138,7 +138,7 @@ def resnet(
             width,
             size,
             strides=stride,
-            # # Both pad equally on all sides; with a stride, TensorFlow's "same" does
+            # Both pad equally on all sides; with a stride, TensorFlow's "same" does
             # not.
             padding="same" if stride == 1 else "valid",
             dilation_rate=dilation,
@@ -149,7 +149,7 @@ def resnet(
             name=conv_name,
         )(_padded(hidden, size, stride, f"{conv_name}_padding"))
         is_trained = trainable and not frozen_norms
-        # # Each block starts out as its shortcut: otherwise the sums grow from block to
+        # Each block starts out as its shortcut: otherwise the sums grow from block to
         # block until the norms have seen data. A scale that is not trained would stay
         # zero, so it is small instead: without a checkpoint, it damps what never sees
         # data.

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-# # Pixels per side of the image on which the maps of a model of any size are measured,
+# Pixels per side of the image on which the maps of a model of any size are measured,
 # and by which it is enlarged to see how much a map grows.
 _PROBE = 256
 _GROWTH = 1024
@@ -185,7 +185,7 @@ def _sizes(backbone, tensors, sides) -> list[tuple[int, int]]:
     if tuple(images.shape[1:3]) == tuple(sides):
         return [tuple(tensor.shape[1:3]) for tensor in tensors]
     probe = keras.KerasTensor((1, *sides, images.shape[-1]), dtype=images.dtype)
-    # # Not `Function.compute_output_spec`, which accepts only the input's size.
+    # Not `Function.compute_output_spec`, which accepts only the input's size.
     outputs = keras.Function(backbone.inputs, list(tensors))._run_through_graph(
         [probe], operation_fn=lambda operation: operation.compute_output_spec
     )

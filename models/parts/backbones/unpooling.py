@@ -23,7 +23,7 @@ from keras_attn.layers import (
     TransposedConv2D,
 )
 
-# # As in Caffe, in which both were published: with an odd number of rows, the last
+# As in Caffe, in which both were published: with an odd number of rows, the last
 # window is smaller.
 _PADDING = "same"
 

@@ -137,7 +137,7 @@ def decode(layers, hidden, memory=None, caches=None, **masks) -> Decoded:
     """
     blocks = numbered(layers, "decoder_block")
     decoded = Decoded(hidden, [], [], [])
-    # # All are always returned: Keras can't share a layer between graphs in which its
+    # All are always returned: Keras can't share a layer between graphs in which its
     # number of outputs differs.
     options = {"return_attention_scores": True, "return_cache": True, **masks}
     for block, cache in zip(blocks, caches or [{}] * len(blocks), strict=True):

@@ -8,8 +8,8 @@ place, by what `prefill` returns; the inputs of the model `step` follow from it.
 
 A recurrent decoder has one function for any number of tokens, `decode`;
 `recurrent_pair` derives both models from it. A decoder with key/value caches reads a
-prompt and a token in different ways; its state is that of `incremental.py` beside this
-file.
+prompt and a token in different ways; its state is described in `incremental.py`, next
+to this file.
 
 Legend: B batch, T length, V vocabulary.
 """

@@ -171,7 +171,7 @@ class Detector(Functional):
                 stacklevel=3,
             )
 
-    # # The losses need a known number: at a second number, TensorFlow would compile a
+    # The losses need a known number: at a second number, TensorFlow would compile a
     # step for any number.
     def _compile_for(self, function, count):
         """Forgets a compiled step if it was compiled for another number of boxes."""
@@ -234,7 +234,7 @@ class Detector(Functional):
         return self.get_metrics_result()
 
     def _all_losses(self, maps, truth, training) -> dict[str, Any]:
-        # # Imported only by a model that is trained, because it imports all of
+        # Imported only by a model that is trained, because it imports all of
         # `training`.
         from keras_attn.training.losses import detection as losses
 
@@ -349,7 +349,7 @@ class Detector(Functional):
             found["boxes"], old.bounding_box_format, "xyxy", old.image_size
         )
         if "feature_pyramid" in layers:
-            # # With a single map, Keras unwraps the list.
+            # With a single map, Keras unwraps the list.
             last = keras.tree.flatten(layers["feature_pyramid"].input)[-1]
             stride = layers["roi_pooling"].strides[-1]
             pooled = ROIAlign(strides=[stride], name="region_pooling")(last, boxes)
