@@ -206,7 +206,7 @@ def _fix_more(
     specs: dict[str, Specs],
     shapes: RequestedShapes,
 ) -> str | None:
-    """Fixes more sizes of the first refused signature that has any left.
+    """Fixes more sizes of the first rejected signature that has any left.
 
     Returns:
         What it fixes, as a note for the report, or None.
@@ -216,7 +216,7 @@ def _fix_more(
             stages[name] = Stage.BATCH
             batch = (batch_of(specs[PREFILL]) or 1) if name == STEP else 1
             return f"`{name}` takes a batch of {batch}"
-        # The lengths of a state are those of `prefill`.
+        # A state has the lengths of `prefill`.
         source = PREFILL if name == STEP else name
         can_fix = stages[source] < Stage.LENGTHS and open_lengths(specs[source])
         if can_fix and _sample_shapes(shapes):

@@ -17,8 +17,8 @@ class RefusedError(ExportError):
     """A converter or runtime does not support these operators at these shapes.
 
     Attributes:
-        operators: TensorFlow's names of the refused operators, where known.
-        locations: Name scopes of the refused operators in the traced graph.
+        operators: TensorFlow's names of the rejected operators, where known.
+        locations: Name scopes of the rejected operators in the traced graph.
         signatures: The signatures that contain them, where known.
         fix: What the caller may try.
     """

@@ -8,7 +8,7 @@ The encoder has the layer names of `build_vit`, and is fine-tuned as one:
 `layers/embeddings/random_patch_masking.py`.
 
 Legend: B batch, H and W pixels, T patches, D width, P pixels of a patch times channels.
-Layers: those of `build_vit`, with `masking` after `position_embedding`; then
+Layers: as in `build_vit`, with `masking` after `position_embedding`; then
 `decoder_embedding`, `unmasking`, `decoder_position_embedding`, `decoder_block_0`, …,
 `decoder_norm`, `decoder_prediction`, `reconstruction`.
 """

@@ -50,7 +50,7 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
     # `mask[:, None, None, :]` becomes `ExpandDims`: with unknown sizes a slice would be
     # a Flex operator.
     litert_rewrites.expand_new_axes(folder)
-    # For int8 this float conversion only finds refused operators and loops;
+    # For int8 this float conversion only finds rejected operators and loops;
     # `_calibrated` converts again.
     content = _convert(folder, list(traced.functions), traced.quantization)
     if traced.quantization == "int8":
@@ -120,7 +120,7 @@ def serialized_in_place() -> Iterator[None]:
 
 
 def _calibrated(folder: Path, calibration: Iterable[tuple[str, dict]]) -> bytes:
-    """Quantizes to int8 in another process; see `int8_worker`."""
+    """Quantizes to int8 in a separate process; see `int8_worker`."""
     cases, target = folder / "cases", folder / "quantized.tflite"
     cases.mkdir()
     for number, (signature, inputs) in enumerate(calibration):
@@ -145,12 +145,12 @@ def _calibrated(folder: Path, calibration: Iterable[tuple[str, dict]]) -> bytes:
 
 
 def _refusal(error: Exception, signatures: Iterable[str]) -> ExportError:
-    """The converter's error with the operators that it refused and their locations."""
+    """The converter's error with the operators that it rejected and their locations."""
     names: list[str] = []
     locations: list[str] = []
     for data in getattr(error, "errors", ()):
         name = data.operator.name.removeprefix("tf.")
-        # The converter also lists the constants that feed a refused operator.
+        # The converter also lists the constants that feed a rejected operator.
         if name and name != "Const" and name not in names:
             names.append(name)
         locations += [call.name for call in data.location.call]

@@ -189,7 +189,7 @@ def _inlined(function) -> Callable[[dict], dict]:
     graph_def = function.graph.as_graph_def()
     if not any(_XLA in node.attr for node in graph_def.node):
         return lambda inputs: function(**inputs)
-    # Not public; `tf.lite` and tf2onnx use it too.
+    # Not public; `tf.lite` and tf2onnx also use it.
     from tensorflow.python.framework.convert_to_constants import (
         convert_variables_to_constants_v2,
     )

@@ -200,7 +200,7 @@ def _write_files(folder, texts, parts):
 
 
 def _replace_files(stage, folder):
-    """Moves written files over those of an older checkpoint.
+    """Replaces the files of an older checkpoint by the written files.
 
     The old `config.json` is deleted first and the new one moved last. A folder without
     it is not a checkpoint, so a reader in between gets an error, not a mixture.

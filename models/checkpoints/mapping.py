@@ -8,11 +8,11 @@ dense("bert.pooler.dense", layer)      # that, and the bias
 fused("…attention.self", ("query", "key", "value"), kernel, bias)
 ```
 
-Keys are those of a model with a head, with the prefix (`bert.pooler.…`). A `Family`
-adds the rest: the classes it reads, how its model is built from `config.json`, and
-which tensors of a file are not needed. Each module of `families/` defines the `Family`
-of one or more model types, and `families/__init__.py` lists them; nothing else depends
-on a particular family.
+Keys are written as in a model with a head, with the prefix (`bert.pooler.…`). A
+`Family` adds the rest: the classes it reads, how its model is built from `config.json`,
+and which tensors of a file are not needed. Each module of `families/` defines the
+`Family` of one or more model types, and `families/__init__.py` lists them; nothing else
+depends on a particular family.
 
 `read` takes the arrays of `keys`, in order, and returns the variable's value; `write`
 takes the variable's value and returns a tuple, one array per key. Both must use only
@@ -306,7 +306,7 @@ class Family:
         also_saved_as: Task to the class it is written as, for tasks that no class of
             `architectures` is read as, or more than one.
         buffers: Patterns for full keys whose tensors are not learned.
-        tied: Task to the tensors that repeat another: `{copy: original}`.
+        tied: Task to the tensors that duplicate another: `{copy: original}`.
         renames: Patterns in the keys of old files, and their replacements, each a
             string or a function of the match.
         renames_for: Maps all keys of a file to such pairs, for old keys of some files

@@ -39,7 +39,7 @@ def save_checkpoint(
     by Keras' LoRA (`layer.enable_lora`) are merged with what LoRA has learned.
 
     Files are written to a temporary folder and renamed once all are complete, so a
-    failure leaves everything unchanged. The config and weights of another checkpoint
+    failure leaves everything unchanged. The config and weights of a previous checkpoint
     in the folder are replaced; other files, such as a tokenizer's, are kept. Weights
     are written one at a time.
 

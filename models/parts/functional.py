@@ -77,8 +77,8 @@ class Functional(keras.Model):
     """A functional model that checks its inputs, and its labels if they are classes.
 
     Attributes:
-        training_outputs: The keys of the outputs that only training needs, such as
-            those of an auxiliary head; `export` leaves them out. They are saved with
+        training_outputs: The keys of the outputs that only training needs, such as the
+            output of an auxiliary head; `export` leaves them out. They are saved with
             the model.
         class_names: The name of each class, in the order of the logits; None if they
             are unknown. They are saved with the model.

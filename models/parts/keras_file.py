@@ -77,7 +77,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _read_config(path: Path, all_members: bool = False) -> dict[str, Any]:
-    """The configuration, after checking its checksum, or those of `all_members`."""
+    """The configuration, after checking its checksum, or all with `all_members`."""
     check_file(path)
     try:
         with zipfile.ZipFile(path) as archive:

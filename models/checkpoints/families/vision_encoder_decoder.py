@@ -14,7 +14,7 @@ from keras_attn.models.transformer_captioners import (
 from keras_attn.models.vit import build_vit
 
 _PARTS = {"encoder": "vit", "decoder": "gpt2"}
-# Our layers of the decoder, and those of `build_gpt`.
+# Our layers of the decoder, and the matching layers of `build_gpt`.
 _NAMES = {
     "caption_positions": "position_embedding",
     "caption_dropout": "embeddings_dropout",

@@ -100,8 +100,8 @@ def resnet(
     Args (the others are `ResNetOptions`):
         images: A tensor (B, H, W, channels); H and W may be unknown.
         dilated_stages: Indices of stages, 1 or above, that keep the size of the map;
-            their kernels and those of all later stages are dilated by 2 instead. (2, 3)
-            is torchvision's `replace_stride_with_dilation=[False, True, True]`.
+            their kernels and the kernels of all later stages are dilated by 2 instead.
+            (2, 3) is torchvision's `replace_stride_with_dilation=[False, True, True]`.
             Bottlenecks only, as in torchvision.
 
     Returns:

@@ -174,7 +174,7 @@ class Detector(Functional):
     # The losses need a known number: at a second number, TensorFlow would compile a
     # step for any number.
     def _compile_for(self, function, count):
-        """Forgets a compiled step if it was compiled for another number of boxes."""
+        """Discards a step that was compiled for a different number of boxes."""
         if count is None or count == self._compiled_boxes.get(function):
             return
         if function in self._compiled_boxes:

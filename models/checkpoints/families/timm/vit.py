@@ -118,7 +118,7 @@ def _weights(model) -> list[Weight]:
     ]
     for index, name in enumerate(numbered(layers, "block_")):
         weights += _block(f"blocks.{index}", layers[name])
-    # With mean pooling the final norm comes after it, under another name.
+    # With mean pooling the final norm comes after it, under a different name.
     is_pooled = len(layers["final_norm"].output.shape) == 2
     weights += mapping.norm("fc_norm" if is_pooled else "norm", layers["final_norm"])
     for name, key in (("classifier", "head"), ("distillation_classifier", "head_dist")):
