@@ -5,8 +5,8 @@
     h_t = LSTM(x_t, h_{t-1})              `decoder`, from a state of zeros
     p(y_{t+1}) = softmax(W_o h_t)         `logits`: before the softmax
 
-So the image is read once, before the first word. In lectures it is often read at every
-step (`image_as="context"`), like the context of a translator without attention:
+So the image is read once, before the first word. In lectures it is read at every step
+(`image_as="context"`), like the context of a translator without attention:
 
     h_0, m_0 = tanh(W_h a), tanh(W_m a)   `initial_state`, `initial_cell`
     c = x_{-1}                            `image_embedding`

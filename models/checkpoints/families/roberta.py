@@ -58,7 +58,7 @@ def _weights(model):
 def _of_first_segment(weight: Weight) -> Weight:
     """The same weight; if a file has several segments, the model has the first.
 
-    transformers uses it too unless it is given `token_type_ids`.
+    transformers also uses the first segment unless it is given `token_type_ids`.
     """
     if not weight.keys[0].endswith(".token_type_embeddings.weight"):
         return weight
