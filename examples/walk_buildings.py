@@ -2,7 +2,34 @@
 
     python examples/walk_buildings.py
 
-TODO
+Trains on the paths of Room-to-Room (Anderson et al. 2018) and follows the instructions
+of its two validation splits, in buildings that training has seen and in others. A
+walker sees no images, only the ways around it: how long and how steep they are, and
+where it has been. With "odometry" it also knows how far it has turned since the start,
+its steps and meters; with "look_ahead" the number of ways at each neighbor, too, which
+is to see one step ahead. Half of the models attend to the words; the others, the same
+in all else, have their mean at every step. Run again, it resumes.
+
+So far four of the twelve models have been trained, those with "look_ahead" of seeds 0
+and 1, with one thread of an AMD EPYC (AVX-512, no AMX) with two cores, beside other
+work: 4 epochs over 14,039 instructions of 61 buildings, 91 to 108 seconds of CPU time
+each, 3 to 10 minutes on the clock. A walk succeeds if it ends less than 3 m from the
+goal. Means of the two seeds:
+
+                              seen, 1,021 instructions  unseen, 1,470 instructions
+                               success   SPL    error      success   SPL    error
+    random walk                  9.1 %   7.3 %  9.6 m       11.3 %   9.3 %  9.1 m
+    mean of the words           26.0 %  24.1 %  8.9 m       26.5 %  24.5 %  8.8 m
+    attention                   29.9 %  27.7 %  8.4 m       29.3 %  27.0 %  8.3 m
+    attention, 2 models         30.5 %  28.2 %  8.4 m       29.6 %  27.4 %  8.3 m
+    attention, 2, beam of 4     21.6 %  20.4 %  9.9 m       23.0 %  21.4 %  9.2 m
+
+The deviations of the success are 0.2 and 0.6 points with attention, 0.4 and 1.6 without
+it. A random walk has as many steps as a path of the training set, and turns back only
+where nothing else is left. Attention is worth 3.9 and 2.8 points; with two seeds the
+second is hardly more than their spread. The second model adds less than a point, and
+the beam is worse: it finds likelier walks, which are shorter. What looking ahead is
+worth was not measured. The training loss still fell in the last epoch.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Names in the state of a decoder with key/value caches.
 
-The decoding loop writes the caches of a Keras model, a runner those of an artefact;
-this module, which imports nothing, is what both read.
+The decoding loop writes the caches of a Keras model, and a runner the caches of an
+artefact. Both read the names from this module, which imports nothing.
 """
 
 # The state that holds the slot of the next token in the caches.

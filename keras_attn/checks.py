@@ -16,7 +16,8 @@ def check_rank(name: str, tensor, rank: int, meaning: str) -> None:
         meaning: Names of the axes, as in `"(batch, length, width)"`.
 
     Raises:
-        ValueError: naming the argument and its shape.
+        ValueError: If its number of axes is different. The message names the argument
+            and its shape.
     """
     if len(tensor.shape) != rank:
         raise ValueError(
@@ -35,7 +36,8 @@ def check_matches(name: str, shape, expected, meaning: str) -> None:
         meaning: Names of the axes.
 
     Raises:
-        ValueError: naming the argument, its shape and the expected one.
+        ValueError: If it cannot broadcast. The message names the argument, its shape
+            and the expected shape.
     """
     known = [
         (size, expected_size)
@@ -55,7 +57,7 @@ def fits(shape, expected, empty_axes=()) -> bool:
     Args:
         shape: None for an unknown axis; None instead of a shape of unknown rank.
         expected: None for an axis that may have any size but 0.
-        empty_axes: Indices of the axes that may have any size, 0 too.
+        empty_axes: Indices of the axes that may have any size, including 0.
     """
     if shape is None or len(shape) != len(expected):
         return False
@@ -76,7 +78,8 @@ def check_fits(name: str, shape, expected, empty_axes=()) -> None:
         empty_axes: As in `fits`.
 
     Raises:
-        ValueError: naming the input, its shape and the expected one.
+        ValueError: If it does not match. The message names the input, its shape and the
+            expected shape.
     """
     if not fits(shape, expected, empty_axes):
         raise ValueError(
@@ -91,7 +94,7 @@ def empty_axes_of(name: str) -> tuple[int, ...]:
 
 
 def check_positive(name: str, value: Any) -> int:
-    """Returns `value`; raises a `ValueError` unless it is an integer above zero."""
+    """Returns `value`; raises a `ValueError` unless it is a positive integer."""
     if not is_whole(value) or value < 1:
         raise ValueError(
             f"`{name}` must be a whole number above zero. Received: {name}={value!r}"
@@ -123,7 +126,7 @@ def check_share(name: str, value: float) -> float:
 
 
 def check_same_length(**sequences) -> int:
-    """Returns the length that all sequences, given by name, have."""
+    """Returns the common length of sequences, which are given by name."""
     lengths = {name: len(sequence) for name, sequence in sequences.items()}
     if len(set(lengths.values())) != 1:
         names = " and ".join(f"`{name}`" for name in lengths)
@@ -146,11 +149,11 @@ def check_pair(name: str, value) -> tuple[int, int]:
 
     Args:
         name: Name of the argument, for the message.
-        value: An integer, or anything of two in an order: a tuple, a list, an array, a
+        value: An integer, or an ordered collection of two: a tuple, a list, an array, a
             `TensorShape`, or a tensor whose values are known.
 
     Raises:
-        ValueError: unless both are positive integers.
+        ValueError: If `value` is not a positive integer or a pair of positive integers.
     """
     pair = pair_of(value)
     if pair is None:
@@ -162,19 +165,19 @@ def check_pair(name: str, value) -> tuple[int, int]:
 
 
 def pair_of(value) -> tuple[Any, Any] | None:
-    """The two elements of a pair, or twice an integer; None for anything else.
+    """The two elements of a pair, or an integer twice; None for anything else.
 
-    Integers of any kind, such as a `tf.compat.v1.Dimension`, become Python's.
+    Integers of any kind, such as a `tf.compat.v1.Dimension`, become Python integers.
     """
     whole = _whole(value)
     if is_whole(whole):
         return whole, whole
-    # These have two elements too, but no order, or are text.
+    # These may have two elements too, but are unordered or text.
     if isinstance(value, str | bytes | Mapping | Set):
         return None
     try:
         first, second = value
-    # TypeError: it has no elements, or no known ones; ValueError: another number.
+    # TypeError: it has no elements, or no known ones; ValueError: not two.
     except (TypeError, ValueError):
         return None
     return _whole(first), _whole(second)

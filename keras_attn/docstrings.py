@@ -1,4 +1,4 @@
-"""Docstrings in Google style: the arguments that they describe, and further ones.
+"""Google-style docstrings: read descriptions of arguments, and add missing ones.
 
 Args:
     name: Name of the model.
@@ -9,7 +9,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Mapping
 
-# A section of arguments stands before the first of these that there is.
+# A section of arguments comes before the first of these sections that is present.
 _LATER_SECTIONS = (
     "Call arguments",
     "Returns",
@@ -43,12 +43,11 @@ def with_descriptions(
     order: Iterable[str],
     section: str = "Args",
 ) -> str:
-    """A docstring that describes further arguments.
+    """A docstring with descriptions of more arguments added.
 
     Args:
         docstring: Without indentation, as `inspect.getdoc` returns it.
-        added: Descriptions by the name of the argument. What the docstring describes
-            already stays.
+        added: Descriptions by the name of the argument. Existing descriptions are kept.
         order: The names of all arguments, in the order of their descriptions.
         section: `"Args"` or `"Call arguments"`.
     """
@@ -74,7 +73,7 @@ def with_sentence(docstring: str, names: Iterable[str], sentence: str) -> str:
 
     Args:
         docstring: Without indentation, as `inspect.getdoc` returns it.
-        names: The arguments; those without a description of their own are left out.
+        names: The arguments; any without a description are left out.
         sentence: The sentence.
     """
     before, entries, after = _split(docstring, "Args")

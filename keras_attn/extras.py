@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def requires_extra(extra: str, feature: str) -> Iterator[None]:
-    """Turns a failed import in the block into one that says what to install.
+    """Turns a failed import in the block into an error that says what to install.
 
     Args:
         extra: Name of the extra that installs the package.
         feature: What needs the package; begins the message.
 
     Raises:
-        ImportError: An import in the block failed.
+        ImportError: If an import in the block fails.
 
     Example:
         ```python

@@ -12,7 +12,7 @@ from typing import Any
 
 MIB = 2**20
 # Limits of configurations, indices and headers. The index of a model with 91,000
-# tensors has 9 MB and 91,000 entries.
+# tensors takes 9 MB and has 91,000 entries.
 MAX_JSON_BYTES = 16 * MIB
 MAX_JSON_ENTRIES = 500_000
 # Limits of vocabularies. The largest published WordPiece has 501,153 pieces.
@@ -56,8 +56,8 @@ def check_file(path: Path, max_bytes: int | None = None) -> int:
         max_bytes: Its maximum size; None = no limit.
 
     Raises:
-        FileNotFoundError: if `path` does not exist.
-        ValueError: if it is a folder, a pipe or a device, or too large.
+        FileNotFoundError: If `path` does not exist.
+        ValueError: If `path` is a folder, a pipe or a device, or the file is too large.
     """
     if not path.exists():
         raise FileNotFoundError(
@@ -81,8 +81,8 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
     """Reads a regular file of limited size.
 
     Raises:
-        FileNotFoundError: if `path` does not exist.
-        ValueError: if it is a folder, a pipe or a device, or too large.
+        FileNotFoundError: If `path` does not exist.
+        ValueError: If `path` is a folder, a pipe or a device, or the file is too large.
     """
     check_file(path, max_bytes)
     return path.read_bytes()
@@ -92,8 +92,9 @@ def read_text(path: Path, max_bytes: int = MAX_VOCABULARY_BYTES) -> str:
     """Reads a file as UTF-8.
 
     Raises:
-        FileNotFoundError: if `path` does not exist.
-        ValueError: if it is not UTF-8, with the line; or as in `read_bytes`.
+        FileNotFoundError: If `path` does not exist.
+        ValueError: If the file is not UTF-8 (the message names the line), or as in
+            `read_bytes`.
     """
     return _decode(read_bytes(path, max_bytes), path)
 
@@ -111,8 +112,9 @@ def read_json(
         max_entries: Maximum number of values, in all of its lists and objects.
 
     Raises:
-        FileNotFoundError: if `path` does not exist.
-        ValueError: if it is not a JSON object, or too large or too deeply nested.
+        FileNotFoundError: If `path` does not exist.
+        ValueError: If the file is not a JSON object, or is too large or too deeply
+            nested.
     """
     return parse_json(read_bytes(path, max_bytes), path, max_entries)
 
@@ -147,8 +149,8 @@ def parse_json(
             one is used.
 
     Raises:
-        ValueError: if it is not a JSON object, has too many entries, is too deeply
-            nested, or has an unpaired surrogate in a string.
+        ValueError: If `content` is not a JSON object, has too many entries, is too
+            deeply nested, or has an unpaired surrogate in a string.
     """
     return _parse(content, path, max_entries, dict, unique_keys)
 
@@ -206,7 +208,7 @@ def get_flag(fields: dict, name: str, default, path: Path, *, allow_none=False):
         allow_none: Whether null is allowed.
 
     Raises:
-        ValueError: if it is anything else.
+        ValueError: If the value has any other type.
     """
     value = fields.get(name, default)
     if isinstance(value, bool) or (value is None and allow_none):
@@ -219,7 +221,7 @@ def get_object(fields: dict, name: str, path: Path) -> dict[str, Any]:
     """An object inside a JSON object; empty if the key is absent or null.
 
     Raises:
-        ValueError: if it is anything else.
+        ValueError: If the value has any other type.
     """
     value = fields.get(name)
     if value is None:
@@ -233,7 +235,7 @@ def get_text(fields: dict, name: str, path: Path) -> str | None:
     """A string of a JSON object; None if the key is absent or null.
 
     Raises:
-        ValueError: if it is anything else.
+        ValueError: If the value has any other type.
     """
     value = fields.get(name)
     if value is not None and not isinstance(value, str):

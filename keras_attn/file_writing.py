@@ -35,8 +35,9 @@ def replacing(path: Path) -> Iterator[Path]:
     the next write to `path` restores it.
 
     On failure the work folder is removed and `path` is unchanged. The work folder of a
-    killed process is removed by the next write to `path`; that of a running process is
-    locked and is left alone. (Without file locks, as on Windows, none is removed.)
+    killed process is removed by the next write to `path`; the work folder of a running
+    process is locked and is left alone. (Without file locks, as on Windows, none is
+    removed.)
 
     Args:
         path: The target, a file or a folder. Its parent folder must exist.
@@ -45,7 +46,7 @@ def replacing(path: Path) -> Iterator[Path]:
         A path of the same name in the work folder.
 
     Raises:
-        OSError: The file system refused (permissions, space).
+        OSError: If the file system refuses the write (permissions, space).
     """
     remove_leftovers(path)
     work, lock = _work_folder(path)
@@ -70,7 +71,7 @@ def open_atomically(path: str | os.PathLike) -> Iterator[BinaryIO]:
         old content or all of the new.
 
     Raises:
-        IsADirectoryError: `path` is a folder, which is never replaced by a file.
+        IsADirectoryError: If `path` is a folder, which is never replaced by a file.
     """
     path = Path(path)
     if path.is_dir():
@@ -148,8 +149,8 @@ def _lock(folder: Path) -> int | None:
         A file descriptor; None if the system has no such locks.
 
     Raises:
-        BlockingIOError: Another process holds the lock.
-        FileNotFoundError: The folder is gone.
+        BlockingIOError: If a different process holds the lock.
+        FileNotFoundError: If `folder` no longer exists.
     """
     if fcntl is None:
         return None
@@ -184,7 +185,7 @@ def _exchange(one: Path, other: Path) -> bool:
     """Exchanges two names atomically; False if the system cannot."""
     if sys.platform != "linux":
         return False
-    # Python's `os` does not have it, nor does every C library.
+    # Python's `os` lacks this call, and so do some C libraries.
     function = getattr(ctypes.CDLL(None), "renameat2", None)
     if function is None:
         return False

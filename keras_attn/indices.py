@@ -2,8 +2,8 @@
 
 Compiled graphs do not check them: an index out of range wraps around, is clamped or
 returns garbage, depending on the backend. So they are checked where their values are
-known, in eager calls and before the runtime of an exported model is called. The latter
-works on arrays and needs no Keras, which is therefore imported where it is used.
+known: in eager calls, and before the runtime of an exported model is called. The
+runtime works on arrays and needs no Keras, so Keras is imported only where it is used.
 """
 
 import inspect
@@ -14,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     import keras
 
-# The smallest index and the first that is too large; None = no limit.
+# The minimum index and the first one that is too large; None = no limit.
 IndexRange = tuple[int, int | None]
 # Operations that pass indices through unchanged, by the name of their class.
 _PASS_THROUGH = {
@@ -27,8 +27,8 @@ _PASS_THROUGH = {
     "Squeeze",
     "StopGradient",
 }
-# Layers and operations whose output is as long as their input: those between tokens
-# and the layer that adds their positions.
+# Layers and operations whose output is as long as their input, which may stand between
+# tokens and the layer that adds their positions.
 _KEEPS_LENGTH = {
     "Add",
     "Cast",
@@ -48,10 +48,11 @@ def check_indices(name: str, values, allowed: IndexRange) -> None:
     Args:
         name: Name of the argument, for the message.
         values: A tensor or an array.
-        allowed: The smallest index and the first that is too large.
+        allowed: The minimum index and the first one that is too large.
 
     Raises:
-        ValueError: naming the argument, the first wrong index and the allowed range.
+        ValueError: If an index is out of range. The message names the argument, the
+            first wrong index and the allowed range.
     """
     array = known_values(values)
     if array is None or array.dtype.kind not in "iu" or not array.size:
@@ -79,7 +80,7 @@ def known_values(tensor) -> np.ndarray | None:
         return None
     try:
         return np.asarray(ops.convert_to_numpy(tensor))
-    # TensorFlow's and JAX' errors for symbolic tensors and for sharded ones.
+    # The errors of TensorFlow and JAX for symbolic and for sharded tensors.
     except (NotImplementedError, TypeError, ValueError):
         return None
 
@@ -92,7 +93,7 @@ def index_ranges(model: "keras.Model") -> dict[str, IndexRange]:
     arguments of `call` to ranges.
 
     Args:
-        model: A functional model; the ranges of any other are unknown.
+        model: A functional model; for any other model the ranges are unknown.
 
     Returns:
         The ranges by input name, without the inputs that index no table.
@@ -110,12 +111,12 @@ def index_range(model: "keras.Model", tensor) -> IndexRange | None:
 def length_ranges(model: "keras.Model") -> dict[str, IndexRange]:
     """The range of the length of each input, its axis 1, by the name of the input.
 
-    It follows from the layers that the input reaches through others that keep its
-    length, and that have an attribute `length_ranges`: a dictionary from the arguments
-    of `call` to ranges.
+    It follows from the layers with an attribute `length_ranges`, a dictionary from the
+    arguments of `call` to ranges, that the input reaches through layers that keep its
+    length.
 
     Args:
-        model: A functional model; the ranges of any other are unknown.
+        model: A functional model; for any other model the ranges are unknown.
 
     Returns:
         The ranges by input name, without the inputs whose length is free or fixed.
@@ -133,12 +134,12 @@ def length_range(model: "keras.Model", tensor) -> IndexRange | None:
 
 
 def _range(model, tensor, attribute, passing) -> IndexRange | None:
-    """What the layers that a tensor reaches allow.
+    """The range allowed by the layers that a tensor reaches.
 
     Args:
         model: A functional model.
         tensor: One of its symbolic tensors.
-        attribute: Name of the attribute of a layer that says what it allows.
+        attribute: Name of the layer attribute that holds the allowed range.
         passing: Names of the classes that a tensor passes through.
     """
     allowed: IndexRange | None = None

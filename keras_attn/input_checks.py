@@ -1,4 +1,4 @@
-"""Checks of inputs besides indices: their length, real rows and finite numbers.
+"""Checks of inputs other than indices: length, real rows and finite numbers.
 
 They are made where shapes and values are known: in eager calls, in arrays given to
 `predict`, `fit` and `evaluate`, in `generate`, and before an artefact runs. A compiled
@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_attn.indices import IndexRange, known_values
 
-# Masks of real positions, and the inputs that each may be the mask of.
+# Masks of real positions, and the inputs that each may belong to.
 MASKED_INPUTS = {
     "padding_mask": ("token_ids", "features", "waveform"),
     "decoder_padding_mask": ("decoder_token_ids",),
@@ -26,10 +26,10 @@ def check_length(name: str, shape, allowed: IndexRange) -> None:
     Args:
         name: Name of the input, for the message.
         shape: Its static shape, (B, T, …); None for an unknown axis.
-        allowed: The smallest T and the first that is too large.
+        allowed: The minimum T and the first one that is too large.
 
     Raises:
-        ValueError: naming the input, its shape and the limit.
+        ValueError: If it is. The message names the input, its shape and the limit.
     """
     low, high = allowed
     length = shape[1]
@@ -53,12 +53,13 @@ def check_finite(name: str, values) -> None:
     """Raises for a number that is NaN or infinite; symbolic tensors are not checked.
 
     Raises:
-        ValueError: naming the input, the number and its index.
+        ValueError: If there is such a number. The message names the input, the number
+            and its index.
     """
     array = known_values(values)
     if array is None or array.dtype.kind != "f":
         return
-    # A sum reads the array once and makes no other; it may overflow, though.
+    # A sum reads the array once and allocates no second array; it may overflow, though.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(array.sum()):
             return
@@ -73,17 +74,19 @@ def check_finite(name: str, values) -> None:
 
 
 def check_rows(name: str, mask, minimum: int = 1) -> None:
-    """Raises for a row that is padding alone; symbolic tensors are not checked.
+    """Raises for a row of only padding; symbolic tensors are not checked.
 
-    A model would answer it from nothing.
+    A model would produce an answer for it without any input.
 
     Args:
         name: Name of the mask, for the message.
         mask: (B, T), True or 1 = real.
-        minimum: Real positions that each row needs, such as one window of samples.
+        minimum: Minimum number of real positions in each row, such as one window of
+            samples.
 
     Raises:
-        ValueError: naming the mask and the rows.
+        ValueError: If a row has fewer real positions. The message names the mask and
+            the rows.
     """
     array = known_values(mask)
     if array is None or array.ndim != 2:
@@ -103,7 +106,7 @@ def check_rows(name: str, mask, minimum: int = 1) -> None:
 
 
 def smallest_rows(lengths: Mapping[str, IndexRange], mask: str) -> int:
-    """The real positions that each row of a mask needs.
+    """The minimum number of real positions in each row of a mask.
 
     Args:
         lengths: The lengths that inputs may have, by name.

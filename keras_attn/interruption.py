@@ -13,10 +13,10 @@ import time
 INTERRUPTED = 130
 
 # A terminal, a shell and `timeout` may each forward the same Ctrl-C: within this time a
-# second signal counts as the first, so that it does not interrupt the cleaning up.
+# second signal counts as the first, so that it does not interrupt the cleanup.
 _SAME_SECONDS = 1.0
 
-# Time after which a `KeyboardInterrupt` that Python ignored is raised again.
+# Delay before a `KeyboardInterrupt` that Python ignored is raised again.
 _AGAIN_SECONDS = 0.02
 
 _SHOW_CURSOR = b"\x1b[?25h\n"

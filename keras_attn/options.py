@@ -1,4 +1,4 @@
-"""Options that are said once: name, type, default and description.
+"""Options that are declared once: name, type, default and description.
 
     class BlockOptions(TypedDict, total=False):
         num_heads: Annotated[int, Option(8, "Attention heads per block.")]
@@ -32,11 +32,11 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """What the type of an option is `Annotated` with.
+    """The default and description of an option; its type is `Annotated` with it.
 
     Args:
         default: The value of the option if it is not passed.
-        description: What docstrings say of it.
+        description: Its description in docstrings.
     """
 
     default: Any
@@ -53,7 +53,7 @@ def takes_options(documented: _Documented) -> _Documented:
 
     Args:
         documented: A function, which then raises a `TypeError` for an argument that is
-            not in its signature; or a class whose `__init__` takes the options.
+            not in its signature, or a class whose `__init__` takes the options.
 
     Returns:
         The decorated function, or the same class.
@@ -62,7 +62,7 @@ def takes_options(documented: _Documented) -> _Documented:
     function = target.__init__ if isinstance(target, type) else target
     signature, options = _complete_signature(function)
     _describe(target, _words(options), signature)
-    # Copies the docstring, which is why it is completed before.
+    # This copies the docstring, so the docstring is completed first.
     completed = _with_defaults(function, signature, options)
     if not isinstance(target, type):
         return completed
@@ -74,15 +74,15 @@ def described_as(other: Callable) -> Callable[[_Documented], _Documented]:
     """Decorates a function or a layer class that has arguments of `other`.
 
     Args:
-        other: A function, a layer class or a `TypedDict` of options. It lends its
-            descriptions of arguments to the arguments of the same names that the
-            decorated one does not describe itself; a class also those of the arguments
-            of `call`.
+        other: A function, a layer class or a `TypedDict` of options. Its descriptions
+            are copied to the arguments of the same names that the decorated function or
+            class does not describe itself; from a class, also the descriptions of the
+            arguments of `call`.
 
     Returns:
         A decorator, which returns the same function or class.
     """
-    # Unwrapped: what `@with_sizes` adds holds for the variants of `other` only.
+    # Unwrapped: what `@with_sizes` adds holds only for the variants of `other`.
     docstring = inspect.getdoc(inspect.unwrap(other)) or ""
     lent = descriptions(docstring) | _words(_options(other))
 

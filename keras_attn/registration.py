@@ -1,17 +1,17 @@
 """Lets Keras find our registered classes, whether they have been imported or not.
 
 A saved model names each class as it was registered, such as `keras_attn>SwinBlock`.
-Keras looks that name up in a dictionary, which a class enters when its module is
-imported. Here that dictionary imports our packages when Keras asks for one of our names
-that it lacks. So `keras.saving.load_model` works after a bare `import keras_attn`,
-which imports neither Keras nor any layer; and the module of a class does not matter.
+Keras looks that name up in a dictionary, to which a class is added when its module is
+imported. Here the dictionary imports our packages when Keras asks for one of our names
+that is missing. So `keras.saving.load_model` works after a bare `import keras_attn`,
+which imports neither Keras nor any layer, and a class may move to a different module.
 """
 
 import importlib
 import sys
 
 _PREFIX = "keras_attn>"
-# Whatever is registered is imported with one of these.
+# Importing these packages imports everything that is registered.
 _PACKAGES = ("ops", "layers", "models", "training")
 
 
@@ -31,7 +31,7 @@ class _AfterKeras:
     """An import finder that calls `register` once Keras has been imported."""
 
     def find_spec(self, name, path=None, target=None):
-        """Finds Keras as the other finders do; leaves other modules to them."""
+        """Finds Keras through the other finders; returns None for all other modules."""
         if name != "keras":
             return None
         others = (finder for finder in sys.meta_path if finder is not self)
@@ -54,7 +54,7 @@ class _AfterKeras:
 
 
 def register() -> None:
-    """Puts our dictionary in the place of Keras', whose entries it keeps."""
+    """Replaces Keras' dictionary with ours, and keeps its entries."""
     from keras.src.saving import object_registration
 
     objects = object_registration.GLOBAL_CUSTOM_OBJECTS

@@ -18,8 +18,8 @@ _QUOTED_CHARACTERS = 2000
 def silence() -> Iterator[None]:
     """Silences libraries: Python logs, warnings, and what C++ writes to stderr.
 
-    The end of the output is added as a note to an exception of the block: often it
-    alone has the cause.
+    If the block raises an exception, the end of the output is added to it as a note:
+    often only the output states the cause.
     """
     with contextlib.ExitStack() as stack:
         for name in _LOGGERS:

@@ -1,7 +1,7 @@
 """Dense prediction of images of any size, tile by tile.
 
-A module beside the packages, like `translator.py`: it calls a model that it is given,
-on NumPy arrays, and imports none of them.
+A module beside the packages, like `translator.py`: it calls a given model on NumPy
+arrays, and imports none of the packages.
 
 Legend: H and W pixels of an image, C channels, K channels of the output.
 """
@@ -28,31 +28,32 @@ def predict_tiles(
 ):
     """Predicts an image in overlapping tiles, each in turn.
 
-    The pixels around a tile are needed to predict those at its edge. Only one batch of
-    tiles is read and predicted at a time, so `image` and `output` may be memory maps of
-    any size.
+    Tiles overlap because the pixels at the edge of a tile depend on the pixels around
+    it. Only one batch of tiles is read and predicted at a time, so `image` and `output`
+    may be memory maps of any size.
 
     A model whose output is smaller than its input, such as a U-Net of `"valid"`
-    convolutions, predicts the centre of each tile. Beyond the border of the image its
+    convolutions, predicts the center of each tile. Beyond the border of the image its
     tiles are mirrored; the border pixel itself is not repeated.
 
-    A model that keeps the size pads the edges of each tile; an `overlap` of the radius
-    of its receptive field discards what that changed. At the border of the image tiles
-    end, so that the model pads there what it pads of the whole image. Then each pixel
-    gets the value that the whole image gives it, if tiles begin at multiples of the
-    factor by which the model shrinks its maps: if that factor divides `overlap` and the
-    steps between tiles, which are the output of a tile less twice the overlap. Only
-    where a model refuses the tile that is left at the border, because it takes a single
-    size or the tile is too small for it, is the tile completed by mirrored pixels.
+    A model that keeps the size pads the edges of each tile. An `overlap` equal to the
+    radius of its receptive field discards the pixels that this padding changed. Tiles
+    end at the border of the image, so there the model pads as it pads the whole image.
+    Each pixel then gets the value that it has in a prediction of the whole image,
+    provided that tiles begin at multiples of the factor by which the model shrinks its
+    maps. For this the factor must divide `overlap` and the step between tiles, which is
+    the output size of a tile minus twice the overlap. If the model refuses the smaller
+    tile that is left at the border, because it takes a single size or the tile is too
+    small for it, mirrored pixels complete the tile.
 
     Args:
-        model: A model of one input, (B, rows, columns, C), and one output, (B, rows',
-            columns', K), of the same size or smaller by equal margins on both sides; or
-            with a dictionary of outputs, of which `logits` is used.
+        model: A model with one input, (B, rows, columns, C), and one output, (B, rows',
+            columns', K), of the same size or smaller by equal margins on both sides. If
+            its output is a dictionary, `logits` is used.
         image: (H, W, C), an array or a `numpy.memmap`, in the model's range of values.
         tile_size: Rows and columns of the model's input, one number or two.
-        overlap: Pixels at each edge of a tile's output that are not used, one number or
-            two. Tiles share twice as many.
+        overlap: Pixels to discard at each edge of a tile's output, one number or two.
+            Neighboring tiles share twice as many.
         output: (H, W, K), an array or a `numpy.memmap` that is written into. Default: a
             new float32 array.
         batch_size: Number of tiles that are predicted together.
@@ -62,9 +63,9 @@ def predict_tiles(
         `output`.
 
     Raises:
-        TypeError: if `output` cannot be written into, or has no float dtype.
-        ValueError: for an image or an output of another shape, a model with other
-            inputs or outputs, and an overlap that leaves nothing of a tile.
+        TypeError: If `output` cannot be written into, or has no float dtype.
+        ValueError: If `image` or `output` has the wrong shape, `model` has inputs or
+            outputs other than these, or `overlap` leaves nothing of a tile.
 
     Example:
         ```python
@@ -118,16 +119,17 @@ def predict_tiles(
 def _inside(model, image, start, tile, steps, cut):
     """The first row and column of a tile, and its size, ending at the image's border.
 
-    Tiles begin where those inside of the image may begin, at multiples of what divides
-    the steps and the overlap. So they have one size inside and one at each border.
+    Tiles at the border begin at the same multiples as tiles inside the image: multiples
+    of the greatest common divisor of the step and the overlap. So tiles have one size
+    inside the image and one at each border.
 
     Args:
         model: The model.
         image: (H, W, C).
-        start: The first row and column, which may be outside of the image.
+        start: The first row and column, which may be outside the image.
         tile: Rows and columns of a tile.
         steps: Pixels between two tiles.
-        cut: Pixels at each edge that are not used.
+        cut: Pixels to discard at each edge.
     """
     moved, sizes = [], []
     for axis, (first, count) in enumerate(zip(start, tile, strict=True)):
@@ -143,7 +145,7 @@ def _inside(model, image, start, tile, steps, cut):
 
 
 def _keeps(model, size, channels) -> bool:
-    """Whether a model takes a tile of this size, and keeps it."""
+    """Whether a model takes a tile of this size, and its output has the same size."""
     try:
         return _tile_output(model, size, channels)[:2] == tuple(size)
     except ValueError:

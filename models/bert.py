@@ -147,6 +147,8 @@ def build_bert(
         embeddings_initializer=INITIALIZER,
         name="position_embedding",
     )(ops.add(tokens, segments), row_positions(inputs["padding_mask"]))
+    # A norm, dropout, `num_layers` blocks with the padding mask, the pooling of the
+    # first token, and the model of these inputs and both outputs.
     return text_encoder(inputs, embeddings, name, **blocks)
 
 

@@ -6,7 +6,8 @@
 
 Proposals: `layers/detection/region_proposal.py`; pooling:
 `layers/detection/roi_pooling.py`; detections: `layers/detection/select_detections.py`;
-learning: `parts/detection/detector.py`, with `training/losses/detection.py`.
+learning: `parts/detection/detector.py`, with `training/losses/detection.py`. A box of
+224 × 224 pixels reads the map of stride 16, one of half the side the next finer map.
 
 Legend: B batch, H and W pixels, M ground-truth boxes with padding, K detections, C
 classes.

@@ -266,8 +266,8 @@ def _features(layers, token_ids, positions, padding_mask, caches=None):
     entries = []
     for block, cache in zip(blocks, caches or [None] * len(blocks), strict=True):
         # No `cache_index`: the cache is only read; `decoding.next_state` writes it.
-        # Keys and values are always returned; unused ones are not computed. Keras
-        # can't share a layer between graphs in which its number of outputs differs.
+        # Keys and values are always returned; unused ones are not computed. A layer
+        # that is called again may return fewer tensors than at first, but not more.
         hidden, entry = block(
             hidden, padding_mask=padding_mask, cache=cache, return_cache=True
         )

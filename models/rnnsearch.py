@@ -11,7 +11,10 @@
 
 The forward pass is `_encode`, then `_decode` below; e, α, c and s are computed by
 `layers/recurrent/attention_rnn.py` with the score of
-`layers/attention/additive_attention.py`.
+`layers/attention/additive_attention.py`. The layers are made by
+`parts/decoders/recurrent.py`: GRUs that reset before the product with the state
+(`reset_after=False`), and a `readout` of 2 · `maxout_dim` units, of which `maxout`
+keeps the larger of each pair.
 
 Legend: B batch, S source length, T target length, U units, V target vocabulary.
 Layers: `source_embedding`, `source_dropout`, `encoder`, `initial_state`,

@@ -13,7 +13,7 @@
 
     loss = -log p(y) + λ Σ_i (1 - Σ_t α_ti)²      `attention_objective`
 
-The forward pass is `_look`, then `_tell` below; e, α, β, z and h are computed by
+The forward pass is `_look`, then `_decode` below; e, α, β, z and h are computed by
 `layers/recurrent/attention_rnn.py` with the score of
 `layers/attention/additive_attention.py`, and the second term of the loss by
 `layers/recurrent/attention_objective.py`.
@@ -156,6 +156,7 @@ def build_caption_show_attend_tell(
     """
     check_choice("attention", attention, ("soft", "hard"))
     check_fraction("dropout", dropout)
+    # `features` (B, h, w, C), or `images` through the backbone; as places (B, h·w, C).
     inputs, places = places_and_text(
         ["decoder_token_ids"], backbone, grid_size, feature_dim
     )
@@ -321,6 +322,7 @@ class ShowAttendTell(Functional):
         if terms is None:
             return loss
         total, count = self._attention_loss(y, outputs, terms, sample_weight)
+        # Keras divides a mean, but not a scalar, among the devices that train.
         return loss + computed_loss(ops.sum(total) / ops.maximum(count, 1.0))
 
     def _attention_loss(self, y, outputs, terms, sample_weight):

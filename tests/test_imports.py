@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import tomllib
 from pathlib import Path
 
 import keras
@@ -60,6 +61,19 @@ def imported_packages(package):
 def test_imports_run_in_the_documented_directions(package):
     found = imported_packages(package)
     assert set(found) - {package} <= ALLOWED[package], found
+
+
+def test_every_package_is_installed():
+    root = PACKAGE.parent
+    settings = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
+    found = set()
+    for top in ("keras_attn", "models", "export"):
+        for path in (root / top).rglob("__init__.py"):
+            parts = path.parent.relative_to(root).parts
+            found.add(
+                ".".join(parts if top == "keras_attn" else (PACKAGE.name, *parts))
+            )
+    assert set(settings["tool"]["setuptools"]["packages"]) == found
 
 
 def test_every_folder_has_a_rule():

@@ -19,8 +19,8 @@ from keras_attn import __version__
 from keras_attn.cli.terminal import CheckFailedError, complain, debugging, say
 from keras_attn.interruption import INTERRUPTED, Interruption, interruption
 
-# In the order of `keras-attn --help`: the first line of each command's docstring. The
-# command is the function of the same name in the file of that name.
+# In the order of `keras-attn --help`, with the first line of each command's docstring.
+# The command is the function of the same name in the file of that name.
 COMMANDS = {
     "list": "List the models, with their papers and sizes.",
     "describe": "Show a model's card: paper, inputs, outputs, size, how to build it.",
@@ -32,7 +32,7 @@ COMMANDS = {
     "verify": "Compare an artefact with its model; exit code 1 if they disagree.",
     "attention": "Draw what a model attends to in a text or an image.",
 }
-# `list` would hide Python's.
+# A function called `list` would hide Python's.
 _FUNCTIONS = {"list": "list_models"}
 _RESUMABLE = ("train", "demo")
 _EXIT_CODES = (
@@ -42,7 +42,7 @@ _EXIT_CODES = (
 
 
 class _Command(TyperCommand):
-    """A line of the help, which imports its command when that is called."""
+    """A line of the help, which imports its command when the command is called."""
 
     def make_context(
         self,
@@ -135,15 +135,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _is_user_error(error: Exception) -> bool:
-    """Whether an exception is of the types that tell a user what to change."""
+    """Whether the type of an exception is one that tells a user what to change."""
     types = (TyperException, ValueError, TypeError, OSError, ImportError)
-    # Types of modules that are slow to import: not imported, not raised.
+    # Types from modules that are slow to import: if not imported, they were not raised.
     export_errors = sys.modules.get("keras_attn.export.errors")
     if export_errors is not None:
         types += (export_errors.ExportError,)
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is not None:
-        # Such as a token id outside of an embedding.
+        # Such as for a token id outside an embedding.
         types += (tensorflow.errors.InvalidArgumentError,)
     return isinstance(error, types)
 
@@ -159,7 +159,7 @@ def _message(error: Exception) -> str:
 
 
 def _without_frame(text: str) -> str:
-    """A message without what Keras and TensorFlow wrap around it.
+    """A message without the text that Keras and TensorFlow wrap around it.
 
     Keras adds the layer before it and the arguments of the call after it, in ANSI
     bold; TensorFlow adds the node before it and the operation after it.

@@ -159,7 +159,7 @@ def attention(
 def _check_options(
     inputs: dict[str, Any], targets: dict[str, Any], is_filtered: bool, output: Path
 ) -> None:
-    """Checks that the options go together: one input, and what belongs to it."""
+    """Checks that the options fit together: one input, and what belongs to it."""
     given = [name for name, value in inputs.items() if value is not None]
     if len(given) != 1:
         raise typer.BadParameter(
@@ -187,7 +187,7 @@ def _is_page(output: Path) -> bool:
 def _open(
     path: Path, task: str | None, text: str | None, tokenizer: Path | None
 ) -> OpenedModel:
-    """Opens the model, a checkpoint by default as an encoder, without a head."""
+    """Opens the model; a checkpoint opens by default as an encoder, without a head."""
     if not is_checkpoint(path):
         return open_model(path, task)
     if text is not None:
@@ -305,7 +305,7 @@ def _plot_image(
 
 
 def _resize_map(heat: "np.ndarray", shape: tuple[int, ...]) -> "np.ndarray":
-    """Repeats the values of a coarser map, of a later stage, up to a given shape."""
+    """Repeats the values of a coarser map from a later stage, up to a given shape."""
     import numpy as np
 
     rows, columns = (

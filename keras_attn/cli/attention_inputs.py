@@ -117,7 +117,7 @@ def _example_of_ids(
 def read_image(
     file: Path, shape: tuple[int | None, ...], model: Path
 ) -> "tuple[np.ndarray, np.ndarray]":
-    """The pixels of a file at the size of the model's input, and normalised for it."""
+    """The pixels of a file, resized and normalized for the model's input."""
     import keras
     import numpy as np
 

@@ -37,7 +37,7 @@ _SEED = 0
 _LEARNING_RATE = 4e-3
 _BATCH_SIZE = 64
 # Rows that an export compares and times. LiteRT's batch is fixed at the same size, so
-# that the times of the formats are comparable.
+# that the timings of the formats are comparable.
 _EXPORT_BATCH = 8
 _ARTEFACTS = {
     "SavedModel": "saved_model",
@@ -55,7 +55,7 @@ class Plan:
         train: Number of training pairs.
         validation: Number of pairs to score on after each epoch.
         test: Number of unseen dates to evaluate on.
-        compared: Number of test dates that each artefact translates too.
+        compared: Number of test dates that each artefact also translates.
         epochs: Passes over the training pairs.
         embedding_dim: Width of a character's embedding.
         hidden_dim: Units of each GRU and of the attention; the maxout has half.
@@ -248,7 +248,7 @@ def _ship(translator: "Translator", pairs: Pairs, run_dir: Path) -> list[str]:
     """Exports to every format, runs the artefacts, prints the table.
 
     Returns:
-        One line per difference from Keras; empty if there is none.
+        One line per difference from Keras; empty if there are none.
     """
     from keras_attn import export
     from keras_attn.decoding import Beam, Greedy
@@ -292,7 +292,7 @@ def _ship(translator: "Translator", pairs: Pairs, run_dir: Path) -> list[str]:
 
 
 def _export(translator: "Translator", sources: list[str], path: Path) -> "ExportReport":
-    """Exports the two decoding functions, those of LiteRT with a fixed shape."""
+    """Exports the two decoding functions, with a fixed shape for LiteRT."""
     import numpy as np
 
     from keras_attn import export

@@ -161,7 +161,7 @@ def _print_continuation(
     strategy: Any,
     stops: Sequence[str],
 ) -> None:
-    """Prints tokens as they are generated; those of a beam search at its end."""
+    """Prints tokens as they are generated; with a beam search, at its end."""
     import numpy as np
 
     from keras_attn.decoding import Beam, generate
@@ -214,7 +214,7 @@ class _StoppableText:
         self._held = ""
 
     def feed(self, text: str) -> None:
-        """Prints what can't be the beginning of a stop text; raises at a stop text."""
+        """Prints text that cannot begin a stop text; raises at a stop text."""
         self._held += text
         found = [self._held.find(stop) for stop in self._stops if stop in self._held]
         if found:
@@ -227,7 +227,7 @@ class _StoppableText:
         self._print(len(self._held))
 
     def _possible_stop(self) -> int:
-        """Number of characters at the end that may become a stop text."""
+        """Number of characters at the end that may begin a stop text."""
         return max(
             (
                 size

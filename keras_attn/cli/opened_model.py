@@ -93,7 +93,7 @@ def open_model(path: Path, task: str | None = None) -> OpenedModel:
             `config.json` says.
 
     Raises:
-        ValueError: if it is none of the three, or for a `task` of a saved model.
+        ValueError: If it is none of the three, or if `task` is given for a saved model.
     """
     if is_checkpoint(path):
         return OpenedModel(path, _load_checkpoint(path, task))
@@ -110,7 +110,7 @@ def open_model(path: Path, task: str | None = None) -> OpenedModel:
 
 
 def build_model(path: Path, task: str | None = None) -> "keras.Model":
-    """The model that `open_model` opens, from its sizes: no weight is read.
+    """The model that `open_model` opens, built from its sizes: no weights are read.
 
     Call it where variables take no memory: in a `tf.Graph`, or `without_allocating`.
     """
@@ -123,17 +123,18 @@ def build_model(path: Path, task: str | None = None) -> "keras.Model":
 
 
 def find_model(name: str, task: str | None) -> Path | None:
-    """The path that is meant by a MODEL that may also be a name of `keras-attn list`.
+    """The path that a MODEL argument means, unless it is a name of `keras-attn list`.
 
     Args:
         name: A path, or a name; a path of that name is `./name`.
-        task: That of `--task`, which is for paths.
+        task: The value of `--task`, which only applies to paths.
 
     Returns:
         The path; None for a name.
 
     Raises:
-        ValueError: if it is neither, with similar names; or for the `task` of a name.
+        ValueError: If it is neither (the message lists similar names), or if `task` is
+            given for a name.
     """
     from keras_attn import models
 
@@ -153,12 +154,12 @@ def find_model(name: str, task: str | None) -> Path | None:
 
 
 def is_translator(path: Path) -> bool:
-    """Whether a folder is that of a `keras-attn train` run."""
+    """Whether a folder is a run folder of `keras-attn train`."""
     return (path / "translator.json").exists()
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether a folder has the Hugging Face layout, and is not that of a run."""
+    """Whether a folder has the Hugging Face layout and is not a run folder."""
     return (path / "config.json").exists() and not is_translator(path)
 
 
@@ -183,7 +184,7 @@ def load_tokenizer_of(path: Path) -> Any:
 
 
 def _keras_file(path: Path, task: str | None) -> Path:
-    """The file of a model that Keras saved, or of one in the folder of a run."""
+    """The file of a model that Keras saved, alone or in a run folder."""
     if task is not None:
         raise ValueError(
             "--task is for a checkpoint folder, with config.json and *.safetensors; a "

@@ -9,7 +9,7 @@ import typer
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel of the help, and the kinds of options in it.
+    """A panel of the help, with methods for the kinds of options in it.
 
     Attributes:
         title: Its title; None for the panel of options without one.
@@ -18,11 +18,11 @@ class Panel:
     title: str | None = None
 
     def option(self, help: str, *names: str, **settings: Any) -> Any:
-        """An option; `names` and `settings` are those of `typer.Option`."""
+        """An option; `names` and `settings` go to `typer.Option`."""
         return typer.Option(*names, help=help, rich_help_panel=self.title, **settings)
 
     def count(self, help: str, min: int = 1) -> Any:
-        """A whole number, N in the help."""
+        """An integer, N in the help."""
         return self.option(help, metavar="N", min=min)
 
     def number(self, help: str, min: float, max: float | None = None) -> Any:
@@ -66,7 +66,7 @@ Task = Annotated[
         metavar="TASK",
     ),
 ]
-# Formats and quantizations: those of `export/formats`, whose import would be slow.
+# The same formats and quantizations as in `export/formats`, whose import would be slow.
 Format = Annotated[
     Literal["saved_model", "litert", "onnx"] | None,
     _OPTIONS.option("If the suffix does not say it."),

@@ -1,9 +1,9 @@
-"""A run folder: the settings it belongs to, and the state of its run.
+"""A run folder: its settings, and the state of its run.
 
-Besides what `fit_translator` writes there is `settings.json`, the settings that the run
-was started with; it is written first. A backup exists from the first complete epoch to
-the last; `translator.json` exists from the first complete epoch on. Imports are in the
-functions that need them, so that `keras-attn --help` starts quickly.
+Besides what `fit_translator` writes, it has `settings.json`, the settings that the run
+was started with, which is written first. A backup exists from the first complete epoch
+to the last; `translator.json` exists from the first complete epoch on. Imports are in
+the functions that need them, so that `keras-attn --help` starts quickly.
 """
 
 import shutil
@@ -27,7 +27,7 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
     """The settings that the run in a folder was started with; None without a run.
 
     Raises:
-        ValueError: if the folder holds a translator but no settings.
+        ValueError: If the folder holds a translator but no settings.
     """
     import json
 
@@ -43,10 +43,10 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
 
 
 def claim(folder: Path, settings: dict[str, Any]) -> None:
-    """Writes the settings of a new run, or checks those of the run in the folder.
+    """Writes the settings of a new run, or checks them against the run in the folder.
 
     Raises:
-        ValueError: if it holds a run with other settings.
+        ValueError: If it holds a run with other settings.
     """
     import json
 
@@ -72,7 +72,7 @@ def claim(folder: Path, settings: dict[str, Any]) -> None:
 
 def is_interrupted(folder: Path) -> bool:
     """Whether the run in the folder has completed some of its epochs, but not all."""
-    # A hidden file is an incomplete first backup, which can't be resumed from.
+    # A hidden file is an incomplete first backup, which cannot be resumed from.
     files = (folder / "backup").glob("*")
     return any(not file.name.startswith(".") for file in files)
 

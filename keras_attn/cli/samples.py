@@ -1,4 +1,4 @@
-"""The inputs that `export` and `verify` compare on: `--samples` and `--pixels`.
+"""The inputs on which `export` and `verify` compare: `--samples` and `--pixels`.
 
 Legend: B batch, H and W pixels.
 """
@@ -35,13 +35,14 @@ def read_samples(
 
     Args:
         path: An `.npz` of one array per input; a text file with one text per line; an
-            image or a folder of images. None: no samples.
+            image or a folder of images. None means no samples.
         opened: The model that the inputs are for.
-        shapes: Those of the artefact's inputs by name, which fix sizes that the model
-            leaves open; empty if there is none yet.
+        shapes: The shapes of the artefact's inputs by name, which fix sizes that the
+            model leaves open; empty if there is no artefact yet.
         length: Tokens per row of inputs made from texts, or rows and columns of images
             of any size. Default: the longest; the size of the images.
-        tokenizer: That of `--tokenizer`: then the texts themselves are the inputs.
+        tokenizer: The value of `--tokenizer`; if given, the texts themselves are the
+            inputs.
         pixels: The value range of images; a key of `_NORMALIZATIONS`.
 
     Returns:
@@ -71,10 +72,11 @@ def read_samples(
 
 
 def check_calibrated(quantization: str | None, samples: Path | None) -> None:
-    """Raises for int8 without samples.
+    """Raises if int8 is requested without samples.
 
     Raises:
-        ValueError: naming the options, not the arguments of `export`.
+        ValueError: If it is; the message names the options, not the arguments of
+            `export`.
     """
     if quantization == "int8" and samples is None:
         raise ValueError(
@@ -170,7 +172,7 @@ def _image_shape(
 
 
 def _normalization(opened: OpenedModel, pixels: str | None) -> "tuple[Any, Any]":
-    """Mean and standard deviation of pixels in [0, 1] that the model is used with."""
+    """The mean and standard deviation that the model expects, for pixels in [0, 1]."""
     import numpy as np
 
     from keras_attn.file_reading import read_json
@@ -200,7 +202,7 @@ def _normalization(opened: OpenedModel, pixels: str | None) -> "tuple[Any, Any]"
 
 
 def _image_files(path: Path) -> list[Path]:
-    """The images of a folder and its folders, or the one file; not too many."""
+    """The images of a folder and its subfolders, or the one file; not too many."""
     if not path.is_dir():
         return [path]
     files = sorted(file for file in path.rglob("*") if _is_image(file))
@@ -212,7 +214,7 @@ def _image_files(path: Path) -> list[Path]:
     if len(files) <= _MAX_IMAGES:
         return files
     say(f"--samples: {_MAX_IMAGES} of {len(files)} images are used.", "yellow")
-    # Evenly, because folders are commonly classes.
+    # Evenly spaced, because folders are commonly classes.
     return [files[i * len(files) // _MAX_IMAGES] for i in range(_MAX_IMAGES)]
 
 

@@ -23,7 +23,7 @@ def importing_tensorflow() -> Iterator[None]:
     """
     # Training and export need TensorFlow, whichever backend Keras is configured for.
     os.environ["KERAS_BACKEND"] = "tensorflow"
-    # TensorFlow leaves oneDNN off on CPUs without AVX512-VNNI, where it is faster too.
+    # TensorFlow leaves oneDNN off on CPUs without AVX512-VNNI; it is faster there, too.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     if not debugging():
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -15,7 +15,7 @@ _errors = Console(stderr=True, highlight=False)
 
 
 class CheckFailedError(Exception):
-    """A measured result is not the required one: exit code 1, the text on stderr."""
+    """A measured result misses its requirement: exit code 1, the text on stderr."""
 
 
 def debugging() -> bool:

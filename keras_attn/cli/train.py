@@ -146,7 +146,7 @@ def train(
     else:
         training, validation = _hold_out(training, validation_fraction, seed)
     max_length = max_length or _MAX_LENGTHS[tokenizer]
-    # Writes these settings, or refuses a folder whose run has others.
+    # Writes these settings, or refuses a folder whose run has different ones.
     claim(
         run_dir,
         {
@@ -213,7 +213,7 @@ def _score_function(name: str) -> Callable[[Sequence[str], Sequence[str]], float
 
 
 def _read_pairs(source: Path, target: Path) -> Pairs:
-    """Reads two line-aligned files, without the pairs that have an empty side."""
+    """Reads two line-aligned files, skipping pairs with an empty side."""
     from keras_attn.data import read_parallel
 
     pairs = read_parallel(source, target)
@@ -285,10 +285,11 @@ def _summary(
     name: str, translator: "Translator", training: Pairs, validation: Pairs
 ) -> str:
     tokenizers = (translator.source_tokenizer, translator.target_tokenizer)
+    limits = (translator.max_length, translator.max_length - 1)  # A target has an end.
     cut = sum(
         any(
-            len(tokenizer.encode(text)) > translator.max_length
-            for tokenizer, text in zip(tokenizers, pair, strict=True)
+            len(tokenizer.encode(text)) > limit
+            for tokenizer, text, limit in zip(tokenizers, pair, limits, strict=True)
         )
         for pair in zip(*training, strict=True)
     )

@@ -1,6 +1,6 @@
-"""What is compiled for a model: its loop, or `prefill` and `step` by themselves.
+"""Compiles a model's decoding loop, or its `prefill` and `step` separately.
 
-`CompilationCache` keeps both for as long as the model lives.
+`CompilationCache` keeps the compiled functions as long as the model lives.
 
 Legend: B batch, M length of the buffer of new tokens.
 """
@@ -28,18 +28,19 @@ from keras_attn.decoding.strategies import (
 
 # A compiled loop takes a multiple of this many end tokens.
 _END_TOKENS = 4
-# Prefix of the loop's own inputs, which sets them apart from those of `prefill`.
+# Prefix of the loop's own inputs, which distinguishes them from the inputs of
+# `prefill`.
 _OWN = "generate/"
 
 
 class CompilationCache:
-    """The decoding functions of one model, and what was compiled of them.
+    """The decoding functions of one model, and their compiled versions.
 
     Holds no reference to the model itself, so that it can be freed with the model.
     """
 
     def __init__(self):
-        # By the length of the caches; by None where they serve every length.
+        # Keyed by the length of the caches, or by None if they serve every length.
         self._functions: dict[int | None, DecodingFunctions] = {}
         self._steps = {}
         self._loops = {}
@@ -52,7 +53,7 @@ class CompilationCache:
             length: Maximum length of prompt and continuation together.
 
         Raises:
-            TypeError: for a model that can't decode.
+            TypeError: If `model` can't decode.
         """
         made = self._functions
         if None in made:
@@ -83,7 +84,7 @@ class CompilationCache:
     def loop(
         self, functions: DecodingFunctions, settings: Settings, jit_compile
     ) -> "CompiledLoop":
-        """The compiled loop for these settings, or for others that it serves too."""
+        """A compiled loop that serves these settings; it may be shared with others."""
         rounded = cache_length(settings.max_new_tokens, None)
         buffer_length = functions.max_length or rounded
         key = (
@@ -105,7 +106,7 @@ _caches = weakref.WeakKeyDictionary()
 
 
 def compilation_cache(model) -> CompilationCache:
-    """The cache of a Keras model or pair; for anything else, a new one."""
+    """The cache of a Keras model or pair; for anything else, a new cache."""
     if isinstance(model, (keras.Model, IncrementalPair)):
         return _caches.setdefault(model, CompilationCache())
     return CompilationCache()
@@ -114,12 +115,12 @@ def compilation_cache(model) -> CompilationCache:
 def cache_length(length: int, limit: int | None) -> int:
     """`length`, rounded up so that few lengths are compiled.
 
-    Up to 512 to a multiple of 64, then to a multiple of an eighth to a quarter of the
-    length: 64, 128, …, 512, 640, 768, 896, 1024, 1280, …
+    Lengths up to 512 are rounded up to a multiple of 64, longer ones in steps of an
+    eighth to a quarter of the length: 64, 128, …, 512, 640, 768, 896, 1024, 1280, …
 
     Args:
         length: Number of tokens that the caches must hold.
-        limit: Maximum length; None where there is no limit.
+        limit: Maximum length; None if there is no limit.
     """
     multiple = 1 << max(6, length.bit_length() - 3)
     rounded = -(-length // multiple) * multiple
@@ -151,7 +152,7 @@ class CompiledLoop(keras.Model):
         Args:
             inputs: Inputs of `prefill`.
             uniform: The strategy's random numbers, (B, max_new_tokens), or None.
-            settings: With plain numbers.
+            settings: Settings whose numbers are plain Python numbers.
 
         Returns:
             Arrays: `token_ids`, (B, max_new_tokens), and `scores`, (B,).
@@ -192,7 +193,7 @@ class CompiledLoop(keras.Model):
 
 
 def _padded_ends(settings: Settings) -> np.ndarray:
-    """The end tokens, padded with -1, which is no token's id."""
+    """The end tokens, padded with -1, which is not the id of any token."""
     ends = np.array(settings.end_token_ids, "int32")
     return np.pad(ends, (0, -len(ends) % _END_TOKENS), constant_values=-1)
 
@@ -216,7 +217,8 @@ def _compile(model, jit_compile: bool) -> Callable[[dict], dict]:
         )
 
         def call(inputs):
-            # As arguments: JAX would compile captured weights in as constants.
+            # Passed as arguments, because JAX would compile captured weights as
+            # constants.
             trainable = [weight.value for weight in model.trainable_variables]
             others = [weight.value for weight in model.non_trainable_variables]
             return stateless(trainable, others, inputs)

@@ -1,8 +1,8 @@
 """`generate`: decodes with any model and any strategy.
 
-Where things are: `pair.py` says what a model provides, `inputs.py` checks the
+Where things are: `pair.py` defines what a model provides, `inputs.py` checks the
 arguments, `strategies.py` chooses tokens, `loop.py` is the loop, and `compiled.py`
-compiles it and keeps it for the next call.
+compiles the loop and keeps it for the next call.
 """
 
 from collections.abc import Callable
@@ -33,8 +33,8 @@ class Generated(NamedTuple):
     Attributes:
         token_ids: int32 (B, max_new_tokens), the new tokens with their end token, then
             padding.
-        scores: float32 (B,), the log-probability of those tokens; for a beam divided
-            by its length penalty.
+        scores: float32 (B,), the log-probability of those tokens; for beam search
+            divided by the length penalty.
     """
 
     token_ids: np.ndarray
@@ -55,52 +55,54 @@ def generate(
 ):
     """Generates a continuation of each prompt, one token at a time.
 
-    Prompts of different lengths can share a batch where the model takes a padding mask
-    for them. Padding may be at the left, at the right or in between: it occupies a slot
-    in the caches but no position, and is never attended to, so each row gets the text
-    that it would get alone.
+    Prompts of different lengths can share a batch if the model takes a padding mask for
+    them. Padding may be on the left, on the right or in between: it occupies a slot in
+    the caches but no position, and is never attended to, so each row gets the same text
+    as if it were decoded alone.
 
     A model with `incremental(max_length=…)` gets caches as long as prompt and
-    continuation, rounded up to a multiple of 64 (above 512, of a coarser step, 1/8 to
-    1/4 of the length), but no longer than the model has positions. The loop is compiled
-    once for each such length, type of strategy, number of beams, and up to 4 end
-    tokens (or 8, or 12, …). `max_new_tokens`, the tokens themselves, temperature,
-    `top_k`, `top_p`, seed and length penalty are its inputs. New batch sizes and
-    lengths of prompt and source compile once more when they first differ; under XLA,
-    whose shapes are fixed, each time.
+    continuation, rounded up to a multiple of 64 (above 512, in coarser steps of 1/8 to
+    1/4 of the length), but no longer than the maximum length of the model. The loop is
+    compiled once for each such length, type of strategy, number of beams, and number of
+    end tokens, rounded up to a multiple of 4. `max_new_tokens`, the tokens themselves,
+    temperature, `top_k`, `top_p`, seed and length penalty are its inputs. The loop is
+    compiled once more when the batch size, prompt length or source length first
+    changes; under XLA, whose shapes are fixed, it is compiled for every new one.
 
     Args:
-        model: A generative model (one with `incremental()`), its `IncrementalPair`,
-            or an exported pair from `export.load_runner`. The first two run as one
-            compiled call, the third step by step on the host. Where an artefact takes
-            prompts or sources of one length, and their mask, shorter ones are padded.
+        model: A generative model (one with `incremental()`), its `IncrementalPair`, or
+            an exported pair from `export.load_runner`. The first two run as one
+            compiled call, the third step by step on the host. If an artefact takes
+            prompts or sources of one fixed length, and their mask, shorter ones are
+            padded.
         inputs: Dictionary of arrays, as for `model`: `token_ids` (B, S), and for an
             encoder-decoder `decoder_token_ids` (B, P), the prompt. `padding_mask`
-            (B, S), and `decoder_padding_mask` (B, P) where the pair takes one, may be
-            left out: then every token is real.
+            (B, S), and `decoder_padding_mask` (B, P) if the pair takes one, may be left
+            out if every token is real.
         max_new_tokens: Maximum number of tokens to add.
         strategy: `Greedy()` (default), `Sample(...)` or `Beam(...)`.
-        start_token_id: The prompt of an encoder-decoder, if `inputs` have none.
-        end_token_id: The token that ends a row, or several, any of which does. None =
-            rows never end early.
-        pad_token_id: Written to a row after its end.
-        on_token: A function that is called on the host with the new tokens, an int32
-            array (B,), as soon as each step has chosen them; a row that has ended
-            gets `pad_token_id`. Its return value is ignored. `prefill` and `step` are
-            then compiled separately rather than as one loop. Not for a beam, which
-            may still revise its tokens.
+        start_token_id: The prompt of an encoder-decoder if `inputs` has none.
+        end_token_id: The token that ends a row, or several such tokens. None = rows
+            never end early.
+        pad_token_id: Written to a row after it has ended.
+        on_token: A function that is called on the host after each step with the new
+            tokens, an int32 array (B,); a row that has ended gets `pad_token_id`. Its
+            return value is ignored. `prefill` and `step` are then compiled separately
+            rather than as one loop. Not allowed with beam search, which may still
+            revise earlier tokens.
         jit_compile: Whether XLA compiles the loop. "auto" = on JAX or an accelerator.
 
     Returns:
         `Generated(token_ids, scores)`.
 
     Raises:
-        TypeError: for a model that can't decode or acts in an environment, no
-            strategy, inputs without names, or an `on_token` that can't be called.
-        ValueError: for missing, unknown or empty inputs; tokens that the vocabulary
-            does not have; a mask of another shape, or with a row of padding alone; a
-            prompt or more tokens than the model has positions for; another number of
-            beams than an artefact was exported for; or `on_token` with a beam.
+        TypeError: If `model` can't decode or acts in an environment, `strategy` is not
+            a strategy, `inputs` is not a dictionary, or `on_token` is not callable.
+        ValueError: If an input is missing, unknown or empty; a token is not in the
+            vocabulary; a mask has the wrong shape, or a row of only padding; prompt and
+            new tokens together are longer than the maximum length of the model; an
+            artefact was exported for a different number of beams; or `on_token` is
+            given with beam search.
 
     Example:
         ```python
@@ -116,7 +118,7 @@ def generate(
     inputs = as_arrays(inputs)
 
     # The model's `prefill` and `step` (for GPT-2: gpt.py), with caches that are long
-    # enough, and what was compiled of them in earlier calls.
+    # enough, and their versions compiled in earlier calls.
     compiled = compilation_cache(model)
     cache_length = required_length(model, inputs, max_new_tokens)
     functions = compiled.functions(model, cache_length)
@@ -139,6 +141,8 @@ def generate(
     # `decode` in one compiled graph, unless the host needs each token or the model is
     # an artefact.
     if functions.traceable and on_token is None:
+        # A Keras model whose `call` is `decode`; the number of tokens, the end tokens
+        # and the strategy's numbers are inputs, so other values compile nothing.
         loop = compiled.loop(functions, settings, jit_compile)
         return Generated(**loop.run(inputs, random_numbers, settings))
     if functions.traceable:

@@ -26,10 +26,10 @@ def check_strategy(strategy, on_token) -> None:
     """Raises unless `strategy` can decode, and can report tokens to `on_token`.
 
     Raises:
-        TypeError: for no strategy, or an `on_token` that can't be called.
-        ValueError: for `on_token` with a beam.
+        TypeError: If `strategy` is not a strategy, or `on_token` is not callable.
+        ValueError: If `on_token` is given with beam search.
     """
-    # A class has the methods, too, but is not a strategy yet.
+    # The class itself has the methods, too, but is not an instance.
     if isinstance(strategy, type) or not hasattr(strategy, "advance"):
         raise TypeError(
             "`strategy` must be a strategy, such as `Greedy()`, `Sample(...)` or "
@@ -53,8 +53,8 @@ def as_arrays(inputs) -> dict[str, np.ndarray]:
     """The `inputs` of `generate` as NumPy arrays by name.
 
     Raises:
-        TypeError: for anything but a dictionary.
-        ValueError: for values that are no array.
+        TypeError: If `inputs` is not a dictionary.
+        ValueError: If a value cannot be converted to an array.
     """
     if not isinstance(inputs, Mapping):
         raise TypeError(
@@ -80,7 +80,7 @@ def required_length(
     """The length of prompt and continuation, which the caches of a model must hold.
 
     Raises:
-        ValueError: if it is more than the model has positions for.
+        ValueError: If it exceeds the maximum length of the model.
     """
     name = prompt_name(model)
     prompt = inputs.get(name)
@@ -98,7 +98,7 @@ def check_length(
     """Raises unless a prompt and its continuation fit into the model.
 
     Raises:
-        ValueError: naming what is too long.
+        ValueError: If they do not. The message names what is too long.
     """
     if limit is None:
         return
@@ -121,7 +121,7 @@ def check_beams(functions: DecodingFunctions, strategy) -> None:
     """Raises unless an artefact was exported for the number of beams.
 
     Raises:
-        ValueError: for another number.
+        ValueError: If it was exported for a different number.
     """
     if functions.num_beams in (None, strategy.num_beams):
         return
@@ -138,17 +138,17 @@ def prepare(
     start_token_id: int | None,
     pad_token_id: int,
 ) -> dict[str, np.ndarray]:
-    """The inputs of `prefill` as arrays, with defaults for those left out.
+    """The inputs of `prefill` as arrays, with defaults for missing inputs.
 
     Args:
         functions: The functions to prepare the inputs for.
         inputs: From `as_arrays`.
-        start_token_id: The prompt, where `inputs` have none.
+        start_token_id: The prompt if `inputs` has none.
         pad_token_id: Pads rows for an artefact of fixed length.
 
     Raises:
-        ValueError: for missing, unknown, empty, too long or too short inputs, tokens
-            out of range, numbers that are not finite, or a mask that does not match its
+        ValueError: If an input is missing, unknown, empty, too long or too short; a
+            token is out of range; a number is not finite; or a mask does not match its
             tokens or leaves a row without any.
     """
     arrays = dict(inputs)
@@ -167,7 +167,7 @@ def prepare(
     _check_names(functions, arrays)
     _check_rows(functions, arrays)
     for name, array in arrays.items():
-        # A longer call before this one may have left a graph that checks nothing.
+        # An earlier call with longer inputs may have left a graph that checks nothing.
         if name in functions.length_ranges and array.ndim > 1:
             input_checks.check_length(name, array.shape, functions.length_ranges[name])
         input_checks.check_finite(name, array)
@@ -188,8 +188,8 @@ def check_token(name: str, token: Any, vocabulary: int | None) -> int:
     """Raises unless `token` is an integer in [0, V); returns it.
 
     Raises:
-        TypeError: for anything but an integer.
-        ValueError: for a token out of range.
+        TypeError: If `token` is not an integer.
+        ValueError: If a token is out of range.
     """
     try:
         index = operator.index(token)
@@ -208,8 +208,8 @@ def check_end_tokens(end_token_id, vocabulary: int | None) -> tuple[int, ...]:
     """One end token, several or none, as a sorted tuple that is never empty.
 
     Raises:
-        TypeError: for anything but integers.
-        ValueError: for a token out of range.
+        TypeError: If `end_token_id` is not an integer or a collection of integers.
+        ValueError: If a token is out of range.
     """
     if end_token_id is None:
         return _NO_END

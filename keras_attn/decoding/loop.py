@@ -20,13 +20,13 @@ from keras_attn.decoding.pair import DecodingFunctions
 
 @dataclass(frozen=True)
 class Settings:
-    """How to decode. The numbers may be tensors.
+    """How to decode; the numbers may be tensors.
 
     Attributes:
         strategy: How the next token is chosen.
         max_new_tokens: Maximum number of tokens to add.
         end_token_ids: The tokens that end a row, (E,).
-        pad_token_id: Written to a row after its end.
+        pad_token_id: Written to a row after it has ended.
     """
 
     strategy: Any
@@ -68,7 +68,7 @@ def decode(
         # `token_ids` is the new token of each step here, not the prompt.
         if name in outputs and name != "token_ids"
     }
-    # Only this part is carried through the loop; the rest never changes.
+    # Only this part of the state is carried through the loop; the rest never changes.
     changing = {
         name: tensor
         for name, tensor in state.items()
@@ -81,10 +81,11 @@ def decode(
 
     batch = ops.shape(outputs["logits"])[0]
     # `search` holds the tokens and scores so far; `advance` chooses the next token of
-    # each row, and for a beam the row that it continues, its parent. It also sets
-    # `search["done"]`: for rows that chose an end token, in beam search for rows with K
-    # finished continuations. `Sample` divides the logits by the temperature, keeps the
-    # top k, then the top p, and inverts the cumulative distribution at `uniform`.
+    # each row and, in beam search, the row that each beam continues, its parent. It
+    # also sets `search["done"]` for rows that chose an end token, or in beam search for
+    # rows with K finished continuations. `Sample` divides the logits by the
+    # temperature, keeps the top k, then the top p, and inverts the cumulative
+    # distribution at `uniform`.
     search = strategy.start(batch, buffer_length, settings.pad_token_id, uniform)
     token, parents, search = strategy.advance(search, logits, 0, *special)
     changing = reorder_by_parent(changing, parents)
@@ -121,17 +122,17 @@ def host_while(cond, body, carry):
 
 
 def next_state(state, outputs, *, in_place=False):
-    """The state after a step, from the state before it and the outputs of the step.
+    """The state after a step, from the state before the step and its outputs.
 
     An output with the name of a state is its new value. An output `new_<name>`,
     (B, G, 1, H), is written into the cache `<name>`, (B, G, L, H), at the slot
-    `cache_index` of the state before the step. Every other state is unchanged.
+    `cache_index` of the state before the step. All other states are unchanged.
 
     Args:
         state: Tensors or arrays by name, before the step.
         outputs: The outputs of the step.
-        in_place: Whether to write into the caches of `state` where they are NumPy
-            arrays, rather than into copies.
+        in_place: Whether to write into the caches of `state` themselves if they are
+            NumPy arrays, rather than into copies.
 
     Returns:
         The state after the step and the other outputs, such as `logits`, by name.
@@ -171,7 +172,8 @@ def repeat_for_beams(tensor, num_beams: int):
     """Each row once per beam: (B, …) -> (B·K, …)."""
     if isinstance(tensor, np.ndarray):
         return np.repeat(tensor, num_beams, axis=0)
-    # With one beam a copy, which drops the mask that Keras attached to the tensor.
+    # With one beam this is a copy, which drops the mask that Keras attached to the
+    # tensor.
     return ops.repeat(tensor, num_beams, axis=0) if num_beams > 1 else ops.copy(tensor)
 
 
@@ -180,8 +182,8 @@ def reorder_by_parent(state: dict, parents) -> dict:
 
     Args:
         state: Tensors or arrays (B·K, …) by name.
-        parents: Row of the parent of each beam, (B·K,); None where every beam
-            continues itself.
+        parents: Row of the parent of each beam, (B·K,); None if every beam continues
+            itself.
     """
     if parents is None:
         return state

@@ -15,7 +15,7 @@ from keras_attn.indices import IndexRange, length_ranges
 
 # Inputs that hold tokens, and the names of their padding masks.
 MASKS = {"token_ids": "padding_mask", "decoder_token_ids": "decoder_padding_mask"}
-# The same of inputs that hold speech: frames (B, T, F) or samples (B, N).
+# The same for inputs that hold speech: frames (B, T, F) or samples (B, N).
 SPEECH_MASKS = {"features": "padding_mask", "waveform": "padding_mask"}
 
 
@@ -30,23 +30,24 @@ class IncrementalPair:
         step:    {"token_ids": (B,), **state}   -> {"logits": (B, V), **changes}
 
     A model that acts in an environment has `world_state`, (B, F), among the inputs of
-    both, and no `token_ids` in `step`; its logits are of actions. `walk` runs it.
+    both, and no `token_ids` in `step`; its logits are scores of actions. `walk` runs
+    it.
 
-    State tensors are batch first. A state that `step` takes and `prefill` doesn't
-    return is taken from the inputs of `prefill`. A change is the new value of the state
-    of that name, or `new_<name>`, an entry to write into the cache `<name>`;
-    `next_state` applies both. A state that `step` doesn't return is unchanged.
-    A mask of the prompt, which the training model may lack, is named `padding_mask`
-    for `token_ids` and `decoder_padding_mask` for `decoder_token_ids`.
+    State tensors are batch first. A state that `step` takes but `prefill` doesn't
+    return comes from the inputs of `prefill`. A change is either the new value of the
+    state of that name, or `new_<name>`, an entry to write into the cache `<name>`;
+    `next_state` applies both. A state that `step` doesn't return is unchanged. The mask
+    of the prompt, which the training model may lack, is named `padding_mask` for
+    `token_ids` and `decoder_padding_mask` for `decoder_token_ids`.
 
     Attributes:
         prefill: Reads the whole prompt (and an encoder's input) at once.
         step: Takes the last token and the state; predicts the next token.
         prompt: Name of the input of `prefill` that holds the prompt's tokens, (B, P).
-        max_length: Maximum length of prompt and continuation together; None where the
+        max_length: Maximum length of prompt and continuation together; None if the
             model sets no limit.
-        source_vocabulary_size: Vocabulary size of an encoder's `token_ids`; None where
-            there is no such input, or the size is not known.
+        source_vocabulary_size: Vocabulary size of an encoder's `token_ids`; None if
+            there is no such input, or the size is unknown.
     """
 
     prefill: keras.Model
@@ -68,12 +69,12 @@ class DecodingFunctions:
         step_outputs: Names.
         prompt: Name of the input that holds the prompt's tokens.
         max_length: As in `IncrementalPair`.
-        vocabulary: Vocabulary size by the name of the input, where it is known.
-        fixed_lengths: Length by the name of the input, where an artefact fixes it.
-        length_ranges: The smallest length of an input and the first that is too large,
-            by the name of the input, where there is a limit.
-        num_beams: Rows of `step` for each row of `prefill`, where an artefact fixes
-            both; None where it does not.
+        vocabulary: Vocabulary sizes by the name of the input, where known.
+        fixed_lengths: Lengths by the name of the input, where an artefact fixes them.
+        length_ranges: The minimum length of an input and the first length that is too
+            large, by the name of the input, where there is a limit.
+        num_beams: Rows of `step` for each row of `prefill` if an artefact fixes both;
+            None otherwise.
         traceable: Whether both can be compiled into one loop.
     """
 
@@ -96,7 +97,7 @@ def prompt_name(model, input_names=()) -> str:
 
     Args:
         model: A model, a pair or an exported pair.
-        input_names: Inputs it is known to have, besides those of `model.input`.
+        input_names: Inputs that it is known to have, besides `model.input`.
     """
     if isinstance(model, IncrementalPair):
         return model.prompt
@@ -109,7 +110,7 @@ def functions_of(model) -> DecodingFunctions:
     """The decoding functions of a pair, or of an exported pair.
 
     Raises:
-        TypeError: for a model that can't decode.
+        TypeError: If `model` can't decode.
     """
     if isinstance(model, IncrementalPair):
         return _from_pair(model)
@@ -155,7 +156,8 @@ def _from_runner(runner) -> DecodingFunctions:
     }
 
     def run_step(inputs):
-        # Caches that are arrays already are passed as they are, to be written to.
+        # Caches that already are arrays are passed as they are, so that they can be
+        # written to.
         arrays = {
             name: x if isinstance(x, np.ndarray) else ops.convert_to_numpy(x)
             for name, x in inputs.items()

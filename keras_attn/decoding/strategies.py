@@ -5,9 +5,9 @@ A strategy is three pure functions over a dictionary of tensors, the *search*:
 code runs inside a compiled loop and on the host with an exported model. `uniform` gives
 the random numbers of a whole call, which are drawn on the host.
 
-A strategy needs `num_beams` rows for each row of the prompt, and `revises` if a later
-token may change earlier ones. `numbers` are the settings that a compiled loop takes as
-inputs; any other setting, where it changes, compiles another loop.
+A strategy needs `num_beams` rows for each row of the prompt, and has `revises` set if a
+later token may change earlier ones. `numbers` are the settings that a compiled loop
+takes as inputs; a change of any other setting compiles a new loop.
 
 Legend: B batch, K beams, V vocabulary, M length of the buffer of new tokens.
 """
@@ -21,7 +21,7 @@ from keras import ops
 from keras_attn.checks import check_positive
 from keras_attn.ops import MASKED
 
-# What `top_k` and `top_p` are inside a compiled loop if they are None: no limit.
+# Values of `top_k` and `top_p` inside a compiled loop if they are None: no limit.
 _ALL_TOKENS, _ALL_PROBABILITY = 2**31 - 1, 2.0
 # Up to this `top_k` the whole vocabulary need not be sorted.
 _FEW = 128
@@ -94,10 +94,10 @@ class Sample:
         top_k: Samples from the k most probable tokens only. None = all.
         top_p: Samples from the smallest set of most probable tokens whose total
             probability reaches this, in (0, 1] (nucleus sampling). None = all.
-        seed: Seed of the random numbers. None gives other ones at every call.
+        seed: Seed of the random numbers. None = different random numbers in every call.
 
     Raises:
-        ValueError: for a temperature, k or p out of its range.
+        ValueError: If `temperature`, `top_k` or `top_p` is out of range.
 
     Reference:
         Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration"
@@ -152,10 +152,10 @@ class Sample:
             logits: (B·K, V).
             index: Position of the token among the new ones, from 0.
             end_token_id: One token or several; any of them ends its row.
-            pad_token_id: Written to a row after its end.
+            pad_token_id: Written to a row after it has ended.
 
         Returns:
-            The tokens, (B·K,), the row that each beam continues, (B·K,) or None where
+            The tokens, (B·K,), the row that each beam continues, (B·K,) or None if
             every row continues itself, and the new search.
         """
         kept = self._filtered(ops.cast(logits, "float32") / self.temperature)
@@ -196,16 +196,17 @@ class Beam:
     """Beam search: keeps the K most probable continuations of each prompt.
 
     A continuation is finished when its end token is among the K best extensions. The
-    search ends with K finished ones, ranked by `log p(y) / lp(y)` with
-    `lp(y) = ((5 + |y|) / 6)^α`, where |y| counts the end token. One beam is greedy.
+    search ends with K finished continuations, ranked by `log p(y) / lp(y)` with
+    `lp(y) = ((5 + |y|) / 6)^α`, where |y| counts the end token. With one beam this is
+    greedy decoding.
 
     Args:
         num_beams: K, the number of beams per row.
-        length_penalty: α. 0 ranks by probability alone, which favours short
+        length_penalty: α. 0 ranks by probability alone, which favors short
             answers; Vaswani et al. use 0.6.
 
     Raises:
-        ValueError: for a `num_beams` below 1.
+        ValueError: If `num_beams` is less than 1.
 
     Reference:
         Wu et al. 2016, "Google's Neural Machine Translation System", section 7
@@ -251,7 +252,8 @@ class Beam:
             ops.reshape(log_probs, (-1, beams, vocabulary)),
         )
         # 2K candidates with one end token: at most K of them, one per beam, can be end
-        # tokens, so K live ones always remain. One K more for each further end token.
+        # tokens, so at least K live candidates remain. Each further end token needs K
+        # more candidates.
         count = min(1 + _ends(end_token_id).shape[0], vocabulary) * beams
         scores, flat = ops.top_k(ops.reshape(totals, (-1, beams * vocabulary)), count)
         parent, token = flat // vocabulary, ops.cast(flat % vocabulary, "int32")
@@ -260,7 +262,7 @@ class Beam:
         ends = _is_end(token, end_token_id)
 
         among_best = ops.less(ops.arange(count), beams)
-        # Ignore extensions of empty beams, whatever a penalty makes of their scores.
+        # Ignore extensions of empty beams, whatever the penalty does to their scores.
         real = ops.greater(scores, MASKED / 2)
         accepted = ops.logical_and(
             ops.logical_and(ends, ops.logical_and(among_best, real)),
@@ -290,8 +292,8 @@ class Beam:
         return next_token, ops.reshape(parents, (-1,)), search
 
     def finish(self, search, length):
-        """The best continuation, (B, M), and its penalised score, (B,)."""
-        # Live beams count too where the maximum length ended the search.
+        """The best continuation, (B, M), and its penalized score, (B,)."""
+        # Live beams count too if the maximum length ended the search.
         live_scores = ops.where(
             ops.expand_dims(search["done"], 1),
             MASKED,
@@ -309,7 +311,7 @@ class Beam:
 
 
 def _only_top_k(logits, k):
-    """Logits, MASKED where below the k-th largest of the row; `k` may be a tensor."""
+    """Logits, MASKED where below the row's k-th largest; `k` may be a tensor."""
     size = logits.shape[-1]
     few = min(_FEW, size)
     index = ops.reshape(ops.cast(k, "int32"), (1,)) - 1
@@ -325,7 +327,7 @@ def _only_top_p(probabilities, p):
     """Probabilities, 0 outside the nucleus of mass `p`, which may be a tensor."""
     ordered = ops.flip(ops.sort(probabilities, axis=-1), axis=-1)
     before = ops.cumsum(ordered, axis=-1) - ordered
-    # The least probable token of the nucleus, which always has the first.
+    # The least probable token of the nucleus, which always contains the first token.
     needed = ops.where(ops.less(before, p), ordered, 2.0)
     least = ops.min(needed, axis=-1, keepdims=True)
     return ops.where(ops.less(probabilities, least), 0.0, probabilities)

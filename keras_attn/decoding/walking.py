@@ -1,8 +1,9 @@
 """Decoding in an environment, where each action decides what the model sees next.
 
-The strategies are those of `generate`. The loop runs on the host, because the
-environment does, and calls models eagerly: a step is few operations. An ensemble is
-several models, or exported pairs, whose probabilities are averaged at each step.
+The strategies are the same as in `generate`. The loop runs on the host, because the
+environment does, and calls models eagerly: a step consists of few operations. An
+ensemble is several models, or exported pairs, whose probabilities are averaged at each
+step.
 
 Legend: B batch, K beams, A actions, F features of the world, L maximum number of steps.
 """
@@ -29,9 +30,9 @@ WORLD = "world_state"
 
 
 class Environment(Protocol):
-    """What `walk` needs of an environment, such as `data.WalkSimulator`.
+    """The interface of an environment for `walk`, such as `data.WalkSimulator`.
 
-    A state is any object, which `move` does not change: beams share one.
+    A state can be any object. `move` must not modify it, because beams share states.
     """
 
     stop_action: int
@@ -45,7 +46,7 @@ class Environment(Protocol):
         ...
 
     def move(self, walks: Sequence[Any], actions) -> Sequence[Any]:
-        """The states after one action each."""
+        """The states after one action per state."""
         ...
 
 
@@ -53,11 +54,12 @@ class Walked(NamedTuple):
     """The result of `walk`.
 
     Attributes:
-        actions: int32 (B, L), with the action that stops, and after it the same.
-        scores: float32 (B,), the log-probability of those actions; for a beam divided
-            by its length penalty.
+        actions: int32 (B, L), the actions including the stop action, which is repeated
+            to the end of the row.
+        scores: float32 (B,), the log-probability of those actions; for beam search
+            divided by the length penalty.
         walks: The B states of the environment after these actions.
-        world_states: float32 (B, L, F), what the model saw before each action, to
+        world_states: float32 (B, L, F), what the model saw before each action; used to
             draw its attention.
     """
 
@@ -70,17 +72,17 @@ class Walked(NamedTuple):
 def walk(model, inputs, environment: Environment, max_steps, *, strategy=None):
     """Follows instructions in an environment, one action at a time.
 
-    Actions that are not possible have no probability. A walk that has not stopped
-    after `max_steps` actions ends where it is.
+    Impossible actions get a probability of 0. A walk that has not stopped after
+    `max_steps` actions ends where it is.
 
     Args:
         model: A model whose `incremental()` reads a `world_state`, such as
             `listen_attend_walk`, its `IncrementalPair`, or an exported pair from
             `export.load_runner`; or a list of them, an ensemble, whose probabilities
             are averaged.
-        inputs: Dictionary of arrays, the instructions: `token_ids` (B, S), and
+        inputs: The instructions, a dictionary of arrays: `token_ids` (B, S), and
             `padding_mask` (B, S).
-        environment: Where the walks are; it has B states at the start.
+        environment: The environment of the walks, with B states at the start.
         max_steps: L, the maximum number of actions.
         strategy: `Greedy()` (default), `Sample(...)` or `Beam(...)`.
 
@@ -88,12 +90,13 @@ def walk(model, inputs, environment: Environment, max_steps, *, strategy=None):
         `Walked(actions, scores, walks, world_states)`.
 
     Raises:
-        TypeError: for a model that can't decode or reads tokens at each step, or no
-            strategy.
-        ValueError: for no model, inputs as in `generate`, another number of rows than
-            of states, another number of actions than in the environment, logits that
-            are NaN, another number of beams than an artefact was exported for, or a
-            `max_steps` that is not a whole number above zero.
+        TypeError: If a model can't decode, or reads tokens at each step, or `strategy`
+            is not a strategy.
+        ValueError: If there is no model; `inputs` is invalid as in `generate`; the
+            number of rows of `inputs` is not the number of states; a model and the
+            environment have different numbers of actions; a logit is NaN; an artefact
+            was exported for a different number of beams; or `max_steps` is not a
+            positive integer.
 
     Example:
         ```python
@@ -152,7 +155,8 @@ def walk(model, inputs, environment: Environment, max_steps, *, strategy=None):
             is_possible = is_possible[parents]
             for each in members:
                 each.reorder(parents)
-        # Fewer actions than beams: a beam of no probability stays where it is.
+        # With fewer actions than beams, a beam with a probability of 0 stays where it
+        # is.
         can_move = is_possible[np.arange(len(states)), actions]
         states = environment.move(states, np.where(can_move, actions, stop))
         if bool(ops.all(search["done"])):
@@ -162,7 +166,7 @@ def walk(model, inputs, environment: Environment, max_steps, *, strategy=None):
 
 
 def _replay(environment, actions):
-    """The states after actions (B, L), and what was seen before each."""
+    """The states after actions (B, L), and what was seen before each action."""
     states, worlds = list(environment.start()), []
     for column in actions.T:
         worlds.append(environment.observe(states)[0])
@@ -174,7 +178,7 @@ class _Member:
     """One model of an ensemble, and its state.
 
     Raises:
-        TypeError: for a model that can't decode, or reads tokens.
+        TypeError: If `model` can't decode, or reads tokens.
     """
 
     def __init__(self, model, strategy):
@@ -232,10 +236,10 @@ def _log_softmax(logits):
 
 
 def _only_possible(logits, is_possible):
-    """Logits as they are where an action is possible, and MASKED elsewhere.
+    """Logits, with MASKED where an action is impossible.
 
     Raises:
-        ValueError: for NaN, of which a beam would make the action that stops.
+        ValueError: If a logit is NaN, which a beam would turn into the stop action.
     """
     if np.isnan(logits).any():
         rows = np.flatnonzero(np.isnan(logits).any(axis=-1)).tolist()

@@ -26,8 +26,8 @@ def apply_adam(
         variable: The weight, a TensorFlow variable.
         momentum: m, a Keras variable.
         velocity: v, a Keras variable.
-        gradient: Gradient of the weight. Repeated rows of a sparse gradient, as an
-            embedding has it, are summed before they are squared.
+        gradient: Gradient of the weight. Repeated rows of a sparse gradient, such as an
+            embedding's, are summed before they are squared.
         step: t, 1 at the first update.
         learning_rate: A number or a scalar tensor.
         beta_1: Decay rate of m.

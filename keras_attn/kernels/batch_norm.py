@@ -3,8 +3,8 @@
 `(x - mean) / √(variance + ε) · γ + β`, by channel. As Keras writes it, TensorFlow on a
 CPU reads and writes all of `x` twice, and many times more in training, for the means,
 the variances and the gradients. TensorFlow has one operation for it, and its graph
-optimizer makes that a part of the convolution before: a forward pass of `resnet50`
-takes an eighth less time, a training step a quarter less (TensorFlow 2.21).
+optimizer merges that operation into the preceding convolution: a forward pass of
+`resnet50` takes an eighth less time, a training step a quarter less (TensorFlow 2.21).
 """
 
 from keras import ops
@@ -13,14 +13,14 @@ from keras import ops
 def batch_norm(inputs, mean, variance, gamma, beta, epsilon):
     """The equation, with known means and variances.
 
-    Its gradient is slower than that of Keras' own.
+    Its gradient is slower than the gradient of Keras' own operation.
 
     Args:
         inputs: (B, H, W, C), of any precision up to float32.
         mean: (C,).
         variance: (C,).
-        gamma: (C,); None is ones.
-        beta: (C,); None is zeros.
+        gamma: (C,); None = ones.
+        beta: (C,); None = zeros.
         epsilon: ε.
 
     Returns:
@@ -33,7 +33,7 @@ def batch_norm_for_training(inputs, gamma, beta, epsilon):
     """The equation, with the means and variances of the batch.
 
     Args:
-        inputs: As for `batch_norm`, like all that follow.
+        inputs: As for `batch_norm`, like the other arguments.
         gamma: (C,).
         beta: (C,).
         epsilon: ε.
@@ -46,7 +46,7 @@ def batch_norm_for_training(inputs, gamma, beta, epsilon):
 
     normalized, mean, variance = _fused(inputs, gamma, beta, epsilon)
     count = tf.cast(tf.size(inputs) // inputs.shape[-1], "float32")
-    # The operation divides the sum of squares by one less than their number.
+    # The operation divides the sum of squares by their number minus one.
     return normalized, mean, variance * (tf.maximum(count - 1, 1) / count)
 
 

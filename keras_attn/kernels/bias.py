@@ -7,7 +7,7 @@ from keras_attn.kernels.runtime import is_tensorflow
 
 
 def add_bias(inputs, bias):
-    """`inputs + bias`, as the operation that TensorFlow fuses with its neighbours.
+    """`inputs + bias`, as an operation that TensorFlow fuses with its neighbors.
 
     On a CPU TensorFlow (2.21) fuses a matrix product, its bias and GELU into one
     operation if the bias is added by `bias_add`; a plain sum is fused with the product

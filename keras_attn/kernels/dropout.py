@@ -1,9 +1,9 @@
 """Dropout with 16 random bits per unit on TensorFlow.
 
-Drawing random numbers is most of dropout's cost on a CPU. On TensorFlow Keras draws one
-float per unit: twice the bits needed, and in bfloat16 so coarse that a rate of 0.1
-drops 0.102 of the units. Here two units share one 32-bit integer, and the rate is exact
-to 1/65,536 in every precision.
+On a CPU most of dropout's cost is drawing random numbers. On TensorFlow Keras draws one
+float per unit: twice as many bits as needed, and in bfloat16 so coarse that a rate of
+0.1 drops 10.2 % of the units. Here two units share one 32-bit integer, and the rate is
+exact to 1/65,536 in every precision.
 """
 
 from keras import ops
@@ -33,7 +33,7 @@ def dropout(inputs, rate, seed):
     )
     random = tf.reshape(tf.bitcast(pairs, tf.int16), [-1])[:size]
     # How many of the 65,536 values drop a unit: at most all but one, because the scale
-    # divides by the number of the others.
+    # divides by the number of the remaining values.
     dropping = min(round(65_536 * rate), 65_535)
     is_kept = random >= tf.constant(dropping - 32_768, tf.int16)
     scale = tf.constant(65_536 / (65_536 - dropping), inputs.dtype)

@@ -1,9 +1,10 @@
 """GELU with its gradient written out, for training on TensorFlow.
 
-TensorFlow differentiates GELU operation by operation, each of which reads and writes
-all units, and its `erfc` takes five times as long in bfloat16 as in float32. Written
+TensorFlow differentiates GELU operation by operation, and each operation reads and
+writes all units. Its `erfc` takes five times as long in bfloat16 as in float32. Written
 out from the inputs only and in float32, GELU and its gradient take two thirds of the
-time, half of it in bfloat16; fused by XLA, two fifths of that (TensorFlow 2.21, CPU).
+time (in bfloat16, half of it). Fused by XLA they take two fifths of what is then left
+(TensorFlow 2.21, CPU).
 """
 
 import functools
@@ -45,8 +46,8 @@ def with_fast_gradient(activation, fixed_shape=False) -> Any:
             function and its gradient.
 
     Returns:
-        A function of the same values. Activations other than GELU, and all of them on
-        backends other than TensorFlow, are returned as they are.
+        A function with the same values. Activations other than GELU, and all
+        activations on backends other than TensorFlow, are returned as they are.
     """
     if not is_tensorflow():
         return activation

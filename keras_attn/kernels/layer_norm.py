@@ -9,10 +9,10 @@ operations reads and writes all of `x`, so TensorFlow on a CPU has two faster fo
   (`layer_norm_onednn`): a forward pass of BERT takes a fifth less time in bfloat16, a
   twentieth less in float32 (TensorFlow 2.21).
 
-The mean is subtracted before anything is multiplied. Keras' `x / deviation - mean /
-deviation` is noise for a row of equal numbers, whose deviation is √ε; and XLA computes
-the variance of a batch norm as `E[x²] - E[x]²`, which loses every digit where the mean
-is a thousand times the deviation.
+The mean is subtracted before anything is multiplied. Keras'
+`x / deviation - mean / deviation` yields noise for a row of equal numbers, whose
+deviation is √ε. XLA computes the variance of a batch norm as `E[x²] - E[x]²`, which
+loses every digit if the mean is a thousand times the deviation.
 """
 
 import os
@@ -55,8 +55,8 @@ def select_layer_norm(inputs, training, use_onednn):
 def has_onednn() -> bool:
     """Whether TensorFlow runs on an x86 CPU with oneDNN, as far as can be known.
 
-    Without it the batch norm takes twice as long as Keras' norm, and cuDNN's takes no
-    small ε.
+    Without oneDNN the batch norm takes twice as long as Keras' norm, and cuDNN's batch
+    norm does not accept a small ε.
     """
     if not is_tensorflow_on_cpu():
         return False
@@ -105,8 +105,8 @@ def layer_norm_onednn(inputs, gamma, beta, epsilon):
 
     shape = tf.shape(inputs)
     rows = tf.reduce_prod(shape[:-1])
-    # The optimizer looks for two `Fill` operations, which must not be folded into
-    # constants before.
+    # The optimizer looks for two `Fill` operations, which must not have been folded
+    # into constants.
     channels = tf.raw_ops.PlaceholderWithDefault(input=[rows], shape=[1])
     empty = tf.constant([], tf.float32)
     normalized = tf.raw_ops.FusedBatchNormV3(

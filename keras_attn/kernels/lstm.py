@@ -1,13 +1,13 @@
-"""LSTMs whose weights get their gradients after the loop, for training on TensorFlow.
+"""LSTMs that compute weight gradients after the loop, for training on TensorFlow.
 
 TensorFlow differentiates a loop step by step: every step adds a product as large as the
-weights to their gradient, and stores each of a dozen intermediate tensors in a list.
+weights to their gradient, and appends a dozen intermediate tensors to lists.
 
-- `lstm` is a whole sequence with its gradient written out: a step of it is one product
-  and few element-wise operations, and the gradients of the weights are one product
-  each. The inputs of all steps are multiplied before the loop, too.
-- `LoopLSTM` is for loops that do more, such as attend: TensorFlow differentiates them,
-  but the gradients of the weights are one product after the loop.
+- `lstm` runs a whole sequence, with its gradient written out: each step is one product
+  and a few element-wise operations, and the gradient of each weight is one product. The
+  inputs of all steps are multiplied before the loop, too.
+- `LoopLSTM` is for loops that do more, such as attending: TensorFlow differentiates
+  them, but the gradient of each weight is one product after the loop.
 
     z_t = W x_t + R h_{t-1} + b           gates i, f, g, o: parts of z_t, in this order
     c_t = σ(f) c_{t-1} + σ(i) tanh(g)
@@ -25,7 +25,7 @@ from keras_attn.kernels.runtime import is_tensorflow
 
 
 def has_fast_lstm(cell) -> bool:
-    """Whether `lstm` computes what a loop over this cell does.
+    """Whether `lstm` computes the same as a loop over this cell.
 
     Args:
         cell: A cell of `keras.layers.RNN`.
@@ -37,7 +37,7 @@ def has_fast_lstm(cell) -> bool:
         and cell.recurrent_activation is keras.activations.sigmoid
         and cell.use_bias
         and not (cell.dropout or cell.recurrent_dropout)
-        # A quantized cell or one with LoRA would have other products.
+        # A quantized cell, or a cell with LoRA, computes different products.
         and isinstance(cell.kernel, keras.Variable)
     )
 
@@ -52,18 +52,18 @@ def lstm(
 ):
     """All hidden states of an LSTM, as `keras.backend.rnn` computes them.
 
-    It has no gradient of second order, which TensorFlow refuses.
+    It has no second-order gradient: TensorFlow raises an error for it.
 
     Args:
         cell: A `keras.layers.LSTMCell` for which `has_fast_lstm` holds.
         inputs: (B, T, D).
         initial_state: h_0 and c_0, (B, U) each.
-        mask: (B, T) or (B, T, 1), True or not 0 where a step counts; at any other the
-            states stay as they are. None: every step counts.
+        mask: (B, T) or (B, T, 1), True or not 0 where a step counts; at all other steps
+            the states stay as they are. None = every step counts.
         go_backwards: Whether to begin with the last step. The results are then in the
             order of computation.
         zero_output_for_mask: Whether the results are zeros at every step that does not
-            count, instead of those of the step before.
+            count, instead of the results of the step before.
 
     Returns:
         h_1 … h_T, (B, T, U), zeros before the first step that counts, and h_T and c_T.
@@ -106,7 +106,7 @@ def lstm(
     results: Any = run(gates, recurrent, *map(tf.convert_to_tensor, initial_state))
     states, h, c = results
     if kept is not None:
-        # As Keras has it, also for an initial state that is not zero.
+        # As in Keras, even if the initial state is not zero.
         has_output = kept
         if not zero_output_for_mask:
             has_output = tf.cumsum(tf.cast(kept, "int32")) > 0
@@ -117,10 +117,11 @@ def lstm(
 
 
 class LoopLSTM:
-    """An LSTM within a loop over steps, such as the one of a decoder that attends.
+    """An LSTM inside a loop over steps, such as the loop of a decoder that attends.
 
-    `gates` are an input of the loop; each step calls `step`, and `finish` takes what
-    that returned. There is no gradient of second order, which TensorFlow refuses.
+    `gates` are an input of the loop; each step calls `step`, and `finish` takes the
+    stacked third results of `step`. There is no second-order gradient: TensorFlow
+    raises an error for it.
 
     Args:
         cell: A `keras.layers.LSTMCell` for which `has_fast_lstm` holds.
@@ -157,10 +158,10 @@ class LoopLSTM:
         Args:
             inputs: x_t, (B, D).
             states: h_{t-1} and c_{t-1}, (B, U) each.
-            gates: Those of this step, (B, 4 U).
+            gates: The gates of this step, (B, 4 U).
 
         Returns:
-            h_t, [h_t, c_t], and what `finish` needs of the step, (B, D + U).
+            h_t, [h_t, c_t], and the input of `finish` for this step, (B, D + U).
         """
         import tensorflow as tf
 
@@ -174,7 +175,7 @@ class LoopLSTM:
         return h, [h, c], seen
 
     def finish(self, inputs):
-        """Takes the last results of all steps, (B, T, D + U)."""
+        """Takes the third result of every step, stacked to (B, T, D + U)."""
         self._inputs = inputs
 
 
@@ -263,10 +264,11 @@ def _backward(gates, recurrent, previous, kept, d_states, d_h, d_c):
     """
     import tensorflow as tf
 
-    # What does not depend on a later step is computed for all steps at once.
+    # Terms that do not depend on a later step are computed for all steps at once.
     i, f, g, o = tf.split(gates, 4, axis=-1)
     squashed = tf.tanh(f * previous + i * g)
-    # Of c_t by h_t, of z_t by c_t (i, f and g) and by h_t (o), and of c_{t-1} by c_t.
+    # Gradients of c_t from h_t, of z_t from c_t (i, f and g) and from h_t (o), and of
+    # c_{t-1} from c_t.
     by_state = o * (1 - squashed * squashed)
     slopes = tf.concat(
         [

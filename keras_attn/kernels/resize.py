@@ -9,16 +9,17 @@ from keras_attn.kernels.runtime import is_compiled_by_xla, is_tensorflow
 
 
 def resize_bilinear(images, size):
-    """Bilinear interpolation between the centres of pixels, without anti-aliasing.
+    """Bilinear interpolation between the centers of pixels, without anti-aliasing.
 
-    The centre of output row i lies at row `(i + 1/2) · h / H - 1/2` of the image;
-    outside its first and last centre the image goes on as at its edge. In PyTorch this
-    is `interpolate(mode="bilinear", align_corners=False)`.
+    The center of output row i lies at row `(i + 1/2) · h / H - 1/2` of the image;
+    outside its first and last centers the image is extended by its edge values. In
+    PyTorch this is `interpolate(mode="bilinear", align_corners=False)`.
 
     TensorFlow's operation under XLA (2.21) takes a wrong row or column wherever a
-    centre of the output lies on one of the image and the division is inexact, such as
-    row 4 of 12 from 4 rows (tensorflow#118344). Where XLA compiles, two matrix products
-    take its place. `keras.ops.image.resize` refuses a size that is not known.
+    center of the output coincides with a center of the image and the division is
+    inexact, such as row 4 of 12 from 4 rows (tensorflow#118344). Where XLA compiles,
+    two matrix products take its place. `keras.ops.image.resize` rejects an unknown
+    size.
 
     Args:
         images: (B, h, w, C).
@@ -47,7 +48,7 @@ def _resize_by_products(images, size):
 
 
 def _shares(before, after):
-    """What each of `after` rows takes of each of `before`, (after, before)."""
+    """Weight of each of `before` rows in each of `after` rows, (after, before)."""
     last = ops.cast(before, "float32") - 1
     scale = ops.cast(before, "float32") / ops.cast(after, "float32")
     centres = (ops.arange(after, dtype="float32") + 0.5) * scale - 0.5

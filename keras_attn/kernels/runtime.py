@@ -15,7 +15,8 @@ def require_tensorflow(feature: str) -> None:
         feature: What needs TensorFlow, as the subject of the message.
 
     Raises:
-        RuntimeError: naming the feature and the backend.
+        RuntimeError: If the backend is not TensorFlow. The message names the feature
+            and the backend.
     """
     if not is_tensorflow():
         raise RuntimeError(

@@ -15,7 +15,7 @@ def xla_fused(function):
     on JAX the function runs unchanged.
 
     Args:
-        function: From tensors to tensors, stateless and written in `keras.ops`.
+        function: A stateless function from tensors to tensors, written in `keras.ops`.
 
     Returns:
         A function with the same arguments and results.

@@ -20,12 +20,12 @@ class LayerArguments(TypedDict, total=False):
 
 
 class BaseLayer(keras.layers.Layer):
-    """A Keras layer whose constructor arguments are attributes of the same names.
+    """A Keras layer with one attribute per constructor argument, of the same name.
 
-    So `get_config` needs no list of them. A subclass with an argument that is not an
-    attribute defines its own `get_config`, which adds all arguments of its own
-    constructor to those of `super().get_config()`; without one the argument is left
-    out, and a loaded layer has its default.
+    So `get_config` needs no list of the arguments. A subclass with an argument that is
+    not an attribute defines its own `get_config`, which adds all arguments of its own
+    constructor to the result of `super().get_config()`. Otherwise the argument is left
+    out, and a loaded layer gets its default.
     """
 
     def get_config(self):

@@ -12,7 +12,7 @@ def capture_attention(model: keras.Model, inputs) -> dict[str, np.ndarray]:
     """Runs a model on `inputs` and returns the attention scores of its layers.
 
     The model need not be rebuilt or configured: it may be compiled, fitted or loaded,
-    of any precision. Weights, metrics and random generators do not change.
+    in any precision. Weights, metrics and random generators do not change.
 
     Args:
         model: A Keras model with at least one attention layer of keras_attn.
@@ -26,8 +26,8 @@ def capture_attention(model: keras.Model, inputs) -> dict[str, np.ndarray]:
 
     Raises:
         TypeError: If `model` is not a Keras model.
-        ValueError: If nothing was recorded, or `inputs` are symbolic; and whatever
-            the model raises for `inputs`.
+        ValueError: If nothing was recorded, or `inputs` are symbolic; also any error
+            that the model raises for `inputs`.
 
     Example:
         ```python

@@ -16,8 +16,8 @@ def normal(stddev: float) -> Any:
 
     A model's file gives one initializer to many layers. An initializer object draws its
     seed when it is created and returns the same values at every call, so all layers
-    would start with the same weights. From a configuration, each layer creates an
-    initializer of its own, with a seed that follows `keras.utils.set_random_seed`.
+    would start with the same weights. From a configuration, each layer creates its own
+    initializer, with a seed that follows `keras.utils.set_random_seed`.
 
     Args:
         stddev: Standard deviation.
@@ -31,9 +31,10 @@ def truncated_normal(stddev: float) -> Any:
 
 
 def he_normal_fan_out() -> Any:
-    """Configuration of He's initializer by the outputs of a kernel; see `normal`.
+    """Configuration of He's initializer, scaled by the fan-out; see `normal`.
 
-    Public convolutional networks count the outputs, Keras' `he_normal` the inputs.
+    Published convolutional networks scale by the number of outputs of a kernel, Keras'
+    `he_normal` by the number of inputs.
 
     Reference:
         He et al. 2015, "Delving Deep into Rectifiers" (arXiv:1502.01852).
@@ -46,9 +47,9 @@ def fork(initializer, name: str = ""):
     """A copy of an initializer whose random values are independent of the original's.
 
     An initializer object returns the same values at every call, so each weight of a
-    layer needs a copy. The copy of an initializer without a seed draws a new one. That
-    of an initializer with an integer seed derives its seed from it and from `name`, so
-    the values stay reproducible; without a name the seed stays the same.
+    layer needs a copy. The copy of an initializer without a seed draws a new seed. The
+    copy of an initializer with an integer seed derives its seed from that seed and from
+    `name`, so the values stay reproducible; without a name the seed stays the same.
 
     Args:
         initializer: From `keras.initializers.get`. Functions, and initializers that
@@ -70,7 +71,7 @@ def fork_fused(initializer, widths: Mapping[str, int]):
     """An initializer for several kernels that are stored as one, side by side.
 
     Each kernel is initialized as if it were stored alone: the bounds of Glorot and He
-    follow from the shape of a kernel, and would be others for the fused one.
+    depend on the shape of a kernel, and would be different for the fused kernel.
 
     Args:
         initializer: As for `fork`.
@@ -123,10 +124,10 @@ class SinusoidGrid(keras.initializers.Initializer):
 class BilinearKernel(keras.initializers.Initializer):
     """Bilinear interpolation, as the kernel of a `TransposedConv2D`.
 
-    Each channel is enlarged by itself: kernels between different channels are zero.
-    Along each axis the k weights are a tent, `1 - |i - c| / f` with f = ⌈k / 2⌉ and its
-    top c in the middle of the kernel, or for an odd k at row f - 1. To enlarge s times:
-    a stride of s, a kernel of 2s - s mod 2 and a padding of ⌊s / 2⌋.
+    Each channel is enlarged separately: kernels between different channels are zero.
+    Along each axis the k weights form a tent, `1 - |i - c| / f`, where f = ⌈k / 2⌉ and
+    the peak c is in the middle of the kernel, or for an odd k at row f - 1. To enlarge
+    s times: a stride of s, a kernel of 2s - s mod 2 and a padding of ⌊s / 2⌋.
 
     Reference:
         Long et al. 2015, section 4 (arXiv:1411.4038), in their published code.

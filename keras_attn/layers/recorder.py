@@ -3,7 +3,7 @@
 Every attention layer calls `record(layer, scores)`, which does nothing unless a
 `record_attention_scores` block is active; `is_recording()` is for layers that would
 have to compute the scores first. The recorder is thread-local, so a model that runs in
-another thread is not recorded.
+a different thread is not recorded.
 """
 
 import contextlib
@@ -24,8 +24,7 @@ def record_attention_scores() -> Iterator[dict[str, Any]]:
 
     Yields:
         A dictionary from a layer's `path` to its scores, (B, heads, T, S), which grows
-        as layers are called. Further calls of a layer have the keys `path:1`, `path:2`,
-        ….
+        as layers are called. Later calls of a layer get the keys `path:1`, `path:2`, ….
 
     Example:
         ```python
@@ -66,6 +65,6 @@ def record(layer, scores) -> None:
 def _has_value(tensor) -> bool:
     try:
         bool(ops.any(tensor))
-    except TypeError:  # TensorFlow's and JAX' error for a symbolic tensor.
+    except TypeError:  # TensorFlow's and JAX's error for a symbolic tensor.
         return False
     return True

@@ -30,11 +30,12 @@ def grid_anchors(anchors, map_size, stride):
     Args:
         anchors: (A, 4), around the origin.
         map_size: Rows and columns R, S of the map.
-        stride: Pixels between two rows and between two columns, two numbers.
+        stride: Pixels between adjacent rows and between adjacent columns, two numbers.
 
     Returns:
-        float32 NumPy array, (R · S · A, 4), in the order of a map (R, S, A). Those of
-        the first location are around pixel (0, 0), not around the center of its area.
+        float32 NumPy array, (R · S · A, 4), in the order of a map (R, S, A). The
+        anchors of the first location are centered on pixel (0, 0), not on the center of
+        the area that the location covers.
     """
     rows, columns = (
         np.arange(count, dtype="float32") * step

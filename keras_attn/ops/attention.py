@@ -3,7 +3,7 @@
 Legend: B batch, T query length, S key length, N heads, G key/value heads,
 H head size, D width.
 
-Masks are boolean, True = attend. Probabilities are computed in float32 at least,
+Masks are boolean, True = attend. Probabilities are computed in at least float32,
 whatever the precision of the inputs. A query whose keys are all masked gets
 probabilities of zero, not NaN.
 """
@@ -42,14 +42,14 @@ def project(inputs, kernel, bias=None):
 
 
 def project_neighborhoods(inputs, kernel, bias=None):
-    """A dense projection of each location of a map together with its neighbours.
+    """A dense projection of each location of a map together with its neighbors.
 
     `y_ij = Σ_pq W_pq x_{i+p, j+q} + b`, a convolution with a stride of 1. Locations
-    outside of the map count as zeros.
+    outside the map count as zeros.
 
     Args:
         inputs: (B, H, W, D), H rows and W columns.
-        kernel: (R, C, D, E), R rows and C columns of neighbours; (1, 1, D, E) is a
+        kernel: (R, C, D, E), R rows and C columns of neighbors; (1, 1, D, E) is a
             projection of each location alone.
         bias: (E,), or None.
 
@@ -102,11 +102,12 @@ def attention_weights(scores, mask=None, bias=None):
     Args:
         scores: (..., T, S).
         mask: Boolean, broadcastable to `scores`; True = attend.
-        bias: Added to the scores, broadcastable to them. Entries below -1e9, such
-            as -inf, count as -1e9, so a row of them is not empty: use `mask` for that.
+        bias: Added to the scores, broadcastable to them. Entries below -1e9, such as
+            -inf, count as -1e9, so a row of them still attends: to exclude keys, use
+            `mask`.
 
     Returns:
-        Probabilities in float32 at least, the shape of `scores`. A row whose mask is
+        Probabilities in at least float32, in the shape of `scores`. A row whose mask is
         False everywhere is zero everywhere.
     """
     scores = at_least_float32(scores)
@@ -137,8 +138,8 @@ def scaled_dot_product_attention(
 
     With fewer key/value heads than query heads, consecutive query heads share one
     (grouped-query attention, Ainslie et al. 2023, arXiv:2305.13245) without repeating
-    the keys in memory. Cached keys are not concatenated with the new ones, which would
-    copy the cache: the scores of both are.
+    the keys in memory. Cached keys are not concatenated with the new keys, which would
+    copy the cache; their scores are concatenated instead.
 
     Args:
         query: (B, N, T, H).
@@ -146,7 +147,7 @@ def scaled_dot_product_attention(
         value: (B, G, S, V).
         cache: Keys (B, G, L, H) and values (B, G, L, V) of earlier positions, or None.
             They come before `key` and `value` in the mask, the bias and the
-            probabilities, whose last axis is L + S then.
+            probabilities, whose last axis then has the length L + S.
         mask: Boolean, broadcastable to (B, N, T, S); True = attend.
         bias: Added to the scores, broadcastable to (B, N, T, S).
         scale: Factor of the scores. None = 1/√H.

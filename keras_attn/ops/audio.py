@@ -1,4 +1,4 @@
-"""Log-mel spectrograms, and sequences of frames of which some are padding.
+"""Log-mel spectrograms, and padded sequences of frames.
 
 Legend: B batch, N samples, T frames, K = fft_length // 2 + 1 frequencies, F filters, D
 width.
@@ -9,7 +9,7 @@ from keras import ops
 
 
 def mel_filters(num_mels, fft_length, sampling_rate, min_frequency, max_frequency):
-    """Triangles whose corners are equally far apart on the mel scale.
+    """Triangular filters whose corners are equally spaced on the mel scale.
 
     `mel(f) = 2595 log10(1 + f / 700)`. Filter i rises from corner i to 1 at corner
     i + 1, and falls to 0 at corner i + 2, both linearly in mel.
@@ -26,7 +26,7 @@ def mel_filters(num_mels, fft_length, sampling_rate, min_frequency, max_frequenc
 
     Reference:
         Davis and Mermelstein 1980, "Comparison of Parametric Representations for
-        Monosyllabic Word Recognition"; the scale is that of HTK.
+        Monosyllabic Word Recognition"; the scale is HTK's.
     """
     frequencies = np.arange(fft_length // 2 + 1) * sampling_rate / fft_length
     corners = np.linspace(_mel(min_frequency), _mel(max_frequency), num_mels + 2)
@@ -44,7 +44,7 @@ def dft_kernel(window_length, fft_length):
 
     Args:
         window_length: Samples of a frame.
-        fft_length: Samples of the transform, at least as many.
+        fft_length: Samples of the transform, at least `window_length`.
 
     Returns:
         A NumPy array, float64 (window_length, 2 K): real parts, then imaginary ones.
@@ -68,11 +68,11 @@ def log_mel_spectrogram(waveform, kernel, filters, hop_length, floor):
         kernel: From `dft_kernel`, (window_length, 2 K).
         filters: From `mel_filters`, (K, F).
         hop_length: Samples from one frame to the next.
-        floor: The smallest energy, so that the logarithm of silence is finite.
+        floor: Minimum energy, so that the logarithm of silence is finite.
 
     Returns:
-        float32 (B, T, F), with `T = 1 + (N - window_length) // hop_length`. What
-        remains after the last whole frame is left out.
+        float32 (B, T, F), with `T = 1 + (N - window_length) // hop_length`. Samples
+        after the last whole frame are left out.
     """
     spectrum = ops.conv(
         ops.expand_dims(waveform, -1),
@@ -88,7 +88,7 @@ def log_mel_spectrogram(waveform, kernel, filters, hop_length, floor):
 
 
 def num_frames(num_samples, window_length, hop_length):
-    """Number of whole frames in this many samples; 0 for less than a window.
+    """Number of whole frames in `num_samples` samples; 0 if less than a window.
 
     Args:
         num_samples: Integers, a tensor of any shape.
@@ -99,7 +99,7 @@ def num_frames(num_samples, window_length, hop_length):
         int32, of the same shape.
     """
     beyond = ops.subtract(ops.cast(num_samples, "int32"), window_length)
-    # Not a rounding division of negative numbers, which runtimes round differently.
+    # Avoids integer division of negative numbers, which runtimes round differently.
     whole = ops.floor_divide(ops.maximum(beyond, 0), hop_length)
     return ops.where(ops.less(beyond, 0), 0, ops.add(whole, 1))
 
@@ -113,7 +113,7 @@ def normalize_utterances(features, padding_mask, epsilon=1e-5):
         epsilon: Added to the variance, so that a constant filter becomes 0.
 
     Returns:
-        float32 (B, T, F); the values of padding are of no use.
+        float32 (B, T, F); the values at padding are meaningless.
     """
     real = ops.expand_dims(ops.cast(padding_mask, features.dtype), -1)
     count = ops.maximum(ops.sum(real, axis=1, keepdims=True), 1.0)
@@ -124,7 +124,7 @@ def normalize_utterances(features, padding_mask, epsilon=1e-5):
 
 
 def stack_frames(inputs, padding_mask, factor):
-    """Concatenates each `factor` successive frames to one, which may end in zeros.
+    """Concatenates every `factor` successive frames into one; zeros fill up the last.
 
     Args:
         inputs: (B, T, D).
@@ -132,14 +132,14 @@ def stack_frames(inputs, padding_mask, factor):
         factor: Number of frames that become one.
 
     Returns:
-        The stacked frames, (B, ⌈T / factor⌉, factor · D), where padding is 0; and
-        their mask, boolean (B, ⌈T / factor⌉), True = at least one frame is real.
+        The stacked frames, (B, ⌈T / factor⌉, factor · D), where padding is 0, and their
+        mask, boolean (B, ⌈T / factor⌉), True = at least one frame is real.
     """
     mask = ops.cast(padding_mask, "bool")
     inputs = ops.where(ops.expand_dims(mask, -1), inputs, ops.zeros_like(inputs))
     frames, masks = [], []
     for start in range(factor):
-        # From T + start frames, so that every slice has ⌈T / factor⌉ of them.
+        # Padded to T + start frames, so that every slice has ⌈T / factor⌉ frames.
         padded = ops.pad(inputs, [(0, 0), (0, start), (0, 0)])
         padded_mask = ops.pad(mask, [(0, 0), (0, start)], constant_values=False)
         frames.append(padded[:, start::factor])
@@ -158,8 +158,8 @@ def move_to_front(inputs, padding_mask):
         padding_mask: (B, T), True = a real frame.
 
     Returns:
-        The moved inputs, (B, T, D), whose padding is of no use, and their mask, boolean
-        (B, T).
+        The moved inputs, (B, T, D), whose values at padding are meaningless, and their
+        mask, boolean (B, T).
     """
     mask = ops.cast(padding_mask, "int32")
     first = ops.cast(ops.argmax(mask, axis=1, keepdims=True), "int32")

@@ -1,4 +1,4 @@
-"""Which ground-truth box each anchor or proposal learns, and which of them are sampled.
+"""Matching of anchors and proposals to ground-truth boxes, and sampling of matches.
 
 Legend: B batch, N boxes (anchors or proposals), M ground-truth boxes with padding, S
 samples.
@@ -27,7 +27,7 @@ def match_boxes(
         boxes: (B, N, 4) or (N, 4).
         true_boxes: (B, M, 4); padding may hold any finite numbers.
         is_real: (B, M) bool, False = padding, which is never matched.
-        positive_threshold: Least IoU of a box with the ground-truth box that it is
+        positive_threshold: Minimum IoU of a box with the ground-truth box that it is
             matched to.
         negative_threshold: A box whose largest IoU is below it is background.
         low_quality_matches: Whether the boxes that overlap most with a ground-truth box
@@ -55,17 +55,17 @@ def match_boxes(
 
 
 def sample_matches(matches, noise, num_samples, positive_fraction):
-    """A random choice of positives and negatives, of a fixed size.
+    """A random sample of positives and negatives, of a fixed size.
 
     Args:
         matches: (B, N) int32, from `match_boxes`.
-        noise: (N,) or (B, N), in [0, 1): those with larger numbers are chosen first.
+        noise: (N,) or (B, N), in [0, 1): boxes with larger numbers are chosen first.
         num_samples: S, at most N.
-        positive_fraction: Share of positives at most; negatives fill the rest.
+        positive_fraction: Maximum fraction of positives; negatives fill the rest.
 
     Returns:
-        A tuple of indices (B, S) int32, positives first, and whether each is a sample
-        (B, S) bool: an image may have too few of both.
+        A tuple of indices (B, S) int32, positives first, and whether each is a sample,
+        (B, S) bool: an image may have too few boxes of both kinds.
 
     Reference:
         Ren et al. 2015, section 3.1.3 (arXiv:1506.01497).
@@ -92,7 +92,7 @@ def sample_matches(matches, noise, num_samples, positive_fraction):
 
 
 def first_true(mask, count):
-    """Indices of the first True values of each row, in order, then of others.
+    """Indices of the first True values of each row, in order, then of False values.
 
     Args:
         mask: (B, N) bool, with known N.

@@ -23,8 +23,8 @@ _SMALLEST_SIZE = 1e-6
 def convert_boxes(boxes, source, target, image_size=None):
     """Boxes in a different format.
 
-    Unlike `keras.utils.bounding_boxes.convert_format`, also for the symbolic tensors of
-    a functional model.
+    Unlike `keras.utils.bounding_boxes.convert_format`, this also takes the symbolic
+    tensors of a functional model.
 
     Args:
         boxes: (…, 4), in the format `source`.
@@ -32,14 +32,15 @@ def convert_boxes(boxes, source, target, image_size=None):
             `"yxyx"` top, left, bottom, right; `"xywh"` left, top, width, height. With
             `"rel_"` the numbers are fractions of the image's width and height.
         target: One of `BOX_FORMATS`.
-        image_size: H and W, one number or two, needed if exactly one of the formats is
-            relative.
+        image_size: H and W, one number or two, required if exactly one of the formats
+            is relative.
 
     Returns:
         (…, 4), in the format `target`.
 
     Raises:
-        ValueError: for an unknown format, or a missing `image_size`.
+        ValueError: If `source` or `target` is unknown, or `image_size` is required but
+            missing.
     """
     for name, value in (("source", source), ("target", target)):
         check_choice(name, value, BOX_FORMATS)
@@ -177,9 +178,9 @@ def encode_boxes(boxes, anchors, weights=(1.0, 1.0, 1.0, 1.0)):
 
 
 def decode_boxes(deltas, anchors, weights=(1.0, 1.0, 1.0, 1.0)):
-    """Boxes that deltas make of anchors: the inverse of `encode_boxes`.
+    """Anchors moved by deltas: the inverse of `encode_boxes`.
 
-    A size grows by a factor of 1000 / 16 at most.
+    A width or height grows by a factor of at most 1000 / 16.
 
     Args:
         deltas: (…, 4).
@@ -220,7 +221,7 @@ def decode_clipped(deltas, anchors, image_size, weights=(1.0, 1.0, 1.0, 1.0)):
 def gather_boxes(values, indices):
     """The rows of each image at its own indices.
 
-    One gather over all images, for which LiteRT and ONNX have operators.
+    This is one gather over all images, for which LiteRT and ONNX have operators.
 
     Args:
         values: (B, N, …), with known sizes but B.
@@ -249,14 +250,14 @@ def _center_and_size(boxes):
 def pyramid_levels(
     boxes, strides, canonical_size: float = 224, canonical_level: int = 4
 ):
-    """The map of a pyramid that each box is read from.
+    """The pyramid level that the features of each box are read from.
 
     `⌊k + log2(√(w h) / s)⌋`, where k is `canonical_level` and s `canonical_size`, minus
-    the level of the first map, and inside the pyramid.
+    the level of the first map, clipped to the levels of the pyramid.
 
     Args:
         boxes: (B, R, 4), in pixels.
-        strides: Pixels between two locations of each map, powers of two.
+        strides: Pixels between adjacent locations of each map, powers of two.
         canonical_size: √(w h) of a box that reads the map with stride 2^k.
         canonical_level: k.
 

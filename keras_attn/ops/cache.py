@@ -49,21 +49,21 @@ class CachedKeysAndValues(NamedTuple):
 
 
 def with_cache(keys, values, cache, cache_index, dtype) -> CachedKeysAndValues:
-    """Combines a call's keys and values with those of a cache.
+    """Combines a call's keys and values with a cache.
 
     Args:
         keys: (B, G, T, H), or None to attend to the cache only.
         values: (B, G, T, V), or None.
-        cache: A pair of (B, G, L, H) and (B, G, L, V), or None. Its precision may
-            differ from `dtype`.
+        cache: A pair of (B, G, L, H) and (B, G, L, V), or None. Its precision may be
+            different from `dtype`.
         cache_index: Position at which to write `keys` and `values` into a copy of the
             cache, or None to append them after it.
         dtype: Compute dtype of the attention.
 
     Returns:
-        What to attend to, and the updated cache: the keys and values of the call
-        themselves, or with a `cache_index` the copy that they were written into, or
-        without `keys` the cache as it is.
+        The keys and values to attend to, and the updated cache: with a `cache_index`
+        the copy that the new keys and values were written into, without `keys` the
+        cache as it is, otherwise the new keys and values themselves.
     """
     if cache is None:
         return CachedKeysAndValues(keys, values, None, 0, (keys, values))

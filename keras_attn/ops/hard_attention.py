@@ -1,4 +1,4 @@
-"""Sampled locations of hard attention, and penalties of attention over a whole text.
+"""Sampled locations of hard attention, and attention penalties over a whole text.
 
 Legend: B batch, T steps, S locations.
 """
@@ -21,7 +21,7 @@ def sampled_places(weights, uniforms):
 
     Returns:
         One-hot vectors, (..., S), in the dtype of the weights; zero where all
-        probabilities are.
+        probabilities are zero.
     """
     uniforms = ops.maximum(uniforms, ops.cast(_TINY, uniforms.dtype))
     noise = ops.negative(ops.log(ops.negative(ops.log(uniforms))))
@@ -36,15 +36,15 @@ def most_probable_places(weights):
         weights: α, (..., S), probabilities.
 
     Returns:
-        (..., S), zero where all probabilities are.
+        (..., S), zero where all probabilities are zero.
     """
     return _one_hot(weights, weights)
 
 
 def _one_hot(scores, weights):
-    """One-hot vectors of the largest scores, where there is any weight."""
+    """One-hot vectors of the largest scores; zeros where all weights are zero."""
     places = ops.arange(ops.shape(weights)[-1], dtype="int32")
-    # Keras' `argmax` on TensorFlow has operations that LiteRT and ONNX lack.
+    # Keras' `argmax` on TensorFlow uses operations that LiteRT and ONNX lack.
     best = ops.top_k(scores, 1)[1]
     is_best = ops.logical_and(ops.equal(places, best), weights > 0)
     return ops.cast(is_best, weights.dtype)
@@ -68,7 +68,7 @@ def coverage_penalty(weights, is_real):
 
 
 def log_probability_of(places, weights, is_real):
-    """`log p(s) = Σ_t log α_t,s_t`, of the locations that were drawn.
+    """`log p(s) = Σ_t log α_t,s_t`, for the locations that were drawn.
 
     Args:
         places: One-hot vectors of the locations s_t, (B, T, S).

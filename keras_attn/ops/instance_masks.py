@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_attn.checks import check_pair
 
-# Pixels of all masks that are pasted at once: 64 MiB of float32.
+# Maximum number of pixels in the masks that are pasted at once: 64 MiB of float32.
 _MOST_PIXELS = 2**24
 
 
@@ -18,23 +18,23 @@ def paste_masks(
     """Masks of boxes as masks of the image, by bilinear interpolation.
 
     A mask is surrounded by zeros, and stretched so that its own locations fill the box.
-    The value of a pixel is that at its center, half a pixel right of and below its
-    number: x in the image is `(x - left) / (right - left) · w` in the mask. This is
-    the inverse of how a model with `aligned_masks=True` cuts its targets.
+    A pixel gets the value at its center, which is half a pixel to the right of and
+    below its index: x in the image is `(x - left) / (right - left) · w` in the mask.
+    This is the inverse of how a model with `aligned_masks=True` cuts its targets.
 
     Args:
         masks: (B, K, h, w), probabilities.
         boxes: (B, K, 4), `"xyxy"` in pixels.
         image_size: H and W, one number or two.
-        threshold: Probability above which a pixel belongs to the object. None: the
-            probabilities are returned.
-        aligned: Whether sides are exact. False: a box is cut down to whole pixels,
-            of which the last one counts, too, as in torchvision, whose models cut
+        threshold: Probability above which a pixel belongs to the object. None = return
+            the probabilities.
+        aligned: Whether the sides of boxes are used exactly. False = a box is cut down
+            to whole pixels, including the last one, as in torchvision, whose models cut
             their targets half a pixel too far left and up (`aligned_masks=False`).
 
     Returns:
-        (B, K, H, W), bool, or float32 without a threshold. 0 outside of the box, and
-        for boxes of no area or that are not numbers.
+        (B, K, H, W), bool, or float32 without a threshold. 0 outside the box, and for
+        boxes that have no area or are NaN.
 
     Reference:
         He et al. 2017, section 3.1 (arXiv:1703.06870).
@@ -53,7 +53,7 @@ def paste_masks(
 
 
 def masks_in_image(masks, boxes, image_size, aligned=True) -> np.ndarray:
-    """The masks of one image, those of boxes pasted by `paste_masks`.
+    """The masks of one image; masks of boxes are pasted by `paste_masks`.
 
     Args:
         masks: (N, h, w) probabilities, or (N, H, W) bool, which are returned as such.

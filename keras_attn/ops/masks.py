@@ -41,7 +41,7 @@ def banded_mask(query_positions, key_positions, window):
 
 
 def column_mask(widths, num_columns):
-    """The first `widths[b]` columns of image b are real, those right of them padding.
+    """True for the first `widths[b]` columns of image b; the others are padding.
 
     Args:
         widths: Number of real columns of each image, integers (B,).
@@ -55,7 +55,7 @@ def column_mask(widths, num_columns):
 
 
 def both_masks(first, second):
-    """True where both masks are; a mask that is None is True everywhere.
+    """True where both masks are True; a mask that is None is True everywhere.
 
     Args:
         first: A mask, or None.
@@ -76,8 +76,8 @@ def merge_masks(*, padding_mask=None, attention_mask=None, causal=None, per_head
         per_head: Whether the scores have heads.
 
     Returns:
-        Boolean mask, broadcastable to (B, N, T, S), or without heads to (B, T, S);
-        None without any mask.
+        Boolean mask, broadcastable to (B, N, T, S), or without heads to (B, T, S); None
+        if there is no mask.
     """
     if padding_mask is not None:
         padding_mask = ops.expand_dims(ops.cast(padding_mask, "bool"), 1)  # (B, 1, S)

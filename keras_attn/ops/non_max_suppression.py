@@ -1,15 +1,16 @@
 """Non-maximum suppression with outputs of a fixed size.
 
-The usual algorithm visits boxes by descending score and keeps a box unless one that it
-kept before overlaps with it. Its result is the only solution of
+The usual algorithm visits boxes by descending score and keeps a box unless it overlaps
+with a box that was kept before. Its result is the only solution of
 
     keep[j] = not any(keep[i] and overlap[i, j] for i < j)
 
-and repeating this equation for all j at once, from "keep all", finds it: after t
-rounds the first t boxes are right, and each later one is right as soon as those that
-decide about it are. So the number of rounds is the length of the longest chain of boxes
-that decide about each other, a few in practice instead of one for each box, and a round
-is one product of a vector and a matrix, which every compiler and runtime has.
+and applying this equation repeatedly to all j at once, starting from "keep all", finds
+it: after t rounds the first t boxes are right, and each later box is right as soon as
+the boxes that decide about it are. So the number of rounds is the length of the longest
+chain of boxes that decide about each other, which in practice is a few instead of one
+for each box. A round is one product of a vector and a matrix, which every compiler and
+runtime has.
 
 Legend: B batch, N candidates, K outputs.
 """
@@ -33,7 +34,7 @@ def non_max_suppression(
     groups=None,
     max_candidates=None,
 ):
-    """The best boxes that do not overlap with better ones.
+    """The best boxes that do not overlap with better boxes.
 
     Boxes with equal scores are visited in their order. Memory grows with N².
 
@@ -41,22 +42,23 @@ def non_max_suppression(
         boxes: (B, N, 4), with known N.
         scores: (B, N).
         iou_threshold: A box is left out if its intersection over union with a better
-            one is larger.
+            box is larger than this.
         max_outputs: K.
-        is_candidate: (B, N) bool, False = never chosen. Default: all are candidates.
+        is_candidate: (B, N) bool, False = never chosen. Default: all boxes are
+            candidates.
         groups: (B, N) integers, such as classes: boxes of different groups do not
             suppress each other.
-        max_candidates: The number of candidates, the best ones, that are looked at.
-            Default: N.
+        max_candidates: Only this many candidates with the highest scores are
+            considered. Default: N.
 
     Returns:
         A tuple of indices (B, K) int32, by descending score, and the number of boxes
-        chosen (B,) int32; indices after that number mean nothing. K is at most the
+        chosen (B,) int32; indices after that number are meaningless. K is at most the
         number of candidates.
     """
     boxes, scores = ops.stop_gradient(boxes), ops.stop_gradient(scores)
     size = boxes.shape[1]
-    # Not `nan`: comparisons with it would keep a box that no other can suppress.
+    # Not `nan`: comparisons with it would keep a box that no other box can suppress.
     is_number = scores == scores
     is_candidate = (
         is_number if is_candidate is None else ops.logical_and(is_candidate, is_number)
@@ -75,10 +77,10 @@ def non_max_suppression(
 
 
 def keep_best(boxes, is_candidate, iou_threshold, groups=None):
-    """Which boxes, sorted by descending score, do not overlap with kept better ones.
+    """Which of the sorted boxes do not overlap with better boxes that are kept.
 
     Args:
-        boxes: (…, N, 4), with known N.
+        boxes: (…, N, 4), with known N, sorted by descending score.
         is_candidate: (…, N) bool.
         iou_threshold: As in `non_max_suppression`.
         groups: (…, N) integers.

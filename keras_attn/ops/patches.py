@@ -21,7 +21,7 @@ def image_to_patches(images, patch_size):
         (B, T, p·q·C): the pixels of a patch in row-major order, channels last.
 
     Raises:
-        ValueError: for an image size that is no multiple of the patch size.
+        ValueError: If the image size is not a multiple of `patch_size`.
     """
     height, width = check_pair("patch_size", patch_size)
     _, rows, columns, channels = images.shape
@@ -59,7 +59,7 @@ def patches_to_image(patches, patch_size, grid):
 
 
 def sinusoid_grid(rows, columns, dim):
-    """Sinusoids of a grid: sines and cosines of the column, then those of the row.
+    """Sinusoids of a grid: sines and cosines of the column, then of the row.
 
     Args:
         rows: Number of rows.
@@ -70,7 +70,7 @@ def sinusoid_grid(rows, columns, dim):
         float32 NumPy array, (rows · columns, D).
 
     Raises:
-        ValueError: for another `dim`.
+        ValueError: If `dim` is not a multiple of 4.
 
     Reference:
         He et al. 2022, appendix A.1 (arXiv:2111.06377); in the order of their code.
@@ -91,7 +91,7 @@ def sinusoid_grid(rows, columns, dim):
 
 
 def resize_positions(table, old_grid, new_grid, num_prefix_tokens=1):
-    """Interpolates a table of position embeddings to another grid, bicubically.
+    """Interpolates a table of position embeddings to a different grid, bicubically.
 
     Args:
         table: NumPy array (P + T, D): P prefix tokens, then the grid in row-major
@@ -104,11 +104,11 @@ def resize_positions(table, old_grid, new_grid, num_prefix_tokens=1):
         NumPy array (P + T', D), of the table's dtype.
 
     Raises:
-        ValueError: for a table of another size than `old_grid`.
+        ValueError: If the size of `table` does not match `old_grid`.
 
     Reference:
         Dosovitskiy et al. 2021, section 3.2 (arXiv:2010.11929). As in PyTorch, Keys'
-        kernel with a = -0.75, sampled between the centres of patches.
+        kernel with a = -0.75, sampled between the centers of patches.
     """
     prefix, grid = table[:num_prefix_tokens], table[num_prefix_tokens:]
     if len(grid) != old_grid[0] * old_grid[1]:

@@ -1,7 +1,7 @@
 """Max pooling that remembers where each maximum was, and its inverse.
 
-Windows do not overlap: the stride is the window. Overlapping windows may share a
-maximum, and what unpooling puts there would depend on the order of execution.
+Windows do not overlap: the stride equals the window. Overlapping windows could share a
+maximum, and the value that unpooling puts there would depend on the order of execution.
 
 Legend: B batch, H and W rows and columns of a map, h and w of the pooled map, C
 channels, p × q locations of a window.
@@ -23,31 +23,32 @@ def max_pool_with_indices(
 ) -> tuple[Any, Any]:
     """The maximum of each window, and its location within the window.
 
-    Of several equal maxima the first counts, in row-major order, and the gradient goes
-    to its location only, as in PyTorch's `MaxPool2d(return_indices=True)`, whose
-    indices are locations of the map, however. A NaN counts as the maximum.
+    Of several equal maxima the first counts, in row-major order, and only its location
+    gets the gradient. PyTorch's `MaxPool2d(return_indices=True)` does the same, but its
+    indices are locations of the map. A NaN counts as the maximum.
 
     Args:
         inputs: (B, H, W, C), of a float dtype; H and W may be unknown.
         pool_size: p and q, one number or two.
-        padding: What happens to rows and columns that fill no window. `"valid"` leaves
-            the last ones out. `"same"` pads as Keras does, half of it before the map,
-            rounded down; a padded location is never the maximum.
+        padding: What happens to rows and columns that do not fill a window. `"valid"`
+            leaves the last rows and columns out. `"same"` pads as Keras does, with half
+            of the padding, rounded down, before the map; a padded location is never the
+            maximum.
 
     Returns:
         The maxima (B, h, w, C), and int32 indices of the same shape: `r · q + s` for
         row r and column s of the window, both from 0.
 
     Raises:
-        ValueError: for another number of axes or another `padding`; and with
-            `"valid"`, if the map is smaller than a window, where its size is known.
+        ValueError: If `inputs` does not have 4 axes, `padding` is unknown, or, with
+            `"valid"`, the map is known to be smaller than a window.
     """
     window = check_pair("pool_size", pool_size)
     check_inputs(inputs, window, padding)
     values, indices = _pool(ops.stop_gradient(inputs), window, padding)
     size = ops.shape(inputs)[1:3]
 
-    # Differentiated operation by operation, it would take a map for each location.
+    # Differentiated operation by operation, it would need a map for each location.
     @ops.custom_gradient
     def maxima(inputs) -> Any:
         def gradient(upstream):
@@ -65,8 +66,9 @@ def max_unpool(
 
     Args:
         inputs: (B, h, w, C).
-        indices: int32, of the same shape, from `max_pool_with_indices`. An index that
-            is no location of a window, or a location of its padding, drops the value.
+        indices: int32, of the same shape, from `max_pool_with_indices`. If an index is
+            not a location of the window, or is a location of its padding, the value is
+            dropped.
         size: H and W of the map that was pooled, known or not.
         pool_size: p and q of its windows.
         padding: As for `max_pool_with_indices`.
@@ -75,15 +77,15 @@ def max_unpool(
         (B, H, W, C).
 
     Raises:
-        ValueError: for `indices` of another shape, another `padding`, and for a size
-            that pools to another one than h × w, where both are known.
+        ValueError: If the shapes of `inputs` and `indices` are different, `padding` is
+            unknown, or `size` does not pool to h × w, where both are known.
     """
     window = check_pair("pool_size", pool_size)
     check_choice("padding", padding, PADDINGS)
     check_sizes(inputs.shape, indices.shape, size, window, padding)
     rows, columns = window
     _, height, width, channels = ops.shape(inputs)
-    # All with 4 axes, as many as LiteRT broadcasts.
+    # All with 4 axes, the maximum that LiteRT broadcasts.
     values = ops.reshape(inputs, (-1, 1, width, channels))  # (B * h, 1, w, C)
     places = ops.reshape(indices, (-1, 1, width, channels))
     values = ops.concatenate([values] * columns, axis=-1)  # (B * h, 1, w, q * C)
@@ -180,7 +182,7 @@ def _pool(inputs, window, padding):
             if best is None or index is None:
                 best, index = value, ops.zeros_like(value, dtype="int32")
                 continue
-            # False for a value that is NaN, unless the best one is NaN already.
+            # False for a value of NaN, unless the best value is NaN already.
             kept = ops.logical_or(ops.less_equal(value, best), ops.isnan(best))
             best = ops.where(kept, best, value)
             index = ops.where(kept, index, row * columns + column)
@@ -191,9 +193,9 @@ def _pool(inputs, window, padding):
 
 
 def _real(index, columns, starts):
-    """The location of each maximum without padding before the map.
+    """The location of each maximum, not counting padding before the map.
 
-    Padding repeats the first row, so there it has the same maxima, and comes first.
+    Padding repeats the first row, so it has the same maxima there, and comes first.
     """
     places = [ops.floor_divide(index, columns), ops.mod(index, columns)]
     for axis, start in enumerate(starts):
@@ -213,11 +215,11 @@ def _padding(size, by):
 def _padded(inputs, window):
     """The map with its first and last rows and columns repeated until windows fill it.
 
-    Repeated, not -∞, which would ruin the ranges of a quantized map. After the map a
-    repeated location never comes before its original.
+    The padding is repeated rows, not -∞, which would ruin the ranges of a quantized
+    map. After the map a repeated location never comes before its original.
 
     Returns:
-        The padded map, and the number of rows above and columns before it.
+        The padded map, and the numbers of rows above it and columns before it.
     """
     starts = []
     for axis, by in enumerate(window, start=1):
@@ -241,14 +243,14 @@ def _padded(inputs, window):
 
 
 def _fit(restored, size, window, padding):
-    """Windows to the size of the map: without padding, and with rows left out."""
+    """Windows at the size of the map: padding removed, left-out rows added back."""
     known = all(isinstance(n, int) for n in size)
     if known and tuple(restored.shape[1:3]) == tuple(size):
         return restored
     if padding == "same":
         starts = [_padding(n, by)[0] for n, by in zip(size, window, strict=True)]
         return _crop(restored, starts, size)
-    # At most one row less than a window was left out.
+    # Fewer rows were left out than a window has.
     margins = [(0, by - 1) for by in window]
     return _crop(ops.pad(restored, [(0, 0), *margins, (0, 0)]), (0, 0), size)
 

@@ -25,7 +25,8 @@ def row_positions(padding_mask):
     """Positions 0, 1, 2, … counted from the first real token of each sequence.
 
     So left padding does not shift the tokens. Everything after the first real token is
-    counted, padding too: a sequence padded on the right has the positions 0 … T-1.
+    counted, including padding: a sequence padded on the right has the positions 0 …
+    T-1.
 
     Args:
         padding_mask: (B, T), True = a real token.

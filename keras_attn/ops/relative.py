@@ -6,8 +6,8 @@ on whether they are in the same segment:
     e_ij = ((q_i + u) · k_j  +  (q_i + v) · r_{i-j}  +  (q_i + w) · s_ij) / √H
 
 `q_i · k_j` and `u · k_j` are the terms (a) and (c) of Transformer-XL, `q_i · r` and
-`v · r` its (b) and (d). `s_ij` is XLNet's: one vector for the same segment, another
-for different segments. u, v and w are learned biases, shared by all queries.
+`v · r` its terms (b) and (d). `s_ij` is XLNet's: one vector for the same segment, a
+second one for different segments. u, v and w are learned biases, shared by all queries.
 
 Reference: Dai et al. 2019, "Transformer-XL", section 3.3 (arXiv:1901.02860); Yang et
 al. 2019, "XLNet", section 2.5 (arXiv:1906.08237).
@@ -37,7 +37,7 @@ def relative_distances(query_length, key_length):
     Returns:
         (R,) int32.
     """
-    # JAX' `arange` needs known lengths as Python numbers.
+    # JAX's `arange` needs known lengths as Python numbers.
     steps = ops.arange(query_length + key_length, dtype="int32")
     return ops.subtract(key_length, steps)
 
@@ -62,9 +62,9 @@ def relative_sinusoids(distances, dim, max_wavelength: float = 10_000):
 def relative_shift(scores, key_length):
     """Indexes scores by key instead of by distance: `shifted_ij = scores_{i, i-j}`.
 
-    Each row has to move one column further to the left than the row below it. Reading
-    the flattened scores with rows that are one column shorter does exactly that,
-    without a gather (Transformer-XL, appendix B).
+    Each row must move one column further to the left than the row below it. Reading the
+    flattened scores with rows that are one column shorter does exactly that, without a
+    gather (Transformer-XL, appendix B).
 
     Args:
         scores: (B, N, T, R), the distances in the order of `relative_distances`.
@@ -100,7 +100,8 @@ def relative_scores(
         position_bias: v, (N, H).
         segment_bias: w, (N, H).
         segment_embedding: s for the same and for different segments, (2, N, H).
-        same_segment: (B, T, S), True = the same. None leaves out the third term.
+        same_segment: (B, T, S), True = the same segment. None leaves out the third
+            term.
 
     Returns:
         (B, N, T, S).

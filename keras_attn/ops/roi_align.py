@@ -32,11 +32,11 @@ def roi_align(
     Args:
         maps: Maps (B, H, W, C), a list of L, with known sizes but B.
         boxes: (B, R, 4), `"xyxy"` in pixels.
-        strides: Pixels between two locations of each map, a list of L numbers.
+        strides: Pixels between adjacent locations of each map, a list of L numbers.
         output_size: O, two numbers, rows first.
-        sampling_ratio: Samples in each direction of a bin.
-        aligned: Whether pixel i of a map lies at i + ½, which is exact, instead of at
-            i. Without it a box is at least one location wide and high.
+        sampling_ratio: Number of samples of a bin along each axis.
+        aligned: Whether location i of a map lies at i + ½, which is exact, instead of
+            at i. If False, a box is at least one location wide and high.
         levels: (B, R) int32, the index of the map of each box. Default: 0.
 
     Returns:
@@ -94,7 +94,7 @@ def _samples(start, length, size, sampling_ratio, places):
         bins = np.arange(size, dtype="float32") + (sample + 0.5) / sampling_ratio
         at = start + length * (bins / size).astype("float32")  # (B, R, O)
         inside = ops.logical_and(at >= -1.0, at <= places)
-        # A side that is not a number is outside, too.
+        # A side that is NaN is outside, too.
         at = ops.where(inside, ops.clip(at, 0.0, places - 1.0), 0.0)
         low = ops.floor(at)
         fraction = at - low
@@ -140,7 +140,7 @@ class Pyramid:
         self._start = self.of_box(starts)
 
     def of_box(self, values):
-        """Of an array with a value for each map, the one of each box's map.
+        """The value of each box's map, from an array with one value for each map.
 
         Returns:
             (B, R), or (1, 1) if there is a single map.

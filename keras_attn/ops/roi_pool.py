@@ -17,19 +17,19 @@ def roi_pool(maps, boxes, *, strides, output_size, levels=None):
 
     The sides of a box are rounded to locations of the map, and the sides of bins
     outwards to whole locations, so neighboring bins may share locations. A bin without
-    locations is 0. A side is at most 2^20 locations from the map.
+    locations is 0. A side is limited to at most 2^20 locations from the map.
 
-    A bin has any number of rows and columns up to those of the map. The maximum over it
-    is that of four windows whose sides are powers of two, and the maxima over all such
-    windows are computed once for all boxes. Their memory is that of the maps times the
-    product of the logarithms of H and W to base 2, which is much for large maps.
+    A bin may have as many rows and columns as the map. The maximum over a bin is the
+    maximum of four windows whose sides are powers of two, and the maxima over all such
+    windows are computed once for all boxes. They take as much memory as the maps times
+    the product of the logarithms of H and W to base 2, which is a lot for large maps.
 
     No gradient flows to the boxes.
 
     Args:
         maps: As in `roi_align`, like all other arguments.
         boxes: (B, R, 4), `"xyxy"` in pixels.
-        strides: Pixels between two locations of each map.
+        strides: Pixels between adjacent locations of each map.
         output_size: O, two numbers, rows first.
         levels: (B, R) int32, the index of the map of each box. Default: 0.
 
@@ -40,7 +40,7 @@ def roi_pool(maps, boxes, *, strides, output_size, levels=None):
         Girshick 2015, section 2.1 (arXiv:1504.08083).
     """
     windows, row_powers, column_powers = _window_maxima(maps)
-    # The index of a window's map among those of all maps and powers.
+    # The index of a window's map among the maps of all levels and powers.
     count = row_powers * column_powers
     base = None if levels is None else levels * count
     origin = Pyramid(maps, levels)
@@ -72,8 +72,8 @@ def roi_pool(maps, boxes, *, strides, output_size, levels=None):
 
 
 def _round(x):
-    """Rounded to whole numbers, halves away from zero, as in the published code."""
-    # No product of a box beyond this overflows; 0 for what is not a number.
+    """Rounded to integers, halves away from zero, as in the published code."""
+    # So that no product overflows for a box beyond this; 0 for NaN.
     x = ops.clip(ops.where(x == x, x, 0.0), -_FARTHEST, _FARTHEST)
     return ops.sign(x) * ops.floor(ops.abs(x) + 0.5)
 
@@ -86,7 +86,7 @@ def _bins(start, end, size, places, powers):
         end: (B, R), its last location.
         size: O.
         places: Number of locations of the maps, (B, R).
-        powers: Number of powers of two that windows have.
+        powers: Number of powers of two that a window's side may be.
 
     Returns:
         The first locations of the two windows that cover a bin, each (B, R, O) int32;
@@ -96,7 +96,7 @@ def _bins(start, end, size, places, powers):
     start, end, places = (
         ops.expand_dims(ops.cast(x, "int32"), -1) for x in (start, end, places)
     )
-    # Whole numbers: how a fraction is rounded would depend on the compiler.
+    # Integers, because the rounding of a fraction would depend on the compiler.
     pixels = ops.maximum(end - start + 1, 1)
     bins = np.arange(size, dtype="int32")
     first = ops.floor_divide(bins * pixels, size)
@@ -119,9 +119,9 @@ def _window_maxima(maps):
         maps: Maps (B, H, W, C).
 
     Returns:
-        A list of maps, for each given map one for each power of the rows and of the
-        columns, and the numbers of both powers. Location (i, j) is the maximum over the
-        window that starts there; windows end with the map.
+        A list with one map for each given map, each power of the rows and each power of
+        the columns, and the numbers of both powers. Location (i, j) is the maximum over
+        the window that starts there; windows end with the map.
     """
     sizes = np.array([x.shape[1:3] for x in maps])
     powers = [int(np.log2(side)) + 1 for side in sizes.max(axis=0)]

@@ -10,7 +10,7 @@ from keras_attn.precision import at_least_float32
 
 
 def word_guided_weights(words, places, padding_mask=None):
-    """`softmax_s(max_t w_t · p_s)`: of each location the word that fits best counts.
+    """`softmax_s(max_t w_t · p_s)`: each location is scored by the word that fits best.
 
     Args:
         words: (B, T, D).
@@ -18,9 +18,9 @@ def word_guided_weights(words, places, padding_mask=None):
         padding_mask: (B, T), True = a real word.
 
     Returns:
-        The probabilities over the locations (B, S), zeros for a row without a real
-        word, and the correlations `w_t · p_s` (B, T, S), zeros for padding. Both are in
-        float32 at least.
+        The probabilities over the locations, (B, S), zeros for a row without a real
+        word, and the correlations `w_t · p_s`, (B, T, S), zeros for padding. Both are
+        in at least float32.
 
     Reference:
         Xu and Saenko 2016, equations 2 and 3 (arXiv:1511.05234).
@@ -37,7 +37,7 @@ def word_guided_weights(words, places, padding_mask=None):
 
 
 def glimpse_scores(query, places, weight, dropout=None):
-    """`e_cs = v_cᵀ relu(q + p_s)`: one score of a location for each glimpse.
+    """`e_cs = v_cᵀ relu(q + p_s)`: one score per location and glimpse.
 
     Args:
         query: A projected question, (B, U).

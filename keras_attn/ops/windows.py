@@ -45,7 +45,7 @@ def window_merge(windows, window, size):
 def cyclic_shift(inputs, shift):
     """Rolls a feature map up and to the left.
 
-    Made of slices: LiteRT has no built-in operator for `roll` with an unknown batch.
+    Built from slices: LiteRT has no built-in operator for `roll` with an unknown batch.
 
     Args:
         inputs: (B, R, S, D).
@@ -91,7 +91,7 @@ def relative_position_rows(window, largest):
 
     Args:
         window: w.
-        largest: Window size that the table was made for, w or more. The table has one
+        largest: Window size that the table was made for, at least w. The table has one
             row for each of the (2 · largest - 1)² relative positions.
 
     Returns:

@@ -1,7 +1,7 @@
 """Training: objectives, losses, metrics, schedules, an optimizer, backups, runs.
 
-The pipelines of `data` and the training loop of `translator` can be imported from here
-as well.
+The pipelines of `data` and the training loop of `translator` can also be imported from
+here.
 """
 
 from typing import TYPE_CHECKING

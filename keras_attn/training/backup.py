@@ -3,7 +3,7 @@
 Everything that the next epoch depends on is in one file, which is replaced atomically:
 a kill at any moment leaves the state after one epoch or the state after the next. Its
 header has the epochs and their logs, the state of callbacks, and the name, dtype and
-shape of each array; `backup_file` is its format.
+shape of each array; `backup_file` defines the format.
 """
 
 import contextlib
@@ -43,24 +43,24 @@ class BackupAndResume(keras.callbacks.Callback):
     arguments, ends with exactly the losses of an uninterrupted one (on the same
     machine, with the same number of threads); an interrupted epoch is repeated. The
     backup holds the variables of the model, including the seeds of its dropout layers,
-    those of the optimizer, the state of other callbacks, and the logs.
+    the variables of the optimizer, the state of other callbacks, and the logs.
 
-    The order of the data depends on `seed` and `epoch` alone if its dataset is given
+    The order of the data depends only on `seed` and `epoch` if its dataset is given
     `epoch=backup.epoch`, which all datasets of `keras_attn.training` and
     `keras_attn.data` take. Arrays that `model.fit` shuffles itself, and
     `Dataset.shuffle`, restart with the order of the first epoch instead; see
     `shuffled_dataset`. So does a dataset that `steps_per_epoch` divides into epochs:
     let each epoch be one pass over the dataset.
 
-    Pass it as the last callback, so that the backup includes what the others do at the
-    end of an epoch.
+    Pass it as the last callback, so that the backup includes what the other callbacks
+    do at the end of an epoch.
 
     Args:
         folder: Folder of the backup. Each run needs its own.
         callbacks: Callbacks of the same `model.fit` that keep state between epochs,
-            such as `EarlyStopping`, `ReduceLROnPlateau` or `ModelCheckpoint`. Saved are
-            those of their attributes that change, are not constructor arguments, and
-            are numbers, strings, or lists of these or of arrays.
+            such as `EarlyStopping`, `ReduceLROnPlateau` or `ModelCheckpoint`. Their
+            attributes are saved if they change, are not constructor arguments, and are
+            numbers, strings, or lists of these or of arrays.
         delete_checkpoint: Whether to delete the backup when training is complete.
             False keeps it until `delete` is called, so that a process that is killed
             before it saves its model need not train again.
@@ -70,8 +70,8 @@ class BackupAndResume(keras.callbacks.Callback):
         path: File of the backup.
 
     Raises:
-        ValueError: when training begins, if the backup is damaged, or from a run with
-            another model, optimizer or list of callbacks.
+        ValueError: When training begins, if the backup is damaged, or comes from a run
+            with a different model, optimizer or list of callbacks.
 
     Example:
         ```python
@@ -158,7 +158,7 @@ class BackupAndResume(keras.callbacks.Callback):
                 history.history.setdefault(name, []).append(value)
 
     def _exists(self) -> bool:
-        """Whether a backup exists; raises for a file of another kind."""
+        """Whether a backup exists; raises if the file is of a different kind."""
         if self.path.is_file():
             return True
         for path in (self.path, self.path.with_name(_KERAS_FILE)):
@@ -262,7 +262,7 @@ class BackupAndResume(keras.callbacks.Callback):
 
     @contextlib.contextmanager
     def _explain_errors(self) -> Iterator[None]:
-        """Adds to an error of reading which file is damaged, and what to do."""
+        """Adds to a read error which file is damaged, and what to do."""
         try:
             yield
         except _BackupError:

@@ -1,4 +1,4 @@
-"""The file of a backup of a training: a header and arrays, with a checksum.
+"""The file of a training backup: a header and arrays, with a checksum.
 
     file    magic | length of the header, 8 bytes | header, JSON | arrays | SHA-256
 

@@ -19,7 +19,7 @@ class AdamW(keras.optimizers.AdamW):
 
     The numbers are the same, and a training step is faster: see
     `keras_attn.kernels.adamw`. On other backends, with `amsgrad` and in a distribution
-    strategy it is Keras' own.
+    strategy, it is Keras' own.
 
     One result differs from Keras', and is the published one: where a token occurs
     twice in a batch, the gradients of its embedding are summed before they are squared.
@@ -105,7 +105,7 @@ def layerwise_rates(model: keras.Model, decay: float) -> dict[str, float]:
         `AdamW(rate_factors=…)`.
 
     Raises:
-        ValueError: for a decay out of range, or a model without such layers.
+        ValueError: If `decay` is out of range, or `model` has no such layers.
 
     Example:
         ```python

@@ -1,6 +1,6 @@
 """Learning-rate schedules: a linear warm-up, then a decay.
 
-`step` is the number of updates made before, as in Keras' optimizers, so the first
+`step` is the number of updates made so far, as in Keras' optimizers, so the first
 update has step 0. The warm-up uses the update's own number, `step + 1`, since a rate of
 0 would waste the first update. So the rate peaks at update number `warmup_steps`.
 """
@@ -26,7 +26,7 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
         peak: Rate at update w, instead of `hidden_dim`.
 
     Raises:
-        ValueError: unless exactly one of `hidden_dim` and `peak` is given.
+        ValueError: If not exactly one of `hidden_dim` and `peak` is given.
 
     Example:
         ```python
@@ -119,13 +119,13 @@ class LinearWarmup(_Warmup):
     """A linear warm-up, then a linear decay: BERT's schedule.
 
     Args:
-        peak: Largest rate, that of update number `warmup_steps`.
+        peak: Maximum rate, reached at update number `warmup_steps`.
         warmup_steps: Updates of the warm-up; 0 starts at the peak.
         total_steps: Updates of warm-up and decay together.
         end: Rate from `total_steps` on.
 
     Raises:
-        ValueError: unless `total_steps` is more than `warmup_steps`.
+        ValueError: If `total_steps` is not greater than `warmup_steps`.
 
     Reference:
         Devlin et al. 2019, "BERT", appendix A.2 (arXiv:1810.04805).
@@ -144,7 +144,7 @@ class CosineWarmup(_Warmup):
     changes nothing; here it has a rate of `peak / warmup_steps`.
 
     Raises:
-        ValueError: unless `total_steps` is more than `warmup_steps`.
+        ValueError: If `total_steps` is not greater than `warmup_steps`.
 
     Reference:
         Loshchilov & Hutter 2017, "SGDR", section 3 (arXiv:1608.03983); with a warm-up:

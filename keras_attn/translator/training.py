@@ -46,13 +46,14 @@ def fit_translator(
 ) -> keras.callbacks.History:
     """Trains a translator with teacher forcing, and logs the run in a folder.
 
-    Adam with gradients clipped to norm 1, on the mean cross-entropy of the target
-    tokens of a batch, without padding. The `loss` and `val_loss` of an epoch are means
-    over all its target tokens, in nats per token. After every epoch the run folder gets
-    the translator itself; `history.csv`, one row per epoch; and `logs/` for
-    TensorBoard, with curves, scores, translations and alignments. Until the run is
-    complete it also has `backup/`: a run that was killed and is started again resumes
-    after its last complete epoch, and ends with the losses of an uninterrupted one.
+    The optimizer is Adam with gradients clipped to norm 1; the loss is the mean
+    cross-entropy over the target tokens of a batch, without padding. The `loss` and
+    `val_loss` of an epoch are means over all its target tokens, in nats per token.
+    After every epoch the run folder gets the translator itself; `history.csv`, one row
+    per epoch; and `logs/` for TensorBoard, with curves, scores, translations and
+    alignments. Until the run is complete it also has `backup/`: a run that was killed
+    and is started again resumes after its last complete epoch, and ends with the losses
+    of an uninterrupted one.
 
     Args:
         translator: Translator whose model is trained.
@@ -65,20 +66,21 @@ def fit_translator(
         warmup_steps: Updates of a linear warm-up to the peak.
         label_smoothing: Share of each target's probability that is spread over all
             classes.
-        score: Score of held-out translations, from translations and references.
+        score: Function that scores held-out translations, given translations and
+            references.
         score_name: Name of the score in the logs.
         num_scored: Number of validation texts translated after each epoch.
         num_drawn: Number of validation texts whose alignment is plotted, if the model
             has attention.
         seed: Seed of the order of the pairs; `keras.utils.set_random_seed` sets all
-            others.
+            other seeds.
         verbose: As in `model.fit`; a progress bar by default.
 
     Returns:
         The Keras `History` of all epochs, including those before a kill.
 
     Raises:
-        ValueError: if `backup/` is damaged or from another model.
+        ValueError: If `backup/` is damaged or from a different model.
     """
     run_dir = Path(run_dir)
     run_dir.mkdir(parents=True, exist_ok=True)
@@ -143,7 +145,7 @@ def _batches_for(translator, batch_size):
         target_tokenizer=translator.target_tokenizer,
         batch_size=batch_size,
         max_length=max_length,
-        # Texts of similar length together, so that less padding is computed.
+        # Batches texts of similar length, so that less padding is computed.
         bucket_boundaries=[n for n in (9, 17, 25, 33, 49, 65) if n < max_length],
     )
 
@@ -164,7 +166,7 @@ def _loss_per_token(label_smoothing):
     """The cross-entropy of an epoch, averaged over its target tokens.
 
     Keras' own mean of the loss weights each batch by its rows, however many tokens they
-    have. Named `loss`, so that it replaces Keras' value in the logs.
+    have. This metric is named `loss`, so that it replaces Keras' value in the logs.
     """
     return keras.metrics.MeanMetricWrapper(
         smoothed_cross_entropy,
@@ -181,7 +183,7 @@ class TranslationScore(keras.callbacks.Callback):
     written to TensorBoard with some of the translations.
 
     Args:
-        translator: Translator with the model that is trained.
+        translator: Translator whose model is trained.
         sources: Held-out texts.
         references: Their translations.
         score: Function of translations and references that returns a number.
@@ -228,7 +230,7 @@ class TranslationScore(keras.callbacks.Callback):
 
 
 def _log_epoch(path, epoch, logs):
-    """Writes the row of an epoch to a CSV file, replacing that of an earlier run."""
+    """Writes the row of an epoch to a CSV file, replacing the row of an earlier run."""
     rows = []
     if path.exists():
         with path.open(newline="", encoding="utf-8") as file:

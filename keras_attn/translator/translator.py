@@ -41,12 +41,12 @@ class Translator:
     `target_tokenizer.json` and `translator.json`.
 
     Args:
-        model: From `token_ids`, `padding_mask` and `decoder_token_ids` to logits, with
-            `incremental()`.
+        model: A model from `token_ids`, `padding_mask` and `decoder_token_ids` to
+            logits, with `incremental()`.
         source_tokenizer: Tokenizer of the texts to translate.
         target_tokenizer: Tokenizer of the translations.
-        max_length: Maximum number of tokens of a source, and of a translation with its
-            end token.
+        max_length: Maximum number of tokens of a source, and of a translation including
+            its end token.
 
     Example:
         ```python
@@ -81,7 +81,7 @@ class Translator:
         """Reads a folder that `save` wrote.
 
         Raises:
-            ValueError: if the folder is not one, or its `model.keras` is damaged.
+            ValueError: If the folder is not one, or its `model.keras` is damaged.
         """
         folder = Path(folder)
         try:
@@ -123,8 +123,7 @@ class Translator:
             One translation per text.
 
         Raises:
-            ValueError: for an empty text, or one too long for a runner of fixed
-                length.
+            ValueError: If a text is empty, or too long for a runner of fixed length.
         """
         self._check_texts(texts)
         fixed_batch, fixed_length = _fixed_shape(runner)
@@ -140,7 +139,7 @@ class Translator:
         translations = [""] * len(texts)
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
-            # The last batch repeats a row where the batch is fixed.
+            # If the batch size is fixed, the last batch repeats a row.
             filled = chosen + chosen[-1:] * ((fixed_batch or 0) - len(chosen))
             token_ids = _pad([rows[index] for index in filled], fixed_length)
             generated = generate(
@@ -158,7 +157,7 @@ class Translator:
         return translations
 
     def align(self, text: str, translation: str | None = None) -> Alignment:
-        """The attention of the model to the source while it writes a translation.
+        """The model's attention to the source while it writes a translation.
 
         Args:
             text: The source.
@@ -168,7 +167,7 @@ class Translator:
             The scores of the last attention layer from target to source.
 
         Raises:
-            ValueError: for an empty text, or a model without attention.
+            ValueError: If a text is empty, or the model has no attention.
         """
         if translation is None:
             (translation,) = self.translate([text])

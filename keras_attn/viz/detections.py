@@ -23,7 +23,7 @@ from keras_attn.viz.drawing.panels import (
 
 _MASK_OPACITY = 0.45
 _FONT_POINTS = 6.0
-_CROWDED = 12  # Objects in an image from which on labels are smaller.
+_CROWDED = 12  # From this many objects in an image on, labels are smaller.
 _PANEL_INCHES = 3.2
 
 
@@ -52,17 +52,17 @@ def plot_detections(
         class_names: Names of the classes.
         colors: Red, green and blue of each class, from 0 to 255.
         min_score: Detections with a lower score are not drawn.
-        bounding_box_format: Format of all boxes, that of the model: one of
+        bounding_box_format: Format of all boxes, as in the model: one of
             `ops.boxes.BOX_FORMATS`.
-        aligned_masks: That of the model: how masks are pasted, see `ops.paste_masks`.
+        aligned_masks: How masks are pasted, as in the model; see `ops.paste_masks`.
         title: Title of the figure.
 
     Returns:
         The figure; `save_figure` writes it, and a notebook shows it.
 
     Raises:
-        ValueError: for shapes that do not match, a missing entry, or classes beyond the
-            names.
+        ValueError: If shapes do not match, an entry is missing, or a class is beyond
+            the names.
 
     Example:
         ```python
@@ -136,7 +136,7 @@ def _draw(ax: Axes, image, values, row: int, class_names, colors, aligned) -> No
         text = drawable(class_names[classes[index]])
         if "scores" in values:
             text += f" {values['scores'][row, index]:.2f}"
-        # Inside of the box where there is no room above it.
+        # Inside the box where there is no room above it.
         is_above = top > points * 2 / 72 * size[1] / _PANEL_INCHES
         ax.annotate(
             text,

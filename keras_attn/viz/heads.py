@@ -29,7 +29,7 @@ from keras_attn.viz.drawing.plots import (
 _CELL_INCHES = (
     0.09,
     0.22,
-)  # Below the first, labels are left out: cells are too small.
+)  # Below the first size, labels are left out: cells are too small.
 _GRID_INCHES = 40.0
 _GAP = 0.14
 _MARGIN = 0.12
@@ -48,7 +48,7 @@ class LayerAttention:
         index: Position of the layer in the order of calls, from 0.
         path: Path of the layer.
         num_heads: Number of heads of the layer.
-        heads: Numbers of the N heads chosen of them.
+        heads: Numbers of the N heads chosen from them.
         scores: (N, T, S) probabilities, cut to the tokens.
         source_tokens: S labels.
         target_tokens: T labels.
@@ -74,9 +74,8 @@ def plot_attention_heads(
 ) -> Figure:
     """Draws the attention of every head: one row per layer, one column per head.
 
-    In each panel rows attend and columns are attended to, on the scale of
-    `plot_alignment`, 0 to 1. The heads of a single layer are wrapped into several
-    rows.
+    In each panel, rows attend and columns are attended to, on the scale of
+    `plot_alignment`, 0 to 1. The heads of a single layer are wrapped into several rows.
 
     Args:
         scores: Path of each layer to its probabilities, (N, T, S) or (1, N, T, S), as
@@ -94,8 +93,8 @@ def plot_attention_heads(
         The figure; `save_figure` writes it, and a notebook shows it.
 
     Raises:
-        ValueError: for scores of another shape, more tokens than scores, or a layer or
-            head that does not exist.
+        ValueError: If `scores` have a different shape, there are more tokens than
+            scores, or a layer or head does not exist.
 
     Example:
         ```python
@@ -146,7 +145,7 @@ def select_layers(
     """Checks the scores of one example and cuts them to the chosen heads and tokens.
 
     Args:
-        scores: As in `plot_attention_heads`, and so are the others.
+        scores: As in `plot_attention_heads`, like the other arguments.
         source_tokens: Labels of the source tokens.
         target_tokens: Labels of the target tokens, or None.
         layers: Numbers of layers, or None.
@@ -156,7 +155,7 @@ def select_layers(
         The chosen layers, in the order of `scores`.
 
     Raises:
-        ValueError: as `plot_attention_heads`.
+        ValueError: As for `plot_attention_heads`.
     """
     paths = list(scores)
     if not paths:
@@ -187,7 +186,7 @@ def select_layers(
 
 
 def _tokens_of(path: str, source_tokens, target_tokens) -> tuple:
-    """What the columns and the rows of a layer are, which its path says."""
+    """The labels of the columns and the rows of a layer, determined by its path."""
     if target_tokens is None or path.startswith("encoder"):
         return source_tokens, source_tokens
     if "self_attention" in path:
@@ -227,7 +226,7 @@ class _Layout:
         has_labels: Whether the cells are large enough for token labels.
         margin: Distance of the grid from the upper edge.
         left: x of the first column of panels.
-        right: x of the colour bar.
+        right: x of the color bar.
         tops: Height of the labels above each row of panels.
         heights: Height of each row of panels.
         size: Width and height of the figure.
@@ -280,7 +279,7 @@ def _label_height(row: Row, cell: float) -> float:
 
 
 def _differ_from_above(rows: list[Row]) -> list[bool]:
-    """For each row of panels, whether its columns are not those of the row above."""
+    """For each row of panels, whether its columns differ from the row above."""
     columns = [row[0][0].source_tokens for row in rows]
     return [True, *(one != two for one, two in itertools.pairwise(columns))]
 

@@ -32,16 +32,16 @@ def image_attention(
             `build_cnn_self_attention`, or any functional model of their layers.
         images: What the model is called with, (B, H, W, channels).
         query: Row and column of the patch that attends, on the grid of the layer.
-            Default: the class token, or without one the mean over all patches.
+            Default: the class token, or if there is none, the mean over all patches.
 
     Returns:
-        Path of each attention layer to its map, (B, N, R, S), probabilities: for a ViT
-        those of the class token; for windows the mean over the positions of each
-        window, shifted back to its position on the map. Layers that don't see a whole
-        map, such as those of an MAE's encoder, are left out.
+        A dictionary from the path of each attention layer to its map of probabilities,
+        (B, N, R, S): for a ViT the attention of the class token; for windows the mean
+        over the positions of each window, shifted back to its position on the map.
+        Layers that do not see a whole map, such as in an MAE's encoder, are left out.
 
     Raises:
-        ValueError: if no layer is left, or for a query outside of a map.
+        ValueError: If no layer is left, or `query` is outside a map.
     """
     maps = {}
     for path, scores in capture_attention(model, images).items():
@@ -68,11 +68,11 @@ def image_rollout(
 
     Returns:
         (B, R, S): how much the last layer's class token, or the patch `query`, depends
-        on each patch; without a class token the mean over all patches.
+        on each patch; without a class token, the mean over all patches.
 
     Raises:
-        ValueError: for a model with other layers, such as Swin's shifted windows, or a
-            query outside of the map.
+        ValueError: If a layer does not attend over all patches, such as in Swin's
+            shifted windows, or `query` is outside the map.
 
     Reference:
         Abnar and Zuidema 2020 (arXiv:2005.00928).
@@ -97,8 +97,8 @@ def image_rollout(
 def attention_rollout(scores: Mapping[str, np.ndarray] | Sequence[np.ndarray]):
     """Propagates attention through the layers, residual connections included.
 
-    With `A_l` the mean over the heads of layer l, the rollout is `Π_l ½ (A_l + I)`,
-    the last layer first.
+    If `A_l` is the attention of layer l averaged over its heads, the rollout is
+    `Π_l ½ (A_l + I)`, the last layer first.
 
     Args:
         scores: (B, N, T, T) for each layer in order, as `capture_attention` returns
@@ -106,10 +106,10 @@ def attention_rollout(scores: Mapping[str, np.ndarray] | Sequence[np.ndarray]):
 
     Returns:
         (B, T, T), with rows that sum to one: how much each token of the last layer
-        (row) depends on each token of the first (column).
+        (row) depends on each token of the first layer (column).
 
     Raises:
-        ValueError: for scores of other shapes, or of different lengths.
+        ValueError: If `scores` have other shapes, or different lengths.
 
     Reference:
         Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3
@@ -143,8 +143,7 @@ def plot_image_attention(
 ) -> Figure:
     """Draws maps of attention over an image: brighter is more attention.
 
-    Colours run from 0 to the largest value of each map, so they compare positions,
-    not heads.
+    Colors run from 0 to the maximum of each map, so they compare positions, not heads.
 
     Args:
         image: (H, W, 1 or 3), of any range: it is rescaled to [0, 1].
@@ -159,8 +158,8 @@ def plot_image_attention(
         The figure; `save_figure` writes it, and a notebook shows it.
 
     Raises:
-        ValueError: for an image or maps of another shape, values that are not finite,
-            or another number of labels than of maps.
+        ValueError: If `image` or `maps` have a different shape or are not finite, or
+            the numbers of labels and maps differ.
     """
     image, maps = check_image(image), check_maps(maps)
     if labels is None:
@@ -211,8 +210,9 @@ def plot_position_similarity(
 ) -> Figure:
     """Draws the similarity of the learned position embeddings of all patches.
 
-    One panel per patch, laid out as the patches are: the cosine of its embedding with
-    that of every patch, from -1 (dark) to 1 (bright).
+    There is one panel per patch, laid out like the patches. It shows the cosine
+    similarity between the embedding of its patch and the embedding of every patch, from
+    -1 (dark) to 1 (bright).
 
     Args:
         table: (P + R·S, D), the `embeddings` of a model's `position_embedding`, with
@@ -224,7 +224,7 @@ def plot_position_similarity(
         The figure.
 
     Raises:
-        ValueError: for a table with fewer rows than the grid has patches.
+        ValueError: If `table` has fewer rows than the grid has patches.
 
     Reference:
         Dosovitskiy et al. 2021, figure 7 (arXiv:2010.11929).
@@ -255,7 +255,7 @@ def plot_position_similarity(
 
 
 def _layer_of(model, path):
-    """The attention layer of a path, and the layer of the model that contains it."""
+    """The attention layer at a path, and the layer of the model that contains it."""
     names = path.partition(":")[0].split("/")
     if names[0] not in {layer.name for layer in model.layers}:
         names = names[1:]  # The model's own name comes first.

@@ -1,4 +1,4 @@
-"""Where a robot looks at each step, and what its actions are worth to it.
+"""Where a robot looks at each step, and the values it assigns to its actions.
 
 Legend: T steps, H and W pixels, h and w rows and columns of a map, N actions.
 """
@@ -29,23 +29,23 @@ def plot_interaction(
 ) -> Figure:
     """Draws what a robot saw at each step, where it looked, and its Q-values.
 
-    One column per step: for each camera the frame, with the attention over it, and
-    below them a bar for the value of each action, with one scale for all steps.
+    There is one column per step: the frame of each camera with the attention over it,
+    and below them a bar for the value of each action, on the same scale for all steps.
 
     Args:
-        frames: The frames of each camera by its name, (T, H, W, 1 or 3), of any range.
-        maps: The attention to them by the same names, (T, h, w).
+        frames: The frames of each camera by name, (T, H, W, 1 or 3), of any range.
+        maps: The attention to the frames, by the same names, (T, h, w).
         q_values: (T, N).
         actions: The names of the N actions.
-        taken: The action of each step, whose bar is green. Default: the best.
+        taken: The action of each step, whose bar is green. Default: the best action.
         title: Title of the figure.
 
     Returns:
         The figure; `save_figure` writes it, and a notebook shows it.
 
     Raises:
-        ValueError: for other names, numbers of steps or actions, actions that are not
-            in the list, shapes, or values that are not finite.
+        ValueError: If names, shapes, or the numbers of steps or actions do not match, a
+            taken action is not in the list, or values are not finite.
 
     Example:
         ```python

@@ -24,11 +24,11 @@ def attention_page(
     heads: Sequence[int] | None = None,
     title: str = "Attention",
 ) -> str:
-    """Makes an HTML page of the attention of every head, to be explored in a browser.
+    """Makes an HTML page to explore the attention of every head in a browser.
 
     The page lets its reader choose a layer and a head, or the mean of the heads, and
     shows the weights of the token under the mouse. Its styles, script and data are in
-    the page itself: a single file, which loads nothing.
+    the page itself: it is a single file that loads nothing.
 
     The data is JSON, in the element `attention`: `title` and `layers`, each with
     `path`, `heads` (numbers), `source_tokens`, `target_tokens` and `scores`, (N, T, S)
@@ -45,7 +45,7 @@ def attention_page(
         The HTML, to be written as UTF-8.
 
     Raises:
-        ValueError: as `plot_attention_heads`.
+        ValueError: As for `plot_attention_heads`.
 
     Example:
         ```python

@@ -1,4 +1,4 @@
-"""Where a captioner looks at each word, and an answerer for an answer.
+"""Where a captioner looks for each word, and an answerer for its answer.
 
 Legend: H and W pixels, T words, C glimpses, h and w rows and columns of a map.
 """
@@ -24,22 +24,21 @@ def plot_caption_attention(
 ) -> Figure:
     """Draws an image, and over it where a captioner looked at each word.
 
-    Colours run from 0 to the largest value of each map, so they compare locations, not
-    words.
+    Colors run from 0 to the maximum of each map, so they compare locations, not words.
 
     Args:
         image: (H, W, 1 or 3), of any range.
         words: The words of the caption, at most T.
-        maps: Attention of each word, (T, h, w). Those after the words are padding, and
-            not drawn.
+        maps: Attention of each word, (T, h, w). Maps after the last word are padding,
+            and not drawn.
         title: Title of the figure.
 
     Returns:
         The figure; `save_figure` writes it, and a notebook shows it.
 
     Raises:
-        ValueError: for other shapes, values that are not finite, no word, or more words
-            than maps.
+        ValueError: If a shape differs from these, values are not finite, there are no
+            words, or more words than maps.
 
     Example:
         ```python
@@ -71,24 +70,24 @@ def plot_glimpses(
     labels: Sequence[str] | None = None,
     max_answers: int = 5,
 ) -> Figure:
-    """Draws an image, where a model looked for an answer, and its likeliest answers.
+    """Draws an image, where a model looked for an answer, and its most likely answers.
 
     Args:
         image: (H, W, 1 or 3), of any range.
-        question: The question, the title of the figure.
+        question: The question, which becomes the title of the figure.
         maps: The attention of each glimpse or hop, (C, h, w).
         answers: The answers that the model chooses from, or some of them.
         probabilities: The probability of each, in [0, 1].
         truth: The true answer, whose bar is green.
         labels: Titles of the C maps. Default: `glimpse 0`, `glimpse 1`, ….
-        max_answers: How many answers are shown, the likeliest first.
+        max_answers: Maximum number of answers shown, the most likely first.
 
     Returns:
         The figure; `save_figure` writes it, and a notebook shows it.
 
     Raises:
-        ValueError: for other shapes, values that are not finite, probabilities outside
-            of [0, 1], or another number of probabilities or labels.
+        ValueError: If a shape differs from these, values are not finite, probabilities
+            are outside [0, 1], or the number of probabilities or labels does not match.
 
     Example:
         ```python
@@ -153,7 +152,7 @@ def _check_probabilities(answers, probabilities) -> np.ndarray:
             f"Received: probabilities.shape={values.shape}"
         )
     check_same_length(answers=answers, probabilities=values)
-    # In half precision a probability may be a little above 1.
+    # In half precision, a probability may be slightly above 1.
     if not (np.isfinite(values).all() and -0.01 <= values.min() <= values.max() < 1.01):
         raise ValueError(
             "`probabilities` must be in [0, 1], after the softmax. "

@@ -24,14 +24,13 @@ def reading_attention(model: keras.Model, inputs: dict) -> np.ndarray:
         model: A model from `build_show_attend_read`, or another functional model with
             one `AdditiveAttention2D`.
         inputs: What the model is called with, by name. `decoder_token_ids` (B, T) are
-            the start token and the characters before the last: those of the truth, or
-            those that were generated.
+            the start token and the characters before the last, true or generated ones.
 
     Returns:
         Probabilities, (B, T, h, w).
 
     Raises:
-        ValueError: if the model has no such layer, or several.
+        ValueError: If the model has no such layer, or several.
     """
     layers = [each for each in model.layers if isinstance(each, AdditiveAttention2D)]
     if len(layers) != 1:
@@ -75,8 +74,8 @@ def plot_reading_attention(
         The figure; `save_figure` writes it, and a notebook shows it.
 
     Raises:
-        ValueError: for arrays of other shapes, no character, more characters than
-            maps, or a width that the image does not have.
+        ValueError: If an array has a different shape, there are no characters or more
+            characters than maps, or `width` exceeds the image.
     """
     hint = "pass one example of a batch: `images[0]`"
     image = check_pixels("image", image, ("height", "width"), hint)

@@ -1,4 +1,4 @@
-"""What a location of a feature map sees of the image.
+"""The part of the image that a location of a feature map sees.
 
 Legend: B images, H and W pixels, h and w size of a feature map, C channels.
 """
@@ -33,18 +33,18 @@ def receptive_field(
 
     Args:
         model: Any functional or sequential Keras model of images, one input.
-        images: (B, H, W, channels), inputs of the model; random ones serve as well.
-            More images leave fewer gaps where units are off.
+        images: (B, H, W, channels), inputs of the model; random ones work as well. More
+            images leave fewer gaps where units are inactive.
         layer: Name of a layer of the model, whose output is a map (B, h, w, C). None =
             the model's output.
         place: Row and column on the map. None = its middle.
 
     Returns:
-        float32 (H, W), not negative; the values of pixels without influence are 0.
+        Nonnegative float32 (H, W); pixels without influence have the value 0.
 
     Raises:
-        ValueError: on another backend than TensorFlow, for an output that is not a map,
-            an unknown layer, or a location outside of the map.
+        ValueError: If the backend is not TensorFlow, the output is not a map, `layer`
+            is unknown, or `place` is outside the map.
 
     Reference:
         Luo et al. 2016, "Understanding the Effective Receptive Field in Deep
@@ -92,11 +92,11 @@ def plot_receptive_field(
     *,
     title: str | None = None,
 ) -> Figure:
-    """Draws the first image, and what a location of a feature map sees of it.
+    """Draws the first image, and the part that a location of a feature map sees.
 
-    The frame holds all pixels with any influence (the receptive field); the colours
-    show how large it is (the effective one, usually much smaller), and the curves its
-    sums over rows and columns.
+    The frame encloses all pixels with any influence (the receptive field). The colors
+    show how strong the influence is (the effective receptive field, usually much
+    smaller), and the curves its sums over rows and columns.
 
     Args:
         model: See `receptive_field`.
@@ -109,7 +109,8 @@ def plot_receptive_field(
         The figure; `save_figure` writes it, and a notebook shows it.
 
     Raises:
-        ValueError: as `receptive_field`; for images without 1 or 3 channels.
+        ValueError: As for `receptive_field`, or if `images` do not have 1 or 3
+            channels.
 
     Example:
         ```python
@@ -134,7 +135,7 @@ def plot_receptive_field(
     above = figure.add_subplot(grid[0, 1], sharex=heat)
     beside = figure.add_subplot(grid[1, 2], sharey=heat)
     image.imshow(shown.clip(0, 1))
-    # The square root shows weak influence, too.
+    # The square root also shows weak influence.
     heat.imshow(np.sqrt(field / max(field.max(), 1e-30)), cmap=_HEAT, vmin=0, vmax=1)
     above.fill_between(np.arange(width), field.sum(0), color="#b5367a", lw=0)
     beside.fill_betweenx(np.arange(height), field.sum(1), color="#b5367a", lw=0)

@@ -16,7 +16,7 @@ _PANEL_INCHES = 1.4
 
 
 def reconstruct_images(images, reconstruction, hidden, patch_size, *, normalized=True):
-    """Replaces the hidden patches of images by their reconstruction.
+    """Replaces the hidden patches of images with their reconstruction.
 
     Args:
         images: Input of the model, (B, H, W, C).
@@ -24,7 +24,7 @@ def reconstruct_images(images, reconstruction, hidden, patch_size, *, normalized
         hidden: (B, T), True = the model did not see the patch.
         patch_size: Height and width of a patch in pixels, one number or two.
         normalized: Whether the model was trained with
-            `MaskedPatchLoss(normalize=True)`, and so predicts pixels normalised by the
+            `MaskedPatchLoss(normalize=True)`, and so predicts pixels normalized by the
             mean and standard deviation of their patch. These two are then taken from
             the image itself: only the texture is predicted, not the brightness.
 
@@ -32,7 +32,7 @@ def reconstruct_images(images, reconstruction, hidden, patch_size, *, normalized
         NumPy array (B, H, W, C).
 
     Raises:
-        ValueError: for shapes that do not match.
+        ValueError: If shapes do not match.
     """
     images = np.asarray(images, "float32")
     pixels, hidden = np.asarray(reconstruction, "float32"), np.asarray(hidden, bool)
@@ -67,7 +67,7 @@ def plot_reconstruction(
         The figure; `save_figure` writes it, and a notebook shows it.
 
     Raises:
-        ValueError: for shapes that do not match.
+        ValueError: If shapes do not match.
 
     Example:
         ```python

@@ -1,4 +1,4 @@
-"""Segmentation drawn over the image: what is true, what was predicted.
+"""Segmentation drawn over the image: the truth and the prediction.
 
 Legend: B images, H and W pixels, C classes.
 """
@@ -40,11 +40,10 @@ def plot_segmentation(
         labels: True classes, (B, H, W); None leaves their column out.
         predictions: Predicted classes, (B, H, W), or logits or probabilities,
             (B, H, W, C); None leaves their column out.
-        class_names: Names of the C classes, for the legend, which shows those that
-            occur.
+        class_names: Names of the C classes; the legend shows those that occur.
         colors: Red, green and blue of each class, from 0 to 255.
-        ignore_label: Label that is drawn gray, and never wrong.
-        opacity: Of the classes over the image, in [0, 1].
+        ignore_label: Label that is drawn gray, and never counts as wrong.
+        opacity: Opacity of the classes over the image, in [0, 1].
         errors: Whether to add a column where wrong pixels are red.
         title: Title of the figure.
 
@@ -52,8 +51,8 @@ def plot_segmentation(
         The figure; `save_figure` writes it, and a notebook shows it.
 
     Raises:
-        ValueError: for shapes that do not match, classes beyond the names, an opacity
-            out of range, or errors without labels and predictions.
+        ValueError: If shapes do not match, a class is beyond the names, `opacity` is
+            out of range, or `errors` is set without labels and predictions.
 
     Example:
         ```python

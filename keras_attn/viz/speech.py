@@ -1,4 +1,4 @@
-"""What a speller listens to: characters over time, below the spectrogram.
+"""What a speller listens to: a plot of characters over time, below the spectrogram.
 
 Legend: T frames, F filters, S positions of the memory, U characters.
 """
@@ -35,25 +35,25 @@ def plot_speech_attention(
 ) -> Figure:
     """Draws when each character listens, below the spectrogram of the speech.
 
-    As figure 2 of Chan et al., with time from left to right in both panels: one row per
-    character, the darker the more attention, from 0 to 1.
+    Like figure 2 of Chan et al., with time from left to right in both panels: one row
+    per character; darker is more attention, from 0 to 1.
 
     Args:
         scores: Probabilities in [0, 1], (U, S), or (heads, U, S), whose mean is drawn.
-            The last row may be that of an end token.
+            The last row may belong to an end token.
         features: Log-mel features of the real frames, (T, F).
         target_tokens: At most U labels, of the rows.
         reduction: Frames for each position of the scores, 8 for three halvings.
-        hop_seconds: From the start of a frame to that of the next.
+        hop_seconds: Seconds from the start of one frame to the start of the next.
         title: Title of the figure.
 
     Returns:
         The figure; `save_figure` writes it, and a notebook shows it.
 
     Raises:
-        ValueError: for scores of another shape or outside of [0, 1], features that are
-            not finite frames, more frames than the scores cover, or more tokens than
-            scores.
+        ValueError: If `scores` have a different shape or are outside [0, 1], `features`
+            are not (T, F) or not finite, or there are more frames or more tokens than
+            the scores cover.
 
     Reference:
         Chan et al. 2016, "Listen, Attend and Spell", figure 2 (arXiv:1508.01211).

@@ -25,7 +25,7 @@ from keras_attn.viz.drawing.plots import (
 
 _WAY, _TRUE, _TAKEN = "#d5d9de", "#3a7d44", "#1f5fa8"
 _PLAN_INCHES, _CELL_INCHES, _MAX_WIDTH = 4.2, 0.24, 11.0
-# Viewpoints this much above or below the paths, in meters, are on other floors.
+# Viewpoints this far above or below the paths, in meters, are on other floors.
 _FLOOR_MARGIN = 1.5
 
 
@@ -42,25 +42,26 @@ def plot_walk(
 
     The plan shows the viewpoints and the ways between them on the floors of the two
     paths, from above, in meters; the true path is green, the one taken blue, with the
-    number of each step. The panel has one row for each of these numbers, as figure 4 of
-    Mei et al. has one for each action: darker is more attention, from 0 to 1.
+    number of each step. The panel has one row for each of these numbers, like figure 4
+    of Mei et al. for each action: darker is more attention, from 0 to 1.
 
     Args:
         building: Where the walk is.
         true_path: Numbers of the viewpoints of the path that the instruction describes.
-        taken_path: Those of the walk, the start included.
+        taken_path: Numbers of the viewpoints of the walk, including the start.
         words: At most S words of the instruction.
         scores: Probabilities in [0, 1], (T, S), or (heads, T, S), whose mean is drawn:
-            the attention at each viewpoint of `taken_path`. Further rows are not drawn;
-            the last viewpoint of a walk that did not stop has none.
+            the attention at each viewpoint of `taken_path`. Additional rows are not
+            drawn; the last viewpoint of a walk that did not stop has none.
         title: Title of the figure.
 
     Returns:
         The figure; `save_figure` writes it, and a notebook shows it.
 
     Raises:
-        ValueError: for scores of another shape or outside of [0, 1], more words or
-            viewpoints than scores, or a path that is empty or not of the building.
+        ValueError: If `scores` have a different shape or are outside [0, 1], there are
+            more words or viewpoints than scores, or a path is empty or not in the
+            building.
 
     Reference:
         Mei et al. 2016, figure 4 (arXiv:1506.04089).

@@ -20,6 +20,8 @@ _Result = TypeVar("_Result")
 # Integers that may be 0, and lists of indices.
 _FROM_ZERO = {"num_frozen", "num_pyramid_layers", "attention_stage"}
 _FROM_ZERO |= {"skips", "dilated_stages"}
+# No size: any integer.
+_ANY = {"seed"}
 # Lists that may be empty: in some models they are by default.
 _MAY_BE_EMPTY = {"fully_connected_dims", "stem_dims", "decoder_dims"}
 _MAY_BE_EMPTY |= {"skips", "dilated_stages"}
@@ -38,7 +40,10 @@ def checks_arguments(
 
     @functools.wraps(build)
     def build_checked(*args: _Arguments.args, **options: _Arguments.kwargs) -> Any:
-        bound = signature.bind(*args, **options)
+        try:
+            bound = signature.bind(*args, **options)
+        except TypeError as error:
+            raise TypeError(f"{build.__name__}() {error}") from None
         bound.arguments.update(checked_arguments(signature, bound.arguments))
         return build(*bound.args, **bound.kwargs)
 
@@ -65,10 +70,14 @@ def checked_arguments(
 
 
 def _checked(name, value, parameter):
-    if parameter is None or (value is None and parameter.default is None):
+    if parameter is None or name in _ANY:
+        return value
+    if value is None and parameter.default is None:
         return value
     annotation = parameter.annotation
     if get_origin(annotation) in (Union, UnionType):
+        if value is None and type(None) in get_args(annotation):
+            return value
         kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
         # `int | None` as `int`.
         annotation = kinds[0] if len(kinds) == 1 else annotation

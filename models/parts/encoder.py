@@ -3,8 +3,6 @@
     embeddings -> norm -> dropout -> block_0 -> block_1 -> … -> `sequence_output`
                               first token (-> dense, tanh) -> `pooled_output`
 
-`bert.py` spells out the same stack, because newcomers read that file first.
-
 Legend: B batch, T length, D width.
 """
 

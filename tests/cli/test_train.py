@@ -1,10 +1,13 @@
 """`keras-attn train`: from two text files to a translator, and its folder in use."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from keras_attn import training
+from keras_attn.cli.train import _summary
+from keras_attn.data import CharacterTokenizer
 from keras_attn.models.parts import registry
 from keras_attn.translator import Translator
 
@@ -24,6 +27,16 @@ def test_a_trained_run_is_not_changed(command, corpus, run_dir):
     assert "is trained already" in command.out
     assert "on 3 held-out pairs, translated greedily" in command.out
     assert (run_dir / "model.keras").stat().st_mtime_ns == before
+
+
+def test_a_pair_without_its_end_counts_as_truncated():
+    """A target of `max_length` tokens has no room for the end token; a source fits."""
+    tokenizer = CharacterTokenizer.train(["abcde"])
+    model = SimpleNamespace(count_params=lambda: 7)
+    translator = Translator(model, tokenizer, tokenizer, max_length=3)
+    pairs = ["abc", "ab", "abcd"], ["ab", "abc", "a"]
+    summary = _summary("rnnsearch_30", translator, pairs, ([], []))
+    assert "Truncated at 3 tokens: 2 pairs" in summary
 
 
 # Keras leaves the history open when it is interrupted.

@@ -7,7 +7,8 @@ import pytest
 
 from keras_attn import data
 
-PATHS = ("path", "annotations", "questions", "source_path")
+# In the order in which a reader of several files reads them.
+PATHS = ("path", "questions", "annotations", "source_path")
 READERS = {
     name: next(path for path in PATHS if path in inspect.signature(reader).parameters)
     for name in data.__all__

@@ -216,7 +216,7 @@ def test_places_of_zeros_are_finite(case):
     [
         (ASK, {"num_hops": 3}, r"`num_hops` must be one of 1, 2\. Received"),
         (ASK, {"embedding_dim": -1}, "`embedding_dim` must be a whole number above"),
-        (ASK, {"max_question_length": 0}, "`max_sequence_length` must be a whole"),
+        (ASK, {"max_question_length": 0}, "`max_question_length` must be a whole"),
         (SHOW, {"vocabulary_size": 1.5}, "`vocabulary_size` must be a whole number"),
         (SHOW, {"num_answers": 0}, "`num_answers` must be a whole number above zero"),
         (SHOW, {"num_glimpses": 0}, "`num_glimpses` must be a whole number above"),

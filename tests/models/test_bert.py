@@ -130,7 +130,7 @@ def test_sequences_may_be_as_long_as_the_position_table(name):
     inputs["padding_mask"][:] = True
     assert np.isfinite(outputs_of(model, inputs)["sequence_output"]).all()
     longer = {key: value[:, :1].repeat(7, 1) for key, value in inputs.items()}
-    with pytest.raises(ValueError, match="longer than `max_sequence_length`"):
+    with pytest.raises(ValueError, match="`token_ids` must have a length of at most 6"):
         outputs_of(model, longer)
 
 
@@ -146,14 +146,14 @@ def test_sentence_vectors_are_normalized_means_of_real_tokens():
 
 def test_sequences_longer_than_the_position_table_raise():
     model = tiny("bert_base")
-    with pytest.raises(ValueError, match=f"max_sequence_length.*{POSITIONS}"):
+    with pytest.raises(ValueError, match=f"`token_ids` .* at most {POSITIONS}, "):
         model(inputs_for(model, length=POSITIONS + 1, padded=False))
 
 
 def test_error_messages():
     with pytest.raises(TypeError, match="`encoder` must be the name of a variant, or"):
         models.build_bert_classifier(tiny("bert_classifier"), num_classes=2)
-    with pytest.raises(ValueError, match="`variant` must be one of .*variant='huge'"):
+    with pytest.raises(ValueError, match="`encoder` must be one of .*encoder='huge'"):
         models.build_bert_classifier("huge", num_classes=2)
     with pytest.raises(ValueError, match="`num_classes` must be .*num_classes=0"):
         models.build_bert_classifier(tiny("bert_base"), num_classes=0)

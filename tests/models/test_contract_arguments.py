@@ -92,6 +92,11 @@ def test_most_arguments_are_checked():
     assert len(checked) > 80
 
 
+@pytest.mark.parametrize("case", ["mask_rcnn_resnet50", "caption_show_attend_tell"])
+def test_a_seed_may_be_0(case):
+    assert models.count_parameters(case, **{**TINY[case], "seed": 0}) > 0
+
+
 @pytest.mark.parametrize("case", sorted(GRAPHS))
 def test_sizes_may_be_integers_of_numpy(case):
     """Such as `len(np.unique(labels))`, or a size out of an array."""

@@ -221,7 +221,7 @@ def test_error_messages(monkeypatch):
     refuses("`devices` must be .*devices=-1", devices=-1)
     refuses("`sequence` must be .*sequence=1.5", sequence=1.5)
     refuses("`batch` must be a multiple of `devices`", batch=3, devices=2)
-    refuses("longer than `max_sequence_length`", sequence=32)
+    refuses("`token_ids` must have a length of at most 31", sequence=32)
     refuses("hiden_dim", error=TypeError, hiden_dim=3)
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     refuses("`plan` needs Keras' TensorFlow.*backend='jax'", error=RuntimeError)

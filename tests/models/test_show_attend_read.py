@@ -292,7 +292,7 @@ def test_it_reads_step_by_step_what_it_reads_at_once(words):
         ({"vocabulary_size": 0}, "`vocabulary_size` must be a whole number"),
         ({"num_channels": 0}, "`num_channels` must be a whole number"),
         ({"hidden_dim": -1}, "`hidden_dim` must be a whole number"),
-        ({"attention_dim": 0}, "`units` must be a whole number"),
+        ({"attention_dim": 0}, "`attention_dim` must be a whole number"),
         ({"variant": "large"}, "`variant` must be one of 'base'"),
     ],
 )

@@ -115,7 +115,7 @@ def test_other_encoders_are_refused():
     build = models.build_caption_vit_transformer
     with pytest.raises(TypeError, match="`encoder` must be the name of a variant of"):
         build(encoder=3)
-    with pytest.raises(ValueError, match="`variant` must be one of .*base_patch17"):
+    with pytest.raises(ValueError, match="`encoder` must be one of .*base_patch17"):
         build(encoder="base_patch17")
     with pytest.raises(ValueError, match="`encoder` must return `sequence_output`"):
         build(encoder=small_backbone((8, 8)))

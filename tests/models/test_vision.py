@@ -21,7 +21,7 @@ def create(name, **options):
 @pytest.mark.parametrize(
     "name, options, message",
     [
-        ("vit_base_patch16", {"image_size": 5}, "multiple of `patch_size`.*5, 5, 3"),
+        ("vit_base_patch16", {"image_size": 5}, r"multiple of `patch_size`.*\(5, 5\)"),
         (
             "vit_base_patch16",
             {"image_size": (14, 20)},
@@ -40,7 +40,7 @@ def create(name, **options):
         ("vit_base_patch16", {"stochastic_depth": 1.0}, "`stochastic_depth` is a p"),
         ("mae_vit_base", {"mask_ratio": 1.5}, "`mask_ratio` .*mask_ratio=1.5"),
         ("mae_vit_base", {"image_size": 7}, "some hidden.*1 patches, mask_ratio=0.75"),
-        ("mae_vit_base", {"image_size": 5}, "multiple of `patch_size`.*5, 5, 3"),
+        ("mae_vit_base", {"image_size": 5}, r"multiple of `patch_size`.*\(5, 5\)"),
         ("mae_vit_base", {"hidden_dim": 6, "num_heads": 2}, "multiple of 4.*dim=6"),
         ("swin_tiny", {"num_blocks": (2,)}, r"per stage.*num_blocks=\(2,\)"),
         ("swin_tiny", {"num_blocks": (2, 0)}, "`num_blocks` must be a whole"),
@@ -55,8 +55,8 @@ def create(name, **options):
         ("resnet50", {"dilated_stages": (0,)}, r"from 1 to 1.*stages=\(0,\)"),
         ("resnet50", {"dilated_stages": (2,)}, r"from 1 to 1.*stages=\(2,\)"),
         ("resnet50", {"dilated_stages": 2}, "`dilated_stages` must be .*stages=2"),
-        ("resnet50", {"num_blocks": ()}, r"`num_blocks` must have one .*blocks=\(\)"),
-        ("resnet50", {"num_blocks": 3}, "`num_blocks` must have one .*blocks=3"),
+        ("resnet50", {"num_blocks": ()}, r"`num_blocks` must be a list .*blocks=\(\)"),
+        ("resnet50", {"num_blocks": 3}, "`num_blocks` must be a list .*blocks=3"),
         ("resnet50", {"num_frozen": 4}, "from 0 to 3.*num_frozen=4"),
         ("resnet50", {"block": "narrow"}, "`block` must be .*'narrow'"),
         ("resnet18", {"dilated_stages": (1,)}, r"are for bottlenecks.*stages=\(1,\)"),
@@ -86,7 +86,7 @@ def create(name, **options):
         ("sagan_generator_128", {"latent_dim": 0}, "`latent_dim` must be a whole"),
         ("sagan_discriminator_128", {"base_dim": 0}, "`base_dim` must be a whole"),
         ("vit_hybrid_r50_base_patch16", {"stem_dim": 48}, "multiple of 32.*dim=48"),
-        ("cnn_self_attention", {"image_size": 1}, r"least \(2, 2\).*image_size=1"),
+        ("cnn_self_attention", {"image_size": 1}, r"least \(2, 2\).*size=\(1, 1\)"),
         ("cnn_self_attention", {"attention_stage": 2}, "`attention_stage` .*stage=2"),
         ("cnn_self_attention", {"num_channels": 0}, "`num_channels` must be a whole"),
     ],

@@ -24,7 +24,7 @@ _MAX_BYTES = 1024 * MIB
 _MAX_RATE = 768_000
 _MAX_CHANNELS = 64
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
-# The types of samples by kind and bits; 24 bits have none and are read as bytes.
+# Sample types by kind and bits; 24-bit samples have no dtype and are read as bytes.
 _TYPES = {
     (_PCM, 8): "u1",
     (_PCM, 16): "<i2",
@@ -72,10 +72,10 @@ def read_wav(
         in samples per second.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is not a whole WAV file of such samples, is empty, has samples
-            that are not finite, or a rate above 768 kHz.
-        ImportError: if samples are to be converted and SciPy is not installed.
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is not a complete WAV file of such samples, is empty, has
+            samples that are not finite, or has a rate above 768 kHz.
+        ImportError: If the samples must be converted and SciPy is not installed.
 
     Example:
         ```python
@@ -117,7 +117,8 @@ def read_waveforms(
     Args:
         paths: The files.
         sampling_rate: The rate that all samples are converted to; see `read_wav`.
-        min_seconds: The shortest recording, such as one window of a spectrogram.
+        min_seconds: The minimum duration of a recording, such as one window of a
+            spectrogram.
         on_error: "raise" refuses a bad file. "skip" leaves it out: a warning counts
             them, `skipped` of the result lists them.
 
@@ -125,9 +126,9 @@ def read_waveforms(
         The recordings that could be read, in the order of `paths`.
 
     Raises:
-        ValueError: for a bad file or one that is too short if `on_error="raise"`; if no
+        ValueError: If a file is bad or too short and `on_error="raise"`, or if no
             recording is left.
-        FileNotFoundError: for a missing file if `on_error="raise"`.
+        FileNotFoundError: If a file is missing and `on_error="raise"`.
     """
     skipped = Skipped(on_error)
     kept, waveforms = [], []
@@ -170,7 +171,8 @@ def pad_waveforms(
         `waveform`, float32 (B, N), and `padding_mask`, int32 (B, N), 1 = a real sample.
 
     Raises:
-        ValueError: for no waveform, an empty one, or one of another shape.
+        ValueError: If `waveforms` is empty, or if one of them is empty or is not
+            one-dimensional.
     """
     check_positive("multiple_of", multiple_of)
     shapes = [np.shape(waveform) for waveform in waveforms]
@@ -210,7 +212,7 @@ def _parse(path: Path, content: bytes) -> tuple[int, int, int, int, bytes]:
             if layout is None:
                 raise bad("samples before their format")
             return *layout, chunk
-        place += 8 + size + size % 2  # Chunks begin at even places.
+        place += 8 + size + size % 2  # Chunks begin at even offsets.
     raise bad("without samples")
 
 
@@ -235,7 +237,7 @@ def _decode(kind: int, bits: int, content: bytes) -> np.ndarray:
     samples = np.frombuffer(content, _TYPES[kind, bits])
     if kind == _FLOAT:
         return samples.astype(np.float64)
-    if bits == 8:  # Without a sign, unlike the others.
+    if bits == 8:  # Unsigned, unlike the others.
         return samples / 128 - 1
     if bits == 24:
         wide = np.zeros((len(samples) // 3, 4), np.uint8)

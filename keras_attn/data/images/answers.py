@@ -10,8 +10,8 @@ _ARTICLES = ("a", "an", "the")
 _PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'
 _BETWEEN_DIGITS = re.compile(r"(?<=\d),(?=\d)")
 _PERIOD = re.compile(r"\.(?!\d)")
-# Words that are often written without their apostrophes. Left out are those that are
-# other words then, such as "well", "were" and "its".
+# Words that are often written without their apostrophes, except those that then become
+# different words, such as "well", "were" and "its".
 _CONTRACTIONS = """
 ain't aren't can't could've couldn't couldn't've didn't doesn't don't hadn't hadn't've
 hasn't haven't he'd he'd've he's how'd how'll how's isn't it'd it'd've it'll ma'am
@@ -57,7 +57,7 @@ def normalize_answer(text: str) -> str:
         The normalized answer, which may be empty.
 
     Raises:
-        TypeError: for anything but a text.
+        TypeError: If `text` is not a string.
 
     Reference:
         Antol et al. 2015, section 3.3 (arXiv:1505.00468), and the challenge's page on

@@ -34,10 +34,10 @@ def augment_batches(
         layers: Layers such as `RandomFlip`, applied in this order.
         seed: Seed of all layers, an integer.
         epoch: Epoch whose numbers are drawn, or a `tf.Variable` that holds it, such as
-            that of `BackupAndResume`. None counts the iterations.
+            `BackupAndResume.epoch`. None counts the iterations.
 
     Returns:
-        As many batches of the same structure.
+        The same number of batches, with the same structure.
 
     Example:
         ```python
@@ -90,10 +90,10 @@ def three_augment_dataset(
 ) -> tf.data.Dataset:
     """Batches of images augmented by 3-Augment, mixup and cutmix, and their targets.
 
-    Each image is randomly flipped and shifted by up to 4 pixels. Then one of three is
-    applied: it is converted to grayscale, or solarized, or blurred. Its brightness,
-    contrast and saturation are jittered. Finally images of a batch are mixed in pairs,
-    by mixup or by cutmix, which is chosen at random for each batch.
+    Each image is randomly flipped and shifted by up to 4 pixels. Then it is converted
+    to grayscale, solarized or blurred, chosen at random. Its brightness, contrast and
+    saturation are jittered. Finally, the images of a batch are mixed in pairs, by mixup
+    or by cutmix, chosen at random for each batch.
 
     Args:
         dataset: Batches of images (B, H, W, 3) and integer labels (B,).
@@ -101,22 +101,23 @@ def three_augment_dataset(
         num_classes: C.
         mixup: α of mixup's Beta distribution; 0 disables it.
         cutmix: α of cutmix's Beta distribution; 0 disables it.
-        color_jitter: Largest change of brightness, contrast and saturation, in [0, 1).
+        color_jitter: Maximum change of brightness, contrast and saturation, in [0, 1).
         binary_targets: Whether both classes of a mixed image get the target 1, for a
-            binary cross-entropy, or each its share.
+            binary cross-entropy; otherwise each gets its share.
         value_range: Range of the pixel values, before and after.
-        seed: Seed of everything. With a seed, batches are processed sequentially.
+        seed: Seed of all random numbers. With a seed, batches are processed
+            sequentially.
         epoch: Epoch whose numbers are drawn, or a `tf.Variable` that holds it, such as
-            that of `BackupAndResume`. None counts the iterations.
+            `BackupAndResume.epoch`. None counts the iterations.
 
     Returns:
         Batches of float32 images and targets (B, C).
 
     Raises:
-        ValueError: for a negative α or an argument out of range.
-        TypeError: for labels that are not integers.
-        tf.errors.InvalidArgumentError: while it is read, for a label outside
-            [0, C).
+        ValueError: If an α is negative or an argument is out of range.
+        TypeError: If the labels are not integers.
+        tf.errors.InvalidArgumentError: If a label is outside [0, C); raised while the
+            dataset is read.
 
     Example:
         ```python
@@ -189,7 +190,7 @@ def three_augment_dataset(
 
 
 def _mix(mixers, images, targets, numbers: StatelessRandom):
-    """Images and targets mixed by one of one or two layers, chosen at random."""
+    """Images and targets mixed by one of the given layers, chosen at random."""
     inputs = {"images": images, "labels": targets}
     mixed = [layer(inputs, training=True) for layer in mixers]
     use_first = numbers.uniform([]) < 0.5 if len(mixed) > 1 else True

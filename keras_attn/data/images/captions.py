@@ -25,22 +25,22 @@ def caption_dataset(
 
     Args:
         batches: Dictionaries with `images` (B, H, W, channels) or `features` (B, rows,
-            columns, C), and `captions`, strings (B,), such as those of
+            columns, C), and `captions`, strings (B,), such as from
             `Shapes.dataset("captions", …)`. Anything else in them is left out.
         tokenizer: Encodes the captions.
-        max_length: Maximum number of tokens of a caption with its end token.
+        max_length: Maximum number of tokens of a caption, including its end token.
         pad_to_multiple_of: Lengths are rounded up to a multiple of this, at most to
             `max_length`, so that few shapes are compiled.
 
     Returns:
-        A dataset of as many `(inputs, labels, sample_weight)`: inputs are the images or
-        features and `decoder_token_ids` int32 (B, T), the start token and the caption;
-        labels are int32 (B, T), the caption and the end token; sample weights are
-        float32 (B, T), 1 on labels and 0 on padding.
+        A dataset of the same number of `(inputs, labels, sample_weight)`: inputs are
+        the images or features and `decoder_token_ids` int32 (B, T), the start token and
+        the caption; labels are int32 (B, T), the caption and the end token; sample
+        weights are float32 (B, T), 1 on labels and 0 on padding.
 
     Raises:
-        ValueError: for batches without captions or images, or numbers that are not
-            whole numbers above zero.
+        ValueError: If batches lack captions or images, or `max_length` or
+            `pad_to_multiple_of` is not a positive integer.
 
     Example:
         ```python

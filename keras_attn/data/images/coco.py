@@ -31,13 +31,12 @@ def read_coco(
 ) -> DetectionData:
     """Reads an annotation file of COCO's format.
 
-    The numbers of its categories may have gaps; classes are numbered from 0 in their
-    order, and `data.category_ids` leads back. Images are read later, by
-    `detection_dataset`.
+    Category numbers may have gaps; classes are numbered from 0 in the same order, and
+    `data.category_ids` maps back. Images are read later, by `detection_dataset`.
 
     Args:
         annotations: The JSON file, such as `instances_val2017.json`.
-        image_folder: The folder with the images that it names.
+        image_folder: The folder with the images that the file names.
         masks: Whether to keep the segmentations, for `detection_dataset(masks=True)`.
         on_error: "raise" refuses a bad file or object. "skip" leaves it out: the
             object if it has an unknown category or image, a damaged mask or no area in
@@ -45,13 +44,13 @@ def read_coco(
             them.
 
     Returns:
-        The data set. It has images without objects too. Boxes are cut off at the
-        borders of their image.
+        The data set. It includes images without objects. Boxes are clipped to their
+        image.
 
     Raises:
-        FileNotFoundError: if `annotations` does not exist.
-        ValueError: if it is not such a file, for anything bad in it if
-            `on_error="raise"`, and if no image is left.
+        FileNotFoundError: If `annotations` does not exist.
+        ValueError: If it is not such a file, if anything in it is bad and
+            `on_error="raise"`, or if no image is left.
 
     Reference:
         Lin et al. 2014, "Microsoft COCO: Common Objects in Context" (arXiv:1405.0312).

@@ -31,7 +31,7 @@ from keras_attn.data.pipelines.examples import example_dataset, read_or_skip
 
 @dataclass(frozen=True)
 class DetectionExample:
-    """What is known of an image before it is read.
+    """What is known about an image before it is read.
 
     Attributes:
         name: Identifies the image in messages, and in `Skipped`.
@@ -39,7 +39,7 @@ class DetectionExample:
         boxes: float32 (N, 4).
         classes: int32 (N,), from 0.
         is_crowd: bool (N,), whether a box surrounds a group of objects (COCO's
-            `iscrowd`). A crowd is no target; detections in it are not counted.
+            `iscrowd`). A crowd is not a target; detections in it are not counted.
         segmentations: For each box a COCO segmentation; None without masks.
         size: (height, width) according to the annotations, or None.
         image_id: The number of the image in its data set.
@@ -61,7 +61,7 @@ class DetectionData:
 
     Attributes:
         examples: One per image.
-        class_names: Name of each class. Class 0 is the first kind of object: a
+        class_names: Name of each class. Class 0 is the first kind of object: adding a
             background class is left to the model.
         skipped: What was left out, with reasons. Corrupt images are added when they
             are first read.
@@ -80,11 +80,12 @@ class DetectionData:
         """Reads all images and masks once, in threads.
 
         Returns:
-            The data set without those that are bad, if it was read with
-            `on_error="skip"`; a warning counts them.
+            The data set without the bad ones, if it was read with `on_error="skip"`; a
+            warning counts them.
 
         Raises:
-            ValueError: for the first bad one otherwise; if none is left.
+            ValueError: If an image or mask is bad and bad ones are not skipped, or if
+                none is left.
         """
 
         def read(number):
@@ -107,7 +108,7 @@ class DetectionData:
 
 
 def check_boxes(boxes: np.ndarray, size: tuple[int, int] | None) -> np.ndarray:
-    """Boxes cut off at the borders of their image.
+    """Boxes clipped to their image.
 
     Args:
         boxes: (N, 4).
@@ -117,7 +118,7 @@ def check_boxes(boxes: np.ndarray, size: tuple[int, int] | None) -> np.ndarray:
         float32 (N, 4).
 
     Raises:
-        ValueError: for a box that is not finite, or that has no area in the image.
+        ValueError: If a box is not finite or has no area in the image.
     """
     boxes = np.asarray(boxes, np.float64).reshape(-1, 4)
     height, width = size or (2**31, 2**31)
@@ -158,10 +159,10 @@ def detection_dataset(
         image_size: H and W of the batches, one number or two. An image is resized to
             fit (with antialiasing), and boxes and masks with it.
         batch_size: B.
-        max_boxes: M. None is the largest number in the data set. Of more objects, the
-            largest are kept.
-        keep_aspect_ratio: Whether an image keeps its shape, and is padded at the right
-            or at the bottom; otherwise it is stretched.
+        max_boxes: M. None takes the maximum over the data set. If an image has more
+            objects, the largest are kept.
+        keep_aspect_ratio: Whether an image keeps its aspect ratio, and is padded at the
+            right or at the bottom; otherwise it is stretched.
         masks: Whether to return masks too, which the data set must have.
         crowds: Whether to return crowds too, for evaluation, with `is_crowd`.
         augmentations: Functions of an example and a seed, such as
@@ -170,10 +171,10 @@ def detection_dataset(
             their standard deviation, as torchvision's models expect; "unit" divides by
             255. None keeps 0 to 255. The padding of images is 0 in any case; what
             `RandomScaleAndCrop` adds around a smaller image is black, and normalized.
-        seed: Seed of order and augmentations.
+        seed: Seed of the order and the augmentations.
         shuffle: Whether each epoch has a new random order.
-        epoch: Number of the epoch, or a `tf.Variable` that holds it, such as that of
-            `training.BackupAndResume`. None counts the iterations.
+        epoch: Number of the epoch, or a `tf.Variable` that holds it, such as
+            `training.BackupAndResume.epoch`. None counts the iterations.
         drop_remainder: Whether the last batch is left out if it is smaller.
 
     Returns:
@@ -185,10 +186,11 @@ def detection_dataset(
         images before, so that none counts twice in a validation.
 
     Raises:
-        ValueError: for data without images or without the masks asked for.
-        tf.errors.InvalidArgumentError: while it is read, for a file that is missing or
-            corrupt, or whose size or objects contradict the annotations, unless `data`
-            was read with `on_error="skip"`; the message names the file.
+        ValueError: If `data` has no images, or lacks the masks asked for.
+        tf.errors.InvalidArgumentError: If a file is missing or corrupt, or its size or
+            objects contradict the annotations, unless `data` was read with
+            `on_error="skip"`. It is raised while the dataset is read, and names the
+            file.
 
     Example:
         ```python
@@ -280,8 +282,8 @@ def read_example(example: DetectionExample, masks: bool, crowds: bool):
         Image, boxes, classes, crowds and masks, as arrays.
 
     Raises:
-        ValueError: for a corrupt image, or one that contradicts the annotations.
-        FileNotFoundError: for a missing one.
+        ValueError: If the image is corrupt or contradicts the annotations.
+        FileNotFoundError: If the image is missing.
     """
     image = read_image(example.image_path)
     height, width = image.shape[:2]
@@ -295,7 +297,7 @@ def read_example(example: DetectionExample, masks: bool, crowds: bool):
     kept = np.flatnonzero(~example.is_crowd | crowds)
     try:
         boxes = check_boxes(example.boxes[kept], (height, width))
-        # None, not one for each box, if they are not asked for.
+        # No planes at all, rather than one per box, if masks are not asked for.
         planes = np.zeros((len(kept) if masks else 0, height, width), bool)
         for plane, index in zip(planes, kept, strict=False):
             plane[:] = decode_mask(segmentations[index], height, width)
@@ -305,10 +307,10 @@ def read_example(example: DetectionExample, masks: bool, crowds: bool):
 
 
 def pad_objects(example: Example, count: int) -> Example:
-    """The objects of an example, padded to a fixed number, or the largest of them.
+    """The objects of an example, padded or cut to a fixed number; the largest are kept.
 
     Args:
-        example: See `geometry`; what does not belong to boxes is kept.
+        example: See `geometry`; entries that do not belong to boxes are kept.
         count: M.
     """
     largest = tf.argsort(areas(example["boxes"]), direction="DESCENDING", stable=True)

@@ -24,12 +24,12 @@ class ElasticDeformation:
     Args:
         sigma: Standard deviation of the displacements in pixels.
         grid: G, at least 2.
-        max_turn: Largest rotation around the center, as a share of a full turn, in
-            [0, 1).
+        max_turn: Maximum rotation around the center, as a share of a full turn,
+            in [0, 1).
 
     Raises:
-        ValueError: for a negative `sigma`, a grid that is too coarse or a turn out of
-            range; when called, for an example with boxes.
+        ValueError: If `sigma` is negative, `grid` is too coarse or `max_turn` is out of
+            range; or, when called, if the example has boxes.
 
     Reference:
         Ronneberger et al. 2015, section 3.1: 10 pixels on a 3 × 3 grid
@@ -105,7 +105,7 @@ def sample(image: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
         columns: The same.
 
     Returns:
-        float32, the shape of `rows` and C.
+        float32, the shape of `rows` followed by C.
     """
     top, left = tf.floor(rows), tf.floor(columns)
     down, right = (rows - top)[..., None], (columns - left)[..., None]

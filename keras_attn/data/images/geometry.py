@@ -1,4 +1,4 @@
-"""Moves images together with the boxes and masks on them.
+"""Transforms images together with their boxes and masks.
 
 An *example* is a dictionary of one image and what belongs to it:
 
@@ -8,8 +8,8 @@ An *example* is a dictionary of one image and what belongs to it:
 - `labels`: int32 (h, w), the class of each pixel.
 
 An *augmentation* is a function `(example, seed) -> example` that draws its random
-numbers from the seed, int64 (2,), alone. Functions here change all entries in the same
-way, and drop boxes that are no longer in the image.
+numbers from the seed, int64 (2,), alone. The functions here transform all entries
+alike, and drop boxes that are no longer in the image.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ Augmentation = Callable[[Example, tf.Tensor], Example]
 IGNORED_LABEL = 255
 _IMAGENET_MEAN = (123.675, 116.28, 103.53)
 _IMAGENET_DEVIATION = (58.395, 57.12, 57.375)
-# What belongs to boxes, first axis N.
+# Entries that belong to boxes; their first axis is N.
 OF_BOXES = ("boxes", "classes", "masks", "is_crowd", "is_named")
 
 
@@ -74,21 +74,21 @@ class RandomMirror:
 class RandomScaleAndCrop:
     """Scales examples at random, and crops or pads them to one size.
 
-    At scale 1 the image just fits. A larger one is cropped, a smaller one padded, both
-    at a random position.
+    At scale 1 the image just fits. A larger image is cropped and a smaller one is
+    padded, both at a random position.
 
     Args:
         image_size: Height and width of the result in pixels, one number or two.
-        scale: Smallest and largest scale, drawn uniformly in the logarithm.
-        min_visible: Boxes of which a smaller share of the area is left are dropped.
+        scale: Minimum and maximum scale; the logarithm of the scale is drawn uniformly.
+        min_visible: Boxes are dropped if a smaller share of their area remains.
         fill: Color of the padding in the units of the image, a number or one per
-            channel. With the `mean` that a reader subtracts, it becomes zero, as the
-            padding of images that keep their aspect ratio.
+            channel. If it is the `mean` that a reader subtracts, it becomes zero, like
+            the padding of images that keep their aspect ratio.
 
     Raises:
-        ValueError: for a scale that is not above 0, an argument out of range, or a
-            color that is not of finite numbers; when called, for another number of them
-            than of channels.
+        ValueError: If `scale` is not positive, an argument is out of range, or `fill`
+            is not finite; or, when called, if `fill` does not have one number per
+            channel.
 
     Reference:
         Ghiasi et al. 2021, "large scale jittering" with (0.1, 2.0)
@@ -137,13 +137,13 @@ class RandomColors:
     """Changes brightness, contrast, saturation and hue of images at random.
 
     Args:
-        brightness: Largest change, as a share of 255.
-        contrast: Largest change of the factor 1.
-        saturation: Largest change of the factor 1.
-        hue: Largest change, as a share of the color wheel, at most 0.5.
+        brightness: Maximum change, as a share of 255.
+        contrast: Maximum change of the factor 1.
+        saturation: Maximum change of the factor 1.
+        hue: Maximum change, as a share of the color wheel, at most 0.5.
 
     Raises:
-        ValueError: for a change outside of [0, 1).
+        ValueError: If a change is outside [0, 1).
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class RandomColors:
         self.hue = check_fraction("hue", hue)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
-        """Returns the example with another image of values in [0, 255]."""
+        """Returns the example with a changed image, values in [0, 255]."""
         numbers = tf.random.stateless_uniform([4], seed, -1.0, 1.0)
         image = example["image"] / 255.0
         image = tf.image.adjust_brightness(image, numbers[0] * self.brightness)
@@ -226,8 +226,8 @@ def place(
             (2,).
         fill: Value of the canvas, a number or one per channel; masks get False,
             labels 255.
-        min_visible: Boxes of which a smaller share of the area is on the canvas are
-            dropped, and in any case those without any.
+        min_visible: Boxes are dropped if a smaller share of their area is on the
+            canvas, and always if they have no area there.
     """
     rows, in_rows = _sources(size[0], image_size(example)[0], scale[0], offset[0])
     columns, in_columns = _sources(size[1], image_size(example)[1], scale[1], offset[1])
@@ -295,7 +295,7 @@ def normalization(normalize: str | None, channels: int = 3):
         channels: Number of channels.
 
     Raises:
-        ValueError: for another `normalize`, or ImageNet's colors of gray images.
+        ValueError: If `normalize` is unknown, or is "imagenet" for gray images.
     """
     check_choice("normalize", normalize, (None, "unit", "imagenet"))
     if normalize == "imagenet":
@@ -343,7 +343,7 @@ def _check_probability(name: str, value: float) -> float:
 
 
 def _reversed_if(is_reversed: tf.Tensor, values: tf.Tensor, axis: int) -> tf.Tensor:
-    # A condition costs nothing where it is False.
+    # With a condition, nothing is computed where it is False.
     return tf.cond(is_reversed, lambda: tf.reverse(values, [axis]), lambda: values)
 
 

@@ -14,10 +14,10 @@ from PIL import Image
 from keras_attn.file_reading import MIB, read_bytes, read_text, shown
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff")
-# Pillow knows formats whose decoders are rarely looked at.
+# Pillow also reads formats whose decoders are rarely audited.
 _FORMATS = ("JPEG", "PNG", "BMP", "TIFF")
 _MAX_BYTES = 512 * MIB
-# Below the limit from which Pillow itself warns. A PNG of a few kB may claim any size.
+# Below the limit above which Pillow itself warns. A PNG of a few kB can claim any size.
 _MAX_PIXELS = 80_000_000
 _MODES_OF_LABELS = ("1", "L", "P", "I", "I;16", "I;16B")
 
@@ -25,8 +25,8 @@ _MODES_OF_LABELS = ("1", "L", "P", "I", "I;16", "I;16B")
 def read_image(path: Path, channels: int = 3) -> np.ndarray:
     """Reads a JPEG, PNG, BMP or TIFF file.
 
-    The orientation that a camera noted in the file is not applied: boxes and masks
-    count the pixels as they are stored.
+    The orientation that a camera recorded in the file is not applied: boxes and masks
+    refer to the pixels as they are stored.
 
     Args:
         path: The file.
@@ -36,9 +36,9 @@ def read_image(path: Path, channels: int = 3) -> np.ndarray:
         uint8 (H, W, channels).
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is not one whole image of at most 80 million pixels, with 8
-            bits per channel.
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is not a single complete image of at most 80 million pixels,
+            with 8 bits per channel.
     """
     image = _open(path)
     if image.mode[0] in "IF":
@@ -63,8 +63,8 @@ def read_label_image(path: Path, *, as_colors: bool) -> np.ndarray:
         int32 (H, W), the numbers in the file; or uint8 (H, W, 3), colors.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is not a whole image, or has colors where numbers are
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is not a complete image, or has colors where numbers are
             expected.
     """
     image = _open(path)
@@ -82,14 +82,14 @@ def read_label_image(path: Path, *, as_colors: bool) -> np.ndarray:
 
 
 def list_images(name: str, folder: str | os.PathLike) -> dict[str, Path]:
-    """The images in a folder by their names without the suffix, sorted.
+    """The images in a folder, sorted, by their names without suffix.
 
     Args:
         name: Name of the argument, for messages.
         folder: The folder.
 
     Raises:
-        ValueError: if it is no folder, has no images, or two of the same name.
+        ValueError: If it is not a folder, or has no images or two of the same name.
     """
     found: dict[str, Path] = {}
     for path in sorted(check_folder(name, folder).iterdir()):
@@ -122,12 +122,12 @@ def check_folder(name: str, folder: str | os.PathLike) -> Path:
 def read_names(path: Path) -> list[str]:
     """The names of images in a split, such as `ImageSets/Main/train.txt`.
 
-    Lines of VOC's splits of one class, "name 1" and "name -1", count as names.
+    Lines of VOC's one-class splits, "name 1" and "name -1", also count as names.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is not UTF-8, names nothing, one image twice, or a path that
-            leaves the folder.
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is not UTF-8, names no image, names one twice, or names a path
+            outside the folder.
     """
     lines = read_text(path).split("\n")
     names = [line.split()[0] for line in lines if line.strip()]
@@ -138,7 +138,7 @@ def read_names(path: Path) -> list[str]:
 
 
 def check_names(names: Sequence[str], source: object) -> None:
-    """Refuses names that occur twice, or that lead out of the folder of images."""
+    """Refuses names that occur twice, or that point outside the image folder."""
     seen = set()
     for name in names:
         if name in seen:

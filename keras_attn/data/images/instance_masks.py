@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_attn.extras import requires_extra
 
-# A polygon may lie a little outside of its image.
+# A polygon may extend slightly beyond its image.
 _MARGIN = 1.0
 # The compressed form writes five bits of a number in each character, from this one on.
 _FIRST_CHARACTER = 48
@@ -38,8 +38,8 @@ def decode_mask(segmentation, height: int, width: int) -> np.ndarray:
         bool (H, W).
 
     Raises:
-        ValueError: for anything else.
-        ImportError: for polygons, without the extra `vision`.
+        ValueError: If `segmentation` is neither.
+        ImportError: If polygons are given without the extra `vision`.
     """
     if isinstance(segmentation, dict):
         return _decode_runs(segmentation, height, width)

@@ -1,6 +1,6 @@
-"""Between keras-cv's dictionaries of boxes and those of `detection_dataset`.
+"""Converts between the box dictionaries of keras-cv and `detection_dataset`.
 
-keras-cv, which knows eight formats of boxes, is imported here only.
+keras-cv, which has eight box formats, is imported only here.
 
 Legend: B batch, M objects of an image with padding, H and W pixels.
 """
@@ -20,25 +20,26 @@ _OURS = "xyxy"
 def from_keras_cv(
     dataset: tf.data.Dataset, bounding_box_format: str, *, max_boxes: int
 ) -> tf.data.Dataset:
-    """Batches in keras-cv's structure as those that a detector is trained on.
+    """Converts batches in keras-cv's structure to those that a detector trains on.
 
-    Boxes are cut off at the borders of their image; one without area in it is dropped.
+    Boxes are clipped to their image; a box without area in it is dropped.
 
     Args:
-        dataset: Dictionaries of `images` (B, H, W, C) and `bounding_boxes`, which are
-            `boxes` (B, M', 4) and `classes` (B, M'), ragged or padded by -1.
+        dataset: Dictionaries of `images` (B, H, W, C) and `bounding_boxes`, a
+            dictionary of `boxes` (B, M', 4) and `classes` (B, M'), ragged or padded by
+            -1.
         bounding_box_format: Format of these boxes in keras-cv, such as `"xywh"` or
             `"rel_yxyx"`.
-        max_boxes: M. Of more objects, the largest are kept.
+        max_boxes: M. If an image has more objects, the largest are kept.
 
     Returns:
-        As many batches, of `images` and a dictionary: `boxes` float32 (B, M, 4), 0 in
-        padding; `classes` int32 (B, M), -1 in padding.
+        The same number of batches, of `images` and a dictionary: `boxes` float32
+        (B, M, 4), 0 in padding; `classes` int32 (B, M), -1 in padding.
 
     Raises:
-        ImportError: without the extra `vision`.
-        TypeError: for batches of another structure.
-        ValueError: for a format that keras-cv does not know.
+        ImportError: If the extra `vision` is not installed.
+        TypeError: If the batches have a different structure.
+        ValueError: If keras-cv does not know the format.
 
     Example:
         ```python
@@ -94,8 +95,8 @@ def to_keras_cv(dataset: tf.data.Dataset, bounding_box_format: str) -> tf.data.D
     """The batches of `detection_dataset` as keras-cv's layers take them.
 
     Random layers of keras-cv have random states of their own, so a resumed run does not
-    see the data that it would have seen without the interruption. They know no
-    masks of objects.
+    see the data that it would have seen without the interruption. They do not support
+    object masks.
 
     Args:
         dataset: Batches of `detection_dataset` or `Shapes`.
@@ -106,8 +107,8 @@ def to_keras_cv(dataset: tf.data.Dataset, bounding_box_format: str) -> tf.data.D
         `classes` float32 (B, M), both -1 in padding.
 
     Raises:
-        ImportError: without the extra `vision`.
-        ValueError: for a format that keras-cv does not know.
+        ImportError: If the extra `vision` is not installed.
+        ValueError: If keras-cv does not know the format.
     """
     bounding_box = _bounding_box()
 

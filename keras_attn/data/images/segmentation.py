@@ -40,8 +40,8 @@ class SegmentationData:
     Attributes:
         pairs: Paths of each image and its mask.
         class_names: Name of each class.
-        values: What stands for a class in the mask: a number or a color, and the
-            class; None if the numbers are the classes.
+        values: Mapping from what represents a class in the mask, a number or a color,
+            to the class; None if the numbers are the classes.
         void: Values of the mask that become 255, the ignored label.
         channels: 3, or 1 for gray images.
         skipped: What was left out, with reasons. Corrupt files are added when they are
@@ -67,11 +67,12 @@ class SegmentationData:
         """Reads all images and masks once, in threads.
 
         Returns:
-            The data set without those that are bad, if it was read with
-            `on_error="skip"`; a warning counts them.
+            The data set without the bad ones, if it was read with `on_error="skip"`; a
+            warning counts them.
 
         Raises:
-            ValueError: for the first bad one otherwise; if none is left.
+            ValueError: If an image or mask is bad and bad ones are not skipped, or if
+                none is left.
         """
         kept = check_readable(self.read, self._names, self.skipped)
         if len(kept) < len(self):
@@ -85,9 +86,9 @@ class SegmentationData:
             index: Index of the image in `pairs`.
 
         Raises:
-            ValueError: for a corrupt file, unequal sizes, or labels beyond the classes,
-                with the name of the file.
-            FileNotFoundError: for a missing file.
+            ValueError: If a file is corrupt, the sizes differ, or a label is not a
+                class; the message names the file.
+            FileNotFoundError: If a file is missing.
         """
         image_path, mask_path = self.pairs[index]
         image = read_image(image_path, self.channels)
@@ -149,7 +150,7 @@ def read_segmentation(
     channels: int = 3,
     on_error: str = "raise",
 ) -> SegmentationData:
-    """Finds the images of a folder and their masks in another, by their names.
+    """Finds the images in one folder and their masks in another, by their names.
 
     Files are read later, by `segmentation_dataset`.
 
@@ -158,13 +159,13 @@ def read_segmentation(
         mask_folder: Masks `<name>.png`: gray or palette images whose numbers are the
             classes, or images of colors.
         class_names: The C classes, in the order of their numbers.
-        palette: What stands for each class, if not its number: a color (red, green,
-            blue) for each class in order, a list or an array, or a mapping from colors
-            or from numbers to classes, such as `{0: 0, 255: 1}`.
+        palette: What represents each class, if not its number: a list or an array of
+            colors (red, green, blue) in the order of the classes, or a mapping from
+            colors or numbers to classes, such as `{0: 0, 255: 1}`.
         void: Numbers or colors of pixels that are ignored: they get the label 255.
             255 itself is always ignored, unless a palette says otherwise.
         names: The images of a split, without suffix; None = all in `image_folder`.
-        channels: 3 or 1, of the images.
+        channels: 3, or 1 for gray images.
         on_error: "raise" refuses a bad file. "skip" leaves the image out; a warning
             counts them, `data.skipped` lists them.
 
@@ -172,9 +173,9 @@ def read_segmentation(
         The data set.
 
     Raises:
-        ValueError: for a folder that is missing or empty, an image without a mask if
-            `on_error="raise"`, a palette that does not fit the classes, or if no image
-            is left.
+        ValueError: If a folder is missing or empty, an image has no mask and
+            `on_error="raise"`, `palette` does not match the classes, or no image is
+            left.
 
     Example:
         ```python
@@ -250,18 +251,18 @@ def segmentation_dataset(
         batch_size: B.
         image_size: H and W of the batches, one number or two: images are resized to
             fit (with antialiasing), and labels with them. None keeps the sizes, which
-            must then be equal.
-        keep_aspect_ratio: Whether an image keeps its shape, and is padded at the right
-            or at the bottom, with the label 255; otherwise it is stretched.
+            must then all be the same.
+        keep_aspect_ratio: Whether an image keeps its aspect ratio, and is padded at the
+            right or at the bottom, with the label 255; otherwise it is stretched.
         augmentations: Functions of an example and a seed, such as
             `ElasticDeformation()`, applied in this order before resizing.
         normalize: "imagenet" subtracts the mean of ImageNet's colors and divides by
             their standard deviation, as torchvision's models expect; "unit" divides by
             255. None keeps 0 to 255.
-        seed: Seed of order and augmentations.
+        seed: Seed of the order and the augmentations.
         shuffle: Whether each epoch has a new random order.
-        epoch: Number of the epoch, or a `tf.Variable` that holds it, such as that of
-            `training.BackupAndResume`. None counts the iterations.
+        epoch: Number of the epoch, or a `tf.Variable` that holds it, such as
+            `training.BackupAndResume.epoch`. None counts the iterations.
         drop_remainder: Whether the last batch is left out if it is smaller.
 
     Returns:
@@ -272,9 +273,9 @@ def segmentation_dataset(
         validation.
 
     Raises:
-        ValueError: for data without images, or an argument out of range.
-        tf.errors.InvalidArgumentError: while it is read, for what
-            `SegmentationData.read` refuses, unless bad files are skipped; the message
+        ValueError: If `data` has no images, or an argument is out of range.
+        tf.errors.InvalidArgumentError: If `SegmentationData.read` refuses a file,
+            unless bad files are skipped. It is raised while the dataset is read, and
             names the file.
     """
     size = None if image_size is None else check_pair("image_size", image_size)

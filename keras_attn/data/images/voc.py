@@ -50,19 +50,19 @@ def read_voc(
             occur in the split, sorted: pass them if a split may lack one.
         one_based: Whether pixels are counted from 1 and a box includes its last one,
             as VOC defines it: (1, 1, 1, 1) is one pixel. False takes the numbers as
-            they are, as programs such as labelImg write them.
+            they are, as tools such as labelImg write them.
         difficult: Whether objects marked as difficult are targets too.
         on_error: "raise" refuses a bad file or object. "skip" leaves it out: the
             object if it has an unknown class or no area in the image, otherwise the
             image. A warning counts them, `data.skipped` lists them.
 
     Returns:
-        The data set. Boxes are cut off at the borders of their image.
+        The data set. Boxes are clipped to their image.
 
     Raises:
-        FileNotFoundError: for a split without a file.
-        ValueError: for anything bad if `on_error="raise"`, with the name of the file
-            and the number of the object; if no image is left.
+        FileNotFoundError: If the split has no file.
+        ValueError: If anything is bad and `on_error="raise"` (the message names the
+            file and the number of the object), or if no image is left.
 
     Example:
         ```python
@@ -150,7 +150,7 @@ def _names(root: Path, annotations: Path, split) -> list[str]:
 
 
 def _read_xml(path: Path) -> Element:
-    """Parses a file without declarations of types or entities."""
+    """Parses a file, refusing declarations of types or entities."""
     content = read_bytes(path, _MAX_XML_BYTES)
     builder, parser = TreeBuilder(), expat.ParserCreate()
     depth = 0

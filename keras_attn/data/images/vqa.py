@@ -35,7 +35,7 @@ class VQAExample:
         question: The text.
         image_path: The image.
         answers: The K answers that people gave, normalized.
-        question_type: Its first words, as the file groups them, or "".
+        question_type: The question's first words, as the file groups them, or "".
         answer_type: "yes/no", "number" or "other", or "".
     """
 
@@ -51,7 +51,7 @@ class WordVocabulary:
     """The words of a data set that have an id.
 
     Attributes:
-        words: The words: id i + 2 is the i-th. 0 is padding, 1 is any other word.
+        words: The words: the i-th has id i + 2; 0 is padding and 1 any other word.
     """
 
     words: list[str]
@@ -68,7 +68,7 @@ class VQAData(WordVocabulary):
 
     Attributes:
         examples: The questions.
-        words: The words that have an id: id i + 2 is the i-th. 0 is padding, 1 is any
+        words: The words that have an id: the i-th has id i + 2; 0 is padding and 1 any
             other word.
         answers: The answers that a model chooses from; class i is the i-th.
         unknown_words: See `read_vqa`.
@@ -92,14 +92,14 @@ class VQAData(WordVocabulary):
             question: The text.
 
         Raises:
-            ValueError: for a question without words, or, with
-                `unknown_words="leave_out"`, without a known one.
+            ValueError: If `question` has no words, or, with
+                `unknown_words="leave_out"`, no known words.
         """
         return encode_question(question, ids_of(self.words), self.unknown_words)
 
 
 def split_words(question: str) -> list[str]:
-    """The words of a question: lower case, without punctuation but apostrophes."""
+    """The words of a question in lower case, without punctuation except apostrophes."""
     return _WORD.findall(question.lower())
 
 
@@ -128,13 +128,13 @@ def read_vqa(
             `v2_mscoco_train2014_annotations.json`.
         image_folder: The folder with the images.
         words: The words that get ids, such as `train.words` for a validation split.
-            None: those of these questions, the most frequent first.
-        answers: The answers to choose from, such as `train.answers`. None: the most
-            frequent of these.
-        num_answers: How many of them, without `answers`.
-        min_word_count: How often a word must occur to get an id, without `words`.
-        unknown_words: What becomes of a word without an id. "token": it gets the id 1.
-            "leave_out": it is left out, and a question that has no other is bad.
+            None takes the words of these questions, the most frequent first.
+        answers: The answers to choose from, such as `train.answers`. None takes the
+            most frequent of these.
+        num_answers: How many answers to take, if `answers` is None.
+        min_word_count: How often a word must occur to get an id, if `words` is None.
+        unknown_words: What happens to a word without an id. "token" gives it the id 1.
+            "leave_out" leaves it out, and a question with no other words is bad.
         answers_per_question: K.
         image_name: Name of an image, with the fields `{image_id}` and `{split}`, the
             file's `data_subtype`.
@@ -145,10 +145,10 @@ def read_vqa(
         The data set.
 
     Raises:
-        FileNotFoundError: for a file that does not exist, or an image of a question.
-        ValueError: if a file is not such JSON; for a question without K answers, with
-            two lists of answers, or about another image than its answers; and if no
-            question is left.
+        FileNotFoundError: If a file or the image of a question does not exist.
+        ValueError: If a file is not JSON of this format; if a question does not have K
+            answers, has two lists of answers, or names a different image than its
+            answers; or if no question is left.
 
     Example:
         ```python
@@ -246,7 +246,7 @@ def read_vqa(
 def _by_question(
     content: dict, name: str, path: Path, skipped: Skipped
 ) -> dict[int, dict[str, Any]]:
-    """The entries of a file by their `question_id`, each of which occurs once."""
+    """The entries of a file by their `question_id`; each id occurs once."""
     found = content.get(name)
     if not isinstance(found, list) or not all(isinstance(x, dict) for x in found):
         raise ValueError(

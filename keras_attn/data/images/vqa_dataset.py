@@ -33,10 +33,10 @@ def vqa_dataset(
         data: From `read_vqa`.
         image_size: H and W of the batches, one number or two.
         batch_size: B.
-        max_question_length: T. A longer question loses its end. None is the longest of
-            the data set.
-        keep_aspect_ratio: Whether an image keeps its shape, and is padded at the right
-            or at the bottom; otherwise it is stretched.
+        max_question_length: T. The end of a longer question is cut off. None takes the
+            length of the longest question.
+        keep_aspect_ratio: Whether an image keeps its aspect ratio, and is padded at the
+            right or at the bottom; otherwise it is stretched.
         normalize: "imagenet", "unit" or None; see `detection_dataset`.
         seed: Seed of the order.
         shuffle: Whether each epoch has a new random order.
@@ -51,9 +51,10 @@ def vqa_dataset(
         `VQAAccuracy`.
 
     Raises:
-        ValueError: for data without questions, or an argument out of range.
-        tf.errors.InvalidArgumentError: while it is read, for a corrupt image, unless
-            `data` was read with `on_error="skip"`; the message names the file.
+        ValueError: If `data` has no questions, or an argument is out of range.
+        tf.errors.InvalidArgumentError: If an image is corrupt, unless `data` was read
+            with `on_error="skip"`. It is raised while the dataset is read, and names
+            the file.
     """
     size = check_pair("image_size", image_size)
     check_positive("batch_size", batch_size)

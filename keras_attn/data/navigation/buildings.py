@@ -22,10 +22,10 @@ from keras_attn.file_reading import shown
 WORLD_FEATURES = ("way", "distance", "elevation", "visited", "came_from")
 # The sixth of a sector, with `look_ahead`.
 LOOK_AHEAD_FEATURE = "ways_there"
-# What a walker knows of its own walk, after all sectors, with `odometry`.
+# What a walker knows about its own walk; with `odometry` it follows all sectors.
 ODOMETRY_FEATURES = ("turned_sine", "turned_cosine", "steps", "walked")
 # Keeps distances between neighbors, up to 5 m with few exceptions, near 1. Paths have
-# about as many steps, and viewpoints as many ways.
+# about five steps, and viewpoints about five ways.
 _DISTANCE_UNIT = 5.0
 _COUNT_UNIT = 5.0
 
@@ -37,8 +37,8 @@ class Building:
         name: Name of the building.
         viewpoints: Names of the V viewpoints.
         positions: (V, 3), in meters.
-        edges: Pairs of the numbers of viewpoints that see each other, with nothing
-            between them; either order.
+        edges: Pairs of viewpoint numbers, in either order, for viewpoints that see each
+            other with nothing in between.
 
     Attributes:
         name: As above.
@@ -47,8 +47,9 @@ class Building:
         neighbors: For each viewpoint the numbers of its neighbors, in rising order.
 
     Raises:
-        ValueError: for no viewpoints, names that repeat, other shapes, positions that
-            are not finite, or an edge to itself or to no viewpoint.
+        ValueError: If there are no viewpoints, a name repeats, `positions` does not
+            have shape (V, 3) or is not finite, or an edge joins a viewpoint to itself
+            or to one that does not exist.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Building:
             )
         try:
             self.positions = np.asarray(positions, np.float64)
-        except (TypeError, ValueError):  # Texts, or rows of different lengths.
+        except (TypeError, ValueError):  # Strings, or rows of different lengths.
             self.positions = np.full(0, np.nan)
         shape = self.positions.shape
         if shape != (count, 3) or not np.isfinite(self.positions).all():
@@ -105,7 +106,7 @@ class Building:
             viewpoint: Its name.
 
         Raises:
-            ValueError: if the building has none of this name.
+            ValueError: If the building has no viewpoint of this name.
         """
         if viewpoint not in self._numbers:
             raise ValueError(
@@ -126,13 +127,13 @@ class Building:
     def distances(self, goal: int) -> np.ndarray:
         """Length of the shortest path to the goal from each viewpoint, (V,), in meters.
 
-        Infinite where no path leads there.
+        Infinite where there is no path.
 
         Args:
             goal: Number of a viewpoint.
 
         Raises:
-            ValueError: for a number that is not that of a viewpoint.
+            ValueError: If `goal` is not the number of a viewpoint.
         """
         self._check_number("goal", goal)
         return self._ways_to(goal)[0]
@@ -145,8 +146,8 @@ class Building:
             goal: Number of the last one.
 
         Raises:
-            ValueError: if no path leads from the start to the goal, or for a number
-                that is not that of a viewpoint.
+            ValueError: If no path leads from `start` to `goal`, or if either is not the
+                number of a viewpoint.
         """
         self._check_number("start", start)
         self._check_number("goal", goal)
@@ -171,7 +172,7 @@ class Building:
             )
 
     def _ways_to(self, goal: int) -> tuple[np.ndarray, list[int]]:
-        """For each viewpoint the distance to the goal and the next viewpoint there."""
+        """For each viewpoint, its distance to the goal and the next one on the way."""
         if goal not in self._to_goal:
             self._to_goal[goal] = self._dijkstra(goal)
         return self._to_goal[goal]
@@ -212,7 +213,7 @@ class Walk:
         path: Numbers of the viewpoints so far; the last is where the walker is.
         heading: Where it looks, in radians.
         is_done: Whether it has stopped.
-        start_heading: Where it looked before the first step, in radians. None is
+        start_heading: Where it looked before the first step, in radians. None means
             `heading`.
     """
 
@@ -230,27 +231,27 @@ class Walk:
 class WalkSimulator:
     """Walks through buildings, for `decoding.walk` and for the data of a model.
 
-    A walker sees K sectors of equal width around it, of which sector 0 is straight
-    ahead and sector 1 to the right of it. Action k < K goes to the neighbor in sector
-    k, and then the walker looks the way it went; action K stops. So that all neighbors
-    can be reached, no two share a sector: in the order of how near each is to the
-    middle of its own sector, each gets the sector whose middle is nearest to it of
-    those that are still free. A crowded direction so moves neighbors beside it, too.
+    A walker sees K sectors of equal width around it: sector 0 is straight ahead, and
+    sector 1 to the right of it. Action k < K goes to the neighbor in sector k, and then
+    the walker looks the way it went; action K stops. No two neighbors share a sector,
+    so that all of them can be reached. Neighbors are assigned in the order of their
+    distance to the middle of their own sector; each gets the free sector whose middle
+    is nearest. In a crowded direction this also shifts the neighbors beside it.
 
-    The world state are the features of `WORLD_FEATURES` of every sector, sector by
-    sector: 1 where there is a way and 0 elsewhere, its length in units of 5 m, its
-    angle upwards in radians, whether the walker has been there, and whether it comes
-    from there.
+    The world state consists of the `WORLD_FEATURES` of every sector, sector by sector:
+    1 where there is a way and 0 elsewhere, its length in units of 5 m, its angle
+    upwards in radians, whether the walker has been there, and whether it comes from
+    there.
 
     Args:
         walks: Where the walkers start, one for each row of a batch.
         num_sectors: K.
         look_ahead: Whether each sector also has the number of ways at the viewpoint
-            there, in units of 5. A walker without images can't see so far: it reads the
-            graph one step ahead.
+            there, in units of 5. A walker without images cannot see that far: this
+            reads the graph one step ahead.
         odometry: Whether the world state ends in `ODOMETRY_FEATURES`: sine and cosine
-            of the angle by which the heading differs from that of the start, the steps
-            so far in units of 5, and the meters walked in units of 5.
+            of the angle between the heading and the start heading, the steps so far in
+            units of 5, and the distance walked in units of 5 m.
 
     Attributes:
         num_sectors: K.
@@ -258,11 +259,12 @@ class WalkSimulator:
         odometry: As above.
         num_actions: A, K + 1.
         stop_action: K.
-        world_dim: F, K times the number of features of a sector, and those of the walk.
+        world_dim: F, K times the number of features of a sector, plus the features of
+            the walk.
 
     Raises:
-        ValueError: for a number that is not whole and above zero, or a viewpoint with
-            more neighbors than sectors, while it is looked at.
+        ValueError: If `num_sectors` is not a positive integer, or, during a walk, if a
+            viewpoint has more neighbors than there are sectors.
     """
 
     def __init__(
@@ -295,7 +297,7 @@ class WalkSimulator:
 
         Returns:
             `world_state`, float32 (B, F), and `is_possible`, bool (B, A): stopping is
-            always possible, and nothing else after it.
+            always possible, and nothing else is possible after it.
         """
         world = np.zeros((len(walks), self.num_sectors, self._sector_dim), "float32")
         is_possible = np.zeros((len(walks), self.num_actions), bool)
@@ -328,10 +330,10 @@ class WalkSimulator:
 
         Args:
             walks: The walks.
-            actions: A whole number for each of them.
+            actions: An integer for each of them.
 
         Raises:
-            ValueError: for an action that is not a whole number, or not possible.
+            ValueError: If an action is not an integer or is not possible.
         """
         check_same_length(walks=walks, actions=actions)
         numbers = np.asarray(actions)
@@ -353,7 +355,7 @@ class WalkSimulator:
             viewpoint: Number of the neighbor in its building.
 
         Raises:
-            ValueError: if it is not a neighbor.
+            ValueError: If it is not a neighbor.
         """
         building, here = walk.building, walk.path[-1]
         if viewpoint not in building.neighbors[here]:
@@ -373,10 +375,10 @@ class WalkSimulator:
             path: Numbers of its T viewpoints.
 
         Returns:
-            World states float32 (T, F) and T actions, of which the last is to stop.
+            World states float32 (T, F) and T actions, the last of which is to stop.
 
         Raises:
-            ValueError: for a path that begins elsewhere or leaves the ways.
+            ValueError: If `path` begins elsewhere or takes a step that is not a way.
         """
         path = list(path)
         if not path or path[0] != walk.path[-1]:

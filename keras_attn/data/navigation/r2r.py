@@ -1,7 +1,7 @@
 """Room-to-Room: instructions, and the paths through buildings that they describe.
 
-The reader, its data and their batches are one file of more than 400 lines, because they
-share the checks of the format.
+The reader, its data and their batches share the checks of the format, so they are one
+file of more than 400 lines.
 
 Legend: B batch, S words, T steps, F features of the world.
 """
@@ -34,7 +34,7 @@ from keras_attn.data.pipelines.epochs import Epoch
 from keras_attn.data.text.ragged import index_batches
 from keras_attn.file_reading import MIB, read_json_list, shown
 
-# The largest building has 349 viewpoints, and three lists of as many entries for each.
+# The largest building has 349 viewpoints, each with three lists of 349 entries.
 _MAX_BYTES = 256 * MIB
 _MAX_ENTRIES = 20_000_000
 _POSE = 16  # A matrix of 4 by 4, row by row; the position is its last column.
@@ -70,8 +70,8 @@ class WalkData(WordVocabulary):
 
     Attributes:
         examples: One for each instruction.
-        words: The words that have an id: id i + 2 is the i-th. 0 is padding, 1 is any
-            other word.
+        words: The words that have an id: the i-th word has id i + 2; 0 is padding and 1
+            any other word.
         skipped: What was left out, with reasons.
     """
 
@@ -92,7 +92,8 @@ class WalkData(WordVocabulary):
             `token_ids` and `padding_mask`, int32 (B, S), padded at the right.
 
         Raises:
-            ValueError: for a single text, or an instruction without words.
+            ValueError: If `instructions` is a single text, or if an instruction has no
+                words.
         """
         if isinstance(instructions, str):
             raise ValueError(
@@ -146,8 +147,9 @@ def read_building(path: str | os.PathLike) -> Building:
         path: The file `<scan>_connectivity.json`.
 
     Raises:
-        FileNotFoundError: if it does not exist.
-        ValueError: if it is not such JSON, with the entry that is not.
+        FileNotFoundError: If it does not exist.
+        ValueError: If it is not a valid connectivity graph; the message names the bad
+            entry.
     """
     path = Path(path)
     entries = read_json_list(path, _MAX_BYTES, _MAX_ENTRIES)
@@ -183,15 +185,15 @@ def read_r2r(
     min_word_count: int = 1,
     on_error: str = "raise",
 ) -> WalkData:
-    """Reads the instructions of a split of Room-to-Room, and the buildings they are of.
+    """Reads the instructions of a split of Room-to-Room, and their buildings.
 
     Args:
         annotations: The JSON file of a split, such as `R2R_train.json`.
         connectivity_folder: The folder with `<scan>_connectivity.json` for each
             building.
         words: The words that get ids, such as `train.words` for a validation split.
-            None: those of these instructions, the most frequent first.
-        min_word_count: How often a word must occur to get an id, without `words`.
+            None takes the words of these instructions, the most frequent first.
+        min_word_count: How often a word must occur to get an id, if `words` is None.
         on_error: "raise" refuses a bad path. "skip" leaves it out; a warning counts
             them, `data.skipped` lists them.
 
@@ -199,11 +201,11 @@ def read_r2r(
         The data set, with one example for each instruction.
 
     Raises:
-        FileNotFoundError: for a file that does not exist.
-        ValueError: if a file is not such JSON; for a path without instructions, with
-            one that has no word, with a viewpoint that its building lacks, or with a
-            step that is not a way of it; if no path is left; and for `words` that are
-            one text, or repeat.
+        FileNotFoundError: If a file does not exist.
+        ValueError: If a file is not valid JSON of this format; if a path has no
+            instructions, an instruction without words, a viewpoint that its building
+            lacks, or a step that is not a way of the building; if no path is left; or
+            if `words` is a single string or has duplicates.
 
     Example:
         ```python
@@ -274,7 +276,7 @@ def walk_dataset(
             there.
         odometry: Whether the world state ends in the heading relative to the start, the
             steps and the distance so far.
-        max_words: A longer instruction loses its end. None keeps all words.
+        max_words: The end of a longer instruction is cut off. None keeps all words.
         seed: Seed of the order.
         shuffle: Whether each epoch has a new random order.
         epoch: Number of the epoch, or a `tf.Variable` that holds it. None counts the
@@ -285,11 +287,11 @@ def walk_dataset(
         A dataset of known cardinality: a dictionary of `token_ids` and `padding_mask`
         int32 (B, S) and `world_state` float32 (B, T, F); the actions, int32 (B, T);
         and sample weights float32 (B, T), 1 on the actions of a path and 0 after its
-        end. S and T are those of the longest row of the batch.
+        end. S and T are the lengths of the longest rows of the batch.
 
     Raises:
-        ValueError: for an argument out of range, data without examples, or a viewpoint
-            with more neighbors than sectors.
+        ValueError: If an argument is out of range, `data` has no examples, or a
+            viewpoint has more neighbors than there are sectors.
     """
     check_positive("batch_size", batch_size)
     if not len(data):
@@ -369,7 +371,7 @@ def _check_viewpoint(entry, count: int, label: str) -> None:
 
 
 def _examples(entry, folder: Path, buildings: dict, label: str) -> list[WalkExample]:
-    """The examples of one path, of which each instruction is one."""
+    """The examples of one path, one for each instruction."""
     if not isinstance(entry, dict):
         raise ValueError(f"{label} must be an object. Received: {shown(entry)}")
     number: Any = entry.get("path_id")
@@ -410,7 +412,7 @@ def _instructions(entry: dict, label: str) -> list[str]:
 
 
 def _path(entry: dict, building: Building, label: str) -> tuple[int, ...]:
-    """The numbers of the viewpoints of a path, each a neighbor of the one before."""
+    """The viewpoint numbers of a path, each a neighbor of the previous one."""
     names: Any = entry.get("path")
     is_list = isinstance(names, list) and bool(names)
     if not is_list or not all(isinstance(each, str) for each in names):
@@ -439,5 +441,5 @@ def _path(entry: dict, building: Building, label: str) -> tuple[int, ...]:
 
 def _is_number(value) -> bool:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    # An integer of any size can be in a file.
+    # A file can contain integers of any size.
     return is_number and abs(value) < 1e9 and math.isfinite(value)

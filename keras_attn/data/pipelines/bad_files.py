@@ -1,8 +1,8 @@
-"""Bad files of a data set: refused, or left out and counted.
+"""Bad files of a data set: refused, or skipped and counted.
 
-A reader is given `on_error="raise"` or `"skip"`. Names and reasons of what it left out
-are collected in `skipped`, and one warning is given each for what was found while the
-annotations were read and while the images were.
+A reader is given `on_error="raise"` or `"skip"`. `skipped` collects the names of what
+was left out, with reasons. There is one warning for what was found while reading the
+annotations, and one while reading the images.
 
 An image that turns out to be bad in the middle of an epoch is replaced, so that every
 epoch has the same number of batches: Keras would warn of a data set of unknown size.
@@ -26,7 +26,7 @@ class Skipped(dict[str, str]):
         on_error: "raise" or "skip".
 
     Raises:
-        ValueError: for another `on_error`.
+        ValueError: If `on_error` is neither "raise" nor "skip".
     """
 
     def __init__(self, on_error: str):
@@ -51,10 +51,10 @@ class Skipped(dict[str, str]):
             name: The file.
             error: Why it is left out.
             count: Number of files in the data set. If all were left out, the pipeline
-                would search for another one forever.
+                would search for a good one forever.
 
         Raises:
-            ValueError: the error, or that no file is left.
+            ValueError: If bad files are refused, or if no file is left.
         """
         try:
             self.add(name, error)
@@ -77,7 +77,7 @@ class Skipped(dict[str, str]):
             )
 
     def report(self, what: str) -> None:
-        """Warns once of all that was left out so far.
+        """Warns once about everything that was left out so far.
 
         Args:
             what: The data set, for the message.
@@ -103,10 +103,10 @@ def check_readable(
         skipped: Raises or collects the errors.
 
     Returns:
-        The numbers of those that could be read.
+        The numbers of the files that could be read.
 
     Raises:
-        ValueError: for the first bad file unless they are skipped; if none is left.
+        ValueError: If a file is bad and bad files are not skipped, or if none is left.
     """
 
     def error_of(number):

@@ -21,7 +21,7 @@ def batches_of_rows(
 
     Args:
         num_rows: Number of rows.
-        batch_of: From row numbers, int64 (B,), to a batch.
+        batch_of: Makes a batch from row numbers, int64 (B,).
         batch_size: Rows per batch.
         shuffle_seed: Shuffles the rows in each epoch. None keeps their order.
         epoch: Epoch whose order is read; see `data.epochs`.

@@ -14,17 +14,17 @@ from keras_attn.ops.boxes import BOX_FORMATS
 def check_boxes(
     truth, num_classes: int, image_size, *, bounding_box_format: str = "xyxy"
 ):
-    """Refuses boxes that a detector can't learn from.
+    """Refuses boxes that a detector cannot learn from.
 
-    In `fit` such a box counts as padding. A mistake in the format, or classes that
-    count from 1, would only show in bad detections.
+    In `fit` such a box counts as padding. A wrong format, or classes numbered from 1,
+    would only show as bad detections.
 
-    A box may reach over the border of the image, but not lie outside.
+    A box may extend beyond the border of the image, but not lie outside it.
 
     Args:
         truth: A dictionary of `boxes` (B, M, 4), `classes` (B, M), -1 = padding, and
-            optionally `masks` (B, M, H, W) and `is_crowd` (B, M), boxes that are not
-            learned from; or a dataset of batches `(images, truth)`.
+            optionally `masks` (B, M, H, W) and `is_crowd` (B, M), which marks boxes
+            that are not learned from; or a dataset of batches `(images, truth)`.
         num_classes: C.
         image_size: (H, W) in pixels, one number or two.
         bounding_box_format: Format of the boxes: `"xyxy"` (left, top, right, bottom),
@@ -35,11 +35,11 @@ def check_boxes(
         read.
 
     Raises:
-        TypeError: for anything else.
-        ValueError: for arrays of other shapes; for a box that is not made of numbers,
-            has no area or lies outside; for a class outside [-1, C); for a mask that is
-            not 0 or 1.
-        tf.errors.InvalidArgumentError: the same, from a dataset while it is read.
+        TypeError: If `truth` is neither.
+        ValueError: If an array has a different shape; if a box is not finite, has no
+            area or lies outside the image; if a class is outside [-1, C); or if a mask
+            has values other than 0 and 1.
+        tf.errors.InvalidArgumentError: The same, from a dataset while it is read.
 
     Example:
         ```python

@@ -1,7 +1,7 @@
 """Order and random numbers that depend only on a seed and the number of the epoch.
 
-`tf.data`'s own shuffle counts its iterators, so a restarted process would begin with
-the first epoch's order again. Here everything is a function of (seed, epoch), and
+`tf.data`'s own shuffle counts its iterators, so a restarted process would begin again
+with the order of the first epoch. Here everything is a function of (seed, epoch), and
 `training.BackupAndResume` knows the epoch.
 """
 
@@ -53,14 +53,14 @@ def row_indices(
 ) -> tf.data.Dataset:
     """The numbers 0 … count-1, in order or in a random order per epoch.
 
-    A pipeline that looks rows up by their index shuffles the whole set at eight bytes
-    per row.
+    A pipeline that looks rows up by index can shuffle the whole set at a cost of eight
+    bytes per row.
 
     Args:
         count: Number of rows.
         shuffle_seed: Seed of the random orders. None keeps the order.
         epoch: See `epoch_seeds`.
-        repeats: Whether the order of the one epoch is repeated without an end.
+        repeats: Whether the order of the one epoch is repeated endlessly.
 
     Returns:
         A dataset of int64 scalars, of known cardinality.
@@ -88,7 +88,7 @@ def shuffled_dataset(tensors, *, seed: int, epoch: Epoch = None) -> tf.data.Data
         seed: Seed of the random orders, the same in each run (given the same
             `keras.utils.set_random_seed`).
         epoch: Number of the epoch whose order is read, or a `tf.Variable` that holds
-            it, such as that of `training.BackupAndResume`. None counts the iterations.
+            it, such as `training.BackupAndResume.epoch`. None counts the iterations.
 
     Returns:
         A dataset of single rows, of known cardinality, for `.batch(…)` and

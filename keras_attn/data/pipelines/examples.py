@@ -35,14 +35,15 @@ def example_dataset(
         load: Makes the example of a row, and says whether it could be read.
         finish: Gives the augmented example its final form.
         count: Number of rows.
-        skipped: Decides whether examples that could not be read are left out.
+        skipped: Decides whether unreadable examples are left out.
         folder: Where the files are, for the message if all are bad.
         augmentations: See `geometry`. The seed of a row depends on `seed`, the epoch
             and the number of the row alone.
         batch_size: Number of examples in a batch.
-        padding_values: If examples differ in length: the values that pad those of a
-            dictionary that are not padded with zeros. None = all have one length.
-        seed: Seed of order and augmentations.
+        padding_values: Padding values for examples that differ in length: the entries
+            of a dictionary that are not padded with zeros. None means that all have the
+            same length.
+        seed: Seed of the order and the augmentations.
         shuffle: Whether the order is random.
         epoch: See `epochs.epoch_seeds`.
         drop_remainder: Whether the last batch is left out if it is smaller.
@@ -55,8 +56,8 @@ def example_dataset(
     def augmented(example, seed, _):
         return finish(augment(example, augmentations, seed))
 
-    # The order of the epoch is repeated, not the pipeline, which would begin another
-    # epoch where they are counted.
+    # The order of the epoch is repeated, not the pipeline: repeating that would begin a
+    # new epoch where epochs are counted.
     fills_up = skipped.on_error == "skip"
     rows = row_indices(count, seed if shuffle else None, epoch, repeats=fills_up)
     dataset = tf.data.Dataset.zip(rows, epoch_seeds(seed, epoch))
@@ -84,14 +85,15 @@ def read_or_skip(
     skipped: Skipped,
     blank: Sequence[np.ndarray],
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """What is read for a row, and whether it could be read.
+    """What was read for a row, and whether it could be read.
 
     Args:
         row: Number of the row, a scalar.
-        read: Returns the arrays of a row; a bad file is a `ValueError` or an `OSError`.
+        read: Returns the arrays of a row; raises `ValueError` or `OSError` for a bad
+            file.
         names: The name of each row in messages, and in `skipped`.
         skipped: Raises or collects the errors.
-        blank: Arrays of the same dtypes, in place of those of a row that is skipped.
+        blank: Arrays of the same dtypes, used in place of a skipped row.
 
     Returns:
         The arrays as tensors of unknown shapes, and a scalar bool.

@@ -24,16 +24,17 @@ def check_labels(labels, num_classes: int, ignore_label: int | None = None):
         labels: Integers of any shape; or a dataset of batches `(inputs, labels)`,
             optionally followed by sample weights.
         num_classes: C.
-        ignore_label: A further label that is accepted, which the loss ignores: that of
-            `SegmentationCrossEntropy`, or `ignore_class` of a loss of Keras.
+        ignore_label: An additional label that is accepted because the loss ignores it:
+            the `ignore_label` of `SegmentationCrossEntropy`, or the `ignore_class` of a
+            Keras loss.
 
     Returns:
         The labels, unchanged; or the dataset, which checks each batch as it is read.
 
     Raises:
-        TypeError: for labels that are not integers, or a dataset without labels.
-        ValueError: for labels below 0, or of C and above.
-        tf.errors.InvalidArgumentError: the same, from a dataset while it is read.
+        TypeError: If the labels are not integers, or a dataset has no labels.
+        ValueError: If a label is negative, or C or above.
+        tf.errors.InvalidArgumentError: The same, from a dataset while it is read.
 
     Example:
         ```python

@@ -1,1 +1,1 @@
-"""Data that is generated, whose truth is known exactly."""
+"""Generated data, whose ground truth is known exactly."""

@@ -99,7 +99,7 @@ def make_dates(count: int, seed: int) -> list[tuple[str, str]]:
 def split_dates(
     train: int, test: int, seed: int
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Samples a training set, and a test set of other days.
+    """Samples a training set, and a test set of different days.
 
     No day of the test set is in the training set in any format, so test accuracy
     measures generalization, not memorization.
@@ -110,7 +110,7 @@ def split_dates(
         seed: The same seed gives the same split, in every run.
 
     Returns:
-        The training pairs and the test pairs, as of `make_dates`.
+        The training pairs and the test pairs, as from `make_dates`.
     """
     train = check_positive("train", train)
     test = check_positive("test", test)

@@ -1,8 +1,8 @@
 """Images of rendered words, with the position of every character.
 
-Made while they are read, from a seed and the number of the image, so a set of any size
-costs no memory. To train a reader, and to see whether it looks at the character that it
-writes.
+Images are made while they are read, from a seed and the number of the image, so a set
+of any size costs no memory. They serve to train a reader, and to see whether it looks
+at the character that it writes.
 
 Legend: B batch, H and W pixels, N characters of a word, L characters with padding.
 """
@@ -32,14 +32,14 @@ _TRUTH = ("words", "fonts", "boxes", "centers", "masks")
 
 @dataclass(frozen=True)
 class WordExample:
-    """An image of a word and all that is known of it.
+    """An image of a word and everything that is known about it.
 
     Attributes:
         image: uint8 (H, w, 3), w at most W.
         word: The text.
         font: Name of the font.
-        masks: bool (N, H, w), the pixels that are at least half as much ink of a
-            character as the pixel that is most.
+        masks: bool (N, H, w), the pixels whose ink of a character is at least half the
+            maximum over all pixels.
         boxes: float32 (N, 4), around the mask of each character: left, top, right,
             bottom.
         centers: float32 (N, 2), x and y of the middle of each character's ink.
@@ -61,27 +61,27 @@ class RenderedWords:
     are drawn at random.
 
     Attributes:
-        words: The words, without blanks; `random_words` makes some.
+        words: The words, without blanks, such as from `random_words`.
         fonts: Names of `FONTS`, or paths of TrueType or OpenType files.
         alphabet: All characters that the reader knows, in the order of their ids.
-        max_length: Characters of the longest word that the reader can write.
-        image_size: H and the largest W, pixels.
-        rotation: Largest angle in degrees, below 90.
-        curvature: Largest height of the arc of the baseline, as a share of half the
+        max_length: Maximum number of characters of a word that the reader can write.
+        image_size: H and the maximum W, in pixels.
+        rotation: Maximum angle in degrees, below 90.
+        curvature: Maximum height of the arc of the baseline, as a share of half the
             length of the word, at most 0.5.
-        perspective: Largest share by which one end becomes smaller than the middle, at
+        perspective: Maximum share by which one end becomes smaller than the middle, at
             most 0.25.
-        fill: Smallest and largest share of the image that the word fills.
-        contrast: Smallest and largest difference of brightness between characters and
-            background, as shares of that between black and white.
-        blur: Largest standard deviation of a Gaussian blur, pixels.
-        noise: Largest standard deviation of noise, in units of 0 to 255.
-        seed: Seed of everything.
+        fill: Minimum and maximum share of the image that the word fills.
+        contrast: Minimum and maximum difference in brightness between characters and
+            background; 1 is the difference between black and white.
+        blur: Maximum standard deviation of a Gaussian blur, in pixels.
+        noise: Maximum standard deviation of noise, in units of 0 to 255.
+        seed: Seed of all random numbers.
 
     Raises:
-        ValueError: for an argument out of range, an empty word, a word that is too
-            long, has a character that is not in the alphabet or that a font lacks, and
-            a font that cannot be read.
+        ValueError: If an argument is out of range; if a word is empty, too long, or has
+            a character that is not in the alphabet or that a font lacks; or if a font
+            cannot be read.
 
     Example:
         ```python
@@ -118,7 +118,7 @@ class RenderedWords:
             ("noise", 0, math.inf),
         ):
             value = getattr(self, name)
-            # Not a number is outside of every range.
+            # NaN is outside every range.
             if not least <= value <= most or value == math.inf:
                 raise ValueError(
                     f"`{name}` must be from {least} to {most}. Received: {name}={value}"
@@ -159,11 +159,11 @@ class RenderedWords:
             index: Its number, from 0.
 
         Returns:
-            The same for the same number and the same options.
+            The same example for the same number and the same options.
 
         Raises:
-            ValueError: for a word that is too long for the image, or a character that
-                has no ink in the font.
+            ValueError: If the word is too long for the image, or a character has no ink
+                in the font.
         """
         random = np.random.default_rng([self.seed, index])
         word = self.words[index % len(self.words)]
@@ -199,7 +199,7 @@ class RenderedWords:
             kind: What comes with the images, see below.
             count: Number of images.
             batch_size: B.
-            start: Number of the first image; another range is another set.
+            start: Number of the first image; a different range gives a different set.
             normalize: "imagenet", "unit" or None; see `detection_dataset`.
             shuffle: Whether each epoch has a new random order.
             epoch: Number of the epoch, or a `tf.Variable` that holds it. None counts
@@ -209,17 +209,17 @@ class RenderedWords:
         Returns:
             A dataset of known cardinality, with L = `max_length`.
 
-            - "reading": a dictionary of `images` float32 (B, H, W, 3), zero at the
+            - "reading": a dictionary of `images` float32 (B, H, W, 3), zero to the
               right of the image, `widths` int32 (B,) and `decoder_token_ids` int32
-              (B, L + 1); and the labels int32 (B, L + 1), the tokens one step later
-              with the end token, then padding.
+              (B, L + 1); and the labels int32 (B, L + 1), the tokens one step later and
+              the end token, then padding.
             - "characters": one dictionary of these, the labels as `labels`, and of
               `words` and `fonts`, strings (B,), `boxes` float32 (B, L, 4), `centers`
               float32 (B, L, 2) and `masks` bool (B, L, H, W), zero after the last
               character. See `WordExample`.
 
         Raises:
-            ValueError: for another kind or an argument out of range.
+            ValueError: If `kind` is not one of these, or an argument is out of range.
         """
         check_choice("kind", kind, ("reading", "characters"))
         check_positive("count", count)
@@ -300,7 +300,7 @@ class RenderedWords:
         )
 
     def _values(self, example: WordExample, tokenizer: CharacterTokenizer) -> dict:
-        """The fields of an example as arrays, padded but for the image."""
+        """The fields of an example as arrays, all padded except the image."""
         missing = self.max_length - len(example.word)
         height, width = check_pair("image_size", self.image_size)
         masks = np.zeros((self.max_length, height, width), bool)

@@ -1,4 +1,4 @@
-"""Draws coloured shapes with exact masks.
+"""Draws colored shapes with exact masks.
 
 Legend: H and W pixels. Shapes are defined around the origin, within the unit circle; a
 pixel belongs to a shape if its center does.
@@ -76,8 +76,8 @@ class Object:
         shape: A name in `SHAPES`.
         color: The name of its color.
         size: The name of its size.
-        x: Of its center, in pixels.
-        y: Of its center, in pixels.
+        x: Horizontal position of its center, in pixels.
+        y: Vertical position of its center, in pixels.
     """
 
     shape: str
@@ -92,10 +92,10 @@ def draw_mask(shape: str, x, y, radius, angle, image_size) -> np.ndarray:
 
     Args:
         shape: A name in `SHAPES`.
-        x: Of its center, in pixels.
-        y: Of its center, in pixels.
-        radius: Of the circle around it, in pixels.
-        angle: By which it is turned, in radians.
+        x: Horizontal position of its center, in pixels.
+        y: Vertical position of its center, in pixels.
+        radius: Radius of the circle around it, in pixels.
+        angle: Angle by which it is turned, in radians.
         image_size: (H, W).
     """
     rows, columns = np.mgrid[: image_size[0], : image_size[1]] + 0.5
@@ -109,12 +109,12 @@ def draw_objects(world, random: np.random.Generator):
 
     Args:
         world: The `Shapes`.
-        random: Source of everything.
+        random: Source of all random numbers.
 
     Returns:
         The image, uint8 (H, W, 3), the objects, and their visible pixels, bool
-        (objects, H, W). There is at least one object; fewer than were drawn by lot if
-        there is no room.
+        (objects, H, W). There is at least one object; there are fewer than the random
+        number drawn if there is no room.
     """
     height, width = world.image_size
     background = random.integers(*_BACKGROUND, 3)

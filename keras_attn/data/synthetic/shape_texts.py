@@ -1,7 +1,7 @@
 """Captions of images of shapes, and questions about them with answers.
 
-Every text is lower-case words between blanks. With a text come the objects that it is
-about, so that attention can be compared with them.
+Every text consists of lower-case words separated by blanks. Each text comes with the
+objects that it is about, so that attention can be compared with them.
 """
 
 from collections.abc import Sequence
@@ -78,7 +78,7 @@ def make_questions(objects: Sequence[Object], world) -> list[Question]:
     questions = []
     for number, each in enumerate(objects):
         names = (each.size, each.color, each.shape)
-        # An attribute is asked for if the two others name one object.
+        # An attribute is asked for if the other two identify one object.
         for hidden, kind in enumerate(("size", "color", "shape")):
             given = [name for place, name in enumerate(names) if place != hidden]
             if len(_matching(objects, given)) == 1:
@@ -108,7 +108,7 @@ def choose_question(
 ) -> Question:
     """Draws one of the kinds of questions, then one of its answers, then a question.
 
-    So that "no" and "zero" are not the answers to most questions.
+    Otherwise "no" and "zero" would be the answers to most questions.
     """
     kinds: dict[str, dict[str, list[Question]]] = {}
     for question in questions:

@@ -1,7 +1,8 @@
-"""Images of coloured shapes whose objects, masks and texts are known exactly.
+"""Images of colored shapes whose objects, masks and texts are known exactly.
 
-Made while they are read, from a seed and the number of the image, so a set of any size
-costs no memory. For tests, and to see whether a model looks where it should.
+Images are made while they are read, from a seed and the number of the image, so a set
+of any size costs no memory. They serve for tests, and to see whether a model looks
+where it should.
 
 Legend: B batch, M objects with padding, H and W pixels, T words of a caption.
 """
@@ -59,12 +60,12 @@ _SPECS: dict[str, tuple[tf.DType, list | None]] = {
     "answer_ids": (tf.int32, []),
     "is_named": (tf.bool, [None]),
 }
-_SMALLEST_RADIUS = 2  # Pixels. Of a smaller shape no pixel might be left.
+_SMALLEST_RADIUS = 2  # Pixels. A smaller shape might cover no pixel at all.
 
 
 @dataclass(frozen=True)
 class ShapesExample:
-    """An image and all that is known of it.
+    """An image and everything that is known about it.
 
     Attributes:
         image: uint8 (H, W, 3).
@@ -75,7 +76,7 @@ class ShapesExample:
         masks: bool (N, H, W), the visible pixels of each object.
         labels: int32 (H, W), 0 for the background, else 1 + the class.
         caption: A text about all objects.
-        caption_objects: For each word of the caption the object that it describes, or
+        caption_objects: For each word of the caption, the object that it describes, or
             -1.
         question: A question about the image, with its answer.
         questions: All questions about the image.
@@ -99,23 +100,23 @@ class Shapes:
 
     Attributes:
         image_size: H and W, one number or two.
-        num_objects: Smallest and largest number of objects, at most 10. There are
-            fewer where they find no room.
+        num_objects: Minimum and maximum number of objects, at most 10. There are fewer
+            where there is no room.
         shapes: Names, of circle, square, triangle, star, cross and ring. Class i is
             the i-th.
-        colors: Name of each color, and red, green and blue from 0 to 255.
-        sizes: Name of each size, and its smallest and largest radius as shares of the
+        colors: Name of each color, and its red, green and blue from 0 to 255.
+        sizes: Name of each size, and its minimum and maximum radius as shares of the
             shorter side, at most 0.5.
-        max_overlap: Largest share of an object that others hide, in [0, 1); 0 draws
-            all objects apart. Objects of the same color never overlap, which could not
-            be told apart.
+        max_overlap: Maximum share of an object that others hide, in [0, 1); 0 draws all
+            objects apart. Objects of the same color never overlap, since they would be
+            indistinguishable.
         noise: Standard deviation of noise on the pixels, in units of 0 to 255.
-        seed: Seed of everything.
+        seed: Seed of all random numbers.
         kinds: Size, color and shape of the objects that occur, equally often, such as
-            ("small", "red", "ring"), to hold combinations out. None: all.
+            ("small", "red", "ring"), to hold combinations out. None means all.
 
     Raises:
-        ValueError: for an argument out of range, or a name with two meanings.
+        ValueError: If an argument is out of range, or a name has two meanings.
 
     Example:
         ```python
@@ -213,7 +214,7 @@ class Shapes:
             index: Its number, from 0.
 
         Returns:
-            The same for the same number and the same options.
+            The same example for the same number and the same options.
         """
         random = np.random.default_rng([self.seed, index])
         image, objects, masks = draw_objects(self, random)
@@ -255,7 +256,7 @@ class Shapes:
             kind: What comes with the images, see below.
             count: Number of images.
             batch_size: B.
-            start: Number of the first image; another range is another set.
+            start: Number of the first image; a different range gives a different set.
             augmentations: For detection and segmentation: functions of an example and
                 a seed, see `detection_dataset`.
             normalize: "imagenet", "unit" or None; see `detection_dataset`.
@@ -279,7 +280,7 @@ class Shapes:
               that the question is about.
 
         Raises:
-            ValueError: for another kind or an argument out of range.
+            ValueError: If `kind` is not one of these, or an argument is out of range.
         """
         check_choice("kind", kind, tuple(_FIELDS))
         check_positive("count", count)

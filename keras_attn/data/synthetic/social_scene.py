@@ -1,4 +1,4 @@
-"""People who pass a robot: a simulated scene with two cameras, of gray and of depth.
+"""People who pass a robot: a simulated scene with a gray camera and a depth camera.
 
 Legend: B episodes that are played at once, H and W pixels, X right, Y up and Z ahead of
 the camera in meters.
@@ -17,7 +17,7 @@ _WALL, _FARTHEST = 5.0, 6.0  # Meters; the second is 1 in the depth image.
 _FOCAL = 0.9  # Focal length as a share of the image's height.
 # Drawn once for each step of an episode, in this order.
 _TURN, _SPEED, _BALL_X, _BALL_Y = range(4)
-# The same once for an episode.
+# The same, drawn once per episode.
 _NUM_TRAITS = 14
 
 
@@ -25,7 +25,7 @@ class SocialScene:
     """Episodes in which a person passes a robot, which may greet.
 
     A person walks past with the head turned away, faces the robot, or offers a hand. In
-    every step the robot takes one of the `ACTIONS`, and the person answers:
+    every step the robot takes one of the `ACTIONS`, and the person responds:
 
     | the person | probability of the next step |
     |---|---|
@@ -33,21 +33,21 @@ class SocialScene:
     | faces it | offers a hand: 0.7 if it looks at the person, else 0.1; walks on: 0.2 |
     | offers a hand | walks on: 0.5 |
 
-    A handshake with an offered hand has the reward 1, any other -0.1, and after either
-    the person walks on; all other actions have the reward 0. So the best action depends
-    on the phase alone, see `best_actions`, and the phase is seen only at the face and
-    the hand. Some people carry an object that looks as a hand, at the distance of the
-    body; a ball flies through the room, and a face hangs on the wall.
+    A handshake has the reward 1 if a hand is offered and -0.1 otherwise, and in both
+    cases the person walks on; all other actions have the reward 0. So the best action
+    depends only on the phase (see `best_actions`), and the phase is visible only in the
+    face and the hand. Some people carry an object that looks like a hand, at the
+    distance of the body; a ball flies through the room, and a face hangs on the wall.
 
-    The authors' robot met real people and has the same actions and rewards; the answers
-    of the people are ours.
+    The authors' robot met real people and had the same actions and rewards; how people
+    respond here is our own design.
 
-    An episode depends on `seed`, its number and the actions, not on the others of its
-    batch.
+    An episode depends on `seed`, its number and the actions, not on the other episodes
+    of its batch.
 
     Args:
         image_size: H and W in pixels, one number or two.
-        num_steps: Steps of an episode, the last of which ends it.
+        num_steps: Number of steps of an episode.
         seed: Seed of all episodes.
 
     Attributes:
@@ -61,8 +61,8 @@ class SocialScene:
             turned to the robot, and `hand`, offered.
 
     Raises:
-        ValueError: for sizes that are not whole numbers above zero, or a seed that is
-            not a whole number from 0.
+        ValueError: If `image_size` or `num_steps` is not a positive integer, or `seed`
+            is not a nonnegative integer.
 
     Reference:
         Qureshi et al. 2017 (arXiv:1702.08626): the actions and the rewards.
@@ -101,7 +101,8 @@ class SocialScene:
             The first observations, (B, H, W, 1) by name.
 
         Raises:
-            ValueError: for numbers that are not whole or below 0, or no number at all.
+            ValueError: If `episodes` is empty, or a number is not an integer or is
+                negative.
         """
         numbers = np.asarray(episodes)
         if (
@@ -138,7 +139,8 @@ class SocialScene:
             the step was the last, (B,).
 
         Raises:
-            ValueError: for other actions, or before `reset` and after the last step.
+            ValueError: If an action is not an index of `ACTIONS`, or if called before
+                `reset` or after the last step.
         """
         actions = np.asarray(actions)
         if self._step >= self.num_steps:
@@ -179,15 +181,15 @@ class SocialScene:
         return self._observe(), rewards.astype("float32"), is_last
 
     def best_actions(self) -> np.ndarray:
-        """The actions of the largest expected sum of rewards, (B,).
+        """The actions that maximize the expected sum of rewards, (B,).
 
-        To wave at who passes, to look at who faces the robot, and to shake an offered
-        hand: every other action is slower to reach an offered hand, or loses it.
+        Wave at a person who passes, look at a person who faces the robot, and shake an
+        offered hand: every other action reaches an offered hand later, or loses it.
         """
         return np.array([_WAVE, _LOOK, _SHAKE])[self.phase]
 
     def _move(self, following):
-        """Who passes walks on and turns back at the end; who does not, comes closer."""
+        """People who pass walk on and turn back at the end; others come closer."""
         speed = 0.15 + 0.15 * self._uniforms[self._step, :, _SPEED]
         walks = following == PASSING
         self._x = self._x + np.where(walks, speed * self._direction, 0.0)
@@ -231,7 +233,7 @@ class SocialScene:
             canvas.ellipsoid(x + side, y + 0.1, z - 0.001, 0.06, 0.06, 0.0, 0.1)
 
     def _draw_person(self, canvas, cloth, skin, carries):
-        """A body, arms and a head, all of ellipsoids."""
+        """A body, arms and a head, all made of ellipsoids."""
         x, z = self._x, self._z
         is_turned = self.phase != PASSING
         offers = self.phase == OFFERING
@@ -283,7 +285,7 @@ _NOBODY, _FACE, _HAND = range(3)
 
 
 class _Canvas:
-    """Images of brightness and of distance, in which what is nearer hides the rest."""
+    """Brightness and distance images, in which nearer objects hide farther ones."""
 
     def __init__(self, batch, rows, columns):
         focal = _FOCAL * rows
@@ -304,15 +306,16 @@ class _Canvas:
         """Draws an ellipsoid, brighter in its middle.
 
         Args:
-            x: Its center in meters, as y and z; each a number or (B,).
+            x: Its center in meters, like y and z; each a number or (B,).
             y: See x.
             z: See x.
-            width: Half axis to the right in meters, as height upwards and length ahead.
+            width: Semi-axis to the right in meters; likewise height upwards and length
+                ahead.
             height: See width.
             length: See width.
             brightness: From 0 to 1, a number or (B,).
             visible: Whether it is there, a boolean or (B,).
-            owner: Number of its pixels in the masks.
+            owner: The number that marks its pixels in the masks.
         """
         shape = (len(self.gray), 1, 1)
         x, y, z, width, height, length, brightness, visible = (

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
-_MEASURED_SIZE = 64.0  # Of the font whose lengths are scaled.
+_MEASURED_SIZE = 64.0  # The font size whose lengths are scaled.
 _SMALLEST_SIZE = 3
 _MARGIN = 2  # Pixels around a word.
 _LUMA = np.array([0.299, 0.587, 0.114])  # Brightness of red, green and blue.
@@ -23,13 +23,13 @@ class Look:
 
     Attributes:
         angle: Radians, clockwise.
-        curvature: Height of the arc of the baseline over half the length of the word;
-            above 0 the ends are lower than the middle.
+        curvature: Height of the arc of the baseline divided by half the length of the
+            word; above 0 the ends are lower than the middle.
         perspective: How much smaller the right end and the lower edge become, as a
             share, at half the length of the word from its middle.
         fill: Share of the image that the word fills, in (0, 1].
         text: Red, green and blue of the characters, in [0, 1].
-        background: The same of the background.
+        background: The same for the background.
         blur: Standard deviation of a Gaussian blur in pixels.
         noise: Standard deviation of noise on the pixels, in units of 0 to 255.
     """
@@ -57,7 +57,7 @@ def draw_word(
         word: The characters.
         font: The file of the font.
         look: Geometry and colors.
-        image_size: H and the largest W.
+        image_size: H and the maximum W.
         random: Draws the noise.
 
     Returns:
@@ -65,8 +65,7 @@ def draw_word(
         of each pixel each character covers, float32 (N, H, W) in [0, 1].
 
     Raises:
-        ValueError: for a word that is too long for the image, or a character without
-            ink.
+        ValueError: If `word` is too long for the image, or a character has no ink.
     """
     height, most_columns = image_size
     box, _, _ = _measure(word, _font(font, _MEASURED_SIZE))
@@ -116,14 +115,14 @@ def draw_word(
 def draw_color(luma: float, random: np.random.Generator) -> np.ndarray:
     """A random color of a given brightness in [0, 1]: red, green and blue."""
     tint = random.normal(size=3)
-    tint -= _LUMA * (tint @ _LUMA) / (_LUMA @ _LUMA)  # Does not change the brightness.
+    tint -= _LUMA * (tint @ _LUMA) / (_LUMA @ _LUMA)  # Keeps the brightness.
     # The largest multiple of the tint that leaves every part in [0, 1].
     room = np.where(tint > 0, 1 - luma, luma) / np.maximum(np.abs(tint), 1e-9)
     return luma + tint * random.uniform(0, 0.8) * room.min()
 
 
 def _font(path, size):
-    # Without the optional layout engine, so that all machines draw the same.
+    # Without the optional layout engine, so that all machines draw the same image.
     return ImageFont.truetype(path, size, layout_engine=ImageFont.Layout.BASIC)
 
 

@@ -1,4 +1,4 @@
-"""Fonts to render words with: those of matplotlib, and files of your own."""
+"""Fonts to render words with: matplotlib's, and files of your own."""
 
 import functools
 import os
@@ -9,7 +9,7 @@ import matplotlib
 from matplotlib.ft2font import FT2Font
 from PIL import ImageFont
 
-# Of the fonts that come with matplotlib, those of whole alphabets.
+# The fonts shipped with matplotlib that have whole alphabets.
 FONTS = (
     *("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSans-BoldOblique"),
     *("DejaVuSansMono", "DejaVuSansMono-Bold", "DejaVuSansMono-Oblique"),
@@ -18,7 +18,7 @@ FONTS = (
     *("STIXGeneralItalic", "STIXGeneralBolIta"),
     *("cmr10", "cmb10", "cmti10", "cmss10", "cmtt10"),
 )
-# TeX's fonts have other characters at the codes of some signs, such as ¡ at that of <.
+# TeX's fonts have different characters at some codes, such as ¡ in place of <.
 _OF_TEX = frozenset(string.ascii_letters + string.digits)
 
 
@@ -29,7 +29,7 @@ def font_path(font: str | os.PathLike) -> Path:
         font: One of `FONTS`, or the path of a TrueType or OpenType file.
 
     Raises:
-        ValueError: for a name that is neither.
+        ValueError: If `font` is neither.
     """
     if font in FONTS:
         return Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{font}.ttf"
@@ -50,7 +50,7 @@ def font_characters(font: str | os.PathLike) -> frozenset[str]:
         font: As in `font_path`.
 
     Raises:
-        ValueError: for a file that is not a font.
+        ValueError: If the file is not a font.
     """
     path = font_path(font)
     try:

@@ -1,4 +1,4 @@
-"""Lists of words to render, and what of a list is held out."""
+"""Lists of words to render, and splits of a list into training and held-out parts."""
 
 import hashlib
 import string
@@ -20,11 +20,13 @@ def random_words(
     Args:
         count: Number of words.
         alphabet: The characters to draw from.
-        lengths: Smallest and largest number of characters, each equally likely.
+        lengths: Minimum and maximum number of characters; all lengths are equally
+            likely.
         seed: The same seed gives the same words.
 
     Raises:
-        ValueError: for an argument out of range, or more words than there are.
+        ValueError: If an argument is out of range, or `count` exceeds half the number
+            of possible words.
     """
     check_positive("count", count)
     low, high = check_pair("lengths", lengths)
@@ -34,7 +36,7 @@ def random_words(
             "`lengths` must be the smaller one first, and `alphabet` not empty. "
             f"Received: lengths={lengths}, alphabet={alphabet!r}"
         )
-    # Of the shortest words there are fewest: half of them, or another length is drawn.
+    # With at most half of all words, redrawing until a word is new does not take long.
     room = sum(len(characters) ** length for length in range(low, high + 1))
     if count > room / 2:
         raise ValueError(
@@ -53,7 +55,7 @@ def random_words(
 def hold_out(
     values: Sequence[str], share: float, seed: int = 0
 ) -> tuple[list[str], list[str]]:
-    """Splits words or fonts into those to train on and those to test with.
+    """Splits words or fonts into a training part and a test part.
 
     Args:
         values: Different words, or names of fonts.
@@ -65,7 +67,8 @@ def hold_out(
         order given.
 
     Raises:
-        ValueError: for another share, fewer than two values, or one that is repeated.
+        ValueError: If `share` is out of range, there are fewer than two values, or one
+            repeats.
     """
     if not 0 < share < 1:
         raise ValueError(f"`share` must be above 0 and below 1. Received: {share}")

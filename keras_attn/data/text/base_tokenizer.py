@@ -19,7 +19,7 @@ SPECIAL_PIECES = ("<pad>", "<start>", "<end>", "<unk>")
 
 
 class TokenDecoder(abc.ABC):
-    """From ids to text, which all tokenizers have in common.
+    """Decoding from ids to text, which all tokenizers have in common.
 
     A subclass has `pieces`, the vocabulary: one string for each id.
     """
@@ -157,12 +157,12 @@ class Tokenizer(TokenDecoder):
 
 
 def check_texts(texts: object) -> None:
-    """Raises for a single text where several are expected.
+    """Raises if a single text is given where several are expected.
 
     Raises:
-        ValueError: for a string.
+        ValueError: If `texts` is a string.
     """
-    # A string is an iterable of strings too, of its characters.
+    # A string is also an iterable of strings: its characters.
     if isinstance(texts, (str, bytes)):
         raise ValueError(
             "`texts` must be several texts, such as a list; put a single text in one. "

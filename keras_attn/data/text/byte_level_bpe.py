@@ -237,7 +237,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
         )
 
     def token_bytes(self, index: int) -> bytes:
-        """The bytes of text of an id; none for a special id.
+        """The bytes of text that an id stands for; none for a special id.
 
         Args:
             index: The id.

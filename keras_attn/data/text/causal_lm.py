@@ -1,4 +1,4 @@
-"""Causal language modelling: a long text in blocks, each token the label of the last.
+"""Causal language modelling on blocks of a long text, with the next token as label.
 
 Legend: B batch, T length of a block, N tokens of the text.
 """
@@ -16,7 +16,7 @@ from keras_attn.data.pipelines.epochs import Epoch
 def pack_documents(
     documents: Iterable[Sequence[int]], end_token_id: int, dtype: str = "int32"
 ) -> np.ndarray:
-    """Concatenates documents to one text, with the end token after each.
+    """Concatenates documents into one text, with the end token after each.
 
     Save the result by `np.save` and load it by `np.load(path, mmap_mode="r")`, and
     training reads it from disk as needed.
@@ -31,7 +31,7 @@ def pack_documents(
         (N,).
 
     Raises:
-        ValueError: for an id that does not fit into the dtype.
+        ValueError: If an id does not fit into `dtype`.
     """
     parts = []
     for document in documents:
@@ -65,9 +65,10 @@ def causal_lm_dataset(
 
     With the default stride every token except the text's first is a label once, apart
     from an incomplete last block of `(N - 1) mod T` labels, which `keep_tail` keeps.
-    With a smaller stride blocks overlap, and still every token is a label once: labels
-    that the previous block had get weight 0. So labels after the first block have a
-    context of more than `T - stride` tokens, as for a fair perplexity of a long text.
+    With a smaller stride, blocks overlap, and every token is still a label once: labels
+    that occurred in the previous block get weight 0. So labels after the first block
+    have a context of more than `T - stride` tokens, as a fair perplexity of a long text
+    requires.
 
     Args:
         token_ids: (N,), integers; read as needed, so this may be a memory-mapped array.
@@ -78,8 +79,8 @@ def causal_lm_dataset(
         shuffle_seed: Shuffles the blocks, in a new order each epoch and the same orders
             in every run (given the same `keras.utils.set_random_seed`). None keeps the
             order.
-        epoch: Epoch whose order is read, or a `tf.Variable` that holds it, such as that
-            of `BackupAndResume`. None counts the iterations.
+        epoch: Epoch whose order is read, or a `tf.Variable` that holds it, such as
+            `BackupAndResume.epoch`. None counts the iterations.
         drop_remainder: Drops a last batch of fewer than `batch_size` blocks.
 
     Returns:
@@ -88,7 +89,7 @@ def causal_lm_dataset(
         labels are int32; sample weights are float32, 1 on labels that count.
 
     Raises:
-        ValueError: if the text is not a one-dimensional array of integers, or too short
+        ValueError: If the text is not a one-dimensional array of integers, or too short
             for a block.
 
     Reference:

@@ -1,6 +1,6 @@
 """Rewriting text character by character, inside a TensorFlow graph.
 
-Legend: n characters of all the texts together, L longest replacement, in characters.
+Legend: n characters in all texts together, L longest replacement, in characters.
 """
 
 import unicodedata

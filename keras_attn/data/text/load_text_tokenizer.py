@@ -30,7 +30,7 @@ _BY_NAME = {
     "t5": (SentencePieceTokenizer, {"convention": "t5"}),
     "xlmroberta": (SentencePieceTokenizer, {"convention": "xlm_roberta"}),
 }
-# Generic classes, which do not tell the kind.
+# Generic classes, which do not reveal the kind.
 _GENERIC = ("pretrainedtokenizer", "tokenizersbackend", "")
 
 
@@ -40,7 +40,7 @@ def load_text_tokenizer(folder: str | os.PathLike) -> TextTokenizer:
     The kind is given by `tokenizer_config.json` (`tokenizer_class`) or `config.json`
     (`model_type`), otherwise by the files: `vocab.txt` is WordPiece, a `.model`
     SentencePiece, `vocab.json` with `merges.txt` byte-level BPE, and a `tokenizer.json`
-    alone has it in its `model.type`.
+    alone states it in its `model.type`.
 
     Args:
         folder: The folder, such as one that `save` or `save_pretrained` wrote.

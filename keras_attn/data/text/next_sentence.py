@@ -32,13 +32,14 @@ def next_sentence_pairs(
     Each document is read in runs of consecutive sentences, as long as a pair may be. A
     run is split between two random sentences. Its second part either becomes the
     second text, or is replaced by text of another document and read again in the next
-    run. So each seed gives other pairs, and no sentence is skipped.
+    run. So each seed gives different pairs, and no sentence is skipped.
 
     Args:
         documents: Sequences of sentences, which are sequences of token ids. At least
             two documents must not be empty.
-        max_length: Most tokens of a pair, including three special ones. Of longer pairs
-            the longer text is cut, equally often at its start and at its end.
+        max_length: Maximum number of tokens of a pair, including three special ones. In
+            longer pairs the longer text is cut, equally often at its start and at its
+            end.
         seed: Seed of the pairs.
         random_rate: Share of the pairs whose second text is random. A run of a single
             sentence always gets a random one, so their share is slightly larger.
@@ -50,7 +51,7 @@ def next_sentence_pairs(
         it is random, as in Hugging Face's models.
 
     Raises:
-        ValueError: for fewer than two documents, or too small a `max_length`.
+        ValueError: If there are fewer than two documents, or `max_length` is too small.
 
     Reference:
         Devlin et al. 2019, "BERT", section 3.1 and appendix A.2 (arXiv:1810.04805),
@@ -117,8 +118,8 @@ def next_sentence_dataset(
         random_rate: See `next_sentence_pairs`.
         short_rate: See `next_sentence_pairs`.
         shuffle: Whether pairs are shuffled, in a new order each epoch.
-        epoch: Epoch whose order is read, or a `tf.Variable` that holds it, such as that
-            of `BackupAndResume`. None counts the iterations.
+        epoch: Epoch whose order is read, or a `tf.Variable` that holds it, such as
+            `BackupAndResume.epoch`. None counts the iterations.
         drop_remainder: Drops a last batch of fewer than `batch_size` pairs.
 
     Returns:
@@ -187,7 +188,7 @@ def _joined(sentences: list[list[int]]) -> list[int]:
 def _random_text(documents, number, wanted, rng) -> list[int]:
     """Sentences of a document other than `number`, at least `wanted` tokens of them.
 
-    They start at a random sentence; fewer tokens if the document ends before.
+    They start at a random sentence; there are fewer tokens if the document ends first.
     """
     other = rng.randrange(len(documents) - 1)
     document = documents[other + (other >= number)]

@@ -35,7 +35,7 @@ def read_parallel(
 
     Args:
         source_path: UTF-8 text, gzip where the name ends in `.gz`.
-        target_path: The same, in the other language.
+        target_path: The same, in the target language.
         max_words: Maximum number of blank-separated words on either side; longer pairs
             are left out, as Bahdanau et al. do with 30 and 50. None keeps all.
 
@@ -143,10 +143,11 @@ def parallel_dataset(
         bucket_boundaries: Ascending lengths, in tokens, exclusive upper bounds: a
             batch has pairs whose longer side falls into the same bucket, so that
             little is padded. None batches pairs in the order they come.
-        shuffle_seed: Seed of the order, another one each epoch and the same in each run
-            (given the same `keras.utils.set_random_seed`). None keeps the order.
+        shuffle_seed: Seed of the order, which differs between epochs and is the same in
+            each run (given the same `keras.utils.set_random_seed`). None keeps the
+            order.
         epoch: Number of the epoch whose order is read, or a `tf.Variable` that holds
-            it, such as that of `BackupAndResume`. None counts the iterations.
+            it, such as `BackupAndResume.epoch`. None counts the iterations.
         drop_remainder: Whether batches smaller than `batch_size` are left out.
         pad_to_multiple_of: Lengths are rounded up to a multiple of this, at most to
             `max_length`, so that few shapes are compiled.

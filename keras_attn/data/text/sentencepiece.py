@@ -81,9 +81,9 @@ _BLANKS = (
 class SentencePieceTokenizer(GraphTokenizer):
     """Subwords of a SentencePiece model.
 
-    A piece that follows a blank begins with "▁". The ids are those of the
-    `sentencepiece` library, except for ties: if several segmentations of a text, such
-    as a long run of one letter, have equal scores, tensorflow-text may choose another.
+    A piece that follows a blank begins with "▁". The ids match the `sentencepiece`
+    library, except for ties: if several segmentations of a text, such as a long run of
+    one letter, have equal scores, tensorflow-text may choose another.
 
     `convention` determines the rows, in Hugging Face's notation:
 

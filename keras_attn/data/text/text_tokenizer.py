@@ -110,7 +110,7 @@ class TextTokenizer(TokenDecoder):
         self._vocabulary = vocabulary
 
     def _with_settings(self, settings: Mapping[str, Any]) -> Self:
-        """Takes over the rest of a folder's settings, for `encode_batch` and `save`."""
+        """Adopts the remaining settings of a folder, for `encode_batch` and `save`."""
         self.max_length = files.max_length_of(settings)
         self.truncation_side = settings.get("truncation_side") or "right"
         self._settings = json.dumps(files.kept_settings(settings))
@@ -220,8 +220,9 @@ class TextTokenizer(TokenDecoder):
             second_texts: The second text of each row's pair.
             max_length: Maximum number of tokens per row, special ones included. The
                 longer text of a pair is truncated first, until both are of equal
-                length. Special tokens are kept. None means that of the tokenizer,
-                which a folder has as `model_max_length`; without one, no limit.
+                length. Special tokens are kept. None means the tokenizer's own maximum,
+                which a folder stores as `model_max_length`; without one, there is no
+                limit.
             pad_to_max_length: Whether rows are padded to `max_length` rather than to
                 the longest row of the batch.
             parse_special_tokens: As in `encode`.
@@ -398,7 +399,7 @@ def training_corpus(texts: Iterable[str]) -> list[str]:
     """The texts that are not blank.
 
     Raises:
-        ValueError: If there is none.
+        ValueError: If there are none.
     """
     check_texts(texts)
     corpus = [text for text in texts if text.strip()]

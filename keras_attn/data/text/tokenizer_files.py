@@ -135,7 +135,7 @@ def max_length_of(settings: Mapping[str, Any]) -> int | None:
 
 
 def kept_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a folder that we do not need, and another library may."""
+    """The settings of a folder that we do not need, but another library may."""
     return {name: settings[name] for name in _KEPT if name in settings}
 
 
@@ -172,7 +172,7 @@ def read_lines(path: Path) -> list[str]:
     Not `splitlines`: a piece may be a Unicode line separator.
 
     Raises:
-        ValueError: If there are more of them than any real vocabulary has pieces.
+        ValueError: If there are more lines than any real vocabulary has pieces.
     """
     text = read_text(path)
     check_num_pieces(text.count("\n"), path)
@@ -192,7 +192,7 @@ def check_num_pieces(number: int, path: Path) -> None:
     """Raises if a file has more pieces than any real vocabulary.
 
     Raises:
-        ValueError: naming the file.
+        ValueError: If `number` is too large; the message names the file.
     """
     if number > MAX_PIECES:
         raise ValueError(
@@ -205,7 +205,8 @@ def pieces_in_order(ids: Mapping[str, Any], path: Path) -> list[str]:
     """The pieces of a vocabulary in the order of their ids.
 
     Raises:
-        ValueError: If the ids are not 0, 1, 2, …, each once, naming the file.
+        ValueError: If the ids are not 0, 1, 2, …, each once; the message names the
+            file.
     """
     check_num_pieces(len(ids), path)
     whole = all(type(index) is int for index in ids.values())

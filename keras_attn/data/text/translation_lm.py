@@ -38,7 +38,7 @@ def translation_lm_dataset(
     """Batches of pairs, `</s> source </s> </s> target </s>`, for `mask_batches`.
 
     Positions restart at the target, so that a word and its translation have similar
-    positions; language ids tell the languages apart.
+    positions; language ids distinguish the languages.
 
     Args:
         sources: Token ids of the sentences, without special tokens.
@@ -47,12 +47,13 @@ def translation_lm_dataset(
         target_language: Language id of the targets.
         end_token_id: Id of `</s>`.
         pad_token_id: Id of padding.
-        max_length: Most tokens of a pair, including four special ones; longer pairs are
-            dropped, since a truncated sentence no longer matches its translation.
+        max_length: Maximum number of tokens of a pair, including four special ones;
+            longer pairs are dropped, since a truncated sentence no longer matches its
+            translation.
         batch_size: Pairs per batch.
         shuffle_seed: Shuffles the pairs, as in `causal_lm_dataset`.
-        epoch: Epoch whose order is read, or a `tf.Variable` that holds it, such as that
-            of `BackupAndResume`. None counts the iterations.
+        epoch: Epoch whose order is read, or a `tf.Variable` that holds it, such as
+            `BackupAndResume.epoch`. None counts the iterations.
         drop_remainder: Drops a last batch of fewer than `batch_size` pairs.
         pad_to_multiple_of: Lengths are rounded up to a multiple of this (but not above
             `max_length`), so that few shapes are compiled.
@@ -63,7 +64,7 @@ def translation_lm_dataset(
         int32, each (B, T). Padding has position 0 and the target's language.
 
     Raises:
-        ValueError: if there are not as many sources as targets, or no pair is short
+        ValueError: If the numbers of sources and targets differ, or no pair is short
             enough.
 
     Reference:
@@ -130,7 +131,7 @@ def language_probabilities(sizes: Sequence[int], exponent: float = 0.7) -> np.nd
         Probabilities, float64 (L,).
 
     Raises:
-        ValueError: for a size that is not above zero, or an α outside [0, 1].
+        ValueError: If a size is not positive, or `exponent` is outside [0, 1].
 
     Reference:
         Lample & Conneau 2019, section 3.1; α = 0.7: section 3.5 (arXiv:1901.07291).
@@ -168,14 +169,14 @@ def sample_languages(
         exponent: See `language_probabilities`.
         seed: Seed of the sampling.
         epoch: Epoch whose samples are drawn, or a `tf.Variable` that holds it, such as
-            that of `BackupAndResume`; pass it to the datasets too. None counts the
+            `BackupAndResume.epoch`; pass it to the datasets too. None counts the
             iterations.
 
     Returns:
         A dataset of infinite cardinality.
 
     Raises:
-        ValueError: if there are not as many sizes as datasets.
+        ValueError: If the numbers of sizes and datasets differ.
     """
     check_same_length(datasets=datasets, sizes=sizes)
     rates = language_probabilities(sizes, exponent)

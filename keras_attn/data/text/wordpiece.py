@@ -43,9 +43,9 @@ class WordPieceTokenizer(GraphTokenizer):
 
     Control characters are removed; blanks and punctuation end a word, and each Chinese
     character is a word; for an uncased model text is lower-cased without accents. A
-    piece that continues a word begins with "##". A word that pieces cannot spell, or of
-    more than 100 characters, is one unknown token. All of it matches the reference
-    exactly; `decode` returns words with one blank between tokens.
+    piece that continues a word begins with "##". A word that pieces cannot spell, or
+    that has more than 100 characters, is one unknown token. All of this matches the
+    reference exactly; `decode` returns words with one blank between tokens.
 
     Rows are `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`, segments 0 and 1.
 

@@ -25,9 +25,9 @@ class AdditiveAttention(ScoredAttention):
     Args:
         units: A, the width of the hidden layer (the paper's n', 1000).
         use_bias: Whether to add a bias inside the tanh. The paper has none.
-        kernel_initializer: For the three weights. The paper draws `W` and `U` from
-            N(0, 0.001²) and starts `v` at zero; Glorot's default trains as well and
-            scales with the width.
+        kernel_initializer: For the three weights. In the paper `W` and `U` are drawn
+            from `N(0, 0.001²)` and `v` starts at zero; the Glorot default trains
+            equally well and scales with the width.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Example:

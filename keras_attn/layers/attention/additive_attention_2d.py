@@ -1,4 +1,4 @@
-"""Additive attention to the locations of a map, each scored with its neighbours.
+"""Additive attention to the locations of a map, each scored with its neighbors.
 
 Legend: B batch, T query length, H rows, W columns and C channels of the map, S = H · W
 locations, A units.
@@ -27,14 +27,14 @@ _AXES = "(batch, rows, columns, channels)"
 @keras.saving.register_keras_serializable("keras_attn")
 @caches_output_specs
 class AdditiveAttention2D(BaseLayer):
-    """Additive attention over a map; scores also see the neighbours of a location.
+    """Additive attention over a map; a location's score also depends on its neighbors.
 
         e_ij = wᵀ tanh(Σ_pq U_pq v_{i+p, j+q} + W q_t)
         α = softmax(e), over all locations
         g_t = Σ_ij α_ij v_ij
 
     The sum over p and q is a convolution of the map: with `kernel_size=3` each location
-    is scored from itself and its 8 neighbours. `W`, `U` and `w` are `query_kernel`,
+    is scored from itself and its 8 neighbors. `W`, `U` and `w` are `query_kernel`,
     `key_kernel` and `score_vector`; in the paper `W_h`, `W_v` with `W̃`, and `w_e`.
 
     Args:
@@ -50,19 +50,19 @@ class AdditiveAttention2D(BaseLayer):
         value: (B, H, W, C), the map.
         projected_key: From an earlier call, to avoid computing it again.
         padding_mask: (B, H, W), True = a real location. Padding gets no attention, and
-            counts as zeros in the scores of its neighbours.
+            counts as zeros in the scores of its neighbors.
         return_attention_scores: Whether to return the probabilities as well.
         return_projected_key: Whether to return the projected key as well.
 
     Returns:
         The glimpses g, (B, T, C); with `return_attention_scores=True` also the
         probabilities, (B, T, S), row after row of the map; with
-        `return_projected_key=True` last the sums over p and q, (B, H, W, A), for the
+        `return_projected_key=True` finally the sums over p and q, (B, H, W, A), for the
         next call.
 
     Raises:
-        ValueError: for a query that is not of rank 3, a map that is not of rank 4, or a
-            mask of another shape.
+        ValueError: If `query` does not have 3 axes, `value` does not have 4 axes, or
+            `padding_mask` has the wrong shape.
 
     Masking:
         A query whose locations are all masked gets a glimpse of zeros.

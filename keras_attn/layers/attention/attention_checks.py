@@ -26,7 +26,8 @@ def check_padding_mask(name: str, mask, batch, key_length) -> None:
         key_length: S, or None if unknown.
 
     Raises:
-        ValueError: naming the argument, its shape and the expected one.
+        ValueError: If it does not. The message names the argument, its shape and the
+            expected shape.
     """
     if mask is not None:
         check_rank(name, mask, 2, "(batch, key length)")
@@ -37,15 +38,17 @@ def check_padding_mask(name: str, mask, batch, key_length) -> None:
 def check_is_mask(name: str, mask) -> None:
     """Raises for a mask that is added to scores, such as one of 0 and -1e9.
 
-    Cast to a boolean it would be the opposite of what it means. Floats of 0 and 1 are a
-    mask, as in Keras, so only values tell, and symbolic tensors are not checked.
+    Cast to booleans, such a mask would have the opposite meaning. Floats of 0 and 1 are
+    a valid mask, as in Keras, so only the values can distinguish the two, and symbolic
+    tensors are not checked.
 
     Args:
         name: Name of the argument, for the message.
         mask: A tensor, or None.
 
     Raises:
-        ValueError: naming the argument and the first other value.
+        ValueError: If a value is neither 0 nor 1. The message names the argument and
+            the first such value.
     """
     if mask is None or not keras.backend.is_float_dtype(
         keras.backend.standardize_dtype(mask.dtype)
@@ -75,7 +78,8 @@ def check_attention_mask(name: str, mask, scores_shape, ranks=(2, 3, 4)) -> None
         ranks: Allowed ranks: 2 for (T, S), 3 for (B, T, S), 4 for (B, N, T, S).
 
     Raises:
-        ValueError: naming the argument, its shape and the expected one.
+        ValueError: If it does not. The message names the argument, its shape and the
+            expected shape.
     """
     if mask is None:
         return
@@ -99,7 +103,8 @@ def check_cache(cache, batch, num_key_value_heads, head_sizes) -> None:
         head_sizes: H and V.
 
     Raises:
-        ValueError: naming the part of the cache, its shape and the expected one.
+        ValueError: If it is not. The message names the part of the cache, its shape and
+            the expected shape.
     """
     axes = "(batch, key/value heads, length, size of a head)"
     if not isinstance(cache, tuple | list) or len(cache) != 2:

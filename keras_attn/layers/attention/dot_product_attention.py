@@ -1,4 +1,4 @@
-"""Single-head attention with scores from products: dot, scaled, general, linear.
+"""Single-head attention with product scores: dot, scaled, general, linear.
 
 Legend: B batch, T query length, S key length, D width.
 """
@@ -23,7 +23,7 @@ SCORES = get_args(Score)
 @keras.saving.register_keras_serializable("keras_attn")
 @described_as(ScoredAttention)
 class DotProductAttention(ScoredAttention):
-    """Scores by a product, one of four.
+    """Scores computed by one of four products.
 
     | `score`      | `e_ts`             | weights | widths of query and key |
     |--------------|--------------------|---------|-------------------------|

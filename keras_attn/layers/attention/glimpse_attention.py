@@ -22,17 +22,18 @@ from keras_attn.ops import attention_weights, glimpse_scores, project
 class GlimpseAttention(BaseLayer):
     """`e_cs = v_cᵀ relu(W [φ_s; q] + b)`, `x_c = Σ_s softmax(e_c)_s φ_s`.
 
-    The paper's two 1 × 1 convolutions over the locations, the first of them on the
-    location and the repeated question. `W [φ; q]` is computed as `W_φ φ + W_q q`, so
-    that the product with the question is computed once and not at each location. The
-    second convolution has no bias, which the softmax would cancel.
+    These are the paper's two 1 × 1 convolutions over the locations, the first of which
+    takes the location and the repeated question. `W [φ; q]` is computed as
+    `W_φ φ + W_q q`, so that the product with the question is computed once instead of
+    at each location. The second convolution has no bias, which the softmax would
+    cancel.
 
     Args:
         units: U, depth of the first convolution.
         num_glimpses: C, depth of the second.
         dropout: Probability in [0, 1) of dropping an input of a convolution. The same
-            units of the question are dropped at all locations. The locations that are
-            averaged are never dropped.
+            units of the question are dropped at all locations. Dropout never applies to
+            the locations that are averaged.
         kernel_initializer: For the three kernels.
         seed: Seed of the dropout.
         **kwargs: `name`, `dtype`, … of a Keras layer.
@@ -47,7 +48,8 @@ class GlimpseAttention(BaseLayer):
         probabilities, (B, C, 1, S), float32.
 
     Raises:
-        ValueError: for an input of another rank, or an argument out of range.
+        ValueError: If `query` does not have 2 axes or `value` does not have 3, or an
+            argument is out of range.
 
     Reference:
         Kazemi and Elqursh 2017, "Show, Ask, Attend, and Answer: A Strong Baseline For

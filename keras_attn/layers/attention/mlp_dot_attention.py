@@ -17,14 +17,14 @@ from keras_attn.options import described_as
 @keras.saving.register_keras_serializable("keras_attn")
 @described_as(ScoredAttention)
 class MLPDotAttention(ScoredAttention):
-    """Scores `e_ts = ⟨φ(q_t), ψ(k_s)⟩`, with `φ(q) = tanh(W q + b)` and ψ alike.
+    """Scores `e_ts = ⟨φ(q_t), ψ(k_s)⟩`, with `φ(q) = tanh(W q + b)`, and ψ likewise.
 
     `ScoredAttention` computes `α_t = softmax(e_t)` and the context `c_t = Σ_s α_ts v_s`
     from the scores; see there for outputs and masking. φ and ψ of the
     paper are "MLP networks" of unpublished sizes; here each has one layer.
 
     Args:
-        units: A, the outputs of φ and of ψ.
+        units: A, the width of the outputs of φ and ψ.
         kernel_initializer: For both kernels.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 

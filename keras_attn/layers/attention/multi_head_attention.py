@@ -40,8 +40,8 @@ class Attended(NamedTuple):
 
     Attributes:
         output: (B, T, D).
-        scores: The probabilities, (B, N, T, S); None if they were not asked for.
-        cache: Keys and values, a pair; None if they were not asked for.
+        scores: The probabilities, (B, N, T, S); None if they were not requested.
+        cache: Keys and values, a pair; None if they were not requested.
     """
 
     output: Any
@@ -49,7 +49,7 @@ class Attended(NamedTuple):
     cache: Any = None
 
     def asked_for(self, *, scores: bool, cache: bool):
-        """What a call returns: the output, in a tuple with whatever was asked for."""
+        """What a call returns: the output, in a tuple with whatever was requested."""
         results = [self.output]
         if scores:
             results.append(self.scores)
@@ -63,8 +63,8 @@ class Attended(NamedTuple):
 class MultiHeadAttention(BaseLayer):
     """`concat(head_1 … head_N) W^O`, `head_i = softmax(q_i k_iᵀ / √H) v_i`.
 
-    The first call fixes self- or cross-attention. With a query only it is
-    self-attention, and the three input projections are one fused kernel: one large
+    The first call fixes self- or cross-attention. With only a query it is
+    self-attention, and the three input projections share one fused kernel: one large
     product is faster than three. With a value it is cross-attention, with separate
     kernels.
 
@@ -96,14 +96,14 @@ class MultiHeadAttention(BaseLayer):
         use_causal_mask: Whether query t attends to the keys 0 … t only.
         cache: Keys and values of earlier calls, a pair of (B, G, L, H) and
             (B, G, L, V). Self-attention attends to them and to the keys of this call,
-            which come after them in the masks and the probabilities: S = L + T.
+            which follow them in the masks and the probabilities: S = L + T.
             Cross-attention takes a cache, the projected output of an encoder, instead
             of a `value`.
         cache_index: Position, a scalar integer, at which the keys and values of this
-            call are written into a copy of `cache`. The call attends to that copy
-            only, S = L. With `use_causal_mask` no query attends to later positions, so
-            the unwritten rest of the cache may have any finite values. TensorFlow has
-            no gradient through the write. The models' generation leaves it None: there
+            call are written into a copy of `cache`. The call attends only to that copy,
+            S = L. With `use_causal_mask` no query attends to later positions, so the
+            unwritten rest of the cache may have any finite values. TensorFlow has no
+            gradient through the write. The models' generation leaves it None: there
             `decoding.loop` writes the cache.
         return_cache: Whether to return the keys and values.
         return_attention_scores: Whether to return the probabilities.
@@ -111,13 +111,13 @@ class MultiHeadAttention(BaseLayer):
     Returns:
         The output, (B, T, output_dim). With `return_attention_scores` also the
         probabilities, (B, N, T, S). With `cache` or `return_cache` also a pair of keys
-        and values: those of this call, with `cache_index` the copy of the cache that
-        they were written into, or in cross-attention all that were attended to.
+        and values: the ones of this call; with `cache_index` the copy of the cache that
+        they were written into; in cross-attention all that were attended to.
 
     Raises:
-        ValueError: for an input that is not of rank 3, a mask of another shape, a
-            `num_heads` that is no multiple of `num_key_value_heads`, or mutually
-            exclusive arguments.
+        ValueError: If an input does not have 3 axes, a mask has the wrong shape,
+            `num_heads` is not a multiple of `num_key_value_heads`, or mutually
+            exclusive arguments are given.
 
     Masking:
         The Keras mask of the value (in self-attention, of the query) is used as a
@@ -258,7 +258,7 @@ class MultiHeadAttention(BaseLayer):
     ):
         self._check_call(query, value, key, cache, cache_index)
         queries, keys, values = self._project_inputs(query, value, key)
-        # Without a cache: the call's own keys and values. With one: the cache, as
+        # Without a cache: the call's own keys and values. With a cache: the cache, as
         # `earlier`, and the call's own; or with a `cache_index` the cache after the
         # write.
         seen = with_cache(keys, values, cache, cache_index, self.compute_dtype)
@@ -266,8 +266,8 @@ class MultiHeadAttention(BaseLayer):
             query, seen.static_length, padding_mask, attention_mask, attention_bias
         )
         if cache is None:  # Keras masks do not cover cached keys.
-            # Keras names the mask of the only tensor of a call `mask`, that of one of
-            # several tensors `<argument>_mask`.
+            # If a call has a single tensor, Keras names its mask `mask`; if it has
+            # several, Keras names each mask `<argument>_mask`.
             own_mask = query_mask if mask is None else mask
             keras_mask = own_mask if value is None else value_mask
             padding_mask = both_masks(padding_mask, keras_mask)

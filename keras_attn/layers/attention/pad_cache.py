@@ -10,7 +10,7 @@ from keras_attn.checks import check_positive, check_rank
 from keras_attn.layers.base import BaseLayer
 
 
-# Saved files have its former name.
+# Saved files use its former name.
 @keras.saving.register_keras_serializable("keras_attn", "CacheRoom")
 class PadCache(BaseLayer):
     """Pads keys or values with zeros, so that decoding steps can write into them.
@@ -26,7 +26,8 @@ class PadCache(BaseLayer):
         (B, G, L, H).
 
     Raises:
-        ValueError: for another rank, or a prompt longer than the cache.
+        ValueError: If `inputs` does not have 4 axes, or the prompt is longer than the
+            cache.
     """
 
     def __init__(self, length: int, **kwargs):

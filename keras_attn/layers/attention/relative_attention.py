@@ -45,9 +45,9 @@ class RelativeMultiHeadAttention(BaseLayer):
     """Multi-head self-attention with relative positions, for one of two streams.
 
     The content stream is standard self-attention. The query stream predicts tokens: the
-    query of a target has its position but not its content, and attends to the keys and
-    values of the content stream. Each call computes one stream; both use the same
-    weights. The projections have no biases.
+    query of a target contains the target's position but not its content, and attends to
+    the keys and values of the content stream. Each call computes one stream; both use
+    the same weights. The projections have no biases.
 
     Args:
         num_heads: N.
@@ -60,15 +60,16 @@ class RelativeMultiHeadAttention(BaseLayer):
 
     Call arguments:
         inputs: The content stream, (B, T, D).
-        targets: The query stream, (B, P, D), which the call computes if it is given.
+        targets: The query stream, (B, P, D). If given, the call computes the query
+            stream.
         target_mapping: (B, P, T), required with `targets`: 1 where target p is token t.
-            One-hot rows; no token is the target of two.
-        positions: Encoded distances, (1, R, D). Default: those of
+            Rows are one-hot, and no token belongs to two targets.
+        positions: Encoded distances, (1, R, D). Default: the output of
             `RelativePositionEncoding()`.
-        memory: States before the inputs to attend to as well, (B, M, D).
+        memory: States before the inputs, which are also attended to, (B, M, D).
         same_segment: (B, T, S), True where token and key are in the same segment.
-            Default: all are. The segment term is then the same for every key of a query
-            and is left out.
+            Default: everywhere. The segment term is then the same for every key of a
+            query and is left out.
         permutation_mask: (B, T, T), True where token t comes after token s in the
             factorization order and therefore attends to it. In the content stream a
             token also attends to itself. All tokens attend to the memory.
@@ -82,8 +83,8 @@ class RelativeMultiHeadAttention(BaseLayer):
         (B, N, P, S).
 
     Raises:
-        ValueError: for an input of another rank, a mask of another shape, or one of
-            `targets` and `target_mapping` without the other.
+        ValueError: If an input does not have 3 axes, a mask has the wrong shape, or
+            only one of `targets` and `target_mapping` is given.
 
     Masking:
         Without a memory, the Keras mask of the inputs is used as a `padding_mask`. A
@@ -172,8 +173,8 @@ class RelativeMultiHeadAttention(BaseLayer):
         if positions is None:
             positions = encode_distances(inputs, memory, dtype=self.compute_dtype)
         if memory is None:  # Keras masks do not cover the memory.
-            # Keras names the mask of the only tensor of a call `mask`, that of one of
-            # several tensors `<argument>_mask`.
+            # If a call has a single tensor, Keras names its mask `mask`; if it has
+            # several, Keras names each mask `<argument>_mask`.
             keras_mask = inputs_mask if mask is None else mask
             padding_mask = both_masks(padding_mask, keras_mask)
         queries, mapping = self._project_queries(inputs, targets, target_mapping)
@@ -219,8 +220,8 @@ class RelativeMultiHeadAttention(BaseLayer):
         return_attention_scores=False,
         **options,
     ):
-        # Written out because JAX, when it traces, takes all unknown lengths for equal;
-        # here they are T, S and T + S.
+        # Written out because JAX, when tracing, assumes that all unknown lengths are
+        # equal; here they are T, S and T + S.
         self._check_call(inputs, targets, memory, **options)
         stream = inputs if targets is None else targets
         outputs = keras.KerasTensor(stream.shape, self.compute_dtype)
@@ -238,8 +239,8 @@ class RelativeMultiHeadAttention(BaseLayer):
             return self._project(inputs, self.query_kernel), None
         queries = self._project(targets, self.query_kernel)  # (B, N, P, H)
         mapping = ops.expand_dims(ops.cast(target_mapping, self.compute_dtype), 1)
-        # Moved to the positions of their tokens, where their distances to the keys are
-        # those of `relative_distances`.
+        # Moved to the positions of their tokens, where their distances to the keys
+        # match `relative_distances`.
         return ops.matmul(ops.swapaxes(mapping, 2, 3), queries), mapping
 
     def _project(self, inputs, kernel):

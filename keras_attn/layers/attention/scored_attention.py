@@ -41,7 +41,7 @@ class ScoredAttention(BaseLayer):
         probabilities, (B, T, S).
 
     Raises:
-        ValueError: for an input that is not of rank 3, or a mask of another shape.
+        ValueError: If an input does not have 3 axes, or a mask has the wrong shape.
 
     Masking:
         The Keras mask of `value` is used as a `padding_mask`. A query whose keys are

@@ -21,8 +21,8 @@ from keras_attn.ops import scaled_dot_product_attention
 class SelfAttention2D(BaseLayer):
     """`y = x + γ · v(softmax(g(x) f(x)ᵀ) h(x))` over all positions of a feature map.
 
-    f, g, h and v are 1 × 1 convolutions. γ is a learned scalar that starts at 0: the
-    layer starts as the identity, and the network learns local structure first.
+    f, g, h and v are 1 × 1 convolutions. γ is a learned scalar, initially 0: the layer
+    starts as the identity, so the network learns local structure first.
 
     Args:
         key_dim: K, the channels of f, g and h. Default: C / 8.
@@ -41,8 +41,8 @@ class SelfAttention2D(BaseLayer):
         (B, 1, T, T).
 
     Raises:
-        ValueError: for inputs of another rank, or fewer than 8 channels and no
-            `key_dim`.
+        ValueError: If `inputs` does not have 4 axes, or has fewer than 8 channels and
+            `key_dim` is None.
 
     Reference:
         Zhang et al. 2019, "Self-Attention Generative Adversarial Networks", section 3

@@ -27,11 +27,11 @@ from keras_attn.precision import at_least_float32
 
 @keras.saving.register_keras_serializable("keras_attn")
 class WindowAttention(BaseLayer):
-    """`softmax(q kᵀ / √H + b) v` in each window, b the relative position bias.
+    """`softmax(q kᵀ / √H + b) v` in each window, with relative position biases b.
 
-    Shifted windows connect neighbouring windows of the layer before: the feature map is
-    rolled up and left by ⌊w/2⌋ tokens, partitioned, attended, and rolled back. Rows and
-    columns that wrapped around form regions of their own; a mask
+    Shifted windows connect neighboring windows of the previous layer: the feature map
+    is rolled up and left by ⌊w/2⌋ tokens, partitioned, attended, and rolled back. Rows
+    and columns that wrapped around form regions of their own; a mask
     (`ops.windows.shifted_window_mask`) lets a token attend only within its region.
 
     The map is padded with zeros below and to the right to a multiple of the window
@@ -54,12 +54,12 @@ class WindowAttention(BaseLayer):
 
     Returns:
         (B, R, S, D). With `return_attention_scores` also the probabilities,
-        (B, L·N, T, T): the windows of the shifted map in row-major order, and the heads
-        of each.
+        (B, L·N, T, T): the windows of the shifted map in row-major order, and within
+        each window its heads.
 
     Raises:
-        ValueError: for a feature map of another rank or of unknown size, or a width
-            that is no multiple of `num_heads`.
+        ValueError: If `inputs` does not have 4 axes or has an unknown size, or its
+            width is not a multiple of `num_heads`.
 
     Reference:
         Liu et al. 2021, "Swin Transformer: Hierarchical Vision Transformer using

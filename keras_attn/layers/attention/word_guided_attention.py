@@ -1,4 +1,4 @@
-"""Attention to the locations of an image by the word that fits each of them best.
+"""Attention to the locations of an image by the best-fitting word of each.
 
 Legend: B batch, T words, S locations, D width of words and keys, E width of values.
 """
@@ -19,9 +19,9 @@ from keras_attn.ops import both_masks, word_guided_weights
 class WordGuidedAttention(BaseLayer):
     """`α = softmax_s(max_t q_t · k_s)`, context `Σ_s α_s v_s`.
 
-    Each word scores each location, and the best score of a location counts, so one
-    relevant word is enough. It has no weights: words, keys and values are embedded
-    before.
+    Each word scores each location, and the highest score of a location counts, so one
+    relevant word is enough. The layer has no weights: words, keys and values are
+    embedded beforehand.
 
     Args:
         **kwargs: `name`, `dtype`, … of a Keras layer.
@@ -39,8 +39,8 @@ class WordGuidedAttention(BaseLayer):
         α, (B, S), and the correlations `q_t · k_s`, (B, T, S), both float32.
 
     Raises:
-        ValueError: for an input that is not of rank 3, keys of another width than the
-            words, or a mask of another shape.
+        ValueError: If an input does not have 3 axes, `key` and `query` have different
+            widths, or a mask has the wrong shape.
 
     Masking:
         The Keras mask of `query` is used as a `padding_mask`. A padded word never

@@ -1,1 +1,1 @@
-"""Blocks of Transformers, and the small layers that they consist of."""
+"""Transformer blocks, and the small layers that they consist of."""

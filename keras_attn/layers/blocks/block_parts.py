@@ -1,4 +1,4 @@
-"""Helpers with which the Transformer, Swin and XLNet blocks build their sub-layers."""
+"""Helpers of the Transformer, Swin and XLNet blocks that build their sub-layers."""
 
 from keras_attn.layers.blocks.feed_forward import FeedForward
 from keras_attn.layers.initializers import fork
@@ -9,7 +9,7 @@ def built(layer, *shapes):
     """Builds a sub-layer and returns it.
 
     Each sub-layer is built before the next one is created, because both draw random
-    seeds: another order would change the initial weights of a seeded model.
+    seeds: a different order would change the initial weights of a seeded model.
 
     Args:
         layer: A Keras layer.
@@ -30,7 +30,7 @@ def feed_forward(block, **options) -> FeedForward:
     """The feed-forward network of a block, not built yet.
 
     Args:
-        block: The block, whose sizes, initializer and seed it takes.
+        block: The block, which provides the sizes, the initializer and the seed.
         **options: Further arguments of `FeedForward`.
     """
     return FeedForward(
@@ -53,7 +53,7 @@ def head_size(width: int, num_heads: int, key_dim: int | None) -> int:
         key_dim: None = the default.
 
     Raises:
-        ValueError: if D is not a multiple of N and `key_dim` is None.
+        ValueError: If D is not a multiple of N and `key_dim` is None.
     """
     if key_dim is not None:
         return key_dim

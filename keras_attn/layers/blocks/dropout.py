@@ -14,8 +14,9 @@ from keras_attn.options import described_as
 class Dropout(keras.layers.Dropout):
     """Drops units at random in training, and scales up the others by `1 / (1 - rate)`.
 
-    Keras' own, but faster on TensorFlow: see `keras_attn.kernels.dropout`. Other
-    backends and a `noise_shape` use Keras' own.
+    The same as Keras' layer, but faster on TensorFlow: see
+    `keras_attn.kernels.dropout`. On other backends, and with a `noise_shape`, Keras'
+    implementation is used.
 
     Args:
         rate: Probability in [0, 1] of dropping a unit.
@@ -39,7 +40,7 @@ class Dropout(keras.layers.Dropout):
 
 
 def dropout_of(layer) -> Dropout:
-    """The dropout of a layer, of its `dropout`, `seed` and dtype policy."""
+    """A dropout layer with the `dropout`, `seed` and dtype policy of a layer."""
     return Dropout(
         layer.dropout, seed=layer.seed, dtype=layer.dtype_policy, name="dropout"
     )

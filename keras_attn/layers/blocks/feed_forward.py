@@ -23,8 +23,8 @@ class FeedForward(BaseLayer):
         dropout: Probability in [0, 1) of dropping a hidden unit.
         use_bias: Whether the projections have biases.
         kernel_initializer: Initializer of both kernels.
-        output_initializer: Initializer of the second kernel, which deep pre-norm
-            models start smaller. Default: `kernel_initializer`.
+        output_initializer: Initializer of the second kernel; deep pre-norm models use
+            smaller initial values there. Default: `kernel_initializer`.
         seed: Seed of the dropout.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 

@@ -8,7 +8,7 @@ from keras_attn.layers.base import BaseLayer
 
 @keras.saving.register_keras_serializable("keras_attn")
 class LayerScale(BaseLayer):
-    """`γ · x`, with γ near zero at first: a deep model starts close to the identity.
+    """`γ · x`, with γ initially near zero: a deep model starts close to the identity.
 
     Args:
         initial_value: Initial value of every γ.

@@ -1,7 +1,7 @@
 """A cache of output shapes and dtypes, shared by layers of equal configuration.
 
-To get the symbolic outputs of a layer Keras traces its `call`. That is half of the time
-it takes to create a model, although the blocks of a model are alike.
+To get the symbolic outputs of a layer, Keras traces its `call`. That takes half the
+time of creating a model, although the blocks of a model are alike.
 """
 
 import dataclasses
@@ -28,8 +28,8 @@ class _Spec:
 def caches_output_specs(layer_class):
     """Class decorator: layers of equal configuration are traced once.
 
-    `compute_output_spec` traces `call` for the first of them, and caches the shapes and
-    dtypes for the others. The key is the configuration without name and seed, the
+    `compute_output_spec` traces `call` for the first such layer, and caches the shapes
+    and dtypes for the others. The key is the configuration without name and seed, the
     shapes of the weights, and the arguments. A layer is not cached if its outputs may
     depend on more: on code that is neither Keras' nor keras_attn's (a subclass, an
     activation), or on a layer that is built in `call`.

@@ -1,18 +1,18 @@
 """Fixes `keras.RematScope`, which fails for most layers in Keras 3.15.
 
-Inside a `RematScope` Keras passes the arguments of a layer's call to
-`tf.recompute_grad` or `jax.checkpoint` unchanged, which accept only tensors:
+Inside a `RematScope` Keras passes the arguments of a layer's call unchanged to
+`tf.recompute_grad` or `jax.checkpoint`, which accept only tensors:
 
 - `training=True`, slices and strings are not tensors. In a graph TensorFlow rejects
   keyword arguments, and JAX turns the boolean into an array, so no functional model can
-  be fitted compiled.
+  be trained in compiled mode.
 - TensorFlow adds a number to every argument and computes the gradient of every output,
   which a boolean mask does not have.
-- The recomputation runs in the backward pass, outside of the model's call: without its
+- The recomputation runs in the backward pass, outside the model's call: without its
   autocast, `training` and Keras masks, and with the dropout seed and moving averages
-  that the forward pass has updated. It would use another dropout mask.
+  that the forward pass has updated. It would use a different dropout mask.
 
-`install` replaces Keras' function by one that passes only floating-point tensors, and
+`install` replaces Keras' function with one that passes only floating-point tensors, and
 restores the state of the forward pass for the recomputation.
 """
 
@@ -74,8 +74,8 @@ def _runs_as_is(layer):
     import tensorflow as tf
     from tensorflow.python.ops.control_flow_util_v2 import in_while_loop_defun
 
-    # TensorFlow cannot differentiate `recompute_grad` in a loop: this is the cell of a
-    # recurrent layer, which is recomputed as a whole.
+    # TensorFlow cannot differentiate `recompute_grad` in a loop: here the layer is the
+    # cell of a recurrent layer, which is recomputed as a whole.
     return in_while_loop_defun(tf.compat.v1.get_default_graph())
 
 
@@ -108,7 +108,7 @@ def _on_tensorflow(checkpoint, function, layer, args, kwargs):
 
 
 def _call_state(layer):
-    """A context manager that restores the state in which the layer is called now."""
+    """A context manager that restores the current state of the layer's call."""
     from keras.src.backend.common import global_state
 
     now = {name: global_state.get_global_attribute(name) for name in _CALL_STATE}
@@ -118,7 +118,7 @@ def _call_state(layer):
 
     @contextlib.contextmanager
     def restored():
-        # Assignments are dropped: the forward pass has made them already.
+        # Assignments are dropped: the forward pass has already made them.
         scope = keras.StatelessScope(before, initialize_variables=False)
         with _global_state(now), scope if before else contextlib.nullcontext():
             yield
@@ -137,8 +137,8 @@ def _on_jax(checkpoint, function, layer, args, kwargs):
         values = _replaced(arguments, arrays, tensors)
         call_args, call_kwargs = tree.pack_sequence_as((args, kwargs), values)
         state = zip(variables, before, strict=True)
-        # Values that are assigned inside must be returned to leave JAX' trace. Others
-        # must not be: an enclosing scan could not carry them.
+        # Values that are assigned inside must be returned to leave JAX's trace. Other
+        # values must not be returned: an enclosing scan could not carry them.
         scope = keras.StatelessScope(state, initialize_variables=False)
         first = [scope.get_current_value(variable) for variable in variables]
         with scope if variables else contextlib.nullcontext():

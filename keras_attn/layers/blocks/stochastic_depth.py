@@ -53,7 +53,7 @@ class StochasticDepth(BaseLayer):
 
 
 def rising_rates(last, count):
-    """Rates that rise linearly from 0 for the first block to `last` for the last one.
+    """Rates that rise linearly from 0 for the first block to `last` for the last block.
 
     Args:
         last: Rate of the last block, in [0, 1).

@@ -1,6 +1,7 @@
 """The encoder block and the decoder block of the Transformer.
 
-Both are here, in more than 400 lines, because they share their options and sub-layers.
+Both are in this file, of more than 400 lines, because they share their options and
+sub-layers.
 
 Legend: B batch, T target length, S source length, L length of the cache, N heads, G
 key/value heads, H head size, D width, E width of the encoder.
@@ -225,7 +226,7 @@ class TransformerEncoderBlock(_Block):
         (B, T, D), and with `return_attention_scores` (B, N, T, T).
 
     Raises:
-        ValueError: if D is not a multiple of N and `key_dim` is None.
+        ValueError: If D is not a multiple of N and `key_dim` is None.
 
     Masking:
         As in `MultiHeadAttention`.
@@ -282,8 +283,8 @@ class TransformerDecoderBlock(_Block):
     Args:
         num_heads: N.
         mlp_dim: Width of the feed-forward network's hidden layer.
-        window: Number of real tokens that a query of the self-attention attends to,
-            its own and those before it: a band of the causal mask. None = all.
+        window: Number of real tokens that a query of the self-attention attends to, its
+            own and the preceding ones: a band of the causal mask. None = all.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -292,12 +293,14 @@ class TransformerDecoderBlock(_Block):
         padding_mask: (B, T), True = a real token; with a cache (B, L + T), with a
             `cache_index` (B, L).
         attention_mask: (T, T), (B, T, T) or (B, N, T, T), combined with the causal
-            mask; with a cache its last axis is as long as that of `padding_mask`.
+            mask; with a cache its last axis is as long as the last axis of
+            `padding_mask`.
         encoder_padding_mask: (B, S), True = a real token.
         cache: Keys and values of earlier positions, a pair of (B, G, L, H), which the
             self-attention attends to as well as to its own.
         cache_index: Position, a scalar integer, at which the keys and values of
-            `inputs` are written into a copy of the cache. None = it is only read.
+            `inputs` are written into a copy of the cache. None = the cache is only
+            read.
         cross_cache: Keys and values of the encoder's output from an earlier call, a
             pair of (B, G, S, H), in place of `encoder_outputs`.
         return_cache: Whether to return keys and values, as `MultiHeadAttention` does.
@@ -306,13 +309,13 @@ class TransformerDecoderBlock(_Block):
     Returns:
         The outputs, (B, T, D). With `return_attention_scores`, then the probabilities
         of the self-attention (and of the cross-attention). With `cache` or
-        `return_cache`, then the keys and values of the self-attention, a pair (and
-        those of the cross-attention).
+        `return_cache`, then the keys and values of the self-attention, a pair (and a
+        pair of the cross-attention).
 
     Raises:
-        ValueError: if D is not a multiple of N and `key_dim` is None, or if
-            `encoder_outputs` are given to a block built without them, or missing in
-            one built with them.
+        ValueError: If D is not a multiple of N and `key_dim` is None, or if
+            `encoder_outputs` are given to a block that was built without them, or
+            missing for a block that was built with them.
 
     Reference:
         Vaswani et al. 2017, section 3.1 (arXiv:1706.03762); the window: Child et al.

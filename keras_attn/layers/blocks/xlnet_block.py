@@ -40,7 +40,7 @@ class TargetEmbedding(BaseLayer):
     """First layer of the query stream: the same learned vector, `g_i = w`.
 
     A target must not see its own token, so every target starts from the same vector;
-    only its position tells it from the others.
+    only its position distinguishes it from the others.
 
     Args:
         embeddings_initializer: Initializer of the vector, (1, D).
@@ -55,7 +55,7 @@ class TargetEmbedding(BaseLayer):
         for each target, (B, P, D).
 
     Raises:
-        ValueError: for an argument whose rank is not 3.
+        ValueError: If an argument does not have 3 axes.
 
     Reference:
         Yang et al. 2019, "XLNet", section 2.3 (arXiv:1906.08237).
@@ -150,14 +150,14 @@ class XLNetBlock(BaseLayer):
     Call arguments:
         inputs: The content stream, (B, T, D).
         targets: The query stream, (B, P, D). If given, the call computes the query
-            stream, else the content stream.
+            stream, otherwise the content stream.
         return_attention_scores: Whether to also return the attention probabilities.
 
     Returns:
         As `RelativeMultiHeadAttention`.
 
     Raises:
-        ValueError: if D is not a multiple of N and `key_dim` is None.
+        ValueError: If D is not a multiple of N and `key_dim` is None.
 
     Reference:
         Yang et al. 2019, "XLNet", appendix A.2 (arXiv:1906.08237).
@@ -240,7 +240,7 @@ class XLNetBlock(BaseLayer):
             return_attention_scores=return_attention_scores,
             training=training,
         )
-        # Not asked for in every call: those of the query stream cost a product.
+        # Not requested in every call: the scores of the query stream cost a product.
         attended, scores = results if return_attention_scores else (results, None)
         x = inputs if targets is None else targets
         dropped = self._residual_dropout(attended, training=training)

@@ -1,1 +1,1 @@
-"""Convolutions, pooling, and maps brought to another size."""
+"""Convolutions, pooling, and resizing of maps."""

@@ -14,7 +14,7 @@ from keras_attn.ops import column_mask
 
 @keras.saving.register_keras_serializable("keras_attn")
 class ColumnMask(BaseLayer):
-    """True for the columns of each image that are not padding at its right.
+    """True for the columns of each image that are not padding on its right.
 
     Args:
         **kwargs: `name`, `dtype`, … of a Keras layer.
@@ -27,8 +27,8 @@ class ColumnMask(BaseLayer):
         Boolean mask, (B, W).
 
     Raises:
-        ValueError: for inputs of other shapes; in eager calls also for a width that is
-            negative or larger than W.
+        ValueError: If the inputs have the wrong shapes; in eager calls also if a width
+            is negative or larger than W.
 
     Example:
         ```python
@@ -44,7 +44,7 @@ class ColumnMask(BaseLayer):
     def build(self, widths_shape, images_shape):
         columns = images_shape[2]
         if columns is not None:
-            # No more columns than the images have.
+            # Widths are at most the number of columns of the images.
             self.index_ranges = {"widths": (0, columns + 1)}
 
     def call(self, widths, images):

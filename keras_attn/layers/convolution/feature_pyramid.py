@@ -17,12 +17,14 @@ from keras_attn.layers.initializers import fork
 class FeaturePyramid(BaseLayer):
     """`P_l = conv(Q_l)`, `Q_l = W_l C_l + enlarge(Q_{l+1})`: maps of one width.
 
-    W_l is a 1 × 1 convolution, conv a 3 × 3 one. A map is enlarged to the rows and
-    columns of the finer one by repeating its nearest locations, whatever their numbers.
+    W_l is a 1 × 1 convolution, conv a 3 × 3 convolution. A map is enlarged to the rows
+    and columns of the next finer map by nearest-neighbor interpolation, whatever the
+    ratio of their sizes.
 
     Args:
         units: D, channels of all outputs.
-        extra_level: Whether to add a map: every second row and column of the coarsest.
+        extra_level: Whether to add a map of every second row and column of the coarsest
+            map.
         kernel_initializer: Initializer of each kernel.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
@@ -31,10 +33,11 @@ class FeaturePyramid(BaseLayer):
             sizes but B.
 
     Returns:
-        A list of maps (B, R, S, D) of the same sizes, and the extra one.
+        A list of maps (B, R, S, D) of the same sizes, and the extra map if there is
+        one.
 
     Raises:
-        ValueError: for anything else than a list of maps.
+        ValueError: If `inputs` is not a list of maps.
 
     Reference:
         Lin et al. 2017, "Feature Pyramid Networks for Object Detection", section 3
@@ -100,7 +103,7 @@ class FeaturePyramid(BaseLayer):
 
 
 def check_maps(shapes):
-    """Raises unless the shapes are those of a list of maps of known sizes."""
+    """Raises unless `shapes` are the shapes of a list of maps of known sizes."""
     is_list = isinstance(shapes, list | tuple) and all(
         isinstance(shape, list | tuple) and len(shape) == 4 for shape in shapes
     )
@@ -112,7 +115,7 @@ def check_maps(shapes):
 
 
 def _enlarged(inputs, size):
-    """A map (B, R, S, D) of other rows and columns, by its nearest locations."""
+    """A map (B, R, S, D) resized to `size` by nearest-neighbor interpolation."""
     for axis, (old, new) in enumerate(
         zip(inputs.shape[1:3], size, strict=True), start=1
     ):

@@ -1,7 +1,7 @@
-"""Maps brought to the size of another map: resized, or cropped.
+"""Resizes or crops maps to the size of a reference map.
 
-What a fully convolutional network needs where the size of the image is unknown until
-the call.
+A fully convolutional network needs this if the size of the image is unknown until the
+call.
 
 Legend: B batch, h and w rows and columns, C channels.
 """
@@ -18,7 +18,7 @@ _AXES = "(batch, rows, columns, channels)"
 
 
 class MatchSize(BaseLayer):
-    """The shapes of a layer that gives a map the rows and columns of another."""
+    """Base class of layers that give a map the rows and columns of a reference."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -53,7 +53,7 @@ class ResizeLike(MatchSize):
         (B, H, W, C).
 
     Raises:
-        ValueError: for another number of axes.
+        ValueError: If `inputs` or `reference` does not have 4 axes.
     """
 
     def call(self, inputs, reference):
@@ -67,17 +67,17 @@ class CropLike(MatchSize):
     """Crops a map to the rows and columns of a reference.
 
     Args:
-        offset: Rows left out above and columns left out on the left; what is left over
-            is left out below and on the right.
+        offset: Number of rows to crop at the top and of columns to crop on the left;
+            the remaining excess is cropped at the bottom and on the right.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Returns:
         (B, H, W, C).
 
     Raises:
-        ValueError: if `offset` is negative, for another number of axes, and, where
-            sizes are known, for a map with fewer than H + `offset` rows or W + `offset`
-            columns.
+        ValueError: If `offset` is negative, `inputs` or `reference` does not have 4
+            axes, or `inputs` is known to have fewer than H + `offset` rows or W +
+            `offset` columns.
     """
 
     def __init__(self, offset: int = 0, **kwargs):

@@ -23,7 +23,7 @@ from keras_attn.ops.pooling import (
 
 
 class _Windows(BaseLayer):
-    """The arguments that both layers have."""
+    """The arguments that both layers share."""
 
     def __init__(
         self,
@@ -43,13 +43,13 @@ class MaxPoolWithIndices(_Windows):
     """The maximum of each window, and its location within the window.
 
     As `keras_attn.ops.max_pool_with_indices`. Windows do not overlap, so there are no
-    `strides`: overlapping windows may share a maximum, and `MaxUnpool2D` would have
+    `strides`: overlapping windows could share a maximum, and `MaxUnpool2D` would have
     two values for its location.
 
     Args:
         pool_size: Rows and columns of a window, one number or two.
-        padding: `"valid"` leaves out rows and columns that fill no window, `"same"`
-            pads them.
+        padding: `"valid"` leaves out rows and columns that do not fill a window,
+            `"same"` pads them.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -60,12 +60,12 @@ class MaxPoolWithIndices(_Windows):
         `MaxUnpool2D`. h = H / rows, rounded down with `"valid"`, up with `"same"`.
 
     Raises:
-        ValueError: for another number of axes; and with `"valid"`, for a map smaller
-            than a window, where its size is known.
+        ValueError: If `inputs` does not have 4 axes, or, with `"valid"`, is known to be
+            smaller than a window.
     """
 
-    # Which of two nearly equal values is the maximum depends on rounding, and with it
-    # where `MaxUnpool2D` puts a value. See `export/switches.py`.
+    # Which of two nearly equal values is the maximum depends on rounding, and so does
+    # the location where `MaxUnpool2D` puts a value. See `export/switches.py`.
     is_discontinuous = True
 
     def build(self, inputs_shape):
@@ -97,22 +97,23 @@ class MaxUnpool2D(_Windows):
     As `keras_attn.ops.max_unpool`.
 
     Args:
-        pool_size: As for the `MaxPoolWithIndices` whose indices it takes.
-        padding: Likewise.
+        pool_size: As in the `MaxPoolWithIndices` that returned the indices.
+        padding: As in that `MaxPoolWithIndices`.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
         inputs: (B, h, w, C).
         indices: int32, of the same shape, from `MaxPoolWithIndices`.
         reference: (B, H, W, …), of which only H and W are used: the map that was
-            pooled, or any other of its size.
+            pooled, or any other map of its size.
 
     Returns:
         (B, H, W, C).
 
     Raises:
-        ValueError: for another number of axes, `indices` of another shape, and, where
-            sizes are known, for a reference that pools to another size.
+        ValueError: If `inputs` or `reference` does not have 4 axes, `indices` and
+            `inputs` have different shapes, or `reference` is known to pool to a
+            different size.
     """
 
     def build(self, inputs_shape, indices_shape, reference_shape):

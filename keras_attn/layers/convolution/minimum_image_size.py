@@ -7,24 +7,24 @@ from keras_attn.layers.base import BaseLayer
 
 
 def is_smaller(size, minimum) -> bool:
-    """Whether rows or columns, None for any number, are fewer than the minimum."""
+    """Whether there are fewer rows or columns than the minimum; None = any number."""
     sides = zip(size, minimum, strict=True)
     return any(side is not None and side < least for side, least in sides)
 
 
 @keras.saving.register_keras_serializable("keras_attn")
 class MinimumImageSize(BaseLayer):
-    """Returns images unchanged, and raises for those with fewer rows or columns.
+    """Returns images unchanged, and raises an error for images that are too small.
 
-    In a model with a variable image size the last feature map of too small an image
-    would be empty. The error raised here names the image; a later layer's would name a
-    feature map.
+    In a model with a variable image size, the last feature map of an image that is too
+    small would be empty. The error raised here names the image; the error of a later
+    layer would name a feature map.
 
     Args:
         minimum_size: Minimum height and width in pixels, one number or two.
-        step: Height and width may exceed the minimum by multiples of this number of
-            pixels only, one number or two. For networks whose maps must be even
-            wherever they are halved.
+        step: Height and width may exceed the minimum only by multiples of this number
+            of pixels, one number or two. For networks in which every map that is halved
+            must have even sides.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -34,9 +34,10 @@ class MinimumImageSize(BaseLayer):
         (B, H, W, C), the same tensor.
 
     Raises:
-        ValueError: for a smaller image or one between two steps, if H and W are known:
-            in eager calls, and when a function is traced for one size. A function that
-            is traced for any size does not check.
+        ValueError: If an image is smaller than the minimum, or its size is between two
+            steps. This is checked if H and W are known: in eager calls, and when a
+            function is traced for one size. A function that is traced for any size does
+            not check.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class MinimumImageSize(BaseLayer):
             )
 
     def accepted_side(self, side) -> int | None:
-        """The least number from `side` on that fits rows and columns, if any."""
+        """The smallest number >= `side` that is valid for rows and columns, or None."""
         pairs = list(zip(self.minimum_size, self.step, strict=True))
         first = max(side, *self.minimum_size)
         # Remainders repeat after the product of both steps.

@@ -1,7 +1,7 @@
-"""The locations that max poolings choose, seen and replaced from outside of a model.
+"""Observe and replace, from outside a model, the locations that max pooling chooses.
 
 Every `MaxPoolWithIndices` passes its indices through `chosen`, which returns them
-unchanged unless a block of `watched_switches` is active in its thread.
+unchanged unless a `watched_switches` block is active in its thread.
 """
 
 import contextlib
@@ -15,11 +15,11 @@ _local = threading.local()
 
 @dataclass(frozen=True)
 class Switches:
-    """One call of a max pooling.
+    """One call of a max pooling layer.
 
     Attributes:
         layer: The `MaxPoolWithIndices`.
-        inputs: What was pooled, (B, H, W, C).
+        inputs: The map that was pooled, (B, H, W, C).
         maxima: The maximum of each window, (B, h, w, C).
         indices: The location in each window that was returned, int32 of the same shape.
     """
@@ -32,11 +32,11 @@ class Switches:
 
 @contextlib.contextmanager
 def watched_switches(given: Iterable[Any] | None = None) -> Iterator[list[Switches]]:
-    """Collects what the max poolings do that this thread calls or traces.
+    """Collects the results of max pooling layers called or traced in this thread.
 
     Args:
-        given: The indices that they return instead of their own, in the order of the
-            calls. None leaves them as they are.
+        given: The indices that the layers return instead of their own, in the order of
+            the calls. None leaves their indices unchanged.
 
     Yields:
         A list, which grows with each call.
@@ -50,7 +50,7 @@ def watched_switches(given: Iterable[Any] | None = None) -> Iterator[list[Switch
 
 
 def chosen(layer, inputs, maxima, indices):
-    """The indices that a max pooling returns.
+    """The indices that a max pooling layer returns.
 
     Args:
         layer: The `MaxPoolWithIndices`.

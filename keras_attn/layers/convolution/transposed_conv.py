@@ -23,29 +23,29 @@ _AXES = "(batch, rows, columns, channels)"
 
 @keras.saving.register_keras_serializable("keras_attn")
 class TransposedConv2D(BaseLayer):
-    """Each input value stamps the kernel times its value; overlapping stamps add up.
+    """Each input value adds a copy of the kernel times that value to the output.
 
-    The value at row i and column j stamps the k × k rows and columns from `(s · i,
-    s · j)` on, once per filter with the kernel of its channel and that filter. The
-    stamps of all locations and channels add up to a map of `(h - 1) · s + k` rows. Of
-    these, p rows are left out above and p - o below, likewise columns; then the bias is
-    added:
+    The copy for the value at row i and column j covers the k × k rows and columns from
+    `(s · i, s · j)` on, once per filter, with the kernel of the value's channel and
+    that filter. The copies of all locations and channels, which may overlap, add up to
+    a map of `(h - 1) · s + k` rows. Of these, p rows are cropped at the top and p - o
+    at the bottom, and columns likewise; then the bias is added:
 
         H = (h - 1) · s + k - 2p + o
 
     This is the gradient of a convolution of stride s and padding p with respect to its
-    input, hence the name. As PyTorch's `ConvTranspose2d(kernel_size, stride, padding,
-    output_padding)`, with the kernel in the order of Keras.
+    input, hence the name. It equals PyTorch's `ConvTranspose2d(kernel_size, stride,
+    padding, output_padding)`, with the axes of the kernel in Keras' order.
 
     Args:
         filters: F.
         kernel_size: k, one number or two, rows first, like the next three.
         strides: s.
         padding: p, at most k - 1.
-        output_padding: o, less than s: further rows below and columns on the right.
-            Several sizes of a map have the same size after a convolution with a stride;
-            o selects the one to restore. Where no stamp reaches, there is only the
-            bias.
+        output_padding: o, less than s: additional rows at the bottom and columns on the
+            right. Maps of several sizes have the same size after a convolution with a
+            stride; o selects the size to restore. A location that no copy of the kernel
+            reaches gets only the bias.
         activation: Activation of the output.
         use_bias: Whether to add a bias.
         kernel_initializer: Initializer of the kernel (k, k, F, C). With
@@ -61,8 +61,8 @@ class TransposedConv2D(BaseLayer):
         (B, H, W, F).
 
     Raises:
-        ValueError: for numbers out of range, another number of axes, and for a map so
-            small that the output would be empty.
+        ValueError: If an argument is out of range, `inputs` does not have 4 axes, or
+            the map is so small that the output would be empty.
 
     Reference:
         Zeiler et al. 2010, "Deconvolutional Networks"; Long et al. 2015, section 3.3
@@ -125,8 +125,8 @@ class TransposedConv2D(BaseLayer):
         return self.activation(outputs)
 
     def _cropped(self, stamped, size):
-        """The rows and columns of the output, of which the last may lack a stamp."""
-        # Keras has max(k, s) rows for the last stamp.
+        """Crops to the output; rows that no copy of the kernel reaches are zeros."""
+        # Keras has max(k, s) rows for the last copy of the kernel.
         margins = [
             max(0, o - p - max(0, s - k))
             for o, p, s, k in zip(
@@ -145,7 +145,7 @@ class TransposedConv2D(BaseLayer):
         return stamped[:, top : top + rows, left : left + columns]
 
     def _size(self, size):
-        """Rows and columns of the output; None for unknown ones."""
+        """Rows and columns of the output; None where unknown."""
         return tuple(
             None if n is None else (n - 1) * s + k - 2 * p + o
             for n, s, k, p, o in zip(
@@ -176,7 +176,7 @@ class TransposedConv2D(BaseLayer):
 
 
 def _below(name, value, limit_name, limits):
-    """Returns a pair of numbers from 0 to below `limits`, for rows and columns."""
+    """Returns a pair, for rows and columns; raises unless 0 <= each < `limits`."""
     pair = pair_of(value)
     if pair is None or not all(
         is_whole(n) and 0 <= n < limit for n, limit in zip(pair, limits, strict=True)

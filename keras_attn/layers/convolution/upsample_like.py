@@ -1,4 +1,4 @@
-"""A map enlarged to the size of another map.
+"""Enlarges a map to the size of a reference map.
 
 Legend: B batch, h and w rows and columns, C channels.
 """
@@ -16,27 +16,31 @@ from keras_attn.options import described_as
 class UpsampleLike(MatchSize):
     """Repeats each row and column, then crops or extends to the size of a reference.
 
-    What is left over is cut off below and on the right; what is lacking repeats the
-    last row and column. So row i takes the values of row ⌊i / 2⌋ or the last one, and
-    columns likewise, which undoes both ways to halve an odd size, rounded up or down.
-    For ⌈H / 2⌉ rows it is PyTorch's `interpolate(size=H, mode="nearest")`.
+    Excess rows and columns are cropped at the bottom and on the right; missing ones
+    repeat the last row and column. So row i takes the values of row ⌊i / 2⌋ or of the
+    last row, and columns likewise. This undoes both ways to halve an odd size, rounding
+    up or down. For ⌈H / 2⌉ rows it equals PyTorch's
+    `interpolate(size=H, mode="nearest")`.
 
-    With `centered=True` half of what is lacking, rounded down, is above and on the
-    left, however much it is, and of what is left over half, rounded up, is cut off
-    there: for networks whose convolutions take rows and columns from all sides.
+    With `centered=True` half of the missing rows and columns, rounded down, are added
+    at the top and on the left, however many are missing, and half of the excess,
+    rounded up, is cropped there: for networks whose convolutions remove rows and
+    columns on all sides.
 
     Args:
-        max_missing: How many rows and columns may be lacking after the repetition: 1
-            undoes one halving, 3 undoes the second of two.
-        centered: Whether to crop and extend on all sides; `max_missing` is not read.
+        max_missing: Maximum number of rows and columns that may be missing after the
+            repetition: 1 undoes one halving, 3 undoes the second of two.
+        centered: Whether to crop and extend on all sides; `max_missing` is then
+            ignored.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Returns:
         (B, H, W, C).
 
     Raises:
-        ValueError: for another number of axes, and, where sizes are known, for more
-            than 2h + `max_missing` rows or 2w + `max_missing` columns, unless centered.
+        ValueError: If `inputs` or `reference` does not have 4 axes, or, unless
+            centered, the reference is known to have more than 2h + `max_missing` rows
+            or 2w + `max_missing` columns.
     """
 
     def __init__(self, max_missing: int = 1, centered: bool = False, **kwargs):
@@ -51,7 +55,7 @@ class UpsampleLike(MatchSize):
                 inputs = _centered(inputs, axis, size)
             return inputs
         _, rows, columns, channels = ops.shape(inputs)
-        # All with 4 axes, as many as every runtime handles.
+        # All with 4 axes, the maximum that every runtime handles.
         twice = ops.concatenate([inputs, inputs], axis=-1)
         twice = ops.reshape(twice, (-1, 1, 2 * columns, channels))  # (B * h, 1, 2w, C)
         twice = ops.concatenate([twice, twice], axis=1)
@@ -89,7 +93,7 @@ class UpsampleLike(MatchSize):
 
 
 def _centered(inputs, axis, size):
-    """Rows (axis 1) or columns (axis 2) repeated, as many on either side as fit."""
+    """Rows (axis 1) or columns (axis 2) cropped or repeated equally on both sides."""
     places = ops.shape(inputs)[axis]
     before = (size - 2 * places) // 2
     chosen = (ops.arange(size, dtype="int32") - before) // 2

@@ -27,30 +27,32 @@ _SMALLEST = 1e-3  # Pixels; narrower proposals are left out.
 class RegionProposal(BaseLayer):
     """Boxes that may hold an object, from the maps of an image.
 
-    `h = relu(conv3x3(x))`; each location predicts for each of its anchors a score,
-    whether there is an object, and four deltas, which move the anchor onto it. The best
-    boxes of each map that do not overlap with better ones of the same map are
-    proposals. All maps share the convolutions.
+    `h = relu(conv3x3(x))`; for each of its anchors, each location predicts a score,
+    which says whether there is an object, and four deltas, which move the anchor onto
+    the object. The proposals are the best boxes of each map that do not overlap with
+    better boxes of the same map. All maps share the convolutions.
 
     No gradient flows from the proposals; scores and deltas are trained with `targets`.
 
     Args:
         anchor_sizes: For each map, √(w h) of its anchors in pixels, a list of lists.
-        strides: For each map, pixels between two locations, one number or two.
+        strides: For each map, pixels between adjacent locations, one number or two.
         image_size: H and W of the image in pixels; proposals end at its borders.
         aspect_ratios: Heights of anchors divided by their widths.
         num_proposals: N. In training: `num_training_proposals`.
-        candidates_per_level: Boxes of each map, the best ones, that are compared. In
-            training: `training_candidates_per_level`.
+        candidates_per_level: Number of boxes of each map, those with the highest
+            scores, that are compared. In training: `training_candidates_per_level`.
         num_training_proposals: Number of proposals for `propose(training=True)`.
-        training_candidates_per_level: Number of candidates for it.
-        iou_threshold: Intersection over union (IoU) with a better box above which a box
-            is left out.
-        positive_threshold: IoU of an anchor with a ground-truth box that it is an
-            object.
-        negative_threshold: Largest IoU of an anchor that is background.
-        num_samples: Anchors of each image that scores and deltas are trained with.
-        positive_fraction: Share of objects among them at most.
+        training_candidates_per_level: Number of candidates of each map for
+            `propose(training=True)`.
+        iou_threshold: A box is left out if its intersection over union (IoU) with a
+            better box is larger than this.
+        positive_threshold: Minimum IoU with a ground-truth box for an anchor to count
+            as an object.
+        negative_threshold: An anchor whose largest IoU is below this is background.
+        num_samples: Number of anchors per image that scores and deltas are trained
+            with.
+        positive_fraction: Maximum fraction of objects among them.
         kernel_initializer: Initializer of each kernel.
         seed: Seed of the samples.
         **kwargs: `name`, `dtype`, … of a Keras layer.
@@ -65,8 +67,7 @@ class RegionProposal(BaseLayer):
         (B, A, 4). All of them are float32, or int32, in every precision.
 
     Raises:
-        ValueError: for lists that differ in length, or sizes that are not whole numbers
-            above zero.
+        ValueError: If lists have different lengths, or sizes are not positive integers.
 
     Reference:
         Ren et al. 2015, section 3.1 (arXiv:1506.01497); several maps: Lin et al. 2017,
@@ -202,15 +203,15 @@ class RegionProposal(BaseLayer):
         return ops.concatenate(objectness, axis=1), ops.concatenate(deltas, axis=1)
 
     def propose(self, objectness, deltas, training=False):
-        """The best boxes of each map that do not overlap with better ones.
+        """The best boxes of each map that do not overlap with better boxes.
 
         Args:
             objectness: (B, A), from `predict_anchors`, like `deltas`.
             deltas: (B, A, 4).
-            training: Whether to make the numbers of proposals for training.
+            training: Whether to return as many proposals as for training.
 
         Returns:
-            A tuple of proposals (B, N, 4), scores (B, N) and the number of them (B,).
+            A tuple of proposals (B, N, 4), their scores (B, N) and their number (B,).
         """
         limit = (
             self.training_candidates_per_level
@@ -218,7 +219,8 @@ class RegionProposal(BaseLayer):
             else self.candidates_per_level
         )
         objectness, deltas = ops.stop_gradient(objectness), ops.stop_gradient(deltas)
-        # Each map has `size` candidates, so that all of them are compared at once.
+        # Each map has `size` candidates, so that the candidates of all maps are
+        # compared at once.
         size = min(limit, max(self._counts))
         boxes, scores, is_candidate, start = [], [], [], 0
         for count in self._counts:
@@ -246,7 +248,7 @@ class RegionProposal(BaseLayer):
         return self._best(boxes, scores, is_kept, training)
 
     def _best(self, boxes, scores, is_kept, training):
-        """The best of the boxes of all maps that are kept."""
+        """The best kept boxes of all maps."""
         boxes = ops.concatenate(boxes, axis=1)
         scores = ops.concatenate(scores, axis=1)
         total = boxes.shape[1]
@@ -269,7 +271,7 @@ class RegionProposal(BaseLayer):
         return boxes, scores, count
 
     def targets(self, true_boxes, is_real):
-        """A random sample of anchors, and what they should predict.
+        """A random sample of anchors, and their training targets.
 
         The sample depends on the seed and on the number of earlier calls, and is drawn
         with the same random numbers for all images.
@@ -282,7 +284,7 @@ class RegionProposal(BaseLayer):
         Returns:
             A dictionary of `indices` (B, num_samples) int32 of anchors; `is_sample`
             (B, num_samples) bool, False where there were too few anchors; `is_object`
-            (B, num_samples) bool; `deltas` (B, num_samples, 4), those of objects.
+            (B, num_samples) bool; `deltas` (B, num_samples, 4), the deltas of objects.
         """
         matches = match_boxes(
             self.anchors,

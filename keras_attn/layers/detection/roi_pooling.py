@@ -17,7 +17,7 @@ from keras_attn.options import described_as
 
 
 class _ROILayer(BaseLayer):
-    """What both layers share: maps, and the level of each box."""
+    """Base class of both layers: the maps, and the level of each box."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class _ROILayer(BaseLayer):
         check_rank("boxes", keras.KerasTensor(boxes_shape), 3, "(batch, boxes, 4)")
 
     def _pool(self, pool, inputs, boxes, **options):
-        """The result of a function of `ops`, for the maps that have a stride.
+        """Calls a function of `ops` with the maps that have a stride.
 
         Args:
             pool: `roi_align` or `roi_pool`.
@@ -82,17 +82,18 @@ class ROIAlign(_ROILayer):
     """Features at a regular grid inside each box, by bilinear interpolation.
 
     `y = mean over samples of Σ_neighbors weight · x`, see `ops.roi_align`. With several
-    maps a box of canonical size s, √(w h) = s, reads the map with stride
-    2^canonical_level, and one of half that size the next finer map.
+    maps, a box of canonical size s, √(w h) = s, reads the map with stride
+    2^canonical_level, and a box of half that size reads the next finer map.
 
     Args:
         output_size: O, one number or two, rows first.
-        strides: Pixels between two locations of each map, finest first. Of the maps
-            that the layer is called with, those after the last stride are not read.
-        sampling_ratio: Samples of each bin in each direction.
-        aligned: Whether pixel i of a map lies at i + ½ instead of at i.
+        strides: Pixels between adjacent locations of each map, finest first. Maps in a
+            call beyond the number of strides are not read.
+        sampling_ratio: Number of samples of each bin along each axis.
+        aligned: Whether location i of a map lies at i + ½ instead of at i.
         canonical_size: s, in pixels.
-        canonical_level: The exponent of its stride.
+        canonical_level: The base-2 logarithm of the stride of the map that such a box
+            reads.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -103,7 +104,8 @@ class ROIAlign(_ROILayer):
         (B, R, O, O, C). No gradient flows to the boxes.
 
     Raises:
-        ValueError: for inputs of another rank, or fewer maps than strides.
+        ValueError: If a map does not have 4 axes, `boxes` does not have 3, or there are
+            fewer maps than strides.
 
     Reference:
         He et al. 2017, section 3 (arXiv:1703.06870); levels: Lin et al. 2017,

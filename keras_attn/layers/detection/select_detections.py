@@ -1,4 +1,4 @@
-"""From the scores of proposals to detections, and the samples to learn from.
+"""Selects detections from scored proposals, and samples proposals to learn from.
 
 Legend: B batch, R proposals, C classes without the background, K detections, M true
 boxes with padding, S samples.
@@ -28,46 +28,45 @@ _SMALLEST = 1e-2  # Pixels; narrower detections are left out.
 
 @keras.saving.register_keras_serializable("keras_attn")
 class SelectDetections(BaseLayer):
-    """The best boxes of each class that do not overlap with better ones.
+    """The best boxes of each class that do not overlap with better boxes.
 
-    `score = softmax(logits)`. Each proposal predicts a score for the background, which
-    is index 0, and for each class a score and a box; boxes of different classes do not
-    compete.
+    `score = softmax(logits)`. Each proposal has a score for the background, at index 0,
+    and a score and a box for each class; boxes of different classes do not compete.
 
     Args:
         image_size: H and W of the image in pixels; boxes end at its borders.
         max_detections: K.
-        score_threshold: Boxes whose score is not larger are left out.
-        iou_threshold: Intersection over union with a better box of the same class above
-            which a box is left out.
-        max_candidates: The number of boxes with the best scores, of all classes, that
+        score_threshold: Boxes are left out unless their score is larger than this.
+        iou_threshold: A box is left out if its intersection over union with a better
+            box of the same class is larger than this.
+        max_candidates: Number of boxes with the highest scores, over all classes, that
             are compared.
-        any_class: Whether each proposal keeps its best class only, and boxes of
+        any_class: Whether each proposal keeps only its best class, and boxes of
             different classes compete.
         box_weights: Factors of the deltas, as in `ops.encode_boxes`.
         bounding_box_format: Format of the detections and of the ground-truth boxes, see
             `ops.convert_boxes`.
-        match_threshold: Least intersection over union of a proposal with a ground-truth
-            box that it learns.
-        num_samples: S, proposals of each image that a head is trained with.
-        positive_fraction: Share of objects among them at most.
+        match_threshold: Minimum intersection over union of a proposal with the
+            ground-truth box that it learns.
+        num_samples: S, the number of proposals per image that a head is trained with.
+        positive_fraction: Maximum fraction of objects among them.
         seed: Seed of the samples.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
         inputs: Logits (B, R, 1 + C), the background first.
-        deltas: (B, R, 4 · (1 + C)), those of the background unused.
+        deltas: (B, R, 4 · (1 + C)); the deltas of the background are not used.
         proposals: (B, R, 4), `"xyxy"` in pixels.
-        num_proposals: (B,) int32, the number of them that are not padding.
+        num_proposals: (B,) int32, the number of proposals that are not padding.
 
     Returns:
         A dictionary of `boxes` (B, K, 4) and `scores` (B, K), float32, by descending
         score; `classes` (B, K) int32, from 0 for logit 1; `num_detections` (B,) int32.
-        After that number boxes and scores are 0 and classes -1.
+        After that number, boxes and scores are 0 and classes are -1.
 
     Raises:
-        ValueError: for an unknown format, or sizes that are not whole numbers above
-            zero.
+        ValueError: If `bounding_box_format` is unknown, or sizes are not positive
+            integers.
 
     Reference:
         Girshick 2015, "Fast R-CNN" (arXiv:1504.08083).
@@ -111,10 +110,10 @@ class SelectDetections(BaseLayer):
         return self.detect(inputs, deltas, proposals, num_proposals)[0]
 
     def detect(self, inputs, deltas, proposals, num_proposals):
-        """The detections, and the proposal that each is made from.
+        """The detections, and the proposal that each detection comes from.
 
         Args:
-            inputs: As in a call, like all others.
+            inputs: As in a call, like the other arguments.
             deltas: (B, R, 4 · (1 + C)).
             proposals: (B, R, 4).
             num_proposals: (B,).
@@ -131,7 +130,7 @@ class SelectDetections(BaseLayer):
         scores = self._real_scores(scores, num_proposals)
         if self.any_class:
             best = ops.max(scores, axis=-1, keepdims=True)
-            # Of two equal scores both stay; the boxes then compete.
+            # If two scores are equal, both stay; their boxes then compete.
             scores = ops.where(scores >= best, scores, 0.0)
         total = count * num_classes
         candidates = min(self.max_candidates, total)
@@ -191,11 +190,11 @@ class SelectDetections(BaseLayer):
         return detections, sources
 
     def targets(self, proposals, num_proposals, true_boxes, true_classes):
-        """A random sample of proposals, and what they should predict.
+        """A random sample of proposals, and their training targets.
 
-        The ground-truth boxes are proposals, too. The sample depends on the seed and on
-        the number of earlier calls, and is drawn with the same random numbers for all
-        images.
+        The ground-truth boxes are added to the proposals. The sample depends on the
+        seed and on the number of earlier calls, and is drawn with the same random
+        numbers for all images.
 
         Args:
             proposals: (B, R, 4), `"xyxy"` in pixels.
@@ -205,9 +204,10 @@ class SelectDetections(BaseLayer):
 
         Returns:
             A dictionary of `boxes` (B, S, 4); `is_sample` (B, S) bool, False where
-            there were too few; `labels` (B, S) int32, 0 for the background and 1 + the
-            class for an object; `deltas` (B, S, 4), zeros for the background; `matches`
-            (B, S) int32, the index of the ground-truth box of an object, 0 otherwise.
+            there were too few proposals; `labels` (B, S) int32, 0 for the background
+            and 1 + the class for an object; `deltas` (B, S, 4), zeros for the
+            background; `matches` (B, S) int32, the index of the ground-truth box of an
+            object, 0 otherwise.
         """
         is_real = true_classes >= 0
         places = ops.arange(proposals.shape[1], dtype="int32")

@@ -1,4 +1,4 @@
-"""The mask of each detection, of those of all classes.
+"""Selects the mask of each detection from the masks of all classes.
 
 Legend: B batch, K detections, C classes without the background, h and w rows and
 columns of a mask.
@@ -16,8 +16,8 @@ class SelectMasks(BaseLayer):
     """`sigmoid(logits)` of the class of each detection.
 
     Args:
-        aligned: How the masks are cut from the truth and pasted, see `ops.paste_masks`.
-            The output does not depend on it.
+        aligned: How the masks are cut from the ground truth and pasted, see
+            `ops.paste_masks`. The output does not depend on it.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -28,7 +28,7 @@ class SelectMasks(BaseLayer):
         (B, K, h, w) float32, in [0, 1]; zeros for padding.
 
     Raises:
-        ValueError: for logits of another rank.
+        ValueError: If `inputs` does not have 5 axes.
 
     Reference:
         He et al. 2017, section 3 (arXiv:1703.06870).

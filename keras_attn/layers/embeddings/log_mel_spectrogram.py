@@ -1,4 +1,4 @@
-"""From samples of sound to the logarithms of mel filter banks.
+"""From audio samples to log-mel filter bank features.
 
 Legend: B batch, N samples, T frames, F filters.
 """
@@ -28,26 +28,27 @@ class LogMelSpectrogram(BaseLayer):
     """`log(max(floor, |DFT(Hann window · frame)|² · mel filters))` of every frame.
 
     It has no weights and runs wherever a model runs, also in an exported file, so that
-    a model of features becomes one of waveforms. It computes in float32 under every
+    a model of features becomes a model of waveforms. It computes in float32 under every
     dtype policy, because energies differ by many powers of ten.
 
     Args:
-        sampling_rate: Samples per second of the waveforms. `data.read_wav` converts
-            a file to it; a tensor does not tell its rate.
+        sampling_rate: Samples per second of the waveforms. `data.read_wav` converts a
+            file to this rate; the rate of a tensor cannot be checked.
         num_mels: F, number of filters.
         window_seconds: Length of a frame, rounded to samples.
-        hop_seconds: From the start of a frame to that of the next, rounded to samples.
+        hop_seconds: Time from the start of a frame to the start of the next, rounded to
+            samples.
         fft_length: Samples of the discrete Fourier transform: a frame, and zeros.
             Default: the next power of two.
         min_frequency: Where the first filter begins, in Hz.
         max_frequency: Where the last filter ends, in Hz. Default: half the sampling
             rate.
         normalization: `"utterance"` subtracts the mean of each utterance and filter
-            over its real frames, and divides by their standard deviation. None
-            doesn't.
+            over its real frames, and divides by their standard deviation. None = no
+            normalization.
         mean: F numbers to subtract instead, such as the means of a training set.
-        variance: F numbers, by whose square roots the features are divided.
-        floor: The smallest energy. The features of silence are its logarithm.
+        variance: F numbers; the features are divided by their square roots.
+        floor: Minimum energy. The features of silence are its logarithm.
         **kwargs: `name`, … of a Keras layer.
 
     Call arguments:
@@ -59,14 +60,15 @@ class LogMelSpectrogram(BaseLayer):
         A dictionary of
 
         - `features`: float32 (B, T, F), 0 in padding; T = 1 + (N - window) // hop,
-        - `padding_mask`: boolean (B, T), True = a frame of real samples alone,
+        - `padding_mask`: boolean (B, T), True = a frame of only real samples,
         - `frame_lengths`: int32 (B,), the number of such frames, 0 for a waveform
           shorter than a window.
 
     Raises:
-        TypeError: for waveforms of integers.
-        ValueError: for an argument out of range, a filter between two frequencies of
-            the transform, or waveforms shorter than a window.
+        TypeError: If the waveforms are integers.
+        ValueError: If an argument is out of range, a filter is so narrow that it falls
+            between two frequencies of the transform, or the waveforms are shorter than
+            a window.
 
     Example:
         ```python
@@ -75,8 +77,9 @@ class LogMelSpectrogram(BaseLayer):
         ```
 
     Reference:
-        Chan et al. 2016, section 4: 40 filters every 10 ms (arXiv:1508.01211). It does
-        not say how they are computed: the scale is HTK's, windows of 25 ms are usual.
+        Chan et al. 2016, section 4: 40 filters every 10 ms (arXiv:1508.01211). The
+        paper does not say how they are computed: the scale here is HTK's, and windows
+        of 25 ms are usual.
     """
 
     def __init__(
@@ -95,7 +98,7 @@ class LogMelSpectrogram(BaseLayer):
         floor: float = 1e-6,
         **kwargs,
     ):
-        # Samples in half precision would have eight bits.
+        # Samples in half precision would keep only eight bits.
         super().__init__(**kwargs, autocast=False)
         self.sampling_rate = check_positive("sampling_rate", sampling_rate)
         self.num_mels = check_positive("num_mels", num_mels)
@@ -169,7 +172,7 @@ class LogMelSpectrogram(BaseLayer):
         return count
 
     def _check_statistics(self, mean, variance):
-        """Both as lists of F numbers, or None."""
+        """Returns both as lists of F numbers, or None."""
         if mean is None and variance is None:
             return None, None
         if mean is None or variance is None or self.normalization is not None:
@@ -196,7 +199,7 @@ class LogMelSpectrogram(BaseLayer):
         return lists
 
     def _check_fft_length(self):
-        """Samples of the transform."""
+        """Returns the number of samples of the transform."""
         if self.fft_length is None:
             return 1 << math.ceil(math.log2(max(2, self.window_length)))
         check_positive("fft_length", self.fft_length)

@@ -26,8 +26,8 @@ class PatchEmbedding(BaseLayer):
 
     This is a convolution whose stride equals its kernel size. With `stem_dims` a
     convolutional stem comes first: 3 × 3 convolutions with stride 2, batch norm and
-    ReLU, whose output is cut into patches. With `patch_size=1` on the feature map of
-    another network it is the embedding of a hybrid.
+    ReLU, whose output is cut into patches. With `patch_size=1` on the feature map of a
+    different network, it is the embedding of a hybrid model.
 
     Args:
         hidden_dim: D.
@@ -50,9 +50,10 @@ class PatchEmbedding(BaseLayer):
         (B, T, D), row by row; without `flatten` (B, R, S, D).
 
     Raises:
-        ValueError: for an image smaller than a patch, or whose size is not a multiple
-            of `patch_size`; for another rank; for another number of channels than the
-            layer was built with.
+        ValueError: If an image is smaller than a patch, or its size is not a multiple
+            of `patch_size` although `padding` is None; if `inputs` does not have 4
+            axes; if the number of channels is not the number that the layer was built
+            with.
 
     Reference:
         Dosovitskiy et al. 2021, section 3.1 (arXiv:2010.11929); stem: Xiao et al. 2021,
@@ -152,7 +153,7 @@ class PatchEmbedding(BaseLayer):
         ]
 
     def _check(self, inputs_shape):
-        """Raises for an image that cannot be cut into patches.
+        """Raises an error for an image that cannot be cut into patches.
 
         Keras does not trace `call` of a layer with a `compute_output_shape`, so that
         method and `build` must raise as well.

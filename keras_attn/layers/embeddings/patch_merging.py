@@ -17,7 +17,7 @@ from keras_attn.layers.normalization.layer_normalization import LayerNormalizati
 class PatchMerging(BaseLayer):
     """`W · norm(concat(x))`, for the four tokens x of each 2 × 2 square.
 
-    An odd number of rows or columns is padded with one of zeros.
+    An odd number of rows or columns is padded with one row or column of zeros.
 
     Args:
         output_dim: Width of the output. Default: 2D.
@@ -72,7 +72,7 @@ class PatchMerging(BaseLayer):
             inputs = ops.pad(inputs, padding)
             rows, columns = rows + rows % 2, columns + columns % 2
         squares = ops.reshape(inputs, (-1, rows // 2, 2, columns // 2, 2, width))
-        # Column before row, the order of the published weights.
+        # Columns before rows, the order of the published weights.
         merged = ops.transpose(squares, (0, 1, 3, 4, 2, 5))
         merged = ops.reshape(merged, (-1, rows // 2, columns // 2, 4 * width))
         # Flattened: a batched product with one shared matrix is slower.

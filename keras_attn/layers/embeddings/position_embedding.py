@@ -41,8 +41,8 @@ class SinusoidalPositionEmbedding(BaseLayer):
         The shape of the inputs; with `"concatenate"` the last axis is D + P.
 
     Raises:
-        ValueError: for inputs of another rank, or a grid with an odd P or with
-            `positions`.
+        ValueError: If `inputs` does not have 3 or 4 axes, or is a grid and P is odd or
+            `positions` are given.
 
     Reference:
         Vaswani et al. 2017, section 3.5 (arXiv:1706.03762).
@@ -111,8 +111,8 @@ class LearnedPositionEmbedding(BaseLayer):
         (B, T, D), or (B, T, D + P) with `"concatenate"`.
 
     Raises:
-        ValueError: for inputs of another rank, a sequence longer than
-            `max_sequence_length`, or, in an eager call, a position out of range.
+        ValueError: If `inputs` does not have 3 axes, the sequence is longer than
+            `max_sequence_length`, or, in an eager call, a position is out of range.
 
     Reference:
         Gehring et al. 2017 (arXiv:1705.03122); Vaswani et al. 2017, table 3 row E.
@@ -149,12 +149,12 @@ class LearnedPositionEmbedding(BaseLayer):
 
     @property
     def index_ranges(self):
-        """Range of valid positions, `(start, stop)`, without `stop`."""
+        """Range of valid positions, `(start, stop)`, excluding `stop`."""
         return {"positions": (-self.first_row, self.max_sequence_length)}
 
     @property
     def length_ranges(self):
-        """Range of valid lengths, `(start, stop)`, without `stop`."""
+        """Range of valid lengths, `(start, stop)`, excluding `stop`."""
         return {"inputs": (1, self.max_sequence_length + 1)}
 
     def call(self, inputs, positions=None):

@@ -20,7 +20,8 @@ class PositionWeightedSum(BaseLayer):
 
     Args:
         max_sequence_length: Number of positions with a weight.
-        kernel_initializer: Initializer of w. It starts as a plain sum.
+        kernel_initializer: Initializer of w. By default the layer starts as a plain
+            sum.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -32,11 +33,11 @@ class PositionWeightedSum(BaseLayer):
         (B, D).
 
     Raises:
-        ValueError: for inputs of another rank, or more tokens than
+        ValueError: If `inputs` does not have 3 axes, or has more tokens than
             `max_sequence_length`.
 
     Masking:
-        A padded token counts nothing. A row without a real token gives b.
+        A padded token adds nothing. A row without a real token gives b.
 
     Reference:
         Xu and Saenko 2016, equation 5 (arXiv:1511.05234).
@@ -57,7 +58,7 @@ class PositionWeightedSum(BaseLayer):
 
     @property
     def length_ranges(self):
-        """Range of valid lengths, `(start, stop)`, without `stop`."""
+        """Range of valid lengths, `(start, stop)`, excluding `stop`."""
         return {"inputs": (1, self.max_sequence_length + 1)}
 
     def build(self, inputs_shape, padding_mask_shape=None):
@@ -85,7 +86,7 @@ class PositionWeightedSum(BaseLayer):
             padding_mask = ops.ones_like(inputs[:, :, 0], dtype="bool")
         check_rank("padding_mask", padding_mask, 2, "(batch, length)")
         check_is_mask("padding_mask", padding_mask)
-        # Padding may be longer than the table, in a graph of unknown length.
+        # In a graph of unknown length, padding may extend beyond the table.
         positions = ops.minimum(
             row_positions(padding_mask), self.max_sequence_length - 1
         )

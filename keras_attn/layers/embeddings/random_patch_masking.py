@@ -36,7 +36,7 @@ class RandomPatchMasking(BaseLayer):
             `PatchUnmasking` restores the order.
 
     Raises:
-        ValueError: if no patch would be kept, or none hidden.
+        ValueError: If no patch would be kept, or no patch hidden.
 
     Reference:
         He et al. 2022, "Masked Autoencoders Are Scalable Vision Learners", section 3
@@ -104,7 +104,7 @@ class RandomPatchMasking(BaseLayer):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class PatchUnmasking(BaseLayer):
-    """Restores the order of the patches, with a learned mask token for the hidden ones.
+    """Restores the order of the patches, with a learned mask token for hidden patches.
 
     Args:
         num_prefix_tokens: P, as in `RandomPatchMasking`.
@@ -160,7 +160,7 @@ class PatchUnmasking(BaseLayer):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class HiddenPatches(keras.layers.Layer):
-    """Sets the Keras mask with which a loss counts hidden patches only.
+    """Sets the Keras mask that makes a loss count only hidden patches.
 
     Args:
         **kwargs: `name`, `dtype`, … of a Keras layer.

@@ -20,7 +20,7 @@ def encode_distances(
     Args:
         inputs: (B, T, D).
         memory: (B, M, D), or None.
-        max_distance: Larger distances count as this one. None = no limit.
+        max_distance: Larger distances count as this distance. None = no limit.
         max_wavelength: w; wavelengths run from 2π to 2πw positions.
         dtype: Dtype of the result.
 
@@ -42,7 +42,7 @@ class RelativePositionEncoding(BaseLayer):
     """Sinusoids of the distances between all tokens and all keys.
 
     Args:
-        max_distance: Larger distances count as this one. Default: no limit.
+        max_distance: Larger distances count as this distance. Default: no limit.
         max_wavelength: w; wavelengths run from 2π to 2πw positions.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
@@ -54,7 +54,7 @@ class RelativePositionEncoding(BaseLayer):
         (1, R, D), for the distances S, S-1, …, 1-T.
 
     Raises:
-        ValueError: for inputs or a memory that are not of rank 3.
+        ValueError: If `inputs` or `memory` does not have 3 axes.
 
     Reference:
         Dai et al. 2019, "Transformer-XL", section 3.3 (arXiv:1901.02860).

@@ -18,8 +18,8 @@ from keras_attn.options import described_as
 class TokenEmbedding(keras.layers.ReversibleEmbedding):
     """One vector per token id; with `reverse=True`, one logit per token id.
 
-    Keras' `ReversibleEmbedding`, with a reverse that is one product of two matrices
-    and returns float32 logits under every dtype policy.
+    The same as Keras' `ReversibleEmbedding`, except that the reverse pass is one
+    product of two matrices and returns float32 logits under every dtype policy.
 
     Args:
         input_dim: V.
@@ -34,7 +34,7 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         (B, T, D), or with `reverse` logits (..., V) in float32.
 
     Raises:
-        ValueError: for a token id outside [0, V), in an eager call; a compiled graph
+        ValueError: If a token id is outside [0, V), in an eager call; a compiled graph
             does not check.
 
     Reference:

@@ -30,11 +30,11 @@ class TokenPooling(BaseLayer):
             the Keras mask of the inputs, or else all tokens are real.
 
     Returns:
-        (B, D). For a row without a real token, zeros with `"mean"`, else the vector at
-        its first position.
+        (B, D). For a row without a real token, zeros with `"mean"`, otherwise the
+        vector at its first position.
 
     Raises:
-        ValueError: for an unknown `pooling`, or inputs of another rank.
+        ValueError: If `pooling` is unknown, or `inputs` does not have 3 axes.
     """
 
     def __init__(self, pooling: Pooling = "mean", **kwargs):

@@ -13,16 +13,17 @@ from keras_attn.options import described_as
 class BatchNormalization(keras.layers.BatchNormalization):
     """`γ (x - mean) / √(variance + ε) + β`, by channel.
 
-    The same as Keras' own, and faster for maps on a CPU with TensorFlow: see
-    `keras_attn.kernels.batch_norm`. Other inputs than maps with the channels last,
-    masks, renormalization, synchronized norms and float64 are left to Keras' own.
+    The same as Keras' layer, but faster for maps on a CPU with TensorFlow: see
+    `keras_attn.kernels.batch_norm`. Inputs other than maps with the channels last,
+    masks, renormalization, synchronized norms and float64 are left to Keras'
+    implementation.
 
     Args:
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
-        inputs: (B, H, W, C), or any other shape that Keras' own takes.
-        mask: As for Keras' own.
+        inputs: (B, H, W, C), or any other shape that Keras' layer takes.
+        mask: As for Keras' layer.
 
     Returns:
         As the inputs.
@@ -32,7 +33,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
     """
 
     def call(self, inputs, training=None, mask=None):
-        # Means and variances of a norm that is not trained are those it has learnt.
+        # A norm that is not trained uses the means and variances that it has learned.
         is_trained = training and self.trainable
         if (training and not is_trained) or not self._has_kernel(inputs, mask):
             return super().call(inputs, training=training, mask=mask)
@@ -46,7 +47,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
         return outputs
 
     def _has_kernel(self, inputs, mask):
-        """Whether a kernel computes this norm, and faster than XLA would."""
+        """Whether a kernel can compute this norm, and is faster than XLA."""
         return (
             is_tensorflow_on_cpu()
             and not is_compiled_by_xla()

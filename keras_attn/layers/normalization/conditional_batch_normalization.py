@@ -30,7 +30,7 @@ class ConditionalBatchNormalization(BaseLayer):
         (B, ..., C).
 
     Raises:
-        ValueError: for a label out of range, in an eager call.
+        ValueError: If a label is out of range, in an eager call.
 
     Reference:
         Dumoulin et al. 2017, "A Learned Representation for Artistic Style", section 2.2
@@ -66,7 +66,7 @@ class ConditionalBatchNormalization(BaseLayer):
 
     @property
     def index_ranges(self):
-        """Range of valid labels, `(start, stop)`, without `stop`."""
+        """Range of valid labels, `(start, stop)`, excluding `stop`."""
         return {"labels": (0, self.num_classes)}
 
     def call(self, inputs, labels, training=None):

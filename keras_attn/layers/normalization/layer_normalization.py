@@ -9,21 +9,21 @@ from keras_attn.kernels.layer_norm import has_onednn, select_layer_norm
 class LayerNormalization(keras.layers.LayerNormalization):
     """`γ (x - mean) / √(variance + ε) + β` over the last axis.
 
-    The same as Keras' own, faster on a CPU with TensorFlow, and accurate for rows whose
-    mean is many times their deviation: see `keras_attn.kernels.layer_norm`. Other axes,
-    other precisions than float32 and bfloat16, and a norm without γ or β are computed
-    by Keras' own.
+    The same as Keras' layer, but faster on a CPU with TensorFlow, and accurate for rows
+    whose mean is many times their standard deviation: see
+    `keras_attn.kernels.layer_norm`. Other axes, precisions other than float32 and
+    bfloat16, and a norm without γ or β are left to Keras' implementation.
 
-    TensorFlow does not trace a `tf.function` again when XLA compiles a function that
-    calls it. Set `use_fused` to False before you trace one for that use: the operation
-    for inference is inaccurate under XLA.
+    When XLA compiles a function that calls a `tf.function`, TensorFlow does not trace
+    the `tf.function` again. Set `use_fused` to False before tracing a `tf.function` for
+    that use: the operation for inference is inaccurate under XLA.
 
     Args:
         **kwargs: As for `keras.layers.LayerNormalization`.
 
     Attributes:
         use_fused: Whether oneDNN's operation may be used at inference. Exports turn it
-            off while they trace: their converters do not know it.
+            off while they trace: their converters do not support the operation.
 
     Call arguments:
         inputs: (..., D).

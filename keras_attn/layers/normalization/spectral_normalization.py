@@ -15,11 +15,11 @@ _SMALLEST = float(np.finfo("float32").tiny)
 
 @keras.saving.register_keras_serializable("keras_attn")
 class SpectralNormalization(keras.layers.Layer):
-    """`y = (W / σ(W)) x + b`, σ the largest singular value of the kernel.
+    """`y = (W / σ(W)) x + b`, where σ is the largest singular value of the kernel.
 
     σ is estimated by power iteration during training, and gradients flow through σ, as
-    in the paper; Keras' layer of that name overwrites the kernel with the normalized
-    one instead. For a kernel of zeros σ = 1.
+    in the paper. Keras' layer of the same name instead overwrites the kernel with the
+    normalized kernel. For a kernel of zeros σ = 1.
 
     Args:
         layer: A `Dense` or a convolution such as `Conv2D`, without bias and activation.
@@ -28,14 +28,14 @@ class SpectralNormalization(keras.layers.Layer):
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
-        inputs: What `layer` takes.
+        inputs: The inputs of `layer`.
 
     Returns:
         As for `layer`.
 
     Raises:
-        TypeError: for a layer of another type.
-        ValueError: for a layer that is not linear: with a bias or an activation.
+        TypeError: If `layer` is not a `Dense` or a convolution.
+        ValueError: If `layer` has a bias or an activation, so that it is not linear.
 
     Reference:
         Miyato et al. 2018, "Spectral Normalization for Generative Adversarial
@@ -91,7 +91,7 @@ class SpectralNormalization(keras.layers.Layer):
         v = _unit(ops.matmul(fixed, u))
         if training:
             for _ in range(self.power_iterations):
-                # A kernel of zeros has no direction: keep the last one.
+                # A kernel of zeros has no direction: keep the last direction.
                 u = _unit(ops.matmul(ops.transpose(fixed), v), otherwise=u)
                 v = _unit(ops.matmul(fixed, u))
             self.direction.assign(u)
@@ -130,7 +130,7 @@ class SpectralNormalization(keras.layers.Layer):
 
 
 def _unit(vector, otherwise=None):
-    """The vector divided by its norm; for zeros `otherwise`, by default zeros."""
+    """The vector divided by its norm; for a zero vector `otherwise`, or zeros."""
     largest = ops.max(ops.abs(vector))
     is_zero = ops.less(largest, _SMALLEST)
     # Scaled first, so that the squares neither overflow nor underflow.

@@ -1,4 +1,4 @@
-"""What training adds to the loss of words for the attention of a decoder.
+"""The terms for a decoder's attention that training adds to the loss of words.
 
 Legend: B batch, T steps, S locations.
 """
@@ -15,17 +15,18 @@ from keras_attn.ops import coverage_penalty, entropy_of, log_probability_of
 class AttentionObjective(BaseLayer):
     """The penalty of doubly stochastic attention, and REINFORCE for hard attention.
 
-    Returns its input unchanged: a layer, so that the numbers below and the baseline are
-    saved with a model, whose `compute_loss` calls `losses`. Per text, with the words y
-    and the locations s that were drawn:
+    Returns its input unchanged. It is a layer so that the numbers below and the
+    baseline are saved with a model, whose `compute_loss` calls `losses_of`. For each
+    text, with the words y and the sampled locations s:
 
         coverage   λ_c Σ_i (1 - Σ_t α_ti)²
         reinforce  -λ_r (log p(y|s) - b) log p(s)     (its gradient, λ_r (…) a constant)
         entropy    -λ_e Σ_t H(α_t)
 
-    With -log p(y|s) itself, the gradient of the second is an unbiased estimate of that
-    of the expected -log p(y|s), for λ_r = 1. The baseline b is a moving average of
-    log p(y|s), `b ← d b + (1 - d) log p(y|s)`, updated after it is used.
+    For λ_r = 1, the gradient of the second term plus the gradient of -log p(y|s) itself
+    is an unbiased estimate of the gradient of the expected -log p(y|s). The baseline b
+    is a moving average of log p(y|s), `b ← d b + (1 - d) log p(y|s)`, updated after it
+    is used.
 
     Args:
         coverage_weight: λ_c.
@@ -41,7 +42,7 @@ class AttentionObjective(BaseLayer):
         The same tensor.
 
     Raises:
-        ValueError: for a weight below 0, or a decay outside of [0, 1).
+        ValueError: If a weight is negative, or `baseline_decay` is outside [0, 1).
 
     Reference:
         Xu et al. 2015, sections 4.1 and 4.2.1 (arXiv:1502.03044); Williams 1992.
@@ -71,7 +72,8 @@ class AttentionObjective(BaseLayer):
             trainable=False,
             dtype="float32",
             autocast=False,
-            # Over the devices that train, each of which sees other captions.
+            # Averaged over the devices that train, each of which sees different
+            # captions.
             aggregation="mean",
         )
 
@@ -84,10 +86,10 @@ class AttentionObjective(BaseLayer):
         Args:
             scores: α, (B, T, S).
             is_real: (B, T), 1 at steps that count, 0 elsewhere.
-            places: What the contexts were made with, (B, T, S): one-hot vectors of
-                locations that were drawn; None without hard attention. A row of soft
-                attention, whose `places` are the scores, gets no gradient from
-                `reinforce`: Σ_i α_i ∂ log α_i = ∂ Σ_i α_i = 0.
+            places: The weights of the contexts, (B, T, S): one-hot vectors of the
+                sampled locations; None without hard attention. A row of soft attention,
+                whose `places` are the scores, gets no gradient from `reinforce`:
+                `Σ_i α_i ∂ log α_i = ∂ Σ_i α_i = 0`.
             log_likelihood: log p(y|s), (B,), with `places`.
 
         Returns:
@@ -102,7 +104,7 @@ class AttentionObjective(BaseLayer):
         reward = ops.stop_gradient(log_likelihood)
         log_probability = log_probability_of(places, scores, is_real)
         estimate = -self.reinforce_weight * (reward - self.baseline) * log_probability
-        # Only its gradient has a meaning.
+        # Only its gradient is meaningful.
         total = total + estimate - ops.stop_gradient(estimate)
         if self.entropy_weight:
             total = total - self.entropy_weight * entropy_of(scores, is_real)
@@ -112,7 +114,7 @@ class AttentionObjective(BaseLayer):
 
 
 def _check_weight(name, value):
-    """Returns `value`; raises a `ValueError` unless it is a number of at least 0."""
+    """Returns `value`; raises a `ValueError` unless it is a number >= 0."""
     if not isinstance(value, int | float) or not 0 <= value < float("inf"):
         raise ValueError(
             f"`{name}` must be a number of at least 0. Received: {name}={value!r}"

@@ -32,7 +32,7 @@ from keras_attn.ops import (
 )
 from keras_attn.precision import at_least_float32
 
-# What hard attention does outside of training.
+# What hard attention does outside training.
 Inference = Literal["mean", "most_probable"]
 
 
@@ -50,13 +50,13 @@ class AttentionRNN(RecurrentAttention):
             query. Dropout belongs before or after the layer, not in the cell.
         attention: An `AdditiveAttention` or `DotProductAttention`.
         unroll: Whether to unroll the loop if T is known.
-        gate: Whether contexts are multiplied by a number that the state predicts,
-            `β_t = σ(wᵀ s_{t-1} + b)`; `contexts` are the products.
+        gate: Whether contexts are multiplied by a gate computed from the state,
+            `β_t = σ(wᵀ s_{t-1} + b)`; `contexts` are then the products.
         hard: Whether attention is hard.
         mean_rate: Probability that an example uses soft attention for the whole
             sequence in training.
-        inference: What hard attention does outside of training: "mean" averages as
-            soft attention, "most_probable" takes the most probable location.
+        inference: What hard attention does outside training: "mean" averages like soft
+            attention, "most_probable" takes the most probable location.
         seed: Seed of the sampled locations.
         kernel_initializer: For the weights of the gate.
         **kwargs: `name`, `dtype`, … of a Keras layer.
@@ -81,16 +81,16 @@ class AttentionRNN(RecurrentAttention):
         - `projected_memory`: for the next call,
         - `attention_scores`: α, (B, 1, T, S), with `return_attention_scores`,
         - `places`: with `return_places`, (B, 1, T, S), the weights of the memory in the
-          contexts: α, or one-hot vectors of the locations that were chosen.
+          contexts: α, or one-hot vectors of the chosen locations.
 
     Raises:
-        TypeError: for another kind of cell or attention.
-        ValueError: for a cell with dropout, an input of another rank, an
-            `initial_state` with fewer tensors than the cell has states, or an argument
-            out of range.
+        TypeError: If `cell` or `attention` has an unsupported type.
+        ValueError: If `cell` has dropout, an input has the wrong number of axes,
+            `initial_state` has fewer tensors than the cell has states, or an argument
+            is out of range.
 
     Masking:
-        The Keras mask of the memory is used as a `memory_padding_mask`. That of the
+        The Keras mask of the memory is used as a `memory_padding_mask`. The mask of the
         inputs is not needed and not passed on: padding comes after all real steps, and
         the loss leaves it out.
 
@@ -133,7 +133,7 @@ class AttentionRNN(RecurrentAttention):
     def build(self, inputs_shape, memory_shape):
         batch, _, width = inputs_shape
         units = as_list(self.cell.state_size)[0]
-        # A shared cell or attention may be built already.
+        # A shared cell or attention may already be built.
         if not self.attention.built:
             self.attention.build((batch, None, units), memory_shape)
         if not self.cell.built:
@@ -181,7 +181,7 @@ class AttentionRNN(RecurrentAttention):
             context, weights = self.attention.attend(
                 queries, memory, projected_memory, mask
             )
-            # Soft attention: `places` is `weights`. Hard attention replaces it by the
+            # Soft attention: `places` is `weights`. Hard attention replaces it with the
             # sampled or the most probable locations, one-hot.
             places = weights
             if uniforms is not None:
@@ -220,8 +220,8 @@ class AttentionRNN(RecurrentAttention):
                 results["attention_scores"] = weights
             if return_places:
                 if draws:
-                    # Those drawn in the loop: from probabilities that are computed
-                    # again, rounding might select others.
+                    # The locations drawn in the loop: with probabilities that are
+                    # computed again, rounding might select different ones.
                     drawn = ops.cast(outputs[..., units + width :], places.dtype)
                     places = ops.where(is_mean, places, drawn)
                 results["places"] = ops.expand_dims(places, 1)
@@ -229,7 +229,7 @@ class AttentionRNN(RecurrentAttention):
 
     def _random_numbers(self, inputs, memory):
         """Random numbers (B, T, S), and the rows of soft attention, (B, 1, 1)."""
-        # Before the loop: within it, a seed could not advance.
+        # Drawn before the loop: inside it, a seed could not advance.
         batch, length = ops.shape(inputs)[0], ops.shape(inputs)[1]
         uniforms = keras.random.uniform(
             (batch, length, ops.shape(memory)[1]),
@@ -263,6 +263,7 @@ class AttentionRNN(RecurrentAttention):
             return ops.expand_dims(outputs, 1), final_state
         # Random numbers in half precision would be too coarse.
         autocast = uniforms is None
+        # `keras.layers.RNN` around the cell.
         return run_loop(self, cell, inputs, first_state, autocast=autocast)
 
     def compute_mask(self, inputs, previous_mask=None):
@@ -274,8 +275,8 @@ class _AttentionCell(CellStep):
 
     Args:
         cell: The Keras cell.
-        attend: From queries (B, 1, U) and random numbers (B, 1, S) or None to contexts
-            (B, 1, M), probabilities and `places` (B, 1, S).
+        attend: A function from queries (B, 1, U) and random numbers (B, 1, S) or None
+            to contexts (B, 1, M), probabilities and `places` (B, 1, S).
         input_dim: D.
         draws: Whether random numbers follow the inputs, and `places` the outputs.
         training: Passed on to the cell.

@@ -32,19 +32,19 @@ class AttentionSpeller(BaseLayer):
         c_i = Σ_u α_iu h_u                          context, c_0 = 0
         p(y_i) = softmax(W_o tanh(W_r [s_i; c_i]))  `readout`, `logits`
 
-    `AttentionRNN` attends before its cell, with the last state: there c_i is not known
-    to the output of step i.
+    `AttentionRNN` instead attends before its cell, with the previous state, so that a
+    context c_i that depends on s_i is not available to the output of step i.
 
     Args:
         vocabulary_size: V.
         embedding_dim: E.
         hidden_dim: U.
-        num_layers: Number of LSTMs, each above the one before.
+        num_layers: Number of stacked LSTMs.
         attention_dim: A.
         readout_dim: Units of the tanh layer below the logits.
         sampling_probability: In training, the probability with which a step reads a
             token that the model samples from its own last prediction, instead of the
-            true one. The first token is always the true one.
+            true token. The first token is always the true token.
         seed: Seed of the sampling.
         unroll: Whether to unroll the loop if T is known.
         **kwargs: `name`, `dtype`, … of a Keras layer.
@@ -67,12 +67,13 @@ class AttentionSpeller(BaseLayer):
         - `attention_scores`: float32 (B, 1, T, S), with `return_attention_scores`.
 
     Raises:
-        ValueError: for an argument out of range, an input of another rank, another
-            number of states, or a token id outside [0, V) in an eager call.
+        ValueError: If an argument is out of range, an input has the wrong number of
+            axes, `initial_state` has the wrong number of states, or, in an eager call,
+            a token id is outside [0, V).
 
     Masking:
-        The Keras mask of the memory is used as a `memory_padding_mask`. Padding of the
-        tokens comes after all real ones, and the loss leaves it out.
+        The Keras mask of the memory is used as a `memory_padding_mask`. Padding comes
+        after all real tokens, and the loss leaves it out.
 
     Reference:
         Chan et al. 2016, "Listen, Attend and Spell", sections 3.2 and 3.3
@@ -251,7 +252,8 @@ class _SpellerStep:
 
     Args:
         speller: The layer.
-        attend: From queries (B, 1, U) to contexts (B, 1, M) and probabilities.
+        attend: A function from queries (B, 1, U) to contexts (B, 1, M) and
+            probabilities.
         context_dim: M.
     """
 
@@ -268,8 +270,8 @@ class _SpellerStep:
 
         Args:
             inputs: y_{i-1}.
-            states: Those of the last step.
-            cells: What is called in place of the cells, with the same results.
+            states: The states after the previous step.
+            cells: Functions to call instead of the cells, with the same results.
         """
         *states, context = states
         hidden, after = ops.concatenate([inputs, context], axis=-1), []
@@ -311,11 +313,11 @@ class _SamplingStep:
 
 
 class _TrainingStep:
-    """As the step that it wraps, with faster gradients; see `LoopLSTM`.
+    """The same as the step that it wraps, with faster gradients; see `LoopLSTM`.
 
     Attributes:
-        sequence: The input of the loop, (B, T, …): that of the wrapped step, then the
-            `gates` of every LSTM.
+        sequence: The input of the loop, (B, T, …): the input of the wrapped step, then
+            the `gates` of every LSTM.
 
     Args:
         step: The step.
@@ -339,7 +341,7 @@ class _TrainingStep:
         self.output_size = sum(self.output_sizes)
 
     def call(self, inputs, states):
-        """From a step of `sequence` to the outputs and what `finish` needs."""
+        """From a step of `sequence` to the outputs and the inputs of `finish`."""
         inputs, *gates = _split(inputs, self.sizes)
         seen = []
 
@@ -360,7 +362,7 @@ class _TrainingStep:
     __call__ = call
 
     def finish(self, outputs):
-        """The outputs of the wrapped step, (B, T, …), from those of the loop."""
+        """The outputs of the wrapped step, (B, T, …), from the outputs of the loop."""
         outputs, *seen = _split(outputs, self.output_sizes)
         for lstm, inputs in zip(self.lstms, seen, strict=True):
             lstm.finish(inputs)
@@ -368,7 +370,7 @@ class _TrainingStep:
 
 
 def _split(tensor, sizes):
-    """Parts of these sizes of the last axis."""
+    """Splits the last axis into parts of these sizes."""
     places = [sum(sizes[: index + 1]) for index in range(len(sizes) - 1)]
     return ops.split(tensor, places, axis=-1)
 

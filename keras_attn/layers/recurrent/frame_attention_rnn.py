@@ -1,4 +1,4 @@
-"""A recurrent layer that attends to another map at every step, the frame of a video.
+"""A recurrent layer that attends to a new map, such as a video frame, at every step.
 
 Legend: B batch, T steps, P locations of a map, C channels, A width of the projected
 map, U units of the cell.
@@ -24,8 +24,8 @@ from keras_attn.layers.recurrent.recurrent_attention import (
 class FrameAttentionRNN(RecurrentAttention):
     """`c_t = attention(s_{t-1}, v_t)`, `s_t = cell(c_t, s_{t-1})`.
 
-    `AttentionRNN` reads one memory at all steps; here each step has a memory of its
-    own, the locations `v_t1 … v_tP` of the map of its frame.
+    `AttentionRNN` reads one memory at all steps; here each step has its own memory, the
+    locations `v_t1 … v_tP` of the map of its frame.
 
     Args:
         cell: A Keras cell, such as `keras.layers.LSTMCell(U)`. Its first state is the
@@ -48,9 +48,9 @@ class FrameAttentionRNN(RecurrentAttention):
         - `attention_scores`: α, (B, 1, T, P), with `return_attention_scores`.
 
     Raises:
-        TypeError: for another kind of cell or attention.
-        ValueError: for a cell with dropout, a memory of another rank, or an
-            `initial_state` with fewer tensors than the cell has states.
+        TypeError: If `cell` or `attention` has an unsupported type.
+        ValueError: If `cell` has dropout, `memory` does not have 4 axes, or
+            `initial_state` has fewer tensors than the cell has states.
 
     Masking:
         A padded step comes after all real steps, so it changes none of them; the loss
@@ -110,11 +110,11 @@ class FrameAttentionRNN(RecurrentAttention):
         both = ops.concatenate([memory, projected], axis=-1)
         cell = _FrameCell(self.cell, self.attention, memory.shape[-1], both.shape[-1])
         if memory.shape[1] == 1:
-            # The step of a robot needs no loop operation.
+            # A single step, such as a robot's, needs no loop operation.
             output, final_state = cell(both[:, 0], first_state)
             return ops.expand_dims(output, 1), final_state
         batch, steps, places = ops.shape(memory)[:3]
-        # A loop of Keras takes vectors: (B, T, P · (C + A)).
+        # A Keras loop takes vectors: (B, T, P · (C + A)).
         frames = ops.reshape(both, (batch, steps, places * both.shape[-1]))
         return run_loop(self, cell, frames, first_state)
 

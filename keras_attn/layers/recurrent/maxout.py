@@ -22,7 +22,7 @@ class Maxout(BaseLayer):
         (..., D).
 
     Raises:
-        ValueError: if the width is not a multiple of `pieces`.
+        ValueError: If the width is not a multiple of `pieces`.
 
     Reference:
         Goodfellow et al. 2013, "Maxout Networks" (arXiv:1302.4389).

@@ -1,4 +1,4 @@
-"""A layer of single images, applied to every frame of a sequence.
+"""Applies a layer for single images to every frame of a sequence.
 
 Legend: B batch, T frames, … the axes of one frame.
 """
@@ -13,22 +13,22 @@ from keras import ops
 class PerFrame(keras.layers.Wrapper):
     """`y_bt = layer(x_bt)`, for all frames at once.
 
-    The frames of a batch become one batch of frames, so a convolution runs once; Keras'
-    `TimeDistributed` maps it over the steps.
+    The frames of a batch become one batch of frames, so a convolution runs once. Keras'
+    `TimeDistributed` maps the layer over the steps.
 
     Args:
-        layer: A Keras layer, without dropout or a state of its own.
+        layer: A Keras layer without dropout and without state.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
         inputs: (B, T, …).
 
     Returns:
-        (B, T, …), what the layer returns for each frame.
+        (B, T, …), the outputs of the layer for each frame.
 
     Raises:
-        TypeError: for something other than a Keras layer.
-        ValueError: for an input of fewer than 3 axes.
+        TypeError: If `layer` is not a Keras layer.
+        ValueError: If `inputs` has fewer than 3 axes.
 
     Example:
         ```python
@@ -59,7 +59,7 @@ class PerFrame(keras.layers.Wrapper):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         config = dict(config)
-        # Not built here but in `build`, so that the weights keep their paths.
+        # Built in `build`, not here, so that the weights keep their paths.
         layer = {**config.pop("layer"), "build_config": None}
         layer = keras.saving.deserialize_keras_object(
             layer, custom_objects=custom_objects

@@ -18,12 +18,12 @@ class PyramidalBLSTM(BaseLayer):
     """`h_i = BLSTM(h_{i-1}, [x_{Ri}; …; x_{Ri+R-1}])`: R frames become one.
 
     Three of these layers with R = 2 make a recording eight times shorter, so that
-    attention has few positions to choose from and a decoder learns faster.
+    attention has fewer positions to choose from and a decoder learns faster.
 
     Args:
         units: U, units of each direction.
-        reduction: R, successive frames that are concatenated; 1 for a usual
-            bidirectional LSTM.
+        reduction: R, the number of successive frames that are concatenated; 1 for an
+            ordinary bidirectional LSTM.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -31,20 +31,20 @@ class PyramidalBLSTM(BaseLayer):
         padding_mask: (B, T), True = a real frame. Default: every frame is real.
 
     Returns:
-        outputs: (B, ⌈T / R⌉, 2 U), forward and backward states. The values of padding
-            are of no use.
+        outputs: (B, ⌈T / R⌉, 2 U), forward and backward states. The values at padding
+            are meaningless.
         padding_mask: Boolean (B, ⌈T / R⌉), True = at least one of the R frames is
             real.
 
     Raises:
-        ValueError: for a number that is not above zero, inputs of another rank, or a
-            mask of another shape.
+        ValueError: If `units` or `reduction` is not a positive integer, `inputs` does
+            not have 3 axes, or `padding_mask` has the wrong shape.
 
     Masking:
-        The Keras mask of the inputs is used as a `padding_mask`. Frames of padding are
-        0 beside real ones, as after the end of an odd number of frames, and are skipped
-        otherwise. Padding belongs at the end: before the first frame it would decide
-        which frames become one.
+        The Keras mask of the inputs is used as a `padding_mask`. Frames of padding that
+        are concatenated with real frames count as 0, as at the end of an odd number of
+        frames; all others are skipped. Padding belongs at the end: before the first
+        frame it would change which frames become one.
 
     Example:
         ```python
@@ -59,7 +59,8 @@ class PyramidalBLSTM(BaseLayer):
         super().__init__(**kwargs)
         self.units = check_positive("units", units)
         self.reduction = check_positive("reduction", reduction)
-        # Not `LSTM`, which chooses a fused GPU kernel that XLA and exporters refuse.
+        # Not `LSTM`, which selects a fused GPU kernel that XLA and exporters do not
+        # support.
         policy = self.dtype_policy
         self.blstm = keras.layers.Bidirectional(
             Recurrent(
@@ -76,7 +77,8 @@ class PyramidalBLSTM(BaseLayer):
         width = self.reduction * inputs_shape[-1]
         self.blstm.build((inputs_shape[0], None, width))
 
-    # Keras names the mask of the inputs by the number of tensors in the call.
+    # How Keras names the mask of the inputs depends on the number of tensors in the
+    # call.
     def call(self, inputs, padding_mask=None, mask=None, inputs_mask=None):
         check_rank("inputs", inputs, 3, "(batch, frames, width)")
         check_padding_mask("padding_mask", padding_mask, *inputs.shape[:2])

@@ -1,4 +1,4 @@
-"""A recurrent layer of any cell, whose LSTM trains faster on TensorFlow."""
+"""A recurrent layer for any cell; LSTM cells train faster on TensorFlow."""
 
 import keras
 from keras import ops
@@ -10,13 +10,13 @@ from keras_attn.kernels.lstm import has_fast_lstm, lstm
 class Recurrent(keras.layers.RNN):
     """`keras.layers.RNN`, with the gradient of an LSTM written out in training.
 
-    The weights, their names and the numbers are those of `keras.layers.RNN`. It wraps a
-    cell, because `LSTM` and `GRU` choose a fused GPU kernel that neither XLA nor an
-    exporter supports, and because one step can call the cell by itself.
+    Weights, their names and the results are the same as with `keras.layers.RNN`. The
+    layer takes a cell, because `LSTM` and `GRU` select a fused GPU kernel that neither
+    XLA nor the exporters support, and because a single step can call the cell directly.
 
     Args:
         cell: A Keras cell, such as `keras.layers.LSTMCell(U)`.
-        **kwargs: Those of `keras.layers.RNN`.
+        **kwargs: As for `keras.layers.RNN`.
     """
 
     def inner_loop(self, sequences, initial_state, mask, training=False):
@@ -25,7 +25,7 @@ class Recurrent(keras.layers.RNN):
             return super().inner_loop(sequences, initial_state, mask, training)
         outputs, states = lstm(
             self.cell,
-            # The cell may have a dtype of its own.
+            # The cell may have its own dtype.
             ops.cast(sequences, self.cell.compute_dtype),
             initial_state,
             mask,

@@ -1,4 +1,4 @@
-"""What the layers share that run a Keras cell with an attention, step by step.
+"""Base of the layers that run a Keras cell with attention, step by step.
 
 Legend: B batch, T steps.
 """
@@ -23,8 +23,8 @@ class RecurrentAttention(BaseLayer):
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Raises:
-        TypeError: for another kind of cell or attention.
-        ValueError: for a cell with dropout.
+        TypeError: If `cell` or `attention` has an unsupported type.
+        ValueError: If `cell` has dropout.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class RecurrentAttention(BaseLayer):
     def from_config(cls, config):
         config, parts = dict(config), {}
         for name in ("cell", "attention"):
-            # Not built here but in `build`, so that the weights keep their paths.
+            # Built in `build`, not here, so that the weights keep their paths.
             part = {**config.pop(name), "build_config": None}
             parts[name] = keras.saving.deserialize_keras_object(part)
         return cls(**parts, **config)
@@ -79,14 +79,14 @@ def run_loop(layer, step, inputs, first_state, **options):
     """All steps of a loop, by `keras.layers.RNN`.
 
     Args:
-        layer: The layer, whose `unroll` and dtype policy the loop has.
-        step: What `keras.layers.RNN` takes as a cell.
+        layer: The layer that provides the `unroll` and dtype policy of the loop.
+        step: The step, passed to `keras.layers.RNN` as its cell.
         inputs: (B, T, …).
         first_state: The states before the first step, a list.
         **options: Further arguments of `keras.layers.RNN`.
 
     Returns:
-        The outputs of all steps, (B, T, …), and the states after the last one.
+        The outputs of all steps, (B, T, …), and the states after the last step.
     """
     loop = keras.layers.RNN(
         step,

@@ -17,8 +17,8 @@ def td_targets(rewards, is_last, next_values, discount):
     Args:
         rewards: r, (B, T).
         is_last: 1 for the step that ended the episode, otherwise 0, (B, T).
-        next_values: V, the value of each step by the target network, (B, T, Q). That of
-            step t + 1 belongs to step t.
+        next_values: V, the value of each step by the target network, (B, T, Q). The
+            target of step t uses the value of step t + 1.
         discount: γ.
 
     Returns:
@@ -38,12 +38,12 @@ def td_targets(rewards, is_last, next_values, discount):
 class DeepQ(keras.Model):
     """Trains a model of Q-values on episodes that were played.
 
-    The loss of a step is that of `compile` between `Q(s_t, a_t)` and its target
-    `r_t + γ max_a Q⁻(s_{t+1}, a)`, averaged over all real steps. Q⁻ is the target
-    network, a copy of the model that is made anew after every `target_every` updates.
-    With `double=True` the model chooses the action and the target network gives its
-    value: `Q⁻(s_{t+1}, argmax_a Q(s_{t+1}, a))`. A recurrent model reads an episode
-    from its first step, so its state is never one of earlier weights.
+    The loss of a step is the loss given to `compile` between `Q(s_t, a_t)` and its
+    target `r_t + γ max_a Q⁻(s_{t+1}, a)`, averaged over all real steps. Q⁻ is the
+    target network, a copy of the model that is renewed after every `target_every`
+    updates. With `double=True` the model chooses the action and the target network
+    gives its value: `Q⁻(s_{t+1}, argmax_a Q(s_{t+1}, a))`. A recurrent model reads an
+    episode from its first step, so its state never stems from earlier weights.
 
     Compile with `keras.losses.Huber()`, whose gradient is the difference clipped to
     [-1, 1], as in the papers.
@@ -55,19 +55,19 @@ class DeepQ(keras.Model):
     absolute difference from the targets, and `q_value`, the mean of `max_a Q`.
 
     Args:
-        network: From observations (B, T, …) by name to Q-values (B, T, N), one tensor
-            or a dictionary. Those of step t must not depend on later steps.
-        heads: The outputs that learn, of a model with a dictionary of outputs. Default:
-            those whose names end in `_q_values`, or else `q_values`.
+        network: A model from observations (B, T, …) by name to Q-values (B, T, N), one
+            tensor or a dictionary. Q-values of step t must not depend on later steps.
+        heads: The outputs that learn, for a model with a dictionary of outputs.
+            Default: the outputs whose names end in `_q_values`, or else `q_values`.
         discount: γ, from 0 to 1.
-        double: Whether to choose actions by the model.
+        double: Whether the model chooses the actions of the targets, as above.
         target_every: Updates between copies of the model.
         **kwargs: `name`, … of a Keras model.
 
     Raises:
-        TypeError: for a network that is not a functional Keras model.
-        ValueError: for other heads, Q-values of another number of axes, and numbers out
-            of range.
+        TypeError: If `network` is not a functional Keras model.
+        ValueError: If `heads` are not outputs of `network`, Q-values do not have 3
+            axes, or a number is out of range.
 
     Example:
         ```python
@@ -147,7 +147,7 @@ class DeepQ(keras.Model):
         one_hot = ops.one_hot(truth["actions"], values.shape[-1], dtype=values.dtype)
         taken = ops.sum(values * ops.expand_dims(one_hot, 2), axis=-1)
         is_real = ops.cast(truth["is_real"], values.dtype)
-        # So that the mean over all steps is the mean over those that are real.
+        # Makes the mean over all steps equal to the mean over the real ones.
         weights = is_real / ops.maximum(ops.mean(is_real), 1e-6)
         for metric, numbers in (
             (self._td_error, ops.abs(targets - taken)),

@@ -1,8 +1,8 @@
-"""Episodes: playing them, keeping the latest, and batches to learn from.
+"""Episodes: playing them, keeping the latest, and making batches to learn from.
 
 An environment plays B episodes at once:
 
-    num_actions, num_steps       N, and T, the most steps of an episode
+    num_actions, num_steps       N, and T, the maximum number of steps of an episode
     observations                 {name: (shape, dtype)} of one step
     reset(episodes)              numbers (B,) -> observations (B, …) by name
     step(actions)                (B,) -> observations, rewards (B,), is_last (B,)
@@ -37,25 +37,25 @@ def play_episodes(
     seed: Any = 0,
     watch: Callable[[], Mapping[str, np.ndarray]] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Plays episodes, with a random action with probability ε.
+    """Plays episodes; each action is random with probability ε.
 
     Args:
         environment: As above.
         policy: From observations (B, …) by name and the number of the step to actions
-            (B,). `GreedyPolicy` is the one of a network.
+            (B,). `GreedyPolicy` is the policy of a network.
         episodes: Their numbers, (B,).
         epsilon: ε, from 0 to 1.
-        seed: Seed of the random actions, a number or several.
+        seed: Seed of the random actions, one integer or several.
         watch: Called before every action; its arrays (B, …) by name are added to the
             result.
 
     Returns:
         Arrays by name: the observations, (B, T, …), `actions` int32, `rewards`
         float32, `is_last` and `is_real` bool, all (B, T), and what `watch` returned.
-        After the last step of an episode all are 0.
+        After the last step of an episode, all are 0.
 
     Raises:
-        ValueError: for an ε out of range.
+        ValueError: If `epsilon` is out of range.
     """
     check_share("epsilon", epsilon)
     rng = np.random.default_rng(seed)
@@ -85,11 +85,11 @@ class GreedyPolicy:
     """`argmax_a Q(s_t, a)` of a network, for `play_episodes`.
 
     A network with a `step_model`, such as `show_attend_interact`, is run step by step.
-    Any other reads the episode so far at every step, padded with zeros to T.
+    Any other network reads the episode so far at every step, padded with zeros to T.
 
     Args:
         network: A model from the observations of an episode to Q-values (B, T, N); of
-            several outputs `q_values` decides.
+            several outputs, `q_values` is used.
         num_steps: T.
 
     Example:
@@ -142,26 +142,27 @@ class GreedyPolicy:
 class PlayEpisodes(keras.callbacks.Callback):
     """Plays episodes before every epoch, and keeps the latest to learn from.
 
-    ε falls on a line from the first to the second of `epsilon`, in `epsilon_epochs`
-    epochs. The logs of an epoch get `epsilon`, `reward`, the mean sum of rewards of the
-    episodes that were played, and `val_reward`, the same of greedy validation episodes,
-    which are the same after every epoch.
+    ε falls linearly from the first to the second value of `epsilon` within
+    `epsilon_epochs` epochs. The logs of an epoch get `epsilon`; `reward`, the mean sum
+    of rewards of the episodes that were played; and `val_reward`, the same for greedy
+    validation episodes, which are the same after every epoch.
 
-    It is the replay memory: give it to `BackupAndResume(…, callbacks=[player])`, which
-    saves the episodes too, and a run that was killed continues as if it had not been.
+    It is the replay memory: pass it to `BackupAndResume(…, callbacks=[player])`, which
+    also saves the episodes, so that a killed run continues as if it had not been
+    interrupted.
 
     Args:
         environment: See the module.
         capacity: Episodes that are kept.
         episodes: Episodes played before each epoch.
-        first_episodes: Those played before the first epoch. Default: `episodes`.
-        epsilon: ε of the first epoch, and at the end.
-        epsilon_epochs: Epochs until the end.
+        first_episodes: Episodes played before the first epoch. Default: `episodes`.
+        epsilon: ε in the first epoch, and its final value.
+        epsilon_epochs: Epochs until ε reaches its final value.
         validation_episodes: Greedy episodes after each epoch; 0 for none.
         seed: Seed of the exploration and of the batches.
 
     Raises:
-        ValueError: for numbers out of range, and for a model that is not a `DeepQ`.
+        ValueError: If a number is out of range, or the trained model is not a `DeepQ`.
 
     Example:
         ```python
@@ -227,8 +228,8 @@ class PlayEpisodes(keras.callbacks.Callback):
             a dictionary of `actions`, `rewards`, `is_last` and `is_real`, (B, T).
 
         Raises:
-            ValueError: for numbers that are not above zero; while it is iterated, if no
-                episode has been played.
+            ValueError: If `batch_size` or `steps` is not positive; or, while the
+                dataset is iterated, if no episode has been played.
         """
         check_positive("batch_size", batch_size)
         check_positive("steps", steps)

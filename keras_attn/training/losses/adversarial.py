@@ -1,4 +1,4 @@
-"""Adversarial training of a generator and a discriminator with the hinge loss.
+"""Adversarial training of a generator and a discriminator, with the hinge loss.
 
 Legend: B batch.
 """
@@ -46,15 +46,15 @@ class AdversarialTrainer(keras.Model):
     float16 the loss is scaled. Needs the TensorFlow backend.
 
     Args:
-        generator: From `noise` (B, latent) and `labels` (B,) to images.
-        discriminator: From `images` and `labels` to scores (B, 1).
+        generator: A model from `noise` (B, latent) and `labels` (B,) to images.
+        discriminator: A model from `images` and `labels` to scores (B, 1).
         discriminator_steps: Discriminator steps per generator step.
         seed: Seed of the noise.
         **kwargs: `name`, … of a Keras model.
 
     Raises:
-        ValueError: for a generator or discriminator with other inputs.
-        RuntimeError: on a Keras backend other than TensorFlow.
+        ValueError: If the generator or discriminator does not have these inputs.
+        RuntimeError: If the Keras backend is not TensorFlow.
 
     Example:
         ```python

@@ -16,8 +16,8 @@ def smoothed_cross_entropy(
     """`-(1-ε) log p(y) - ε Σ_k u(k) log p(k)`, for each target.
 
     u is uniform over all V classes, the true class included: its share is
-    `1 - ε + ε/V`, that of every other class `ε/V`. With a `pad_token_id`, u is uniform
-    over the other V - 1 classes and 0 on padding, which should not become likelier.
+    `1 - ε + ε/V`, and every other class has `ε/V`. With a `pad_token_id`, u is uniform
+    over the other V - 1 classes and 0 on padding, which should not become more likely.
 
     Args:
         labels: Class indices, (B, T) or any other rank, in [0, V) even where their
@@ -31,7 +31,7 @@ def smoothed_cross_entropy(
         The loss in nats, with the shape of the labels and the dtype of the predictions.
 
     Raises:
-        ValueError: unless predictions have one axis more than the labels.
+        ValueError: If `predictions` do not have one axis more than `labels`.
 
     Reference:
         Szegedy et al. 2016, section 7 (arXiv:1512.00567), used by Vaswani et al. 2017,
@@ -77,7 +77,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         pad_token_id: Label that is ignored, and class that gets no share of ε. None if
             nothing is padded or if padding has sample weight 0.
         from_logits: Whether predictions are logits or probabilities.
-        reduction: `"mean_with_sample_weight"`, or another of Keras.
+        reduction: `"mean_with_sample_weight"`, or any other Keras reduction.
         name: Name of the loss.
         dtype: Dtype of the computation. Default: float32, under every policy.
 
@@ -136,7 +136,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
 
 def check_token_id(name, value):
-    """Returns `value`; raises unless it is None or an integer of at least 0."""
+    """Returns `value`; raises unless it is None or a nonnegative integer."""
     if value is not None and (
         isinstance(value, bool) or not isinstance(value, int) or value < 0
     ):
@@ -152,12 +152,12 @@ def real_weights(labels, sample_weight, pad_token_id):
 
     Args:
         labels: (B, T), or any other rank.
-        sample_weight: Of the same rank, or of the leading axes only, or None.
+        sample_weight: Of the same rank, of the leading axes only, or None.
         pad_token_id: Label that is padding, or None.
 
     Returns:
-        Weights in the shape of the labels; without a `pad_token_id` the
-        `sample_weight` as it is.
+        Weights in the shape of the labels; without a `pad_token_id`, `sample_weight`
+        unchanged.
     """
     if pad_token_id is None:
         return sample_weight

@@ -1,8 +1,8 @@
 """The losses of a two-stage detector.
 
 Each is a mean over the samples of an image, then over the images, so that two devices
-with half of the images each have the loss of one. torchvision divides by the samples of
-all images, which is the same if all images have as many.
+with half of the images each give the same loss as one device. torchvision divides by
+the samples of all images, which is the same if all images have equally many.
 
 Legend: B batch, A anchors, S samples, C classes without the background.
 """
@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_attn.ops.boxes import gather_boxes
 
-_BETA = 1 / 9  # Where the loss of boxes turns from a parabola into a line.
+_BETA = 1 / 9  # Where the box loss changes from a parabola to a line.
 
 
 def proposal_losses(objectness, deltas, wanted):
@@ -36,7 +36,7 @@ def proposal_losses(objectness, deltas, wanted):
 
 
 def head_losses(logits, deltas, samples):
-    """The losses of classes and boxes of sampled proposals.
+    """The class and box losses of sampled proposals.
 
     Args:
         logits: (B, S, 1 + C).
@@ -87,7 +87,7 @@ def smooth_l1(errors):
 
 
 def mean_over_samples(values, is_counted, is_sample):
-    """Sums of the counted values of an image divided by its samples; their mean.
+    """Each image's sum of counted values over its number of samples; their mean.
 
     Args:
         values: (B, S).

@@ -32,7 +32,7 @@ class MaskedPatchLoss(keras.losses.Loss):
             multiplied by it; their sum is divided by the number of hidden patches.
 
     Raises:
-        ValueError: if the images do not have as many patches as are predicted.
+        ValueError: If the number of patches of the images is not the number predicted.
 
     Example:
         ```python
@@ -62,8 +62,8 @@ class MaskedPatchLoss(keras.losses.Loss):
     def __call__(self, y_true, y_pred, sample_weight=None):
         """Computes the loss, weighted by image or by patch; see the class."""
         if sample_weight is not None:
-            # Keras would read (B,) as one weight per patch. The rank may be unknown in
-            # a compiled function, so reshape without it.
+            # Keras would read (B,) as one weight per patch. In a compiled function the
+            # rank may be unknown, so the reshape does not use it.
             shape = ops.shape(y_pred)[:2]
             sample_weight = ops.reshape(sample_weight, (shape[0], -1))
             sample_weight = ops.broadcast_to(sample_weight, shape)

@@ -1,4 +1,4 @@
-"""Losses of segmentation: labels that do not count, and weights for borders.
+"""Segmentation losses: labels that do not count, and weights for borders.
 
 Legend: B batch, H and W pixels, C classes.
 """
@@ -22,12 +22,13 @@ class SegmentationCrossEntropy(keras.losses.Loss):
 
     `Σ w·loss / Σ w`, where w is the sample weight (1 by default), and 0 where the label
     is `ignore_label`. A batch without labels has the loss 0. Keras' own loss with
-    `ignore_class` divides by the number of such pixels whatever their sample weights.
+    `ignore_class` divides by the number of pixels that count, whatever their sample
+    weights.
 
     Args:
         ignore_label: Label of pixels that do not count, such as the borders of objects
             in VOC. None if there are none.
-        reduction: `"mean_with_sample_weight"`, or another of Keras.
+        reduction: `"mean_with_sample_weight"`, or any other Keras reduction.
         name: Name of the loss.
         dtype: Dtype of the computation. Default: float32, under every policy.
 
@@ -41,9 +42,9 @@ class SegmentationCrossEntropy(keras.losses.Loss):
         A scalar, or (B, H, W) with `reduction="none"`.
 
     Raises:
-        ValueError: unless the labels have the size of the logits, where it is known. A
-            U-Net of `"valid"` convolutions needs labels without the border that it
-            does not predict.
+        ValueError: If the labels and the logits have different sizes, where these are
+            known. A U-Net of `"valid"` convolutions needs labels without the border
+            that it does not predict.
     """
 
     def __init__(
@@ -111,19 +112,19 @@ def border_weights(instances, *, border_weight=10.0, sigma=5.0, balance=True):
 
         w(x) = w_c(x) + w₀ · exp(-(d₁(x) + d₂(x))² / (2σ²))
 
-    for the distances d₁ and d₂ of x to the nearest object and to the second nearest.
-    The second term is for the background only: on an object the paper leaves open what
-    the distance to its border is. It is 0 where d₂ exceeds 6σ, and in an image of fewer
-    than two objects.
+    where d₁ and d₂ are the distances of x to the nearest and the second nearest object.
+    The second term applies only to the background: the paper does not define the
+    distance to the border for pixels on an object. It is 0 where d₂ exceeds 6σ, and in
+    an image of fewer than two objects.
 
-    w_c balances the two classes: half of all pixels, by the number of pixels of the
-    class, so that both have the same sum, and the mean is 1. In an image of one class
-    it is 1.
+    w_c balances the two classes: it is half the number of all pixels divided by the
+    number of pixels of the class, so that both classes have the same sum, and the mean
+    is 1. In an image of one class it is 1.
 
     Args:
         instances: Integers (H, W), or (B, H, W): 0 is background, and each object has
-            its own number above 0. Objects of the same number are one. Objects that
-            touch need a background of at least one pixel between them, which the
+            its own number above 0. Objects with the same number count as one. Objects
+            that touch need a background of at least one pixel between them, which the
             network is to learn.
         border_weight: w₀.
         sigma: σ in pixels.
@@ -133,10 +134,10 @@ def border_weights(instances, *, border_weight=10.0, sigma=5.0, balance=True):
         float32 NumPy array of the shape of `instances`, the `sample_weight` of a loss.
 
     Raises:
-        TypeError: for instances that are not integers.
-        ValueError: for another number of axes, negative numbers, a negative
-            `border_weight`, or a `sigma` that is not above zero.
-        ImportError: scipy is not installed.
+        TypeError: If `instances` are not integers.
+        ValueError: If `instances` do not have 2 or 3 axes or are negative,
+            `border_weight` is negative, or `sigma` is not positive.
+        ImportError: If SciPy is not installed.
 
     Example:
         ```python
@@ -185,7 +186,7 @@ def _checked_instances(instances):
 
 
 def _distances(instances, reach):
-    """Distance of each pixel to the nearest object and to the second nearest.
+    """Distance of each pixel to the nearest and the second nearest object.
 
     Distances above `reach` may be infinite.
     """
@@ -193,12 +194,12 @@ def _distances(instances, reach):
         from scipy import ndimage
     nearest = np.full(instances.shape, np.inf)
     second = nearest.copy()
-    # Numbers of objects may have gaps.
+    # Object numbers may have gaps.
     numbers, compact = np.unique(instances, return_inverse=True)
     compact = compact.reshape(instances.shape) + int(0 not in numbers)
     margin = int(np.ceil(reach))
     for number, box in enumerate(ndimage.find_objects(compact), start=1):
-        # Within reach of the object, so that many small objects take little time.
+        # Only within reach of the object, so that many small objects take little time.
         near = tuple(
             slice(max(0, side.start - margin), side.stop + margin) for side in box
         )

@@ -1,4 +1,4 @@
-"""Learning from and scoring by the ten answers that people gave to each question.
+"""A loss and a metric for the ten answers that people gave to each question.
 
 Legend: B batch, K answers to a question (ten in VQA), A answers of the vocabulary.
 """
@@ -12,7 +12,7 @@ from keras import ops
 from keras_attn.checks import check_same_length
 from keras_attn.data.images.answers import normalize_answer
 
-# Of fewer answers not even K equal ones give an accuracy of 1: one is left out.
+# With fewer answers, even K equal ones give less than 1, since one is left out.
 _MIN_ANSWERS = 4
 
 
@@ -39,7 +39,7 @@ class SoftAnswerCrossEntropy(keras.losses.Loss):
         A scalar, or (B,) with `reduction="none"`.
 
     Raises:
-        ValueError: unless both have two axes.
+        ValueError: If `y_true` or `y_pred` does not have 2 axes.
 
     Reference:
         Kazemi and Elqursh 2017, section 3 (arXiv:1704.03162).
@@ -71,9 +71,9 @@ class SoftAnswerCrossEntropy(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class VQAAccuracy(keras.metrics.MeanMetricWrapper):
-    """Mean accuracy of the likeliest answer as the VQA challenge counts it.
+    """Mean accuracy of the most likely answer, as the VQA challenge counts it.
 
-    `min(n / 3, 1)` where n of K - 1 people gave that answer, averaged over all choices
+    `min(n / 3, 1)` where n of K - 1 people gave that answer, averaged over all subsets
     of K - 1 of the K people. With K = 10 an answer of 1, 2, 3 and 4 people scores 0.3,
     0.6, 0.9 and 1.
 
@@ -90,7 +90,7 @@ class VQAAccuracy(keras.metrics.MeanMetricWrapper):
         A scalar in [0, 1].
 
     Raises:
-        ValueError: for other shapes.
+        ValueError: If a shape differs from these.
 
     Reference:
         Antol et al. 2015, "VQA: Visual Question Answering" (arXiv:1505.00468), and the
@@ -98,7 +98,7 @@ class VQAAccuracy(keras.metrics.MeanMetricWrapper):
     """
 
     def __init__(self, name="vqa_accuracy", dtype=None):
-        # Under float16 answers above 2048 would be rounded.
+        # Under float16, answers above 2048 would be rounded.
         super().__init__(_accuracy_of_likeliest, name=name, dtype=dtype or "float32")
 
     def get_config(self):
@@ -113,15 +113,15 @@ def vqa_accuracy(
 
     Args:
         predictions: B texts.
-        answers: For each question the K texts that people gave, K at least 4. All
+        answers: For each question, the K texts that people gave, K at least 4. All
             texts are normalized by `data.normalize_answer`.
 
     Returns:
         float32 (B,), in [0, 1].
 
     Raises:
-        ValueError: for another number of predictions than of questions, or a question
-            with fewer than 4 answers.
+        ValueError: If the numbers of predictions and questions differ, or a question
+            has fewer than 4 answers.
     """
     check_same_length(predictions=predictions, answers=answers)
     scores = []

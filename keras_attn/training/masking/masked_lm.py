@@ -57,7 +57,7 @@ class MaskedLMMasking(RandomMasking):
         ascending order; unused entries have position 0 and weight 0.
 
     Raises:
-        ValueError: for ids outside the vocabulary, or rates out of range.
+        ValueError: If an id is outside the vocabulary, or a rate is out of range.
 
     Example:
         ```python
@@ -209,10 +209,10 @@ def select_tokens(
             (or word), the second for its second, and so on.
         candidates: Tokens that may be selected, bool (B, T).
         rate: Share to select, in (0, 1].
-        word_starts: First tokens of words, bool (B, T). A candidate after a token that
-            is no candidate starts a word in any case.
-        max_predictions: Most tokens to select per row. The first word in random order
-            that does not fit is left out, and so are all words after it.
+        word_starts: First tokens of words, bool (B, T). A candidate that follows a
+            token that is not a candidate always starts a word.
+        max_predictions: Maximum number of tokens to select per row. The first word in
+            random order that does not fit is left out, as are all words after it.
 
     Returns:
         Bool (B, T).
@@ -224,7 +224,7 @@ def select_tokens(
         word_starts = ops.cast(word_starts, "bool")
         starts = ops.logical_or(word_starts, ops.logical_not(previous))
         starts = ops.logical_and(candidates, starts)
-    # From here on words, of one token each where `word_starts` is None.
+    # From here on in words, which have one token each if `word_starts` is None.
     word = ops.cumsum(ops.cast(starts, "int32"), axis=1) - 1  # (B, T), of each token
     word = ops.maximum(word, 0)
     num_words = ops.sum(ops.cast(starts, "int32"), axis=1, keepdims=True)  # (B, 1)

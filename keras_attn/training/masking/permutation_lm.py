@@ -1,11 +1,11 @@
-"""Permutation language modelling: predict tokens in any order, from those before.
+"""Permutation language modelling: predict tokens in any order, each from earlier ones.
 
 Each row gets a random order, and its last tokens, the targets, are predicted; all other
 tokens are visible to every token. So a target attends, on both sides of it, to the
 non-targets and to the targets before it in the order, and never to itself.
 
 Masks are True where attention is allowed, as everywhere in this library; in XLNet's own
-code and in Hugging Face's `perm_mask`, 1 means that it is not.
+code and in Hugging Face's `perm_mask`, 1 means the opposite.
 
 Legend: B batch, T length, P targets per row, J spans per row, 1/K share of targets.
 """
@@ -31,17 +31,18 @@ class PermutationLMMasking(RandomMasking):
     whether or not in `training`. Use it before a model, in a pipeline (`mask_batches`)
     or a training loop.
 
-    Two differences: here special tokens are visible to all tokens and attend to no
-    targets. In XLNet's own code they are part of the order. In Hugging Face's collator
-    they are too, yet visible to all, so that what they saw of a target leaks to targets
-    before it.
+    Special tokens are treated differently in other implementations. Here they are
+    visible to all tokens and attend to no targets. In XLNet's own code they are part of
+    the order. In Hugging Face's collator they are also part of the order, yet visible
+    to all tokens, so that what they see of a target leaks to the targets before it.
 
     Args:
         special_token_ids: Tokens that are never targets: `<sep>`, `<cls>`, …
         one_in: K; about one in K tokens is a target.
         max_span_length: Spans have 1 … this many tokens, with equal probability.
-        max_predictions: P; of more targets a random subset is kept. None sets it to
-            T / K, rounded down, plus `max_span_length`, which is always enough.
+        max_predictions: P; if there are more targets, a random subset is kept. None
+            sets it to T / K, rounded down, plus `max_span_length`, which is always
+            enough.
         seed: Seed of the random numbers.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
@@ -59,7 +60,7 @@ class PermutationLMMasking(RandomMasking):
         mapping, labels and weights are 0.
 
     Raises:
-        ValueError: for a K below 2, which would leave no visible tokens.
+        ValueError: If `one_in` is below 2, which would leave no visible tokens.
 
     Reference:
         Yang et al. 2019, "XLNet", sections 2.2 and 2.3 (partial prediction), and 3.1

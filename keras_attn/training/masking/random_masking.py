@@ -27,8 +27,8 @@ class RandomMasking(BaseLayer):
 
     Args:
         special_token_ids: Tokens that are never predicted.
-        max_predictions: Most predictions per row, or None.
-        seed: Seed of the numbers of calls.
+        max_predictions: Maximum number of predictions per row, or None.
+        seed: Seed of the random numbers drawn in calls.
         **kwargs: Arguments of a Keras layer.
     """
 
@@ -75,8 +75,8 @@ def mask_batches(
 ):
     """Masks every batch of a dataset for `model.fit`, differently in each epoch.
 
-    The masks of a batch depend on `seed`, the epoch and the position of the batch in
-    the dataset alone. So every run draws the same masks (given the same
+    The masks of a batch depend only on `seed`, the epoch and the position of the batch
+    in the dataset. So every run draws the same masks (given the same
     `keras.utils.set_random_seed`), however batches are processed in parallel.
 
     Args:
@@ -88,19 +88,19 @@ def mask_batches(
             used.
         seed: Seed of the masks, an integer.
         epoch: Epoch whose masks are drawn, or a `tf.Variable` that holds it, such as
-            that of `BackupAndResume`. None counts the iterations.
+            `BackupAndResume.epoch`. None counts the iterations.
         same_each_epoch: Whether every epoch has the same masks, as for validation.
         label_names: Names of the labels of both tasks, if there are two.
 
     Returns:
-        A dataset of as many batches `(inputs, labels, sample_weight)`: the inputs as
-        masked, with what the masking adds, masks as int32; its labels and their
-        weights. With a second task, labels and weights are dictionaries, and the
-        weights of the second task are 1.
+        A dataset of the same number of batches `(inputs, labels, sample_weight)`: the
+        masked inputs with the entries that the masking adds, masks as int32; its
+        labels; and their weights. With a second task, labels and weights are
+        dictionaries, and the weights of the second task are 1.
 
     Raises:
-        RuntimeError: on a Keras backend other than TensorFlow, whose operations cannot
-            run in `tf.data`.
+        RuntimeError: If the Keras backend is not TensorFlow: the operations of other
+            backends cannot run in `tf.data`.
     """
     require_tensorflow("`mask_batches`")
 
@@ -160,7 +160,7 @@ def check_special_token_ids(special_token_ids, vocabulary_size=None):
     """Returns the ids as a sorted list without duplicates.
 
     Raises:
-        ValueError: for an id that is no integer in [0, vocabulary_size).
+        ValueError: If an id is not an integer in [0, vocabulary_size).
     """
     ids = tuple(special_token_ids)
     for index in ids:
@@ -175,7 +175,7 @@ def check_special_token_ids(special_token_ids, vocabulary_size=None):
 
 
 def candidate_tokens(token_ids, padding_mask, excluded_token_ids):
-    """Tokens that may be selected, real ones that are not excluded, bool (B, T)."""
+    """Tokens that may be selected, bool (B, T): real ones that are not excluded."""
     candidates = ops.ones_like(token_ids, dtype="bool")
     if padding_mask is not None:
         candidates = ops.cast(padding_mask, "bool")
@@ -186,7 +186,7 @@ def candidate_tokens(token_ids, padding_mask, excluded_token_ids):
 
 def ranks(numbers):
     """Rank of each number in its row, 0 for the smallest, (B, T)."""
-    # Of equal numbers the first has the lower rank: ranks are always distinct.
+    # Among equal numbers the first has the lower rank, so ranks are always distinct.
     return ops.argsort(ops.argsort(numbers, axis=1), axis=1)
 
 

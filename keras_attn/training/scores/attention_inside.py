@@ -29,14 +29,14 @@ def attention_inside(maps, masks, *, grid_size=None) -> tuple[Any, Any]:
         grid_size: h and w of flat maps, one number or two.
 
     Returns:
-        The share of attention inside of the object, (B, …), and the share of the image
+        The share of attention inside the object, (B, …), and the share of the image
         that the object covers, of the same shape: the score of uniform attention. Where
-        the object is not visible both are 0, and where there is no attention the first
-        is 0. Both are float32.
+        the object is not visible, both are 0; where there is no attention, the first is
+        0. Both are float32.
 
     Raises:
-        ValueError: for other shapes, and in an eager call for attention that is
-            negative or not finite, and masks outside of [0, 1].
+        ValueError: If a shape differs from these; in an eager call, also if attention
+            is negative or not finite, or masks are outside [0, 1].
 
     Example:
         ```python
@@ -57,22 +57,21 @@ def attention_inside(maps, masks, *, grid_size=None) -> tuple[Any, Any]:
 
 @keras.saving.register_keras_serializable("keras_attn")
 class AttentionInside(keras.metrics.Metric):
-    """Mean share of attention inside of the named object, over all maps so far.
+    """Mean share of attention inside the named object, over all maps so far.
 
-    In the logs, and in `evaluate(return_dict=True)`, its figures are
+    Its figures, in the logs and in `evaluate(return_dict=True)`, are
 
     - `attention_inside`: see the function of that name;
     - `object_area`: mean share of the image that the object covers, the score of
       uniform attention;
     - `object_visible`: the share of maps whose object is visible. Only these count in
-      the two other figures.
+      the other two figures.
 
     Args:
         grid_size: h and w of flat maps, one number or two; None for maps with rows and
             columns.
-        max_area: Largest share of the image, in (0, 1], that an object may cover.
-            Larger ones count nowhere: attention that is spread evenly is already
-            inside of them.
+        max_area: Maximum share of the image, in (0, 1], that an object may cover.
+            Larger objects count nowhere: even uniform attention is mostly inside them.
         name: Name of the metric.
         dtype: Dtype of the sums. Default: float32, under every policy.
 
@@ -87,7 +86,7 @@ class AttentionInside(keras.metrics.Metric):
         A dictionary of scalars in [0, 1]; 0 before the first map.
 
     Raises:
-        ValueError: for a `max_area` out of range, and as `attention_inside`.
+        ValueError: If `max_area` is out of range, and as for `attention_inside`.
 
     Example:
         ```python
@@ -188,7 +187,7 @@ def word_objects(masks, numbers):
 
 
 def _covered(masks, rows, columns):
-    """The share of each location that is inside of the masks, (B, …, h, w)."""
+    """The share of each location that is inside the masks, (B, …, h, w)."""
     height, width = ops.shape(masks)[-2:]
     by_row = ops.matmul(_overlaps(rows, height), masks)
     return ops.matmul(by_row, ops.transpose(_overlaps(columns, width)))

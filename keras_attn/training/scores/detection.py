@@ -31,15 +31,15 @@ class DetectionScores:
     """Collects true and detected objects, and scores them.
 
     Args:
-        class_names: Names of the classes, for the scores of each. None numbers them.
+        class_names: Names of the classes, for per-class scores. None numbers them.
         masks: Whether to compare masks instead of boxes.
-        bounding_box_format: Format of all boxes, one of `ops.boxes.BOX_FORMATS`: that
-            of the model.
-        aligned_masks: That of the model: how masks are pasted, see `ops.paste_masks`.
+        bounding_box_format: Format of all boxes, one of `ops.boxes.BOX_FORMATS`: the
+            format of the model.
+        aligned_masks: How masks are pasted, as in the model; see `ops.paste_masks`.
 
     Raises:
-        ImportError: without the extra `eval`.
-        ValueError: for two classes of one name, or an unknown format.
+        ImportError: If the extra `eval` is not installed.
+        ValueError: If two classes have the same name, or the format is unknown.
 
     Example:
         ```python
@@ -86,12 +86,12 @@ class DetectionScores:
                 `masks` (B, M, H, W) to compare masks.
             detections: A dictionary of `boxes` (B, K, 4), `scores` (B, K) and
                 `classes` (B, K), -1 in padding; to compare masks, `masks`, (B, K, h, w)
-                probabilities stretched over the boxes, or bool (B, K, H, W). What is
-                not finite is left out.
+                probabilities stretched over the boxes, or bool (B, K, H, W). Detections
+                that are not finite are left out.
             image_size: H and W.
 
         Raises:
-            ValueError: for a missing entry, shapes that do not match, or a class
+            ValueError: If an entry is missing, shapes do not match, or a class is
                 beyond `class_names`.
         """
         size = int(image_size[0]), int(image_size[1])
@@ -139,14 +139,14 @@ class DetectionScores:
         """Scores all images so far.
 
         Returns:
-            COCO's figures, in [0, 1]: `map` over the thresholds 0.5 to 0.95 of IoU,
+            COCO's figures, in [0, 1]: `map` over IoU thresholds from 0.5 to 0.95,
             `map_50`, `map_75`, `map_small`, `map_medium`, `map_large` and the recalls;
             and `ap_<class>` and `ap_50_<class>` for each class. NaN where there are no
-            ground-truth objects. Small, medium and large are areas in pixels of the
-            images as they were given, resized or not.
+            ground-truth objects. Small, medium and large refer to areas in pixels of
+            the images as given, resized or not.
 
         Raises:
-            ValueError: if there are no images.
+            ValueError: If there are no images.
         """
         if not self._images:
             raise ValueError("`add` must be called first. Received: no images")
@@ -165,7 +165,7 @@ class DetectionScores:
         stats = np.asarray(evaluation.stats, np.float64)
         figures = _without_negative(stats).tolist()
         scores: dict[str, float] = dict(zip(_FIGURES, figures, strict=True))
-        # Thresholds of IoU, recalls, classes, areas, numbers of detections.
+        # Axes: IoU thresholds, recalls, classes, areas, numbers of detections.
         precision = cast(dict, evaluation.eval)["precision"][:, :, :, 0, -1]
         for index, name in enumerate(names):
             scores[f"ap_{name}"] = _mean(precision[:, :, index])
@@ -198,7 +198,7 @@ class DetectionScores:
         return entries
 
     def _coco(self, entries: list[dict], num_classes: int):
-        """The entries as an object of pycocotools."""
+        """The entries as a pycocotools object."""
         from pycocotools.coco import COCO
 
         coco = COCO()
@@ -219,19 +219,19 @@ class DetectionScoreLogger(keras.callbacks.Callback):
     `ModelCheckpoint` read, and with `log_dir` written to TensorBoard.
 
     Args:
-        dataset: Batches of images and ground-truth objects, such as those of
-            `detection_dataset`; with `crowds=True` as COCO counts them.
+        dataset: Batches of images and ground-truth objects, such as from
+            `detection_dataset`; use `crowds=True` to count them as COCO does.
         class_names: Names of the classes. None numbers them.
         detect: Function of a batch of images that returns detections; see
             `DetectionScores.add`. None calls the model.
         masks: Whether to compare masks instead of boxes.
-        every: Epochs between scores; the first is of epoch 0.
-        prefix: Begins the names in the logs.
+        every: Epochs between scores, starting with epoch 0.
+        prefix: Prefix of the names in the logs.
         log_dir: Folder of the TensorBoard event file; None writes none.
 
     Raises:
-        ValueError: for an `every` below 1.
-        ImportError: without the extra `eval`.
+        ValueError: If `every` is below 1.
+        ImportError: If the extra `eval` is not installed.
     """
 
     def __init__(
@@ -293,7 +293,7 @@ class DetectionScoreLogger(keras.callbacks.Callback):
 
 
 def _as_arrays(argument, values, names, optional=()) -> dict[str, np.ndarray]:
-    """The entries as arrays, of one number of images and objects."""
+    """The entries as arrays, with equal numbers of images and objects."""
     missing = [name for name in names if name not in values]
     if missing:
         raise ValueError(

@@ -15,12 +15,12 @@ def navigation_scores(
     *,
     success_distance: float = 3.0,
 ) -> dict[str, float]:
-    """The measures of Room-to-Room, means over all walks.
+    """The Room-to-Room metrics, averaged over all walks.
 
-    With d the length of the shortest path from the end of a walk to the goal, l that
-    from its start to the goal and p the length of the walk, a walk succeeds if d is
-    below `success_distance`, and its SPL is then l / max(p, l), otherwise 0. Where no
-    path leads from a walk to the goal, d is infinite.
+    Let p be the length of a walk, d the length of the shortest path from its end to the
+    goal, and l the length of the shortest path from its start to the goal. The walk
+    succeeds if d is below `success_distance`. Its SPL is l / max(p, l) if it succeeds,
+    and 0 otherwise. If no path leads from the end to the goal, d is infinite.
 
     Args:
         walks: The walks, after their last action.
@@ -32,8 +32,9 @@ def navigation_scores(
         and `spl`, from 0 to 1; `navigation_error`, d, and `path_length`, p, in meters.
 
     Raises:
-        ValueError: for another number of walks than of examples, or none, a walk in
-            another building than its example, or a distance that is not above 0.
+        ValueError: If there are no walks, the numbers of walks and examples differ, a
+            walk is in a different building than its example, or `success_distance` is
+            not positive.
 
     Reference:
         Anderson et al. 2018, "Vision-and-Language Navigation", section 4.3
@@ -61,7 +62,7 @@ def navigation_scores(
         reached = away < success_distance
         efficiency = 0.0
         if reached:
-            # Where walks begin at the goal both lengths may be 0.
+            # If a walk begins at the goal, both lengths may be 0.
             longest = max(length, shortest)
             efficiency = shortest / longest if longest else 1.0
         rows.append(

@@ -20,8 +20,9 @@ class Perplexity(keras.metrics.Metric):
 
     The mean is taken over the tokens of the epoch: a mean of per-batch perplexities
     would depend on how the tokens are batched. Labels are never smoothed, so that
-    perplexities compare whatever loss a model was trained with. Pass it to `compile` in
-    `weighted_metrics` to use sample weights; those in `metrics` do not get them.
+    perplexities are comparable whatever loss a model was trained with. Pass it to
+    `compile` in `weighted_metrics` to use sample weights; those in `metrics` do not get
+    them.
 
     Args:
         from_logits: Whether predictions are logits or probabilities.
@@ -40,7 +41,7 @@ class Perplexity(keras.metrics.Metric):
         A scalar: 1 at best, V for uniform predictions, and 1 before the first target.
 
     Raises:
-        ValueError: unless predictions have one axis more than the labels.
+        ValueError: If `y_pred` does not have one axis more than `y_true`.
     """
 
     def __init__(

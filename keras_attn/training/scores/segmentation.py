@@ -1,4 +1,4 @@
-"""Scores of segmentation: IoU, pixel accuracy, and the Rand score of cell images.
+"""Segmentation scores: IoU, pixel accuracy, and the Rand score of cell images.
 
 Legend: B batch, H and W pixels, C classes.
 """
@@ -16,9 +16,9 @@ from keras_attn.checks import check_positive
 class SegmentationScores(keras.metrics.MeanIoU):
     """Mean IoU, pixel accuracy and the IoU of each class, over all pixels so far.
 
-    Intersection over union of a class is `TP / (TP + FP + FN)` in pixels, of the whole
-    epoch and not of single batches. Pixels with the ignored label count nowhere. In the
-    logs, and in `evaluate(return_dict=True)`, the scores are `mean_iou`,
+    The intersection over union of a class is `TP / (TP + FP + FN)` in pixels, over the
+    whole epoch rather than per batch. Pixels with the ignored label count nowhere. The
+    scores, in the logs and in `evaluate(return_dict=True)`, are `mean_iou`,
     `pixel_accuracy` and `iou_<class>`.
 
     Args:
@@ -29,7 +29,7 @@ class SegmentationScores(keras.metrics.MeanIoU):
         dtype: Dtype of the counts. Default: float32, under every policy.
 
     Call arguments:
-        y_true: Labels, (B, H, W). Others than 0 to C - 1 are left out, too.
+        y_true: Labels, (B, H, W). Labels outside [0, C) are left out, too.
         y_pred: Logits or probabilities, (B, H, W, C).
         sample_weight: (B, H, W).
 
@@ -38,7 +38,7 @@ class SegmentationScores(keras.metrics.MeanIoU):
         is predicted is NaN, and the mean is over the others.
 
     Raises:
-        ValueError: for names that are not C different ones.
+        ValueError: If `class_names` are not C different names.
 
     Example:
         ```python
@@ -102,20 +102,20 @@ def foreground_rand_scores(
 ) -> dict[str, float]:
     """Compares how two masks divide an image into objects.
 
-    Objects are the 4-connected components of a mask. Drawn at random, two pixels in
-    objects of the truth may be of one object in the truth (A), in the prediction (B),
-    or in both (AB):
+    Objects are the 4-connected components of a mask. For two random pixels inside
+    objects of the truth, let A be the event that they belong to one object in the
+    truth, B that they do in the prediction, and AB that they do in both:
 
     `split = P(AB) / P(A)`, `merge = P(AB) / P(B)`, `rand = 2 P(AB) / (P(A) + P(B))`.
 
-    Splitting objects lowers the first, merging them the second. Pixels between the
-    objects of the truth count nowhere. A predicted border pixel is an object of its
+    Splitting objects lowers the first score, merging them the second. Pixels between
+    the objects of the truth count nowhere. A predicted border pixel is an object of its
     own.
 
     Args:
-        truth: (H, W), True inside of objects, such as cells, False between them.
-        prediction: (H, W), the same for a thresholded prediction. The score of the ISBI
-            challenge is the best one of all thresholds.
+        truth: (H, W), True inside objects, such as cells, False between them.
+        prediction: (H, W), the same for a thresholded prediction. The ISBI challenge
+            takes the best score over all thresholds.
         grow_objects: Whether predicted objects first grow over the borders between
             them until they meet, so that a thick border costs nothing ("after border
             thinning").
@@ -124,8 +124,8 @@ def foreground_rand_scores(
         `rand`, `split` and `merge`, in [0, 1].
 
     Raises:
-        ValueError: for masks that are not (H, W), of different shapes, or a truth
-            without objects.
+        ValueError: If the masks are not (H, W), have different shapes, or `truth` has
+            no objects.
 
     Reference:
         Arganda-Carreras et al. 2015, "Crowdsourcing the creation of image segmentation

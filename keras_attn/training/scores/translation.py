@@ -29,7 +29,7 @@ def bleu(translations: Sequence[str], references: Sequence[str]) -> float:
         (arXiv:1804.08771).
 
     Raises:
-        ImportError: without the extra `eval`.
+        ImportError: If the extra `eval` is not installed.
     """
     _check_pairs(translations, references)
     with requires_extra("eval", "BLEU"):

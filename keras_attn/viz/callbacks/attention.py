@@ -15,9 +15,9 @@ from keras_attn.viz.images import image_attention, plot_image_attention
 class AttentionMaps(AttentionPlots):
     """Writes plots of a token model's attention to TensorBoard after each epoch.
 
-    The tab "Images" of TensorBoard then has, under `attention/<layer>/<i>`, a
-    slider over the epochs for example `i`. Training is not affected: the model is
-    run on a few examples with `training=False`, outside of its compiled step.
+    TensorBoard's "Images" tab then has a slider over the epochs for each example `i`,
+    under `attention/<layer>/<i>`. Training is not affected: the model is run on a few
+    examples with `training=False`, outside its compiled step.
 
     Args:
         log_dir: Folder of the event file; the one given to TensorBoard.
@@ -28,12 +28,12 @@ class AttentionMaps(AttentionPlots):
             without a decoder the same as `source_tokens`.
         layer: A regular expression, searched for in the layers' paths. None means the
             paths with "cross_attention" in them, or all if there are none.
-        every: Epochs between plots; the first is of epoch 0.
-        max_examples: Largest number of examples drawn, the first of `inputs`.
+        every: Epochs between plots, starting with epoch 0.
+        max_examples: Maximum number of examples drawn, the first of `inputs`.
 
     Raises:
-        ValueError: If the number of token lists is not that of examples; at the start
-            of training, if no layer matches or a list is longer than its scores.
+        ValueError: If the numbers of token lists and examples differ; at the start of
+            training, if no layer matches or a list is longer than its scores.
 
     Example:
         ```python
@@ -78,15 +78,15 @@ class AttentionMaps(AttentionPlots):
 class ImageAttentionMaps(AttentionPlots):
     """Writes an image model's attention to TensorBoard after each epoch.
 
-    As `AttentionMaps`, with the image and one panel per head; see
+    Like `AttentionMaps`, but with the image and one panel per head; see
     `viz.image_attention`.
 
     Args:
         log_dir: Folder of the event file; the one given to TensorBoard.
         images: (B, H, W, channels), inputs of the model.
         layer: A regular expression, searched for in the layers' paths. None = all.
-        every: Epochs between plots; the first is of epoch 0.
-        max_examples: Largest number of images drawn, the first of `images`.
+        every: Epochs between plots, starting with epoch 0.
+        max_examples: Maximum number of images drawn, the first of `images`.
 
     Raises:
         ValueError: At the start of training, if no layer matches or none sees a whole

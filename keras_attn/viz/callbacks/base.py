@@ -21,7 +21,7 @@ class Plots(keras.callbacks.Callback, abc.ABC):
 
     Args:
         log_dir: Folder of the event file; the one given to TensorBoard.
-        every: Epochs between plots; the first is of epoch 0.
+        every: Epochs between plots, starting with epoch 0.
         max_examples: Maximum number of examples drawn, the first ones.
     """
 
@@ -32,7 +32,7 @@ class Plots(keras.callbacks.Callback, abc.ABC):
         self.max_examples = check_positive("max_examples", max_examples)
 
     def on_train_begin(self, logs=None):
-        """Opens the event file, after a check that the plots can be drawn."""
+        """Opens the event file, after checking that the plots can be drawn."""
         # Fails before the first epoch rather than at its end.
         for _ in self._figures():
             pass
@@ -42,7 +42,7 @@ class Plots(keras.callbacks.Callback, abc.ABC):
         """Writes the plots of every `every`-th epoch, with `step=epoch`."""
         if epoch % self.every:
             return
-        # Before the writer is the default: the model may write summaries of its own.
+        # Before the writer becomes the default: the model may write its own summaries.
         figures = list(self._figures())
         with self._writer.as_default(step=epoch):
             for tag, figure in figures:

@@ -17,27 +17,27 @@ from keras_attn.viz.interaction import plot_interaction
 class InteractionMaps(Plots):
     """Writes where a robot looks, and its Q-values, to TensorBoard after each epoch.
 
-    The tab "Images" of TensorBoard then has, under `interaction/<i>`, a slider over the
-    epochs for example `i`; see `viz.plot_interaction`. Training is not affected: the
-    network is run on a few episodes outside of its compiled step.
+    TensorBoard's "Images" tab then has a slider over the epochs for each example `i`,
+    under `interaction/<i>`; see `viz.plot_interaction`. Training is not affected: the
+    network is run on a few episodes outside its compiled step.
 
     Args:
         log_dir: Folder of the event file; the one given to TensorBoard.
         network: A model that returns `q_values` (B, T, N) and `attention_scores`
             (B, cameras, T, P), such as `show_attend_interact` with
-            `return_attention_scores=True`. It may be a part of the model that is
-            trained.
-        inputs: Episodes (B, T, H, W, F) by camera, in the order of the scores. Of a
-            stack of frames the last is drawn.
+            `return_attention_scores=True`. It may be part of the model that is trained.
+        inputs: Episodes (B, T, H, W, F) by camera, in the order of the scores. In a
+            stack of frames, the last is drawn.
         actions: The names of the actions.
         grid_size: h and w, one number or two.
-        every: Epochs between plots; the first is of epoch 0.
-        max_examples: Largest number of episodes drawn, the first of `inputs`.
+        every: Epochs between plots, starting with epoch 0.
+        max_examples: Maximum number of episodes drawn, the first of `inputs`.
 
     Raises:
-        TypeError: for inputs that are not a dictionary.
-        ValueError: at the start of training, for a network without these outputs, or
-            another number of locations; and as `viz.plot_interaction`.
+        TypeError: If `inputs` is not a dictionary.
+        ValueError: At the start of training, if `network` lacks these outputs, or the
+            number of locations does not match `grid_size`; and as for
+            `viz.plot_interaction`.
 
     Example:
         ```python

@@ -30,7 +30,7 @@ class _PredictionPlots(Plots):
         """Yields the tag and the figure of each image.
 
         Args:
-            tag: Of all figures.
+            tag: Tag of all figures.
             plot: Function of one image and its values, each with a batch axis.
             *values: Arrays or dictionaries of arrays, batch first.
         """
@@ -47,8 +47,8 @@ class _PredictionPlots(Plots):
 class SegmentationMaps(_PredictionPlots):
     """Writes predicted classes beside the true ones to TensorBoard after each epoch.
 
-    The tab "Images" of TensorBoard then has, under `segmentation/<i>`, a slider over
-    the epochs for example `i`; see `viz.plot_segmentation`. Training is not affected.
+    TensorBoard's "Images" tab then has a slider over the epochs for each example `i`,
+    under `segmentation/<i>`; see `viz.plot_segmentation`. Training is not affected.
 
     Args:
         log_dir: Folder of the event file; the one given to TensorBoard.
@@ -57,12 +57,12 @@ class SegmentationMaps(_PredictionPlots):
         class_names: Names of the C classes.
         predict: Function of images that returns logits (B, H, W, C) or classes
             (B, H, W). None calls the model.
-        every: Epochs between plots; the first is of epoch 0.
-        max_examples: Largest number of images drawn, the first of `images`.
+        every: Epochs between plots, starting with epoch 0.
+        max_examples: Maximum number of images drawn, the first of `images`.
         **options: Further arguments of `viz.plot_segmentation`, such as `errors`.
 
     Raises:
-        ValueError: At the start of training, as `viz.plot_segmentation`.
+        ValueError: At the start of training, as for `viz.plot_segmentation`.
 
     Example:
         ```python
@@ -96,7 +96,7 @@ class SegmentationMaps(_PredictionPlots):
 class DetectionBoxes(_PredictionPlots):
     """Writes detected objects beside the true ones to TensorBoard after each epoch.
 
-    As `SegmentationMaps`, under `detections/<i>`; see `viz.plot_detections`.
+    Like `SegmentationMaps`, but under `detections/<i>`; see `viz.plot_detections`.
 
     Args:
         log_dir: Folder of the event file; the one given to TensorBoard.
@@ -107,7 +107,7 @@ class DetectionBoxes(_PredictionPlots):
         **options: Further arguments of `viz.plot_detections`, such as `min_score`.
 
     Raises:
-        ValueError: At the start of training, as `viz.plot_detections`.
+        ValueError: At the start of training, as for `viz.plot_detections`.
 
     Example:
         ```python

@@ -1,4 +1,4 @@
-"""A callback that writes where a reader of words looks to TensorBoard."""
+"""A callback that writes to TensorBoard where a reader of words looks."""
 
 import os
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from keras_attn.viz.reading import plot_reading_attention, reading_attention
 class ReadingAttentionMaps(Plots):
     """Writes where a reader looks for each character to TensorBoard after each epoch.
 
-    The tab "Images" of TensorBoard then has, under `reading/<i>`, a slider over the
-    epochs for example `i`: the image, and a panel for each character with the one that
-    the model predicts after the true ones before it. Training is not affected.
+    TensorBoard's "Images" tab then has a slider over the epochs for each example `i`,
+    under `reading/<i>`: the image, and a panel for each character, titled with the
+    model's prediction given the true characters before it. Training is not affected.
 
     Args:
         log_dir: Folder of the event file; the one given to TensorBoard.
@@ -24,12 +24,12 @@ class ReadingAttentionMaps(Plots):
             model takes them, and `decoder_token_ids`, the start token and the true
             characters, then padding.
         tokenizer: The tokenizer of the characters.
-        boxes: (B, N, 4), the true boxes of the characters, to draw too.
-        every: Epochs between plots; the first is of epoch 0.
-        max_examples: Largest number of images drawn, the first of `inputs`.
+        boxes: (B, N, 4), the true boxes of the characters, which are then drawn too.
+        every: Epochs between plots, starting with epoch 0.
+        max_examples: Maximum number of images drawn, the first of `inputs`.
 
     Raises:
-        ValueError: At the start of training, as `viz.reading_attention` and
+        ValueError: At the start of training, as for `viz.reading_attention` and
             `viz.plot_reading_attention`.
 
     Example:

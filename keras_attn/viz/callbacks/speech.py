@@ -12,25 +12,26 @@ from keras_attn.viz.speech import plot_speech_attention
 class SpeechAttentionMaps(AttentionPlots):
     """Writes a speech recognizer's attention to TensorBoard after each epoch.
 
-    As `AttentionMaps`, with the spectrogram above the characters; see
+    Like `AttentionMaps`, but with the spectrogram above the characters; see
     `viz.plot_speech_attention`.
 
     Args:
         log_dir: Folder of the event file; the one given to TensorBoard.
         inputs: Inputs of the model by name, batch first, padded at the end.
         target_tokens: For each example, the labels of the characters to predict.
-        features: Log-mel features to draw, (B, T, F). None takes those of `inputs`.
+        features: Log-mel features to draw, (B, T, F). None takes the features in
+            `inputs`.
         frame_lengths: (B,), the real frames of `features`. None takes them from the
-            `padding_mask` of `inputs`, which must then be one of frames.
+            `padding_mask` of `inputs`, which must then mask frames.
         layer: A regular expression, searched for in the layers' paths. None = all.
-        every: Epochs between plots; the first is of epoch 0.
-        max_examples: Largest number of examples drawn, the first of `inputs`.
+        every: Epochs between plots, starting with epoch 0.
+        max_examples: Maximum number of examples drawn, the first of `inputs`.
         **options: Further arguments of `viz.plot_speech_attention`, such as
             `reduction`.
 
     Raises:
-        ValueError: If there are no features, or their number is not that of the token
-            lists; at the start of training, if no layer matches, and as
+        ValueError: If there are no features, or the numbers of features and token lists
+            differ; at the start of training, if no layer matches, and as for
             `viz.plot_speech_attention`.
 
     Example:

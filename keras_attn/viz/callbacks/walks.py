@@ -14,25 +14,25 @@ from keras_attn.viz.walks import plot_walk
 class WalkAttentionMaps(AttentionPlots):
     """Writes walks on the floor plan to TensorBoard after each epoch.
 
-    The tab "Images" of TensorBoard then has, under `attention/<layer>/<i>`, a slider
-    over the epochs for example `i`; see `viz.plot_walk`. Training is not affected: the
-    model walks with `training=False`, outside of its compiled step.
+    TensorBoard's "Images" tab then has a slider over the epochs for each example `i`,
+    under `attention/<layer>/<i>`; see `viz.plot_walk`. Training is not affected: the
+    model walks with `training=False`, outside its compiled step.
 
     Args:
         log_dir: Folder of the event file; the one given to TensorBoard.
         inputs: The instructions: `token_ids` and `padding_mask`, (B, S).
-        words: For each example the words of its instruction, at most S.
+        words: For each example, the words of its instruction, at most S.
         examples: What each walker is asked to do, B of them.
-        follow: From the model to the result of `decoding.walk` for these instructions:
-            `walks` and `world_states`.
+        follow: Function from the model to the result of `decoding.walk` for these
+            instructions: `walks` and `world_states`.
         layer: A regular expression, searched for in the layers' paths. None = all.
-        every: Epochs between plots; the first is of epoch 0.
-        max_examples: Largest number of examples drawn, the first of `inputs`.
+        every: Epochs between plots, starting with epoch 0.
+        max_examples: Maximum number of examples drawn, the first of `inputs`.
 
     Raises:
-        ValueError: for another number of words or of examples than of instructions; at
-            the start of training, for another number of walks, if no layer matches, and
-            as `viz.plot_walk`.
+        ValueError: If the numbers of `words`, `examples` and instructions differ; at
+            the start of training, if the number of walks differs or no layer matches,
+            and as for `viz.plot_walk`.
 
     Example:
         ```python

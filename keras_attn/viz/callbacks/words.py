@@ -1,4 +1,4 @@
-"""Callbacks that write where captioners and answerers look to TensorBoard.
+"""Callbacks that write to TensorBoard where captioners and answerers look.
 
 Legend: B examples, N heads, T words, L = h·w locations.
 """
@@ -72,26 +72,27 @@ class _ImageAndText(AttentionPlots):
 class CaptionAttentionMaps(_ImageAndText):
     """Writes where a captioner looks at each word to TensorBoard after each epoch.
 
-    The tab "Images" of TensorBoard then has, under `attention/<layer>/<i>`, a slider
-    over the epochs for example `i`; see `viz.plot_caption_attention`. Heads are
-    averaged. Training is not affected: the model is run on a few examples with
-    `training=False`, outside of its compiled step.
+    TensorBoard's "Images" tab then has a slider over the epochs for each example `i`,
+    under `attention/<layer>/<i>`; see `viz.plot_caption_attention`. Heads are averaged.
+    Training is not affected: the model is run on a few examples with `training=False`,
+    outside its compiled step.
 
     Args:
         log_dir: Folder of the event file; the one given to TensorBoard.
         inputs: Inputs of the model by name, batch first, captions included.
-        words: For each example the words that the model predicts, at most T.
-        images: What is drawn, (B, H, W, 1 or 3). Default: the input of that name.
+        words: For each example, the words that the model predicts, at most T.
+        images: The images to draw, (B, H, W, 1 or 3). Default: the input of that name.
         layer: A regular expression, searched for in the layers' paths. None means the
             paths with "cross_attention" in them, or all if there are none.
         grid_size: h and w, one number or two. None for a square.
-        every: Epochs between plots; the first is of epoch 0.
-        max_examples: Largest number of examples drawn, the first of `inputs`.
+        every: Epochs between plots, starting with epoch 0.
+        max_examples: Maximum number of examples drawn, the first of `inputs`.
 
     Raises:
-        TypeError: for inputs that are not a dictionary.
-        ValueError: for other numbers of examples, or no images; at the start of
-            training, if no layer matches, or its locations don't fill the grid.
+        TypeError: If `inputs` is not a dictionary.
+        ValueError: If the numbers of examples differ, or there are no images; at the
+            start of training, if no layer matches, or its locations do not fill the
+            grid.
 
     Example:
         ```python
@@ -131,8 +132,8 @@ class CaptionAttentionMaps(_ImageAndText):
 class GlimpseMaps(_ImageAndText):
     """Writes where a model looks for answers to TensorBoard after each epoch.
 
-    As `CaptionAttentionMaps`, under `glimpses/<i>`, with all glimpses or hops and the
-    likeliest answers of example `i`; see `viz.plot_glimpses`.
+    Like `CaptionAttentionMaps`, but under `glimpses/<i>`, with all glimpses or hops and
+    the most likely answers for example `i`; see `viz.plot_glimpses`.
 
     Args:
         log_dir: Folder of the event file; the one given to TensorBoard.
@@ -140,16 +141,16 @@ class GlimpseMaps(_ImageAndText):
         questions: The question of each example.
         answers: The answers that the model chooses from.
         truths: The true answer of each example.
-        images: What is drawn, (B, H, W, 1 or 3). Default: the input of that name.
+        images: The images to draw, (B, H, W, 1 or 3). Default: the input of that name.
         predict: Function of the inputs that returns logits (B, A). None calls the
-            model, whose output they are, alone or by the name `logits`.
+            model, whose output must be the logits, alone or by the name `logits`.
         layer: A regular expression, searched for in the layers' paths. None = all.
         grid_size: h and w, one number or two. None for a square.
-        every: Epochs between plots; the first is of epoch 0.
-        max_examples: Largest number of examples drawn, the first of `inputs`.
+        every: Epochs between plots, starting with epoch 0.
+        max_examples: Maximum number of examples drawn, the first of `inputs`.
 
     Raises:
-        ValueError: as `CaptionAttentionMaps` and `viz.plot_glimpses`.
+        ValueError: As for `CaptionAttentionMaps` and `viz.plot_glimpses`.
 
     Example:
         ```python

@@ -1,4 +1,4 @@
-"""Tokens as labels of a plot: visible, and in fonts that have their characters."""
+"""Tokens as plot labels: visible, and in fonts that have their characters."""
 
 import functools
 

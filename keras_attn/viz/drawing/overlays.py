@@ -12,7 +12,7 @@ _HEAT = "inferno"
 
 
 def check_image(image) -> np.ndarray:
-    """An image as float32 (H, W, 3), its smallest value 0 and its largest 1."""
+    """An image as float32 (H, W, 3), rescaled so that its values span 0 to 1."""
     hint = "pass one example of a batch: `images[0]`"
     image = check_pixels("image", image, ("height", "width"), hint)
     low, high = image.min(), image.max()
@@ -37,7 +37,7 @@ def overlay(ax: Axes, image: np.ndarray, heat: np.ndarray | None) -> None:
     Args:
         ax: The axes.
         image: (H, W, 3), in [0, 1].
-        heat: (R, S). Colours run from 0 to its largest value.
+        heat: (R, S). Colors run from 0 to its maximum.
     """
     if heat is None:
         ax.imshow(image)

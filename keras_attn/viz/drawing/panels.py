@@ -1,4 +1,4 @@
-"""What plots of predictions share: images as panels, colours of classes, a legend.
+"""What plots of predictions share: images as panels, class colors, a legend.
 
 Legend: B images, H and W pixels, C classes.
 """
@@ -28,10 +28,11 @@ def check_pixels(name: str, pixels, axes: tuple[str, ...], hint: str) -> np.ndar
         name: Name of the argument.
         pixels: Its value.
         axes: Names of the axes before the channels.
-        hint: How to mend another shape.
+        hint: How to fix a different shape.
 
     Raises:
-        ValueError: unless they are finite, (*axes, 1 or 3), and at least one.
+        ValueError: If they are not finite, are empty or do not have shape
+            (*axes, 1 or 3).
     """
     pixels = np.asarray(pixels, "float32")
     fits = pixels.ndim == len(axes) + 1 and pixels.shape[-1] in (1, 3)
@@ -48,16 +49,17 @@ def check_pixels(name: str, pixels, axes: tuple[str, ...], hint: str) -> np.ndar
 def check_images(images) -> np.ndarray:
     """The images as float32 (B, H, W, 3) in [0, 1], for drawing.
 
-    Values from 0 to 1, or from 0 to 255, are scaled as such; any others, such as those
-    of normalised images, from their smallest to their largest.
+    Values from 0 to 1, or from 0 to 255, are scaled as such; any others, such as in
+    normalized images, from their minimum to their maximum.
 
     Raises:
-        ValueError: unless they are finite, (B, H, W, 1 or 3), and at least one.
+        ValueError: If they are not finite, are empty or do not have shape
+            (B, H, W, 1 or 3).
     """
     hint = "pass one image as `image[None]`"
     images = check_pixels("images", images, ("B", "H", "W"), hint)
     low, high = images.min(), images.max()
-    # Of the ranges that are usual, the whole range: dark images stay dark.
+    # For the usual ranges, scale by the whole range: dark images stay dark.
     if low >= 0 and high <= 256:
         low, high = 0.0, 1.0 if high <= 1.01 else 255.0
     images = (images - low) / max(high - low, 1e-12)
@@ -65,9 +67,9 @@ def check_images(images) -> np.ndarray:
 
 
 def class_colors(count: int) -> np.ndarray:
-    """Colours of classes that are easy to tell apart: (count, 3), in [0, 1]."""
+    """Class colors that are easy to distinguish: (count, 3), in [0, 1]."""
     table = np.array(colormaps["tab20"].colors)  # pyright: ignore[reportAttributeAccessIssue]
-    # The ten saturated ones first; gray is for what is ignored.
+    # The ten saturated ones first; gray marks ignored pixels.
     order = [*range(0, 20, 2), *range(1, 20, 2)]
     colors = [tuple(table[index]) for index in order if index not in (14, 15)]
     for index in range(len(colors), count):
@@ -76,7 +78,7 @@ def class_colors(count: int) -> np.ndarray:
 
 
 def check_colors(colors, count: int) -> np.ndarray:
-    """Given colours in 0 to 255 as (C, 3) in [0, 1]; `class_colors` for None."""
+    """Given colors from 0 to 255 as (C, 3) in [0, 1]; `class_colors` for None."""
     if colors is None:
         return class_colors(count)
     table = np.asarray(colors, "float32")
@@ -99,7 +101,7 @@ def make_panels(
     """A figure with a row of panels per image.
 
     Args:
-        titles: Of the columns.
+        titles: Titles of the columns.
         num_rows: Number of images.
         image_shape: Height and width of an image.
         title: Title of the figure.
@@ -132,7 +134,7 @@ def legend_inches(count: int, num_panels: int) -> float:
 def add_legend(
     figure: Figure, entries: Iterable[tuple[str, np.ndarray]], num_panels: int
 ) -> None:
-    """Adds names and colours below the panels."""
+    """Adds names and colors below the panels."""
     handles = [
         Patch(facecolor=to_hex(tuple(color.tolist())), label=drawable(name))
         for name, color in entries

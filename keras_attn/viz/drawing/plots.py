@@ -1,4 +1,4 @@
-"""Plots of attention, with matplotlib's objects only.
+"""Plots of attention, using only matplotlib's objects.
 
 No `pyplot`: no global state changes, no display is needed, and a figure may be drawn
 during training or in another thread.
@@ -21,8 +21,8 @@ from matplotlib.figure import Figure
 from keras_attn.file_writing import write_atomically
 from keras_attn.viz.drawing.labels import drawable, font_families, readable
 
-# White, the page itself, is no attention: weak attention is visible against it. One
-# darkening hue reads the same in print and for colour-blind readers.
+# White, the page itself, means no attention: weak attention is visible against it. A
+# single darkening hue reads the same in print and for color-blind readers.
 _COLORMAP = "Blues"
 _GRID_COLOR = "#e4e7eb"
 TEXT_COLOR = "#22262b"
@@ -45,9 +45,9 @@ def plot_alignment(
 ) -> Figure:
     """Draws how much each target token attends to each source token.
 
-    As figure 3 of Bahdanau et al.: one row per target token, one column per source
-    token; darker is more attention (in the paper: lighter). The colour scale always
-    runs from 0 to 1, so that figures of different heads, sentences and epochs can be
+    Like figure 3 of Bahdanau et al.: one row per target token, one column per source
+    token; darker is more attention (in the paper: lighter). The color scale always runs
+    from 0 to 1, so that figures of different heads, sentences and epochs can be
     compared.
 
     Args:
@@ -56,15 +56,15 @@ def plot_alignment(
         source_tokens: At most S labels, of the columns.
         target_tokens: At most T labels, of the rows.
         title: Title of the figure.
-        ax: Axes to draw a single panel on, without a colour bar, such as those of
+        ax: Axes to draw a single panel on, without a color bar, such as axes of
             `pyplot`. None creates a figure.
 
     Returns:
         The figure; `save_figure` writes it, and a notebook shows it.
 
     Raises:
-        ValueError: for scores of another shape or outside of [0, 1], or more tokens
-            than scores.
+        ValueError: If `scores` have a different shape or are outside [0, 1], or there
+            are more tokens than scores.
 
     Reference:
         Bahdanau et al., "Neural Machine Translation by Jointly Learning to Align and
@@ -104,12 +104,12 @@ def new_figure(
     height: float,
     layout: Literal["constrained", "compressed"] | None = "compressed",
 ) -> Figure:
-    """An empty figure of a size in inches, at the resolution of all plots."""
+    """An empty figure of a given size in inches, at the resolution of all plots."""
     return Figure(figsize=(width, height), dpi=_DOTS_PER_INCH, layout=layout)
 
 
 def add_title(figure: Figure, title: str | None, **options) -> None:
-    """Adds a title, if there is one; `options` are those of `Figure.suptitle`."""
+    """Adds a title, if there is one; `options` go to `Figure.suptitle`."""
     if title is None:
         return
     style = {"fontsize": 10, "color": TEXT_COLOR, "family": font_families()}
@@ -117,7 +117,7 @@ def add_title(figure: Figure, title: str | None, **options) -> None:
 
 
 def add_color_bar(figure: Figure, image, **options) -> None:
-    """Adds the colour bar of attention; `options` are those of `Figure.colorbar`."""
+    """Adds the color bar of attention; `options` go to `Figure.colorbar`."""
     bar = figure.colorbar(image, **options)
     bar.set_label("attention weight (probability)", fontsize=9, color=TEXT_COLOR)
     bar.ax.tick_params(labelsize=8, length=2, color=_GRID_COLOR, labelcolor=TEXT_COLOR)
@@ -130,7 +130,7 @@ def save_figure(figure: Figure, path: str | os.PathLike) -> None:
     The file is written under a temporary name and renamed, so it is never incomplete.
 
     Args:
-        figure: A figure of matplotlib.
+        figure: A matplotlib figure.
         path: The file to write. Missing folders are created.
     """
     suffix = Path(path).suffix.lower().removeprefix(".")
@@ -175,7 +175,7 @@ def check_scores(scores) -> np.ndarray:
             "`scores` must be finite. Received: scores with "
             f"{np.count_nonzero(~np.isfinite(scores))} of {scores.size} not finite"
         )
-    # In half precision probabilities may sum to a little more than 1.
+    # In half precision, probabilities may sum to slightly more than 1.
     if scores.min() < -0.01 or scores.max() > 1.01:
         raise ValueError(
             "`scores` must be probabilities in [0, 1], after the softmax. "
@@ -195,7 +195,7 @@ def check_tokens(name: str, tokens: Sequence[str], limit: int, axis: str) -> lis
 
 
 def check_labels(name: str, tokens: Sequence[str], limit: int, axis: str) -> list[str]:
-    """The labels of an axis as they are drawn, after `check_tokens`."""
+    """The labels of an axis as drawn, after `check_tokens`."""
     return list(map(readable, check_tokens(name, tokens, limit, axis)))
 
 
@@ -226,20 +226,20 @@ def _grid_of_axes(
             num_columns * width + letter * max(map(len, rows)) + 0.8,
             len(title) * _TITLE_LETTER_INCHES,
         ),
-        # The label of the colour bar is two inches long.
+        # The label of the color bar is two inches long.
         max(num_rows * height + 0.3, 2.4),
     )
     axes = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
     for axis in axes[panels:]:
         axis.remove()
     for index, axis in enumerate(axes):
-        # All panels have the same rows: labelled once, at the left.
+        # All panels have the same rows, which are labelled once, at the left.
         axis.tick_params(labelleft=index % num_columns == 0)
     return figure, axes[:panels].tolist()
 
 
 def draw_panel(ax: Axes, panel: np.ndarray, columns, rows, cell: float):
-    """Draws one panel, (T, S), and returns its image, for the colour bar.
+    """Draws one panel, (T, S), and returns its image, for the color bar.
 
     Args:
         ax: The axes.

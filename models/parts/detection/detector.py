@@ -225,6 +225,7 @@ class Detector(Functional):
             # Weighted by the number of images: the last batch may be smaller.
             metric.update_state(value, sample_weight=count)
             total = total + value
+        # Keras divides a mean, but not a scalar, among the devices that train.
         return computed_loss(total)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
@@ -257,6 +258,7 @@ class Detector(Functional):
             )
             logits = mask_head(layers, layers["mask_pooling"](maps, boxes))
             size, aligned = logits.shape[2:4], layers["masks"].aligned
+            # RoI align of the true mask of each box, to the size of the logits.
             wanted = mask_targets(truth["masks"], boxes, matches, size, aligned)
             terms["mask_loss"] = losses.mask_loss(logits, wanted, labels)
         return terms
