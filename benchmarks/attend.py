@@ -5,8 +5,8 @@
 
 Published sizes, random weights and data, float32, SGD; see `tables.py`. "torch" is the
 same network of PyTorch's layers and cells, eager: its LSTMs over the frames are one
-operation each, its decoders a loop in Python, as ours is a loop in the graph. Captions
-have 20 words, transcripts 100 characters. Needs the extra `parity`.
+operation each, and its decoders are a Python loop, as ours are a loop in the graph.
+Captions have 20 words, transcripts 100 characters. Needs the extra `parity`.
 """
 
 import numpy as np
@@ -150,7 +150,7 @@ def recognizer():
             context = memory.new_zeros(len(memory), memory.shape[-1])
             outputs = []
             for step, character in enumerate(self.characters(tokens).unbind(1)):
-                if step:  # As ours, one of ten inputs is a sample of its prediction.
+                if step:  # As in ours, one input in ten is sampled from its output.
                     drawn = torch.distributions.Categorical(
                         logits=self.read(outputs[-1]).detach()
                     ).sample()

@@ -4,8 +4,8 @@
     python benchmarks/checkouts.py ../before . --rounds 9
     python benchmarks/checkouts.py ../before . --row "gpt2 generation"
 
-The rows are those of `text.py` and `vision.py`. Each contestant runs the same benchmark
-with keras_attn imported from its checkout, timed by `interleaved.py`.
+The rows are the same as in `text.py` and `vision.py`. Each contestant runs the same
+benchmark with keras_attn imported from its checkout, timed by `interleaved.py`.
 """
 
 from pathlib import Path

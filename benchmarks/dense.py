@@ -2,21 +2,22 @@
 
     python benchmarks/dense.py                       every row
     python benchmarks/dense.py --row "unet forward, batch 1" --rounds 7
-    python benchmarks/dense.py --small --rounds 1    tiny images: whether all rows run
+    python benchmarks/dense.py --small --rounds 1    tiny images: checks that rows run
 
 Published sizes, random weights, float32; see `tables.py`. Besides the extra `parity`:
 `pip install --no-deps keras-unet-collection==0.1.13`, "keras" in the table. Its
-`unet_2d` has the same widths, but another 3 × 3 convolution in each stage of the
+`unet_2d` has the same widths, but one more 3 × 3 convolution in each stage of the
 decoder, and transposed convolutions of 3 × 3 pixels instead of 2 × 2. "torch" is
 torchvision, eager, which `tests/parity/torchvision_shim.py` finds, and for U-Net the
-same layers in PyTorch. Where torchvision's operators do not fit the PyTorch, the shim
-replaces them: RoI align is then torchvision's own Python, compiled by PyTorch, whose
-training step needs more than 24 GB at the published size, and NMS a loop in NumPy.
+same layers in PyTorch. Where torchvision's operators do not match the installed
+PyTorch, the shim replaces them: RoI align is then torchvision's own Python code,
+compiled by PyTorch, whose training step needs more than 24 GB at the published size,
+and NMS is a loop in NumPy.
 
-A detector makes 1000 proposals and 100 detections: new weights would find no object, so
-the bias of one class is large, and each block of the ResNet is its shortcut, which
-keeps boxes apart. Mask R-CNN's masks are pasted into the image, except in LiteRT and
-ONNX Runtime, whose files end before.
+A detector makes 1000 proposals and 100 detections: random weights would find no object,
+so the bias of one class is large, and each block of the ResNet equals its shortcut,
+which keeps boxes apart. Mask R-CNN's masks are pasted into the image, except in LiteRT
+and ONNX Runtime, whose files end before this step.
 """
 
 import argparse
@@ -92,7 +93,7 @@ class Dense:
         if name.startswith("fcn"):
             options = {"auxiliary_head": False}  # torchvision has it for training only.
         elif "training" in row:
-            # torchvision trains all of a model without a checkpoint, norms too.
+            # Without a checkpoint, torchvision trains the whole model, including norms.
             options = {"num_frozen": 0, "frozen_norms": False}
         model = models.create(name, image_size=side, **options)
         for layer in model.layers:
@@ -332,7 +333,7 @@ def print_table(arguments, folder):
         if arguments.small:
             options.append("--small")
         if "litert" in CONTESTANTS[row]:
-            # In a process of its own, which gives its memory back.
+            # In its own process, which frees its memory.
             command = [sys.executable, __file__, "--write", "--row", row, *options]
             subprocess.run(command, check=True)
         return options

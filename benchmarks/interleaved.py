@@ -1,4 +1,4 @@
-"""Interleaved timing of contestants, A B A B, each in a process of its own.
+"""Interleaved timing of contestants, A B A B, each in its own process.
 
 Compare ratios, not times: times depend on the machine and its load, which affect all
 contestants alike.

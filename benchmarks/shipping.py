@@ -4,11 +4,11 @@
     python benchmarks/shipping.py --models gpt2_small bert_base --formats onnx
 
 One row per model and format, each in its own process: random weights, exported with the
-defaults, run in the stock runtime and compared with Keras. Seconds are those of
-`export.export` including the comparison. The peak memory is that of the whole process,
+defaults, run in the stock runtime and compared with Keras. Seconds are for
+`export.export`, including the comparison. The peak memory is for the whole process,
 including TensorFlow, the Keras model and every file that a runtime maps (a file mapped
-twice counts twice). A call is one of the signature `serve`, or of `prefill` if there is
-a `step`, on the small random sample of the comparison.
+twice counts twice). A call is a call of the signature `serve`, or of `prefill` if there
+is a `step`, on the small random sample of the comparison.
 
 Finished rows are kept in `--rows`, so an interrupted run continues; failed rows are
 tried again. Needs 24 GB of memory for `megatron_1p2b` and `gpt2_xl` (exported only to
@@ -34,7 +34,7 @@ FURTHER = {"gpt_117m", "gpt3_small", "megatron_1p2b"}
 # 1.6 B parameters, 6.2 GB: above protobuf's limit, so a folder.
 LARGER_THAN_ONE_FILE = ("gpt2_xl", "onnx")
 # The masking noise is an input, because random masks would differ in every call; images
-# of these models may have any size, so they get those of the papers.
+# of these models may have any size, so they get the sizes in the papers.
 OPTIONS = {
     "mae_vit_base": {"noise": True},
     "segnet": {"image_size": (360, 480)},
@@ -58,7 +58,7 @@ ERROR_CHARACTERS = 160
 
 
 def default_models():
-    """The default variant of every builder, and what `FURTHER` adds."""
+    """The default variant of every builder, plus the models in `FURTHER`."""
     from keras_attn import models
     from keras_attn.models.parts import registry
 

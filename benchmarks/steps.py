@@ -4,7 +4,7 @@
     python benchmarks/steps.py --model gpt2_medium --lengths 128 512 --rounds 9
 
 One token of one row, published size, random weights, float32; half of the cache is
-filled. Keras' step is a graph, as in `generate` on a CPU; the others are those of
+filled. Keras' step is a graph, as in `generate` on a CPU; the others come from
 `export.load_runner`, with NumPy arrays as state and the runtime's default number of
 threads. Timed by `interleaved.py`; results are in `RESULTS.md`.
 """

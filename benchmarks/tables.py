@@ -1,8 +1,8 @@
 """Tables of benchmarks: rows, and the contestants that are timed for each.
 
-`interleaved.py` does the timing. What `text.py`, `vision.py` and `dense.py` share is
-here. All need the extra `parity`, the first two `pip install keras-hub==0.32.0`.
-Results are in `RESULTS.md`.
+`interleaved.py` does the timing. This file holds what `text.py`, `vision.py` and
+`dense.py` share. All need the extra `parity`, and the first two `pip install
+keras-hub==0.32.0` as well. Results are in `RESULTS.md`.
 """
 
 import argparse

@@ -21,7 +21,8 @@ ROWS = {
     "gpt2 forward": ("float32",),
     "gpt2 generation": ("float32",),
 }
-# Contestants of each row. Frozen, KerasHub's model takes part as it is and frozen too.
+# Contestants of each row. "frozen": KerasHub's model takes part both unchanged and
+# frozen.
 CONTESTANTS = {
     row: ("ours", "keras-hub", "torch")
     + (("keras-hub frozen",) if "frozen" in row else ())

@@ -18,8 +18,8 @@ ROWS = {
     "convnext forward": ("float32",),
     "vit training": ("float32",),
 }
-# Contestants of each row: "keras" is KerasHub or `keras.applications`. Frozen,
-# KerasHub's model takes part as it is and frozen too.
+# Contestants of each row: "keras" is KerasHub or `keras.applications`. "frozen":
+# KerasHub's model takes part both unchanged and frozen.
 CONTESTANTS = {
     "vit forward": ("ours", "keras", "torch"),
     "vit frozen": ("ours", "keras", "torch", "keras frozen"),
@@ -50,7 +50,7 @@ def ours(row):
 
 
 def keras_model(row, frozen):
-    """The call of KerasHub's model, or of that of `keras.applications`."""
+    """The call of the model of KerasHub or of `keras.applications`."""
     import keras
 
     if row == "convnext forward":

@@ -19,8 +19,9 @@ class Agreement:
     """Counts of the samples, or of the pixels, for which both predict one class.
 
     Attributes:
-        counts: Of each class that Keras predicts, (C,).
-        agreed: Those of them for which the artefact predicts the same, (C,).
+        counts: Number of samples or pixels of each class that Keras predicts, (C,).
+        agreed: The number of these for which the artefact predicts the same class,
+            (C,).
         is_map: Whether they are pixels.
     """
 
@@ -35,7 +36,7 @@ class Agreement:
 
     @property
     def by_class(self) -> dict[int, float]:
-        """The share of each class, without those that Keras does not predict."""
+        """The share of each class, without classes that Keras does not predict."""
         present = np.flatnonzero(self.counts)
         return {int(c): float(self.agreed[c] / self.counts[c]) for c in present}
 

@@ -2,8 +2,8 @@
 
 To follow an export: signatures.py lists the entry points of a model, attempts.py traces
 them at the requested shapes, formats/<format>.py writes them, and verification.py
-compares the result with Keras. What these call is named for what it does; runner.py and
-runtimes/ run an artefact.
+compares the result with Keras. The modules that these call are named for what they do;
+runner.py and runtimes/ run an artefact.
 """
 
 import contextlib
@@ -68,11 +68,12 @@ def export(
 ) -> ExportReport:
     """Exports a Keras model, and verifies that the artefact gives the same outputs.
 
-    A plain model has the signature `serve` (a SavedModel also `serving_default`, for
-    stock tools). A generative model, one with `incremental()`, or an `IncrementalPair`
-    has `prefill` and `step`: in one SavedModel or `.tflite`, and for ONNX in a folder
-    with one graph each. Weights are stored once. Outputs that only training needs, such
-    as those of an auxiliary head (`training_outputs` of the model), are left out.
+    A plain model has the signature `serve` (a SavedModel also has `serving_default`,
+    for stock tools). A generative model, one with `incremental()`, or an
+    `IncrementalPair` has `prefill` and `step`: in one SavedModel or `.tflite` file, and
+    for ONNX in a folder with one graph each. Weights are stored once. Outputs that only
+    training needs, such as an auxiliary head's (`training_outputs` of the model), are
+    left out.
 
     The artefact computes in float32 even if the model does not, because the
     converters do not support half precision; the weights keep their values.
@@ -94,14 +95,14 @@ def export(
             name. None leaves them open. A number applies to the source of an
             encoder-decoder; its target then has one token, the start token. The state
             of `step` has the lengths of `prefill`.
-        max_length: For a generative model: the maximum number of tokens of prompt and
-            continuation together, which is the length of its key/value caches. A step
+        max_length: For a generative model: the maximum number of tokens in the prompt
+            and its continuation, which is the length of its key/value caches. A step
             reads all of them, so shorter caches are faster. None is the default of
             `incremental()`: the number of positions, or 256 if it is unlimited.
         num_beams: For a generative model: fixes the batch of `step` at `batch_size` ×
             `num_beams`, for runtimes that need static shapes. `generate` then accepts
-            only strategies with this number of beams: `Beam(num_beams)`, or for 1
-            `Greedy()` and `Sample()`. None leaves it open.
+            only strategies with this number of beams: `Beam(num_beams)`, or for a value
+            of 1, `Greedy()` and `Sample()`. None leaves it open.
         sample_inputs: Inputs to verify (and calibrate) with: a dictionary by input
             name, or what the model is called with. None = random inputs, with a fixed
             seed. Required if the model is not functional, to know its inputs.
@@ -114,23 +115,24 @@ def export(
         tolerance: Largest error allowed. In float32 it is the difference of each
             value, absolute below 1 and relative above; None is 1e-4. With max
             unpooling, Keras takes the locations of maxima that the artefact chose, if
-            they are equal up to this tolerance. Quantized it is the root mean square of
-            the differences relative to that of the output; None is 0.01 for
-            `"float16"`, 0.1 for `"int8_dynamic"`, 0.2 for `"int8"`.
-        verify: Whether to run the artefact and compare it with Keras. Without it an
-            artefact may not even load.
+            the maxima are equal up to this tolerance. For a quantized artefact it is
+            the root mean square of the differences relative to the root mean square of
+            the output; None is 0.01 for `"float16"`, 0.1 for `"int8_dynamic"`, 0.2 for
+            `"int8"`.
+        verify: Whether to run the artefact and compare it with Keras. Without
+            verification, an artefact may not even load.
 
     Returns:
         An `ExportReport`. Its `notes` say what was fixed or renamed.
 
     Raises:
-        ValueError: An argument is wrong, or contradicts another.
-        TypeError: `model` is not a Keras model.
-        ExportError: The model cannot be exported with these arguments, the artefact
+        ValueError: If an argument is wrong, or contradicts another.
+        TypeError: If `model` is not a Keras model.
+        ExportError: If the model cannot be exported with these arguments, the artefact
             disagrees with Keras, or it could not be written. `path` is unchanged.
-        ImportError: `keras-attn[export]` is not installed.
-        KeyboardInterrupt: Ctrl-C, even if a converter suppresses it. `path` is
-            unchanged.
+        ImportError: If `keras-attn[export]` is not installed.
+        KeyboardInterrupt: If Ctrl-C is pressed, even if a converter suppresses it.
+            `path` is unchanged.
     """
     require_tensorflow("Export")
     path = Path(path)
@@ -218,9 +220,10 @@ def verify(
         An `ExportReport`.
 
     Raises:
-        ValueError: An argument is wrong, or the artefact is of another model.
-        ExportError: The artefact disagrees with Keras; the message says by how much.
-        ImportError: `keras-attn[export]` is not installed.
+        ValueError: If an argument is wrong, or the artefact belongs to a different
+            model.
+        ExportError: If the artefact disagrees with Keras; the message says by how much.
+        ImportError: If `keras-attn[export]` is not installed.
     """
     require_tensorflow("Export")
     path = Path(path)
@@ -360,7 +363,7 @@ def _inspect(read: Callable[[Path], Any], path: Path) -> Any:
     """What a format reads from an artefact."""
     try:
         return read(path)
-    # For damaged files the parsers raise errors of every type.
+    # For damaged files, the parsers raise errors of every type.
     except Exception as error:
         raise ExportError(
             f"{path} cannot be read, so it is damaged: {error!r}"

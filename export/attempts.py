@@ -1,8 +1,8 @@
-"""Trace a model, at more and more known shapes until a runtime accepts them.
+"""Traces a model, fixing more and more shapes until a runtime accepts it.
 
 LiteRT supports most models at any shape, some only at a known batch size (recurrent
-layers, shifted windows), a few only at known lengths. What it refuses is known only
-after trying, so shapes are fixed in stages, and only for what was refused.
+layers, shifted windows), a few only at known lengths. What it rejects is known only
+after trying, so shapes are fixed in stages, and only where something was rejected.
 """
 
 import enum
@@ -113,10 +113,11 @@ class Attempts:
         return attempt
 
     def fix_more(self, error: RefusedError) -> None:
-        """Chooses what the next attempt fixes of what was refused in this one.
+        """Chooses what the next attempt fixes, given what was rejected in this one.
 
         Raises:
-            ExportError: Nothing is left to fix; names the layers that were refused.
+            ExportError: If nothing is left to fix; the message names the rejected
+                layers.
         """
         note = None
         if self._may_fix:
@@ -205,7 +206,7 @@ def _fix_more(
     specs: dict[str, Specs],
     shapes: RequestedShapes,
 ) -> str | None:
-    """Fixes more sizes of the first refused signature that has any left.
+    """Fixes more sizes of the first rejected signature that has any left.
 
     Returns:
         What it fixes, as a note for the report, or None.
@@ -215,7 +216,7 @@ def _fix_more(
             stages[name] = Stage.BATCH
             batch = (batch_of(specs[PREFILL]) or 1) if name == STEP else 1
             return f"`{name}` takes a batch of {batch}"
-        # The lengths of a state are those of `prefill`.
+        # A state has the lengths of `prefill`.
         source = PREFILL if name == STEP else name
         can_fix = stages[source] < Stage.LENGTHS and open_lengths(specs[source])
         if can_fix and _sample_shapes(shapes):

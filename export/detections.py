@@ -1,4 +1,4 @@
-"""Detections are compared in pairs: rounding may change the order of equal scores.
+"""Compares detections in pairs, because rounding may reorder equal scores.
 
 Legend: B batch, K detections, P pairs.
 """
@@ -14,7 +14,7 @@ _NAMES = {"boxes", "scores", "num_detections"}
 
 
 def are_detections(outputs: Arrays) -> bool:
-    """Whether outputs are detections, of which the first `num_detections` are real."""
+    """Whether outputs are detections, the first `num_detections` of which are real."""
     return set(outputs) >= _NAMES and outputs["boxes"].ndim == 3
 
 
@@ -23,21 +23,21 @@ def in_pairs(
 ) -> tuple[Arrays, Arrays]:
     """The same detections of an artefact and of Keras, in the same order.
 
-    A detection of Keras and the artefact's of the same class whose box and score are
-    nearest are a pair.
+    A detection of Keras is paired with the artefact's detection of the same class whose
+    box and score are nearest.
 
     Args:
         where: The signature, for messages.
         found: Outputs of the artefact, (B, K, …), and `num_detections` (B,).
-        expected: Those of Keras.
+        expected: Outputs of Keras.
         tolerance: Share of detections that may have no partner.
 
     Returns:
-        The outputs of both but `num_detections`, (P, …).
+        The outputs of both except `num_detections`, (P, …).
 
     Raises:
-        ExportError: if shapes differ, what comes after the last detection is not
-            padding, or more detections have no partner.
+        ExportError: If shapes differ, what comes after the last detection is not
+            padding, or too many detections have no partner.
     """
     for name, want in expected.items():
         if found[name].shape != want.shape:
@@ -84,7 +84,7 @@ def in_pairs(
 
 
 def _check_padding(where, found, expected, counts):
-    """Raises unless what follows as many detections is the same in both."""
+    """Raises unless the padding after the detections is the same in both."""
     for row, (one, other) in enumerate(zip(*counts, strict=True)):
         for name, want in expected.items():
             if one != other or want.ndim < 2:

@@ -1,4 +1,4 @@
-"""How far two arrays are apart, and how far they may be."""
+"""How far apart two arrays are, and how far apart they may be."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -26,7 +26,7 @@ class Error(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How far an output of an artefact is from Keras'.
+    """How far an output of an artefact is from the output of Keras.
 
     Attributes:
         max_abs_diff: The largest difference of two values.
@@ -51,10 +51,10 @@ def compare_output(
     """Compares one output of an artefact with Keras'.
 
     Args:
-        where: Which output it is, for messages.
-        found: The artefact's.
-        want: Keras'.
-        tolerance: Largest error allowed; of integers and booleans the share that may
+        where: Name of the output, for messages.
+        found: The artefact's output.
+        want: The output of Keras.
+        tolerance: Largest error allowed; for integers and booleans, the share that may
             differ.
         measure: How the error of floats is measured.
 
@@ -62,7 +62,7 @@ def compare_output(
         The difference.
 
     Raises:
-        ExportError: The shapes differ, or the error is too large.
+        ExportError: If the shapes differ, or the error is too large.
     """
     if found.shape != want.shape:
         raise ExportError(
@@ -105,7 +105,7 @@ def of_boxes(diff: np.ndarray, magnitude: np.ndarray) -> Error:
 
 
 def root_mean_square(diff: np.ndarray, magnitude: np.ndarray) -> Error:
-    """The root mean square of the differences, relative to that of the output.
+    """The root mean square of the differences, relative to the output's.
 
     The error of a quantized model is proportional to its largest values. Relative to
     the output it also measures the small probabilities of a large vocabulary, and a

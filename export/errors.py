@@ -17,8 +17,8 @@ class RefusedError(ExportError):
     """A converter or runtime does not support these operators at these shapes.
 
     Attributes:
-        operators: TensorFlow's names of the refused operators, where known.
-        locations: Name scopes of the refused operators in the traced graph.
+        operators: TensorFlow's names of the rejected operators, where known.
+        locations: Name scopes of the rejected operators in the traced graph.
         signatures: The signatures that contain them, where known.
         fix: What the caller may try.
     """
@@ -43,10 +43,11 @@ def reraising_interrupts() -> Iterator[None]:
     """Ends the block with `KeyboardInterrupt` if Ctrl-C was pressed in it.
 
     The converters call Python from C++. An interrupt that is raised in such a callback
-    comes out as an error of the converter, or not at all.
+    surfaces as an error of the converter, or not at all.
 
     Raises:
-        KeyboardInterrupt: Instead of the exception of the block, or at its end.
+        KeyboardInterrupt: If Ctrl-C was pressed; replaces the block's exception, or is
+            raised at its end.
     """
     previous = signal.getsignal(signal.SIGINT)
     in_main = threading.current_thread() is threading.main_thread()

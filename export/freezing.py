@@ -17,12 +17,12 @@ _LARGEST = 2**31
 def freeze(model: keras.Model) -> Callable[[Any], Any]:
     """Compiles a model's inference with its current weights as constants.
 
-    For serving in bfloat16 on a CPU. oneDNN stores matrices in a layout of its own, to
-    which TensorFlow converts variables at every call but constants only once. This
-    takes a third off a forward pass of BERT-base and a sixth off one of ViT-B/16, and
-    nothing in float32 (TensorFlow 2.21, AMX). With BERT-base the first call takes half
-    a minute, and the process ten times the memory of the weights. Later changes of the
-    weights have no effect on the function: freeze the model again.
+    For serving in bfloat16 on a CPU. oneDNN stores matrices in its own layout, to which
+    TensorFlow converts variables at every call but constants only once. This takes a
+    third off a forward pass of BERT-base and a sixth off a forward pass of ViT-B/16,
+    but nothing in float32 (TensorFlow 2.21, AMX). With BERT-base the first call takes
+    half a minute, and the process ten times the memory of the weights. Later changes of
+    the weights have no effect on the function: freeze the model again.
 
     Args:
         model: Functional or sequential, with less than 2 GB of weights.
@@ -32,9 +32,9 @@ def freeze(model: keras.Model) -> Callable[[Any], Any]:
         and its outputs with `training=False`.
 
     Raises:
-        TypeError: if the model does not declare its inputs.
-        ValueError: if the weights are too large for a graph.
-        RuntimeError: if the backend is not TensorFlow.
+        TypeError: If the model does not declare its inputs.
+        ValueError: If the weights are too large for a graph.
+        RuntimeError: If the backend is not TensorFlow.
 
     Example:
         ```python

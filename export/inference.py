@@ -37,7 +37,7 @@ def computes_in_half(models: Iterable[keras.Model]) -> bool:
 def is_discontinuous(models: Iterable[keras.Model]) -> bool:
     """Whether rounding may change an output by any amount, as in max unpooling.
 
-    Layers say so by an attribute of this name.
+    Layers declare this with an attribute of the same name.
     """
     layers = unique_layers(models)
     return any(getattr(layer, "is_discontinuous", False) for layer in layers)
@@ -49,7 +49,7 @@ def inference_mode(models: Iterable[keras.Model]) -> Iterator[None]:
 
     The converters support neither half-precision graphs (tensorflow#46380) nor
     `CudnnRNN` (keras#21799) nor `LayerNormalization` as one operation. Rebuilding the
-    model in another dtype would need a second copy of the weights and break shared
+    model in a different dtype would need a second copy of the weights and break shared
     variables (tied embeddings), so settings are changed and restored.
     """
     with contextlib.ExitStack() as stack:
@@ -67,7 +67,7 @@ def inference_mode(models: Iterable[keras.Model]) -> Iterator[None]:
             if getattr(layer, "use_fused", False):
                 set_until_exit(layer, "use_fused", False)
             # A functional model casts its inputs to their declared dtypes, and an
-            # `ops.cast` between its layers has a dtype of its own.
+            # `ops.cast` between its layers has its own dtype.
             for tensor in _declared_inputs(layer):
                 if tensor.dtype in _HALF_PRECISION:
                     set_until_exit(tensor, "_dtype", "float32")
@@ -94,8 +94,8 @@ def unrolled(models: Iterable[keras.Model]) -> Iterator[None]:
 def dilated_in_one_operation() -> Iterator[None]:
     """Traces a dilated convolution of images as one `Conv2D`.
 
-    TensorFlow, which has no gradient of it on a CPU, moves pixels to the batch and
-    back, with paddings that are computed if the sizes are unknown.
+    TensorFlow, which has no gradient for it on a CPU, moves pixels to the batch and
+    back, with paddings that are computed at run time if sizes are unknown.
     """
     convolution = tf.nn.convolution
 

@@ -1,15 +1,15 @@
 """Metadata of an artefact: the ranges of the indices and lengths that it accepts.
 
 JSON: by signature and input name, the smallest index and the first one that is too
-large; and by `length of <input name>`, which is no name of an input, the same of the
-length of an input. Each format stores it in its own way:
+large; and by `length of <input name>`, which is not the name of an input, the same for
+the length of an input. Each format stores it in its own way:
 
     SavedModel   assets.extra/keras_attn.json
     LiteRT       keras_attn.json in a ZIP archive appended to the flatbuffer, like
                  LiteRT's own metadata
     ONNX         `keras_attn.index_ranges` in the metadata of each graph
 
-No runtime reads it, and an artefact without it loads as well.
+No runtime reads it, and an artefact without it also loads.
 """
 
 import json
@@ -45,7 +45,7 @@ def to_json(signatures: "Iterable[Signature]") -> str | None:
 
 
 def split(ranges: IndexRanges) -> tuple[IndexRanges, IndexRanges]:
-    """The ranges of indices, and those of lengths, each by the name of the input."""
+    """The ranges of indices and the ranges of lengths, each by input name."""
     indices: IndexRanges = {}
     lengths: IndexRanges = {}
     for signature, by_name in ranges.items():
@@ -66,7 +66,7 @@ def from_json(content: bytes, source: str = FILE) -> IndexRanges:
         source: Where it is stored, for messages.
 
     Raises:
-        ValueError: It is not JSON, or has other content.
+        ValueError: If it is not JSON, or has unexpected content.
     """
     ranges = parse_json(content, Path(source))
     if not all(

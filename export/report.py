@@ -32,12 +32,12 @@ class ExportReport:
         error_measure: What `error` is, such as "root mean square error relative to the
             output" for a quantized artefact; None if it was not verified.
         tolerance: The largest error allowed, see `export`; None if it was not verified.
-        top1_agreement: Share of `sample_inputs`, or of their pixels, for which artefact
-            and Keras predict the same class, by output: (B, C), or (B, H, W, C) for
-            images. Empty without `sample_inputs`.
+        top1_agreement: Share of `sample_inputs`, or of their pixels, for which the
+            artefact and Keras predict the same class, by output: (B, C), or
+            (B, H, W, C) for images. Empty without `sample_inputs`.
         class_agreement: Of the pixels to which Keras gives a class, the share to which
             the artefact gives the same, by output and class, for outputs (B, H, W, C).
-            Unlike the share of all pixels, it shows a rare class that is lost.
+            Unlike the share of all pixels, it reveals a rare class that is lost.
         latency_ms: Median time of one call on the first sample, by signature, in
             milliseconds on this machine; empty if it was not verified.
         notes: What the exporter decided or changed.
@@ -67,7 +67,7 @@ class ExportReport:
         """Writes `to_json()` to a file.
 
         Args:
-            path: The file, which is written over.
+            path: The file; an existing one is overwritten.
         """
         Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
 

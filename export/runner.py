@@ -1,4 +1,4 @@
-"""Call an artefact of any format in the same way: dictionaries in and out.
+"""Calls artefacts of any format in the same way: dictionaries in and out.
 
 Loading and running a `.tflite` or `.onnx` file imports neither TensorFlow nor Keras.
 """
@@ -37,8 +37,8 @@ class Runner:
     """An exported artefact, loaded and ready to call; thread-safe.
 
     SavedModel and ONNX run calls from several threads in parallel. A LiteRT
-    interpreter has one set of buffers, so its calls are serialized; for parallel calls
-    load one runner per thread, which share the pages of the file.
+    interpreter has one set of buffers, so its calls are serialized; for parallel calls,
+    load one runner per thread; the runners share the pages of the file.
 
     Args:
         engine: The artefact in its runtime; `load_runner` makes it.
@@ -46,12 +46,12 @@ class Runner:
     Attributes:
         format: `"saved_model"`, `"litert"` or `"onnx"`.
         signatures: Inputs and outputs of each signature, by its name.
-        max_length: For a generative artefact: the maximum number of tokens of prompt
-            and continuation together; None if unlimited, as in recurrent models.
+        max_length: For a generative artefact: the maximum number of tokens in the
+            prompt and its continuation; None if unlimited, as in recurrent models.
         index_ranges: For inputs that index a table (token ids, positions), by
             signature and name: the smallest index and the first one that is too large.
-            For an artefact of another exporter: inputs named `…_ids` must not be
-            negative, and too large ids are left to the runtime.
+            For an artefact from a different exporter: inputs named `…_ids` must not be
+            negative, and ids that are too large are left to the runtime.
         length_ranges: For inputs whose length is limited, such as a text by the number
             of positions, by signature and name: the smallest length and the first one
             that is too large.
@@ -90,10 +90,11 @@ class Runner:
             NumPy arrays by output name.
 
         Raises:
-            ValueError: The signature, or a name, dtype or shape of the inputs is not
-                the artefact's, an input is empty, too long or too short, an index is
-                out of range, a number is NaN or infinite, or a row is padding alone.
-            ExportError: The runtime cannot run it.
+            ValueError: If the signature, or a name, dtype or shape of the inputs does
+                not match the artefact, an input is empty, too long or too short, an
+                index is out of range, a number is NaN or infinite, or a row is all
+                padding.
+            ExportError: If the runtime cannot run it.
         """
         return self._run(self._choose(signature), inputs)
 
@@ -147,8 +148,8 @@ def load_runner(path: str | PathLike) -> Runner:
     """Loads an exported artefact into its stock runtime.
 
     Damage is detected only where the runtime's parser detects it. A weight or an
-    attribute changed to another valid value is found by `verify`, which compares with
-    Keras.
+    attribute that was changed to a different valid value is found by `verify`, which
+    compares with Keras.
 
     Args:
         path: A SavedModel folder, a `.tflite` file, an `.onnx` file, or a folder of
@@ -158,9 +159,10 @@ def load_runner(path: str | PathLike) -> Runner:
         A `Runner`.
 
     Raises:
-        ValueError: `path` does not exist, or is none of these.
-        ExportError: It cannot be read, is damaged, or its runtime refuses it.
-        ImportError: The runtime is not installed.
+        ValueError: If `path` does not exist, or is none of these.
+        ExportError: If the artefact cannot be read, is damaged, or its runtime rejects
+            it.
+        ImportError: If the runtime is not installed.
     """
     path = Path(path)
     if not path.exists():
@@ -222,7 +224,7 @@ def _checked(
 def _check_values(
     arrays: Mapping[str, np.ndarray], lengths: Mapping[str, IndexRange]
 ) -> None:
-    """Raises for a length, a number or a row that the model has no answer to."""
+    """Raises for a length, a number or a row that the model cannot handle."""
     for name, array in arrays.items():
         shown = f"inputs[{name!r}]"
         if name in lengths:

@@ -1,4 +1,4 @@
-"""Inputs to verify and calibrate with: the caller's, or random ones.
+"""Inputs for verification and calibration: the caller's, or random ones.
 
 Legend: B batch, T length.
 """
@@ -34,8 +34,8 @@ _SIZES = (
     ((1, 224), (2, 256)),
     ((2, 3), (3, 2)),
 )
-# Rows and columns of images: more than a language model needs tokens, because a runtime
-# may refuse maps of a single location, which the model accepts.
+# Rows and columns of images: more than the tokens a language model needs, because a
+# runtime may reject maps of a single location, which the model accepts.
 _IMAGE_SIZES = (
     ((2, 37), (3, 51)),
     ((2, 101), (2, 139)),
@@ -101,9 +101,9 @@ def named(signature: Signature, sample_inputs: Any) -> Inputs | None:
 
 
 def _with_masks(sample: dict[str, Any], specs: dict[str, Any]) -> dict[str, Any]:
-    """The sample with a mask of real tokens alone where it has none.
+    """The sample, with a mask that marks all tokens as real where it has none.
 
-    A pair for decoding takes a mask of the prompt that the model itself may lack.
+    A decoding pair takes a mask of the prompt that the model itself may lack.
     """
     masks = {
         mask: np.ones(np.shape(sample[name])[:2], bool)
@@ -119,7 +119,7 @@ def cases(
 ) -> Iterator[Case]:
     """Inputs on which an artefact is compared with Keras.
 
-    A generator, because the caches in the state of a language model are large.
+    This is a generator, because the caches in the state of a language model are large.
 
     Args:
         signatures: `[serve]`, `[serve, serve_pair]` or `[prefill, step]`.
@@ -127,7 +127,7 @@ def cases(
         sample: The caller's inputs of the first signature; None = random ones.
 
     Yields:
-        `(signature name, inputs)`: one sample, a second of another size if the
+        `(signature name, inputs)`: one sample, a second of a different size if the
         artefact has unknown sizes, and two steps after each prompt.
     """
     first = signatures[0]
@@ -226,7 +226,7 @@ def _steps(
 
 
 def _random_batches(signature: Signature, specs: Specs) -> list[Inputs]:
-    """A random batch, and a second one of another size if sizes are unknown."""
+    """A random batch, and a second one of a different size if sizes are unknown."""
     failure: Exception | None = None
     for (batch, length), (other_batch, other_length) in _sizes(signature, specs):
         if signature.name == PREFILL:
@@ -272,7 +272,7 @@ def _sizes(signature: Signature, specs: Specs):
 def _id_limits(
     signature: Signature, specs: Specs, batch: int, length: int
 ) -> dict[str, int]:
-    """Finds by trying how large the ids of each input may be."""
+    """Finds by trial how large the ids of each input may be."""
     limits = dict.fromkeys(specs, 2)
     for name, spec in specs.items():
         if not spec.dtype.is_integer or _is_mask(name, spec):
@@ -296,7 +296,7 @@ def _runs(signature: Signature, inputs: Inputs) -> bool:
 def _random_batch(
     specs: Specs, batch: int, length: int, limits: dict[str, int]
 ) -> Inputs:
-    # Seeded anew, so that it depends on its own sizes and not on earlier attempts.
+    # Reseeded, so that it depends on its own sizes and not on earlier attempts.
     random = np.random.default_rng(_SEED)
     return {
         name: _random_array(name, spec, batch, length, limits[name], random)

@@ -61,7 +61,7 @@ def fixed(
 
 
 def fixed_like(specs: Specs, shapes: Mapping[str, Any]) -> Specs:
-    """Fixes the unknown lengths (not the batch) to those of shapes, by input name."""
+    """Fixes unknown lengths (not the batch) to the lengths of shapes, by input name."""
     result = {}
     for name, spec in specs.items():
         known = shapes.get(name)

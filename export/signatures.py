@@ -40,7 +40,7 @@ class Signature:
             tokens of the target.
         index_ranges: For inputs that index a table (token ids, positions), by name:
             the smallest index and the first one that is too large.
-        length_ranges: The same of the length of an input, its axis 1, where the model
+        length_ranges: The same for the length of an input, its axis 1, if the model
             limits it.
     """
 
@@ -115,8 +115,8 @@ def signatures_of(
         `[serve]`, or `[prefill, step]`.
 
     Raises:
-        TypeError: if `model` is not a Keras model.
-        ValueError: if `model` is a pair with another `max_length`.
+        TypeError: If `model` is not a Keras model.
+        ValueError: If `model` is a pair with a different `max_length`.
     """
     if not isinstance(model, IncrementalPair) and hasattr(model, "incremental"):
         model = _pair_of(model, max_length)
@@ -241,7 +241,7 @@ def _from_sample(name: str, model: keras.Model, sample_inputs: Any) -> Signature
 
 
 def _output_namer(model: keras.Model) -> Callable[[Any], dict]:
-    """Names outputs by their dictionary keys, else by their layers, else by number."""
+    """Names outputs by dictionary keys, otherwise by layers, otherwise by number."""
 
     def name_outputs(outputs: Any) -> dict:
         leaves = keras.tree.flatten(outputs)

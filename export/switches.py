@@ -1,13 +1,13 @@
-"""Verify models with max unpooling, given the locations that the artefact chose.
+"""Verifies models with max unpooling, given the locations that the artefact chose.
 
-Which of two maxima that are equal up to rounding comes first depends on the runtime,
-and with it where unpooling puts a value: a single such choice changes many pixels by
-any amount. Given the same choices, rounding has the effect that it has elsewhere. So
-an instrumented copy is written in the same format that also outputs these locations.
+The runtime determines which of two maxima that are equal up to rounding is chosen, and
+so where unpooling puts a value: a single such choice may change many pixels by any
+amount. Given the same choices, rounding has its usual effect. So an instrumented copy,
+which also outputs these locations, is written in the same format.
 
 1. This *probe* must return what the artefact returns, on the same inputs.
 2. Each location that it chose must hold a maximum, up to the tolerance, in Keras.
-3. Its outputs must be those of Keras with these locations.
+3. Its outputs must equal Keras' outputs with these locations.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ Outputs = dict[str, np.ndarray]
 
 
 class _WithSwitches(Signature):
-    """A signature that returns the indices of each max pooling too."""
+    """A signature that also returns the indices of each max pooling."""
 
     def __call__(self, tensors: Mapping) -> dict:
         with watched_switches() as calls:
@@ -70,8 +70,8 @@ class Probe:
             Arrays by output name.
 
         Raises:
-            ExportError: The copy returns something else than the artefact, or chose a
-                location that holds no maximum.
+            ExportError: If the copy and the artefact return different values, or the
+                artefact chose a location that does not hold a maximum.
         """
         if self._runner is None:
             self._runner = self._load()
@@ -142,7 +142,7 @@ def probing(
 def _shortfall(call: Switches) -> float:
     """How far the chosen values are below the maxima, absolute below 1.
 
-    Infinity if an index is no location of its window.
+    Infinity if an index is not a location of its window.
     """
     size = call.inputs.shape[1:3]
     options = call.layer.pool_size, call.layer.padding

@@ -41,8 +41,8 @@ def with_tokenizer(
         `serve_pair`, which takes `text` and `text_pair`.
 
     Raises:
-        ValueError: if the tokenizer cannot run in a graph, the format has no strings,
-            or the model has other inputs than a tokenizer's outputs or a smaller
+        ValueError: If the tokenizer cannot run in a graph, the format has no strings,
+            or the model has inputs that a tokenizer does not output or a smaller
             vocabulary.
     """
     _check_tokenizer(tokenizer, format)

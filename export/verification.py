@@ -1,4 +1,4 @@
-"""Run an artefact in its stock runtime and compare its outputs with Keras'."""
+"""Runs an artefact in its stock runtime and compares its outputs with Keras'."""
 
 import statistics
 import time
@@ -52,7 +52,7 @@ class Measured:
 
 
 class Verification:
-    """The comparison of artefacts with the model that they are exported from.
+    """The comparison of artefacts with the model that they were exported from.
 
     Args:
         signatures: The signatures of the model.
@@ -81,7 +81,7 @@ class Verification:
         """Compares an artefact whose inputs have the shapes `specs`.
 
         Raises:
-            ExportError: As `compare`.
+            ExportError: As in `compare`.
         """
         cases = samples.cases(self.signatures, specs, self.sample)
         tolerance, quantization = self.tolerance, self.quantization
@@ -118,14 +118,15 @@ def compare(
         cases: `(signature name, inputs)` to run.
         tolerance: Largest error allowed, see `TOLERANCES`.
         quantization: Quantization of the artefact.
-        probe: For a model with max unpooling: compares what differs with Keras again,
-            given the artefact's choices between equal maxima.
+        probe: For a model with max unpooling: compares an output that differs with
+            Keras again, given the artefact's choices between equal maxima.
 
     Returns:
         The largest difference and error, and the median latency of each signature.
 
     Raises:
-        ExportError: An output is missing, has another shape, or exceeds `tolerance`.
+        ExportError: If an output is missing, has the wrong shape, or its error exceeds
+            `tolerance`.
     """
     by_name = {signature.name: signature for signature in signatures}
     measure = pointwise if quantization is None else root_mean_square
@@ -179,7 +180,7 @@ def _compare_case(
         except ExportError:
             if given_choices:
                 raise
-            # Is Keras itself the cause, because it draws random numbers?
+            # Keras itself may be the cause, if it draws random numbers.
             second = signature.reference(inputs)
             if unpaired is not None:
                 second, first = in_pairs(name, second, unpaired, 1.0)
@@ -202,7 +203,7 @@ def _all_close(found: dict, expected: dict, tolerance: float) -> bool:
 def _check_repeats(
     where: str, second: np.ndarray, want: np.ndarray, tolerance: float
 ) -> None:
-    """Raises if Keras itself returns another output at the second call."""
+    """Raises if Keras itself returns a different output at the second call."""
     try:
         compare_output(where, second, want, tolerance, pointwise)
     except ExportError as error:
@@ -218,7 +219,7 @@ def _latencies(runner: Runner, firsts: dict[str, dict]) -> dict[str, float]:
     """Median milliseconds per call of each signature, on the inputs by its name."""
     latencies = {}
     for name, inputs in firsts.items():
-        # Warm-up: the last comparison may have been of another shape.
+        # Warm-up: the last comparison may have had a different shape.
         runner(inputs, name)
         times = []
         for _ in range(_TIMED_CALLS):

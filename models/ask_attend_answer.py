@@ -3,14 +3,13 @@
     v_t                                   `word_embedding`: a question of T words
     Q = Σ_t w_t v_t + b_Q                 `question`
     C = V (S W_A + b_A)ᵀ                  `attention_embedding`: word by location
-    α¹ = softmax_l(max_t C_tl)            `hop_0`: of a location the best word counts
+    α¹ = softmax_l(max_t C_tl)            `hop_0`: each location's best word counts
     O = Σ_l α¹_l (S W_E + b_E)_l + Q      `evidence_embedding_0`, `hop_0`, `evidence_0`
     α² = softmax_l((S W_E + b_E)_l · O)   `hop_1`: the question and what was seen
     O² = Σ_l α²_l (S W_E' + b_E')_l + O   `evidence_embedding_1`, `hop_1`, `evidence_1`
     p = softmax(W_P relu(O²) + b_P)       `answer`, `logits`: before the softmax
 
-The locations S are those of a CNN's last map, in rows. With one hop the answer follows
-
+S holds the locations of a CNN's last map, row by row. With one hop the answer follows
 from O. The forward pass is the body of the builder, in this order; α¹ is computed by
 `layers/attention/word_guided_attention.py`, α² by
 `layers/attention/dot_product_attention.py`.
@@ -84,9 +83,9 @@ def build_vqa_ask_attend_answer(
     Padded words take no part; the published network embeds them like any other.
 
     Args:
-        variant: A row of `VARIANTS`, which gives the arguments that are None.
-        backbone: A functional Keras model from images to a map. None: the model takes
-            features that were computed before.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        backbone: A functional Keras model from images to a map. None = the model takes
+            precomputed features.
         num_hops: 1 or 2.
         vocabulary_size: Number of words.
         max_question_length: Number of words of the longest question.
@@ -104,13 +103,13 @@ def build_vqa_ask_attend_answer(
         A model from `features` (B, h, w, C), or `images` with a backbone, `token_ids`
         (B, T) and `padding_mask` (B, T) to logits (B, A); with
         `return_attention_scores` or `return_word_correlations` to a dictionary of
-        `logits` and of what was asked for: `attention_scores` (B, hops, L), and
+        `logits` and the requested outputs: `attention_scores` (B, hops, L), and
         `word_correlations` (B, T, L), C before the softmax, 0 for padding.
 
     Raises:
-        TypeError: if `backbone` is not a functional Keras model.
-        ValueError: for a backbone without a map, another number of hops, or sizes that
-            are not whole numbers above zero.
+        TypeError: If `backbone` is not a functional Keras model.
+        ValueError: If `backbone` does not output a map, `num_hops` is not 1 or 2, or a
+            size is not a positive integer.
 
     Reference:
         Xu and Saenko 2016, "Ask, Attend and Answer: Exploring Question-Guided Spatial

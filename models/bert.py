@@ -7,13 +7,13 @@
     build_bert          token ids -> features of each token and of the sequence
     build_bert_<task>   an encoder -> the logits of a task
 
-The builder of a task takes an encoder, pre-trained or not, and shares its layers; given
-the name of a variant, it builds a new encoder.
+A task builder takes an encoder, pre-trained or not, and shares its layers; given the
+name of a variant, it builds a new encoder.
 
 Blocks and heads: `parts/encoder.py`, `parts/heads.py`; one block:
 `layers/blocks/transformer_block.py`; attention:
-`layers/attention/multi_head_attention.py`. An argument with the default `FROM_VARIANT`
-is filled in by `@with_sizes`.
+`layers/attention/multi_head_attention.py`. `@with_sizes` fills in the arguments whose
+default is `FROM_VARIANT`.
 
 Legend: B batch, T length, P masked positions, D width, V vocabulary, C classes.
 Layers: `token_embedding`, `segment_embedding`, `position_embedding`,
@@ -49,7 +49,7 @@ _sizes = functools.partial(
     num_segments=2,
     layer_norm_epsilon=1e-12,
 )
-# Devlin et al. 2019, section 3; the smaller ones: Turc et al. 2019, table 1.
+# Devlin et al. 2019, section 3; the smaller variants: Turc et al. 2019, table 1.
 VARIANTS = {
     "tiny": _sizes(num_layers=2, hidden_dim=128, num_heads=2),
     "mini": _sizes(num_layers=4, hidden_dim=256, num_heads=4),
@@ -105,12 +105,12 @@ def build_bert(
 ) -> Functional:
     """Token, segment and position embeddings, then N post-norm encoder blocks.
 
-    Positions count from the first real token of a row, so padding on the left does not
-    change the outputs. The published code counts from the start of the row and pads on
-    the right.
+    Positions are counted from the first real token of a row, so padding on the left
+    does not change the outputs. The published code counts from the start of the row and
+    pads on the right.
 
     Args:
-        variant: A row of `VARIANTS`, which gives the arguments that are None.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
         vocabulary_size: V.
         hidden_dim: D.
         max_sequence_length: Number of positions.
@@ -119,7 +119,7 @@ def build_bert(
 
     Returns:
         A model from `token_ids`, `padding_mask` and `segment_ids`, each (B, T), to a
-        dictionary of `sequence_output` (B, T, D) and `pooled_output` (B, D).
+        dictionary with `sequence_output` (B, T, D) and `pooled_output` (B, D).
 
     Reference:
         Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers for
@@ -140,7 +140,8 @@ def build_bert(
         name="segment_embedding",
     )(inputs["segment_ids"])
     # Adds the vectors of the positions to its first input. The first real token is at
-    # position 0, and padding on the right counts on, as in the published code.
+    # position 0, and the count continues through padding on the right, as in the
+    # published code.
     embeddings = LearnedPositionEmbedding(
         max_sequence_length,
         embeddings_initializer=INITIALIZER,
@@ -284,7 +285,7 @@ def build_bert_sentence_encoder(
     normalize: bool = True,
     name: str = "bert_sentence_encoder",
 ) -> Functional:
-    """One vector per sentence, to compare sentences with.
+    """One vector per sentence, for comparing sentences.
 
     Returns:
         A model from the encoder's inputs to embeddings (B, D) in float32.

@@ -1,4 +1,4 @@
-"""ConvNeXt: a convolutional network with the design of Swin, without attention.
+"""ConvNeXt: a convolutional network with Swin's design, but without attention.
 
     build_convnext  images -> logits, or the features of each stage
 
@@ -32,7 +32,7 @@ from keras_attn.models.parts.images import (
 from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
-_EPSILON = 1e-6  # Of every layer norm but the final one.
+_EPSILON = 1e-6  # For every layer norm except the final one.
 
 
 _sizes = functools.partial(dict, patch_size=4)
@@ -78,19 +78,18 @@ def build_convnext(
     stochastic_depth: float = 0.0,
     name: str = "convnext",
 ) -> Functional:
-    """Small patches, then stages of ConvNeXt blocks, each at half the rows and columns.
+    """Small patches, then stages of ConvNeXt blocks, each halving rows and columns.
 
-    Images that patches don't fill, and maps with an odd number of rows or columns, are
-    cropped at the bottom and on the right.
+    Images that are not a whole number of patches, and maps with an odd number of rows
+    or columns, are cropped at the bottom and on the right.
 
     Args:
-        variant: A row of `VARIANTS`, the default of each argument that is None.
-        image_size: Pixels, one number or two, rows first. None: images of any size,
-            which may differ between batches; None for rows or columns: any number of
-            these.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        image_size: In pixels: one number, or (rows, columns). None = images of any
+            size, which may differ between batches; either number may also be None.
         patch_size: Pixels of a patch.
         num_classes: C.
-        include_top: Whether the model outputs logits, or features.
+        include_top: Whether the model outputs logits (True) or features (False).
         hidden_dims: Width of each stage.
         num_blocks: Blocks of each stage.
         num_channels: Channels of the images.
@@ -98,7 +97,7 @@ def build_convnext(
         layer_norm_epsilon: Added to the variance by the final norm; the others add
             1e-6.
         layer_scale: Initial value of the learned factors, one per channel, of each
-            block's output. None = no such factors.
+            block's output. None = no scaling.
         stochastic_depth: Probability of skipping the last block; it rises linearly
             from 0 in the first.
         name: Name of the model.
@@ -106,13 +105,13 @@ def build_convnext(
     Returns:
         A model from `images` (B, H, W, channels) to logits (B, C); without the top, to
         a dictionary of the maps `stage_0`, …, (B, rows, columns, width), the first
-        `patch_size` times smaller than the image and each next one half as large; and
-        `pooled_output`, the mean of the last map, normalized. If `image_size` is None,
-        H, W, rows and columns are unknown until the call.
+        `patch_size` times smaller than the image and each of the others half as large
+        as the one before; and `pooled_output`, the mean of the last map, normalized. If
+        `image_size` is None, H, W, rows and columns are unknown until the call.
 
     Raises:
-        ValueError: if `hidden_dims` and `num_blocks` differ in length, or for an image
-            size at which the last map would be empty.
+        ValueError: If `hidden_dims` and `num_blocks` differ in length, or the last map
+            would be empty at this `image_size`.
 
     Reference:
         Liu et al. 2022, "A ConvNet for the 2020s" (arXiv:2201.03545).

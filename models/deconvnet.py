@@ -3,7 +3,7 @@
     build_deconvnet  images -> logits of each pixel
 
 Legend: B batch, H and W pixels, C classes.
-Layers: those of `models/parts/backbones/unpooling.py`; between encoder and decoder
+Layers: as in `models/parts/backbones/unpooling.py`; between encoder and decoder
 `fully_connected_0`, `fully_connected_0_norm`, `fully_connected_1`, …,
 `decoder_fully_connected`, `decoder_fully_connected_norm`; `classifier`. If `image_size`
 is None, `minimum_image_size` comes first.
@@ -61,21 +61,21 @@ def build_deconvnet(
     """VGG16 as convolutions, then unpoolings and transposed convolutions.
 
     The fully connected layers are convolutions over the last map; at 224 pixels they
-    see all of it. Then the batch norms after them have one location per image, so train
-    with several images in a batch: of one image they leave nothing. A map with an odd
-    number of rows or columns is padded where it is pooled, as in Caffe.
+    see all of it. The batch norms after them then see one location per image, so train
+    with several images in a batch: a single image would be normalized to zero. A map
+    with an odd number of rows or columns is padded where it is pooled, as in Caffe.
 
     Args:
-        variant: A row of `VARIANTS`, the default of each argument that is None.
-        image_size: Pixels, one number or two, rows first. None: images of any size
-            from 193 pixels on, which may differ between batches; None for rows or
-            columns: any number of these.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        image_size: In pixels: one number, or (rows, columns). None = images of any size
+            from 193 pixels up, which may differ between batches; either number may also
+            be None.
         num_classes: C.
         hidden_dims: Channels of each stage of the encoder.
         num_convs: Convolutions of each stage, and deconvolutions of its mirror image.
         fully_connected_dims: Channels of each fully connected layer.
-        fully_connected_size: Rows and columns of the last map that the first of them
-            sees at once.
+        fully_connected_size: Rows and columns of the last map that the first fully
+            connected layer sees at once.
         num_channels: Channels of the images.
         name: Name of the model.
 
@@ -83,9 +83,9 @@ def build_deconvnet(
         A model from `images` (B, H, W, channels) to logits (B, H, W, C).
 
     Raises:
-        ValueError: if `hidden_dims` and `num_convs` differ in length, for a number that
-            is not a whole number above zero, and for an image size at which the last
-            map is smaller than `fully_connected_size`.
+        ValueError: If `hidden_dims` and `num_convs` differ in length, a size is not a
+            positive integer, or the last map would be smaller than
+            `fully_connected_size` at this `image_size`.
 
     Reference:
         Noh et al. 2015, "Learning Deconvolution Network for Semantic Segmentation"

@@ -2,7 +2,7 @@
 
     build_faster_rcnn        images -> detections, on a ResNet and a feature pyramid
     build_mask_rcnn          the same, with masks
-    build_faster_rcnn_vgg16  the first form: a VGG16, one map, RoI pooling
+    build_faster_rcnn_vgg16  the original form: a VGG16, one map, RoI pooling
 
 Proposals: `layers/detection/region_proposal.py`; pooling:
 `layers/detection/roi_pooling.py`; detections: `layers/detection/select_detections.py`;
@@ -11,17 +11,18 @@ learning: `parts/detection/detector.py`, with `training/losses/detection.py`. A 
 
 Legend: B batch, H and W pixels, M ground-truth boxes with padding, K detections, C
 classes.
-Layers: `image_padding`; those of `models/parts/backbones/resnet.py` or
+Layers: `image_padding`; the layers of `models/parts/backbones/resnet.py` or
 `models/parts/backbones/vgg.py`; `feature_pyramid`, `region_proposal`, `roi_pooling`,
 `fc_0`, `fc_1`, `class_logits`, `box_deltas`, `detections`; in the VGG also `dropout_0`,
 `dropout_1`; for masks `mask_pooling`, `mask_conv_0`, …, `mask_upsampling`,
 `mask_logits`, `masks`.
 
-Classes count from 0 without the background: C is one less than torchvision's
-`num_classes`, and class c is its label c + 1. Logits and deltas of the heads have the
-background first, as there.
+Classes are counted from 0, without the background: C is one less than torchvision's
+`num_classes`, and class c is torchvision's label c + 1. As in torchvision, the
+background comes first in the logits and deltas of the heads.
 
-All three are here, in more than 400 lines, because they share every helper.
+All three builders are in this file of more than 400 lines because they share every
+helper.
 """
 
 from collections.abc import Mapping, Sequence
@@ -230,12 +231,12 @@ def _detector(
 
     Args (the others are options of the builders):
         maps: The features, finest first.
-        roi_pooling: The layer that pools them.
+        roi_pooling: The layer that pools the features inside boxes.
         anchor_sizes: Pixels of the anchors of each map.
         strides: Pixels between two locations of each map.
         image_size: Rows and columns before padding.
         dropout: Dropout after the fully connected layers.
-        proposal_defaults, detection_defaults: What is under both `…_options`.
+        proposal_defaults, detection_defaults: Defaults that both `…_options` override.
 
     Returns:
         The detections, and the layers of the heads by name.
@@ -283,26 +284,26 @@ def build_faster_rcnn(
     """Proposes regions, reads their features from a pyramid of maps, classifies them.
 
     The image is padded with zeros, below and on the right, to the next multiple of the
-    last stride, as torchvision does after its normalization. Rescaling to the image
-    size is left to the data pipeline.
+    last stride, as torchvision does after its normalization. Resizing to the image size
+    is left to the data pipeline.
 
-    To train without a checkpoint pass `frozen_norms=False, num_frozen=0`; `fit` warns
-    of frozen norms that have never seen data.
+    To train without a checkpoint, pass `frozen_norms=False, num_frozen=0`; `fit` warns
+    about frozen norms that have never seen data.
 
     Args:
-        variant: A row of `VARIANTS`, the default of each argument that is None.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
         num_blocks: Bottlenecks of each stage of the ResNet.
         name: Name of the model.
 
     Returns:
         A `Detector`, from `images` (B, H, W, 3) to a dictionary of `boxes` (B, K, 4),
-        `scores` (B, K), `classes` (B, K) int32 and `num_detections` (B,) int32; after
-        that number boxes and scores are 0 and classes -1. `fit` takes `(images,
-        truth)`, see `Detector`, and `compile` no loss.
+        `scores` (B, K), `classes` (B, K) int32 and `num_detections` (B,) int32. Beyond
+        that number, boxes and scores are 0 and classes are -1. `fit` takes `(images,
+        truth)`, see `Detector`; `compile` takes no loss.
 
     Raises:
-        ValueError: for sizes that are not whole numbers above zero, or an unknown
-            format.
+        ValueError: If a size is not a positive integer, or `bounding_box_format` is
+            unknown.
 
     Reference:
         Ren et al. 2015, "Faster R-CNN" (arXiv:1506.01497); Lin et al. 2017, section 5.2
@@ -332,19 +333,19 @@ def build_mask_rcnn(
         num_blocks: Bottlenecks of each stage of the ResNet.
         mask_dim: Channels of the mask head.
         num_mask_layers: Convolutions of the mask head.
-        aligned_masks: Whether pixel i of a ground-truth mask lies at i + ½ when it is
-            cut to the box, which is exact, instead of at i, as in torchvision. Pass it
-            on as `aligned` to `ops.paste_masks` and as `aligned_masks` to
+        aligned_masks: Whether pixel i of a ground-truth mask lies at i + ½ when the
+            mask is cropped to the box, which is exact, or at i, as in torchvision. Pass
+            it on as `aligned` to `ops.paste_masks` and as `aligned_masks` to
             `DetectionScores` and `plot_detections`. The weights fit either.
         name: Name of the model.
 
     Returns:
-        A `Detector` like that of `build_faster_rcnn`, with another output, `masks`
-        (B, K, 28, 28), probabilities inside the box. `ops.paste_masks` puts them into
-        the image. The truth for `fit` has `masks` (B, M, H, W), too.
+        A `Detector` as from `build_faster_rcnn`, with a further output, `masks`
+        (B, K, 28, 28), probabilities inside the box. `ops.paste_masks` pastes them into
+        the image. The truth for `fit` also has `masks` (B, M, H, W).
 
     Raises:
-        ValueError: as in `build_faster_rcnn`.
+        ValueError: As in `build_faster_rcnn`.
 
     Reference:
         He et al. 2017, "Mask R-CNN" (arXiv:1703.06870).
@@ -388,11 +389,11 @@ def build_faster_rcnn_vgg16(
     """The detector of the paper: one map of a VGG16, and RoI pooling.
 
     It compares the best 2000 boxes of the map instead of 6000, because memory grows
-    with the square.
+    with the square of their number.
 
     Args:
         variant: Only `"vgg16"`.
-        image_size: Pixels, one number or two, rows first.
+        image_size: In pixels: one number, or (rows, columns).
         num_classes: C, without the background.
         hidden_dims: Channels of each stage of the VGG.
         num_convs: Convolutions of each stage.
@@ -406,10 +407,10 @@ def build_faster_rcnn_vgg16(
         name: Name of the model.
 
     Returns:
-        A `Detector` like that of `build_faster_rcnn`.
+        A `Detector` as from `build_faster_rcnn`.
 
     Raises:
-        ValueError: as in `build_faster_rcnn`, or for another variant.
+        ValueError: As in `build_faster_rcnn`, or if `variant` is unknown.
 
     Reference:
         Ren et al. 2015, "Faster R-CNN" (arXiv:1506.01497).
@@ -448,7 +449,7 @@ def build_faster_rcnn_vgg16(
 
 
 def _check_options(argument, options):
-    """Raises unless options of a layer are a dictionary without the builder's own."""
+    """Raises unless `options` is a dictionary without the builder's own arguments."""
     if not isinstance(options or {}, Mapping):
         raise ValueError(
             f"`{argument}` must be a dictionary of arguments of the layer. "
@@ -464,11 +465,11 @@ def _check_options(argument, options):
 
 
 def _padded_images(image_size, multiple):
-    """The input, the images padded to a multiple, and their size before.
+    """The input, the images padded to a multiple, and their original size.
 
     Args:
-        image_size: Pixels, one number or two, rows first.
-        multiple: Rows and columns after padding are multiples of it.
+        image_size: In pixels: one number, or (rows, columns).
+        multiple: Rows and columns are padded to a multiple of it.
     """
     images = image_input(image_size)
     rows, columns = (int(side) for side in images.shape[1:3])

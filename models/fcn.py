@@ -4,13 +4,13 @@
     build_fcn_resnet  the same on a dilated ResNet
 
 Legend: B batch, H and W pixels, C classes.
-Layers of both: `classifier`, `upsampling`. On VGG: `padding`, those of
-`models/parts/backbones/vgg.py`, `fully_connected_0`, `fully_connected_0_dropout`, …; of
-each skip, named by its stage, `upsampling_3`, `score_3`, `crop_3`; `crop`. On a ResNet:
-those of `models/parts/backbones/resnet.py`, `head_conv`, `head_norm`, `head_dropout`;
-of the auxiliary head `auxiliary_conv`, `auxiliary_norm`, `auxiliary_dropout`,
-`auxiliary_classifier`, `auxiliary_upsampling`. If `image_size` is None,
-`minimum_image_size` comes first.
+Layers of both: `classifier`, `upsampling`. On VGG: `padding`, the layers of
+`models/parts/backbones/vgg.py`, `fully_connected_0`, `fully_connected_0_dropout`, …;
+for each skip, named by its stage, `upsampling_3`, `score_3`, `crop_3`; `crop`. On a
+ResNet: the layers of `models/parts/backbones/resnet.py`, `head_conv`, `head_norm`,
+`head_dropout`; in the auxiliary head `auxiliary_conv`, `auxiliary_norm`,
+`auxiliary_dropout`, `auxiliary_classifier`, `auxiliary_upsampling`. If `image_size` is
+None, `minimum_image_size` comes first.
 """
 
 import math
@@ -91,10 +91,10 @@ CARDS = {
 }
 
 
-# Zeros around the image: so many that its first pixel is seen by the first location of
-# the last map, whose kernel covers 7 × 7 locations of 32 × 32 pixels.
+# Zeros around the image: enough for the first location after the 7 × 7 kernel, whose
+# locations cover 32 × 32 pixels each, to see the first pixel.
 _PADDING = 99
-# Rows to leave out so that the maps of the skips lie on each other, and the scores on
+# Rows to crop so that the maps of the skips align with each other and the scores with
 # the image, by the number of skips; from the published networks.
 _SKIP_OFFSETS = {3: 5, 2: 9}
 _OFFSETS = (19, 27, 31)
@@ -119,23 +119,23 @@ def build_fcn_vgg(
     """VGG16 whose fully connected layers are convolutions, with skips and upsampling.
 
     Scores for locations of 32 × 32 pixels are enlarged by transposed convolutions,
-    which start as bilinear interpolation. "16s" and "8s" enlarge twofold and add scores
-    of the fourth stage, then again of the third. The last enlargement is not trained.
+    which start as bilinear interpolation. "16s" enlarges twofold and adds scores of the
+    fourth stage; "8s" then does the same with the third. The last enlargement is not
+    trained.
 
     Args:
-        variant: A row of `VARIANTS["vgg"]`, the default of each argument that is None.
-        image_size: Pixels, one number or two, rows first. None: images of any size,
-            which may differ between batches; None for rows or columns: any number of
-            these.
+        variant: A row of `VARIANTS["vgg"]`, which supplies every argument left at None.
+        image_size: In pixels: one number, or (rows, columns). None = images of any
+            size, which may differ between batches; either number may also be None.
         num_classes: C.
         weights_from: A model whose weights are copied into the layers of the same
             name: a classifier from `build_vgg` for images of 224 pixels, or the FCN of
-            a coarser variant, as in the paper, where each starts from the one before.
-            Layers of another number of classes start anew.
+            a coarser variant, as in the paper, where each variant starts from the one
+            before. Layers with a different number of classes are newly initialized.
         hidden_dims: Channels of each of the five stages.
         num_convs: Convolutions of each stage.
-        fully_connected_dims: Channels of each of the convolutions after the last map,
-            the first of which is 7 × 7.
+        fully_connected_dims: Channels of each convolution after the last map; the first
+            convolution is 7 × 7.
         skips: Stages whose pooled maps are added, in this order: (), (3,) or (3, 2).
         num_channels: Channels of the images.
         dropout: Probability of dropping a unit after the last map.
@@ -145,8 +145,8 @@ def build_fcn_vgg(
         A model from `images` (B, H, W, channels) to logits (B, H, W, C).
 
     Raises:
-        ValueError: for sizes that are not whole numbers above zero, another number of
-            stages than five, other skips, or a `weights_from` that does not fit.
+        ValueError: If a size is not a positive integer, there are not five stages,
+            `skips` is not one of the above, or `weights_from` does not fit.
 
     Reference:
         Long et al. 2015, "Fully Convolutional Networks for Semantic Segmentation"
@@ -205,7 +205,7 @@ def build_fcn_vgg(
 
 
 def _enlarged(scores, factor, name, trainable=True):
-    """A map with `factor` times as many rows and columns, and as many more."""
+    """A map with `factor` times as many rows and columns, plus `factor` of each."""
     return TransposedConv2D(
         scores.shape[-1],
         2 * factor,
@@ -221,7 +221,7 @@ def _enlarged(scores, factor, name, trainable=True):
 def _copy_weights(source, model):
     """Copies the weights of layers with the same names.
 
-    The kernel of a dense layer on a flattened map is that of a convolution, reshaped.
+    The kernel of a dense layer on a flattened map is a reshaped convolution kernel.
     """
     theirs = {layer.name: layer for layer in getattr(source, "layers", ())}
     needed = [layer for layer in model.layers if layer.name.startswith("stage_")]
@@ -273,15 +273,14 @@ def build_fcn_resnet(
     """A dilated ResNet, a head of two convolutions, and bilinear upsampling.
 
     Args:
-        variant: A row of `VARIANTS["resnet"]`, the default of each argument that is
+        variant: A row of `VARIANTS["resnet"]`, which supplies every argument left at
             None.
-        image_size: Pixels, one number or two, rows first. None: images of any size,
-            which may differ between batches; None for rows or columns: any number of
-            these.
+        image_size: In pixels: one number, or (rows, columns). None = images of any
+            size, which may differ between batches; either number may also be None.
         num_classes: C.
         auxiliary_head: Whether the map before the last stage has a head of its own.
-            In training its loss, weighted by 0.5, helps the earlier stages; afterwards
-            it is of no use, and an export leaves it out.
+            In training its loss, weighted by 0.5, helps the earlier stages; it is
+            useless afterwards, and an export leaves it out.
         dilated_stages: Stages that dilate their kernels and keep the map's size.
         num_channels: Channels of the images.
         dropout: Probability of dropping a unit before the scores.
@@ -293,9 +292,9 @@ def build_fcn_resnet(
         (B, H, W, C).
 
     Raises:
-        ValueError: for sizes that are not whole numbers above zero, a dilated stage
-            that is not there, more frozen parts than there are, or an auxiliary head
-            on a ResNet of one stage.
+        ValueError: If a size is not a positive integer, `dilated_stages` names a
+            missing stage, `num_frozen` exceeds the number of parts, or `auxiliary_head`
+            is requested for a ResNet of one stage.
 
     Reference:
         Long et al. 2015, "Fully Convolutional Networks for Semantic Segmentation"
@@ -323,7 +322,7 @@ def build_fcn_resnet(
 
 
 def _head(hidden, images, num_classes, dropout, name, prefix):
-    """Scores (B, H, W, C) from a map, by a 3 × 3 convolution and one of 1 × 1."""
+    """Scores (B, H, W, C) from a map, by a 3 × 3 and a 1 × 1 convolution."""
     width = hidden.shape[-1] // 4
     initializer = he_normal_fan_out()
     hidden = normed_convolution(hidden, width, 3, name, kernel_initializer=initializer)

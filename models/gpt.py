@@ -10,8 +10,8 @@
 describes the state between them.
 
 Blocks: `layers/blocks/transformer_block.py`; attention:
-`layers/attention/multi_head_attention.py`. An argument with the default `FROM_VARIANT`
-is filled in by `@with_sizes`.
+`layers/attention/multi_head_attention.py`. `@with_sizes` fills in the arguments whose
+default is `FROM_VARIANT`.
 
 Legend: B batch, T length, L cache length, N heads, G key/value heads (here N), H head
 size, D width, V vocabulary, C classes.
@@ -67,7 +67,7 @@ _gpt2 = functools.partial(
     norm_first=True,
     window=None,
 )
-# The paper gives the pattern but not the width of the band; 256 is our choice.
+# The paper specifies the pattern but not the width of the band; 256 is our choice.
 _gpt3 = functools.partial(_gpt2, max_sequence_length=2048, window=256)
 # 50,257 tokens, padded so that eight devices can share them evenly.
 _megatron = functools.partial(_gpt2, vocabulary_size=51_200)
@@ -185,14 +185,14 @@ def build_gpt(
     Positions count the real tokens, so a prompt may be padded on either side.
 
     Args:
-        variant: A row of `VARIANTS`, which gives the arguments that are None.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
         vocabulary_size: V.
         hidden_dim: D.
         key_dim: H. Default: D / N, rounded down.
         max_sequence_length: Number of positions.
         norm_first: Pre-norm (True) or post-norm.
-        window: Number of tokens that a query of blocks 1, 3, 5, … attends to, itself
-            included. A window of `max_sequence_length` has no effect.
+        window: Number of tokens, including itself, that a query attends to in blocks 1,
+            3, 5, …. A window of `max_sequence_length` has no effect.
         name: Name of the model.
 
     Returns:
@@ -266,7 +266,7 @@ def _features(layers, token_ids, positions, padding_mask, caches=None):
     entries = []
     for block, cache in zip(blocks, caches or [None] * len(blocks), strict=True):
         # No `cache_index`: the cache is only read; `decoding.next_state` writes it.
-        # Keys and values are always returned, and not computed if unused: a layer
+        # Keys and values are always returned; unused ones are not computed. A layer
         # that is called again may return fewer tensors than at first, but not more.
         hidden, entry = block(
             hidden, padding_mask=padding_mask, cache=cache, return_cache=True
@@ -283,7 +283,7 @@ class GPT(Functional):
 
     @property
     def max_length(self) -> int:
-        """The most tokens that prompt and continuation may have together."""
+        """The maximum number of tokens in the prompt and its continuation."""
         return self.get_layer("position_embedding").max_sequence_length
 
     def incremental(self, max_length=None) -> IncrementalPair:
@@ -292,11 +292,11 @@ class GPT(Functional):
         `keras_attn.models.parts.decoders.incremental` describes the state.
 
         Args:
-            max_length: L, the most tokens that prompt and continuation have together.
-                Default: the number of positions.
+            max_length: L, the maximum number of tokens in the prompt and its
+                continuation. Default: the number of positions.
 
         Raises:
-            ValueError: for a length above the number of positions.
+            ValueError: If `max_length` exceeds the number of positions.
         """
         layers = by_name(self.layers)
         length = incremental.check_cache_length(
@@ -334,7 +334,7 @@ def build_gpt_encoder(
         name: Name of the model.
 
     Returns:
-        A model from `token_ids` and `padding_mask`, each (B, T), to a dictionary of
+        A model from `token_ids` and `padding_mask`, each (B, T), to a dictionary with
         `sequence_output` (B, T, D) and `pooled_output` (B, D), the features of the last
         real token.
     """

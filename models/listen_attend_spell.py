@@ -9,18 +9,18 @@
     p(y_i) = softmax(MLP([s_i; c_i]))           `speller`: logits, before the softmax
 
 The forward pass is `_listen`, then the speller of
-`layers/recurrent/attention_speller.py`. A listener layer is that of
+`layers/recurrent/attention_speller.py`. The listener's layers are in
 `layers/recurrent/pyramidal_blstm.py`.
 
-The paper gives neither the width of the characters nor the sizes of φ, ψ and the last
-MLP. Here characters are vectors of 256 numbers, φ and ψ have one tanh layer of 512
-units each, and the MLP has one below the logits. s_0 and c_0 are zero. Weights start as
-Keras' do, not from U(-0.1, 0.1). So the model has 14,284,587 parameters; the paper does
-not say how many.
+The paper states neither the width of the character embeddings nor the sizes of φ, ψ and
+the last MLP. Here the embeddings have 256 numbers, φ and ψ are one tanh layer of 512
+units each, and the MLP has one such layer below the logits. s_0 and c_0 are zero.
+Weights have Keras' default initializers, not U(-0.1, 0.1). The model has 14,284,587
+parameters; the paper does not report a count.
 
 Legend: B batch, T frames, F filters, S = ⌈T / 8⌉ positions of the memory, U characters,
-V vocabulary. Layers: `listener_0`, `listener_1`, …, `speller`, and `front_end` of a
-model of waveforms. `incremental()` finds them by these names.
+V vocabulary. Layers: `listener_0`, `listener_1`, …, `speller`, and `front_end` in a
+model that reads waveforms. `incremental()` finds them by these names.
 """
 
 from typing import Any
@@ -99,25 +99,25 @@ def build_listen_attend_spell(
 ) -> "ListenAttendSpell":
     """A pyramid of bidirectional LSTMs that listens, and LSTMs that attend and spell.
 
-    Every layer of the pyramid halves the number of frames. `with_front_end` makes a
-    model of waveforms of it.
+    Every layer of the pyramid halves the number of frames. `with_front_end` turns the
+    model into one that reads waveforms.
 
     Args:
-        variant: A row of `VARIANTS`, which gives the arguments that are None.
-        vocabulary_size: V, number of characters with the special tokens.
-        num_mels: F, filters of a frame.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        vocabulary_size: V, number of characters, including the special tokens.
+        num_mels: F, number of filters per frame.
         listener_dim: Units of each direction of the listener's LSTMs.
         num_pyramid_layers: Layers after the first, each of which halves the frames.
-        embedding_dim: Width of the characters.
+        embedding_dim: Width of the character embeddings.
         hidden_dim: Units of each LSTM of the speller.
         num_layers: LSTMs of the speller.
         attention_dim: Units of φ and of ψ.
         readout_dim: Units of the layer below the logits.
-        sampling_probability: In training, the probability with which the speller reads
-            a character that it samples from its own last prediction instead of the
-            true one, so that it learns to go on after an error.
+        sampling_probability: In training, the probability that the speller reads a
+            character sampled from its own last prediction instead of the true one, so
+            that it learns to recover from errors.
         return_attention_scores: Whether the model also returns the alignment, for
-            instance to show it on a device.
+            example to display it on a device.
         name: Name of the model.
 
     Returns:
@@ -125,7 +125,7 @@ def build_listen_attend_spell(
         `decoder_token_ids` (B, U) to logits (B, U, V); with
         `return_attention_scores=True` to a dictionary of `logits` and
         `attention_scores`, (B, 1, U, S). Padding may be at either end. The positions of
-        the scores count from the first real frame.
+        the scores are counted from the first real frame.
 
     Reference:
         Chan, Jaitly, Le, Vinyals 2016, "Listen, Attend and Spell" (arXiv:1508.01211).
@@ -183,7 +183,7 @@ def _listen(layers, inputs):
         frames = layers["front_end"](inputs["waveform"], inputs["padding_mask"])
         hidden, mask = frames["features"], frames["padding_mask"]
     else:
-        # Otherwise padding would decide which frames are a pair.
+        # Otherwise padding would determine which frames form a pair.
         hidden, mask = move_to_front(inputs["features"], inputs["padding_mask"])
     for layer in numbered(layers, "listener"):
         hidden, mask = layer(hidden, mask)
@@ -195,13 +195,13 @@ class ListenAttendSpell(Functional):
     """The model of `build_listen_attend_spell`, with incremental decoding."""
 
     def with_front_end(self, front_end, *, name=None):
-        """A model of waveforms that shares the layers of this model of features.
+        """A model of waveforms that shares its layers with this model of features.
 
-        So a model is trained on features that were computed once, and shipped with the
-        sound itself as its input.
+        This lets a model train on features that are computed once, and ship with raw
+        audio as its input.
 
         Args:
-            front_end: The `LogMelSpectrogram` that the features are from.
+            front_end: The `LogMelSpectrogram` that computed the features.
             name: Name of the new model. Default: the name of this one.
 
         Returns:
@@ -210,8 +210,9 @@ class ListenAttendSpell(Functional):
             of this model.
 
         Raises:
-            TypeError: if `front_end` is another layer.
-            ValueError: if this model has a front end, or features of another width.
+            TypeError: If `front_end` is not a `LogMelSpectrogram`.
+            ValueError: If this model already has a front end, or its features have a
+                different width.
         """
         layers = by_name(self.layers)
         if not isinstance(front_end, LogMelSpectrogram):
@@ -244,8 +245,8 @@ class ListenAttendSpell(Functional):
     def incremental(self, max_length=None) -> IncrementalPair:
         """The models for decoding character by character.
 
-        The state is `h_0`, `c_0`, `h_1`, …, those of every LSTM of the speller, and
-        `context`, which change with each step, and `memory`, `memory_padding_mask` and
+        The state holds `h_0`, `c_0`, `h_1`, … of the speller's LSTMs and `context`,
+        which change with each step, and `memory`, `memory_padding_mask` and
         `projected_memory`, which don't.
 
         Args:

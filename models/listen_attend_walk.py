@@ -1,4 +1,4 @@
-"""Listen, attend and walk: from an instruction and what is around to actions.
+"""Listen, attend and walk: from an instruction and the surroundings to actions.
 
     x_j                                       `word_embedding`: word vectors
     h_j = [→h_j; ←h_j]                        `encoder`, a bidirectional LSTM
@@ -13,16 +13,16 @@
 
 The forward pass is `_listen`, then `_walk`; β, α, z and s are computed by
 `layers/recurrent/attention_rnn.py` with the score of
-`layers/attention/additive_attention.py`, whose key kernel is U and V, one above the
-other.
+`layers/attention/additive_attention.py`, whose key kernel is U and V stacked.
 
-The world state y_t is any vector of numbers: in the paper words for the objects and
+The world state y_t is any vector of numbers: in the paper, words for the objects and
 floors ahead, left and right, with the actions forward, left, right and stop; for
-buildings see `data.WalkSimulator`. It depends on the actions before, so a model decodes
-in an environment, by `decoding.walk`.
+buildings see `data.WalkSimulator`. It depends on the previous actions, so a model
+decodes in an environment, by `decoding.walk`.
 
-The authors' code has one-hot vectors as x_j in the memory and a table of word vectors
-for each direction of the LSTM; here one table serves both directions and the memory.
+The authors' code uses one-hot vectors as x_j in the memory and a separate table of word
+vectors for each direction of the LSTM; here one table serves both directions and the
+memory.
 
 Legend: B batch, S words, T steps, F features of the world, A actions, U units, V
 vocabulary. Layers: `word_embedding`, `encoder`, `memory`, `world_embedding`, `decoder`,
@@ -47,8 +47,8 @@ from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 # Mei et al. 2016 on SAIL, as in the authors' code, github.com/hongyuanmei/NeuralWalker:
-# 78 features of the world, 100 units everywhere, dropout of one in ten; forward, left,
-# right and stop. The instructions of its data have 524 words.
+# 78 features of the world, 100 units everywhere, a dropout of 0.1; the actions forward,
+# left, right and stop. The instructions of SAIL have 524 words.
 VARIANTS = {
     "sail": {
         "vocabulary_size": 524,
@@ -100,16 +100,16 @@ def build_listen_attend_walk(
     """A bidirectional LSTM that listens, and an LSTM that attends to words and walks.
 
     Args:
-        variant: A row of `VARIANTS`, which gives the arguments that are None.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
         vocabulary_size: V.
-        world_dim: F, the numbers that describe the world before a step.
-        num_actions: A, with the one that stops.
+        world_dim: F, how many numbers describe the world before a step.
+        num_actions: A, including the stop action.
         embedding_dim: Width of the word vectors, of E y_t and of q_t before L_0.
         hidden_dim: U, units of each direction of the encoder and of the decoder.
         attention_dim: Units of the aligner.
         dropout: Probability of dropping a unit of s_t before L_s.
         return_attention_scores: Whether the model also returns the alignment, for
-            instance to show it on a device.
+            example to display it on a device.
         name: Name of the model.
 
     Returns:
@@ -118,8 +118,7 @@ def build_listen_attend_walk(
         dictionary of `logits` and `attention_scores`, (B, 1, T, S).
 
     Raises:
-        ValueError: for a size that is not a whole number above zero, or a dropout
-            outside of [0, 1).
+        ValueError: If a size is not a positive integer, or `dropout` is not in [0, 1).
 
     Reference:
         Mei, Bansal, Walter 2016, "Listen, Attend, and Walk: Neural Mapping of
@@ -214,7 +213,7 @@ class ListenAttendWalk(Functional):
     def incremental(self, max_length=None) -> IncrementalPair:
         """The models for walking action by action, in an environment.
 
-        Both take `world_state` (B, F), what is around before the action, and return
+        Both take `world_state` (B, F), the surroundings before the action, and return
         `logits` (B, A); `prefill` also takes the instruction. The environment chooses
         the next world, so there are no tokens: `decoding.walk` runs the pair.
 

@@ -8,7 +8,7 @@ The encoder has the layer names of `build_vit`, and is fine-tuned as one:
 `layers/embeddings/random_patch_masking.py`.
 
 Legend: B batch, H and W pixels, T patches, D width, P pixels of a patch times channels.
-Layers: those of `build_vit`, with `masking` after `position_embedding`; then
+Layers: as in `build_vit`, with `masking` after `position_embedding`; then
 `decoder_embedding`, `unmasking`, `decoder_position_embedding`, `decoder_block_0`, …,
 `decoder_norm`, `decoder_prediction`, `reconstruction`.
 """
@@ -102,13 +102,14 @@ def build_mae(
     """A ViT on the visible patches, then a smaller one on all of them.
 
     Args:
-        variant: A row of `VARIANTS`, the default of each argument that is None.
-        image_size: Pixels, one number or two, rows first; a multiple of `patch_size`.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        image_size: In pixels: one number, or (rows, columns); a multiple of
+            `patch_size`.
         patch_size: Pixels of a patch, one number or two.
-        mask_ratio: Fraction of the patches that is hidden, in (0, 1).
+        mask_ratio: Fraction of the patches to hide, in (0, 1).
         noise: Whether the model has an input `noise` (B, T): the patches where it is
-            largest are hidden. Otherwise they are sampled at every call, at inference
-            too.
+            largest are hidden. Otherwise they are sampled at every call, including
+            inference.
         num_layers: Number of blocks of the encoder.
         hidden_dim: D, width of the encoder.
         num_heads: Attention heads per block of the encoder.

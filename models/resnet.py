@@ -3,7 +3,7 @@
     build_resnet  images -> logits, or the features of each stage
 
 Legend: B batch, H and W pixels, C classes.
-Layers: those of `models/parts/backbones/resnet.py`, and `classifier`. If `image_size`
+Layers: as in `models/parts/backbones/resnet.py`, and `classifier`. If `image_size`
 is None, `minimum_image_size` comes first.
 """
 
@@ -62,31 +62,30 @@ def build_resnet(
     name: str = "resnet",
     **backbone: Unpack[ResNetOptions],
 ) -> Functional:
-    """A 7 × 7 convolution and stages of blocks, each at half the rows and columns.
+    """A 7 × 7 convolution and stages of blocks, each halving rows and columns.
 
     Args:
-        variant: A row of `VARIANTS`, the default of each argument that is None.
-        image_size: Pixels, one number or two, rows first. None: images of any size,
-            which may differ between batches; None for rows or columns: any number of
-            these.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        image_size: In pixels: one number, or (rows, columns). None = images of any
+            size, which may differ between batches; either number may also be None.
         num_classes: C.
-        include_top: Whether the model outputs logits, or features.
-        dilated_stages: Stages that dilate their kernels and keep the map's size; only
-            of bottlenecks.
+        include_top: Whether the model outputs logits (True) or features (False).
+        dilated_stages: Stages that dilate their kernels and keep the map's size;
+            bottlenecks only.
         num_channels: Channels of the images.
         name: Name of the model.
 
     Returns:
         A model from `images` (B, H, W, channels) to logits (B, C); without the top, to
         a dictionary of the maps `stage_0`, …, (B, rows, columns, 4 · stem_dim · 2^s),
-        of basic blocks (B, rows, columns, stem_dim · 2^s), the first four times smaller
-        than the image and each next one half as large, rounded up; and `pooled_output`,
-        the mean of the last map.
+        with basic blocks (B, rows, columns, stem_dim · 2^s), the first four times
+        smaller than the image and each of the others half as large as the one before,
+        rounded up; and `pooled_output`, the mean of the last map.
 
     Raises:
-        ValueError: for sizes that are not whole numbers above zero, another kind of
-            block, a dilated stage that is not there or has basic blocks, or more frozen
-            parts than there are.
+        ValueError: If a size is not a positive integer, `block` is unknown,
+            `dilated_stages` names a stage that is missing or has basic blocks, or
+            `num_frozen` exceeds the number of parts.
 
     Reference:
         He et al. 2016, "Deep Residual Learning for Image Recognition"

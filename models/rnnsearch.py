@@ -85,20 +85,20 @@ def build_rnnsearch(
 ) -> "RNNSearch":
     """A bidirectional GRU encoder, and a GRU decoder that attends to its states.
 
-    The context `c_t = Σ_j α_tj h_j` is computed anew for every target word. The GRUs
+    The context `c_t = Σ_j α_tj h_j` is recomputed for every target word. The GRUs
     have biases, which the paper's equations omit "to make the equations less
     cluttered".
 
     Args:
-        variant: A row of `VARIANTS`, which gives the arguments that are None.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
         hidden_dim: U, units of each GRU.
         attention_dim: Units of the additive score's hidden layer.
         maxout_dim: Units of the readout.
-        score: `"additive"`, `"dot"`, `"scaled_dot"`, `"general"` or `"linear"`. The
-            two dot products need annotations as wide as the state, so with them both
+        score: `"additive"`, `"dot"`, `"scaled_dot"`, `"general"` or `"linear"`. The two
+            dot products need annotations as wide as the state, so with them the two
             directions are summed instead of concatenated.
         return_attention_scores: Whether the model also returns the alignment, for
-            instance to show it on a device.
+            example to display it on a device.
         name: Name of the model.
 
     Returns:
@@ -152,7 +152,7 @@ def _encode(layers, inputs):
     mask = inputs["padding_mask"]
     embedded = layers["source_embedding"](inputs["token_ids"])
     embedded = layers["source_dropout"](embedded)
-    # All states, and the last of each direction: the backward GRU ends at h_1.
+    # All states, and the last state of each direction: the backward GRU ends at h_1.
     annotations, _, backward_state = layers["encoder"](embedded, mask=mask)
     return {
         "memory": annotations,
@@ -167,8 +167,8 @@ def _decode(layers, decoder_token_ids, state, **attention_options):
     Args:
         layers: Layers by name.
         decoder_token_ids: y_0 … y_{T-1}, (B, T).
-        state: From `_encode`, or in a step with the last s, (B, U), in place of s_0 and
-            the projection of h for the scores.
+        state: From `_encode`; in a step, with the last s, (B, U), in place of s_0 and
+            with the projection of h for the scores.
         **attention_options: Further call arguments of the `AttentionRNN`.
     """
     embedded = layers["target_embedding"](decoder_token_ids)

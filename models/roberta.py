@@ -81,17 +81,17 @@ def build_roberta(
 ) -> Functional:
     """Token and position embeddings, then N post-norm encoder blocks.
 
-    Positions count the real tokens only.
+    Positions count only the real tokens.
 
     Args:
-        variant: A row of `VARIANTS`, which gives the arguments that are None.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
         vocabulary_size: V.
         hidden_dim: D.
         max_sequence_length: Maximum number of real tokens in a row.
         name: Name of the model.
 
     Returns:
-        A model from `token_ids` and `padding_mask`, each (B, T), to a dictionary of
+        A model from `token_ids` and `padding_mask`, each (B, T), to a dictionary with
         `sequence_output` (B, T, D) and `pooled_output` (B, D). Published checkpoints
         have one segment vector; the model adds it to every token.
 

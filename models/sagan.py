@@ -118,10 +118,10 @@ def build_sagan_generator(
     num_classes: int = FROM_VARIANT,
     name: str = "sagan_generator",
 ) -> Functional:
-    """Residual blocks that double the size of a map, one self-attention among them.
+    """Residual blocks that double the size of a map, with one self-attention layer.
 
     Args:
-        variant: A row of `VARIANTS["sagan"]`, the default of each argument that is
+        variant: A row of `VARIANTS["sagan"]`, which supplies every argument left at
             None.
         image_size: Pixels per side: 8, 16, 32, …
         latent_dim: Size of the noise vector.
@@ -135,8 +135,8 @@ def build_sagan_generator(
         to images (B, H, W, 3) in [-1, 1].
 
     Raises:
-        ValueError: for an `image_size` that is not a power of two above 4, or an
-            `attention_size` that no map before the last has.
+        ValueError: If `image_size` is not a power of two above 4, or no map before the
+            last has `attention_size` rows.
 
     Reference:
         Zhang et al. 2019, "Self-Attention Generative Adversarial Networks", sections 4
@@ -180,19 +180,20 @@ def build_sagan_discriminator(
     num_classes: int = FROM_VARIANT,
     name: str = "sagan_discriminator",
 ) -> Functional:
-    """Residual blocks that halve the size of a map, one self-attention among them.
+    """Residual blocks that halve the size of a map, with one self-attention layer.
 
     Args:
-        variant: A row of `VARIANTS["sagan"]`, the default of each argument that is
+        variant: A row of `VARIANTS["sagan"]`, which supplies every argument left at
             None.
-        base_dim: D, channels of the first map; each next one has twice as many.
+        base_dim: D, channels of the first map; each of the others has twice as many as
+            the one before.
 
     Returns:
         A model from `images` (B, H, W, 3) in [-1, 1] and `labels` (B,) to scores
         (B, 1), higher for realistic images of their class.
 
     Raises:
-        ValueError: as in `build_sagan_generator`.
+        ValueError: As in `build_sagan_generator`.
 
     Reference:
         Zhang et al. 2019, sections 4 and 5 (arXiv:1805.08318); the label's projection:
@@ -232,15 +233,16 @@ def build_cnn_self_attention(
     num_channels: int = 3,
     name: str = "cnn_self_attention",
 ) -> Functional:
-    """A small classifier: convolutions of 3 × 3, and one self-attention among them.
+    """A small classifier: 3 × 3 convolutions with one self-attention layer.
 
     Args:
-        variant: A row of `VARIANTS["cnn"]`, the default of each argument that is None.
-        image_size: Pixels, one number or two, rows first.
+        variant: A row of `VARIANTS["cnn"]`, which supplies every argument left at None.
+        image_size: In pixels: one number, or (rows, columns).
         num_classes: C.
         hidden_dims: Width of each stage of two convolutions; between stages the map is
             halved.
-        attention_stage: The stage that self-attention follows, from 0.
+        attention_stage: Index of the stage after which self-attention is applied, from
+            0.
         num_channels: Channels of the images.
         name: Name of the model.
 
@@ -248,8 +250,8 @@ def build_cnn_self_attention(
         A model from `images` (B, H, W, channels) to logits (B, C).
 
     Raises:
-        ValueError: for an `attention_stage` beyond the stages, or an image size at
-            which the last map would be empty.
+        ValueError: If `attention_stage` is not a stage, or the last map would be empty
+            at this `image_size`.
 
     Reference:
         Zhang et al. 2019, section 3 (arXiv:1805.08318), for the attention.

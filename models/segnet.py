@@ -1,9 +1,9 @@
-"""SegNet: a decoder that puts each value back where its maximum was.
+"""SegNet: a decoder that puts each value back where the maximum was.
 
     build_segnet  images -> logits of each pixel
 
 Legend: B batch, H and W pixels, C classes.
-Layers: those of `models/parts/backbones/unpooling.py`, and `classifier`.
+Layers: as in `models/parts/backbones/unpooling.py`, and `classifier`.
 """
 
 from collections.abc import Sequence
@@ -55,15 +55,14 @@ def build_segnet(
 
     Poolings keep the locations of their maxima, two bits each, and the decoder puts its
     values there instead of learning to enlarge maps. A map with an odd number of rows
-    or columns is padded where it is pooled, as in Caffe, so images of every size keep
-    it.
+    or columns is padded where it is pooled, as in Caffe, so the output has the size of
+    the image.
 
     Args:
-        variant: A row of `VARIANTS`, the default of each argument that is None.
-        image_size: Pixels, one number or two, rows first. None: images of any size,
-            which may differ between batches; None for rows or columns: any number of
-            these.
-        num_classes: C. 12 are the 11 of CamVid, and what belongs to none.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        image_size: In pixels: one number, or (rows, columns). None = images of any
+            size, which may differ between batches; either number may also be None.
+        num_classes: C. 12 = the 11 classes of CamVid, and one for everything else.
         hidden_dims: Channels of each stage of the encoder.
         num_convs: Convolutions of each stage.
         num_channels: Channels of the images.
@@ -73,8 +72,8 @@ def build_segnet(
         A model from `images` (B, H, W, channels) to logits (B, H, W, C).
 
     Raises:
-        ValueError: if `hidden_dims` and `num_convs` differ in length, or for a number
-            that is not a whole number above zero.
+        ValueError: If `hidden_dims` and `num_convs` differ in length, or a size is not
+            a positive integer.
 
     Reference:
         Badrinarayanan et al. 2017, "SegNet: A Deep Convolutional Encoder-Decoder

@@ -5,7 +5,7 @@
 | `build_seq2seq_sutskever` | the encoder's last states, as its own initial states   |
 | `build_seq2seq_context`   | the encoder's last state, as the context of every step |
 
-`rnnsearch.py` replaces the one context vector by attention to all states of the
+`rnnsearch.py` replaces the single context vector by attention to all states of the
 encoder. The context model is the special case of a memory with one position: the
 softmax over it is 1, so every step gets the same context.
 
@@ -100,12 +100,12 @@ def build_seq2seq_sutskever(
 ) -> "SutskeverSeq2Seq":
     """Stacked LSTMs: the encoder's last states are the decoder's initial states.
 
-    The source is reversed, which brings its first words close to the first words of the
-    target.
+    The source is reversed, which brings its first words close to the target's first
+    words.
 
     Args:
-        variant: A row of `VARIANTS["seq2seq_sutskever"]`, which gives the arguments
-            that are None.
+        variant: A row of `VARIANTS["seq2seq_sutskever"]`, which supplies every argument
+            left at None.
         hidden_dim: U, units of each LSTM.
         num_layers: LSTMs in the encoder, and in the decoder.
         name: Name of the model.
@@ -161,7 +161,7 @@ class SutskeverSeq2Seq(Functional):
     def incremental(self, max_length=None) -> IncrementalPair:
         """The models for decoding token by token.
 
-        The state is `h_0`, `c_0`, `h_1`, …, those of every decoder layer, (B, U).
+        The state holds `h_0`, `c_0`, `h_1`, … of the decoder's layers, each (B, U).
 
         Args:
             max_length: Has no effect: the state of an LSTM has a fixed size.
@@ -197,13 +197,13 @@ def build_seq2seq_context(
 ) -> "ContextSeq2Seq":
     """One fixed context: `c = h_S`, `s_0 = tanh(W c)`, `s_t = g(y_{t-1}, s_{t-1}, c)`.
 
-    The readout is a maxout layer over `[s_t; y_{t-1}; c]`. Two simplifications, common
-    in lectures: the context is the encoder's state itself, without a tanh layer, and
-    the output matrix is not factorized.
+    The readout is a maxout layer over `[s_t; y_{t-1}; c]`. Two simplifications that are
+    common in lectures: the context is the encoder's state itself, without a tanh layer,
+    and the output matrix is not factorized.
 
     Args:
-        variant: A row of `VARIANTS["seq2seq_context"]`, which gives the arguments that
-            are None.
+        variant: A row of `VARIANTS["seq2seq_context"]`, which supplies every argument
+            left at None.
         hidden_dim: U, units of each GRU.
         maxout_dim: Units of the readout.
         name: Name of the model.

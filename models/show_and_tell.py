@@ -6,7 +6,7 @@
     p(y_{t+1}) = softmax(W_o h_t)         `logits`: before the softmax
 
 So the image is read once, before the first word. In lectures it is read at every step
-(`image_as="context"`), as the context of a translator without attention:
+(`image_as="context"`), like the context of a translator without attention:
 
     h_0, m_0 = tanh(W_h a), tanh(W_m a)   `initial_state`, `initial_cell`
     c = x_{-1}                            `image_embedding`
@@ -18,7 +18,7 @@ Recurrent layers: `parts/decoders/recurrent.py`; token by token:
 Legend: B batch, P locations, C channels, T length, V vocabulary, E width of the words,
 U units. m is the LSTM's cell.
 Layers: `backbone` (of a model with one), `places`, `image_vector`, `image_embedding`,
-`word_embedding`, `word_dropout`, `decoder`, `hidden_dropout`, `logits`, and of the
+`word_embedding`, `word_dropout`, `decoder`, `hidden_dropout`, `logits`, and in the
 second form `initial_state`, `initial_cell`. `incremental()` finds them by these names.
 """
 
@@ -43,9 +43,9 @@ from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 VARIANTS = {
     # Vinyals et al. 2015, section 4.3.1: 512 for the embeddings and the LSTM, and
-    # dropout. Its rate, the words, and the features, those of Inception-v3, which
-    # replaced the paper's network, are of the authors' code (im2txt). 15,448,288
-    # parameters without the network; the paper counts none.
+    # dropout. The dropout rate, the vocabulary, and the features of Inception-v3, which
+    # replaced the paper's network, are from the authors' code (im2txt). 15,448,288
+    # parameters without the network; the paper reports no count.
     "base": {
         "vocabulary_size": 12_000,
         "embedding_dim": 512,
@@ -83,17 +83,18 @@ def build_caption_show_and_tell(
     """A captioner without attention, which sees the image as a single vector.
 
     Args:
-        variant: A row of `VARIANTS`, which gives the arguments that are None.
-        backbone: A functional Keras model from images to a map, which becomes a part of
-            the model. None: the model takes features.
-        grid_size: Rows and columns of the features, one number or two; without effect
-            with a backbone.
-        feature_dim: C, the channels of the features; without effect with a backbone.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        backbone: A functional Keras model from images to a map, which becomes part of
+            the model. None = the model takes precomputed features.
+        grid_size: Rows and columns of the features, one number or two; ignored if there
+            is a backbone.
+        feature_dim: C, the channels of the features; ignored if there is a backbone.
         vocabulary_size: V.
         embedding_dim: E.
         hidden_dim: U.
         dropout: Probability of dropping an input or an output of the LSTM.
-        image_as: "first_word", the paper's form, or "context", that of lectures.
+        image_as: "first_word", the paper's form, or "context", the form common in
+            lectures.
         name: Name of the model.
 
     Returns:
@@ -101,9 +102,9 @@ def build_caption_show_and_tell(
         (B, H, W, channels), and `decoder_token_ids` (B, T) to logits (B, T, V).
 
     Raises:
-        TypeError: for a backbone that is not a functional Keras model.
-        ValueError: for another `image_as`, a backbone without a map, or sizes that are
-            not whole numbers above zero.
+        TypeError: If `backbone` is not a functional Keras model.
+        ValueError: If `image_as` is unknown, `backbone` does not output a map, or a
+            size is not a positive integer.
 
     Reference:
         Vinyals, Toshev, Bengio, Erhan 2015, "Show and Tell: A Neural Image Caption
@@ -153,12 +154,12 @@ def _tell(layers, decoder_token_ids, state):
     """Logits (B, T, V) of the words after these, and h and m after the last."""
     words = layers["word_dropout"](layers["word_embedding"](decoder_token_ids))
     if "context" in state:
-        # Repeated for every word, (B, T, E), whose number a graph does not know.
+        # Repeated for every word, (B, T, E); T is unknown when the graph is built.
         context = ops.expand_dims(state["context"], 1) + ops.zeros_like(words[..., :1])
         words = ops.concatenate([words, context], axis=-1)
     before = [state["decoder_state"], state["cell_state"]]
     if words.shape[1] == 1:
-        # A step needs no loop, which LiteRT would have to run.
+        # One step without a loop, which LiteRT would have to run.
         hidden, (h, m) = layers["decoder"].cell(words[:, 0], before)
         hidden = ops.expand_dims(hidden, 1)
     else:

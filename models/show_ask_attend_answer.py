@@ -6,8 +6,8 @@
     x_c = Σ_l softmax(e_c)_l φ_l           `glimpses`: C glimpses of the image
     p(a) = softmax(G([x; s]))              `hidden`, `logits`: before the softmax
 
-Two layers make F, with a ReLU between them, and two make G. The forward pass is the
-body of the builder, in this order; e and x are computed by
+F is two layers with a ReLU between them; G is two layers as well. The forward pass is
+the body of the builder, in this order; e and x are computed by
 `layers/attention/glimpse_attention.py`.
 
 Legend: B batch, T words, h and w rows and columns of the map, L = h·w locations, D
@@ -38,8 +38,8 @@ from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
-# Kazemi and Elqursh 2017, section 4; the map is that of a ResNet-152 on an image of 448
-# pixels. The paper does not give the number of words: 15,000 is ours.
+# Kazemi and Elqursh 2017, section 4; the map is from a ResNet-152 on an image of 448
+# pixels. The paper does not state the vocabulary size; 15,000 is our choice.
 VARIANTS = {
     "base": {
         "vocabulary_size": 15_000,
@@ -88,9 +88,9 @@ def build_vqa_show_ask_attend_answer(
     a learning rate of 0.001 that halves every 50,000 steps, for 100,000 steps.
 
     Args:
-        variant: A row of `VARIANTS`, which gives the arguments that are None.
-        backbone: A functional Keras model from images to a map. None: the model takes
-            features that were computed before. The paper's is not trained.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        backbone: A functional Keras model from images to a map. None = the model takes
+            precomputed features. The paper's backbone is not trained.
         vocabulary_size: Number of words.
         embedding_dim: Width of the word embeddings.
         hidden_dim: Units of the LSTM.
@@ -112,9 +112,9 @@ def build_vqa_show_ask_attend_answer(
         `attention_scores` (B, C, L).
 
     Raises:
-        TypeError: if `backbone` is not a functional Keras model.
-        ValueError: for a backbone without a map, or sizes that are not whole numbers
-            above zero.
+        TypeError: If `backbone` is not a functional Keras model.
+        ValueError: If `backbone` does not output a map, or a size is not a positive
+            integer.
 
     Reference:
         Kazemi and Elqursh 2017, "Show, Ask, Attend, and Answer: A Strong Baseline For

@@ -1,4 +1,4 @@
-"""Show, attend and interact: a robot that looks at people, and answers by an action.
+"""Show, attend and interact: a robot that watches people and responds with an action.
 
 A deep attention recurrent Q-network for each of two cameras, of brightness (gray) and
 of distance (depth). For each frame x_t of a camera:
@@ -10,9 +10,9 @@ of distance (depth). For each frame x_t of a camera:
     h_t, c_t = LSTM(z_t, h_{t-1}, c_{t-1})        `gray_lstm`: h_0 and c_0 are zero
     Q_t = W_q h_t + b_q                           `gray_q_values`: one per action
 
-and the same of `depth_…`. The robot takes the action of the largest fused value
+and the same for `depth_…`. The robot takes the action with the largest fused value
 
-    Q̄_ta = ½ Q_ta / Σ_b |Q_tb| + the same of depth
+    Q̄_ta = ½ Q_ta / Σ_b |Q_tb| + the same for depth
 
 The forward pass is `_see`, `_watch`, `_fuse` below; e, g, z and h are computed by
 `layers/recurrent/frame_attention_rnn.py` with the score of
@@ -21,7 +21,7 @@ Q-values, see `training.DeepQ`.
 
 Legend: B batch, T steps, H and W pixels, F channels of a frame, P locations of the map,
 C channels of the map, U units, N actions.
-Layers: for each `<camera>` of gray and depth `<camera>_padding`, `<camera>_conv_0`, …,
+Layers: for each `<camera>`, gray and depth: `<camera>_padding`, `<camera>_conv_0`, …,
 `<camera>_places`, `<camera>_lstm`, `<camera>_q_values`. `step_model` finds them by
 these names.
 """
@@ -42,12 +42,12 @@ from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
-# Qureshi et al. 2017. The sizes are those of the authors' code (CNN.lua, LSTM.lua and
+# Qureshi et al. 2017. The sizes are from the authors' code (CNN.lua, LSTM.lua and
 # NeuralQLearner.lua of their project "Perceivable Human-Robot Interaction using Neural
 # Attention Q-Networks"), which reads 8 frames before each action. Its LSTM has two
-# biases per gate and its score one more, which the softmax cancels, so it counts 1,025
-# parameters more per camera than our 1,382,532. The actions are to wait, to look
-# towards a person, to wave, and to offer a handshake.
+# biases per gate, and its score has a further bias, which the softmax cancels, so it
+# has 1,025 more parameters per camera than our 1,382,532. The actions are to wait, to
+# look towards a person, to wave, and to offer a handshake.
 VARIANTS = {
     "base": {
         "image_size": 198,
@@ -102,18 +102,19 @@ def build_show_attend_interact(
     return_attention_scores: bool = False,
     name: str = "show_attend_interact",
 ) -> "ShowAttendInteract":
-    """The values of a robot's actions, from what two cameras have shown so far.
+    """The values of a robot's actions, from what two cameras have seen so far.
 
-    The authors divide Q-values by their sum, which prefers the worst action where the
-    sum is negative. Here it is the sum of their absolute values, the same where all
-    values have one sign and the sum is positive.
+    The authors divide Q-values by their sum, which prefers the worst action if the sum
+    is negative. Here they are divided by the sum of their absolute values, which is the
+    same if all values are positive.
 
     Args:
-        variant: A row of `VARIANTS`, which gives the arguments that are None.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
         image_size: H and W, one number or two.
-        num_channels: F; more than 1 for a stack of frames at every step.
+        num_channels: F; above 1 for a stack of frames at every step.
         hidden_dims: Channels of the convolutions; C is the last.
-        kernel_sizes: Their kernels, in pixels. Before the first a pixel is padded.
+        kernel_sizes: Their kernel sizes, in pixels. The input of the first is padded by
+            one pixel.
         strides: Their strides, in pixels.
         attention_dim: Units of the score.
         hidden_dim: U.
@@ -124,17 +125,18 @@ def build_show_attend_interact(
     Returns:
         A model from `gray` and `depth`, both (B, T, H, W, F), to a dictionary of
         `q_values`, Q̄, `gray_q_values` and `depth_q_values`, all (B, T, N); with
-        `return_attention_scores=True` also `attention_scores` (B, 2, T, P), of gray and
-        of depth, the locations row by row.
+        `return_attention_scores=True` also `attention_scores` (B, 2, T, P), for gray
+        and for depth, the locations row by row.
 
     Raises:
-        ValueError: for sizes that are not whole numbers above zero, convolutions with
-            another number of kernels or strides, or images that are too small for them.
+        ValueError: If a size is not a positive integer, `hidden_dims`, `kernel_sizes`
+            and `strides` differ in length, or `image_size` is too small for the
+            convolutions.
 
     Reference:
         Qureshi, Nakamura, Yoshikawa, Ishiguro 2017, "Show, Attend and Interact:
         Perceivable Human-Robot Social Interaction through Neural Attention Q-Network"
-        (arXiv:1702.08626); the attention is that of Sorokin et al. 2015, "Deep
+        (arXiv:1702.08626); the attention is from Sorokin et al. 2015, "Deep
         Attention Recurrent Q-Network" (arXiv:1512.01693).
     """
     size = check_pair("image_size", image_size)
@@ -214,7 +216,7 @@ def _fuse(values):
 
 
 def _outputs(watched, return_attention_scores):
-    """The outputs of the model, from those of `_watch` by camera."""
+    """The model's outputs, from the outputs of `_watch` by camera."""
     values = {f"{camera}_q_values": watched[camera]["q_values"] for camera in CAMERAS}
     outputs = {"q_values": _fuse(list(values.values())), **values}
     if return_attention_scores:
@@ -230,16 +232,17 @@ class ShowAttendInteract(Functional):
     def step_model(self, name=None) -> keras.Model:
         """A model of one step, for a robot: images and a state in, Q-values out.
 
-        It shares the layers of this model, and exports to every format.
+        It shares the layers of this model and can be exported to every format.
 
         Args:
-            name: Name of the new model. Default: that of this one and `_step`.
+            name: Name of the new model. Default: the name of this model followed by
+                `_step`.
 
         Returns:
             A model from `gray` and `depth` (B, H, W, F) and the state, `gray_hidden`,
-            `gray_cell`, `depth_hidden`, `depth_cell` (B, U), to the new state by the
-            same names, `q_values`, `gray_q_values` and `depth_q_values` (B, N), and if
-            this model returns it the attention, `attention_scores` (B, 2, P).
+            `gray_cell`, `depth_hidden`, `depth_cell` (B, U), to the new state under the
+            same names, `q_values`, `gray_q_values` and `depth_q_values` (B, N), and, if
+            this model returns it, the attention, `attention_scores` (B, 2, P).
         """
         layers = by_name(self.layers)
         shapes = {camera: self.input[camera].shape[2:] for camera in CAMERAS}
@@ -324,7 +327,7 @@ def _check_convolutions(hidden_dims, kernel_sizes, strides):
 
 
 def _map_size(image_size, convolutions) -> tuple[int, int]:
-    """Rows and columns of the map of an image, with one pixel padded before."""
+    """Rows and columns of the map of an image that is first padded by one pixel."""
     rows, columns = (
         list(
             itertools.accumulate(

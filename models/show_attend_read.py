@@ -9,7 +9,7 @@
     p(y_t) = softmax(W_o [h'_t; g_t])                 `logits`: before the softmax
 
 e, its softmax and g are computed by `layers/attention/additive_attention_2d.py`; p and
-q go over the 3 × 3 locations around a location.
+q run over the 3 × 3 neighborhood of a location.
 
 Legend: B batch, H and W pixels, h and w rows and columns of the map, C its channels,
 T characters, U units, V vocabulary.
@@ -94,30 +94,30 @@ def build_show_attend_read(
     return_attention_scores: bool = False,
     name: str = "show_attend_read",
 ) -> "ShowAttendRead":
-    """A ResNet, an LSTM that sums up the word, and an LSTM that attends to the map.
+    """A ResNet, an LSTM that summarizes the word, and an LSTM that attends to the map.
 
     Images of different widths share a batch if they are padded at the right and their
     widths are given. Padding changes no output: it is set to zero before every
     convolution, the encoder stops at the last real column, and padding gets no
-    attention. In training, means and variances of the batch norms include it.
+    attention. In training, the means and variances of the batch norms include it.
 
-    The map has an eighth of the rows and a fourth of the columns of the images, both
+    The map has an eighth of the rows and a quarter of the columns of the images, both
     rounded up. Convolutions have no bias, because a norm follows.
 
     Args:
-        variant: A row of `VARIANTS`, which gives the arguments that are None.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
         vocabulary_size: V, characters and special tokens.
         image_size: H and W, pixels; W may be None, for any width.
         num_channels: Channels of the images.
         stem_dims: Channels of the convolutions before the first pooling.
         hidden_dims: Channels of the four stages; C is the last.
-        num_blocks: Residual blocks of each stage, before its last convolution.
+        num_blocks: Residual blocks of each stage, before the stage's last convolution.
         num_layers: LSTMs of the encoder, and of the decoder.
         hidden_dim: U, units of each LSTM, and width of the embedding.
         attention_dim: Units of the scores' hidden layer.
         widths: Whether the model has the input `widths`. Without it every image is as
             wide as the batch.
-        return_attention_scores: Whether the model also returns where it looks.
+        return_attention_scores: Whether the model also returns the attention.
         name: Name of the model.
 
     Returns:
@@ -127,8 +127,8 @@ def build_show_attend_read(
         `attention_scores`, (B, 1, T, h · w), row after row of the map.
 
     Raises:
-        ValueError: for a number that is not a whole number above zero, another number
-            of stages than four, or an unknown number of rows.
+        ValueError: If a size is not a positive integer, there are not four stages, or
+            the number of rows is unknown.
 
     Reference:
         Li et al. 2019, "Show, Attend and Read: A Simple and Strong Baseline for
@@ -190,7 +190,7 @@ def _backbone(shape, with_mask, stem_dims, hidden_dims, num_blocks):
     Args:
         shape: H, W and channels of the images.
         with_mask: Whether the model also takes `pixels`, (B, W), True = not padding.
-        stem_dims: As in `build_show_attend_read`, like those that follow.
+        stem_dims: As in `build_show_attend_read`, like the other arguments.
         hidden_dims: Channels of each stage.
         num_blocks: Residual blocks of each stage.
 
@@ -216,7 +216,7 @@ def _backbone(shape, with_mask, stem_dims, hidden_dims, num_blocks):
     stages = zip(_POOLINGS, hidden_dims, num_blocks, strict=True)
     for stage, (pooling, width, count) in enumerate(stages):
         if pooling != (1, 1):
-            # A last column alone is pooled by itself, as one beside padding is: no
+            # A single last column is pooled by itself, as is one next to padding: no
             # value is below zero after a ReLU.
             hidden = MaxPooling2D(
                 pooling,
@@ -231,7 +231,7 @@ def _backbone(shape, with_mask, stem_dims, hidden_dims, num_blocks):
             if hidden.shape[-1] != width:
                 shortcut = normed_convolution(hidden, width, 1, f"{name}_shortcut")
             hidden = ops.relu(normed_convolution(hidden, width, 3, f"{name}_0"))
-            # A new block is its shortcut: otherwise each would double the variance.
+            # A new block equals its shortcut: otherwise each would double the variance.
             hidden = _masked(hidden, columns)
             hidden = normed_convolution(
                 hidden, width, 3, f"{name}_1", gamma_initializer="zeros"

@@ -1,4 +1,4 @@
-"""Show, attend and tell: a captioner that looks at a part of the image for every word.
+"""Show, attend and tell: a captioner that looks at one part of the image per word.
 
     h_0, m_0 = f_h(mean_i a_i), f_m(…)            `initial_hidden`, `initial_state`,
                                                   `initial_cell`
@@ -54,10 +54,10 @@ from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 VARIANTS = {
     # Xu et al. 2015, section 4.3: the grid of VGG, and 10,000 words. The other sizes
-    # are those for COCO in the authors' code (evaluate_coco.py and capgen.py): there
-    # f_att and the first layer of f_h and f_m are as wide as the features, and dropout
-    # is 0.5. Its further layer of f_att is left out, as in the paper. 35,070,282
-    # parameters, the baseline of hard attention among them; the paper counts none.
+    # are for COCO, from the authors' code (evaluate_coco.py and capgen.py): there f_att
+    # and the first layer of f_h and f_m are as wide as the features, and dropout is
+    # 0.5. The code's additional layer of f_att is left out, as in the paper. 35,070,282
+    # parameters, including the baseline of hard attention; the paper reports no count.
     "base": {
         "vocabulary_size": 10_000,
         "embedding_dim": 512,
@@ -105,20 +105,20 @@ def build_caption_show_attend_tell(
 ) -> "ShowAttendTell":
     """A captioner whose LSTM attends to the locations of a grid of features.
 
-    `fit` takes `compile(loss=…)` of the logits, a mean over words, such as
-    `SmoothedCrossEntropy`; the model adds what it learns about attention, see
+    `compile` takes a loss of the logits that is a mean over words, such as
+    `SmoothedCrossEntropy`; the model adds the loss of the attention, see
     `ShowAttendTell`.
 
-    Unlike the paper's equation 7, L_h has a bias, and the authors' code puts a tanh
-    between r_t and L_o, which is left out.
+    Unlike in the paper's equation 7, L_h has a bias. The authors' code puts a tanh
+    between r_t and L_o, which is left out here.
 
     Args:
-        variant: A row of `VARIANTS`, which gives the arguments that are None.
-        backbone: A functional Keras model from images to a map, which becomes a part of
-            the model. None: the model takes features.
-        grid_size: Rows and columns of the features, one number or two; without effect
-            with a backbone.
-        feature_dim: C, the channels of the features; without effect with a backbone.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        backbone: A functional Keras model from images to a map, which becomes part of
+            the model. None = the model takes precomputed features.
+        grid_size: Rows and columns of the features, one number or two; ignored if there
+            is a backbone.
+        feature_dim: C, the channels of the features; ignored if there is a backbone.
         vocabulary_size: V.
         embedding_dim: E.
         hidden_dim: U.
@@ -129,12 +129,13 @@ def build_caption_show_attend_tell(
         attention: "soft", or "hard", which learns by sampling locations (REINFORCE).
         coverage_weight: λ above; 0 leaves the term out.
         reinforce_weight: λ_r of hard attention, section 4.1; 0.1 in the authors' code.
-        entropy_weight: λ_e of hard attention; the paper gives none.
-        mean_rate: Probability that hard attention averages for an image in training.
-        inference: What hard attention does after training: "mean" averages, whose
-            context is the expected one, "most_probable" takes the likeliest location.
-            Neither draws, so a caption depends on the weights alone.
-        seed: Seed of the locations that are drawn.
+        entropy_weight: λ_e of hard attention; the paper gives no value.
+        mean_rate: Probability that hard attention averages over the locations of an
+            image in training.
+        inference: What hard attention does after training: "mean" averages, which gives
+            the expected context; "most_probable" takes the most probable location.
+            Neither samples, so a caption depends on the weights alone.
+        seed: Seed for sampling locations.
         return_attention_scores: Whether the model also returns the attention.
         name: Name of the model.
 
@@ -145,9 +146,9 @@ def build_caption_show_attend_tell(
         `attention_scores`, (B, 1, T, P), the locations row by row.
 
     Raises:
-        TypeError: for a backbone that is not a functional Keras model.
-        ValueError: for another kind of attention or inference, a backbone without a
-            map, or numbers out of range.
+        TypeError: If `backbone` is not a functional Keras model.
+        ValueError: If `attention` or `inference` is unknown, `backbone` does not output
+            a map, or a number is out of range.
 
     Reference:
         Xu et al. 2015, "Show, Attend and Tell: Neural Image Caption Generation with
@@ -195,8 +196,8 @@ def build_caption_show_attend_tell(
         layers,
         inputs["decoder_token_ids"],
         _look(layers, places),
-        # Also where only the loss needs them. Keras lets a layer that is called again,
-        # as in decoding, return fewer tensors than at first, but not more.
+        # Also if only the loss needs them. Keras lets a layer that is called again,
+        # as in decoding, return fewer tensors than the first time, but not more.
         return_attention_scores=True,
         return_places=True,
     )
@@ -237,7 +238,7 @@ def _decode(layers, decoder_token_ids, state, **attention_options):
 def _tell(layers, decoder_token_ids, state):
     """Logits (B, T, V) of the words after these, and h and m after the last."""
     logits, decoded = _decode(layers, decoder_token_ids, state)
-    # The first time also U a_i + b, computed once for all words.
+    # The first time, also U a_i + b, computed once for all words.
     return logits, decoder_changes(layers, decoded, state)
 
 
@@ -245,17 +246,17 @@ def _tell(layers, decoder_token_ids, state):
 class ShowAttendTell(Functional):
     """The model of `build_caption_show_attend_tell`: its loss, and decoding.
 
-    `compile` takes the loss of the logits, -log p(y). To it the model adds, per word:
+    `compile` takes the loss of the logits, -log p(y). The model adds, per word:
     `coverage_weight` times the mean of `Σ_i (1 - Σ_t α_ti)²` over captions, and for
     hard attention the terms of REINFORCE, see `AttentionObjective`. A word counts if
-    its sample weight is above 0; without sample weights (B, T) all T do. So with a
-    loss that is the mean over words, the sum is the paper's objective divided by the
-    number of words of a caption. Hard attention needs labels (B, T), the words as
+    its sample weight is above 0; without sample weights (B, T) all T do. With a loss
+    that is the mean over words, the sum is therefore the paper's objective divided by
+    the number of words of a caption. Hard attention needs labels (B, T), the words as
     integers, because it learns from their probability.
 
     `fit` logs the coverage term without its weight as `coverage`. `evaluate` reports
     the loss of the logits alone: only a call with `training=True` returns what the
-    other terms need, a dictionary of `outputs`, what the model returns otherwise,
+    other terms need: a dictionary of `outputs` (the usual return value),
     `attention_scores` and `places`, both (B, 1, T, P).
 
     Reference:
@@ -301,20 +302,20 @@ class ShowAttendTell(Functional):
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
-        """The loss of `compile`, and in training that of attention; see the class.
+        """The loss of `compile`, and in training the loss of attention; see the class.
 
         Args:
             x: The inputs.
             y: The labels.
             y_pred: What the model returned.
-            sample_weight: (B, T), None, or a dictionary as the labels.
-            training: Whether the model is trained.
+            sample_weight: (B, T), None, or a dictionary with the keys of the labels.
+            training: Whether the model is being trained.
 
         Returns:
             A scalar.
 
         Raises:
-            ValueError: for hard attention without labels (B, T).
+            ValueError: If attention is hard and there are no labels (B, T).
         """
         outputs, terms = _parts(y_pred)
         loss = super().compute_loss(x, y, outputs, sample_weight, training)
@@ -366,14 +367,14 @@ class ShowAttendTell(Functional):
 
 
 def _parts(y_pred):
-    """What the model returns otherwise, and in training the whole dictionary."""
+    """The usual return value, and in training the whole dictionary."""
     if isinstance(y_pred, dict) and "outputs" in y_pred:
         return y_pred["outputs"], y_pred
     return y_pred, None
 
 
 def _labels(y):
-    """The words (B, T), of the labels or of the labels named `logits`."""
+    """The words (B, T): the labels, or the labels named `logits`."""
     y = y.get("logits") if isinstance(y, dict) else y
     if y is None or len(y.shape) != 2:
         raise ValueError(

@@ -3,8 +3,8 @@
     build_swin      images -> logits, or the features of each stage
 
 Blocks: `layers/blocks/swin_block.py`; windows and mask:
-`layers/attention/window_attention.py`. An argument with the default `FROM_VARIANT` is
-filled in by `@with_sizes`.
+`layers/attention/window_attention.py`. `@with_sizes` fills in the arguments whose
+default is `FROM_VARIANT`.
 
 Legend: B batch, H and W pixels, D width of the first stage, C classes.
 Layers: `patch_embedding`, `embeddings_norm`, `embeddings_dropout`, then for each stage
@@ -80,18 +80,19 @@ def build_swin(
     stochastic_depth: float = 0.1,
     name: str = "swin",
 ) -> Functional:
-    """Small patches, then stages of Swin blocks, each at half the rows and columns.
+    """Small patches, then stages of Swin blocks, each halving rows and columns.
 
-    Every other block shifts its windows. Images that patches don't fill, and maps that
-    windows don't fill, are padded with zeros at the bottom and on the right.
+    Every other block shifts its windows. Images that are not a whole number of patches,
+    and maps that are not a whole number of windows, are padded with zeros at the bottom
+    and on the right.
 
     Args:
-        variant: A row of `VARIANTS`, the default of each argument that is None.
-        image_size: Pixels, one number or two, rows first.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        image_size: In pixels: one number, or (rows, columns).
         patch_size: Pixels of a patch.
         window_size: Side of a window, in patches.
         num_classes: C.
-        include_top: Whether the model outputs logits, or features.
+        include_top: Whether the model outputs logits (True) or features (False).
         hidden_dim: D; each stage is twice as wide as the previous one.
         num_blocks: Blocks of each stage.
         num_heads: Attention heads of each stage.
@@ -107,14 +108,14 @@ def build_swin(
         name: Name of the model.
 
     Returns:
-        A model from `images` (B, H, W, channels), whose values it does not rescale, to
-        logits (B, C); without the top, to a dictionary of the maps `stage_0`, …,
+        A model from `images` (B, H, W, channels), which it does not rescale, to logits
+        (B, C); without the top, to a dictionary of the maps `stage_0`, …,
         (B, rows, columns, width), the first `patch_size` times smaller than the image
-        and each next one half as large; `sequence_output`, the last map as a sequence,
-        normalized; and `pooled_output`, its mean.
+        and each of the others half as large as the one before; `sequence_output`, the
+        last map as a sequence, normalized; and `pooled_output`, its mean.
 
     Raises:
-        ValueError: if `num_blocks` and `num_heads` differ in length.
+        ValueError: If `num_blocks` and `num_heads` differ in length.
 
     Reference:
         Liu et al. 2021, "Swin Transformer: Hierarchical Vision Transformer using
@@ -135,7 +136,7 @@ def build_swin(
         kernel_initializer=INITIALIZER,
         name="patch_embedding",
     )(images)
-    # Here and in the merging the published code has PyTorch's default epsilon.
+    # Here and in the merging, the published code has PyTorch's default epsilon.
     hidden = LayerNormalization(epsilon=1e-5, name="embeddings_norm")(hidden)
     hidden = Dropout(dropout, name="embeddings_dropout")(hidden)
     maps = {}

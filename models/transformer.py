@@ -43,7 +43,7 @@ from keras_attn.ops import row_positions
 from keras_attn.options import takes_options
 
 _sizes = functools.partial(block_sizes, vocabulary_size=37_000)
-# Vaswani et al. 2017, table 3; the vocabulary is that of English-German.
+# Vaswani et al. 2017, table 3; the vocabulary size is for English-German.
 VARIANTS = {
     "base": _sizes(num_layers=6, hidden_dim=512, num_heads=8, dropout=0.1),
     "big": _sizes(num_layers=6, hidden_dim=1024, num_heads=16, dropout=0.3),
@@ -82,13 +82,13 @@ def build_transformer(
     """Encoder and decoder blocks; one embedding matrix for both sides and the output.
 
     Embeddings are multiplied by √D (section 3.4), positions are sinusoids, norms
-    follow the residuals. The length of a sentence is not limited. Positions of the
-    source count from its first real token, so padding on the left does not change the
+    follow the residuals. The length of a sentence is not limited. Source positions are
+    counted from the first real token, so padding on the left does not change the
     outputs.
 
     Args:
-        variant: A row of `VARIANTS`, which gives the arguments that are None.
-        vocabulary_size: V, of source and target together.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        vocabulary_size: V, shared by source and target.
         hidden_dim: D.
         dropout: Probability of dropping a unit of an embedding or a sub-layer.
         name: Name of the model.
@@ -155,8 +155,8 @@ class Transformer(Functional):
         """The models for decoding token by token; see `cross_decoder.incremental_pair`.
 
         Args:
-            max_length: L, the most tokens that prompt and continuation have together.
-                Default: 256.
+            max_length: L, the maximum number of tokens in the prompt and its
+                continuation. Default: 256.
         """
         return cross_decoder.incremental_pair(
             self,

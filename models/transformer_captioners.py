@@ -1,4 +1,4 @@
-"""Captioners that are Transformers: they write a text about an image.
+"""Transformers that caption images.
 
     CNN -> map -> projection + position -> N encoder blocks ─┐
     ViT -> patches (-> projection) ──────────────────────────┤ keys and values
@@ -57,8 +57,8 @@ from keras_attn.ops import gelu_tanh
 from keras_attn.options import described_as, takes_options
 
 VARIANTS = {
-    # No sizes are published: the Transformer's base model on the map and with the
-    # vocabulary of Xu et al. 2015.
+    # No sizes are published: this is the Transformer's base model with the map and
+    # the vocabulary of Xu et al. 2015.
     "cnn": {
         "base": {
             "grid_size": 14,
@@ -68,7 +68,7 @@ VARIANTS = {
             "dropout": 0.1,
         },
     },
-    # ViT-B/16 and GPT-2 small, as in public checkpoints of such captioners.
+    # ViT-B/16 and GPT-2 small, as in public checkpoints.
     "vit": {
         "base_patch16_gpt2_small": {
             "encoder": "base_patch16",
@@ -119,22 +119,22 @@ def build_caption_cnn_transformer(
     name: str = "caption_cnn_transformer",
     **blocks: Unpack[cross_decoder.StackOptions],
 ) -> "TransformerCaptioner":
-    """The Transformer, whose source is the locations of a convolutional network's map.
+    """The Transformer, with the locations of a convolutional map as its source.
 
     Each location of the map becomes a vector of width D, to which sinusoids of its row
     and its column are added. The rest is the model of `build_transformer`.
 
     Args:
-        variant: A row of `VARIANTS["cnn"]`, which gives the arguments that are None.
-        backbone: A Keras model from images to a map, as for `grid_input`. None: the
-            model takes features that were computed before.
+        variant: A row of `VARIANTS["cnn"]`, which supplies every argument left at None.
+        backbone: A Keras model from images to a map, as for `grid_input`. None = the
+            model takes precomputed features.
         grid_size: h and w of the input `features`, one number or two.
         feature_dim: C of the input `features`.
         vocabulary_size: V.
         hidden_dim: D.
         dropout: Probability of dropping a unit of an embedding or a sub-layer.
         return_attention_scores: Whether the model also returns what its words attend
-            to, for instance to show it on a device.
+            to, for example to display it on a device.
         name: Name of the model.
 
     Returns:
@@ -145,8 +145,8 @@ def build_caption_cnn_transformer(
         first.
 
     Raises:
-        TypeError, ValueError: for a backbone without a map; see `grid_input`. For an
-            odd `hidden_dim`, whose halves encode row and column.
+        TypeError, ValueError: If `backbone` does not output a map, see `grid_input`; or
+            `hidden_dim` is odd, because its halves encode row and column.
 
     Reference:
         Vaswani et al. 2017, "Attention Is All You Need" (arXiv:1706.03762).
@@ -195,11 +195,11 @@ def build_caption_vit_transformer(
 ) -> "TransformerCaptioner":
     """A ViT reads the image; GPT-2, with cross-attention in each block, writes.
 
-    The decoder attends to the class token and to the patches. Where they are not as
-    wide as the decoder, a dense layer projects them.
+    The decoder attends to the class token and to the patches. If they are not as wide
+    as the decoder, a dense layer projects them.
 
     Args:
-        variant: A row of `VARIANTS["vit"]`, which gives the arguments that are None.
+        variant: A row of `VARIANTS["vit"]`, which supplies every argument left at None.
         encoder: A model from `build_vit` without its top, the name of a variant, or a
             dictionary of arguments of `build_vit`.
         vocabulary_size: V.
@@ -215,7 +215,7 @@ def build_caption_vit_transformer(
         logits (B, T, V), or with `return_attention_scores=True` a dictionary.
 
     Raises:
-        TypeError, ValueError: for another kind of encoder.
+        TypeError, ValueError: If `encoder` is none of these.
 
     Reference:
         Dosovitskiy et al. 2021 (arXiv:2010.11929); Radford et al. 2019, "Language
@@ -353,7 +353,7 @@ class TransformerCaptioner(Functional):
 
     @property
     def max_length(self) -> int | None:
-        """The most tokens that prompt and continuation may have together."""
+        """The maximum number of tokens in the prompt and its continuation."""
         positions = self.get_layer("caption_positions")
         return getattr(positions, "max_sequence_length", None)
 
@@ -361,11 +361,11 @@ class TransformerCaptioner(Functional):
         """The models for decoding token by token; see `cross_decoder.incremental_pair`.
 
         Args:
-            max_length: L, the most tokens that prompt and continuation have together.
-                Default: the number of positions, or 256 for sinusoids.
+            max_length: L, the maximum number of tokens in the prompt and its
+                continuation. Default: the number of positions, or 256 for sinusoids.
 
         Raises:
-            ValueError: for a length above the number of positions.
+            ValueError: If `max_length` exceeds the number of positions.
         """
         limit = self.max_length
         length = check_cache_length(

@@ -1,16 +1,16 @@
-"""U-Net: a contracting path, an expanding one, and skips between maps of one size.
+"""U-Net: a contracting path, an expanding path, and skips between maps of equal size.
 
     build_unet  images -> logits of each pixel, on its own encoder or any backbone
 
-The maps of a backbone for the skips: `parts/backbones/skips.py`.
+How the maps for the skips are found in a backbone: `parts/backbones/skips.py`.
 
 Legend: B batch, H and W pixels, C classes.
 Layers: `stage_0_conv_0`, `stage_0_conv_1`, `stage_0_pooling`, …, with dropout
 `stage_3_dropout` and `stage_4_dropout`; the decoder's have the number of the stage
 whose map they use: `decoder_3_upsampling`, `decoder_3_crop` where sizes differ or are
 unknown, `decoder_3_conv_0`, `decoder_3_conv_1`, `decoder_2_upsampling`, …;
-`classifier`. With a variable image size `minimum_image_size` comes first. On a
-backbone: the layers of the backbone, and for each halving, the last one first,
+`classifier`. With a variable image size, `minimum_image_size` comes first. On a
+backbone: the layers of the backbone, and for each halving, starting from the last,
 `decoder_4_upsampling`, `decoder_4_concatenation`, `decoder_4_conv_0`,
 `decoder_4_norm_0`, `decoder_4_relu_0`, `decoder_4_conv_1`, …, `decoder_3_upsampling`,
 …; `classifier`.
@@ -88,42 +88,42 @@ def build_unet(
     skip_layers: Sequence[str] | None = None,
     name: str = "unet",
 ) -> Functional:
-    """An encoder, and a decoder that enlarges its last map with the help of the others.
+    """An encoder, and a decoder that enlarges its last map, aided by the earlier maps.
 
     Without a `backbone`, the network of the paper. Its convolutions are `"valid"`: they
     use no pixel outside the image, so the output is smaller than the image by 184
-    pixels, 92 on each side, and only some sizes have even maps wherever they are
-    halved: 188, 204, 220, …, 572 and so on in steps of 16. For an output of the size of
-    an image, mirror its border (`keras_attn.tiling.predict_tiles` does). With
-    `"same"`, zeros surround the maps, every size works, and the output has it: odd maps
-    are padded where they are pooled, and cropped where they are enlarged.
+    pixels, 92 on each side, and only some sizes have even maps at every halving: 188,
+    204, 220, …, 572 and so on in steps of 16. To get an output of the image's size,
+    mirror the border (`keras_attn.tiling.predict_tiles` does). With `"same"`, maps are
+    padded with zeros, every size works, and the output has the size of the image: odd
+    maps are padded where they are pooled, and cropped where they are enlarged.
 
-    With a `backbone`, the decoder of segmentation-models-pytorch's `Unet` on its last
-    map of each size: each map is enlarged by repetition, concatenated with the next
-    larger one, and passes two convolutions with batch norms. The model has the
-    backbone's input, shares its layers, and its output has the size of the image.
-    Where the backbone's convolutions have taken the border ("valid", as in InceptionV3
-    and Xception), enlarged maps are extended or cropped on all sides.
+    With a `backbone`, the decoder of segmentation-models-pytorch's `Unet` on the
+    backbone's last map of each size: each map is enlarged by repetition, concatenated
+    with the next larger map, and passed through two convolutions with batch norms. The
+    model has the backbone's input, shares its layers, and its output has the size of
+    the image. Where the backbone's convolutions have cropped the border ("valid", as in
+    InceptionV3 and Xception), enlarged maps are extended or cropped on all sides.
 
     Args:
-        variant: A row of `VARIANTS`, the default of each argument that is None.
-        backbone: A functional Keras model of images (B, H, W, channels): one of
-            `keras.applications`, of this library, or your own. A head is left out.
-        image_size: Pixels, one number or two, rows first. None: images of any size,
-            which may differ between batches; None for rows or columns: any number of
-            these. On a backbone: that of its input.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        backbone: A functional Keras model of images (B, H, W, channels): from
+            `keras.applications`, from this library, or your own. A head is left out.
+        image_size: In pixels: one number, or (rows, columns). None = images of any
+            size, which may differ between batches; either number may also be None. On a
+            backbone: the size of its input.
         num_classes: C.
         hidden_dims: Channels of each stage, without a backbone.
         padding: `"valid"` or `"same"`, without a backbone.
         num_channels: Channels of the images, without a backbone.
         dropout: Probability of dropping a unit at the end of the last two stages,
             without a backbone.
-        decoder_dims: On a backbone: channels after each enlargement, the first one
-            from its smallest map. Default: 16 at the size of the image, twice as many
-            at each smaller one: (256, 128, 64, 32, 16) for a smallest map of 1 / 32.
+        decoder_dims: On a backbone: channels after each enlargement, starting from the
+            smallest map. Default: 16 at the size of the image, twice as many at each
+            smaller size: (256, 128, 64, 32, 16) for a smallest map of 1 / 32.
         skip_layers: On a backbone: names of the layers whose maps to use, in any order;
-            the decoder begins with the smallest one. Default: the last map of each size
-            that everything after it depends on.
+            the decoder begins with the smallest map. Default: the last map of each size
+            on which everything after it depends.
         name: Name of the model.
 
     Returns:
@@ -131,10 +131,10 @@ def build_unet(
         `padding="valid"` (B, H - 184, W - 184, C).
 
     Raises:
-        TypeError: if `backbone` is not a functional Keras model.
-        ValueError: for an image size whose maps would be odd or empty, an argument of
-            the other kind of encoder, numbers that are not whole numbers above zero,
-            and a backbone whose maps are not found.
+        TypeError: If `backbone` is not a functional Keras model.
+        ValueError: If the maps would be odd or empty at this `image_size`, an argument
+            does not apply to this kind of encoder, a size is not a positive integer, or
+            the maps of `backbone` are not found.
 
     Reference:
         Ronneberger et al. 2015, "U-Net: Convolutional Networks for Biomedical Image
@@ -193,8 +193,8 @@ def _build_own(
                 data_format="channels_last",
                 name=f"stage_{stage}_pooling",
             )(hidden)
-    # Rows and columns of a skip that "valid" convolutions took from each side of the
-    # enlarged map.
+    # Rows and columns of a skip that "valid" convolutions cropped from each side of
+    # the enlarged map.
     margin = 4
     for stage in reversed(range(halvings)):
         hidden = TransposedConv2D(
@@ -220,7 +220,7 @@ def _image_input(image_size, num_channels, halvings, padding):
     if padding == "same":
         return any_image_input(image_size, num_channels, (1, 1))
     step = 2**halvings
-    # Two convolutions take 4 rows and columns from each map.
+    # Two convolutions remove 4 rows and columns from each map.
     least = _least_size(halvings)
     sides: Any = image_sides(image_size)
     if any(
@@ -241,7 +241,7 @@ def _image_input(image_size, num_channels, halvings, padding):
 
 
 def _least_size(halvings):
-    """Rows of the smallest image whose output has a row."""
+    """Rows of the smallest image with a non-empty output."""
     step = 2**halvings
     lost = 4 * (step - 1)
     # From n rows of the last map before its convolutions, the image has
@@ -284,7 +284,7 @@ def _build_on(backbone, num_classes, decoder_dims, skip_layers, name):
         skip = maps.get(scale)
         upsampling = f"{layer_name}_upsampling"
         if skip is None and scale:
-            # No map tells the size; the next one does.
+            # No map gives the size; the next one does.
             layer = UpSampling2D(data_format="channels_last", name=upsampling)
             hidden = layer(hidden)
             missing = 2 * missing + 1
@@ -295,7 +295,7 @@ def _build_on(backbone, num_classes, decoder_dims, skip_layers, name):
             hidden = layer(hidden, reference)
             missing, lacks = 1, scale in lacking
         if skip is not None:
-            # Named, as all layers here: the backbone may have a layer "concatenate".
+            # Named, like all layers here: the backbone may have a layer "concatenate".
             layer = Concatenate(axis=-1, name=f"{layer_name}_concatenation")
             hidden = layer([hidden, skip])
         hidden = _normed_convolutions(hidden, width, layer_name)

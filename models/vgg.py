@@ -3,7 +3,7 @@
     build_vgg  images -> logits, or the features of each stage
 
 Legend: B batch, H and W pixels, C classes.
-Layers: those of `models/parts/backbones/vgg.py`; `flatten`, `fully_connected_0`,
+Layers: as in `models/parts/backbones/vgg.py`; `flatten`, `fully_connected_0`,
 `fully_connected_0_dropout`, `fully_connected_1`, …, `classifier`. If `image_size` is
 None, `minimum_image_size` comes first.
 """
@@ -59,13 +59,13 @@ def build_vgg(
     right where it is pooled.
 
     Args:
-        variant: A row of `VARIANTS`, the default of each argument that is None.
-        image_size: Pixels, one number or two, rows first. Without the top None, or None
-            for rows or columns: any number. The first fully connected layer has
-            weights for each location of the last map, so with the top the size is
-            fixed; `convolutionize(model)` gives a model for larger images.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        image_size: In pixels: one number, or (rows, columns). Without the top, one or
+            both may be None for any size. The first fully connected layer has weights
+            for each location of the last map, so with the top the size is fixed;
+            `convolutionize(model)` gives a model for larger images.
         num_classes: C.
-        include_top: Whether the model outputs logits, or features.
+        include_top: Whether the model outputs logits (True) or features (False).
         hidden_dims: Channels of each stage.
         num_convs: Convolutions of each stage.
         fully_connected_dims: Units of each fully connected layer before the last.
@@ -76,13 +76,14 @@ def build_vgg(
     Returns:
         A model from `images` (B, H, W, channels) to logits (B, C); without the top, to
         a dictionary of the maps `stage_0`, …, (B, rows, columns, width), the first of
-        the size of the images and each next one half as large, before their pooling;
-        and `pooled_output`, the mean of the last map after its pooling.
+        the size of the images and each of the others half as large as the one before,
+        taken before pooling; and `pooled_output`, the mean of the last map after
+        pooling.
 
     Raises:
-        ValueError: if `hidden_dims` and `num_convs` differ in length; for an image
-            size at which the last map would be empty; with the top, for an unknown
-            image size.
+        ValueError: If `hidden_dims` and `num_convs` differ in length, the last map
+            would be empty at this `image_size`, or `image_size` is unknown with the
+            top.
 
     Reference:
         Simonyan and Zisserman 2015, "Very Deep Convolutional Networks for Large-Scale

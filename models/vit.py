@@ -2,12 +2,12 @@
 
     build_vit           images -> logits, or features
     build_vit_hybrid    the same, on the feature map of a ResNet
-    build_deit3         ViT with LayerScale, trained by another recipe
+    build_deit3         ViT with LayerScale, trained with a different recipe
 
 All three share every helper, so they share a file. Blocks:
 `layers/blocks/transformer_block.py`; attention:
-`layers/attention/multi_head_attention.py`. An argument with the default `FROM_VARIANT`
-is filled in by `@with_sizes`.
+`layers/attention/multi_head_attention.py`. `@with_sizes` fills in the arguments whose
+default is `FROM_VARIANT`.
 
 Legend: B batch, H and W pixels, T patches, D width, C classes.
 Layers: `patch_embedding`, `class_token`, `position_embedding`, `embeddings_dropout`,
@@ -187,9 +187,9 @@ def _encode(
     qkv_bias,
     **options,
 ):
-    """The blocks, the final norm and the pooling, which all three models share.
+    """The blocks, the final norm and the pooling, shared by all three models.
 
-    Args (the others are those of `build_vit`):
+    Args (the others are as in `build_vit`):
         hidden: Tokens and patches, (B, tokens + T, D).
         rates: Stochastic depth of each block.
         num_tokens: Number of tokens before the patches.
@@ -256,17 +256,18 @@ def build_vit(
     `x_0 = [token; patches W + b] + positions; x_n = block_n(x_{n-1})`.
 
     Args:
-        variant: A row of `VARIANTS["vit"]`, the default of each argument that is None.
-        image_size: Pixels, one number or two, rows first; a multiple of `patch_size`.
+        variant: A row of `VARIANTS["vit"]`, which supplies every argument left at None.
+        image_size: In pixels: one number, or (rows, columns); a multiple of
+            `patch_size`.
         patch_size: Pixels of a patch, one number or two.
         num_classes: C.
-        include_top: Whether the model outputs logits, or features.
-        pooling: The features that the logits are computed from: `"token"`, the class
+        include_top: Whether the model outputs logits (True) or features (False).
+        pooling: Which features the logits are computed from: `"token"`, the class
             token, or `"mean"`, the mean of the patches.
         class_token: Whether there is a class token; `pooling="token"` needs it.
         distillation: None; `"token"`: a second token after the class token, as in
             DeiT, which trains it to match another network's predictions; `"head"`:
-            that token has a head of its own too, and the logits are the mean of both.
+            that token also has its own head, and the logits are the mean of both.
         num_layers: N, number of blocks.
         hidden_dim: D.
         stem_dims: Channels of a convolutional stem before the patches; see
@@ -279,14 +280,14 @@ def build_vit(
         name: Name of the model.
 
     Returns:
-        A model from `images` (B, H, W, channels), whose values it does not rescale, to
-        logits (B, C); without the top, to a dictionary of `sequence_output`
-        (B, 1 + T, D), the class token first, and `pooled_output` (B, D). With
-        `pooling="mean"` only the mean is normalized, as in published fine-tuning.
+        A model from `images` (B, H, W, channels), which it does not rescale, to logits
+        (B, C); without the top, to a dictionary of `sequence_output` (B, 1 + T, D), the
+        class token first, and `pooled_output` (B, D). With `pooling="mean"` only the
+        mean is normalized, as in published fine-tuning.
 
     Raises:
-        ValueError: if patches don't fill the image, or the pooling or the distillation
-            needs a class token and there is none.
+        ValueError: If `image_size` is not a multiple of `patch_size`, or `pooling` or
+            `distillation` needs a class token and there is none.
 
     Reference:
         Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words: Transformers for Image
@@ -340,15 +341,16 @@ def build_vit_hybrid(
     of the published variant, one position covers 16 × 16 pixels.
 
     Args:
-        variant: A row of `VARIANTS["hybrid"]`, the default of each argument that is
+        variant: A row of `VARIANTS["hybrid"]`, which supplies every argument left at
             None.
-        image_size: Pixels, one number or two, rows first.
+        image_size: In pixels: one number, or (rows, columns).
         num_blocks: Bottlenecks of each stage of the ResNet.
         stem_dim: Channels of the ResNet's stem, a multiple of 32. The first stage has
-            4 · `stem_dim` output channels, each next stage twice as many.
+            4 · `stem_dim` output channels, and each later stage has twice as many as
+            the one before.
 
     Returns:
-        A model like that of `build_vit`.
+        A model as from `build_vit`.
 
     Reference:
         Dosovitskiy et al. 2021, section 3.1, "Hybrid Architecture" (arXiv:2010.11929);
@@ -395,15 +397,15 @@ def build_deit3(
     """ViT with LayerScale, and a class token that has no position.
 
     Args:
-        variant: A row of `VARIANTS["deit3"]`, the default of each argument that is
+        variant: A row of `VARIANTS["deit3"]`, which supplies every argument left at
             None.
         layer_scale: Initial value of the learned factors, one per channel, of each
-            sub-layer's output. None = no such factors.
+            sub-layer's output. None = no scaling.
         stochastic_depth: Probability of skipping the sub-layers of a block, the same in
             every block; published: 0.05 (small) to 0.55 (huge).
 
     Returns:
-        A model like that of `build_vit`.
+        A model as from `build_vit`.
 
     Reference:
         Touvron et al. 2022, "DeiT III: Revenge of the ViT" (arXiv:2204.07118).
@@ -460,7 +462,7 @@ def _add_positions(hidden):
 
 
 def _logits(outputs, num_classes, distillation=None):
-    """(B, C): of the pooled features, or the mean of that and the second token's."""
+    """(B, C): from the pooled features, or averaged with the second token's logits."""
     logits = classify(outputs["pooled_output"], num_classes)
     if distillation != "head":
         return logits

@@ -1,4 +1,4 @@
-"""XLM: one encoder for many languages, trained on texts and on translations.
+"""XLM: one encoder for many languages, trained on texts and translations.
 
     token + position + language embeddings
         -> norm -> dropout -> N post-norm blocks -> `sequence_output`
@@ -76,25 +76,25 @@ def build_xlm(
 ) -> Functional:
     """Token, position and language embeddings, then N post-norm encoder blocks.
 
-    The pooled output is the features of the first real token, `</s>`, without the tanh
-    layer of BERT: XLM's heads read them directly.
+    The pooled output is the features of the first real token, `</s>`, without BERT's
+    tanh layer: XLM's heads read these features directly.
 
     Args:
-        variant: A row of `VARIANTS`, which gives the arguments that are None.
-        vocabulary_size: V, of all languages together.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        vocabulary_size: V, shared by all languages.
         num_languages: Number of languages.
         hidden_dim: D.
         max_sequence_length: Number of positions.
-        position_ids: Whether to add an input of that name, int32 (B, T), with the
-            position of each token, as `translation_lm_dataset` gives it: the positions
-            of a translation start again at 0. Otherwise positions count from the first
-            real token of a row, so padding on the left does not change the outputs. The
-            weights are the same.
+        position_ids: Whether to add an input of this name, int32 (B, T), with the
+            position of each token, as `translation_lm_dataset` provides it: the
+            positions of a translation start again at 0. Otherwise positions are counted
+            from the first real token of a row, so padding on the left does not change
+            the outputs. The weights are the same.
         name: Name of the model.
 
     Returns:
         A model from `token_ids`, `padding_mask` and `language_ids`, each (B, T), to a
-        dictionary of `sequence_output` (B, T, D) and `pooled_output` (B, D).
+        dictionary with `sequence_output` (B, T, D) and `pooled_output` (B, D).
 
     Reference:
         Lample and Conneau 2019, "Cross-lingual Language Model Pretraining"
@@ -136,7 +136,7 @@ def build_xlm_masked_lm(
 ) -> Functional:
     """Predicts masked tokens in a text, or in a text and its translation.
 
-    Logits are those of `build_bert_masked_lm`.
+    Logits are as in `build_bert_masked_lm`.
 
     Reference:
         Lample and Conneau 2019, sections 3.3 and 3.4 (arXiv:1901.07291).
@@ -166,7 +166,7 @@ def build_xlm_classifier(
 ) -> Functional:
     """Classifies a sentence or a pair in any language, as for XNLI.
 
-    Logits are those of `build_bert_classifier`.
+    Logits are as in `build_bert_classifier`.
 
     Reference:
         Lample and Conneau 2019, section 4.1 (arXiv:1901.07291).
@@ -207,9 +207,9 @@ def build_xlm_sentence_encoder(
     normalize: bool = True,
     name: str = "xlm_sentence_encoder",
 ) -> Functional:
-    """One vector per sentence, to compare sentences across languages.
+    """One vector per sentence, for comparing sentences across languages.
 
-    Outputs are those of `build_bert_sentence_encoder`.
+    Outputs are as in `build_bert_sentence_encoder`.
     """
     return heads.sentence_encoder(
         as_encoder(encoder, build_xlm), pooling=pooling, normalize=normalize, name=name

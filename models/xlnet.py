@@ -1,4 +1,4 @@
-"""XLNet: a language model of both sides, by predicting tokens in any order.
+"""XLNet: a bidirectional language model that predicts tokens in any order.
 
     build_xlnet                  token ids -> features of each token and of the sequence
     build_xlnet_permutation_lm   the pre-training objective, with two streams
@@ -11,8 +11,8 @@
     output            `sequence_output`                 logits of the target tokens
 
 Both streams share their weights. An encoder for fine-tuning is the content stream
-alone, in which every token attends to every other. Positions are relative, so the
-length of a sequence is not limited.
+alone, in which every token attends to all others. Positions are relative, so the length
+of a sequence is not limited.
 
 Blocks: `layers/blocks/xlnet_block.py`; attention:
 `layers/attention/relative_attention.py`.
@@ -98,25 +98,25 @@ def build_xlnet(
     """Token embeddings, then N blocks of attention by content, distance and segment.
 
     Padding may be anywhere; XLNet usually pads on the left and ends a text with
-    `<sep><cls>`. Attention depends on whether two tokens are of the same segment only,
-    so `segment_ids` may be any numbers. The pooled output is the features of the last
+    `<sep><cls>`. Attention depends only on whether two tokens are in the same segment,
+    so `segment_ids` may be any integers. The pooled output is the features of the last
     real token, `<cls>`; the tanh layer that BERT applies to them is part of XLNet's
     classifier.
 
     The weights include `target_embedding`, the vector that starts the query stream, as
     in published checkpoints. Only `build_xlnet_permutation_lm` uses it, so it is frozen
-    until that is called with the encoder.
+    until that builder is called with the encoder.
 
     Args:
-        variant: A row of `VARIANTS`, which gives the arguments that are None.
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
         vocabulary_size: V.
         hidden_dim: D.
-        memory_length: M, the number of states that a segment passes to the next. None
-            for no memory. With a memory the model has inputs and outputs `memory_0`,
+        memory_length: M, the number of states that a segment passes to the next. None =
+            no memory. With a memory, the model has inputs and outputs `memory_0`,
             `memory_1`, …, the inputs of block 0, 1, … for earlier tokens. Every token
-            attends to all of it, as to segment 0. The memory of a first segment has
-            length 0.
-        max_distance: Larger distances between tokens count as this one. None for no
+            attends to the whole memory, which counts as segment 0. The memory of a
+            first segment has length 0.
+        max_distance: Larger distances between tokens are clipped to this one. None = no
             limit.
         dropout: Probability of dropping a unit of an embedding, a position, a
             sub-layer or the output.
@@ -124,7 +124,7 @@ def build_xlnet(
 
     Returns:
         A model from `token_ids`, `padding_mask` and `segment_ids`, each (B, T), to a
-        dictionary of `sequence_output` (B, T, D) and `pooled_output` (B, D). Each
+        dictionary with `sequence_output` (B, T, D) and `pooled_output` (B, D). Each
         memory is (B, up to M, D).
 
     Reference:
@@ -188,7 +188,7 @@ def _two_streams(layers, inputs, permutation_mask=None, target_mapping=None):
     segment_ids, memory = inputs["segment_ids"], inputs.get("memory_0")
     padding_mask, key_segments = ops.cast(inputs["padding_mask"], "bool"), segment_ids
     if memory is not None:
-        # The memory comes before the tokens: all real, and of segment 0.
+        # The memory precedes the tokens; all of it is real and in segment 0.
         slots = memory[:, :, 0]
         visible, zeros = ops.ones_like(slots, "bool"), ops.zeros_like(slots, "int32")
         padding_mask = ops.concatenate([visible, padding_mask], axis=1)
@@ -231,22 +231,22 @@ def build_xlnet_permutation_lm(
     The logits of a target depend on the tokens that its row of `permutation_mask`
     allows and on its position, never on its own token. `PermutationLMMasking` of
     `keras_attn.training` samples both inputs. A target with an empty row is predicted
-    from its position alone; the published code lets it attend to all tokens then,
-    itself included.
+    from its position alone; in that case, the published code lets it attend to all
+    tokens, including itself.
 
-    With `two_stream=False` the logits are those of the content stream. That is not a
-    language model, because every token is visible where it is predicted; it serves to
-    fill in tokens that were replaced by `<mask>`.
+    With `two_stream=False` the logits come from the content stream. That is not a
+    language model, because every token is visible where it is predicted; it can fill in
+    tokens that were replaced by `<mask>`.
 
     Args:
         encoder: A model from `build_xlnet`, or the name of a variant.
         two_stream: Whether to add the inputs `permutation_mask` (B, T, T), True = t may
             attend to s, and `target_mapping` (B, P, T), 1 where target p is token t; a
-            row of zeros is no target.
+            row of zeros is not a target.
         name: Name of the model.
 
     Returns:
-        A model from the encoder's inputs, and these, to logits (B, P, V); with
+        A model from the encoder's inputs and these two to logits (B, P, V); with
         `two_stream=False` (B, T, V).
 
     Reference:
@@ -287,7 +287,7 @@ def build_xlnet_classifier(
 ) -> Functional:
     """Classifies a sentence or a pair, by a hidden tanh layer over `<cls>`.
 
-    Logits are those of `build_bert_classifier`.
+    Logits are as in `build_bert_classifier`.
 
     Reference:
         Yang et al. 2019, section 3.4 (arXiv:1906.08237), and its published code.
@@ -320,7 +320,7 @@ def build_xlnet_span_qa(
 ) -> Functional:
     """Predicts the start and the end of an answer; see `build_bert_span_qa`.
 
-    The end does not depend on the start; in the paper's SQuAD model it does.
+    The end does not depend on the start, unlike in the paper's SQuAD model.
     """
     encoder = as_encoder(encoder, build_xlnet)
     return heads.span(encoder, dropout=dropout, name=name)

@@ -1,7 +1,7 @@
 """The file formats of artefacts: one row of `FORMATS` each.
 
-`export`, `verify` and `load_runner` read this table. A format has two modules of its
-name, which are imported when they are first needed: `formats/<name>.py` writes it,
+`export`, `verify` and `load_runner` read this table. A format has two modules with its
+name, which are imported when first needed: `formats/<name>.py` writes it,
 `runtimes/<name>.py` runs it. To add a format, write both and add its row.
 """
 
@@ -23,7 +23,7 @@ class Format:
     """One file format.
 
     Attributes:
-        name: Its name in arguments and reports, and that of its two modules.
+        name: Its name in arguments and reports, and the name of its two modules.
         description: What an artefact is on disk, for messages.
         suffix: Suffix of `path` that selects it.
         quantizations: What it can be quantized to.
@@ -114,14 +114,14 @@ def format_to_write(path: Path, name: str | None) -> Format:
 def format_at(path: Path) -> Format | None:
     """The format of the artefact at `path`; None for anything else.
 
-    A folder with other files in it is not an artefact: it is neither loaded nor
+    A folder that contains other files is not an artefact: it is neither loaded nor
     replaced.
     """
     return next((f for f in FORMATS.values() if f.recognizes(path)), None)
 
 
 def check_target(path: Path, format: Format) -> None:
-    """Refuses a target that cannot be written, or that holds something else."""
+    """Rejects a target that cannot be written, or that holds something else."""
     if not path.parent.is_dir():
         raise ValueError(
             "`path` must be in a folder that exists; make it first. "
@@ -138,7 +138,7 @@ def check_target(path: Path, format: Format) -> None:
 def check_quantization(
     format: Format, quantization: str | None, sample_inputs: Any
 ) -> None:
-    """Refuses a quantization that the format does not have."""
+    """Rejects a quantization that the format does not have."""
     if quantization is None:
         return
     known = [name for f in FORMATS.values() for name in f.quantizations]

@@ -1,4 +1,4 @@
-"""Calibrate and quantize to int8, in a separate process.
+"""Calibrates and quantizes to int8, in a separate process.
 
 TensorFlow's calibrator can crash its process (tensorflow#75140 with loops,
 tensorflow#120295 with infinities), which may hold a trained model. Run as
@@ -24,9 +24,9 @@ _WIDE = 1e4
 def quantize(saved_model: str, cases: Path) -> bytes:
     """Converts a SavedModel to an int8 flatbuffer; inputs and outputs stay float.
 
-    Attention adds minus infinity to masked scores. Over such a range the 256 levels
-    of int8 would make all other scores equal (tensorflow#61796). So operators with
-    such values, and those that feed them, stay float.
+    Attention adds minus infinity to masked scores. Over such a range, the 256 levels of
+    int8 would make all other scores equal (tensorflow#61796). So operators with such
+    values, and the operators that feed them, stay float.
 
     Args:
         saved_model: Folder of the SavedModel.
@@ -48,7 +48,7 @@ def quantize(saved_model: str, cases: Path) -> bytes:
     )
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
     converter.representative_dataset = feed
-    # The converter's own two steps, apart: the ranges are read in between.
+    # The converter's own two steps, run separately: the ranges are read in between.
     converter._experimental_calibrate_only = True
     calibrated = converter.convert()
     return mlir_quantize(calibrated, denylisted_nodes=_keep_float(calibrated))

@@ -39,8 +39,8 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
     Weights that several signatures use are stored once.
 
     Raises:
-        RefusedError: Operators without a built-in form at these shapes.
-        ExportError: The converter failed for another reason.
+        RefusedError: If operators have no built-in form at these shapes.
+        ExportError: If the converter failed for another reason.
     """
     # The converter turns variables into constants only if it reads them from a
     # SavedModel; given functions it emits `READ_VARIABLE`, which the interpreter
@@ -50,7 +50,7 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
     # `mask[:, None, None, :]` becomes `ExpandDims`: with unknown sizes a slice would be
     # a Flex operator.
     litert_rewrites.expand_new_axes(folder)
-    # For int8 this float conversion only finds refused operators and loops;
+    # For int8 this float conversion only finds rejected operators and loops;
     # `_calibrated` converts again.
     content = _convert(folder, list(traced.functions), traced.quantization)
     if traced.quantization == "int8":
@@ -75,7 +75,7 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
 
 def _convert(folder: Path, signatures: list[str], quantization: str | None) -> bytes:
     """Converts a SavedModel; `"int8"` is left to `_calibrated`."""
-    # Not public, but the only error that lists the refused operators.
+    # Not public, but the only error that lists the rejected operators.
     from tensorflow.lite.python.convert_phase import ConverterError
 
     converter = tf.lite.TFLiteConverter.from_saved_model(
@@ -101,7 +101,7 @@ def _convert(folder: Path, signatures: list[str], quantization: str | None) -> b
 def serialized_in_place() -> Iterator[None]:
     """Keeps TensorFlow from copying the flatbuffers that it serializes.
 
-    It makes two copies, at the moment when an export uses the most memory: 4.3 GB for
+    It makes two copies at the point where an export uses the most memory: 4.3 GB for
     RoBERTa-base, 3.6 GB without them.
     """
     from tensorflow.lite.tools import flatbuffer_utils
@@ -120,7 +120,7 @@ def serialized_in_place() -> Iterator[None]:
 
 
 def _calibrated(folder: Path, calibration: Iterable[tuple[str, dict]]) -> bytes:
-    """Quantizes to int8 in another process; see `int8_worker`."""
+    """Quantizes to int8 in a separate process; see `int8_worker`."""
     cases, target = folder / "cases", folder / "quantized.tflite"
     cases.mkdir()
     for number, (signature, inputs) in enumerate(calibration):
@@ -145,12 +145,12 @@ def _calibrated(folder: Path, calibration: Iterable[tuple[str, dict]]) -> bytes:
 
 
 def _refusal(error: Exception, signatures: Iterable[str]) -> ExportError:
-    """The converter's error with the operators that it refused and their locations."""
+    """The converter's error with the operators that it rejected and their locations."""
     names: list[str] = []
     locations: list[str] = []
     for data in getattr(error, "errors", ()):
         name = data.operator.name.removeprefix("tf.")
-        # The converter also lists the constants that feed a refused operator.
+        # The converter also lists the constants that feed a rejected operator.
         if name and name != "Const" and name not in names:
             names.append(name)
         locations += [call.name for call in data.location.call]
@@ -184,8 +184,8 @@ def _count_operators(content: bytes) -> dict[str, int]:
 def quantization_of(path: Path) -> str | None:
     """The quantization of a `.tflite` file, from the types of its tensors.
 
-    Full int8 computes in integers: operators other than the look-up in a table return
-    them. The other kinds only store constants in fewer bits.
+    Full int8 computes in integers: operators other than table look-ups return integers.
+    The other kinds only store constants in fewer bits.
     """
     kinds = set()
     for label, inputs, outputs in _operators(path.read_bytes()):

@@ -1,4 +1,4 @@
-"""Rewrites of a saved graph that LiteRT's converter does not support as it is."""
+"""Rewrites parts of a saved graph that LiteRT's converter does not support."""
 
 from pathlib import Path
 

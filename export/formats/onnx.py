@@ -41,12 +41,12 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
         Notes for the report.
 
     Raises:
-        RefusedError: ONNX does not have an operator.
-        ExportError: tf2onnx failed, or ONNX' checker refused its result.
+        RefusedError: If ONNX does not have an operator.
+        ExportError: If tf2onnx failed, or ONNX' checker rejected its result.
     """
     onnx = _packages()[1]
     notes: list[str] = []
-    # Without their large weights the graphs are small: all fit in memory.
+    # Without their large weights the graphs are small, so all fit in memory.
     graphs = []
     for signature in traced.signatures:
         function = traced.functions[signature.name]
@@ -130,7 +130,7 @@ def _convert(
 
     def renamed(*tensors):
         outputs = call(dict(zip(specs, tensors, strict=True)))
-        # The identity makes an output that is an input a tensor of its own.
+        # The identity gives an output that is also an input its own tensor.
         return {names[key]: tf.identity(value) for key, value in outputs.items()}
 
     wrapper = tf.function(renamed, autograph=False)
@@ -189,7 +189,7 @@ def _inlined(function) -> Callable[[dict], dict]:
     graph_def = function.graph.as_graph_def()
     if not any(_XLA in node.attr for node in graph_def.node):
         return lambda inputs: function(**inputs)
-    # Not public; `tf.lite` and tf2onnx use it too.
+    # Not public; `tf.lite` and tf2onnx also use it.
     from tensorflow.python.framework.convert_to_constants import (
         convert_variables_to_constants_v2,
     )
@@ -225,7 +225,7 @@ def _remove_xla_marks(graph_def) -> None:
 
 
 def _restore_constants(onnx, model, function) -> None:
-    """Makes initializers of a layer's constant tensors, tf2onnx' inputs otherwise."""
+    """Makes a layer's constant tensors, which tf2onnx makes inputs, initializers."""
     held = {inner.name: outer for outer, inner in function.graph.captures}
     for value in list(model.graph.input):
         if value.name in held:
@@ -265,7 +265,7 @@ def _refuse_unknown_operators(onnx, model) -> None:
 
 
 def count_operators(path: Path) -> dict[str, int]:
-    """Counts the operators of an ONNX file or folder, those in loops once."""
+    """Counts the operators of an ONNX file or folder; operators in loops count once."""
     onnx = _packages()[1]
     counts: Counter[str] = Counter()
     for file in graph_files(path).values():

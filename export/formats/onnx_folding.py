@@ -1,8 +1,8 @@
-"""Computes at export what depends on weights alone.
+"""At export time, computes what depends only on weights.
 
 tf2onnx transposes the kernels of convolutions and folds batch norms into them, but only
 constants: a large weight is an input of the graph that it converts (`onnx_weights`). So
-the same is done here afterwards, on weights that are not in memory yet.
+the same is done here afterwards, on weights that are not yet in memory.
 
 Legend: O output channels, I input channels, h and w rows and columns of a kernel.
 """
@@ -32,9 +32,9 @@ def fold(model, weights: Weights) -> None:
 
 
 def _transpose_weights(graph, weights: Weights) -> None:
-    """Makes a weight of each `Transpose` of a weight.
+    """Replaces each `Transpose` of a weight by a transposed weight.
 
-    Unless the weight has other uses: tied embeddings would be stored twice.
+    Weights with other uses are skipped: tied embeddings would be stored twice.
     """
     uses = _uses(graph)
     for node in list(graph.node):
@@ -48,9 +48,9 @@ def _transpose_weights(graph, weights: Weights) -> None:
 
 
 def _fold_batch_norms(graph, weights: Weights) -> None:
-    """Folds what scales and shifts the channels of a convolution into it.
+    """Folds scales and shifts of a convolution's output channels into the convolution.
 
-    That is a batch norm, or the product and sum that Keras makes of one:
+    These are a batch norm, or the product and sum that Keras turns one into:
     s · (conv(x, W) + b) + t = conv(x, s · W) + (s · b + t).
     """
     import onnx
@@ -78,7 +78,7 @@ def _fold_batch_norms(graph, weights: Weights) -> None:
             return None
         if node.op_type == "ConvTranspose" and _attribute(node, "group", 1) != 1:
             return None
-        kernel = node.input[1]  # One that others share would be stored once for each.
+        kernel = node.input[1]  # A shared kernel would be stored once for each use.
         return node if is_float(kernel) and uses[kernel] == 1 else None
 
     for node in list(graph.node):
@@ -148,7 +148,7 @@ def _affine(
 
 
 def _fix_paddings(graph, weights: Weights) -> None:
-    """Says how many zeros a convolution of stride 1 adds at each side.
+    """Makes the padding of convolutions with a stride of 1 explicit.
 
     tf2onnx writes `auto_pad` if sizes are unknown, which ONNX Runtime does not support
     for dilated kernels.

@@ -15,8 +15,8 @@ import numpy as np
 def reshapes_kept() -> Iterator[None]:
     """Keeps tf2onnx from fusing two consecutive reshapes, which gives a wrong result.
 
-    Before, it writes zeros into the second shape, for sizes copied from its input;
-    fusing then changes that input (tf2onnx 1.17).
+    Before fusing, it writes zeros into the second shape, for sizes copied from its
+    input; the fusion then changes that input (tf2onnx 1.17).
     """
     from tf2onnx.optimizer import back_to_back_optimizer
 
@@ -30,8 +30,8 @@ def optimized_in_place() -> Iterator[None]:
     """Makes tf2onnx's optimizers work on the graph itself.
 
     Otherwise each of a few dozen passes copies the whole graph, to restore it if the
-    pass fails: more than half of the time of a conversion. In place, a pass that fails
-    raises and leaves the graph unusable.
+    pass fails, which takes more than half the time of a conversion. In place, a pass
+    that fails raises and leaves the graph unusable.
     """
     from tf2onnx import optimizer
 
@@ -49,7 +49,8 @@ def nodes_visited_once() -> Iterator[None]:
     """Makes tf2onnx find unused nodes in one traversal of the graph.
 
     Otherwise each pass traverses it once per output, and a decoder has two outputs per
-    layer: a quarter of the time of converting GPT-2 small, most of GPT-2 XL's.
+    layer: a quarter of the conversion time of GPT-2 small, and most of the conversion
+    time of GPT-2 XL.
     """
     from tf2onnx.graph import Graph
 

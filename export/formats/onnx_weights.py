@@ -2,8 +2,8 @@
 
 tf2onnx copies every constant many times: a model of 0.5 GB took 20 GB of memory and
 minutes. So a large weight is an input of the graph that is converted (`liftable`,
-`call_with`), and becomes an initializer while the graph is written: from the Keras
-variable to the file, one at a time. Smaller weights, and constants that are not weights
+`call_with`), and becomes an initializer when the graph is written, copied one at a time
+from the Keras variable to the file. Smaller weights, and constants that are not weights
 (shapes, axes, tables), stay constants, which tf2onnx folds and some ONNX operators
 need.
 """
@@ -37,7 +37,8 @@ class Weight:
     Attributes:
         variable: The variable.
         element_type: ONNX' number of its dtype.
-        axes: The axes of the variable in the order of the tensor; None for the same.
+        axes: The axes of the variable in the order of the tensor; None if it is the
+            same.
         factor: What the transposed variable is multiplied by; None for 1.
     """
 
@@ -100,7 +101,7 @@ def take_inputs(model, lifted: Mapping[str, keras.Variable]) -> Weights:
 def liftable(signature: Signature, function) -> dict[str, keras.Variable]:
     """The large variables of a function, which become inputs for the conversion.
 
-    Except those in bfloat16, which tf2onnx mistakes for float16.
+    Variables in bfloat16 are excluded, because tf2onnx mistakes them for float16.
 
     Args:
         signature: The signature of the model that owns the variables.
@@ -142,7 +143,7 @@ def call_with(
 
 
 def file_size(model, weights: Weights) -> int:
-    """An upper bound of the size of `write_file`'s file, in bytes."""
+    """An upper bound on the size of `write_file`'s file, in bytes."""
     headers = 1024 * (1 + len(weights))
     return model.ByteSize() + sum(each.size for each in weights.values()) + headers
 

@@ -23,7 +23,7 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
     """Writes a traced model as one SavedModel; returns no notes.
 
     Raises:
-        ExportError: TensorFlow could not save it.
+        ExportError: If TensorFlow could not save it.
     """
     save(traced, path)
     text = metadata.to_json(traced.signatures)
@@ -37,7 +37,7 @@ def save(traced: TracedModel, path: Path) -> None:
     """Writes the functions and the weights that they share, without metadata.
 
     Raises:
-        ExportError: TensorFlow could not save it.
+        ExportError: If TensorFlow could not save it.
     """
     # A new root, because saving the model itself would save its optimizer and its
     # training functions too.
@@ -70,7 +70,7 @@ def _lookup_tables(models: list[keras.Model]) -> list:
 
 
 def count_operators(path: Path) -> dict[str, int]:
-    """Counts the operators in the functions of a SavedModel; those in loops once."""
+    """Counts the operators in the functions of a SavedModel; loops count once."""
     content = (path / "saved_model.pb").read_bytes()
     counts: Counter[str] = Counter()
     for meta_graph in saved_model_pb2.SavedModel.FromString(content).meta_graphs:

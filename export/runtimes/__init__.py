@@ -1,4 +1,4 @@
-"""The stock runtimes that run artefacts: one module per format, named like it.
+"""The stock runtimes that run artefacts: one module per format, with the same name.
 
 Each has `recognizes(path)` and `Engine(path)`. None imports TensorFlow unless its
 runtime is TensorFlow, so that a `.tflite` or `.onnx` file runs without it.
@@ -53,5 +53,5 @@ class Runtime(Protocol):
         ...
 
     def Engine(self, path: Path) -> Engine:  # noqa: N802
-        """Loads an artefact; raises a `RefusedError` if the runtime does not."""
+        """Loads an artefact; raises a `RefusedError` if the runtime rejects it."""
         ...

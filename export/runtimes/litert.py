@@ -55,7 +55,8 @@ class Engine:
             self.index_ranges = _read_metadata(path)
         except Exception as error:
             raise RefusedError(f"LiteRT cannot load {path.name}: {error}") from error
-        # All signatures of an interpreter share its buffers, inputs and outputs too.
+        # All signatures of an interpreter share its buffers, including inputs and
+        # outputs.
         self._lock = threading.Lock()
 
     def call(self, signature: str, inputs: dict, in_place: bool) -> dict:
@@ -87,7 +88,7 @@ def _read_metadata(path: Path) -> metadata.IndexRanges | None:
     """The metadata of a `.tflite` file; None if it has none.
 
     Raises:
-        ValueError: They are damaged.
+        ValueError: If the metadata are damaged.
     """
     if not zipfile.is_zipfile(path):
         return None

@@ -8,7 +8,7 @@ import numpy as np
 from keras_attn.cache_names import CACHE_INDEX, NEW
 
 # Attributes of `SignatureRunner`. Its public API writes all inputs at each call, and
-# that of the interpreter gives access to the first signature only.
+# the interpreter's public API gives access only to the first signature.
 _PRIVATE = (
     *("_interpreter", "_interpreter_wrapper", "_subgraph_index"),
     *("_inputs", "_outputs"),
@@ -19,7 +19,7 @@ class LiteRTStep:
     """Calls the signature `step`, writing only what has changed in its inputs.
 
     The interpreter's input buffers keep their contents between calls. The caches of
-    GPT-2 small take 75 MB for 1,024 tokens, and one slot of them changes per step.
+    GPT-2 small take 75 MB for 1,024 tokens, and only one slot of them changes per step.
 
     Args:
         function: The `SignatureRunner` of `step`.

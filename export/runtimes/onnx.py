@@ -15,7 +15,7 @@ from keras_attn.export.signature_info import (
 from keras_attn.extras import requires_extra
 from keras_attn.file_reading import parse_json, size_of
 
-# The file of an ONNX folder that holds the large tensors of all its graphs.
+# The file in an ONNX folder that holds the large tensors of all its graphs.
 WEIGHTS = "weights.data"
 # Keys in the metadata of a graph. `OUTPUT_NAMES`: our output names, by the graph's.
 INDEX_RANGES = "keras_attn.index_ranges"
@@ -23,8 +23,8 @@ OUTPUT_NAMES = "keras_attn.output_names"
 # The tag of `ir_version`, the first field that every ONNX writer emits.
 _FIRST_BYTE = b"\x08"
 # Size of a folder in bytes above which its sessions share the weights, mapped from the
-# file. Below it each session packs its own copy, which speeds up a prompt by a quarter
-# to a third, and a single token not at all.
+# file. Below it, each session packs its own copy, which speeds up a prompt by a quarter
+# to a third, but does not speed up a single token.
 _LARGEST_PACKED = 2**31
 
 
@@ -34,7 +34,7 @@ def recognizes(path: Path) -> bool:
         entries = {entry.name for entry in path.iterdir()}
         graphs = {name for name in entries if name.endswith(".onnx")}
         return bool(graphs) and entries - graphs <= {WEIGHTS}
-    # ONNX has no identifier: the suffix and the first byte must both fit.
+    # ONNX has no identifier: the suffix and the first byte must both match.
     if not path.is_file() or path.suffix != ".onnx":
         return False
     with path.open("rb") as file:

@@ -1,7 +1,7 @@
 """The fields of a `config.json`: read, checked and bounded; and how ours are written.
 
-A `config.json` comes from anywhere, so nothing is built from a number before it is
-known that the weight files have tensors of such a size.
+A `config.json` may come from anywhere, so nothing is built from a number before the
+weight files are known to have tensors of such a size.
 """
 
 import re
@@ -14,12 +14,12 @@ import keras
 from keras_attn.file_reading import shown
 from keras_attn.ops import gelu_tanh
 
-# Bounds of numbers that no axis of a weight bounds.
+# Bounds for numbers that no axis of a weight bounds.
 MAX_SIZE = 2**31 - 1
 MAX_IMAGE_SIZE = 8192
 MAX_CLASSES = 100_000
 
-# transformers' names; of two names for one function the first is written.
+# transformers' names; if a function has two names, the first is written.
 ACTIVATIONS = {
     "gelu": keras.activations.gelu,
     "gelu_new": gelu_tanh,
@@ -34,9 +34,9 @@ ACTIVATIONS = {
 class Config(dict[str, Any]):
     """The fields of a `config.json`, with getters that check and bound their values.
 
-    A getter takes the name of a field and the value that the format (transformers' or
-    timm's) has for it where it is absent, and raises a `ValueError` that names the
-    field unless the value is of its kind.
+    A getter takes the name of a field and the default that the format (transformers' or
+    timm's) has for it, and raises a `ValueError` that names the field unless the value
+    is of the right kind.
 
     Args:
         fields: The content of the file.
@@ -44,9 +44,9 @@ class Config(dict[str, Any]):
 
     Attributes:
         max_size: Upper bound of any width, vocabulary or number of heads: four times
-            the largest axis of a tensor. The factor lets a number that is only
-            slightly wrong through to the comparison with the weights, whose message
-            says more.
+            the largest axis of a tensor. The factor lets a slightly wrong number
+            through to the comparison with the weights, whose message is more
+            informative.
         max_blocks: Upper bound of a number of blocks: the largest number of keys that
             differ only in their numbers.
     """
@@ -103,7 +103,7 @@ class Config(dict[str, Any]):
         return self.get_pair(name, default, MAX_IMAGE_SIZE)
 
     def get_num_blocks(self, name: str, default: int) -> int:
-        """A number of blocks: at most as many as the files have."""
+        """A number of blocks, at most as many as the files have."""
         number = self._check_size(name, self.get(name, default), MAX_SIZE)
         self._check_num_blocks(name, number)
         return number
@@ -174,13 +174,13 @@ class Config(dict[str, Any]):
         return self.get_size("num_labels", 2, MAX_CLASSES)
 
     def require(self, supported: Mapping[str, tuple]) -> None:
-        """Refuses a configuration that our model does not implement.
+        """Rejects a configuration that our model does not implement.
 
         Args:
             supported: Field to the values that are supported, the default first.
 
         Raises:
-            ValueError: naming the field.
+            ValueError: If a value is not supported; the message names the field.
         """
         for name, values in supported.items():
             value = self.get(name, values[0])
@@ -226,7 +226,7 @@ def activation_name(function, names: Mapping[str, Any] = ACTIVATIONS) -> str:
     """The name that transformers has for an activation.
 
     Raises:
-        ValueError: for a function that it has no name for.
+        ValueError: If transformers has no name for `function`.
     """
     for name, known in names.items():
         if known is function:

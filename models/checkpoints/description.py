@@ -1,8 +1,8 @@
 """What a folder says about a model besides its sizes: class names and preprocessing.
 
-Libraries write the names of the classes and the preprocessing of images in different
-places. A model has both as its attributes `class_names` and `preprocessing`; the latter
-has transformers' fields.
+Libraries store the names of the classes and the preprocessing of images in different
+places. Our models have both as attributes, `class_names` and `preprocessing`; the
+latter has transformers' fields.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from keras_attn.models.checkpoints.mapping import layers_of
 PREPROCESSING = "preprocessor_config.json"
 # PIL's codes, which transformers writes, and timm's names.
 _RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
-# Up to this size ConvNeXt's processor crops; larger images are resized only.
+# Up to this size ConvNeXt's processor crops; larger images are only resized.
 _CROPPED_BELOW = 384
 
 
@@ -44,7 +44,7 @@ def describe(model: Any, opened: Folder, overrides: Mapping[str, Any]) -> None:
 
 
 def _class_names(config: Mapping[str, Any]) -> list[str] | None:
-    """The names of the classes; None for none, incomplete or generated names."""
+    """The names of the classes; None if they are missing, incomplete or generated."""
     for field in ("id2label", "label_names", "class_names", "_class_names"):
         names: Any = config.get(field)
         if isinstance(names, dict):
@@ -65,10 +65,10 @@ def _preprocessing(opened: Folder) -> dict[str, Any] | None:
 def with_description(
     model: Any, config: dict[str, Any], library: str | None
 ) -> tuple[dict[str, Any], dict[str, dict]]:
-    """A configuration with a model's class names, and the files for the rest.
+    """The configuration with a model's class names, and files for the preprocessing.
 
     Args:
-        model: A model of ours, or any other.
+        model: Any model.
         config: The fields of `config.json` without them.
         library: As in `Family`.
 
@@ -76,7 +76,7 @@ def with_description(
         The fields of `config.json`; and the name of each further file to its content.
 
     Raises:
-        ValueError: if there is not one name for each class.
+        ValueError: If the number of names differs from the number of classes.
     """
     names = getattr(model, "class_names", None)
     fields = getattr(model, "preprocessing", None)
@@ -125,7 +125,7 @@ def _from_timm(fields: Mapping[str, Any]) -> dict[str, Any] | None:
     else:
         resized = {"shortest_edge": int(min(sides.values()) / share)}
     return {
-        # As timm: resizes, crops the center, rescales, normalizes.
+        # As in timm: resize, crop the center, rescale, normalize.
         "image_processor_type": "CLIPImageProcessor",
         "do_resize": True,
         "size": resized,
@@ -185,7 +185,7 @@ def _sides(size: Any) -> tuple[int, int] | None:
 
 
 def _is_numbers(values: Any, count: int | None = None) -> bool:
-    """Whether values are a list of numbers, of that many if it is given."""
+    """Whether `values` is a list of numbers, `count` of them if it is given."""
     return (
         isinstance(values, list)
         and count in (None, len(values))

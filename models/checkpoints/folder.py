@@ -4,7 +4,7 @@
 config.json                        the model's type and sizes
 model.safetensors                  its weights; or, if they are split:
 model-00001-of-00003.safetensors   a part of the weights
-model.safetensors.index.json       key to the file that holds it
+model.safetensors.index.json       key to the file that contains it
 ```
 
 A folder is treated as untrusted: nothing is unpickled, only regular files of bounded
@@ -44,13 +44,13 @@ class Folder:
         path: The folder.
 
     Attributes:
-        config: The fields of `config.json`, bounded by what the files hold.
+        config: The fields of `config.json`, bounded by what the files contain.
         shapes: Key to shape, of every tensor in every file.
         dtypes: Key to the format's name of its dtype.
 
     Raises:
-        FileNotFoundError: if the folder, its `config.json` or its weights are missing.
-        ValueError: for a corrupt file, or an index that does not match the files.
+        FileNotFoundError: If the folder, its `config.json` or its weights are missing.
+        ValueError: If a file is corrupt, or an index does not match the files.
     """
 
     def __init__(self, path: str | os.PathLike):
@@ -154,7 +154,7 @@ def write_folder(
         others: The content of each further JSON file by its name.
 
     Raises:
-        NotADirectoryError: if `path` is a file.
+        NotADirectoryError: If `path` is a file.
     """
     path = Path(path)
     if path.exists() and not path.is_dir():
@@ -162,7 +162,7 @@ def write_folder(
             f"`folder` must be a folder, or not exist yet. Received: {str(path)!r}"
         )
     # Renaming is atomic only within a file system, and an existing folder may be a
-    # mount point: so inside it, or next to a new one.
+    # mount point, so the temporary folder is inside it, or next to a new one.
     is_new = not path.exists()
     stage = (path.parent if is_new else path) / f".checkpoint.{os.getpid()}.partial"
     shutil.rmtree(stage, ignore_errors=True)
@@ -200,7 +200,7 @@ def _write_files(folder, texts, parts):
 
 
 def _replace_files(stage, folder):
-    """Moves written files over those of an older checkpoint.
+    """Replaces the files of an older checkpoint by the written files.
 
     The old `config.json` is deleted first and the new one moved last. A folder without
     it is not a checkpoint, so a reader in between gets an error, not a mixture.

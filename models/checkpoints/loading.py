@@ -1,9 +1,9 @@
-"""From a checkpoint folder to a model of ours, with its weights or without.
+"""From a checkpoint folder to one of our models, with or without its weights.
 
 Everything is checked before the first weight is allocated: no number in `config.json`
-exceeds what the files hold; each key of the files is one that the model reads, or
-belongs to a head that it does not have, or is known to hold nothing learned; and each
-weight of the model has a tensor of the right shape.
+exceeds what the files contain; each key of the files is read by the model, belongs to a
+head that the model does not have, or is known not to be learned; and each weight of the
+model has a tensor of the right shape.
 """
 
 import os
@@ -37,21 +37,20 @@ from keras_attn.models.parts.keras_state import (
 def load_checkpoint(
     folder: str | os.PathLike, task: str | None = None, **overrides
 ) -> keras.Model:
-    """Reads a checkpoint in the Hugging Face layout into a model of ours.
+    """Reads a checkpoint in the Hugging Face layout into one of our models.
 
     `config.json` determines the model; its weights are in `*.safetensors`, one file or
     several. Files that can contain code (`pytorch_model.bin`, …) are never opened.
     Weights are read one at a time, in float32, float16 or bfloat16, and cast to the
     dtype of the model's variables.
 
-    ViT, its hybrid, DeiT, DeiT III, Swin and ConvNeXt may also have timm's naming,
+    ViT, its hybrid, DeiT, DeiT III, Swin and ConvNeXt may also use timm's naming,
     with an `architecture` in `config.json`, as its `save_for_hf` writes it. ResNet,
-    VGG16, FCN, Faster R-CNN and Mask R-CNN on a ResNet have torchvision's:
+    VGG16, FCN, Faster R-CNN and Mask R-CNN on a ResNet use torchvision's:
     `model.state_dict()` saved as safetensors, and a `config.json` such as `{"library":
-    "torchvision", "architecture": "fcn_resnet50", "num_classes": 21}`. In that of a
-    detector the background counts as a class.
-    A U-Net on a ResNet has that of segmentation-models-pytorch, as `save_pretrained`
-    of its `Unet` writes it.
+    "torchvision", "architecture": "fcn_resnet50", "num_classes": 21}`. For a detector,
+    it counts the background as a class. A U-Net on a ResNet uses the naming of
+    segmentation-models-pytorch, as `Unet.save_pretrained` writes it.
 
     If the folder has them, the model gets the names of its classes as `class_names`,
     and the preprocessing of its images as `preprocessing`; `save_checkpoint` and
@@ -62,29 +61,29 @@ def load_checkpoint(
         task: What to build: `"encoder"`, `"masked_lm"`, `"pretrainer"`,
             `"next_sentence"`, `"classifier"`, `"token_classifier"`, `"span_qa"`,
             `"sentence_encoder"`, `"causal_lm"` or `"captioner"` (a ViT with GPT-2), if
-            the family has it; for an image model `"encoder"` is the model without its
-            top, and `"segmenter"` an FCN; of an R-CNN `"detector"` has no masks,
-            `"instance_segmenter"` has them.
-            Default: the task of `architectures` or `architecture` in `config.json`.
+            the family has it; for an image model, `"encoder"` is the model without its
+            top, and `"segmenter"` an FCN; for an R-CNN, `"detector"` has no masks and
+            `"instance_segmenter"` does. Default: the task of `architectures` or
+            `architecture` in `config.json`.
         **overrides: Arguments of the builders, such as `dropout` or `num_classes`,
             which take precedence over `config.json`. `dropout` applies to the encoder
             and to its head.
 
     Returns:
         A model from `build_bert`, `build_bert_classifier`, … with the weights of the
-        checkpoint. Heads in the files that the task does not have are ignored. If
+        checkpoint. Heads in the files that the task does not need are ignored. If
         `task` is given and the files lack its head, or if `num_classes` is given and
         differs from the files', the head is newly initialized, with a warning that
-        names its layers. For another `image_size` the positions of the files are
+        names its layers. For a different `image_size`, the positions in the files are
         resized by cubic splines.
 
     Raises:
-        FileNotFoundError: if the folder, its `config.json` or its weights are missing.
-        ValueError: for a model type, class or value of `config.json` that is not
-            supported; for corrupt files; for a key that is unknown, missing,
-            duplicated or of another shape than `config.json` implies; for weights that
-            our model ties and the file does not.
-        TypeError: for an override that the builders don't have.
+        FileNotFoundError: If the folder, its `config.json` or its weights are missing.
+        ValueError: If a model type, class or value in `config.json` is not supported; a
+            file is corrupt; a key is unknown, missing, duplicated or of a different
+            shape than `config.json` implies; or weights that our model ties differ in
+            the file.
+        TypeError: If an override is not an argument of the builders.
 
     Example:
         ```python
@@ -112,12 +111,12 @@ def build_from_checkpoint(
 ) -> keras.Model:
     """The model of `load_checkpoint(folder, task)`, built without reading its weights.
 
-    Its sizes are those of `config.json`, checked against the headers of the weight
-    files. The variables are new: call it where they take no memory, in a `tf.Graph` or
+    Its sizes come from `config.json`, checked against the headers of the weight files.
+    The variables are new: call this where they take no memory, in a `tf.Graph` or
     `without_allocating`.
 
     Raises:
-        FileNotFoundError, ValueError: as `load_checkpoint`.
+        FileNotFoundError, ValueError: As in `load_checkpoint`.
     """
     opened = Folder(folder)
     try:
@@ -130,7 +129,7 @@ def _load(
     opened: Folder, task: str | None, overrides: dict
 ) -> tuple[keras.Model, set[str]]:
     """The model, and the names of its layers that are newly initialized."""
-    # Nothing is allocated or initialized, only to be overwritten, before the checks.
+    # Before the checks, nothing is allocated or initialized only to be overwritten.
     with without_allocating():
         built = _build(opened, task, overrides)
     initializers = [_FileInitializer(each, built.keys, opened) for each in built.read]
@@ -176,7 +175,7 @@ def _build(opened: Folder, task: str | None, overrides: dict) -> _Built:
 
 def _naming_folder(error, folder, overrides) -> Exception:
     """The error, with the folder in its message."""
-    # Without overrides an argument of a wrong type comes from the file.
+    # Without overrides, an argument of the wrong type comes from the file.
     kind = TypeError if overrides and isinstance(error, TypeError) else ValueError
     return kind(f"{shortened(error)}, folder={str(folder)!r}")
 
@@ -243,7 +242,7 @@ def _untie(family: Family, task: str, keys: dict[str, str], opened: Folder) -> N
     """Removes copies of tied weights from `keys`, after checking that they agree."""
     for copies in family.tied.values():
         for copy, original in copies.items():
-            # Of two tensors that share memory, a file may contain either one.
+            # If two tensors share memory, a file may contain either one.
             if copy in keys and original not in keys:
                 keys[original] = keys.pop(copy)
     for copy, original in family.tied.get(task, {}).items():
@@ -275,7 +274,7 @@ def _check_keys(
     if may_be_fresh:
         for layer_weights in _by_layer(weights).values():
             layer_keys = {key for weight in layer_weights for key in weight.keys}
-            # A head's layer may be missing as a whole; a part of it may not.
+            # A head's layer may be missing entirely, but not in part.
             if layer_keys <= missing and all(map(family.is_head, layer_keys)):
                 fresh.update(weight.keys[0] for weight in layer_weights)
                 missing -= layer_keys
@@ -296,7 +295,7 @@ def _check_unknown(family: Family, keys: Mapping[str, str], wanted: set[str]) ->
     unknown = [
         original
         for full, original in keys.items()
-        # A head may be ignored as a whole; a part of a head that is read may not.
+        # A head may be ignored entirely; a part of a head that is read may not.
         if full not in wanted
         and (not family.is_head(full) or full.rpartition(".")[0] in layers)
     ]
@@ -354,7 +353,7 @@ def _check_tensors(
 ) -> None:
     """Raises unless each tensor has its weight's shape and a floating-point dtype.
 
-    Positions may be those of another image size if the caller asked for this one.
+    Positions may be for a different image size if the caller asked for this one.
     """
     wrong = []
     for weight in weights:

@@ -8,14 +8,14 @@ dense("bert.pooler.dense", layer)      # that, and the bias
 fused("…attention.self", ("query", "key", "value"), kernel, bias)
 ```
 
-Keys are those of a model with a head, with the prefix (`bert.pooler.…`). A `Family`
-adds the rest: the classes it reads, how its model is built from `config.json`, and the
-tensors of a file that are not needed. Each module of `families/` defines the `Family`
-of one or more model types, and `families/__init__.py` lists them; nothing else depends
-on a particular family.
+Keys are written as in a model with a head, with the prefix (`bert.pooler.…`). A
+`Family` adds the rest: the classes it reads, how its model is built from `config.json`,
+and which tensors of a file are not needed. Each module of `families/` defines the
+`Family` of one or more model types, and `families/__init__.py` lists them; nothing else
+depends on a particular family.
 
 `read` takes the arrays of `keys`, in order, and returns the variable's value; `write`
-takes the variable's value and returns a tuple, one array per key. Both must be made of
+takes the variable's value and returns a tuple, one array per key. Both must use only
 views (transposes, splits, reshapes): the shapes expected in a file are found by writing
 an array that takes no memory.
 """
@@ -37,9 +37,9 @@ Rename = tuple[str, str | Callable[[re.Match[str]], str]]
 
 
 class Joined:
-    """Several variables of ours that a file holds as one tensor, side by side.
+    """Several variables of ours that a file stores as one tensor, side by side.
 
-    Stands for them as the `variable` of a `Weight`.
+    Represents them as the `variable` of a `Weight`.
 
     Args:
         variables: The variables, which differ at most in the size of the last axis.
@@ -75,14 +75,14 @@ class Weight:
 
     Attributes:
         keys: Keys of the tensors, with the prefix that a model with a head gives them.
-        variable: Our variable, or several that are joined; of a layer with Keras' LoRA
-            a tensor, which can only be written.
+        variable: Our variable, or several that are joined; for a layer with Keras'
+            LoRA, a tensor, which can only be written.
         read: Maps the tensors, in the order of `keys`, to the variable's value.
         write: Maps the variable's value to the tensors.
-        accepts: Whether `read` can also use a single tensor of this other shape.
-        resizes: Whether `read` can resize a single tensor of this shape. That changes
-            the values, so it is accepted only if the caller asks for another image
-            size.
+        accepts: Whether `read` can also use a single tensor of a given other shape.
+        resizes: Whether `read` can resize a single tensor of a given shape. That
+            changes the values, so it is accepted only if the caller asks for a
+            different image size.
     """
 
     keys: tuple[str, ...]
@@ -96,17 +96,17 @@ class Weight:
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Key to the shape that its tensor must have."""
-        # All strides are zero, so it takes four bytes whatever its shape.
+        # All strides are zero, so it takes four bytes, whatever its shape.
         placeholder = np.broadcast_to(np.float32(0), self.variable.shape)
         parts = self.write(placeholder)
         return {key: part.shape for key, part in zip(self.keys, parts, strict=True)}
 
 
 def check_complete(model: keras.Model, weights: Sequence[Weight]) -> None:
-    """Raises unless `weights` are those of the model, each exactly once.
+    """Raises unless `weights` cover the model's variables, each exactly once.
 
     Raises:
-        ValueError: naming the variables that have no key.
+        ValueError: If variables have no key; the message names them.
     """
     mapped = [id(each) for weight in weights for each in variables_of(weight)]
     known, adapted = set(mapped), _adapted(model)
@@ -295,26 +295,26 @@ class Family:
     Attributes:
         model_type: The `model_type` in `config.json`.
         architectures: Class in `config.json` to the task it is read as.
-        tasks: Every task that `build` takes.
+        tasks: Every task that `build` accepts.
         prefix: Prefix of the body's keys; a file may omit it.
         heads: Prefixes of the full keys of heads, and of parts that only some heads
-            have, such as the pooler. A file may have them where a model does not.
+            have, such as the pooler. A file may have them even if a model does not.
         build: `(config, task, overrides) -> model`.
         task_of: The task of a model of this family; None for any other model.
         config: A model's fields of `config.json`, except `architectures`.
         weights: Every weight of a model.
         also_saved_as: Task to the class it is written as, for tasks that no class of
             `architectures` is read as, or more than one.
-        buffers: Patterns of full keys whose tensors are not learned.
-        tied: Task to the tensors that repeat another: `{copy: original}`.
+        buffers: Patterns for full keys whose tensors are not learned.
+        tied: Task to the tensors that duplicate another: `{copy: original}`.
         renames: Patterns in the keys of old files, and their replacements, each a
             string or a function of the match.
-        renames_for: Maps all keys of a file to such pairs, where the old keys of some
-            files are current keys of others.
+        renames_for: Maps all keys of a file to such pairs, for old keys of some files
+            that are current keys of others.
         default_task: The task that a `config.json` without `architectures` means. None
-            if the format has `architectures`.
-        library: The library whose naming it is, and whose models are identified by
-            what `config` gives; None for transformers.
+            if the format always has `architectures`.
+        library: The library whose naming this is, and whose models are identified by
+            what `config` returns; None for transformers.
     """
 
     model_type: str
@@ -348,7 +348,7 @@ class Family:
     def identity(self, task: str) -> dict[str, Any]:
         """The fields of `config.json` that identify the model, besides `config`'s."""
         if self.library == "torchvision":
-            # It has no configurations of its own.
+            # This library has no configurations of its own.
             return {"library": self.library}
         if self.library is not None:
             return {}

@@ -1,4 +1,4 @@
-"""`save_checkpoint`: from a model of ours to a folder in public naming."""
+"""`save_checkpoint`: from one of our models to a folder in public naming."""
 
 import functools
 import os
@@ -28,17 +28,18 @@ def save_checkpoint(
 ) -> None:
     """Writes a model as `config.json` and `*.safetensors`, in transformers' naming.
 
-    ResNet, VGG, FCN and R-CNN on a ResNet have torchvision's naming: `load_state_dict`
-    of the function of `torchvision.models` named by `architecture` takes the tensors. A
-    U-Net on a ResNet has that of segmentation-models-pytorch, whose `from_pretrained`
-    reads the folder. Image models that transformers lacks, such as DeiT III, have
-    timm's: `timm.create_model("local-dir:my-folder", pretrained=True)`.
+    ResNet, VGG, FCN and R-CNN on a ResNet use torchvision's naming: the
+    `load_state_dict` of the model that `architecture` names in `torchvision.models`
+    accepts the tensors. A U-Net on a ResNet uses the naming of
+    segmentation-models-pytorch, whose `from_pretrained` reads the folder. Image models
+    that transformers lacks, such as DeiT III, use timm's naming:
+    `timm.create_model("local-dir:my-folder", pretrained=True)`.
 
-    `model.class_names` and `model.preprocessing` are written, too. Weights that Keras'
-    LoRA adapts (`layer.enable_lora`) are merged with what it has learned.
+    `model.class_names` and `model.preprocessing` are written as well. Weights adapted
+    by Keras' LoRA (`layer.enable_lora`) are merged with what LoRA has learned.
 
     Files are written to a temporary folder and renamed once all are complete, so a
-    failure leaves everything unchanged. The config and weights of another checkpoint
+    failure leaves everything unchanged. The config and weights of a previous checkpoint
     in the folder are replaced; other files, such as a tokenizer's, are kept. Weights
     are written one at a time.
 
@@ -51,14 +52,14 @@ def save_checkpoint(
             the model's variables.
         max_shard_size: Maximum size of a weight file in bytes; larger weights are split
             into several files.
-        library: The library in whose naming the model is written; of the names above
-            the first that has the model by default.
+        library: The library whose naming is used. Default: the first of the libraries
+            above that has the model.
 
     Raises:
-        ValueError: for a model that has no counterpart in these libraries, or in
-            `library`; for another number of `model.class_names` than of classes; or
-            for a weight that is too large for `dtype`.
-        NotADirectoryError: if `folder` is a file.
+        ValueError: If `model` has no counterpart in these libraries, or in `library`;
+            the number of `model.class_names` differs from the number of classes; or a
+            weight is too large for `dtype`.
+        NotADirectoryError: If `folder` is a file.
 
     Example:
         ```python
@@ -87,7 +88,7 @@ def save_checkpoint(
             tensors[key] = Tensor(shape, SAVED_AS[kept], compute)
     config = {**family.config(model), **family.identity(task)}
     if dtype is not None and family.library in (None, "torchvision"):
-        # The others take what their configurations have as arguments.
+        # The others accept the fields of their configurations as arguments.
         config["dtype"] = dtype
     config, others = with_description(model, config, family.library)
     write_folder(folder, config, tensors, max_shard_size, others)

@@ -1,6 +1,6 @@
 """From a task to a model, by our builders; and from a model back to its task.
 
-And what families share: those of text encoders, of image models, BERT's field names.
+Also what families share: text encoders, image models, BERT's field names.
 """
 
 import inspect
@@ -25,16 +25,16 @@ def call_builders(calls: Sequence[tuple[Callable, dict]], overrides: dict) -> An
 
     Args:
         calls: The encoder's builder and its arguments from the checkpoint; then, for a
-            model with a head, the same of the head, whose builder takes an encoder
-            first.
+            model with a head, the head's builder, which takes an encoder first, and its
+            arguments.
         overrides: Arguments from the caller. Each goes to every builder that has such
-            an argument, except that `name` goes to the last one only.
+            an argument, except that `name` goes only to the last one.
 
     Returns:
         The model of the last builder.
 
     Raises:
-        TypeError: for an override that none of the builders has.
+        TypeError: If an override is not an argument of any builder.
     """
     accepted = [inspect.signature(builder).parameters for builder, _ in calls]
     for name, value in overrides.items():
@@ -79,7 +79,7 @@ def image_task(model: keras.Model) -> str:
 
 
 def head_task(model: keras.Model) -> str | None:
-    """The task of an encoder with a head, by the head's layers; None for no such."""
+    """The task of an encoder with a head, by the head's layers; None without one."""
     layers = layers_of(model)
     for task, layer in (
         ("masked_lm", "masked_lm_logits"),
@@ -144,7 +144,7 @@ def image_family(model_type: str, bare: str, classifier: str, **fields) -> Famil
     Args:
         model_type: As in `config.json`, and the prefix of the keys.
         bare: transformers' class of the model without its top.
-        classifier: That of the model with its top.
+        classifier: transformers' class of the model with its top.
         **fields: Further fields of `Family`.
     """
     return Family(

@@ -1,9 +1,9 @@
 """One safetensors file: read tensor by tensor, written tensor by tensor.
 
 Files are read by the `safetensors` library, which checks the header against the length
-of the file. It is only given regular files whose header is of bounded size and names
+of the file. It is only given regular files whose header has a bounded size and names
 each tensor once. The library's writer needs all tensors in memory at once; ours takes
-them one by one.
+them one at a time.
 """
 
 import json
@@ -52,8 +52,8 @@ class TensorFile:
         dtypes: Key to the format's name of its dtype, such as `"F32"`.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if the file is truncated, corrupt or not a safetensors file.
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is truncated, corrupt or not a safetensors file.
     """
 
     def __init__(self, path: str | os.PathLike):
@@ -61,7 +61,8 @@ class TensorFile:
         size = check_file(self.path)
         _check_header(self.path, size)
         try:
-            # Not memory-mapped: pages of a mapped file count as our memory once read.
+            # Not memory-mapped: pages of a mapped file count towards our memory once
+            # read.
             self._file = safe_open(str(path), framework="np", backend="pread")
         except SafetensorError as error:
             raise _corrupt(self.path, size, error) from error
@@ -73,7 +74,7 @@ class TensorFile:
         """Reads the tensor of a key, in the dtype of the file.
 
         Raises:
-            ValueError: for a dtype that is not in `DTYPES`, such as 8-bit floats.
+            ValueError: If the dtype is not in `DTYPES`, such as an 8-bit float.
         """
         dtype = self.dtypes[key]
         if dtype not in DTYPES:
@@ -109,7 +110,7 @@ def _check_header(path, size):
         header = file.read(length)
 
     try:
-        # The library would silently take one of two tensors of the same name.
+        # The library would silently pick one of two tensors of the same name.
         parse_json(header, path, unique_keys=True)
     except ValueError as error:
         raise _corrupt(path, size, error) from error
@@ -143,7 +144,7 @@ def write_tensors(path: str | os.PathLike, tensors: dict[str, Tensor]) -> None:
         tensors: Key to tensor, in the order of the file.
 
     Raises:
-        ValueError: for a finite number that overflows in the dtype it is saved in.
+        ValueError: If a finite number overflows in the dtype it is saved in.
     """
     header: dict[str, dict] = {"__metadata__": {"format": "pt"}}
     start = 0

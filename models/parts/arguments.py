@@ -1,7 +1,7 @@
 """Checks of a builder's arguments, before a layer inside the model would fail on them.
 
-A layer would name an argument of its own, such as `units`, which the caller of the
-builder does not have. What a value must be follows from its annotation and its name.
+A layer would name its own argument, such as `units`, which the caller of the builder
+never passed. The requirements for a value follow from its annotation and its name.
 """
 
 import functools
@@ -20,21 +20,21 @@ _Result = TypeVar("_Result")
 # Integers that may be 0, and lists of indices.
 _FROM_ZERO = {"num_frozen", "num_pyramid_layers", "attention_stage"}
 _FROM_ZERO |= {"skips", "dilated_stages"}
-# No size: any whole number.
+# No size: any integer.
 _ANY = {"seed"}
-# Lists that may have no element: some models have a default without them.
+# Lists that may be empty: in some models they are by default.
 _MAY_BE_EMPTY = {"fully_connected_dims", "stem_dims", "decoder_dims"}
 _MAY_BE_EMPTY |= {"skips", "dilated_stages"}
-# Shares of units, or of blocks, that are dropped.
+# Fractions of units or blocks that are dropped.
 _PROBABILITIES = ("dropout", "stochastic_depth")
 
 
 def checks_arguments(
     build: Callable[_Arguments, _Result],
 ) -> Callable[_Arguments, _Result]:
-    """Decorates a builder without a table of variants: checks what it is called with.
+    """Checks the arguments of a builder that has no table of variants; a decorator.
 
-    `@with_sizes` does so for the others.
+    `@with_sizes` does this for the other builders.
     """
     signature = inspect.signature(build)
 
@@ -53,15 +53,15 @@ def checks_arguments(
 def checked_arguments(
     signature: inspect.Signature, values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of a builder, with Python's integers for those of NumPy.
+    """The arguments of a builder, with NumPy integers converted to Python integers.
 
     Args:
         signature: The builder's, with annotations.
         values: Arguments by name; those that the signature lacks are not checked.
 
     Raises:
-        ValueError: for a number, or a list of numbers, that no model can be built with,
-            naming the argument and its value.
+        ValueError: If no model can be built with a number or a list of numbers; the
+            message names the argument and its value.
     """
     return {
         name: _checked(name, value, signature.parameters.get(name))

@@ -54,7 +54,7 @@ def text_encoder(
     dropout,
     attention_dropout,
 ) -> Functional:
-    """The encoder with these embeddings, a model like that of `build_bert`.
+    """The encoder with these embeddings, a model as from `build_bert`.
 
     Args (the others are `EncoderOptions`):
         inputs: The model's inputs, `padding_mask` (B, T) among them.

@@ -1,9 +1,9 @@
 """The functional model that every builder returns, and helpers to assemble one.
 
 The model checks its inputs where their values are known: in `model(inputs)`, and in
-arrays given to `predict`, `fit`, `evaluate` and their forms for a batch. Data sets are
-read inside compiled graphs, which know the shapes only: there, an index outside its
-table is clamped, wraps around, or raises an error of the backend.
+arrays passed to `predict`, `fit`, `evaluate` and their batch variants. Data sets are
+read inside compiled graphs, which only know shapes: there, an index outside its table
+is clamped, wraps around, or raises a backend error.
 
 Legend: B batch, T length.
 """
@@ -70,27 +70,27 @@ def output_structure(model: keras.Model) -> Any:
     return model.outputs[0] if isinstance(model, keras.Sequential) else model.output
 
 
-# The name of the class matters: Keras' TensorBoard callback draws the graph of a
-# `Functional` only.
+# The name of the class matters: Keras' TensorBoard callback draws the graph only of a
+# `Functional`.
 @keras.saving.register_keras_serializable("keras_attn")
 class Functional(keras.Model):
-    """A functional model that checks its inputs, and labels that are classes.
+    """A functional model that checks its inputs, and its labels if they are classes.
 
     Attributes:
-        training_outputs: The keys of the outputs that only training needs, such as
-            those of an auxiliary head; `export` leaves them out. They are saved with
+        training_outputs: The keys of the outputs that only training needs, such as the
+            output of an auxiliary head; `export` leaves them out. They are saved with
             the model.
-        class_names: The name of each class, in the order of the logits; None if there
-            are none. They are saved with the model.
-        preprocessing: How images become inputs, with the fields that transformers has
-            in `preprocessor_config.json`; None if nothing is known. It is saved with
-            the model, which does not apply it.
+        class_names: The name of each class, in the order of the logits; None if they
+            are unknown. They are saved with the model.
+        preprocessing: How images become inputs, with the fields of transformers'
+            `preprocessor_config.json`; None if nothing is known. It is saved with the
+            model, which does not apply it.
 
     Raises:
-        ValueError: for an input of another shape, an empty, too long or too short one,
-            an index (token id, position, class) outside its table, a number that is
-            NaN or infinite, or a row of padding alone; in `fit` and `evaluate` also
-            for a label that is not among the classes of a sparse cross-entropy.
+        ValueError: If an input has the wrong shape or is empty, too long or too short,
+            an index (token id, position, class) is outside its table, a number is NaN
+            or infinite, or a row is all padding; in `fit` and `evaluate` also if a
+            label is not one of the classes of a sparse cross-entropy.
     """
 
     training_outputs: tuple[str, ...] = ()
@@ -123,12 +123,12 @@ class Functional(keras.Model):
                 "`preprocessing` must be None or a dictionary of the fields of a "
                 f"preprocessor_config.json. Received: preprocessing={fields!r}"
             )
-        # Without what Keras puts around dictionaries and lists.
+        # Without Keras' wrappers around dictionaries and lists.
         plain = None if fields is None else json.loads(json.dumps(fields))
         self.__dict__["_preprocessing"] = plain
 
     def get_config(self) -> dict[str, Any]:
-        """The graph and the attributes of the model that are set."""
+        """The graph, and the attributes of the model that are set."""
         config = super().get_config()
         if self.class_names is not None:
             config["class_names"] = list(self.class_names)
@@ -199,7 +199,7 @@ class Functional(keras.Model):
     def _check_examples(self, inputs, labels=None) -> None:
         """Checks what is learned or evaluated.
 
-        A row of padding alone may fill up a batch there, with a sample weight of 0.
+        A row that is all padding may fill up a batch there, with a sample weight of 0.
         """
         self._check_inputs(inputs, rows=False)
         check_labels(self, labels)
@@ -231,7 +231,7 @@ class Functional(keras.Model):
 
 
 def _by_importance(name: str) -> int:
-    """Tokens come first, masks last: a caller knows the text that is too long."""
+    """Tokens first, masks last: a caller knows which text is too long."""
     return 0 if name.endswith("token_ids") else 2 if name in MASKED_INPUTS else 1
 
 

@@ -1,4 +1,4 @@
-"""The calls of a functional or sequential model in order, nested models unfolded."""
+"""The calls of a functional or sequential model in order, nested models inlined."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ class Step:
     Attributes:
         operation: The layer or operation.
         node: Keras' record of the call.
-        inputs: The tensors that it is called with, as keys.
-        outputs: The tensors that it returns, as keys.
+        inputs: Keys of the tensors that it is called with.
+        outputs: Keys of the tensors that it returns.
     """
 
     operation: Any
@@ -33,18 +33,18 @@ class Step:
 
 
 class Graph:
-    """The calls of a model, those inside nested models in their place.
+    """The calls of a model, with nested models replaced by their own calls.
 
     Args:
-        model: For which `is_graph` holds.
+        model: A model for which `is_graph` holds.
 
     Attributes:
-        steps: The calls, each after those whose results it needs.
+        steps: The calls, each after the calls whose results it needs.
     """
 
     def __init__(self, model):
         self._aliases = {}
-        self._graphs = []  # Keys contain ids of their tensors, which must not go.
+        self._graphs = []  # Keys contain ids of tensors, which must stay alive.
         self.steps = list(self._steps(model, ()))
 
     @property

@@ -21,10 +21,10 @@ from keras_attn.layers.normalization.layer_normalization import LayerNormalizati
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.variants import check_variant
 
-# What a head is built on: a model, or the name of a variant, which is built first.
+# What a head is built on: a model, or the name of a variant to build first.
 Encoder = str | keras.Model
 
-# The initializer that BERT and its successors publish, for pre-training and heads.
+# The published initializer of BERT and its successors, for pre-training and heads.
 INITIALIZER = truncated_normal(0.02)
 
 
@@ -40,15 +40,15 @@ def logits_layer(units, name, **options):
 
 
 def as_encoder(encoder, build):
-    """Returns an encoder as it is, or builds the variant of that name.
+    """Returns an encoder unchanged, or builds the variant of that name.
 
     Args:
         encoder: A model with `sequence_output`, or the name of a variant.
         build: The builder to call with the name.
 
     Raises:
-        ValueError: for a name that is not among the variants.
-        TypeError: for anything else.
+        ValueError: If `encoder` is a name that is not among the variants.
+        TypeError: If `encoder` is neither a model nor a name.
     """
     if isinstance(encoder, str):
         check_variant("encoder", encoder, build)
@@ -157,7 +157,7 @@ def sentence_encoder(encoder, *, pooling, normalize, name):
     Args:
         encoder: An encoder, whose layers are shared. A builder also takes the name of a
             variant, which it builds.
-        pooling: `"mean"` over the real tokens, or the `"first"` or `"last"` of them.
+        pooling: `"mean"` of the real tokens, or the `"first"` or `"last"` of them.
         normalize: Whether to scale vectors to length 1, so that their dot product is
             the cosine similarity.
         name: Name of the model.
@@ -181,9 +181,9 @@ def masked_lm(encoder, *, masked_positions=False, transform=False, name):
     Args:
         encoder: An encoder, whose layers are shared; its `token_embedding` is the
             output matrix. A builder also takes the name of a variant, which it builds.
-        masked_positions: Whether to add an input of that name, (B, P), and return
+        masked_positions: Whether to add an input of this name, (B, P), and return
             logits (B, P, V) at these positions only. The product with the vocabulary is
-            the most expensive part of a small model, and 85 % of the positions are not
+            the most expensive part of a small model, and 85% of the positions are not
             trained on.
         transform: Whether a dense layer and a norm come first, with the activation and
             the epsilon of the encoder's blocks.

@@ -1,4 +1,4 @@
-"""What image models share: the input, convolutions, the head on their features.
+"""Shared by image models: the input, convolutions, the head on their features.
 
 Legend: B batch, H and W pixels, D width, C classes.
 """
@@ -19,12 +19,12 @@ def image_input(image_size, num_channels=3, patch_size: int | tuple[int, int] = 
     """The input `images`, (B, H, W, channels), of a fixed size.
 
     Args:
-        image_size: Pixels, one number or two, rows first.
+        image_size: In pixels: one number, or (rows, columns).
         num_channels: Channels of the images.
         patch_size: Pixels of the patches that must fill the images, one number or two.
 
     Raises:
-        ValueError: for an image that the patches do not fill.
+        ValueError: If `image_size` is not a multiple of `patch_size`.
     """
     height, width = check_pair("image_size", image_size)
     rows, columns = check_pair("patch_size", patch_size)
@@ -43,9 +43,9 @@ def any_image_input(image_size, num_channels, shrinks_by):
     """The input of a fully convolutional model, whose size may be variable.
 
     Args:
-        image_size: Pixels, one number or two, rows first. None, or None for rows or
-            columns: any number; a layer `minimum_image_size` then refuses images that
-            are too small.
+        image_size: In pixels: one number, or (rows, columns). None, or None as either
+            number: any size; a layer `minimum_image_size` then rejects images that are
+            too small.
         num_channels: Channels of the images.
         shrinks_by: Factor by which the last map is smaller than the image, rows first.
 
@@ -53,7 +53,7 @@ def any_image_input(image_size, num_channels, shrinks_by):
         The input `images`, (B, H, W, channels), and the tensor for the first layer.
 
     Raises:
-        ValueError: for a size at which the last map would be empty.
+        ValueError: If the last map would be empty at this `image_size`.
     """
     check_large_enough(image_size, shrinks_by)
     check_positive("num_channels", num_channels)
@@ -68,11 +68,11 @@ def check_large_enough(image_size, shrinks_by):
     """Raises if the last map would be empty.
 
     Args:
-        image_size: Pixels, one number or two, rows first; None for any number.
+        image_size: In pixels: one number, or (rows, columns); None for any number.
         shrinks_by: Factor by which the last map is smaller than the image, rows first.
 
     Raises:
-        ValueError: for fewer pixels than that factor.
+        ValueError: If `image_size` is smaller than `shrinks_by`.
     """
     if is_smaller(image_sides(image_size), shrinks_by):
         raise ValueError(
@@ -137,14 +137,14 @@ def normed_convolution(
     kernel_initializer="he_normal",
     gamma_initializer="ones",
 ):
-    """A convolution without biases and a batch norm, (B, H, W, D) -> (B, H, W, width).
+    """A convolution without biases, and a batch norm, (B, H, W, D) -> (B, H, W, width).
 
     Args:
         hidden: A tensor of the model's graph.
         width: Channels of the output.
         size: Rows and columns of the kernel.
         name: The layers are `<name>_conv` and `<name>_norm`.
-        number: What follows in both names.
+        number: Suffix of both names.
         kernel_initializer: Initializer of the kernel.
         gamma_initializer: Initializer of the norm's factors.
     """

@@ -1,10 +1,10 @@
 """Reading a `.keras` file: the model, or its configuration alone.
 
-The file is a ZIP archive of `config.json` and the weights. Keras reports a damaged one
-as missing, or by an error of whatever part of it is read first.
+The file is a ZIP archive of `config.json` and the weights. Keras reports a damaged file
+as missing, or with an error from whichever part is read first.
 
 Importing this file imports `keras_attn.models`, which registers the classes that a
-`.keras` file may name.
+`.keras` file may refer to.
 """
 
 import contextlib
@@ -26,11 +26,12 @@ _WEIGHTS = ("model.weights.h5", "model.weights.npz")
 def load_keras_file(path: Path) -> keras.Model:
     """The model in a file that `model.save` wrote, without its optimizer and losses.
 
-    These may be of a user's own classes, which only a training script imports.
+    These may use custom classes, which only a training script imports.
 
     Raises:
-        FileNotFoundError: if `path` does not exist.
-        ValueError: if the file is damaged, or does not hold a model that Keras loads.
+        FileNotFoundError: If `path` does not exist.
+        ValueError: If the file is damaged, or does not contain a model that Keras can
+            load.
     """
     _read_config(path, all_members=True)
     with _naming(path):
@@ -38,11 +39,12 @@ def load_keras_file(path: Path) -> keras.Model:
 
 
 def build_from_keras_file(path: Path) -> keras.Model:
-    """The same model, built from its configuration: no weight is read.
+    """The same model, built from its configuration without reading the weights.
 
     Raises:
-        FileNotFoundError: if `path` does not exist.
-        ValueError: if the file is damaged, or does not hold a model that Keras loads.
+        FileNotFoundError: If `path` does not exist.
+        ValueError: If the file is damaged, or does not contain a model that Keras can
+            load.
     """
     config = _read_config(path)
     # Neither an optimizer nor metrics.
@@ -59,7 +61,7 @@ def _checked(found: Any) -> keras.Model:
 
 @contextlib.contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Names the file in the errors of Keras and of the readers that it calls."""
+    """Names the file in errors of Keras and of the readers that it calls."""
     try:
         yield
     except (ValueError, TypeError, KeyError, OSError, AttributeError) as error:
@@ -75,7 +77,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _read_config(path: Path, all_members: bool = False) -> dict[str, Any]:
-    """The configuration, once its checksum, or that of `all_members`, is checked."""
+    """The configuration, after checking its checksum, or all with `all_members`."""
     check_file(path)
     try:
         with zipfile.ZipFile(path) as archive:

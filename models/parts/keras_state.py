@@ -12,7 +12,7 @@ from keras.src.backend.common import global_state
 def undone(only_on_error: bool = False) -> Iterator[None]:
     """Restores the global state of Keras on exit.
 
-    This is the state of the current thread: scopes, counters of layer names, and the
+    This is the state of the current thread: scopes, counters of layer names, and
     variables that are not initialized yet, which the end of any later scope would
     allocate.
 
@@ -33,7 +33,7 @@ def undone(only_on_error: bool = False) -> Iterator[None]:
 
 
 def _copied(value):
-    # Other values, such as scopes and random generators, are never changed in place.
+    # Other values, such as scopes and random generators, are never modified in place.
     if isinstance(value, list | dict | collections.Counter):
         return value.copy()
     return value
@@ -48,6 +48,6 @@ def without_allocating() -> Iterator[None]:
 
 def allocate() -> None:
     """Initializes the variables created `without_allocating`."""
-    # The end of an outermost scope does so.
+    # The end of an outermost scope allocates them.
     with keras.StatelessScope():
         pass

@@ -1,4 +1,4 @@
-"""The classes that labels may be, which follow from the compiled losses of a model."""
+"""Which labels are valid, derived from the compiled losses of a model."""
 
 from typing import Any
 
@@ -10,18 +10,19 @@ _SPARSE = "sparse_categorical_crossentropy"
 
 
 def check_labels(model: keras.Model, labels) -> None:
-    """Raises for a label of a sparse cross-entropy that is not among the classes.
+    """Raises if a label of a sparse cross-entropy is not one of the classes.
 
-    What a compiled graph does with one depends on the backend: TensorFlow raises an
-    error of a graph, XLA returns NaN.
+    What a compiled graph does with such a label depends on the backend: TensorFlow
+    raises a graph error, XLA returns NaN.
 
     Args:
-        model: A compiled model; nothing is known of the losses of any other.
+        model: A compiled model; the losses of other models are unknown.
         labels: The labels of one output, or a dictionary by the name of the output;
             anything but arrays is not checked.
 
     Raises:
-        ValueError: naming the output, the label and the number of classes.
+        ValueError: If a label is not one of the classes; the message names the output,
+            the label and the number of classes.
     """
     losses, outputs = getattr(model, "loss", None), model.output
     if not isinstance(outputs, dict):

@@ -4,7 +4,7 @@ The model, its gradients and its optimizer are built as a TensorFlow graph, in w
 every tensor has a shape and none is allocated. The graph is then read:
 
     FLOPs         two per multiply-add of matrix products and convolutions, forward and
-                  backward; everything else is a few per cent of a Transformer
+                  backward; everything else is a few percent of a Transformer
     weights       as Keras stores them: in float32 under a `mixed_` policy
     gradients     one for each trainable weight, in its dtype
     optimizer     the variables of the optimizer
@@ -36,10 +36,10 @@ from keras_attn.models.parts.registry import create
 
 DTYPES = ("float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16")
 OPTIMIZERS = ("adamw", "adam", "adafactor", "sgd", "lion", "rmsprop")
-# The length of a row if the number of positions is not limited.
+# The length of a row if the number of positions is unlimited.
 _DEFAULT_LENGTH = 128
 _CONVOLUTION = re.compile(r"(Conv[23]D|DepthwiseConv2dNative)(Backprop\w+)?")
-# Operations with products, or with graphs inside, that `_flops` may have no rule for.
+# Operations with products or inner graphs that `_flops` may have no rule for.
 _UNCOUNTED = ("MatMul", "Conv2", "Conv3", "Einsum", "While", "PartitionedCall")
 # Operations whose output shares the memory of the input.
 _VIEWS = ("Reshape", "Identity", "Squeeze", "ExpandDims", "StopGradient")
@@ -52,8 +52,7 @@ class Plan:
     Attributes:
         name: Registry name of the model, or what `plan_model` was given.
         batch: B, rows of all devices together.
-        sequence: T, tokens per row, for an encoder-decoder on either side; 1 for
-            images.
+        sequence: T, tokens per row (on each side of an encoder-decoder); 1 for images.
         dtype: The dtype policy.
         optimizer: Name of the optimizer.
         devices: Number of devices that share the work.
@@ -122,8 +121,8 @@ def plan(
     Args:
         name: A name from `list_models()`.
         batch: B, rows per step; a multiple of `devices`.
-        sequence: T, tokens per row. Default: the number of positions of the model, or
-            128. The size of images is the model's `image_size`.
+        sequence: T, tokens per row. Default: the model's number of positions, or 128.
+            The size of images is the model's `image_size`.
         dtype: One of `DTYPES`, Keras' names of dtype policies; None: the current one.
         optimizer: One of `OPTIMIZERS`, Keras' names.
         devices: Number of devices that share the work.
@@ -133,10 +132,9 @@ def plan(
         A `Plan`.
 
     Raises:
-        ValueError: for an unknown name, dtype or optimizer, sizes that do not fit, or a
-            model with products that can't be counted.
-        RuntimeError: on a backend of Keras other than TensorFlow, whose graphs are
-            read.
+        ValueError: If `name`, `dtype` or `optimizer` is unknown, the sizes do not fit,
+            or the model has products that cannot be counted.
+        RuntimeError: If the Keras backend is not TensorFlow, whose graphs are read.
 
     Example:
         ```python
@@ -164,14 +162,14 @@ def plan_model(
     optimizer: str = "adamw",
     devices: int = 1,
 ) -> Plan:
-    """`plan` of the model that a function builds.
+    """`plan` for the model that a function builds.
 
     Args:
         build: Returns the model; called in a graph, where its weights take no memory.
         name: For `Plan.name`.
-        batch: As in `plan`, like all that follow.
+        batch: As in `plan`, like all the arguments below.
         sequence: As in `plan`.
-        dtype: As in `plan`; None also for a model that has policies of its own.
+        dtype: As in `plan`; None also for a model with its own policies.
         optimizer: As in `plan`.
         devices: As in `plan`.
     """
@@ -225,7 +223,7 @@ def _check_arguments(batch, sequence, dtype, optimizer, devices):
 
 
 def _trace(model, graph, rows, length):
-    """The outputs, and the operations of the forward and of the backward pass."""
+    """The outputs, and the operations of the forward and the backward pass."""
     import tensorflow as tf
 
     for layer in model._flatten_layers():
@@ -241,7 +239,7 @@ def _trace(model, graph, rows, length):
     outputs = keras.tree.flatten(model(inputs, training=True))
     middle = len(graph.get_operations())
     with warnings.catch_warnings():
-        # Harmless here, because nothing is computed.
+        # Harmless, because nothing is computed here.
         warnings.filterwarnings("ignore", "Converting sparse IndexedSlices")
         tf.gradients(outputs, [weight.value for weight in model.trainable_variables])
     operations = graph.get_operations()
@@ -292,7 +290,7 @@ def _length(model, sequence):
 
 
 def _positions(model):
-    """The most tokens of a row, if the model sets a limit."""
+    """The maximum number of tokens of a row, if the model sets a limit."""
     limit = getattr(model, "max_length", None)
     if limit is not None:
         return limit
@@ -323,9 +321,9 @@ def _kept(forward, backward):
             while tensor.op.type in _VIEWS:
                 tensor = tensor.op.inputs[0]
             is_kept = tensor.op.name in of_forward and tensor.op.inputs
-            # Shapes cost nothing, nor does what a fused norm keeps for other devices,
-            # of unknown shape; weights are counted already, and sharded ones are
-            # gathered again.
+            # Shapes cost nothing, nor do the tensors of unknown shape that a fused
+            # norm keeps for other devices; weights are already counted, and sharded
+            # weights are gathered again.
             is_free = tensor.op.type == "Shape" or tensor.shape.rank is None
             if is_kept and not is_free and not _is_weight(tensor):
                 found[tensor.name] = tensor
@@ -365,7 +363,7 @@ def _flops(operation) -> int:
 
 
 def _convolution_flops(operation) -> int:
-    """FLOPs of a convolution, or of one of its gradients, which has as many."""
+    """FLOPs of a convolution, or of one of its gradients, which has equally many."""
     kind = operation.type
     is_gradient, is_of_kernel = "Backprop" in kind, "BackpropFilter" in kind
     kernel = operation.outputs[0].shape if is_of_kernel else operation.inputs[1].shape

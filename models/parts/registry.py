@@ -1,7 +1,7 @@
 """The registry of models: list, describe, create and count parameters by name.
 
-It is filled by the model files: each has `CARDS` beside its `VARIANTS`, which
-`@registered(CARDS)` puts here together with the builder.
+The model files fill it: each has `CARDS` beside its `VARIANTS`, which
+`@registered(CARDS)` adds together with the builder.
 """
 
 import difflib
@@ -22,7 +22,7 @@ class ModelCard:
 
     Attributes:
         name: Registry name, as in `create(name)`.
-        family: Name of its file in `models/`, or of the file of its relatives.
+        family: Name of its file in `models/`, or of a related model's file.
         title: One-line description.
         paper: Authors, year and arXiv id.
         year: Year of publication.
@@ -70,10 +70,9 @@ def model_cards(
     inputs: dict[str, str],
     outputs: dict[str, str],
 ) -> dict[str, ModelCard]:
-    """The cards of several variants, which differ in published figures only.
+    """The cards of several variants, which differ only in published figures.
 
-    They stand in a model's file, under the sizes of the same variants; see
-    `registered`.
+    They are in a model's file, below the sizes of the same variants; see `registered`.
 
     Args:
         name: Name of each model; `{variant}` is replaced by the name of the variant.
@@ -91,7 +90,7 @@ def model_cards(
         The cards by the names of the variants.
 
     Raises:
-        ValueError: if `paper` has no year.
+        ValueError: If `paper` has no year.
     """
     year = re.search(r"\d{4}", paper)
     if year is None:
@@ -116,7 +115,7 @@ def model_cards(
 def registered(
     cards: Mapping[str, ModelCard],
 ) -> Callable[[_Builder], _Builder]:
-    """Decorates a builder, which from then on builds the models of these cards.
+    """Registers a builder as the one that builds the models of these cards.
 
     ```python
     VARIANTS = {"tiny": {"hidden_dim": 96, ...}, ...}
@@ -135,10 +134,10 @@ def registered(
             `build(variant)`.
 
     Returns:
-        A decorator that returns the builder as it is.
+        A decorator that returns the builder unchanged.
 
     Raises:
-        ValueError: at decoration, if the name of a card is taken.
+        ValueError: If the name of a card is taken; raised at decoration.
     """
 
     def register(build: _Builder) -> _Builder:
@@ -158,7 +157,7 @@ def list_models(pattern: str = "*") -> list[str]:
     """The names that match a shell pattern, such as `"rnnsearch_*"`, in order.
 
     Args:
-        pattern: A shell pattern; `*` is any text.
+        pattern: A shell pattern; `*` matches any text.
     """
     return sorted(fnmatch.filter(_REGISTRY, pattern))
 
@@ -170,7 +169,7 @@ def describe(name: str) -> ModelCard:
         name: A name from `list_models()`.
 
     Raises:
-        ValueError: for an unknown name; the message suggests similar names.
+        ValueError: If `name` is unknown; the message suggests similar names.
     """
     return entry(name).card
 
@@ -187,8 +186,8 @@ def create(name: str, /, **overrides) -> keras.Model:
         A functional `keras.Model` with newly initialized weights.
 
     Raises:
-        ValueError: for an unknown name.
-        TypeError: for an override that is not an argument of the builder.
+        ValueError: If `name` is unknown.
+        TypeError: If an override is not an argument of the builder.
 
     Example:
         ```python
@@ -219,7 +218,7 @@ def entry(name: str) -> Entry:
     """The card, builder and variant of a model.
 
     Raises:
-        ValueError: for an unknown name; the message suggests similar names.
+        ValueError: If `name` is unknown; the message suggests similar names.
     """
     if name not in _REGISTRY:
         near = difflib.get_close_matches(str(name), _REGISTRY, n=3, cutoff=0.4)

@@ -1,9 +1,9 @@
-"""What the cards of several models say alike: their task, inputs and outputs.
+"""Fields that the cards of several models share: task, inputs and outputs.
 
     CARDS = model_cards("vgg{variant}", …, **tasks.image_classification(tasks.IMAGENET))
 
 Each function or dictionary has the fields `task`, `inputs` and `outputs` of
-`registry.model_cards`. A model with a task of its own writes them itself.
+`registry.model_cards`. A model with a unique task defines them itself.
 """
 
 from typing import Any
@@ -36,7 +36,7 @@ LANGUAGE_MODEL: dict[str, Any] = {
 
 
 def text_encoding(pooled_output: str, **further_inputs: str) -> dict[str, Any]:
-    """A text encoder, how it pools, and its inputs after token ids and mask."""
+    """A text encoder: how it pools, and its inputs after token ids and mask."""
     inputs = {"token_ids": "(B, T) int32", "padding_mask": PADDING_MASK}
     return {
         "task": "encoder",

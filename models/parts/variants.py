@@ -12,8 +12,8 @@ from keras_attn.models.parts.arguments import checked_arguments
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
-# The default of an argument that is filled in by `@with_sizes`. It is None; typed as
-# `Any`, so that type checkers let the body of the builder use it as a number.
+# The default of an argument that `@with_sizes` fills in. It is None, but typed as
+# `Any` so that type checkers let the body of the builder use it as a number.
 FROM_VARIANT: Any = None
 
 
@@ -26,7 +26,7 @@ def block_sizes(
         num_layers: Number of blocks.
         hidden_dim: Width of the blocks.
         num_heads: Heads of each attention.
-        **others: Further sizes of the variant, as they are.
+        **others: Further sizes of the variant, passed through unchanged.
 
     Returns:
         The sizes of one variant, by the names of the builder's arguments.
@@ -59,12 +59,12 @@ def with_sizes(
     Returns:
         A decorator for a function whose first argument is `variant`. The decorated
         function has the same signature, and the names of its variants as an attribute
-        `variants`. It says of each size "Default: the variant's." in its docstring, and
-        raises a `ValueError` that lists the variants for a name that is not among them,
-        or that names an argument with which no model can be built.
+        `variants`. Its docstring says "Default: the variant's." for each size. It
+        raises a `ValueError` that lists the variants if the name is not one of them, or
+        that names an argument with which no model can be built.
 
     Raises:
-        TypeError: at decoration, if a size is not such an argument.
+        TypeError: If a size is not such an argument; raised at decoration.
     """
 
     def decorate(build) -> Any:
@@ -96,5 +96,5 @@ def with_sizes(
 
 
 def check_variant(name: str, value: str, build: Any) -> None:
-    """Raises a `ValueError` unless a value is the name of a variant of a builder."""
+    """Raises a `ValueError` unless `value` names a variant of a builder."""
     check_choice(name, value, build.variants)

@@ -32,7 +32,7 @@ from keras_attn.models.checkpoints.families.xlm import XLM
 from keras_attn.models.checkpoints.families.xlnet import XLNET
 from keras_attn.models.checkpoints.mapping import Family
 
-# By the `library` in `config.json`, which timm's have not.
+# By the `library` in `config.json`, which timm's lack.
 LIBRARIES: dict[str, tuple[Family, ...]] = {
     "torchvision": TORCHVISION,
     "segmentation_models_pytorch": (SMP_UNET,),
@@ -53,7 +53,7 @@ WRITTEN: dict[str, tuple[Family, ...]] = {
     **LIBRARIES,
     "timm": TIMM,
 }
-# By the first of these if no library is named. A ResNet is torchvision's.
+# By the first of these if no library is named. A ResNet is written as torchvision's.
 WRITTEN_BY_DEFAULT = tuple(
     family
     for families in WRITTEN.values()
@@ -66,8 +66,7 @@ def family_of(config: Config) -> Family:
     """The family that a `config.json` belongs to.
 
     Raises:
-        ValueError: for a `library`, a `model_type` or an `architecture` that is not
-            supported.
+        ValueError: If the `library`, `model_type` or `architecture` is not supported.
     """
     if is_smp(config):
         return SMP_UNET

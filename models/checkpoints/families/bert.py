@@ -6,7 +6,7 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import label_fields
 from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
 
-# What our encoder computes; other values would silently give other outputs.
+# What our encoder computes; other values would silently change the outputs.
 _SUPPORTED = {
     "position_embedding_type": ("absolute",),
     "is_decoder": (False,),
@@ -51,7 +51,7 @@ def make_task_of(input_names):
     """The `task_of` of a family whose models have these inputs.
 
     Args:
-        input_names: Names of the inputs; `masked_positions` may be among a model's too.
+        input_names: Names of the inputs; a model may also have `masked_positions`.
     """
 
     def task_of(model):

@@ -10,7 +10,7 @@ from keras_attn.models.checkpoints.config import (
 from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
 from keras_attn.models.parts.backbones import distilbert as builders
 
-_EPSILON = 1e-12  # No field of the format.
+_EPSILON = 1e-12  # Not a field of the format.
 
 
 def _arguments(config):

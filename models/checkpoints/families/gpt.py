@@ -1,9 +1,9 @@
 """OpenAI GPT and GPT-2 checkpoints.
 
 `build_gpt` builds both: GPT's blocks are post-norm, GPT-2's pre-norm. The kernels in
-their files are laid out as ours. Their logits come from the token embeddings, so a file
-of a body without a head has all weights of a language model, and `task="causal_lm"`
-makes it one.
+their files are laid out like ours. Their logits come from the token embeddings, so a
+file of a body without a head has all the weights of a language model, and
+`task="causal_lm"` reads it as one.
 """
 
 import keras
@@ -25,7 +25,7 @@ from keras_attn.models.checkpoints.mapping import (
 )
 from keras_attn.ops import gelu_tanh
 
-# Here "gelu" is the function that every other family calls "gelu_new".
+# Here "gelu" is the function that all other families call "gelu_new".
 _OPENAI_ACTIVATIONS = {
     "gelu": gelu_tanh,
     "relu": keras.activations.relu,
@@ -263,7 +263,7 @@ def _weights(model, tokens, positions) -> list[Weight]:
     layers = layers_of(model)
     weights = body_weights(layers, "transformer.", tokens, positions)
     if "classifier" in layers:
-        # The classifier of texts has no bias, that of tokens has one.
+        # The text classifier has no bias, the token classifier has one.
         has_bias = layers["classifier"].bias is not None
         named = {"classifier": "classifier" if has_bias else "score"}
         weights += mapping.head_weights(model, named)
@@ -271,7 +271,7 @@ def _weights(model, tokens, positions) -> list[Weight]:
 
 
 def _make_family(model_type, classes, *, tokens, positions, norm_first, **fields):
-    """The family of one of both types.
+    """The family of either type.
 
     Args:
         model_type: As in `config.json`.
@@ -286,7 +286,7 @@ def _make_family(model_type, classes, *, tokens, positions, norm_first, **fields
         architectures=classes,
         tasks=("causal_lm", *_HEADS),
         prefix="transformer.",
-        # Among them heads of transformers that we don't build.
+        # Including heads of transformers that we don't build.
         heads=("lm_head.", "score.", "classifier.", "multiple_choice_head."),
         task_of=lambda model: _task_of(model, norm_first),
         weights=lambda model: _weights(model, tokens, positions),

@@ -8,14 +8,14 @@ from keras_attn.models.checkpoints.families.torchvision import resnet as torchvi
 from keras_attn.models.checkpoints.mapping import Weight, layers_of
 from keras_attn.models.resnet import build_resnet
 
-# What our model computes; other values would silently give other outputs.
+# What our model computes; other values would silently change the outputs.
 _SUPPORTED = {
     "hidden_act": ("relu",),
     "downsample_in_first_stage": (False,),
     "downsample_in_bottleneck": (False,),
 }
 _BLOCKS = {"basic": "basic", "bottleneck": "bottleneck"}
-_EPSILON = 1e-5  # No field of the format.
+_EPSILON = 1e-5  # Not a field of the format.
 
 
 def _widths(stem_dim: int, num_stages: int, block: str) -> list[int]:

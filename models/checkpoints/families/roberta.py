@@ -45,7 +45,7 @@ def _weights(model):
         "masked_lm_transform": "lm_head.dense",
         "masked_lm_norm": "lm_head.layer_norm",
         "masked_lm_logits": "lm_head.bias",
-        # transformers has no such class: always newly initialized, and never saved.
+        # transformers has no such class: always newly initialized and never saved.
         "next_sentence": "seq_relationship",
         "classifier_hidden": "classifier.dense",
         "classifier": "classifier.out_proj" if has_hidden else "classifier",
@@ -56,9 +56,9 @@ def _weights(model):
 
 
 def _of_first_segment(weight: Weight) -> Weight:
-    """The same weight; of several segments in a file the model has the first.
+    """The same weight; if a file has several segments, the model has the first.
 
-    It is the one that transformers takes unless it is given `token_type_ids`.
+    transformers also uses the first segment unless it is given `token_type_ids`.
     """
     if not weight.keys[0].endswith(".token_type_embeddings.weight"):
         return weight

@@ -1,10 +1,10 @@
 """U-Net on a ResNet in the naming of segmentation-models-pytorch.
 
 `config.json` is what the library's `save_pretrained` writes: the `_model_class`,
-`"Unet"`, and the arguments of that class by its names; and, for a ResNet of another
-size, which the library does not read, `model_args` with those of our builder. A
-`library`, `"segmentation_models_pytorch"`, with an `architecture`, `"Unet"`, is read,
-too.
+`"Unet"`, and the arguments of that class by its names; and, for a ResNet of a different
+size, which the library does not read, `model_args` with the arguments of our builder. A
+`library`, `"segmentation_models_pytorch"`, with an `architecture`, `"Unet"`, is read as
+well.
 """
 
 from keras_attn.file_reading import shown

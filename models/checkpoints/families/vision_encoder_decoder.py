@@ -14,7 +14,7 @@ from keras_attn.models.transformer_captioners import (
 from keras_attn.models.vit import build_vit
 
 _PARTS = {"encoder": "vit", "decoder": "gpt2"}
-# Our layers of the decoder, and those of `build_gpt`.
+# Our layers of the decoder, and the matching layers of `build_gpt`.
 _NAMES = {
     "caption_positions": "position_embedding",
     "caption_dropout": "embeddings_dropout",
@@ -64,7 +64,7 @@ def _task_of(model) -> str | None:
 
 
 def _decoder_layers(model) -> dict[str, Any]:
-    """The layers of the decoder by the names of those of `build_gpt`."""
+    """The layers of the decoder by their names in `build_gpt`."""
     layers = layers_of(model)
     renamed = {_NAMES.get(name, name): layer for name, layer in layers.items()}
     for index, name in enumerate(numbered(layers, "decoder_block_")):

@@ -90,7 +90,7 @@ def grid_of(model) -> tuple[int, int]:
 
 
 def position_table(key: str, layer, model, num_prefix_tokens: int) -> Weight:
-    """A table of positions; the file's may be that of another, square grid.
+    """A table of positions; the file's may be for a different, square grid.
 
     Args:
         key: Key of the tensor, (1, P + T, D).

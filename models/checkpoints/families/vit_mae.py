@@ -33,8 +33,8 @@ def _config(model) -> dict:
     return {
         **vit.body_config(model),
         "mask_ratio": layers["masking"].mask_ratio,
-        # An option of the loss, which the model does not know: the default of
-        # `MaskedPatchLoss`, the better target of He et al. 2022, section 3.
+        # An option of the loss, unknown to the model: the default of
+        # `MaskedPatchLoss`, which is the better target in He et al. 2022, section 3.
         "norm_pix_loss": True,
         "decoder_hidden_size": layers["decoder_embedding"].units,
         "decoder_num_hidden_layers": len(numbered(layers, "decoder_block_")),

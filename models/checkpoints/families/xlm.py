@@ -8,7 +8,7 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import label_fields
 from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
 
-# What our encoder computes; other values would silently give other outputs.
+# What our encoder computes; other values would silently change the outputs.
 _SUPPORTED = {
     "is_encoder": (True,),
     "causal": (False,),
@@ -134,7 +134,7 @@ def _weights(model) -> list[Weight]:
     is_tagger = _task_of(model) == "token_classifier"
     named = {
         "masked_lm_logits": "pred_layer.proj.bias",
-        # transformers has no such class: always newly initialized, and never saved.
+        # transformers has no such class: always newly initialized and never saved.
         "next_sentence": "seq_relationship",
         "classifier": "classifier" if is_tagger else "sequence_summary.summary",
         "span": "qa_outputs",

@@ -1,8 +1,7 @@
 """XLNet checkpoints.
 
-In a file the kernels of the attention have one axis for the heads and one for the units
-of a head; ours have one axis for both. Old names of fields, such as `n_token`, are not
-read.
+In a file, the attention kernels have one axis for the heads and one for the units of a
+head; ours have one axis for both. Old field names, such as `n_token`, are not read.
 """
 
 import numpy as np
@@ -17,7 +16,7 @@ from keras_attn.models.checkpoints.config import (
 )
 from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
 
-# What our encoder computes; other values would silently give other outputs.
+# What our encoder computes; other values would silently change the outputs.
 _SUPPORTED = {
     "attn_type": ("bi",),
     "bi_data": (False,),
@@ -183,7 +182,7 @@ def _head_weights(model) -> list[Weight]:
     has_hidden = "classifier_hidden" in layers_of(model)
     named = {
         "masked_lm_logits": "lm_loss.bias",
-        # transformers has no such class: always newly initialized, and never saved.
+        # transformers has no such class: always newly initialized and never saved.
         "next_sentence": "seq_relationship",
         "classifier_hidden": "sequence_summary.summary",
         "classifier": "logits_proj" if has_hidden else "classifier",
@@ -208,7 +207,7 @@ XLNET = tasks.text_family(
         "classifier.",
         "qa_outputs.",
         "seq_relationship.",
-        # The question answering head with beam search, which we don't build.
+        # The question-answering head with beam search, which we don't build.
         "start_logits.",
         "end_logits.",
         "answer_class.",

@@ -1,1 +1,1 @@
-"""Convolutional networks that give features to other models."""
+"""Convolutional networks that provide features for other models."""

@@ -1,10 +1,10 @@
-"""Turns a classifier of images into a network that any larger image fits into.
+"""Turns an image classifier into a network that accepts larger images.
 
 A dense layer after `Flatten` is a convolution whose kernel covers the whole map, and a
-dense layer on a vector is one of 1 × 1. Written so, the classifier slides over a larger
-image, and gives logits for each location (Long et al. 2015, section 3.1).
+dense layer on a vector is a 1 × 1 convolution. In this form, the classifier slides over
+a larger image and gives logits for each location (Long et al. 2015, section 3.1).
 
-The file has more than 400 lines because what is done with each kind of layer belongs
+The file has more than 400 lines because the conversions of all kinds of layers belong
 together.
 
 Legend: B batch, H and W pixels, h and w rows and columns of the last map, C classes.
@@ -20,7 +20,7 @@ from keras_attn.layers.convolution.minimum_image_size import MinimumImageSize
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.graph import Graph, is_graph
 
-# Layers and operations that treat every number alike, by their names in Keras.
+# Elementwise layers and operations, by their names in Keras.
 _ELEMENTWISE_LAYERS = (
     *(layers.Activation, layers.ReLU, layers.LeakyReLU, layers.ELU, layers.Identity),
     *(layers.Dropout, layers.AlphaDropout, layers.GaussianDropout),
@@ -46,7 +46,7 @@ _POOLINGS = {
     layers.GlobalAveragePooling2D: layers.AveragePooling2D,
     layers.GlobalMaxPooling2D: layers.MaxPooling2D,
 }
-# Those of `keras.ops`, by name.
+# Operations of `keras.ops`, by name.
 _POOLING_OPERATIONS = {"Mean": layers.AveragePooling2D, "Max": layers.MaxPooling2D}
 _WHOLE = (1, 1)  # The window of a vector: it has one number per channel.
 
@@ -55,33 +55,33 @@ def convolutionize(model, *, image_size=None, name=None) -> keras.Model:
     """A classifier of images with convolutions in place of its dense layers.
 
     `Flatten` and the dense layer after it become a convolution with a kernel of the
-    size of the map; other dense layers one of 1 × 1; global pooling becomes pooling
-    with a window of the size of the map and a stride of 1. An image of the original
-    size gives a map of 1 × 1 with the logits of `model`; a larger one gives a map with
-    one location more for every further row and column of the last map.
+    size of the map; other dense layers become 1 × 1 convolutions; global pooling
+    becomes pooling with a window of the size of the map and a stride of 1. An image of
+    the original size gives a map of 1 × 1 with the logits of `model`; a larger one
+    gives a map with one more location for every further row and column of the last map.
 
-    The logits of a location are not exactly those of the classifier for the part of the
-    image below: its convolutions see pixels beyond the part where the classifier sees
-    padding, and a block that pools the whole map on its way (squeeze and excitation)
-    pools that of the whole image.
+    The logits of a location differ from what the classifier gives for that part of the
+    image: the convolutions see pixels beyond the part where the classifier sees
+    padding, and a block that pools the whole map (squeeze and excitation) pools over
+    the whole image.
 
     Args:
         model: A functional or sequential model from images (B, H, W, channels) to
-            logits or probabilities (B, C), such as one of `keras.applications`. Models
-            inside it may be nested.
-        image_size: H and W, one number or two, rows first. Default: those of the
-            model's input; a model whose input has none needs them.
-        name: Name of the new model. Default: that of `model`.
+            logits or probabilities (B, C), such as a model of `keras.applications`. It
+            may contain nested models.
+        image_size: H and W, one number or two, rows first. Default: the size of the
+            model's input; required if the input has no fixed size.
+        name: Name of the new model. Default: the name of `model`.
 
     Returns:
         A model of new layers with the same names and copied weights, from images
         (B, ≥ H, ≥ W, channels) to (B, rows, columns, C). It is not compiled.
 
     Raises:
-        TypeError: if `model` is neither functional nor sequential.
-        ValueError: for an unbuilt model; for other inputs than one of images; without
-            an image size; for a layer with which it cannot be done, which the message
-            names.
+        TypeError: If `model` is neither functional nor sequential.
+        ValueError: If `model` is not built or its input is not a single image tensor,
+            the image size is unknown, or a layer cannot be converted; the message names
+            the layer.
 
     Example:
         ```python
@@ -146,15 +146,16 @@ def _image_size(images, image_size):
 class _Converter:
     """Walks the graph of a classifier and builds the convolutional one beside it.
 
-    A tensor has a key, because a nested model may be called several times. A tensor
-    after the last map is a *vector* in the old graph and a map in the new one. Its
-    window is what a kernel must cover to see all of it: the whole last map after
+    Tensors are referred to by keys, because a nested model may be called several times.
+    A tensor after the last map is a *vector* in the old graph and a map in the new one.
+    Its window is what a kernel must cover to see all of it: the whole last map after
     `Flatten`, one location otherwise.
 
     Attributes:
         old: Key to symbolic tensor of the old graph, at the original image size.
         new: Key to symbolic tensor of the new graph.
-        larger: Key to that of the new graph for a larger image, to see if it fits.
+        larger: Key to symbolic tensor of the new graph for a larger image, to check
+            that it fits.
         windows: Key of a vector to its window.
     """
 
@@ -216,7 +217,7 @@ class _Converter:
         tensors.update(zip(step.outputs, keras.tree.flatten(outputs), strict=True))
 
     def _before_maps(self) -> set:
-        """Keys of tensors from which a map follows; their vectors are not the last."""
+        """Keys of tensors that a map depends on; their vectors are not the last."""
         keys = set()
         for step in reversed(self.steps):
             if any(_is_map(self.old[key]) or key in keys for key in step.outputs):
@@ -224,7 +225,7 @@ class _Converter:
         return keys
 
     def _is_last_map(self, step):
-        """Whether a step makes a vector of a map."""
+        """Whether a step turns a map into a vector."""
         if len(step.inputs) != 1 or len(step.outputs) != 1:
             return False
         (before,), (after,) = step.inputs, step.outputs
@@ -239,7 +240,7 @@ class _Converter:
     # The new graph.
 
     def _repeat(self, step):
-        """Calls a copy of a layer before the last map, or of one beside the map."""
+        """Calls a copy of a layer before the last map, or beside it."""
         operation = step.operation
         if isinstance(operation, MinimumImageSize):
             return self._pass_on(step)
@@ -261,7 +262,7 @@ class _Converter:
         self._call(step, self._copy(operation))
 
     def _convert_last_map(self, step):
-        """`Flatten` vanishes into the next layer; global pooling gets a window."""
+        """`Flatten` is absorbed by the next layer; global pooling gets a window."""
         operation = step.operation
         (before,), (after,) = step.inputs, step.outputs
         _, *window, channels = self.old[before].shape
@@ -377,7 +378,7 @@ class _Converter:
         self.windows[step.outputs[0]] = _WHOLE
 
     def _keeps_vector(self, step, window):
-        """Whether a step only gives a vector another shape, such as (1, 1, C)."""
+        """Whether a step only changes the shape of a vector, such as to (1, 1, C)."""
         kinds = (*_FLATTENING, *_POOLINGS)
         names = {"Reshape", "Squeeze", "ExpandDims", *_POOLING_OPERATIONS}
         if not isinstance(step.operation, kinds) and not _is_operation(
@@ -401,7 +402,7 @@ class _Converter:
             return True
         if not _is_operation(operation, _ELEMENTWISE_OPERATIONS):
             return False
-        # A constant with a number per feature fits a map if features are channels.
+        # A constant with one number per feature fits a map if features are channels.
         args, kwargs = step.arguments(self.old)
         constants = [
             value
@@ -423,7 +424,7 @@ class _Converter:
             raise self._refusal(operation, "must be over the last axis")
 
     def _copy_on_last_axis(self, operation):
-        """A copy whose axis 1 of a vector is the last one of a map."""
+        """A copy in which axis 1 of a vector becomes the last axis of a map."""
         config = operation.get_config()
         if isinstance(config.get("axis"), list | tuple):
             config["axis"] = [-1]
@@ -473,12 +474,12 @@ class _Converter:
 
 
 def _is_operation(operation, names):
-    """Whether an operation of `keras.ops` has one of these names."""
+    """Whether an operation is one of `keras.ops` with one of these names."""
     return not isinstance(operation, layers.Layer) and type(operation).__name__ in names
 
 
 def _is_map(tensor):
-    """Whether a tensor has rows and columns, more than one location."""
+    """Whether a tensor has rows and columns, with more than one location."""
     return len(tensor.shape) == 4 and tuple(tensor.shape[1:3]) != _WHOLE
 
 

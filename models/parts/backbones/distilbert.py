@@ -1,10 +1,10 @@
-"""DistilBERT: BERT without segments and without a pooled output of its own.
+"""DistilBERT: BERT without segments and without a pooler.
 
     token + position embeddings -> norm -> dropout -> N post-norm blocks
         -> `sequence_output`; first token -> `pooled_output`
 
-It is trained to predict what BERT predicts, with half of the blocks. Only checkpoints
-need it: `load_checkpoint` reads and `save_checkpoint` writes them.
+It is trained to predict what BERT predicts, with half the blocks. It exists only for
+checkpoints: `load_checkpoint` reads and `save_checkpoint` writes them.
 
 Legend: B batch, T length, D width, V vocabulary, C classes.
 Layers: as in `bert.py`, without `segment_embedding` and `pooler`; the classifier has a
@@ -47,7 +47,7 @@ def distilbert(
         name: Name of the model.
 
     Returns:
-        A model from `token_ids` and `padding_mask`, each (B, T), to a dictionary of
+        A model from `token_ids` and `padding_mask`, each (B, T), to a dictionary with
         `sequence_output` (B, T, D) and `pooled_output` (B, D), the first token's.
     """
     inputs = sequence_inputs("token_ids", "padding_mask")

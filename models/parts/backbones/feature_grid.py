@@ -1,4 +1,4 @@
-"""The image of a model that writes or answers: a grid of features, one per location.
+"""Images for models that write or answer: a grid of features, one per location.
 
 Legend: B batch, H and W pixels, h and w rows and columns of the grid, C channels.
 """
@@ -23,7 +23,7 @@ def places_and_text(names, backbone, grid_size, feature_dim):
 
     Returns:
         `images` or `features`, and the inputs (B, T) of the text, by name; and one
-        vector per location, (B, h · w, C), row by row, of the layer `places`.
+        vector per location, (B, h · w, C), row by row, from the layer `places`.
     """
     image, grid = grid_input(backbone, grid_size, feature_dim)
     places = keras.layers.Reshape((-1, grid.shape[-1]), name="places")(grid)
@@ -35,9 +35,9 @@ def grid_input(backbone, grid_size, feature_dim):
 
     Args:
         backbone: A functional Keras model from images (B, H, W, channels) to a map, or
-            to several of which the last is used: one of `keras.applications` with
-            `include_top=False`, of this library, or your own. It becomes the layer
-            `backbone`. None: the model takes features that were computed before.
+            to several, of which the last is used: from `keras.applications` with
+            `include_top=False`, from this library, or your own. It becomes the layer
+            `backbone`. None = the model takes precomputed features.
         grid_size: h and w of the input `features`, one number or two, without a
             backbone.
         feature_dim: C of the input `features`, without a backbone.
@@ -47,9 +47,9 @@ def grid_input(backbone, grid_size, feature_dim):
         dictionary by its name; and the grid, (B, h, w, C).
 
     Raises:
-        TypeError: if `backbone` is not a functional Keras model.
-        ValueError: for a backbone with other inputs or without a map, and for numbers
-            that are not whole numbers above zero.
+        TypeError: If `backbone` is not a functional Keras model.
+        ValueError: If `backbone` has other inputs or does not output a map, or a size
+            is not a positive integer.
     """
     if backbone is None:
         size = check_pair("grid_size", grid_size)
@@ -59,7 +59,7 @@ def grid_input(backbone, grid_size, feature_dim):
     _check(backbone)
     shape = tuple(backbone.inputs[0].shape)[1:]
     images: Any = keras.Input(shape, dtype=backbone.inputs[0].dtype, name="images")
-    # Of the same layers, so that what is frozen in the backbone is frozen here.
+    # From the same layers, so that what is frozen in the backbone is frozen here.
     encoder = keras.Model(backbone.inputs[0], _last_map(backbone), name="backbone")
     return {"images": images}, encoder(images)
 

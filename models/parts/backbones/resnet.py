@@ -32,7 +32,7 @@ _GROUPS = 32  # Groups of each norm of a standardized ResNet.
 
 
 class ResNetOptions(TypedDict, total=False):
-    """Options of the ResNet, for the builders that are one or have one."""
+    """Options of the ResNet, for the builders of a ResNet or of a model with one."""
 
     stem_dim: Annotated[
         int,
@@ -92,32 +92,33 @@ def resnet(
 ) -> dict[str, Any]:
     """The maps of a ResNet v1.5 with batch norms.
 
-    "v1.5": a block halves the map in its 3 × 3 convolution, not in its first one. Maps
-    are padded equally on all sides, as in PyTorch, so a map with an odd number of rows
-    r has (r + 1) / 2 rows after it is halved, and no image is too small.
+    "v1.5": a block halves the map in its 3 × 3 convolution, not in its first
+    convolution. Maps are padded equally on all sides, as in PyTorch, so a map with an
+    odd number of rows r has (r + 1) / 2 rows after it is halved, and no image is too
+    small.
 
     Args (the others are `ResNetOptions`):
         images: A tensor (B, H, W, channels); H and W may be unknown.
         dilated_stages: Indices of stages, 1 or above, that keep the size of the map;
-            their kernels and those of all later stages are dilated by 2 instead. (2, 3)
-            is torchvision's `replace_stride_with_dilation=[False, True, True]`. Only of
-            bottlenecks, as there.
+            their kernels and the kernels of all later stages are dilated by 2 instead.
+            (2, 3) is torchvision's `replace_stride_with_dilation=[False, True, True]`.
+            Bottlenecks only, as in torchvision.
 
     Returns:
         The maps `stage_0`, `stage_1`, …, (B, rows, columns, 4 · stem_dim · 2^s), with
-        basic blocks (B, rows, columns, stem_dim · 2^s). The first has a fourth of the
-        rows and columns of the images, and each next one half of its predecessor's, all
-        rounded up.
+        basic blocks (B, rows, columns, stem_dim · 2^s). The first has a quarter of the
+        rows and columns of the images, and each of the others half as many as the one
+        before, all rounded up.
 
     Raises:
-        ValueError: for a number that is not a whole number above zero, another kind of
-            block, a dilated stage that is not there or has basic blocks, or more frozen
-            parts than there are.
+        ValueError: If a size is not a positive integer, `block` is unknown,
+            `dilated_stages` names a stage that is missing or has basic blocks, or
+            `num_frozen` exceeds the number of parts.
 
     Reference:
         He et al. 2016 (arXiv:1512.03385); dilation: Yu et al. 2017,
-        "Dilated Residual Networks" (arXiv:1705.09914); the zeros that the last scale of
-        each block starts with: Goyal et al. 2017, section 5.1 (arXiv:1706.02677).
+        "Dilated Residual Networks" (arXiv:1705.09914); the zero-initialized last scale
+        of each block: Goyal et al. 2017, section 5.1 (arXiv:1706.02677).
     """
     check_positive("stem_dim", stem_dim)
     check_choice("block", block, tuple(_BLOCKS))
@@ -137,7 +138,8 @@ def resnet(
             width,
             size,
             strides=stride,
-            # Both pad equally on all sides; TensorFlow's "same" does not with a stride.
+            # Both pad equally on all sides; with a stride, TensorFlow's "same" does
+            # not.
             padding="same" if stride == 1 else "valid",
             dilation_rate=dilation,
             use_bias=False,
@@ -147,9 +149,10 @@ def resnet(
             name=conv_name,
         )(_padded(hidden, size, stride, f"{conv_name}_padding"))
         is_trained = trainable and not frozen_norms
-        # Each block starts as its shortcut: otherwise its sums grow from block to block
-        # until the norms have seen data. A scale that is not trained would stay zero,
-        # so it is small: without a checkpoint it holds back what never sees data.
+        # Each block starts out as its shortcut: otherwise the sums grow from block to
+        # block until the norms have seen data. A scale that is not trained would stay
+        # zero, so it is small instead: without a checkpoint, it damps what never sees
+        # data.
         gamma: Any = "ones"
         if norm_name.endswith(last_norm):
             gamma = "zeros" if is_trained else _SMALL_SCALE
@@ -172,7 +175,7 @@ def resnet(
 
 
 def standardized_resnet(images, stem_dim, num_blocks):
-    """The feature map of a ResNet; its stem and each of its stages halve the size.
+    """The feature map of a ResNet whose stem and stages each halve the size.
 
     Args:
         images: A tensor (B, H, W, channels).
@@ -183,7 +186,7 @@ def standardized_resnet(images, stem_dim, num_blocks):
         (B, rows, columns, 4 · stem_dim · 2^(stages - 1)).
 
     Raises:
-        ValueError: for a number of channels that is not a multiple of the groups.
+        ValueError: If the number of channels is not a multiple of the number of groups.
 
     Reference:
         Kolesnikov et al. 2020, "Big Transfer", section 3.2 (arXiv:1912.11370), but
@@ -227,16 +230,16 @@ def _stages(
 
     Args:
         hidden: The map of the stem.
-        stem_dim: As in `resnet`, like `num_blocks`, `block` and `dilated_stages`.
+        stem_dim: As in `resnet`, as are `num_blocks`, `block` and `dilated_stages`.
         num_blocks: Blocks of each stage.
         normed: Applies a convolution and a norm to a map; takes the map, the number of
             output channels, kernel size, stride, dilation and the names of both layers.
-        block: Their kind.
+        block: Kind of the blocks.
         dilated_stages: Indices of stages that are dilated.
     """
     maps, dilation = {}, 1
     for stage, count in enumerate(num_blocks):
-        # The first block of a dilated stage still has the dilation of the one before.
+        # The first block of a dilated stage still has the previous stage's dilation.
         first = dilation
         if stage in dilated_stages:
             dilation *= 2
@@ -255,7 +258,7 @@ def _stages(
 
 
 def _bottleneck(inputs, width, stride, dilation, normed, name):
-    """Convolutions of 1 × 1, 3 × 3 and 1 × 1, each with a norm, and a residual."""
+    """1 × 1, 3 × 3 and 1 × 1 convolutions, each with a norm, and a residual."""
     shortcut = _shortcut(inputs, 4 * width, stride, normed, name)
     hidden = normed(inputs, width, 1, 1, 1, *_names(name, 0))
     hidden = normed(ops.relu(hidden), width, 3, stride, dilation, *_names(name, 1))
@@ -264,7 +267,7 @@ def _bottleneck(inputs, width, stride, dilation, normed, name):
 
 
 def _basic_block(inputs, width, stride, dilation, normed, name):
-    """Two convolutions of 3 × 3, each with a norm, and a residual."""
+    """Two 3 × 3 convolutions, each with a norm, and a residual."""
     shortcut = _shortcut(inputs, width, stride, normed, name)
     hidden = normed(inputs, width, 3, stride, dilation, *_names(name, 0))
     hidden = normed(ops.relu(hidden), width, 3, 1, dilation, *_names(name, 1))

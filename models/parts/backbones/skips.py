@@ -1,4 +1,4 @@
-"""The maps of any Keras model that a decoder can use, found by their size.
+"""Finds the maps of any Keras model that a decoder can use, by their size.
 
 Legend: B batch, H and W pixels.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-# Pixels per side of the image at which the maps of a model of any size are measured,
+# Pixels per side of the image on which the maps of a model of any size are measured,
 # and by which it is enlarged to see how much a map grows.
 _PROBE = 256
 _GROWTH = 1024
@@ -19,22 +19,23 @@ def find_skips(backbone: keras.Model, layer_names: Sequence[str] | None = None):
     """The last map of each size, before it is halved.
 
     A map counts only if everything after it depends on it alone, so a map inside
-    a residual block does not. Its scale is how much it grows with the image, so
-    convolutions without padding ("valid"), which take from its border, do not matter.
+    a residual block does not. The scale of a map is how much it grows with the image,
+    so convolutions without padding ("valid"), which crop its border, do not matter.
 
     Args:
-        backbone: A model of one input, images (B, H, W, channels). Its head, if it has
-            one, is left out.
+        backbone: A model of one input, images (B, H, W, channels). A head is ignored.
         layer_names: Layers whose outputs to take instead.
 
     Returns:
-        The maps by their scale: 1 for a map of half the rows and columns of the images,
-        2 for a fourth, and so on; and the scales of those that lack more than rounding.
+        The maps by their scale: 1 for a map with half the rows and columns of the
+        images, 2 for a quarter, and so on; and the scales of the maps that are smaller
+        than rounding explains.
 
     Raises:
-        TypeError: if `backbone` is not a functional Keras model.
-        ValueError: for another input, unknown layers, outputs that are not maps, two
-            maps of one size, and if no map is smaller than the image.
+        TypeError: If `backbone` is not a functional Keras model.
+        ValueError: If `backbone` has other inputs, a layer in `layer_names` is unknown
+            or does not output a map, two maps have the same size, or no map is smaller
+            than the image.
     """
     check_backbone(backbone)
     if layer_names is None:
@@ -75,7 +76,7 @@ def find_skips(backbone: keras.Model, layer_names: Sequence[str] | None = None):
 
 
 def _check_reaches_the_end(backbone, sizes, scales, smallest):
-    """Raises if the last map of the backbone is smaller than all that were found."""
+    """Raises if the last map of the backbone is smaller than all the maps found."""
     maps = [scale for size, scale in zip(sizes, scales, strict=True) if min(size) > 1]
     if maps and (maps[-1] is None or maps[-1] > smallest):
         raise ValueError(
@@ -118,9 +119,9 @@ def _output_of(backbone, name):
 
 
 def _bottlenecks(backbone) -> list[Any]:
-    """Maps on which everything after them depends alone, in order."""
+    """The maps that alone determine everything after them, in order."""
     maps = [x for x in backbone.outputs if len(x.shape) == 4]
-    # Of several maps, such as one per stage, the last one.
+    # If there are several maps, such as one per stage, the last one.
     end = maps[-1] if maps else backbone.outputs[0]
     nodes = _nodes_before(backbone, end)
     needed = {id(end): -1}  # The last operation that reads each tensor.
@@ -137,7 +138,7 @@ def _bottlenecks(backbone) -> list[Any]:
 
 
 def _nodes_before(backbone, end):
-    """The operations that lead to a tensor, each after those that it depends on."""
+    """The operations that lead to a tensor, each after the operations it depends on."""
     producers = {
         id(tensor): node
         for depth in backbone._nodes_by_depth.values()
@@ -167,7 +168,7 @@ def _measure(backbone, tensors):
     try:
         larger = _sizes(backbone, tensors, [side + _GROWTH for side in sides])
     except (ValueError, TypeError):
-        # A layer inside, such as learned positions, takes images of one size only.
+        # A layer inside, such as learned positions, accepts only one size of image.
         return sides, sizes, [_scale_of_size(sides, size) for size in sizes]
     growths = [
         tuple(end - start for start, end in zip(*pair, strict=True))
@@ -184,7 +185,7 @@ def _sizes(backbone, tensors, sides) -> list[tuple[int, int]]:
     if tuple(images.shape[1:3]) == tuple(sides):
         return [tuple(tensor.shape[1:3]) for tensor in tensors]
     probe = keras.KerasTensor((1, *sides, images.shape[-1]), dtype=images.dtype)
-    # Not `Function.compute_output_spec`, which refuses other sizes than the input's.
+    # Not `Function.compute_output_spec`, which accepts only the input's size.
     outputs = keras.Function(backbone.inputs, list(tensors))._run_through_graph(
         [probe], operation_fn=lambda operation: operation.compute_output_spec
     )
@@ -192,7 +193,7 @@ def _sizes(backbone, tensors, sides) -> list[tuple[int, int]]:
 
 
 def _scale_of_growth(growth) -> int | None:
-    """The s for which a map grows by 1 / 2^s of what the image does."""
+    """The s for which a map grows by 1 / 2^s times as much as the image."""
     for scale in range(_GROWTH.bit_length()):
         if growth == (_GROWTH >> scale, _GROWTH >> scale):
             return scale
@@ -208,7 +209,7 @@ def _scale_of_size(sides, size) -> int | None:
 
 
 def _is_halved(sides, size, scale) -> bool:
-    """Whether a size is another one halved so often, each time rounded up or down."""
+    """Whether halving `sides` `scale` times, rounding up or down, can give `size`."""
     exact = [side / 2**scale for side in sides]
     return all(
         math.floor(x) <= n <= math.ceil(x) for x, n in zip(exact, size, strict=True)

@@ -1,7 +1,7 @@
-"""An encoder that remembers its maxima, and the decoder that puts them back.
+"""An encoder that remembers where its maxima were, and the decoder that uses it.
 
-What SegNet and DeconvNet share: the stages of VGG with batch norms, each pooled with
-the locations of its maxima, and their mirror image.
+Shared by SegNet and DeconvNet: VGG's stages with batch norms, each pooled with the
+locations of its maxima, and their mirror image.
 
 Legend: B batch, H and W pixels.
 Layers: `stage_0_conv_0`, `stage_0_norm_0`, …, `stage_0_pooling`; the decoder's have the
@@ -23,8 +23,8 @@ from keras_attn.layers import (
     TransposedConv2D,
 )
 
-# As Caffe, in which both were published: the last window of an odd number of rows is
-# smaller.
+# As in Caffe, in which both were published: with an odd number of rows, the last
+# window is smaller.
 _PADDING = "same"
 
 
@@ -80,12 +80,12 @@ def pooled_stages(images, hidden_dims: Sequence[int], num_convs: Sequence[int]):
         num_convs: Convolutions of each stage.
 
     Returns:
-        The last map, 2^stages times smaller than the images, rounded up; and a list of
-        a `Pooled` for each stage.
+        The last map, 2^stages times smaller than the images, rounded up; and a list
+        with a `Pooled` for each stage.
 
     Raises:
-        ValueError: if `hidden_dims` and `num_convs` differ in length, or for a number
-            that is not a whole number above zero.
+        ValueError: If `hidden_dims` and `num_convs` differ in length, or a size is not
+            a positive integer.
     """
     check_same_length(hidden_dims=hidden_dims, num_convs=num_convs)
     hidden, pooled = images, []
@@ -107,7 +107,7 @@ def unpooled_stages(hidden, pooled, hidden_dims, num_convs, make_layer):
     The last layer of each stage has the channels of the stage before it.
 
     Args:
-        hidden: A map of the size and channels of the encoder's last one.
+        hidden: A map with the size and channels of the encoder's last map.
         pooled: From `pooled_stages`.
         hidden_dims: As in `pooled_stages`.
         num_convs: Layers of each stage; the first stage, which comes last, may have

@@ -32,16 +32,16 @@ def vgg(
         images: A tensor (B, H, W, channels); H and W may be unknown.
         hidden_dims: Channels of each stage.
         num_convs: Convolutions of each stage.
-        pooling_padding: What poolings do with an odd last row or column: `"valid"`
-            leaves it out, as in PyTorch; `"same"` keeps it, as in Caffe.
+        pooling_padding: What pooling does with an odd last row or column: `"valid"`
+            drops it, as in PyTorch; `"same"` keeps it, as in Caffe.
 
     Returns:
         The maps `stage_0`, `stage_1`, …, (B, rows, columns, width), the first of the
-        size of the images, and each next one half as large; and after each its pooled
-        map, `pooled_0`, `pooled_1`, …, of half its size.
+        size of the images and each of the others half as large as the one before; and
+        after each its pooled map, `pooled_0`, `pooled_1`, …, of half its size.
 
     Raises:
-        ValueError: if `hidden_dims` and `num_convs` differ in length.
+        ValueError: If `hidden_dims` and `num_convs` differ in length.
 
     Reference:
         Simonyan and Zisserman 2015 (arXiv:1409.1556).

@@ -1,1 +1,1 @@
-"""What generative models share: their decoders, and decoding step by step."""
+"""Shared by generative models: their decoders, and step-by-step decoding."""

@@ -115,7 +115,8 @@ class Decoded(NamedTuple):
         features: (B, T, D).
         scores: For each block the probabilities of the cross-attention, (B, N, T, S).
         caches: For each block the keys and values of the self-attention.
-        source_caches: For each block those of the cross-attention, (B, N, S, H).
+        source_caches: For each block the keys and values of the cross-attention,
+            (B, N, S, H).
     """
 
     features: Any
@@ -136,8 +137,8 @@ def decode(layers, hidden, memory=None, caches=None, **masks) -> Decoded:
     """
     blocks = numbered(layers, "decoder_block")
     decoded = Decoded(hidden, [], [], [])
-    # All are always returned: Keras can't share a layer between graphs if its number of
-    # outputs differs.
+    # All are always returned: Keras can't share a layer between graphs in which its
+    # number of outputs differs.
     options = {"return_attention_scores": True, "return_cache": True, **masks}
     for block, cache in zip(blocks, caches or [{}] * len(blocks), strict=True):
         hidden, _, scores, own, source = block(hidden, memory, **cache, **options)
@@ -152,7 +153,7 @@ def decode(layers, hidden, memory=None, caches=None, **masks) -> Decoded:
 def incremental_pair(model, encode, embed, length, **fields) -> IncrementalPair:
     """The models for decoding token by token; prompts may be padded on either side.
 
-    The state is that of `keras_attn.models.parts.decoders.incremental` with, for each
+    The state is as in `keras_attn.models.parts.decoders.incremental`, plus, for each
     block, the keys and values of the encoder's features, `source_key_0`,
     `source_value_0`, … (B, N, S, H), which do not change.
 

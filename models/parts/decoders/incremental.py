@@ -32,12 +32,12 @@ def check_cache_length(max_length, default, is_limit=False):
     """The length of the caches: `max_length`, or the default if it is None.
 
     Args:
-        max_length: The length asked for, or None.
+        max_length: The requested length, or None.
         default: The length otherwise.
-        is_limit: Whether the default is also the largest length.
+        is_limit: Whether the default is also the maximum length.
 
     Raises:
-        ValueError: unless it is a whole number above zero, at most the limit.
+        ValueError: If `max_length` is not a positive integer, or exceeds the limit.
     """
     if max_length is None:
         return default
@@ -97,11 +97,12 @@ def caches_by_block(tensors, prefix=""):
 
 
 class DecodingStep:
-    """The inputs of one step in the form that blocks take, and the state after it.
+    """The inputs of one step in the form that blocks expect, and the state after it.
 
     A block is called with a sequence of length 1, the new token, and the caches of all
     earlier tokens. The new token's own key and value are not in the caches yet: the
-    block attends to them beside the caches and returns them, so no step copies a cache.
+    block attends to them alongside the caches and returns them, so no step copies a
+    cache.
 
     ```python
     step = DecodingStep(token_ids, state)
@@ -113,7 +114,7 @@ class DecodingStep:
 
     Args:
         token_ids: The last token, (B,).
-        state: Before it, from `state_after_prompt` or the step before.
+        state: The state before it, from `state_after_prompt` or the previous step.
 
     Attributes:
         token_ids: (B, 1), the new token.

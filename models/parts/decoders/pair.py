@@ -1,14 +1,15 @@
 """Builds the two models that decode one step at a time, from two functions.
 
     prefill    the model's inputs -> logits (B, V) and the state
-    step       the last token and the state -> logits (B, V) and what of it has changed
+    step the last token and the state -> logits (B, V) and the changes of the state
 
-The state is a dictionary of tensors. Its names, shapes and types are said once, by what
-`prefill` returns: the inputs of the model `step` follow from it.
+The state is a dictionary of tensors. Its names, shapes and types are defined in one
+place, by what `prefill` returns; the inputs of the model `step` follow from it.
 
-A recurrent decoder has one function for any number of tokens, `decode`: with it,
-`recurrent_pair` writes both. A decoder with key/value caches reads a prompt and a token
-in different ways; its state is that of `incremental.py` beside this file.
+A recurrent decoder has one function for any number of tokens, `decode`;
+`recurrent_pair` derives both models from it. A decoder with key/value caches reads a
+prompt and a token in different ways; its state is described in `incremental.py`, next
+to this file.
 
 Legend: B batch, T length, V vocabulary.
 """
@@ -32,7 +33,7 @@ def build_pair(
     token: Any = None,
     **fields,
 ) -> IncrementalPair:
-    """The models of two functions that share the layers of a model.
+    """The pair of models built from two functions that share a model's layers.
 
     ```python
     def prefill(inputs):
@@ -82,15 +83,15 @@ def recurrent_pair(
     prompt: str = "decoder_token_ids",
     **fields,
 ) -> IncrementalPair:
-    """The models of a decoder that reads any number of tokens in the same way.
+    """The pair of models for a decoder that reads any number of tokens the same way.
 
     Args:
         inputs: The inputs of `prefill` by name.
         encode: From these inputs to the state before the first token.
         decode: From tokens (B, T) and a state to logits (B, T, V) and the states that
-            differ afterwards, all by name. Names that the state does not have yet, such
-            as that of a projection of the memory, belong to it from then on; only
-            those that change in a step may be returned by a step.
+            differ afterwards, all by name. Names that are new to the state, such as a
+            projection of the memory, belong to it from then on; a step may return only
+            states that change in a step.
         prompt: The input that holds the tokens.
         **fields: Further fields of the pair.
     """

@@ -1,4 +1,4 @@
-"""What recurrent encoder-decoders share: embeddings, recurrent layers, decoding.
+"""Shared by recurrent encoder-decoders: embeddings, recurrent layers, decoding.
 
 Legend: B batch, S source length, T target length, E embedding width, M width of the
 memory, U units, V target vocabulary.
@@ -84,7 +84,7 @@ def readout_layers(maxout_dim, embeddings) -> list:
 
 
 def target_logits(embeddings):
-    """The layer to one logit for each target token of `embedding_layers`."""
+    """The layer that outputs one logit per target token of `embedding_layers`."""
     return logits_layer(by_name(embeddings)["target_embedding"].input_dim, "logits")
 
 
@@ -94,7 +94,7 @@ def translation_inputs() -> dict[str, Any]:
 
 
 def translation_pair(layers, prefill, step) -> IncrementalPair:
-    """The models of two functions that continue the target; see `build_pair`."""
+    """The pair of models for functions that continue the target; see `build_pair`."""
     return build_pair(
         translation_inputs(), prefill, step, **_translation_fields(layers)
     )
@@ -132,10 +132,10 @@ def _translation_fields(layers):
 
 
 def decoder_changes(layers, decoded, state) -> dict[str, Any]:
-    """The states that the layer `decoder`, an `AttentionRNN`, has changed, by name.
+    """The states changed by the layer `decoder`, an `AttentionRNN`, by name.
 
     They are `decoder_state` and, if the cell is an LSTM, `cell_state`, (B, U). The
-    first time, `projected_memory` is a new one, if the scores project the memory.
+    first time, `projected_memory` is added if the scores project the memory.
 
     Args:
         layers: Layers of the model by name.
@@ -151,7 +151,7 @@ def decoder_changes(layers, decoded, state) -> dict[str, Any]:
 
 
 def step_of_cells(lstms, hidden, state):
-    """One step of stacked LSTMs: their cells without the loops.
+    """One step of stacked LSTMs, by their cells, without loops.
 
     LiteRT would have to run a loop.
 

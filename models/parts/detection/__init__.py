@@ -1,1 +1,1 @@
-"""What two-stage detectors share."""
+"""Shared by two-stage detectors."""

@@ -1,4 +1,4 @@
-"""The class of all two-stage detectors: what `fit` does, and region features.
+"""The class of all two-stage detectors: training with `fit`, and region features.
 
 Legend: B batch, H and W pixels, M ground-truth boxes with padding, S samples, K
 detections, C classes without the background, h and w rows and columns of a mask.
@@ -76,19 +76,18 @@ class Detector(Functional):
     `fit` takes `(images, truth)`, where `truth` is a dictionary of `boxes` (B, M, 4) in
     the model's `bounding_box_format`, `classes` (B, M) int from 0, -1 = padding, and,
     for a model with masks, `masks` (B, M, H, W), 0 or 1; above 0.5 counts as 1. M is
-    the same for all batches of a data set, or 0. Another call may have another M:
-    `fit` and `evaluate` then compile their step once more, `train_on_batch` and
-    `test_on_batch` only for a larger one. `compile` takes no loss. Boxes of no area, or
-    that are not numbers, or reach further than a million pixels count as padding, and
-    so does a class that the model does not have. An image without objects has
-    background only.
+    the same for all batches of a data set, or 0. A later call may have a different M:
+    `fit` and `evaluate` then recompile their step, `train_on_batch` and `test_on_batch`
+    only if M is larger. `compile` takes no loss. Boxes that have no area, contain NaN
+    or infinity, or reach beyond a million pixels count as padding, and so do classes
+    that the model does not have. An image without objects is all background.
 
     Losses: whether an anchor is an object, and its box (`objectness_loss`,
     `proposal_box_loss`); the class of a proposal, and its box (`class_loss`,
     `box_loss`); the mask of an object (`mask_loss`). Their sum is minimized.
 
-    Called with `training=True` the model returns what its losses need: the maps that
-    proposals are made from, as a list.
+    Called with `training=True`, the model returns what its losses need: the list of
+    maps that proposals are computed from.
 
     Reference:
         Ren et al. 2015, section 3 (arXiv:1506.01497); He et al. 2017
@@ -108,14 +107,14 @@ class Detector(Functional):
         """Whether the model has a mask head."""
         return "mask_logits" in by_name(self.layers)
 
-    # Not attributes, which Keras would track, and save twice.
+    # Not attributes, which Keras would track and save twice.
     @functools.cached_property
     def _maps(self) -> Any:
         """The part of the model from images to maps."""
         return keras.Model(self.input, self.get_layer("region_proposal").input)
 
     def _maps_of(self, images, training) -> list:
-        # Keras replaces a list of one tensor by the tensor.
+        # Keras replaces a list of one tensor by that tensor.
         return keras.tree.flatten(self._maps(images, training=training))
 
     @functools.cached_property
@@ -155,7 +154,7 @@ class Detector(Functional):
         return super().test_on_batch(x, y, *args, **kwargs)
 
     def _warn_of_initial_norms(self):
-        """Warns if norms are frozen that have never seen data."""
+        """Warns if frozen norms have never seen data."""
         norms = [
             layer
             for layer in self.layers
@@ -172,10 +171,10 @@ class Detector(Functional):
                 stacklevel=3,
             )
 
-    # The losses need a number that is known: TensorFlow would compile a step for any
-    # number when it meets a second one.
+    # The losses need a known number: at a second number, TensorFlow would compile a
+    # step for any number.
     def _compile_for(self, function, count):
-        """Forgets a compiled step if it was compiled for another number of boxes."""
+        """Discards a step that was compiled for a different number of boxes."""
         if count is None or count == self._compiled_boxes.get(function):
             return
         if function in self._compiled_boxes:
@@ -197,18 +196,19 @@ class Detector(Functional):
         """The sum of all losses.
 
         Args:
-            x: Images. Only read if `y_pred` is not the maps.
+            x: Images. Used only if `y_pred` is not the maps.
             y: The ground-truth boxes, see the class.
-            y_pred: What the model returned: maps in training, else detections.
+            y_pred: What the model returned: maps in training, otherwise detections.
             sample_weight: None; weights are not supported.
-            training: Whether the model is trained.
+            training: Whether the model is being trained.
 
         Returns:
             A scalar.
 
         Raises:
-            ValueError: without ground-truth boxes, for arrays of other shapes, with
-                weights, or without images where `y_pred` is not the maps.
+            ValueError: If there are no ground-truth boxes, an array has the wrong
+                shape, `sample_weight` is given, or `x` is missing when `y_pred` is not
+                the maps.
         """
         check_truth(y, sample_weight, self.has_masks)
         selector = by_name(self.layers)["detections"]
@@ -235,7 +235,8 @@ class Detector(Functional):
         return self.get_metrics_result()
 
     def _all_losses(self, maps, truth, training) -> dict[str, Any]:
-        # Imported by a model that learns: with it comes all of `training`.
+        # Imported only by a model that is trained, because it imports all of
+        # `training`.
         from keras_attn.training.losses import detection as losses
 
         layers = by_name(self.layers)
@@ -265,7 +266,7 @@ class Detector(Functional):
     def _real_boxes(self, truth, layers):
         """Boxes (B, M, 4) in `"xyxy"`, and classes (B, M), -1 where they are unusable.
 
-        A model learns nothing from a box that it cannot compute with.
+        Boxes that cannot be computed with are ignored in training.
         """
         selector = layers["detections"]
         boxes = convert_boxes(
@@ -282,14 +283,14 @@ class Detector(Functional):
             ops.logical_and(left < width, top < height),
             ops.logical_and(right > 0, bottom > 0),
         )
-        # The area of a larger one would overflow.
+        # The area of a larger box would overflow.
         is_small = ops.max(ops.abs(boxes), axis=-1) < 1e6
         is_usable = ops.logical_and(has_area(boxes), touches_image)
         is_usable = ops.logical_and(is_usable, is_small)
         is_class = ops.logical_and(classes >= 0, classes < num_classes)
         is_real = ops.logical_and(is_usable, is_class)
         if "is_crowd" in truth:
-            # A group of objects is no object.
+            # A group of objects is not an object.
             is_real = ops.logical_and(is_real, ops.cast(truth["is_crowd"], "int32") < 1)
         boxes = ops.where(ops.expand_dims(is_real, -1), boxes, 0.0)
         return boxes, ops.where(is_real, classes, -1)
@@ -297,7 +298,7 @@ class Detector(Functional):
     def region_features(self, images, num_regions=36):
         """Features of the best regions, for models of vision and language.
 
-        Each proposal counts with its best class, whatever the score. Overlapping
+        Each proposal is scored by its best class, whatever the score. Overlapping
         regions are left out.
 
         Args:
@@ -306,9 +307,9 @@ class Detector(Functional):
 
         Returns:
             A tuple of features (B, K, D), boxes (B, K, 4) in the model's
-            `bounding_box_format`, and scores (B, K). Features are the mean inside the
-            box of the last map of the backbone (D = 2048 for ResNet-50), or of a VGG
-            the last fully connected layer's. Regions that were not found are zeros.
+            `bounding_box_format`, and scores (B, K). Features are the mean of the
+            backbone's last map inside the box (D = 2048 for ResNet-50), or for a VGG
+            the output of the last fully connected layer. Missing regions are zeros.
 
         Reference:
             Anderson et al. 2018, section 3.1 (arXiv:1707.07998).
@@ -328,7 +329,7 @@ class Detector(Functional):
             `num_detections` (B,) int32.
 
         Raises:
-            ValueError: for a number of regions that is not a whole number above zero.
+            ValueError: If `num_regions` is not a positive integer.
         """
         check_positive("num_regions", num_regions)
         if num_regions not in self._region_models:
@@ -350,7 +351,7 @@ class Detector(Functional):
             found["boxes"], old.bounding_box_format, "xyxy", old.image_size
         )
         if "feature_pyramid" in layers:
-            # Keras has the input of a single map without its list.
+            # With a single map, Keras unwraps the list.
             last = keras.tree.flatten(layers["feature_pyramid"].input)[-1]
             stride = layers["roi_pooling"].strides[-1]
             pooled = ROIAlign(strides=[stride], name="region_pooling")(last, boxes)
@@ -367,7 +368,7 @@ class Detector(Functional):
 
 
 def _count_boxes(inputs, truth) -> int | None:
-    """M of arrays, or of the batches of a data set; None where it is not known."""
+    """M of arrays, or of the batches of a data set; None if it is unknown."""
     if truth is None:
         spec = getattr(inputs, "element_spec", None)
         truth = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None

@@ -1,4 +1,4 @@
-"""What a detector is given to learn from: checked, and its masks cut to boxes.
+"""The ground truth of a detector: checks, and masks cropped to boxes.
 
 Legend: B batch, M ground-truth boxes with padding, S boxes, H and W pixels, h and w
 rows and columns of a mask in its box.
@@ -10,7 +10,7 @@ from keras_attn.ops import roi_align
 
 
 def check_shapes(truth, has_masks, image_size):
-    """Raises if a known size is wrong, before an operation inside the model does."""
+    """Raises if a known size is wrong, before an operation inside the model fails."""
     boxes, classes = truth["boxes"].shape, truth["classes"].shape
     wanted = {"boxes": (*classes[:2], 4), "classes": boxes[:2]}
     if has_masks:
@@ -38,7 +38,7 @@ def check_shapes(truth, has_masks, image_size):
 
 
 def with_boxes(truth, has_masks):
-    """The truth with padding where M is 0: a maximum needs an element."""
+    """The truth, padded if M is 0, because a maximum needs an element."""
     if truth["boxes"].shape[1]:
         return truth
     names = {"boxes", "classes", *(["masks"] if has_masks else [])}
@@ -64,7 +64,7 @@ def pad_boxes(truth, count):
 
 
 def check_truth(truth, sample_weight, has_masks):
-    """Raises unless the truth has the names that the losses need, and no weights."""
+    """Raises unless the truth has the names that the losses need, without weights."""
     names = {"boxes", "classes"} | ({"masks"} if has_masks else set())
     if not isinstance(truth, dict) or not names <= set(truth):
         received = sorted(truth) if isinstance(truth, dict) else type(truth).__name__
@@ -80,7 +80,7 @@ def check_truth(truth, sample_weight, has_masks):
 
 
 def mask_targets(masks, boxes, matches, size, aligned):
-    """Ground-truth masks cut to boxes, which the mask head learns to predict.
+    """Ground-truth masks cropped to boxes, which the mask head learns to predict.
 
     Location j of w covers the pixels from `left + j / w · (right - left)` on. With
     `aligned`, `ops.paste_masks` is the inverse.
@@ -88,16 +88,16 @@ def mask_targets(masks, boxes, matches, size, aligned):
     Args:
         masks: (B, M, H, W); above 0.5 counts as 1.
         boxes: (B, S, 4), `"xyxy"` in pixels.
-        matches: (B, S) int32, the number of the object of each box.
+        matches: (B, S) int32, the index of the object of each box.
         size: h and w.
-        aligned: Whether pixel i lies at i + ½, which is exact, instead of at i, as in
+        aligned: Whether pixel i lies at i + ½, which is exact, or at i, as in
             torchvision.
 
     Returns:
         (B, S, h, w) float32, from 0 to 1.
     """
     masks = ops.cast(ops.cast(masks, "float32") > 0.5, "float32")
-    # The masks of all objects as the maps of a pyramid, in which each box has one.
+    # The masks of all objects as the levels of a pyramid; each box has one level.
     count = masks.shape[1]
     objects = [ops.expand_dims(masks[:, index], -1) for index in range(count)]
     return roi_align(

@@ -25,8 +25,8 @@ def timm_family_of(config: Config) -> Family:
     """The family of timm's `architecture`.
 
     Raises:
-        ValueError: for an architecture that is not supported, or a field that differs
-            from that of `model_args`.
+        ValueError: If the architecture is not supported, or a field differs from the
+            same field in `model_args`.
     """
     merge_repeated(config)
     for pattern, family in _FAMILIES:

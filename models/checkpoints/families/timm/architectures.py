@@ -1,4 +1,4 @@
-"""What the families of timm's naming share: their `config.json`, and `make_family`.
+"""Shared by the families in timm's naming: their `config.json`, and `make_family`.
 
 Its `architecture`, such as `vit_base_patch16_224`, gives every size except those that
 `model_args` overrides; we write all of them there.
@@ -46,7 +46,7 @@ def merge_repeated(config: Config) -> None:
     timm's `save_for_hf` writes them in both places.
 
     Raises:
-        ValueError: if the two differ.
+        ValueError: If the two differ.
     """
     if not isinstance(config.get("model_args"), dict):
         return
@@ -68,10 +68,10 @@ def get_num_classes(config: Config) -> int:
 def check_pooling(config: Config, known: Mapping[str, str], default: str) -> str:
     """The pooling before the head, by timm's name.
 
-    Without classes there may be none, "": our features are those with the default.
+    Without classes it may be "", none: our features then use the default.
 
     Raises:
-        ValueError: unless it is one of `known`.
+        ValueError: If the pooling is not one of `known`.
     """
     pooling = config.get("global_pool", default)
     if pooling == "" and config.get("num_classes") == 0:
@@ -92,7 +92,7 @@ def get_model_args(config: Config, names: Mapping[str, str]) -> dict[str, Any]:
         names: timm's name of each supported argument to ours.
 
     Raises:
-        ValueError: for an argument that is not supported.
+        ValueError: If an argument is not supported.
     """
     given = config.get("model_args") or {}
     if not isinstance(given, dict) or not set(given) <= set(names):
@@ -147,7 +147,7 @@ def transformer_block(name: str, block) -> list[Weight]:
 def computes_as_timm(
     model: keras.Model, needed: set[str], parts: list[str], epsilon: float
 ) -> bool:
-    """Whether a model has these layers, and the activation and the epsilon of timm.
+    """Whether a model has these layers, and timm's activation and epsilon.
 
     Args:
         model: Any model.
@@ -163,14 +163,14 @@ def computes_as_timm(
 
 
 def ratio(mlp_dim: int, hidden_dim: int) -> float:
-    """The `mlp_ratio`; timm takes the whole part of its product with the width."""
+    """The `mlp_ratio`; timm rounds its product with the width down."""
     exact = mlp_dim / hidden_dim
     # The product may be rounded to just below the integer.
     return exact if int(exact * hidden_dim) == mlp_dim else (mlp_dim + 0.5) / hidden_dim
 
 
 def closest(variants: Mapping[str, Mapping[str, Any]], sizes: Mapping[str, Any]) -> str:
-    """The variant with the most of these sizes; of equally good ones the first."""
+    """The variant that matches the most of these sizes; the first in case of a tie."""
 
     def likeness(name):
         return sum(variants[name][size] == value for size, value in sizes.items())
@@ -218,7 +218,7 @@ def make_family(
     """A family of image models.
 
     Args:
-        build: As in `Family`, like all that follow but `is_ours`.
+        build: As in `Family`, like all the arguments below except `is_ours`.
         weights: Every weight of a model.
         heads: Prefixes of the keys of heads.
         is_ours: Whether timm has an equivalent of a model.

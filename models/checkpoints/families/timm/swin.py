@@ -51,13 +51,14 @@ def _build(config, task, overrides):
 
 
 def _check_windows(model) -> None:
-    """Refuses sizes at which timm's windows differ from those of the published code.
+    """Rejects sizes at which timm's windows differ from the published code's.
 
-    timm shifts a map before padding it, clips each side of a window to the map on its
-    own, and shifts along one side even if the other is no longer than a window.
+    timm shifts a map before padding it, clips each side of a window to the map
+    separately, and shifts along one side even if the other side is no longer than a
+    window.
 
     Raises:
-        ValueError: if that changes the output of a stage.
+        ValueError: If this changes the output of a stage.
     """
     for index, blocks in enumerate(stages_of(model)):
         size, window = tuple(blocks[0].input.shape[1:3]), blocks[0].window_size
@@ -114,7 +115,7 @@ def _weights(model) -> list[Weight]:
     weights = mapping.patch_embedding(model, "patch_embed.proj", "patch_embed.norm")
     for index, blocks in enumerate(stages_of(model)):
         if index:
-            # timm merges patches at the start of a stage, we at the end.
+            # timm merges patches at the start of a stage, we do so at the end.
             merging = layers[f"stage_{index - 1}_merging"]
             weights += merging_weights(f"layers.{index}.downsample", merging)
         for number, block in enumerate(blocks):

@@ -118,7 +118,7 @@ def _weights(model) -> list[Weight]:
     ]
     for index, name in enumerate(numbered(layers, "block_")):
         weights += _block(f"blocks.{index}", layers[name])
-    # With mean pooling the final norm comes after it, under another name.
+    # With mean pooling the final norm comes after it, under a different name.
     is_pooled = len(layers["final_norm"].output.shape) == 2
     weights += mapping.norm("fc_norm" if is_pooled else "norm", layers["final_norm"])
     for name, key in (("classifier", "head"), ("distillation_classifier", "head_dist")):
@@ -157,7 +157,7 @@ def _resnet(layers) -> list[Weight]:
 
 
 def _kind_of(model) -> str | None:
-    """Which of timm's models is equal to ours: what its names begin with."""
+    """Which of timm's models equals ours: the start of its name."""
     layers, blocks = layers_of(model), numbered(layers_of(model), "block_")
     needed = {"patch_embedding", "position_embedding", "block_0", "final_norm"}
     is_stack = all(isinstance(layers[x], TransformerEncoderBlock) for x in blocks)
@@ -213,7 +213,7 @@ def _config(model) -> dict[str, Any]:
     size = next((name for name, each in _WIDTHS.items() if each == width), "base")
     name = {
         "vit": f"vit_{size}_patch{14 if size == 'huge' else 16}_224",
-        # Neither has all of the widths.
+        # Neither has all the widths.
         "deit": f"deit_{'base' if width > 768 else size}_distilled_patch16_224",
         "deit3": f"deit3_{'small' if size == 'tiny' else size}_patch"
         f"{14 if size == 'huge' else 16}_224",

@@ -1,7 +1,7 @@
 """Checkpoints in torchvision's naming: the `state_dict` of a model as safetensors.
 
 `config.json` has a `library`, `"torchvision"`; an `architecture`, the name of a
-function of `torchvision.models`; `num_classes`; and, for a model of another size,
+function of `torchvision.models`; `num_classes`; and, for a model of a different size,
 `model_args` with the arguments of our builder.
 """
 
@@ -26,7 +26,7 @@ def torchvision_family_of(config: Config) -> Family:
     """The family of torchvision's `architecture`.
 
     Raises:
-        ValueError: for an architecture that is not supported.
+        ValueError: If the architecture is not supported.
     """
     name = config.get("architecture")
     if not isinstance(name, str) or name not in _FAMILIES:

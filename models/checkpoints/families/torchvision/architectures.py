@@ -1,4 +1,4 @@
-"""What the families of torchvision's naming share: their `config.json`."""
+"""Shared by the families in torchvision's naming: their `config.json`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,12 +19,11 @@ def get_model_args(
 
     Args:
         config: The checkpoint's.
-        getters: Name of each argument that it may have to the method of `Config` that
-            reads it.
-        field: Another field than `model_args`.
+        getters: Name of each possible argument to the method of `Config` that reads it.
+        field: The field to read instead of `model_args`.
 
     Raises:
-        ValueError: for another argument, or a value that is not of its kind.
+        ValueError: If an argument is unknown, or a value is not of the right kind.
     """
     given = config.get(field, {})
     if not isinstance(given, dict) or not set(given) <= set(getters):
@@ -40,7 +39,7 @@ def get_model_args(
 
 
 def changed(sizes: Mapping[str, Any], published: Mapping[str, Any]) -> dict[str, Any]:
-    """The field `model_args` with those sizes that are not the published ones."""
+    """The field `model_args`, with the sizes that differ from the published ones."""
     given = {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in sizes.items()

@@ -1,7 +1,8 @@
 """Faster R-CNN and Mask R-CNN on a ResNet with a feature pyramid, as in torchvision.
 
 torchvision counts the background as class 0, so its `num_classes` is ours plus one. Its
-batch norms are frozen and have no count of batches; a file that has one is read, too.
+batch norms are frozen and have no count of batches; a file with such a count is also
+read.
 """
 
 import inspect
@@ -109,7 +110,7 @@ _MASK_GETTERS = {
     "num_mask_layers": Config.get_num_blocks,
     "aligned_masks": Config.get_bool,
 }
-# What torchvision has no name for, as it is there.
+# What torchvision has no name for, with torchvision's values.
 _ALIGNED_MASKS = False
 
 

@@ -1,8 +1,8 @@
 """ResNet, and FCN on it, in torchvision's naming.
 
-Keys are those of the FCN, whose ResNet is its `backbone`; a file of the ResNet alone
-has no such prefix. So the weights of a classifier are also read as a segmenter with new
-heads, and those of a segmenter as an encoder.
+Keys are as in the FCN, whose ResNet is its `backbone`; a file of the ResNet alone has
+no such prefix. So a classifier's weights can also be read as a segmenter with new
+heads, and a segmenter's weights as an encoder.
 """
 
 import re
@@ -54,7 +54,7 @@ def _build(config, task, overrides):
         "variant": config["architecture"].rpartition("resnet")[2],
         **architectures.get_model_args(config, _GETTERS),
     }
-    # The number of classes in the file is that of its own head.
+    # The number of classes in the file belongs to its own head.
     own = config if task == _default_task(config) else config.nested({})
     if task == "segmenter":
         arguments |= {
@@ -109,8 +109,8 @@ def sizes_of(layers, names=tuple(VARIANTS)) -> tuple[str, dict[str, Any]]:
         names: Variants to choose from.
 
     Returns:
-        The variant with as many blocks of this kind, if there is none the first one
-        whose blocks are of this kind, and the sizes.
+        The variant with as many blocks of this kind, or else the first with blocks of
+        this kind; and the sizes.
     """
     stages = _stages_of(layers)
     sizes = {

@@ -76,7 +76,7 @@ def _weights(model) -> list[Weight]:
     for names in _stages_of(layers):
         for name in names:
             weights += mapping.convolution(f"features.{index}", layers[name])
-            index += 2  # The activation is counted, too.
+            index += 2  # The activation is also counted.
         index += 1  # The pooling.
     if "classifier" not in layers:
         return weights
@@ -95,7 +95,7 @@ def flattened(kernel: Weight, shape) -> Weight:
     """A kernel on the flattened map, which is channels first in torchvision.
 
     Args:
-        kernel: That of a dense layer.
+        kernel: The kernel of a dense layer.
         shape: Rows, columns and channels of the map.
     """
     rows, columns, channels = shape
