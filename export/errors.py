@@ -17,7 +17,6 @@ class RefusedError(ExportError):
     """A converter or runtime does not support these operators at these shapes.
 
     Attributes:
-        operators: TensorFlow's names of the rejected operators, where known.
         locations: Name scopes of the rejected operators in the traced graph.
         signatures: The signatures that contain them, where known.
         fix: What the caller may try.
@@ -26,13 +25,11 @@ class RefusedError(ExportError):
     def __init__(
         self,
         message: str,
-        operators: tuple[str, ...] = (),
         locations: tuple[str, ...] = (),
         signatures: tuple[str, ...] = (),
         fix: str = "Build the layer from other operations",
     ):
         super().__init__(message)
-        self.operators = operators
         self.locations = locations
         self.signatures = signatures
         self.fix = fix

@@ -21,7 +21,7 @@ Classes are counted from 0, without the background: C is one less than torchvisi
 `num_classes`, and class c is torchvision's label c + 1. As in torchvision, the
 background comes first in the logits and deltas of the heads.
 
-All three builders are in this file of more than 400 lines because they share every
+All three builders are in this file of more than 500 lines because they share every
 helper.
 """
 

@@ -25,7 +25,6 @@ import math
 import keras
 
 from keras_attn.argument_types import Activation
-from keras_attn.checks import check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import LearnedPositionEmbedding, TransformerDecoderBlock
 from keras_attn.layers.blocks.dropout import Dropout
@@ -204,8 +203,6 @@ def build_gpt(
         Multitask Learners"; Shoeybi et al. 2019 (arXiv:1909.08053); Brown et al. 2020
         (arXiv:2005.14165); the band: Child et al. 2019 (arXiv:1904.10509).
     """
-    if window is not None:
-        check_positive("window", window)
     initializer = normal(0.02)
     residual = normal(0.02 / math.sqrt(2 * num_layers)) if norm_first else None
     layers = [

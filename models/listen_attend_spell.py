@@ -27,7 +27,6 @@ from typing import Any
 
 import keras
 
-from keras_attn.checks import check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AttentionSpeller, LogMelSpectrogram, PyramidalBLSTM
 from keras_attn.models.parts.decoders.pair import recurrent_pair
@@ -130,12 +129,6 @@ def build_listen_attend_spell(
     Reference:
         Chan, Jaitly, Le, Vinyals 2016, "Listen, Attend and Spell" (arXiv:1508.01211).
     """
-    check_positive("num_mels", num_mels)
-    if not isinstance(num_pyramid_layers, int) or num_pyramid_layers < 0:
-        raise ValueError(
-            "`num_pyramid_layers` must be a whole number, 0 or more. "
-            f"Received: num_pyramid_layers={num_pyramid_layers!r}"
-        )
     layers = [
         PyramidalBLSTM(
             listener_dim, reduction=2 if index else 1, name=f"listener_{index}"

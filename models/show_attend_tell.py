@@ -33,7 +33,7 @@ import keras
 from keras import ops
 from keras.layers import Add, Dense, Embedding, GlobalAveragePooling1D, LSTMCell
 
-from keras_attn.checks import check_choice, check_fraction
+from keras_attn.checks import check_choice
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import (
     AdditiveAttention,
@@ -155,7 +155,6 @@ def build_caption_show_attend_tell(
         Visual Attention" (arXiv:1502.03044).
     """
     check_choice("attention", attention, ("soft", "hard"))
-    check_fraction("dropout", dropout)
     # `features` (B, h, w, C), or `images` through the backbone; as places (B, h·w, C).
     inputs, places = places_and_text(
         ["decoder_token_ids"], backbone, grid_size, feature_dim

@@ -58,7 +58,6 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
             raise RefusedError(
                 "LiteRT cannot calibrate loops (tensorflow#75140); recurrent layers "
                 "are unrolled if lengths are known",
-                ("While",),
             )
         content = _calibrated(folder, traced.calibration)
     shutil.rmtree(folder)
@@ -159,16 +158,15 @@ def _refusal(error: Exception, signatures: Iterable[str]) -> ExportError:
         names += [n for n in flex.group(1).strip().split(", ") if n not in names]
     if not names:
         return ExportError(f"LiteRT's converter failed: {error}")
+    # A layer's name, before the @, may contain the name of a signature.
+    functions = [location.rpartition("@")[2] for location in locations]
     return RefusedError(
         "LiteRT has no built-in form of "
         + ", ".join(f"`{name}`" for name in names)
         + " at these shapes, and Flex operators load in no stock interpreter",
-        tuple(names),
         tuple(locations),
         # A location ends in the traced function: `mha/Roll@__inference_prefill_17`.
-        tuple(
-            s for s in signatures if any(f"_{s}_" in location for location in locations)
-        ),
+        tuple(s for s in signatures if any(f"_{s}_" in traced for traced in functions)),
     )
 
 

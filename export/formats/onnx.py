@@ -259,7 +259,6 @@ def _refuse_unknown_operators(onnx, model) -> None:
     if unknown:
         raise RefusedError(
             "ONNX has no equivalent of " + ", ".join(f"`{op}`" for op in unknown),
-            tuple(unknown),
             tuple(unknown.values()),
         )
 
