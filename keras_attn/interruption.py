@@ -4,6 +4,7 @@ It imports next to nothing, so that SIGINT is handled before typer, rich or Tens
 are imported.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -20,6 +21,7 @@ _SAME_SECONDS = 1.0
 _AGAIN_SECONDS = 0.02
 
 _SHOW_CURSOR = b"\x1b[?25h\n"
+_MESSAGE = b"error: interrupted\n"
 
 
 class Interruption:
@@ -62,6 +64,9 @@ class Interruption:
         if time.monotonic() - self._began > _SAME_SECONDS:
             if sys.stdout is not None and sys.stdout.isatty():
                 os.write(1, _SHOW_CURSOR)  # A progress bar may have hidden it.
+            with contextlib.suppress(OSError):  # If stderr is closed.
+                # Not by `print`: the signal may have interrupted one.
+                os.write(2, _MESSAGE)
             os._exit(INTERRUPTED)
 
     def _handle_ignored(self, error):

@@ -191,7 +191,7 @@ def test_a_second_interruption_ends_the_process():
         "list",
     )
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (130, "")
+    assert (process.returncode, err) == (130, "error: interrupted\n")
 
 
 def test_an_interruption_while_the_command_is_imported():
