@@ -10,8 +10,7 @@
 A task builder takes an encoder, pre-trained or not, and shares its layers; given the
 name of a variant, it builds a new encoder.
 
-Blocks and heads: `parts/encoder.py`, `parts/heads.py`; one block:
-`layers/blocks/transformer_block.py`; attention:
+One block: `layers/blocks/transformer_block.py`; attention:
 `layers/attention/multi_head_attention.py`. `@with_sizes` fills in the arguments whose
 default is `FROM_VARIANT`.
 
@@ -30,7 +29,13 @@ from keras_attn.layers import LearnedPositionEmbedding
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.models.parts import heads, tasks
-from keras_attn.models.parts.encoder import EncoderOptions, text_encoder
+from keras_attn.models.parts.encoder import (
+    EncoderOptions,
+    encoder_blocks,
+    first_token,
+    normalized_embeddings,
+    pooler,
+)
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
 from keras_attn.models.parts.registry import model_cards, registered
@@ -147,9 +152,13 @@ def build_bert(
         embeddings_initializer=INITIALIZER,
         name="position_embedding",
     )(ops.add(tokens, segments), row_positions(inputs["padding_mask"]))
-    # A norm, dropout, `num_layers` blocks with the padding mask, the pooling of the
-    # first token, and the model of these inputs and both outputs.
-    return text_encoder(inputs, embeddings, name, **blocks)
+    hidden = normalized_embeddings(embeddings, **blocks)
+    padding_mask = inputs["padding_mask"]
+    for block in encoder_blocks(**blocks):  # N `TransformerEncoderBlock`s.
+        hidden = block(hidden, padding_mask=padding_mask)
+    pooled = pooler(first_token(hidden, padding_mask))
+    outputs = {"sequence_output": hidden, "pooled_output": pooled}
+    return Functional(inputs, outputs, name=name)
 
 
 @described_as(heads.masked_lm)

@@ -1,4 +1,4 @@
-"""The body of BERT, RoBERTa and XLM, a stack of post-norm encoder blocks.
+"""Parts of the body of BERT, and the whole body for RoBERTa, XLM and DistilBERT.
 
     embeddings -> norm -> dropout -> block_0 -> block_1 -> … -> `sequence_output`
                               first token (-> dense, tanh) -> `pooled_output`
@@ -6,7 +6,8 @@
 Legend: B batch, T length, D width.
 """
 
-from typing import Annotated, TypedDict
+from collections.abc import Iterator
+from typing import Annotated, TypedDict, Unpack
 
 from keras.layers import Dense
 
@@ -22,7 +23,7 @@ from keras_attn.options import Option
 
 
 class EncoderOptions(TypedDict, total=False):
-    """Options of the builders that end in `text_encoder`."""
+    """Options of the blocks of BERT and of its descendants."""
 
     num_layers: Annotated[int, Option(FROM_VARIANT, "Number of blocks.")]
     num_heads: Annotated[int, Option(FROM_VARIANT, "Attention heads per block.")]
@@ -41,18 +42,7 @@ class EncoderOptions(TypedDict, total=False):
 
 
 def text_encoder(
-    inputs,
-    embeddings,
-    name,
-    tanh_pooler=True,
-    *,
-    num_layers,
-    num_heads,
-    mlp_dim,
-    activation,
-    layer_norm_epsilon,
-    dropout,
-    attention_dropout,
+    inputs, embeddings, name, tanh_pooler=True, **blocks: Unpack[EncoderOptions]
 ) -> Functional:
     """The encoder with these embeddings, a model as from `build_bert`.
 
@@ -63,10 +53,35 @@ def text_encoder(
         tanh_pooler: Whether a tanh layer follows the first token's features.
     """
     padding_mask = inputs["padding_mask"]
+    hidden = normalized_embeddings(embeddings, **blocks)
+    for block in encoder_blocks(**blocks):
+        hidden = block(hidden, padding_mask=padding_mask)
+    pooled = first_token(hidden, padding_mask)
+    if tanh_pooler:
+        pooled = pooler(pooled)
+    outputs = {"sequence_output": hidden, "pooled_output": pooled}
+    return Functional(inputs, outputs, name=name)
+
+
+def normalized_embeddings(embeddings, *, layer_norm_epsilon, dropout, **_):
+    """Input of the first block (B, T, D): the embeddings' layer norm, then dropout."""
     norm = LayerNormalization(epsilon=layer_norm_epsilon, name="embeddings_norm")
-    hidden = Dropout(dropout, name="embeddings_dropout")(norm(embeddings))
+    return Dropout(dropout, name="embeddings_dropout")(norm(embeddings))
+
+
+def encoder_blocks(
+    *,
+    num_layers,
+    num_heads,
+    mlp_dim,
+    activation,
+    layer_norm_epsilon,
+    dropout,
+    attention_dropout,
+) -> Iterator[TransformerEncoderBlock]:
+    """The blocks, `block_0` first; its arguments are `EncoderOptions`."""
     for index in range(num_layers):
-        hidden = TransformerEncoderBlock(
+        yield TransformerEncoderBlock(
             num_heads,
             mlp_dim,
             activation=activation,
@@ -75,12 +90,7 @@ def text_encoder(
             attention_dropout=attention_dropout,
             kernel_initializer=INITIALIZER,
             name=f"block_{index}",
-        )(hidden, padding_mask=padding_mask)
-    pooled = first_token(hidden, padding_mask)
-    if tanh_pooler:
-        pooled = pooler(pooled)
-    outputs = {"sequence_output": hidden, "pooled_output": pooled}
-    return Functional(inputs, outputs, name=name)
+        )
 
 
 def first_token(features, padding_mask):
