@@ -9,40 +9,40 @@ random actions and with the best, which are known in this scene. So is a "forget
 network, the same but for its LSTMs, which start from a zero state at every step. A run
 that was killed continues where it was.
 
-Results on an AMD EPYC (AVX-512), one thread beside other work: 91,944 parameters, 1,500
-updates on 968 episodes, 135 to 155 seconds of CPU time for each seed, which took up to
-24 minutes on the clock. The mean sum of rewards of 50 greedy episodes after some
-epochs, with memory, over three seeds:
+Results on an AMD EPYC (AVX-512, no AMX), one thread beside other work: 91,944
+parameters, 1,500 updates on 968 episodes, 68 to 75 seconds of CPU time for each network
+and seed. The mean sum of rewards of 50 greedy episodes after some epochs, over three
+seeds:
 
-    epoch   mean   smallest  largest
-        1  -0.01      -0.45     0.27
-        5   0.59      -0.28     1.26
-       10   1.55       1.39     1.63
-       15   1.67       1.51     1.85
-       20   1.82       1.70     1.94
-       25   1.83       1.76     1.95
+            with memory                  forgetful
+    epoch   mean  smallest  largest      mean  smallest  largest
+        1  -0.01     -0.45     0.28      0.10     -0.21     0.30
+        5   1.24      0.81     1.68      0.63      0.32     1.12
+       10   1.72      1.57     1.86      1.21      1.14     1.24
+       15   1.79      1.65     2.00      1.28      1.19     1.41
+       20   1.80      1.65     2.03      1.31      1.25     1.37
+       25   1.82      1.68     2.03      1.34      1.26     1.41
 
-and of 300 test episodes: random actions -0.08, the best 2.03, with memory 1.84 (1.83,
-1.84 and 1.86). The forgetful network was trained with seed 0 alone, in 112 seconds: it
-reached 1.40. The best action depends on what is seen at the moment alone, but one frame
-is not always enough to see it. Where the networks with memory look in episodes of the
-best actions, means of the three seeds: the area of a face turned to the robot, or of an
-offered hand, as a share of the image, and the share of attention inside of it; then the
-same with the 3 pixels around it.
+and of 300 test episodes: random actions -0.08, the best 2.03, with memory 1.85 (1.80 to
+1.92), forgetful 1.39 (1.34 to 1.43). The best action depends on what is seen at the
+moment alone, but one frame is not always enough to see it. Where the networks look in
+episodes of the best actions, means of the three seeds: the area of a face turned to the
+robot, or of an offered hand, as a share of the image, and the share of attention inside
+of it; then the same with the 3 pixels around it.
 
-    camera  of    frames  area  attention  area near  attention near
-    gray    face    1007  0.01       0.05       0.09            0.30
-    gray    hand     557  0.01       0.07       0.09            0.35
-    depth   face    1007  0.01       0.01       0.09            0.09
-    depth   hand     557  0.01       0.03       0.09            0.24
+                                               with memory     forgetful
+    camera  of    frames  area  area near    inside   near   inside   near
+    gray    face    1007  0.01       0.09      0.03   0.27     0.02   0.21
+    gray    hand     557  0.01       0.09      0.07   0.35     0.05   0.30
+    depth   face    1007  0.01       0.09      0.02   0.14     0.00   0.05
+    depth   hand     557  0.01       0.09      0.04   0.24     0.02   0.16
 
-The gray camera looks near faces and hands three to four times as much as chance, the
-depth camera near hands alone, and at faces by chance only: in depth a face hardly
-differs from the back of a head.
-Two thirds of the attention or more are elsewhere, in the picture of the first seed on
-the body and, of gray, in a corner. A location of the map is 4 pixels wide and sees 18,
-so one beside the hand sees it as well, and nothing in the rewards prefers the one on
-it.
+The gray camera of the networks with memory looks near faces and hands three to four times
+as much as chance, the
+depth camera near hands two to three times, and at faces hardly more than by chance: in
+depth a face hardly differs from the back of a head. Two thirds of the attention or more
+are elsewhere. A location of the map is 4 pixels wide and sees 18, so one beside the
+hand sees it as well, and nothing in the rewards prefers the one on it.
 """
 
 import csv
