@@ -166,7 +166,7 @@ def test_a_cut_file_never_fails_otherwise(tmp_path):
 def test_missing_files_and_bad_rates_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="has no gone.wav"):
         read_wav(tmp_path / "gone.wav")
-    with pytest.raises(ValueError, match="`sampling_rate` must be a whole number"):
+    with pytest.raises(ValueError, match="`sampling_rate` must be a positive integer"):
         read_wav(tmp_path / "gone.wav", sampling_rate=0)
 
 
@@ -207,5 +207,5 @@ def test_waveforms_are_padded():
 def test_waveforms_of_no_samples_are_refused(wrong):
     with pytest.raises(ValueError, match="`waveforms` must be arrays of samples"):
         pad_waveforms(wrong)
-    with pytest.raises(ValueError, match="`multiple_of` must be a whole number"):
+    with pytest.raises(ValueError, match="`multiple_of` must be a positive integer"):
         pad_waveforms([np.ones(3)], multiple_of=0)

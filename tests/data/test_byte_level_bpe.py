@@ -158,7 +158,9 @@ def test_training_needs_texts_and_a_minimum_size():
         ByteLevelBPETokenizer.train([])
     with pytest.raises(ValueError, match="`vocabulary_size` must be at least 257"):
         ByteLevelBPETokenizer.train(CASES, 256)
-    with pytest.raises(ValueError, match="`vocabulary_size` must be a whole number"):
+    with pytest.raises(
+        ValueError, match="`vocabulary_size` must be a positive integer"
+    ):
         ByteLevelBPETokenizer.train(CASES, 1.5)  # type: ignore
     with pytest.raises(ValueError, match="`convention` must be one of 'gpt2'"):
         ByteLevelBPETokenizer.train(CASES, 500, "bert")

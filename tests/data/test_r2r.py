@@ -190,7 +190,7 @@ def test_neighbors_in_one_direction_have_sectors_of_their_own():
         simulator.action_to(walk, 0)
     with pytest.raises(ValueError, match="`viewpoint` must be a neighbor .*point=99"):
         simulator.action_to(walk, 99)
-    with pytest.raises(ValueError, match="`num_sectors` must be a whole number above"):
+    with pytest.raises(ValueError, match="`num_sectors` must be a positive integer"):
         WalkSimulator([walk], 0)
 
 
@@ -296,7 +296,7 @@ def test_the_order_is_a_function_of_the_seed_and_the_epoch(train, tmp_path):
     assert len(small) == 1
     refused: Any = ({"batch_size": 0}, {"batch_size": 2, "max_words": 0})
     for options in refused:
-        with pytest.raises(ValueError, match="must be a whole number above zero"):
+        with pytest.raises(ValueError, match="must be a positive integer"):
             dataset_of(data, **options)
 
 
@@ -404,7 +404,7 @@ def test_missing_and_damaged_files_are_named(tmp_path):
         read_r2r(annotations, tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match="no R2R_test.json"):
         read_r2r(tmp_path / "R2R_test.json", folder)
-    with pytest.raises(ValueError, match="`min_word_count` must be a whole number"):
+    with pytest.raises(ValueError, match="`min_word_count` must be a positive integer"):
         read_r2r(annotations, folder, min_word_count=0)
     building = folder / "house_connectivity.json"
     building.write_text(json.dumps(viewpoints())[:-9], "utf-8")

@@ -272,7 +272,7 @@ def test_a_file_that_is_no_font_is_refused(tmp_path):
         ({"words": ["aäb"]}, "characters of the `alphabet`. Received: 'aäb', with 'ä'"),
         ({"words": ["abcd"]}, "at most 3 characters, the `max_length`.*'abcd', of 4"),
         ({"alphabet": "aab"}, "`characters` must not repeat a character"),
-        ({"max_length": 0}, "`max_length` must be a whole number"),
+        ({"max_length": 0}, "`max_length` must be a positive integer"),
         ({"fonts": []}, "`fonts` must be a list of at least one"),
         ({"fonts": ["Arial"]}, "`fonts` must be names of `data.FONTS`.*'Arial'"),
         ({"fonts": ["no/file.ttf"]}, "`fonts` must be names of.*'no/file.ttf'"),
@@ -280,7 +280,7 @@ def test_a_file_that_is_no_font_is_refused(tmp_path):
             {"words": ["a<"], "alphabet": "a<", "fonts": ["cmr10"]},
             "every character of the words. Received: 'cmr10', which lacks '<'",
         ),
-        ({"image_size": 0}, "`image_size` must be a whole number"),
+        ({"image_size": 0}, "`image_size` must be a positive integer"),
         ({"rotation": 90}, "`rotation` must be from 0 to 89"),
         ({"rotation": math.nan}, "`rotation` must be from 0 to 89.*nan"),
         ({"curvature": -0.1}, "`curvature` must be from 0 to 0.5"),
@@ -301,7 +301,10 @@ def test_invalid_options(options, message):
     ("call", "message"),
     [
         (lambda: WORDS.dataset("boxes", 3, batch_size=2), "`kind` must be one of"),
-        (lambda: WORDS.dataset("reading", 0, batch_size=2), "`count` must be a whole"),
+        (
+            lambda: WORDS.dataset("reading", 0, batch_size=2),
+            "`count` must be a positive",
+        ),
         (lambda: WORDS.dataset("reading", 3, batch_size=0), "`batch_size` must be a"),
         (
             lambda: WORDS.dataset("reading", 3, batch_size=2, normalize="x"),
@@ -311,7 +314,7 @@ def test_invalid_options(options, message):
         (lambda: hold_out(["a", "b"], math.nan), "`share` must be above 0"),
         (lambda: hold_out(["a"], 0.5), "`values` must be at least two"),
         (lambda: hold_out(["a", "b", "a"], 0.5), "3 values, of which 2 differ"),
-        (lambda: random_words(0), "`count` must be a whole number"),
+        (lambda: random_words(0), "`count` must be a positive integer"),
         (lambda: random_words(3, lengths=(3, 2)), "`lengths` must be the smaller one"),
         (lambda: random_words(3, alphabet=""), "`alphabet` not empty"),
         (lambda: random_words(4, "ab", (1, 2)), "at most half of the 6 words"),

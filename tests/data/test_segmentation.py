@@ -298,7 +298,7 @@ def test_invalid_arguments(tmp_path, options, message):
     folders = write_set(tmp_path)
     with pytest.raises(ValueError, match=message):
         read_segmentation(*folders, **{"class_names": CLASSES, **options})
-    with pytest.raises(ValueError, match="`class_names` must be a whole number"):
+    with pytest.raises(ValueError, match="`class_names` must be a positive integer"):
         read_segmentation(*folders, [])
 
 
@@ -308,11 +308,11 @@ def test_invalid_arguments_of_the_dataset(tmp_path):
     for options, message in [
         ({"normalize": "imagenet"}, "For gray images `normalize` must be"),
         ({"normalize": "torch"}, "`normalize` must be one of None, 'unit', 'imagenet'"),
-        ({"image_size": 0}, "`image_size` must be a whole number"),
+        ({"image_size": 0}, "`image_size` must be a positive integer"),
     ]:
         with pytest.raises(ValueError, match=message):
             segmentation_dataset(data, batch_size=1, **options)
-    with pytest.raises(ValueError, match="`batch_size` must be a whole number"):
+    with pytest.raises(ValueError, match="`batch_size` must be a positive integer"):
         segmentation_dataset(data, batch_size=0)
     data.pairs.clear()
     with pytest.raises(ValueError, match="`data` must have images"):

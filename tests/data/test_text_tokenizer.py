@@ -85,7 +85,7 @@ def test_max_length_must_leave_room_for_text(tokenizer):
     added = len(tokenizer.convention.pair) - 2
     with pytest.raises(ValueError, match="`max_length` must leave room for one token"):
         tokenizer.encode_batch(["a"], ["b"], max_length=added + 1)
-    with pytest.raises(ValueError, match="`max_length` must be a whole number"):
+    with pytest.raises(ValueError, match="`max_length` must be a positive integer"):
         tokenizer.encode_batch(["a"], max_length=0)
     with pytest.raises(ValueError, match="`pad_to_max_length` needs a `max_length`"):
         tokenizer.encode_batch(["a"], pad_to_max_length=True)

@@ -249,7 +249,7 @@ def no_split(questions, _):
         ({"image_name": "{number}.png"}, "`image_name` must be a name with the fields"),
         ({"image_name": "../{image_id}.png"}, "lead into the folder of images"),
         ({"unknown_words": "raise"}, "`unknown_words` must be one of 'token', 'leave"),
-        ({"num_answers": 0}, "`num_answers` must be a whole number above zero"),
+        ({"num_answers": 0}, "`num_answers` must be a positive integer"),
         ({"answers_per_question": 9}, "must have `answers`, a list of 9"),
         ({"answers": []}, "`answers` must be different texts, at least one"),
         ({"words": ["a", "a"]}, "`words` must be different texts"),
@@ -265,7 +265,7 @@ def test_other_arguments_are_refused(files, arguments, message):
 
 
 def test_a_question_length_of_zero_is_refused(files):
-    with pytest.raises(ValueError, match="`max_question_length` must be a whole"):
+    with pytest.raises(ValueError, match="`max_question_length` must be a positive"):
         vqa_dataset(
             read_vqa(**files()), image_size=7, batch_size=1, max_question_length=0
         )

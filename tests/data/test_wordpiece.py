@@ -267,7 +267,9 @@ def test_training_needs_texts_and_a_minimum_size():
         WordPieceTokenizer.train("Mann")
     with pytest.raises(ValueError, match="`vocabulary_size` must be at least 7"):
         WordPieceTokenizer.train(["Mann"], vocabulary_size=6)
-    with pytest.raises(ValueError, match="`vocabulary_size` must be a whole number"):
+    with pytest.raises(
+        ValueError, match="`vocabulary_size` must be a positive integer"
+    ):
         WordPieceTokenizer.train(["Mann"], vocabulary_size=0)
 
 

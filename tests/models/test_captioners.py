@@ -142,13 +142,17 @@ def test_images_by_a_backbone(case):
     ("builder", "options", "message"),
     [
         ("and", {"image_as": "last"}, "`image_as` must be one of 'first_word', 'cont"),
-        ("and", {"dropout": 1.0}, r"`dropout` is a probability in \[0, 1\)"),
-        ("and", {"grid_size": 0}, "`grid_size` must be a whole number above zero"),
-        ("attend", {"dropout": -0.1}, r"`dropout` is a probability in \[0, 1\)"),
+        ("and", {"dropout": 1.0}, r"`dropout` must be a probability in \[0, 1\)"),
+        ("and", {"grid_size": 0}, "`grid_size` must be a positive integer"),
+        ("attend", {"dropout": -0.1}, r"`dropout` must be a probability in \[0, 1\)"),
         ("attend", {"attention": "firm"}, "`attention` must be one of 'soft', 'hard'"),
         ("attend", {"inference": "drawn"}, "`inference` must be one of 'mean', 'most_"),
-        ("attend", {"mean_rate": 1.5}, r"`mean_rate` is a probability in \[0, 1\)"),
-        ("attend", {"feature_dim": 0}, "`feature_dim` must be a whole number above"),
+        (
+            "attend",
+            {"mean_rate": 1.5},
+            r"`mean_rate` must be a probability in \[0, 1\)",
+        ),
+        ("attend", {"feature_dim": 0}, "`feature_dim` must be a positive integer"),
         ("attend", {"backbone": keras.Sequential()}, "backbone"),
         ("attend", {"coverage_weight": -1}, "`coverage_weight` must be a number of at"),
         (

@@ -65,7 +65,7 @@ def test_fit_fails_where_its_loss_would_be_nan():
 @pytest.mark.parametrize(
     "labels, num_classes, error, message",
     [
-        ([0, 1], 0, ValueError, "`num_classes` must be a whole number above zero"),
+        ([0, 1], 0, ValueError, "`num_classes` must be a positive integer"),
         ([0.5], C, TypeError, r"integers, .*dtype=float64, .*shape=\(1,\)"),
         (pairs(np.eye(3, 5)), C, TypeError, r"integers.*shape=\(None, 5\)"),
         (

@@ -265,9 +265,9 @@ def test_a_model_learns(learn):
     [
         ({"special_token_ids": [-2]}, r"`special_token_ids` must be integers.*\(-2,\)"),
         ({"one_in": 1}, "`one_in` must be at least 2.*one_in=1"),
-        ({"one_in": 0}, "`one_in` must be a whole number"),
-        ({"max_span_length": 0}, "`max_span_length` must be a whole number"),
-        ({"max_predictions": 0}, "`max_predictions` must be a whole number"),
+        ({"one_in": 0}, "`one_in` must be a positive integer"),
+        ({"max_span_length": 0}, "`max_span_length` must be a positive integer"),
+        ({"max_predictions": 0}, "`max_predictions` must be a positive integer"),
     ],
 )
 def test_invalid_arguments_are_refused(options, message):

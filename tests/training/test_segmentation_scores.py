@@ -103,7 +103,7 @@ def test_it_is_saved_with_its_model(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_classes": 0}, "`num_classes` must be a whole number"),
+        ({"num_classes": 0}, "`num_classes` must be a positive integer"),
         ({"num_classes": 3, "class_names": ["a", "b"]}, "must be 3 different names"),
         ({"num_classes": 2, "class_names": ["a", "a"]}, "must be 2 different names"),
     ],

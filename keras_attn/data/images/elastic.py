@@ -41,7 +41,7 @@ class ElasticDeformation:
             raise ValueError(f"`sigma` must be at least 0. Received: sigma={sigma!r}")
         if not isinstance(grid, int) or grid < _SMALLEST_GRID:
             raise ValueError(
-                f"`grid` must be a whole number from {_SMALLEST_GRID}. "
+                f"`grid` must be an integer of at least {_SMALLEST_GRID}. "
                 f"Received: grid={grid!r}"
             )
         self.sigma = float(sigma)

@@ -81,7 +81,7 @@ class SocialScene:
         self.num_steps = check_positive("num_steps", num_steps)
         if not is_whole(seed) or seed < 0:
             raise ValueError(
-                f"`seed` must be a whole number, 0 or above. Received: seed={seed!r}"
+                f"`seed` must be a non-negative integer. Received: seed={seed!r}"
             )
         self.seed = seed
         self.observations = {

@@ -182,7 +182,7 @@ class LearnedPositionEmbedding(BaseLayer):
 def _check_first_row(first_row):
     if not isinstance(first_row, int) or first_row < 0:
         raise ValueError(
-            "`first_row` must be a whole number, 0 or more. "
+            "`first_row` must be a non-negative integer. "
             f"Received: first_row={first_row!r}"
         )
     return first_row
