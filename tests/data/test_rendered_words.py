@@ -264,8 +264,8 @@ def test_a_file_that_is_no_font_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"words": []}, "`words` must be a list of at least one"),
-        ({"words": "ab"}, "`words` must be a list of at least one"),
+        ({"words": []}, "`words` must be a list that is not empty"),
+        ({"words": "ab"}, "`words` must be a list that is not empty"),
         ({"words": ["ab", ""]}, "`words` must be texts of at least one character"),
         ({"words": ["ab", 3]}, "`words` must be texts of at least one character"),
         ({"words": ["a b"]}, "`words` must have no blanks. Received: 'a b'"),
@@ -273,7 +273,7 @@ def test_a_file_that_is_no_font_is_refused(tmp_path):
         ({"words": ["abcd"]}, "at most 3 characters, the `max_length`.*'abcd', of 4"),
         ({"alphabet": "aab"}, "`characters` must not repeat a character"),
         ({"max_length": 0}, "`max_length` must be a positive integer"),
-        ({"fonts": []}, "`fonts` must be a list of at least one"),
+        ({"fonts": []}, "`fonts` must be a list that is not empty"),
         ({"fonts": ["Arial"]}, "`fonts` must be names of `data.FONTS`.*'Arial'"),
         ({"fonts": ["no/file.ttf"]}, "`fonts` must be names of.*'no/file.ttf'"),
         (
@@ -287,9 +287,9 @@ def test_a_file_that_is_no_font_is_refused(tmp_path):
         ({"perspective": 0.3}, "`perspective` must be from 0 to 0.25"),
         ({"blur": math.inf}, "`blur` must be from 0 to inf"),
         ({"noise": -1}, "`noise` must be from 0 to inf"),
-        ({"fill": (0, 1)}, "`fill` must be two shares above 0"),
-        ({"contrast": (0.5, 0.4)}, "`contrast` must be two shares.*smaller"),
-        ({"contrast": (0.5, math.nan)}, "`contrast` must be two shares"),
+        ({"fill": (0, 1)}, "`fill` must be two fractions above 0"),
+        ({"contrast": (0.5, 0.4)}, "`contrast` must be two fractions.*smaller"),
+        ({"contrast": (0.5, math.nan)}, "`contrast` must be two fractions"),
     ],
 )
 def test_invalid_options(options, message):
@@ -315,8 +315,11 @@ def test_invalid_options(options, message):
         (lambda: hold_out(["a"], 0.5), "`values` must be at least two"),
         (lambda: hold_out(["a", "b", "a"], 0.5), "3 values, of which 2 differ"),
         (lambda: random_words(0), "`count` must be a positive integer"),
-        (lambda: random_words(3, lengths=(3, 2)), "`lengths` must be the smaller one"),
-        (lambda: random_words(3, alphabet=""), "`alphabet` not empty"),
+        (
+            lambda: random_words(3, lengths=(3, 2)),
+            "`lengths` must have the smaller one",
+        ),
+        (lambda: random_words(3, alphabet=""), "`alphabet` must not be empty"),
         (lambda: random_words(4, "ab", (1, 2)), "at most half of the 6 words"),
         (
             lambda: RenderedWords(["a" * 25], image_size=(4, 8)).example(0),

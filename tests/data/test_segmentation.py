@@ -228,7 +228,7 @@ def test_colors_where_numbers_are_expected(tmp_path):
 def test_corrupt_files(tmp_path, damage):
     folders = write_set(tmp_path)
     path = folders["mask" in damage] / "zwei.png"
-    message = r"zwei\.png must be a whole JPEG, PNG, BMP or TIFF file"
+    message = r"zwei\.png must be a complete JPEG, PNG, BMP or TIFF file"
     if "cut" in damage:
         truncate(path)
     elif damage == "bomb":
@@ -285,7 +285,7 @@ def test_folders_that_do_not_match(tmp_path):
         ({"class_names": "x" * 256}, "at most 255 names, .* are ignored.*256 names"),
         ({"palette": COLORS[:2]}, "must have 3 colors, one for each class"),
         ({"palette": [COLORS[0]] * 3}, "must have 3 colors, one for each class"),
-        ({"palette": {COLORS[0]: 3}}, "lead to classes from 0 to 2, or 255"),
+        ({"palette": {COLORS[0]: 3}}, "map to classes from 0 to 2, or 255"),
         ({"palette": {COLORS[0]: 0, 7: 1}}, "must consist of colors"),
         ({"palette": {(0, 0, 256): 0}}, "must consist of colors"),
         ({"palette": {}}, "must consist of colors"),

@@ -284,7 +284,7 @@ def test_the_largest_shape_covers_less_than_15_percent():
         ({"sizes": {"tiny": (0.02, 0.1)}}, "radius of at least 2 pixels"),
         ({"image_size": 17}, "radius of at least 2 pixels"),
         ({"image_size": 0}, "`image_size` must be a positive integer"),
-        ({"num_objects": (3, 2)}, "`num_objects` must be the smallest"),
+        ({"num_objects": (3, 2)}, "`num_objects` must be the minimum"),
         ({"num_objects": (0, 2)}, "`num_objects` must be a positive integer"),
         ({"num_objects": 11}, "at most 10"),
         ({"max_overlap": 1.0}, "`max_overlap` must be a probability"),

@@ -107,7 +107,7 @@ def test_unpaired_surrogates_are_refused(tokenizer):
 
 
 def test_texts_must_be_a_list_and_pairs_of_equal_length(tokenizer):
-    with pytest.raises(ValueError, match=r"`texts` must be several .*texts='one'"):
+    with pytest.raises(ValueError, match=r"`texts` must be a sequence .*texts='one'"):
         tokenizer.encode_batch("one")
     with pytest.raises(ValueError, match="same length as `texts`.*2 texts and 1 s"):
         tokenizer.encode_batch(["a", "b"], ["c"])

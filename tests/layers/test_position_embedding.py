@@ -127,7 +127,7 @@ def test_wrong_grids_are_rejected():
     with pytest.raises(ValueError, match=message):
         layer(normal(B, T, S, D))
     message = (
-        "`positions` are for sequences; those of a grid are its rows and columns. "
+        "`positions` are for sequences; a grid's positions are its rows and columns. "
         r"Received: inputs.shape=\(2, 5, 7, 10\)"
     )
     with pytest.raises(ValueError, match=message):

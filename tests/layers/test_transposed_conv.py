@@ -137,7 +137,7 @@ def test_unpooling_needs_the_size_of_the_map_that_was_pooled():
     kept = restored != 0
     np.testing.assert_array_equal(restored[kept], images[kept])
     assert kept.sum() == np.prod(values.shape)
-    with pytest.raises(ValueError, match=r"padding='valid' leave \(4, 2\)"):
+    with pytest.raises(ValueError, match=r"padding='valid' reduce it to \(4, 2\)"):
         layer(values, indices, normal(2, 8, 5, 3))
     with pytest.raises(ValueError, match="`reference` must have 4 axes"):
         layer(values, indices, images[0])

@@ -154,7 +154,7 @@ def test_images_by_a_backbone(case):
         ),
         ("attend", {"feature_dim": 0}, "`feature_dim` must be a positive integer"),
         ("attend", {"backbone": keras.Sequential()}, "backbone"),
-        ("attend", {"coverage_weight": -1}, "`coverage_weight` must be a number of at"),
+        ("attend", {"coverage_weight": -1}, "`coverage_weight` must be a non-negative"),
         (
             "attend",
             {"reinforce_weight": math.nan},

@@ -182,6 +182,8 @@ def test_what_cannot_be_is_refused():
     for wrong in (indices[:, 1:], indices[0]):
         with pytest.raises(ValueError, match="must have the same shape, .*indices.sha"):
             max_unpool(values, wrong, (7, 5))
-    message = r"windows of \(2, 2\) with padding='valid' leave \(4, 2\) of it.*\(8, 5\)"
+    message = (
+        r"windows of \(2, 2\) with padding='valid' reduce it to \(4, 2\).*\(8, 5\)"
+    )
     with pytest.raises(ValueError, match=message):
         max_unpool(values, indices, (8, 5))

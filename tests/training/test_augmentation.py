@@ -85,7 +85,7 @@ def test_a_seed_repeats():
 def test_labels_out_of_range_are_refused(label):
     images, labels = random_images(8)
     labels[3] = label
-    message = rf"another `num_classes`.*labels\] \[{label}\] \[num_classes={C}\]"
+    message = rf"a different `num_classes`.*labels\] \[{label}\] \[num_classes={C}\]"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         batches(images, labels)
 

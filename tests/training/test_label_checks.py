@@ -38,13 +38,13 @@ def test_labels_out_of_range_are_refused(wrong):
     labels = np.array([0, 1, 2, wrong, wrong])
     with pytest.raises(
         ValueError,
-        match=rf"from 0 to num_classes - 1.*another `num_classes`.*"
+        match=rf"from 0 to num_classes - 1.*a different `num_classes`.*"
         rf"Received: labels \[{wrong}\], num_classes=5",
     ):
         check_labels(labels, C)
     with pytest.raises(
         tf.errors.InvalidArgumentError,
-        match=rf"another `num_classes`.*\[{wrong}\] \[num_classes=5\]",
+        match=rf"a different `num_classes`.*\[{wrong}\] \[num_classes=5\]",
     ):
         list(check_labels(pairs(labels), C))
 

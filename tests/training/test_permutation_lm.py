@@ -263,7 +263,10 @@ def test_a_model_learns(learn):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"special_token_ids": [-2]}, r"`special_token_ids` must be integers.*\(-2,\)"),
+        (
+            {"special_token_ids": [-2]},
+            r"`special_token_ids` must be non-negative integers.*\(-2,\)",
+        ),
         ({"one_in": 1}, "`one_in` must be at least 2.*one_in=1"),
         ({"one_in": 0}, "`one_in` must be a positive integer"),
         ({"max_span_length": 0}, "`max_span_length` must be a positive integer"),

@@ -153,7 +153,7 @@ def test_invalid_arguments_are_refused():
         with pytest.raises(ValueError, match=f"`{name}` must be a positive integer"):
             dataset([[5]], [[6]], **{name: 0})
     for sizes in ([], [5, 0]):
-        with pytest.raises(ValueError, match="`sizes` must be numbers above zero"):
+        with pytest.raises(ValueError, match="`sizes` must be one or more positive"):
             language_probabilities(sizes)
     with pytest.raises(ValueError, match=r"`exponent` must be in \[0, 1\].*=1.5"):
         language_probabilities([5], 1.5)

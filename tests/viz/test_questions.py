@@ -203,7 +203,7 @@ def test_captions_in_tensorboard(tmp_path):
 
 def test_examples_must_match(tmp_path):
     inputs = {"images": np.ones((2, 4, 4, 3)), "token_ids": np.ones((2, 3), "int32")}
-    with pytest.raises(ValueError, match="must be of the same examples. .*'words': 1"):
+    with pytest.raises(ValueError, match="must be for the same examples. .*'words': 1"):
         CaptionAttentionMaps(tmp_path, inputs, [["a"]])
     with pytest.raises(TypeError, match="`inputs` must be a dictionary"):
         GlimpseMaps(tmp_path, [inputs["images"]], ["a", "b"], ANSWERS)  # pyright: ignore[reportArgumentType]

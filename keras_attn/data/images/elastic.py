@@ -146,6 +146,6 @@ def _turned(rows, columns, angle):
 def _refuse_boxes(example: Example, name: str) -> None:
     if "boxes" in example:
         raise ValueError(
-            f"`{name}` is for images with labels: a box would no longer fit what it "
-            f"surrounds. Received: an example of {sorted(example)}"
+            f"`{name}` is for images with labels: a box would no longer fit its "
+            f"object. Received: an example of {sorted(example)}"
         )

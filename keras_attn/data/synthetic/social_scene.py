@@ -112,8 +112,8 @@ class SocialScene:
             or numbers.min() < 0
         ):
             raise ValueError(
-                "`episodes` must be whole numbers, (batch,), 0 or above. "
-                f"Received: episodes={episodes!r}"
+                "`episodes` must be non-negative integers, (batch,). Received: "
+                f"episodes={episodes!r}"
             )
         streams = [np.random.default_rng([self.seed, int(n)]) for n in numbers]
         draws = [rng.random((self.num_steps, 4), "float32") for rng in streams]

@@ -68,8 +68,8 @@ class SinusoidalPositionEmbedding(BaseLayer):
         if len(inputs.shape) == 4:
             if positions is not None:
                 raise ValueError(
-                    "`positions` are for sequences; those of a grid are its rows and "
-                    f"columns. Received: inputs.shape={tuple(inputs.shape)}"
+                    "`positions` are for sequences; a grid's positions are its rows "
+                    f"and columns. Received: inputs.shape={tuple(inputs.shape)}"
                 )
             if dim % 2:
                 raise ValueError(

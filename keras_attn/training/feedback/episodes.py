@@ -239,7 +239,8 @@ class PlayEpisodes(keras.callbacks.Callback):
             if not self.memory:
                 raise ValueError(
                     "`PlayEpisodes` has no episodes yet: it plays while `DeepQ.fit` "
-                    "runs with `callbacks=[player]`. Received: a batch was taken before"
+                    "runs with `callbacks=[player]`. Received: a batch was requested "
+                    "before that"
                 )
             rng = np.random.default_rng([self.seed, 1, self._epoch])
             for _ in range(steps):
