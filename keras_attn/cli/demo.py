@@ -80,16 +80,16 @@ def demo(
     run_dir: Annotated[
         Path,
         _OPTIONS.option(
-            "Folder for everything it writes. An interrupted demo there is "
-            "resumed; a finished one is replaced.",
+            "Output folder. An interrupted demo in it is resumed; a finished one is "
+            "replaced.",
             file_okay=False,
         ),
     ] = Path("runs/demo"),
     quick: Annotated[
         bool,
         _OPTIONS.option(
-            "A smoke test on a few hundred dates, half a minute: every step, but "
-            "the model does not learn the task, and no accuracy is required.",
+            "A smoke test of half a minute: every step, on a few hundred dates; the "
+            "model does not learn the task, and no accuracy is required.",
             "--quick",
         ),
     ] = False,
@@ -138,8 +138,7 @@ def demo(
     failures = _ship(translator, test[: plan.compared], run_dir)
     if accuracy < plan.required:
         failures.append(
-            f"{accuracy:.1%} of the dates are right, at least "
-            f"{plan.required:.0%} must be"
+            f"{accuracy:.1%} of the dates are right; {plan.required:.0%} are required"
         )
     if failures:
         raise CheckFailedError("; ".join(failures))

@@ -124,8 +124,8 @@ def generate(
     functions = compiled.functions(model, cache_length)
     if "token_ids" not in functions.step_inputs:
         raise TypeError(
-            "`model` must read a token at each step; `decoding.walk` runs one that "
-            f"reads what is around it. Received: model={type(model).__name__}"
+            "`model` must read a token at each step; use `decoding.walk` for one that "
+            f"reads its surroundings. Received: model={type(model).__name__}"
         )
     check_beams(functions, strategy)
 

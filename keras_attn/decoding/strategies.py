@@ -123,7 +123,7 @@ class Sample:
             check_positive("top_k", self.top_k)
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(
-                f"`top_p` is a probability in (0, 1]. Received: top_p={self.top_p}"
+                f"`top_p` must be a probability in (0, 1]. Received: top_p={self.top_p}"
             )
 
     def numbers(self):

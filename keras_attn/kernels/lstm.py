@@ -197,7 +197,7 @@ def _of_first_order(*gradients):
     """Gradients that can't be differentiated: the forward pass is a constant there."""
     import tensorflow as tf
 
-    message = "an LSTM has no gradient of second order in training"
+    message = "an LSTM has no second-order gradient in training"
     return [tf.raw_ops.PreventGradient(input=x, message=message) for x in gradients]
 
 

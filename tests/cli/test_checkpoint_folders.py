@@ -74,7 +74,7 @@ def test_attention(command, folder, tmp_path):
     line = command.refuses(*options, "--head", 2)
     assert "--head must be from 0 to 1 for this model" in line
     line = command.refuses(*options, "--translation", "ein Mann")
-    assert "--translation is for the folder of a `keras-attn train` run" in line
+    assert "--translation requires the folder of a `keras-attn train` run" in line
 
 
 def test_folders_that_are_refused(command, folder, tmp_path):

@@ -281,7 +281,7 @@ def test_special_tokens_must_be_in_the_vocabulary(option, value, message):
 
 @pytest.mark.parametrize("option", ["end_token_id", "pad_token_id"])
 def test_special_tokens_must_be_integers(option):
-    message = rf"`{option}` must be a token's id, an integer. Received: {option}='2'"
+    message = rf"`{option}` must be a token id, an integer. Received: {option}='2'"
     with pytest.raises(TypeError, match=message):
         generate(tiny("gpt2_small"), {"token_ids": [[1]]}, 3, **{option: "2"})
 

@@ -165,5 +165,5 @@ def test_a_gradient_of_second_order_is_refused(cell):
             tape.watch(inputs)
             states, _ = lstm(cell, inputs, zeros)
         gradient: Any = tape.gradient(states, inputs)
-    with pytest.raises(LookupError, match="an LSTM has no gradient of second order"):
+    with pytest.raises(LookupError, match="an LSTM has no second-order gradient"):
         outer.gradient(gradient, inputs)

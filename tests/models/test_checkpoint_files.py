@@ -92,7 +92,10 @@ def test_a_missing_config(checkpoint):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("{", "config.json must be JSON; is the file whole.*Expecting property name"),
+        (
+            "{",
+            "config.json must be JSON; is the file complete.*Expecting property name",
+        ),
         ("", "config.json must be JSON.*Expecting value"),
         ("\xff", "config.json must be UTF-8; line 1 is not"),
         ("[" * 100_000, "config.json must be JSON nested at most 64 deep"),

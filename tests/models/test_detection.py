@@ -394,7 +394,7 @@ def test_the_samples_follow_the_seed():
 def test_errors():
     model = tiny("mask_rcnn_resnet50")
     images, truth = inputs_for(model)["images"], truth_for(model)
-    with pytest.raises(ValueError, match="`num_regions` must be a whole number"):
+    with pytest.raises(ValueError, match="`num_regions` must be a positive integer"):
         model.region_features(images, 0)
     model = build("mask_rcnn_resnet50")
     model.compile("sgd", run_eagerly=True)
@@ -413,8 +413,16 @@ def test_errors():
 @pytest.mark.parametrize(
     "name, options, match",
     [
-        ("faster_rcnn_resnet50", {"num_classes": 0}, "`num_classes` must be a whole"),
-        ("faster_rcnn_resnet50", {"image_size": None}, "`image_size` must be a whole"),
+        (
+            "faster_rcnn_resnet50",
+            {"num_classes": 0},
+            "`num_classes` must be a positive",
+        ),
+        (
+            "faster_rcnn_resnet50",
+            {"image_size": None},
+            "`image_size` must be a positive",
+        ),
         (
             "faster_rcnn_resnet50",
             {"anchor_sizes": (8, 16, 32, 64, 128)},
@@ -444,12 +452,12 @@ def test_errors():
         (
             "mask_rcnn_resnet50",
             {"num_training_proposals": 0},
-            "`num_training_proposals` must be a whole number",
+            "`num_training_proposals` must be a positive integer",
         ),
         (
             "mask_rcnn_resnet50",
             {"proposal_options": {"training_candidates_per_level": 0}},
-            "`training_candidates_per_level` must be a whole number",
+            "`training_candidates_per_level` must be a positive integer",
         ),
         (
             "mask_rcnn_resnet50",

@@ -108,5 +108,5 @@ def test_other_arguments():
     with pytest.raises(TypeError, match="`truth` must be a dictionary.*truth=list"):
         check_boxes([1], 7, SIZE)
     images = tf.data.Dataset.from_tensors(np.zeros((1, *SIZE, 3)))
-    with pytest.raises(TypeError, match="pairs of images and a dictionary"):
+    with pytest.raises(TypeError, match="pairs .images, dictionary"):
         check_boxes(images, 7, SIZE)

@@ -51,9 +51,9 @@ class TokenDecoder(abc.ABC):
         values = array.astype(np.int64).tolist()
         if values and not 0 <= min(values) <= max(values) < self.vocabulary_size:
             raise ValueError(
-                f"`ids` must be in [0, {self.vocabulary_size}), the vocabulary of "
-                "this tokenizer; was the model built for another one? "
-                f"Received: ids from {min(values)} to {max(values)}"
+                f"`ids` must be in [0, {self.vocabulary_size}), the vocabulary of this "
+                "tokenizer; was the model built for a different one? Received: ids "
+                f"from {min(values)} to {max(values)}"
             )
         return values
 
@@ -165,6 +165,6 @@ def check_texts(texts: object) -> None:
     # A string is also an iterable of strings: its characters.
     if isinstance(texts, (str, bytes)):
         raise ValueError(
-            "`texts` must be several texts, such as a list; put a single text in one. "
-            f"Received: texts={texts!r}"
+            "`texts` must be a sequence of texts, such as a list; put a single text "
+            f"in a list. Received: texts={texts!r}"
         )

@@ -122,9 +122,9 @@ class ByteLevelBPETokenizer(TextTokenizer):
             for piece in (*pair, "".join(pair)):
                 if piece not in ids:
                     raise ValueError(
-                        "`merges` must join pieces of the vocabulary; do both files "
-                        "belong to one model? Received: merge "
-                        f"{number + 1}, {shown(pair)}, and no piece {shown(piece)}"
+                        "`merges` must join pieces of the vocabulary; are both files "
+                        f"from the same model? Received: merge {number + 1}, "
+                        f"{shown(pair)}, but no piece {shown(piece)}"
                     )
         library = tokenizers_library()
         self._model = library.Tokenizer(library.models.BPE(ids, list(self.merges)))

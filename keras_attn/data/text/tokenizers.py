@@ -49,7 +49,7 @@ class CharacterTokenizer(Tokenizer):
         if not isinstance(characters, str) or not characters:
             raise ValueError(
                 "`characters` must be a string of at least one character; "
-                "`CharacterTokenizer.train(texts)` collects those of a corpus. "
+                "`CharacterTokenizer.train(texts)` collects them from a corpus. "
                 f"Received: characters={shown(characters)}"
             )
         if len(set(characters)) != len(characters):

@@ -62,7 +62,7 @@ class BlockOptions(LayerArguments, total=False):
         Option(
             None,
             "Initial value of a learned factor per channel of each sub-layer's output "
-            "(`LayerScale`). None = no such factor.",
+            "(`LayerScale`). None = no factor.",
         ),
     ]
     use_bias: Annotated[bool, Option(True, "Whether the projections have biases.")]

@@ -71,8 +71,8 @@ class MinimumImageSize(BaseLayer):
         if any(side is not None and (side - least) % by for side, least, by in sides):
             raise ValueError(
                 f"The images must have {self.minimum_size} pixels, rows first, plus "
-                f"multiples of {self.step}: at other sizes a map that is halved would "
-                f"be odd. Pad them. Received: inputs.shape={tuple(inputs_shape)}"
+                f"multiples of {self.step}: at other sizes a map to be halved would be "
+                f"odd. Pad them. Received: inputs.shape={tuple(inputs_shape)}"
             )
 
     def accepted_side(self, side) -> int | None:

@@ -121,6 +121,6 @@ def _check_weight(name, value):
     """Returns `value`; raises a `ValueError` unless it is a number >= 0."""
     if not isinstance(value, int | float) or not 0 <= value < float("inf"):
         raise ValueError(
-            f"`{name}` must be a number of at least 0. Received: {name}={value!r}"
+            f"`{name}` must be a non-negative number. Received: {name}={value!r}"
         )
     return value
