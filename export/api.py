@@ -181,6 +181,8 @@ def export(
                         load_runner(partial), specs, file_format
                     )
                 break
+            # The converter, or the runtime in `load_runner` or `run`, does not support
+            # an operator at these shapes.
             except RefusedError as error:
                 attempts.fix_more(error)  # Raises if nothing is left to fix.
         return _report(

@@ -83,6 +83,8 @@ class Verification:
         Raises:
             ExportError: As in `compare`.
         """
+        # One batch, random or the caller's; if sizes are unknown, a second one of a
+        # different size; and two steps after each prompt.
         cases = samples.cases(self.signatures, specs, self.sample)
         tolerance, quantization = self.tolerance, self.quantization
         # None, except for models with max unpooling; see `switches.py`.

@@ -318,6 +318,7 @@ class GPT(Functional):
             return logits, new.state_after(entries)
 
         inputs = sequence_inputs("token_ids", "padding_mask")
+        # The two functions as Keras models that share the layers of this model.
         return build_pair(inputs, prefill, step, max_length=length)
 
 

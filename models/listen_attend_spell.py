@@ -10,7 +10,9 @@
 
 The forward pass is `_listen`, then the speller of
 `layers/recurrent/attention_speller.py`. The listener's layers are in
-`layers/recurrent/pyramidal_blstm.py`.
+`layers/recurrent/pyramidal_blstm.py`. In training on TensorFlow, `kernels/lstm.py`
+computes the gradient of every LSTM: of the listener's by `lstm`, of the speller's by
+`LoopLSTM`.
 
 The paper states neither the width of the character embeddings nor the sizes of φ, ψ and
 the last MLP. Here the embeddings have 256 numbers, φ and ψ are one tanh layer of 512

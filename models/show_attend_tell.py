@@ -321,7 +321,8 @@ class ShowAttendTell(Functional):
         if terms is None:
             return loss
         total, count = self._attention_loss(y, outputs, terms, sample_weight)
-        # Keras divides a mean, but not a scalar, among the devices that train.
+        # `computed_loss` is the same scalar, divided by the number of devices that
+        # train: Keras divides a mean among them, but not a scalar.
         return loss + computed_loss(ops.sum(total) / ops.maximum(count, 1.0))
 
     def _attention_loss(self, y, outputs, terms, sample_weight):

@@ -462,7 +462,10 @@ def _add_positions(hidden):
 
 
 def _logits(outputs, num_classes, distillation=None):
-    """(B, C): from the pooled features, or averaged with the second token's logits."""
+    """(B, C): one dense layer on the pooled features, in float32.
+
+    With `distillation="head"`, its mean with a dense layer on the second token.
+    """
     logits = classify(outputs["pooled_output"], num_classes)
     if distillation != "head":
         return logits

@@ -117,8 +117,9 @@ def generate(
     check_strategy(strategy, on_token)
     inputs = as_arrays(inputs)
 
-    # The model's `prefill` and `step` (for GPT-2: gpt.py), with caches that are long
-    # enough, and their versions compiled in earlier calls.
+    # `functions.prefill` and `functions.step` are the two Keras models of
+    # `model.incremental(max_length)` (for GPT-2: gpt.py), with key/value caches that
+    # are long enough, and not compiled. What earlier calls compiled is kept, too.
     compiled = compilation_cache(model)
     cache_length = required_length(model, inputs, max_new_tokens)
     functions = compiled.functions(model, cache_length)
@@ -129,6 +130,8 @@ def generate(
         )
     check_beams(functions, strategy)
 
+    # Checked. A missing mask marks every token as real; a missing prompt becomes one
+    # start token per row.
     inputs = prepare(functions, inputs, start_token_id, pad_token_id)
     batch, prompt_length = inputs[functions.prompt].shape
     check_length(functions.max_length, functions.prompt, prompt_length, max_new_tokens)

@@ -117,6 +117,7 @@ def fit_translator(
         # Must come before `save`: `is_trained` takes a translator without a backup for
         # a finished run.
         backup,
+        # `save` writes `model.keras`, both tokenizers and, last, `translator.json`.
         keras.callbacks.LambdaCallback(
             on_epoch_end=lambda epoch, logs: translator.save(run_dir)
         ),
@@ -137,7 +138,12 @@ def fit_translator(
 
 
 def _batches_for(translator, batch_size):
-    """`parallel_dataset` for a translator, a function of sources and targets."""
+    """`parallel_dataset` for a translator, a function of sources and targets.
+
+    It yields `(inputs, labels, sample_weight)`: inputs are `token_ids`, `padding_mask`
+    and `decoder_token_ids`, the start token and the target; labels are the target and
+    the end token; weights are 1, and 0 on padding.
+    """
     max_length = translator.max_length
     return functools.partial(
         parallel_dataset,

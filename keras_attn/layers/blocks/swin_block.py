@@ -19,7 +19,7 @@ from keras_attn.layers.initializers import fork
 class SwinBlock(BaseLayer):
     """`x = x + attention(norm(x))`, then `x = x + FFN(norm(x))`, on a grid of tokens.
 
-    `FFN(x) = activation(x W1 + b1) W2 + b2`.
+    `FFN(x) = activation(x W1 + b1) W2 + b2`, without dropout between the two products.
 
     Args:
         num_heads: N.

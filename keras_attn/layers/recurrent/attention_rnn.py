@@ -177,7 +177,10 @@ class AttentionRNN(RecurrentAttention):
         )
 
         def attend(queries, uniforms=None):
-            """The contexts, α = softmax(e) for the scores e, and the `places`."""
+            """The contexts, α = softmax(e) for the scores e, and the `places`.
+
+            A masked position gets α = 0; if all are masked, c = 0.
+            """
             context, weights = self.attention.attend(
                 queries, memory, projected_memory, mask
             )

@@ -213,6 +213,7 @@ class Detector(Functional):
         check_truth(y, sample_weight, self.has_masks)
         selector = by_name(self.layers)["detections"]
         check_shapes(y, self.has_masks, selector.image_size)
+        # One box of padding if M is 0.
         y = with_boxes(y, self.has_masks)
         maps: Any = y_pred
         if isinstance(y_pred, dict) or y_pred is None:
@@ -225,7 +226,8 @@ class Detector(Functional):
             # Weighted by the number of images: the last batch may be smaller.
             metric.update_state(value, sample_weight=count)
             total = total + value
-        # Keras divides a mean, but not a scalar, among the devices that train.
+        # The same scalar, divided by the number of devices that train: Keras divides a
+        # mean among them, but not a scalar.
         return computed_loss(total)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
@@ -246,6 +248,8 @@ class Detector(Functional):
         wanted = proposer.targets(boxes, classes >= 0)
         terms = losses.proposal_losses(objectness, deltas, wanted)
         proposals, _, count = proposer.propose(objectness, deltas, training=True)
+        # True boxes are added to the proposals, and S of all these boxes are sampled,
+        # objects first; at most `positive_fraction` (1/4) of them are objects.
         samples = selector.targets(proposals, count, boxes, classes)
         pooled = layers["roi_pooling"](maps, samples["boxes"])
         _, logits, deltas = box_head(layers, pooled, training)
