@@ -6,8 +6,8 @@
     build_gpt_<task>  such a model -> the logits of a task
 
 `incremental()` gives the same forward pass with key/value caches: `prefill` runs
-`_features` over the prompt, `step` over one token; `parts/decoders/incremental.py`
-describes the state between them.
+`_features` over the prompt, `step` over one token;
+`models/parts/decoders/incremental.py` describes the state between them.
 
 Blocks: `layers/blocks/transformer_block.py`; attention:
 `layers/attention/multi_head_attention.py`. `@with_sizes` fills in the arguments whose
@@ -34,7 +34,7 @@ from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts import heads, tasks
 from keras_attn.models.parts.decoders import incremental
-from keras_attn.models.parts.decoders.pair import build_pair
+from keras_attn.models.parts.decoders.pair_builders import build_pair
 from keras_attn.models.parts.encoder import EncoderOptions
 from keras_attn.models.parts.functional import (
     Functional,

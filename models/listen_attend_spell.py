@@ -32,7 +32,7 @@ import keras
 
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AttentionSpeller, LogMelSpectrogram, PyramidalBLSTM
-from keras_attn.models.parts.decoders.pair import recurrent_pair
+from keras_attn.models.parts.decoders.pair_builders import recurrent_pair
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,

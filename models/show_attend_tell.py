@@ -45,7 +45,7 @@ from keras_attn.layers.recurrent.attention_rnn import Inference
 from keras_attn.models.parts import tasks
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
 from keras_attn.models.parts.computed_loss import computed_loss
-from keras_attn.models.parts.decoders.pair import recurrent_pair
+from keras_attn.models.parts.decoders.pair_builders import recurrent_pair
 from keras_attn.models.parts.decoders.recurrent import decoder_changes
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.heads import logits_layer
