@@ -310,12 +310,12 @@ class GPT(Functional):
 
         def step(token_ids, state):
             """Reads one token per row."""
-            new = incremental.DecodingStep(token_ids, state)
+            now = incremental.DecodingStep(token_ids, state)
             hidden, entries = _features(
-                layers, new.token_ids, new.positions, new.padding_mask, new.caches
+                layers, now.token_ids, now.positions, now.padding_mask, now.caches
             )
             logits = layers["token_embedding"](hidden[:, 0], reverse=True)
-            return logits, new.state_after(entries)
+            return logits, now.state_after(entries)
 
         inputs = sequence_inputs("token_ids", "padding_mask")
         # The two functions as Keras models that share the layers of this model.

@@ -115,7 +115,7 @@ class SwinBlock(BaseLayer):
         return x + self._branch(outputs, training)
 
     def _branch(self, outputs, training):
-        """The residual branch: `drop_path(dropout(outputs))`."""
+        """The residual branch: `stochastic_depth(dropout(outputs))`."""
         outputs = self.drop(outputs, training=training)
         return self.drop_path(outputs, training=training)
 
