@@ -84,7 +84,8 @@ def fit_translator(
     """
     run_dir = Path(run_dir)
     run_dir.mkdir(parents=True, exist_ok=True)
-    # Restores in `on_train_begin`, as `keras.callbacks.BackupAndRestore` does.
+    # Restores in `on_train_begin`, as `keras.callbacks.BackupAndRestore` does. With
+    # `delete_checkpoint=False` it stays until `delete` below, after the last save.
     backup = BackupAndResume(run_dir / "backup", delete_checkpoint=False)
     batches = _batches_for(translator, batch_size)
     train_batches = batches(*train, shuffle_seed=seed, epoch=backup.epoch)
