@@ -136,7 +136,7 @@ def build_caption_show_and_tell(
 
 
 def _look(layers, places):
-    """H and m (B, U) before the first word, and in the second form c (B, E)."""
+    """The h and m (B, U) before the first word, and in the second form c (B, E)."""
     vector = layers["image_vector"](places)
     image = layers["image_embedding"](vector)
     if "initial_state" in layers:

@@ -80,7 +80,8 @@ class AttentionRNN(RecurrentAttention):
         - `contexts`: c_1 … c_T, (B, T, M),
         - `final_state`: a list of the cell's states after step T,
         - `projected_memory`: for the next call,
-        - `attention_scores`: α, (B, 1, T, S), with `return_attention_scores`,
+        - `attention_scores`: with `return_attention_scores`, (B, 1, T, S), α, the
+          probabilities,
         - `places`: with `return_places`, (B, 1, T, S), the weights of the memory in the
           contexts: α, or one-hot vectors of the chosen locations.
 
