@@ -290,6 +290,7 @@ def _report(
             name: each.by_class for name, each in agreements if each.is_map
         },
         latency_ms=measured.latency_ms,
+        notes=(*notes, *measured.notes),
     )
 
 

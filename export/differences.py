@@ -31,10 +31,12 @@ class Difference(NamedTuple):
     Attributes:
         max_abs_diff: The largest difference of two values.
         error: What was compared with the tolerance.
+        num_values: Number of values compared.
     """
 
     max_abs_diff: float
     error: Error
+    num_values: int
 
 
 # Takes |found - want| and |want|.
@@ -83,7 +85,7 @@ def compare_output(
             f"{error.measure} is {error.value:.3g}, which is more than "
             f"`tolerance`={tolerance:g}"
         )
-    return Difference(float(diff.max(initial=0.0)), error)
+    return Difference(float(diff.max(initial=0.0)), error, want.size)
 
 
 def pointwise(diff: np.ndarray, magnitude: np.ndarray) -> Error:
@@ -132,4 +134,5 @@ def _compare_exact(
             f"Keras, which is more than `tolerance`={tolerance:g}"
         )
     largest = 0.0 if unequal == 0 else float(np.abs(found - want.astype(float)).max())
-    return Difference(largest, Error(unequal, "share of different values"))
+    error = Error(unequal, "share of different values")
+    return Difference(largest, error, want.size)

@@ -34,6 +34,9 @@ _SIZES = (
     ((1, 224), (2, 256)),
     ((2, 3), (3, 2)),
 )
+# Values of a row of an input from which batches are smaller.
+_LARGE = 400 * 400 * 3
+_SIZES_IF_LARGE = tuple(((1, first), (2, second)) for (_, first), (_, second) in _SIZES)
 # Rows and columns of images: more than the tokens a language model needs, because a
 # runtime may reject maps of a single location, which the model accepts.
 _IMAGE_SIZES = (
@@ -258,7 +261,12 @@ def _random_batches(signature: Signature, specs: Specs) -> list[Inputs]:
 def _sizes(signature: Signature, specs: Specs):
     """Pairs of (batch, length) to try."""
     if not open_images(specs):
-        return _SIZES
+        # A detector takes over 1 GB for each image of 512 pixels.
+        is_large = any(
+            np.prod([size or 1 for size in spec.shape[1:]]) > _LARGE
+            for spec in specs.values()
+        )
+        return _SIZES_IF_LARGE if is_large else _SIZES
     for layer in signature.model._flatten_layers():
         if isinstance(layer, MinimumImageSize):
             (batch, side), (other_batch, _) = _IMAGE_SIZES[0]

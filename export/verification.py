@@ -32,6 +32,11 @@ from keras_attn.export.switches import Probe, probing
 _TIMED_CALLS = 5
 # Rows per batch for `top1_agreement`.
 _AGREEMENT_ROWS = 32
+_NO_DETECTIONS = (
+    "boxes, scores, classes and masks were not compared: neither the model nor the "
+    "artefact detects anything in the samples; pass `sample_inputs` with objects that "
+    "the model detects"
+)
 
 
 @dataclass(frozen=True)
@@ -43,12 +48,14 @@ class Measured:
         error: The largest error that was compared with the tolerance.
         latency_ms: Median time of one call, by signature.
         agreements: The classes that both predict, by output.
+        notes: What could not be compared.
     """
 
     max_abs_diff: float
     error: Error
     latency_ms: dict[str, float]
     agreements: dict[str, Agreement] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 class Verification:
@@ -139,10 +146,13 @@ def compare(
         differences += _compare_case(
             runner, by_name[name], inputs, tolerance, measure, probe
         )
+    # Only detections may have no values at all.
+    is_empty = not any(each.num_values for each in differences)
     return Measured(
         max(each.max_abs_diff for each in differences),
         max((each.error for each in differences), key=lambda error: error.value),
         _latencies(runner, firsts),
+        notes=(_NO_DETECTIONS,) if is_empty else (),
     )
 
 

@@ -118,6 +118,21 @@ def test_boxes_of_an_artefact_are_compared_by_their_own_rule():
         compared(runner, cases=cases, tolerance=1e-5)
 
 
+@pytest.mark.parametrize("count", [0, 3])
+def test_detections_that_were_not_compared_are_reported(count):
+    outputs = detections()
+    is_real = np.arange(K) < count
+    outputs["boxes"] *= is_real[:, None]
+    outputs["scores"] *= is_real
+    outputs["num_detections"] = np.full(B, count, "int32")
+    signature: Any = SimpleNamespace(name="serve", reference=lambda _: dict(outputs))
+    runner: Any = lambda *_: dict(outputs)  # noqa: E731
+    cases = [("serve", {"images": np.zeros((B, 1))})]
+    notes = compare(runner, [signature], cases, 1e-4, None).notes
+    assert len(notes) == (count == 0)
+    assert all("boxes, scores, classes and masks were not compared" in n for n in notes)
+
+
 def test_repeated_rows_do_not_count_in_the_agreement():
     classes = np.array([0, 1, 2, 2])
     found = {"logits": np.eye(3)[[0, 1, 2, 0]]}  # The last row is padding.

@@ -316,6 +316,13 @@ def test_random_masks_hide_some_positions_but_not_all(build):
         assert not inputs["padding_mask"].all()
 
 
+@pytest.mark.parametrize("side, batches", [(37, [2, 3]), (401, [1, 2])])
+def test_large_images_are_compared_in_smaller_batches(side, batches):
+    images = layers.Input((side, side, 3), name="images")
+    model = keras.Model(images, layers.GlobalAveragePooling2D()(images))
+    assert [len(inputs["images"]) for inputs in random_inputs(model)] == batches
+
+
 def test_sizes_grow_until_the_model_accepts_them():
     images = layers.Input((None, None, 3), name="images")
     model = keras.Model(images, layers.Conv2D(2, 41)(images))
