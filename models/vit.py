@@ -464,7 +464,7 @@ def _add_positions(hidden):
 def _logits(outputs, num_classes, distillation=None):
     """(B, C): one dense layer on the pooled features, in float32.
 
-    With `distillation="head"`, its mean with a dense layer on the second token.
+    With `distillation="head"`, the mean of that and a dense layer on the second token.
     """
     logits = classify(outputs["pooled_output"], num_classes)
     if distillation != "head":

@@ -119,7 +119,8 @@ def generate(
 
     # `functions.prefill` and `functions.step` are the two Keras models of
     # `model.incremental(max_length)` (for GPT-2: gpt.py), with key/value caches that
-    # are long enough, and not compiled. What earlier calls compiled is kept, too.
+    # are long enough, and not compiled. `compilations` keeps them and what is compiled
+    # from them for later calls.
     compilations = compilations_of(model)
     cache_length = required_length(model, inputs, max_new_tokens)
     functions = compilations.decoding_functions(model, cache_length)
