@@ -175,14 +175,16 @@ def export(
                 signatures, functions, quantization, calibration, tokenizer
             )
             try:
-                written = file_format.write(traced, partial)
+                format_notes = file_format.write(traced, partial)
                 if verify:
                     measured = verification.run(
                         load_runner(partial), specs, file_format
                     )
                 break
+            # The converter, or the runtime in `load_runner` or `run`, does not support
+            # an operator at these shapes.
             except RefusedError as error:
-                attempts.fix_more(error)  # Raises if nothing is left to fix.
+                attempts.make_more_static(error)  # Raises if nothing is left to fix.
         return _report(
             path,
             file_format,
@@ -190,7 +192,7 @@ def export(
             {name: _info(specs[name], functions[name]) for name in functions},
             measured,
             artefact=partial,
-            notes=(*notes, *written, *attempts.notes),
+            notes=(*notes, *format_notes, *attempts.notes),
         )
 
 

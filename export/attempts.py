@@ -85,23 +85,26 @@ class Attempts:
                 ...  # Write them, load the artefact.
                 break
             except RefusedError as error:
-                attempts.fix_more(error)
+                attempts.make_more_static(error)
 
     Args:
         signatures: `[serve]` or `[prefill, step]`.
         shapes: The shapes to begin with.
-        may_fix: Whether to fix any shapes that were not requested.
+        may_make_static: Whether to fix any sizes that were not requested.
 
     Attributes:
         notes: What had to be fixed, and why.
     """
 
     def __init__(
-        self, signatures: list[Signature], shapes: RequestedShapes, may_fix: bool
+        self,
+        signatures: list[Signature],
+        shapes: RequestedShapes,
+        may_make_static: bool,
     ):
         self._signatures = signatures
         self._shapes = shapes
-        self._may_fix = may_fix
+        self._may_make_static = may_make_static
         self._stages = {each.name: Stage.AS_REQUESTED for each in signatures}
         self._specs: dict[str, Specs] = {}
         self.notes: list[str] = []
@@ -112,19 +115,19 @@ class Attempts:
         self._specs = attempt.specs
         return attempt
 
-    def fix_more(self, error: RefusedError) -> None:
-        """Chooses what the next attempt fixes, given what was rejected in this one.
+    def make_more_static(self, error: RefusedError) -> None:
+        """Chooses the sizes that the next attempt fixes, given what this one rejected.
 
         Raises:
             ExportError: If nothing is left to fix; the message names the rejected
                 layers.
         """
         note = None
-        if self._may_fix:
+        if self._may_make_static:
             refused = error.signatures or tuple(self._stages)
-            note = _fix_more(refused, self._stages, self._specs, self._shapes)
+            note = _make_more_static(refused, self._stages, self._specs, self._shapes)
             if note is None:
-                error.fix = _fix_for_callers(self._specs) or error.fix
+                error.advice = _advice_about_sizes(self._specs) or error.advice
         if note is None:
             raise _with_layers(error, [x.model for x in self._signatures]) from error
         self.notes.append(f"{note}: {error}")
@@ -200,7 +203,7 @@ def trace(signature: Signature, specs: Specs):
         return function.get_concrete_function(**specs)
 
 
-def _fix_more(
+def _make_more_static(
     refused: tuple[str, ...],
     stages: dict[str, Stage],
     specs: dict[str, Specs],
@@ -229,8 +232,8 @@ def _sample_shapes(shapes: RequestedShapes) -> dict[str, tuple[int, ...]]:
     return {name: value.shape for name, value in shapes.sample.items()}
 
 
-def _fix_for_callers(specs: dict[str, Specs]) -> str | None:
-    """What the caller may do about a refusal."""
+def _advice_about_sizes(specs: dict[str, Specs]) -> str | None:
+    """What the caller may do about a refusal, if sizes are unknown."""
     unknown = sorted(
         {name for inputs in specs.values() for name in open_lengths(inputs)}
     )
@@ -254,7 +257,7 @@ def _with_layers(error: RefusedError, models: Iterable[keras.Model]) -> ExportEr
     text = str(error)
     if layers:
         text += ", in " + ", ".join(f"`{layer}`" for layer in layers)
-    return ExportError(f"{text}. {error.fix}.")
+    return ExportError(f"{text}. {error.advice}.")
 
 
 def _layers_at(locations: Iterable[str], models: Iterable[keras.Model]) -> list[str]:

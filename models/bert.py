@@ -12,7 +12,9 @@ name of a variant, it builds a new encoder.
 
 One block: `layers/blocks/transformer_block.py`; attention:
 `layers/attention/multi_head_attention.py`. `@with_sizes` fills in the arguments whose
-default is `FROM_VARIANT`.
+default is `FROM_VARIANT`. `@takes_options` fills `**options` with the fields of
+`EncoderOptions`: `num_layers`, `num_heads`, `mlp_dim` and `layer_norm_epsilon` of the
+variant, `activation` gelu, `dropout` and `attention_dropout` of 0.1.
 
 Legend: B batch, T length, P masked positions, D width, V vocabulary, C classes.
 Layers: `token_embedding`, `segment_embedding`, `position_embedding`,
@@ -55,6 +57,7 @@ _sizes = functools.partial(
     layer_norm_epsilon=1e-12,
 )
 # Devlin et al. 2019, section 3; the smaller variants: Turc et al. 2019, table 1.
+# `block_sizes` adds `mlp_dim` = 4 · `hidden_dim`.
 VARIANTS = {
     "tiny": _sizes(num_layers=2, hidden_dim=128, num_heads=2),
     "mini": _sizes(num_layers=4, hidden_dim=256, num_heads=4),
@@ -106,7 +109,7 @@ def build_bert(
     max_sequence_length: int = FROM_VARIANT,
     num_segments: int = FROM_VARIANT,
     name: str = "bert",
-    **blocks: Unpack[EncoderOptions],
+    **options: Unpack[EncoderOptions],
 ) -> Functional:
     """Token, segment and position embeddings, then N post-norm encoder blocks.
 
@@ -152,9 +155,10 @@ def build_bert(
         embeddings_initializer=INITIALIZER,
         name="position_embedding",
     )(ops.add(tokens, segments), row_positions(inputs["padding_mask"]))
-    hidden = normalized_embeddings(embeddings, **blocks)
+    hidden = normalized_embeddings(embeddings, **options)
     padding_mask = inputs["padding_mask"]
-    for block in encoder_blocks(**blocks):  # N `TransformerEncoderBlock`s.
+    # N post-norm `TransformerEncoderBlock`s, gelu, with the dropouts of `options`.
+    for block in encoder_blocks(**options):
         hidden = block(hidden, padding_mask=padding_mask)
     pooled = pooler(first_token(hidden, padding_mask))
     outputs = {"sequence_output": hidden, "pooled_output": pooled}

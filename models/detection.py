@@ -6,8 +6,9 @@
 
 Proposals: `layers/detection/region_proposal.py`; pooling:
 `layers/detection/roi_pooling.py`; detections: `layers/detection/select_detections.py`;
-learning: `parts/detection/detector.py`, with `training/losses/detection.py`. A box of
-224 × 224 pixels reads the map of stride 16, one of half the side the next finer map.
+learning: `models/parts/detection/detector.py`, with `training/losses/detection.py`. A
+box of 224 × 224 pixels reads the map of stride 16, one of half the side the next finer
+map.
 
 Legend: B batch, H and W pixels, M ground-truth boxes with padding, K detections, C
 classes.
@@ -126,7 +127,7 @@ class _DetectorOptions(TypedDict, total=False):
 
 
 class _PyramidOptions(_DetectorOptions, total=False):
-    """Options of the detectors on a feature pyramid, taken by `_pyramid_detector`."""
+    """Options of the detectors on a feature pyramid, taken by `_detect_on_pyramid`."""
 
     image_size: Annotated[
         int | tuple[int, int], Option(800, "Pixels, one number or two, rows first.")
@@ -158,7 +159,7 @@ class _PyramidOptions(_DetectorOptions, total=False):
     ]
 
 
-def _pyramid_detector(
+def _detect_on_pyramid(
     *,
     image_size,
     num_blocks,
@@ -170,7 +171,7 @@ def _pyramid_detector(
     anchor_sizes,
     **options,
 ) -> tuple[Any, dict[str, Any], list, dict[str, Any]]:
-    """A detector on a ResNet with a feature pyramid; see `build_faster_rcnn`.
+    """Detects on a ResNet with a feature pyramid; see `build_faster_rcnn`.
 
     Returns:
         The input, the detections, the maps, and all layers of the heads by name.
@@ -193,7 +194,7 @@ def _pyramid_detector(
         num_frozen=num_frozen,
     )
     maps = FeaturePyramid(pyramid_dim, name="feature_pyramid")(list(stages.values()))
-    detections, layers = _detector(
+    detections, layers = _detect(
         maps,
         ROIAlign(7, strides=strides, name="roi_pooling"),
         [[pixels] for pixels in anchor_sizes],
@@ -204,7 +205,7 @@ def _pyramid_detector(
     return images, detections, maps, layers
 
 
-def _detector(
+def _detect(
     maps,
     roi_pooling,
     anchor_sizes,
@@ -268,7 +269,7 @@ def _detector(
             **{**dict(detection_defaults), **(detection_options or {})},
         ),
     }
-    return _detections(layers, proposer, maps), layers
+    return _propose_and_detect(layers, proposer, maps), layers
 
 
 @registered(CARDS["faster_rcnn"])
@@ -309,7 +310,7 @@ def build_faster_rcnn(
         Ren et al. 2015, "Faster R-CNN" (arXiv:1506.01497); Lin et al. 2017, section 5.2
         (arXiv:1612.03144).
     """
-    images, detections, _, _ = _pyramid_detector(num_blocks=num_blocks, **options)
+    images, detections, _, _ = _detect_on_pyramid(num_blocks=num_blocks, **options)
     return Detector(images, detections, name=name)
 
 
@@ -350,7 +351,7 @@ def build_mask_rcnn(
     Reference:
         He et al. 2017, "Mask R-CNN" (arXiv:1703.06870).
     """
-    images, detections, maps, layers = _pyramid_detector(
+    images, detections, maps, layers = _detect_on_pyramid(
         num_blocks=num_blocks, **options
     )
     selector, pooling = layers["detections"], layers["roi_pooling"]
@@ -425,7 +426,7 @@ def build_faster_rcnn_vgg16(
     images, hidden, size = _padded_images(image_size, stride)
     stages = vgg(hidden, hidden_dims=hidden_dims, num_convs=num_convs)
     maps = [stages[f"stage_{len(hidden_dims) - 1}"]]
-    detections, _ = _detector(
+    detections, _ = _detect(
         maps,
         ROIPool(7, strides=[stride], name="roi_pooling"),
         [list(anchor_sizes)],
@@ -543,7 +544,7 @@ def _mask_head_layers(mask_dim, num_layers, num_logits) -> dict[str, Any]:
     )
 
 
-def _detections(layers, proposer, maps) -> dict[str, Any]:
+def _propose_and_detect(layers, proposer, maps) -> dict[str, Any]:
     """The detections, from the maps of the images."""
     proposed = proposer(maps)
     proposals = proposed["proposals"]

@@ -2,7 +2,7 @@
 
     build_unet  images -> logits of each pixel, on its own encoder or any backbone
 
-How the maps for the skips are found in a backbone: `parts/backbones/skips.py`.
+How the maps for the skips are found in a backbone: `models/parts/backbones/skips.py`.
 
 Legend: B batch, H and W pixels, C classes.
 Layers: `stage_0_conv_0`, `stage_0_conv_1`, `stage_0_pooling`, …, with dropout

@@ -249,7 +249,7 @@ def build_vit(
     attention_dropout: float = 0.0,
     stochastic_depth: float = 0.0,
     name: str = "vit",
-    **blocks: Unpack[_BlockOptions],
+    **options: Unpack[_BlockOptions],
 ) -> Functional:
     """Patches and a class token with learned positions, then N pre-norm blocks.
 
@@ -306,7 +306,7 @@ def build_vit(
         num_tokens,
         dropout,
         attention_dropout=attention_dropout,
-        **blocks,
+        **options,
     )
     if include_top:
         outputs = _logits(outputs, num_classes, distillation)
@@ -333,7 +333,7 @@ def build_vit_hybrid(
     attention_dropout: float = 0.0,
     stochastic_depth: float = 0.0,
     name: str = "vit_hybrid",
-    **blocks: Unpack[_BlockOptions],
+    **options: Unpack[_BlockOptions],
 ) -> Functional:
     """A ViT whose patches are the positions of a ResNet's feature map.
 
@@ -367,7 +367,7 @@ def build_vit_hybrid(
         pooling,
         dropout=dropout,
         attention_dropout=attention_dropout,
-        **blocks,
+        **options,
     )
     if include_top:
         outputs = _logits(outputs, num_classes)
@@ -392,7 +392,7 @@ def build_deit3(
     layer_scale: float | None = 1e-6,
     stochastic_depth: float = 0.0,
     name: str = "deit3",
-    **blocks: Unpack[_BlockOptions],
+    **options: Unpack[_BlockOptions],
 ) -> Functional:
     """ViT with LayerScale, and a class token that has no position.
 
@@ -418,7 +418,7 @@ def build_deit3(
         [stochastic_depth] * num_layers,
         pooling,
         layer_scale=layer_scale,
-        **blocks,
+        **options,
     )
     if include_top:
         outputs = _logits(outputs, num_classes)
@@ -462,7 +462,10 @@ def _add_positions(hidden):
 
 
 def _logits(outputs, num_classes, distillation=None):
-    """(B, C): from the pooled features, or averaged with the second token's logits."""
+    """(B, C): one dense layer on the pooled features, in float32.
+
+    With `distillation="head"`, the mean of that and a dense layer on the second token.
+    """
     logits = classify(outputs["pooled_output"], num_classes)
     if distillation != "head":
         return logits

@@ -41,7 +41,7 @@ from keras_attn.layers.embeddings.relative_position_encoding import (
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import Pooling, TokenPooling
 from keras_attn.models.parts import heads, tasks
-from keras_attn.models.parts.decoders.pair import inputs_like
+from keras_attn.models.parts.decoders.pair_builders import inputs_like
 from keras_attn.models.parts.encoder import EncoderOptions
 from keras_attn.models.parts.functional import (
     Functional,

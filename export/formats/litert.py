@@ -2,7 +2,7 @@
 
 `write` saves the traced functions as a SavedModel, replaces in it what the converter
 does not support, converts it, quantizes to int8 if asked to, and adds the metadata.
-`runtimes/litert.py` runs the file.
+`export/runtimes/litert.py` runs the file.
 """
 
 import contextlib
@@ -126,7 +126,7 @@ def _calibrated(folder: Path, calibration: Iterable[tuple[str, dict]]) -> bytes:
         np.savez(cases / f"{number:06d}-{signature}.npz", **inputs)
     finished = subprocess.run(
         # As a file, because it needs nothing of this package; with `-P`, because
-        # `import onnx` must not find `formats/onnx.py`.
+        # `import onnx` must not find `export/formats/onnx.py`.
         [sys.executable, "-P", _WORKER, folder, cases, target],
         capture_output=True,
         text=True,

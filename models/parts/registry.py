@@ -82,7 +82,7 @@ def model_cards(
             variant, with ", " in place of "_".
         paper: Authors, year and arXiv id; the year is its first number.
         task: As in `ModelCard`, like `inputs` and `outputs`. Models of one task share
-            these three: `parts/tasks.py`.
+            these three: `models/parts/tasks.py`.
         inputs: Shape, type and meaning of each input, by name.
         outputs: Shape and meaning of each output, by name.
 

@@ -224,13 +224,13 @@ class RegionProposal(BaseLayer):
         size = min(limit, max(self._counts))
         boxes, scores, is_candidate, start = [], [], [], 0
         for count in self._counts:
-            best, places = ops.top_k(
+            best, indices = ops.top_k(
                 objectness[:, start : start + count], min(size, count)
             )
-            places = ops.cast(places, "int32") + start
-            anchors = ops.take(self.anchors, places, axis=0)
+            indices = ops.cast(indices, "int32") + start
+            anchors = ops.take(self.anchors, indices, axis=0)
             found = decode_clipped(
-                gather_boxes(deltas, places), anchors, self.image_size
+                gather_boxes(deltas, indices), anchors, self.image_size
             )
             is_box = ops.logical_and(has_area(found, _SMALLEST), best == best)
             missing = ((0, 0), (0, size - min(size, count)))
@@ -259,8 +259,8 @@ class RegionProposal(BaseLayer):
         count = ops.minimum(
             ops.sum(ops.cast(is_kept, "int32"), axis=1), min(wanted, total)
         )
-        places = ops.arange(min(wanted, total), dtype="int32")
-        is_real = ops.expand_dims(places, 0) < ops.expand_dims(count, 1)
+        ranks = ops.arange(min(wanted, total), dtype="int32")
+        is_real = ops.expand_dims(ranks, 0) < ops.expand_dims(count, 1)
         scores = ops.sigmoid(gather_boxes(scores, order))
         scores = ops.where(is_real, scores, 0.0)
         boxes = ops.where(ops.expand_dims(is_real, -1), gather_boxes(boxes, order), 0.0)

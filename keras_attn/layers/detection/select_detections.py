@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_attn.checks import check_choice, check_pair, check_positive, check_share
 from keras_attn.layers.base import BaseLayer
-from keras_attn.ops.box_matching import NEGATIVE, match_boxes, sample_matches
+from keras_attn.ops.box_matching import IGNORED, match_boxes, sample_matches
 from keras_attn.ops.boxes import (
     BOX_FORMATS,
     BoxFormat,
@@ -159,14 +159,14 @@ class SelectDetections(BaseLayer):
 
     def _real_scores(self, scores, num_proposals):
         """The scores, below zero for padded proposals."""
-        places = ops.arange(scores.shape[1], dtype="int32")
-        is_real = ops.expand_dims(places, 0) < ops.expand_dims(num_proposals, 1)
+        ranks = ops.arange(scores.shape[1], dtype="int32")
+        is_real = ops.expand_dims(ranks, 0) < ops.expand_dims(num_proposals, 1)
         return ops.where(ops.expand_dims(is_real, -1), scores, -1.0)
 
     def _padded(self, chosen, found, boxes, scores, classes, sources):
         size = chosen.shape[1]
-        places = ops.arange(size, dtype="int32")
-        is_real = ops.expand_dims(places, 0) < ops.expand_dims(found, 1)
+        ranks = ops.arange(size, dtype="int32")
+        is_real = ops.expand_dims(ranks, 0) < ops.expand_dims(found, 1)
         boxes = ops.where(
             ops.expand_dims(is_real, -1), gather_boxes(boxes, chosen), 0.0
         )
@@ -210,8 +210,8 @@ class SelectDetections(BaseLayer):
             object, 0 otherwise.
         """
         is_real = true_classes >= 0
-        places = ops.arange(proposals.shape[1], dtype="int32")
-        is_proposal = ops.expand_dims(places, 0) < ops.expand_dims(num_proposals, 1)
+        ranks = ops.arange(proposals.shape[1], dtype="int32")
+        is_proposal = ops.expand_dims(ranks, 0) < ops.expand_dims(num_proposals, 1)
         boxes = ops.concatenate([proposals, true_boxes], axis=1)
         is_box = ops.concatenate([is_proposal, is_real], axis=1)
         matches = match_boxes(
@@ -222,7 +222,7 @@ class SelectDetections(BaseLayer):
             negative_threshold=self.match_threshold,
         )
         # Padding is neither an object nor background.
-        matches = ops.where(is_box, matches, NEGATIVE - 1)
+        matches = ops.where(is_box, matches, IGNORED)
         count = boxes.shape[1]
         noise = keras.random.uniform((count,), seed=self.seed_generator)
         indices, is_sample = sample_matches(

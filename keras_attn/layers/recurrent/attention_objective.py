@@ -84,9 +84,10 @@ class AttentionObjective(BaseLayer):
         """The three losses of every text; see the class.
 
         Args:
-            scores: α, (B, T, S).
-            is_real: (B, T), 1 at steps that count, 0 elsewhere.
-            places: The weights of the contexts, (B, T, S): one-hot vectors of the
+            scores: α, (B, T, S), the probabilities, after the softmax.
+            is_real: The weights of the words, (B, T), floats: 1 at steps that count, 0
+                elsewhere.
+            places: The weights of the memory, (B, T, S): one-hot vectors of the
                 sampled locations; None without hard attention. A row of soft attention,
                 whose `places` are the scores, gets no gradient from `reinforce`:
                 `Σ_i α_i ∂ log α_i = ∂ Σ_i α_i = 0`.

@@ -13,7 +13,7 @@ from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import Maxout
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.recurrent.recurrent import Recurrent
-from keras_attn.models.parts.decoders.pair import build_pair, recurrent_pair
+from keras_attn.models.parts.decoders.pair_builders import build_pair, recurrent_pair
 from keras_attn.models.parts.functional import by_name, sequence_inputs
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.variants import FROM_VARIANT

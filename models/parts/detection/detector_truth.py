@@ -37,8 +37,8 @@ def check_shapes(truth, has_masks, image_size):
         )
 
 
-def with_boxes(truth, has_masks):
-    """The truth, padded if M is 0, because a maximum needs an element."""
+def with_at_least_one_box(truth, has_masks):
+    """The truth, with one box of padding if M is 0: a maximum needs an element."""
     if truth["boxes"].shape[1]:
         return truth
     names = {"boxes", "classes", *(["masks"] if has_masks else [])}
