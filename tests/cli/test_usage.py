@@ -315,7 +315,7 @@ def test_paths_that_an_export_refuses(command, keras_files):
     model = keras_files / "1.keras"
     assert "a `.tflite` file" in command.refuses("export", model, "a.pb")
     line = command.refuses("export", model, keras_files / "none" / "a.onnx")
-    assert "a folder that exists" in line
+    assert "an existing folder" in line
     line = command.refuses(
         "export", model, keras_files / "a.onnx", "--report", model / "a.json"
     )
