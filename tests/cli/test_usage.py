@@ -110,7 +110,7 @@ def test_missing_and_wrong_files(command, tmp_path):
     fake = tmp_path / "fake.keras"
     fake.write_text("no model")
     line = command.refuses("export", fake, "a.onnx")
-    assert "fake.keras must be a whole `.keras` file" in line
+    assert "fake.keras must be a complete `.keras` file" in line
 
 
 def test_unknown_models(command):
@@ -180,7 +180,7 @@ def test_a_run_with_a_damaged_model(command, untrained_run, tmp_path):
         ["plan", run],
     ):
         line = command.refuses(*arguments)
-        assert "model.keras must be a whole `.keras` file" in line
+        assert "model.keras must be a complete `.keras` file" in line
         assert "damaged" in line and f"Received: '{run}/model.keras'" in line
     (run / "translator.json").unlink()  # No translator, but still a run.
     assert "damaged" in command.refuses("attention", run, "--ids", "1")

@@ -249,7 +249,7 @@ def test_a_missing_head_of_the_task_is_newly_initialized():
 
 @pytest.mark.parametrize("case", ["bert_classifier", "roberta_classifier"])
 def test_a_head_with_another_number_of_classes_is_newly_initialized(case):
-    with pytest.warns(UserWarning, match="no weights for classifier: newly"):
+    with pytest.warns(UserWarning, match="no weights for classifier: they are newly"):
         model = load_checkpoint(CHECKPOINTS / case, num_classes=3)
     assert model.output.shape == (None, 3)
     # All but the last layer is unchanged.
