@@ -69,7 +69,7 @@ def main():
     parser.add_argument("--dtype", default="float32", help="Keras dtype policy")
     parser.add_argument("--batch-size", type=int, default=8, help="sequences per call")
     parser.add_argument("--length", type=int, default=128, help="tokens per sequence")
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    parser.add_argument("--json", action="store_true", help="print one JSON line")
     parser.add_argument("--serve", choices=("ours", "keras"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:

@@ -23,9 +23,7 @@ def main():
     parser = interleaved.new_parser(__doc__)
     parser.add_argument("before", type=Path, help="folder of the older checkout")
     parser.add_argument("after", type=Path, help="folder of the newer checkout")
-    parser.add_argument(
-        "--row", choices=SCRIPTS, action="append", help="may be repeated"
-    )
+    parser.add_argument("--row", choices=SCRIPTS, action="append", help="repeatable")
     parser.add_argument("--rounds", type=int, default=9, help="calls per checkout")
     arguments = parser.parse_args()
     paths = {

@@ -310,8 +310,10 @@ def torch_unet(widths):
 def main():
     """Exports the models, and prints a row of the table for each."""
     parser = tables.new_parser(__doc__, ROWS)
-    parser.add_argument("--small", action="store_true", help="tiny sizes: only a test")
-    parser.add_argument("--folder", help="for exported files; default: a temporary one")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, for a test")
+    parser.add_argument(
+        "--folder", help="folder for exported files; default: a temporary one"
+    )
     parser.add_argument("--write", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -69,7 +69,7 @@ def main():
     """Exports, measures, and prints the medians and their ratio."""
     parser = interleaved.new_parser(__doc__)
     parser.add_argument(
-        "--model", default="vit_base_patch16", help="as `keras-attn list` prints it"
+        "--model", default="vit_base_patch16", help="name in `keras-attn list`"
     )
     parser.add_argument("--rounds", type=int, default=15, help="calls of each runtime")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)

@@ -68,13 +68,13 @@ def measure(script, contestants, work, rounds, paths=None):
             for other in children.values():
                 other.kill()
             arguments = " ".join(contestants[name])
-            sys.exit(f"a benchmark process did not start; {arguments} shows why")
+            sys.exit(f"a benchmark process did not start; to see why, run {arguments}")
     for _ in range(rounds):
         for what in work:
             for name, child in children.items():
                 milliseconds = _answer(child, what)
                 if not milliseconds:
-                    sys.exit(f"the benchmark process of {name} died at {what!r}")
+                    sys.exit(f"the benchmark process of {name} stopped in {what!r}")
                 times[what][name].append(float(milliseconds))
     for child in children.values():
         child.communicate()

@@ -191,7 +191,7 @@ def main():
     parser.add_argument(
         "--models",
         nargs="+",
-        help="as `keras-attn list` prints them; by default one variant of every model",
+        help="names in `keras-attn list`; by default one variant of every model",
     )
     parser.add_argument("--formats", nargs="+", default=[*FORMATS], choices=[*FORMATS])
     parser.add_argument("--timeout", type=float, default=1800, help="seconds per row")

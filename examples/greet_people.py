@@ -63,7 +63,7 @@ from keras_attn.viz.callbacks import InteractionMaps
 IMAGE_SIZE = 32
 CAMERAS = ("gray", "depth")
 KINDS = ("memory", "forgetful")  # The latter starts from a zero state at every step.
-NEAR = 3  # Pixels around a hand or face that are near it, half a location.
+NEAR = 3  # Pixels around a hand or face that count as near it: half a location.
 FIRST_TEST = 1 << 50  # Number of the first test episode, which is never learned from.
 
 
@@ -71,16 +71,29 @@ def parse_arguments():
     """Parses the command line."""
     parser = new_parser(__doc__, "runs/greet-people")
     parser.add_argument("--steps", type=int, default=60, help="updates per epoch")
-    parser.add_argument("--episodes", type=int, default=32, help="played per epoch")
     parser.add_argument(
-        "--first-episodes", type=int, default=200, help="before the first"
+        "--episodes", type=int, default=32, help="episodes played per epoch"
     )
-    parser.add_argument("--test-episodes", type=int, default=300, help="to compare")
-    parser.add_argument("--num-steps", type=int, default=10, help="of an episode")
-    parser.add_argument("--width", type=int, default=32, help="channels of the maps")
-    parser.add_argument("--seeds", type=int, default=3, help="runs, from --seed on")
     parser.add_argument(
-        "--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="of networks"
+        "--first-episodes",
+        type=int,
+        default=200,
+        help="episodes played before the first epoch",
+    )
+    parser.add_argument(
+        "--test-episodes", type=int, default=300, help="number of test episodes"
+    )
+    parser.add_argument("--num-steps", type=int, default=10, help="steps per episode")
+    parser.add_argument("--width", type=int, default=32, help="channels of the maps")
+    parser.add_argument(
+        "--seeds", type=int, default=3, help="number of seeds, counted from --seed"
+    )
+    parser.add_argument(
+        "--kinds",
+        nargs="+",
+        choices=KINDS,
+        default=list(KINDS),
+        help="networks to train",
     )
     add_training_options(parser, epochs=25, batch_size=16, learning_rate=3e-3)
     tiny = {"steps": 2, "episodes": 2, "first_episodes": 4, "test_episodes": 24}
@@ -102,9 +115,9 @@ def new_network(width):
 
 
 def forgetful(network, num_steps):
-    """The same network, for which each step of T is the first of an episode.
+    """The same network, in which each of T steps is the first of an episode.
 
-    All else is equal: layers, parameters, attention and batches.
+    Everything else is equal: layers, parameters, attention and batches.
     """
     size = network.input[CAMERAS[0]].shape[2:]
     inputs = {
@@ -124,7 +137,7 @@ def forgetful(network, num_steps):
 
 
 def grid_size_of(network):
-    """Rows and columns of the locations, of a network of either kind."""
+    """Rows and columns of the map of a network of either kind."""
     side = math.isqrt(network.output["attention_scores"].shape[-1])
     return side, side
 
@@ -135,14 +148,14 @@ def new_scene(num_steps, seed=0):
 
 
 def learn(kind, seed, arguments, folder, examples):
-    """Plays and learns, or resumes; the network and the logs of all epochs.
+    """Plays and learns, or resumes; returns the network and the logs of all epochs.
 
     Args:
-        kind: In `KINDS`.
-        seed: Of the weights, the people, the exploration and the batches.
-        arguments: The command line.
-        folder: For the backup and TensorBoard.
-        examples: Episodes to draw after some of the epochs.
+        kind: One of `KINDS`.
+        seed: Seed of the weights, the people, the exploration and the batches.
+        arguments: Command-line arguments.
+        folder: Folder for the backup and TensorBoard.
+        examples: Episodes that are drawn every ten epochs.
     """
     keras.utils.set_random_seed(seed)
     network = new_network(arguments.width)
@@ -193,7 +206,7 @@ def learn(kind, seed, arguments, folder, examples):
 
 
 def test_episodes(policy, scene, count):
-    """Plays test episodes; also what each person does, and where hand and face are."""
+    """Plays test episodes; records the phase of each person, and hand and face."""
 
     def watch():
         return {"phase": scene.phase, **scene.masks}
@@ -211,8 +224,8 @@ def looks(network, played):
     """Where the robot looks: rows of a table.
 
     Yields:
-        Camera, what is looked for, its area as a share of the image, the attention
-        inside of it, the same of the pixels near it, and the number of frames.
+        Camera; face or hand; its area as a share of the image, and the share of
+        attention inside it; the same two with the pixels near it; number of frames.
     """
     inputs = {camera: as_float(played[camera]) for camera in CAMERAS}
     outputs = network.predict(inputs, batch_size=50, verbose=0)
@@ -237,7 +250,7 @@ def looks(network, played):
 
 
 def print_looks(networks, played):
-    """The table of `looks`, means over the networks."""
+    """Prints the table of `looks`, with means over the networks."""
     tables = [list(looks(network, played)) for network in networks]
     print("| camera | of | frames | area | attention | area near | attention near |")
     for rows in zip(*tables, strict=True):
@@ -248,7 +261,7 @@ def print_looks(networks, played):
 
 
 def print_curve(histories):
-    """The greedy reward after some epochs, mean, smallest and largest of all seeds."""
+    """Prints mean, minimum and maximum of the greedy rewards of all seeds."""
     rewards = np.array([history["val_reward"] for history in histories])
     epochs = rewards.shape[1]
     print("| epoch | " + " | ".join(["mean", "smallest", "largest"]), "|")
@@ -259,7 +272,7 @@ def print_curve(histories):
 
 
 def save_curves(histories, path):
-    """All logs of all kinds and seeds, one row per epoch, as CSV."""
+    """Writes all logs of all kinds and seeds as CSV, one row per epoch."""
     names = ["epsilon", "loss", "q_value", "reward", "td_error", "val_reward"]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -272,7 +285,7 @@ def save_curves(histories, path):
 
 
 def draw_episode(network, played, path):
-    """Draws the first of some episodes, what the robot looks at, and its values."""
+    """Draws the first of these episodes, the robot's attention, and its Q-values."""
     outputs = network.predict(
         {camera: as_float(played[camera][:1]) for camera in CAMERAS}, verbose=0
     )
@@ -289,7 +302,7 @@ def draw_episode(network, played, path):
 
 
 def main():
-    """Trains with memory and without, and compares with chance and the best policy."""
+    """Trains with and without memory; compares with random and with best actions."""
     arguments = parse_arguments()
     run_dir = arguments.run_dir
     scene, count = new_scene(arguments.num_steps), arguments.test_episodes

@@ -26,7 +26,7 @@ from options import add_image_counts, add_training_options, new_parser
 from keras_attn import data, models
 
 # √(w h) of a box as a share of the image: of small shapes 0.13 to 0.24, of large ones
-# 0.25 to 0.42, and less where a shape is partly hidden.
+# 0.25 to 0.42, and less if a shape is partly hidden.
 ANCHOR_SHARES = (0.15, 0.22, 0.31, 0.42, 0.6)
 NUM_OBJECTS = (1, 4)
 MAX_OVERLAP = 0.3
@@ -43,7 +43,7 @@ def parse_arguments():
         nargs="+",
         choices=data.Shapes().shapes,
         default=["circle", "square", "triangle", "star"],
-        help="the classes",
+        help="shapes to find, the classes",
     )
     detectors.add_detector_options(parser, width=16, image_size=(64, 64))
     add_training_options(parser, epochs=10, batch_size=8, learning_rate=2e-3)

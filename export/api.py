@@ -308,9 +308,9 @@ def _notes_about(models: list) -> list[str]:
         )
     if is_discontinuous(models):
         notes.append(
-            "single values may differ: of two maxima that are equal up to rounding, "
-            "the artefact may choose the other; Keras is compared given the choices "
-            "of the artefact"
+            "single values may differ: if two maxima are equal up to rounding, the "
+            "artefact may choose a different one from Keras; for the comparison, Keras "
+            "uses the artefact's choices"
         )
     return notes
 
@@ -357,8 +357,8 @@ def _check_generative(signatures: list[Signature], **arguments: int | None) -> N
     for name, value in arguments.items():
         if value is not None:
             raise ValueError(
-                f"`{name}` is for generative models, which have `prefill` and `step`; "
-                f"leave it out for this one. Received: {name}={value}"
+                f"`{name}` is only for generative models, which have `prefill` and "
+                f"`step`; leave it out. Received: {name}={value}"
             )
 
 

@@ -243,7 +243,7 @@ def _advice_about_sizes(specs: dict[str, Specs]) -> str | None:
     if any(open_images(inputs) for inputs in specs.values()):
         return (
             f"Rows and columns of {names} are unknown: pass `sample_inputs`, images of "
-            "the size to ship; or that size as `sequence_length`, if it is one number"
+            "the size to ship, or, if they are square, `sequence_length`"
         )
     return (
         f"Sizes of {names} are unknown: pass `sequence_length`, or `sample_inputs` of "

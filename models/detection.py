@@ -107,7 +107,7 @@ class _DetectorOptions(TypedDict, total=False):
         Option((0.5, 1.0, 2.0), "Heights of anchors divided by their widths."),
     ]
     num_training_proposals: Annotated[
-        int, Option(2000, "Proposals that samples are drawn from in training.")
+        int, Option(2000, "Number of proposals from which training draws samples.")
     ]
     proposal_options: Annotated[
         dict[str, Any] | None,
@@ -117,27 +117,31 @@ class _DetectorOptions(TypedDict, total=False):
         dict[str, Any] | None,
         Option(None, "Further arguments of `layers.SelectDetections`, a dictionary."),
     ]
-    max_detections: Annotated[int, Option(100, "K.")]
+    max_detections: Annotated[
+        int, Option(100, "K, the maximum number of detections per image.")
+    ]
     score_threshold: Annotated[float, Option(0.05, "Minimum score of a detection.")]
     bounding_box_format: Annotated[
         BoxFormat,
         Option("xyxy", "Format of all boxes, also for `fit`; see `ops.convert_boxes`."),
     ]
-    seed: Annotated[int | None, Option(None, "Seed of the samples in training.")]
+    seed: Annotated[int | None, Option(None, "Seed of the sampling in training.")]
 
 
 class _PyramidOptions(_DetectorOptions, total=False):
     """Options of the detectors on a feature pyramid, taken by `_detect_on_pyramid`."""
 
     image_size: Annotated[
-        int | tuple[int, int], Option(800, "Pixels, one number or two, rows first.")
+        int | tuple[int, int],
+        Option(800, "In pixels: one number, or (rows, columns)."),
     ]
-    num_classes: Annotated[int, Option(90, "C, without the background.")]
+    num_classes: Annotated[int, Option(90, "C, not counting the background.")]
     stem_dim: Annotated[int, Option(64, "Channels of the first map of the ResNet.")]
     num_frozen: Annotated[
-        int, Option(2, "Parts of the ResNet, the stem first, that are not trained.")
+        int,
+        Option(2, "Number of parts of the ResNet, stem first, that are not trained."),
     ]
-    frozen_norms: Annotated[bool, Option(True, "Whether no batch norm is trained.")]
+    frozen_norms: Annotated[bool, Option(True, "Whether the batch norms are frozen.")]
     norm_epsilon: Annotated[float, Option(1e-5, "Added to the variance by the norms.")]
     pyramid_dim: Annotated[int, Option(256, "Channels of the feature pyramid.")]
     head_dim: Annotated[int, Option(1024, "Units of the two fully connected layers.")]
@@ -145,16 +149,16 @@ class _PyramidOptions(_DetectorOptions, total=False):
         Sequence[float],
         Option(
             (32, 64, 128, 256, 512),
-            "√(w h) in pixels of the anchors of each map, finest first; one more than "
-            "stages.",
+            "√(w h) of the anchors of each map in pixels, finest map first; one more "
+            "than stages.",
         ),
     ]
-    num_proposals: Annotated[int, Option(1000, "Proposals that are classified.")]
+    num_proposals: Annotated[int, Option(1000, "Number of classified proposals.")]
     iou_threshold: Annotated[
         float,
         Option(
             0.5,
-            "IoU with a better box of the same class above which a box is left out.",
+            "Maximum IoU of a detection with a higher-scoring one of the same class.",
         ),
     ]
 
@@ -419,7 +423,7 @@ def build_faster_rcnn_vgg16(
     check_choice("variant", variant, ("vgg16",))
     if num_frozen not in range(len(hidden_dims) + 1):
         raise ValueError(
-            f"`num_frozen` must be a number of stages from 0 to {len(hidden_dims)}. "
+            f"`num_frozen` must be from 0 to {len(hidden_dims)}, the number of stages. "
             f"Received: num_frozen={num_frozen!r}"
         )
     stride = 2 ** (len(hidden_dims) - 1)
@@ -460,7 +464,7 @@ def _check_options(argument, options):
     if own:
         raise ValueError(
             f"`{argument}` must not have {own}: `seed` and `image_size` are arguments "
-            "of the builder, names and strides are those of the model. "
+            "of the builder, and the model determines names and strides. "
             f"Received: {argument}={options!r}"
         )
 

@@ -85,7 +85,7 @@ CARDS = {
         paper="Long et al. 2015, arXiv:1411.4038",
         **tasks.segmentation(
             tasks.IMAGENET,
-            auxiliary_logits="(B, H, W, C) float32, those of an earlier map",
+            auxiliary_logits="(B, H, W, C) float32, computed from an earlier map",
         ),
     ),
 }
@@ -156,13 +156,15 @@ def build_fcn_vgg(
     skips = tuple(skips)
     if len(hidden_dims) != 5 or skips not in ((), (3,), (3, 2)):
         raise ValueError(
-            "`hidden_dims` must have five stages, and `skips` be (), (3,) or (3, 2). "
+            "`hidden_dims` must have five stages, and `skips` must be (), (3,) or "
+            "(3, 2). "
             f"Received: hidden_dims={hidden_dims}, skips={skips}"
         )
     if not fully_connected_dims:
         raise ValueError(
-            "`fully_connected_dims` must have one number or more: the first layer's "
-            "kernel narrows the last map as the padding of the images has widened it. "
+            "`fully_connected_dims` must have at least one number: the kernel of the "
+            "first layer removes what the padding of the images has added to the last "
+            "map. "
             f"Received: fully_connected_dims={fully_connected_dims!r}"
         )
     images, hidden = any_image_input(image_size, num_channels, (1, 1))

@@ -76,7 +76,7 @@ CARDS = model_cards(
     inputs={
         "token_ids": "(B, S) int32, the words of the instruction",
         "padding_mask": "(B, S) bool, True = a real word",
-        "world_state": "(B, T, 78) float, what is around before each step",
+        "world_state": "(B, T, 78) float, what is visible before each step",
     },
     outputs={"logits": "(B, T, 4), before the softmax"},
 )

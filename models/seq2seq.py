@@ -66,7 +66,7 @@ CARDS = {
             )
         },
         family="seq2seq",
-        title="Stacked LSTMs, the last states handed over, the source reversed",
+        title="Stacked LSTMs: last states passed to the decoder, source reversed",
         paper="Sutskever, Vinyals, Le 2014, arXiv:1409.3215",
         **tasks.TRANSLATION,
     ),

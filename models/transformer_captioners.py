@@ -81,7 +81,7 @@ VARIANTS = {
 CARDS = {
     "cnn": model_cards(
         "caption_cnn_transformer",
-        {"base": (None, "no published size; here the sizes of the base Transformer")},
+        {"base": (None, "no published sizes; these are from the base Transformer")},
         family="transformer_captioners",
         title="A Transformer that describes the map of a CNN",
         paper="Vaswani et al. 2017, arXiv:1706.03762",
@@ -153,8 +153,8 @@ def build_caption_cnn_transformer(
     """
     if hidden_dim % 2:
         raise ValueError(
-            "`hidden_dim` must be even: one half of a position is that of the row, the "
-            f"other that of the column. Received: hidden_dim={hidden_dim}"
+            "`hidden_dim` must be even: one half of the position encodes the row, the "
+            f"other half the column. Received: hidden_dim={hidden_dim}"
         )
     inputs, grid = grid_input(backbone, grid_size, feature_dim)
     layers = [

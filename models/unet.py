@@ -152,7 +152,7 @@ def build_unet(
     if backbone is None:
         _refuse(of_backbone, "are for a U-Net on a `backbone`")
         return _build_own(variant, num_classes=num_classes, name=name, **own)
-    _refuse(own, "are those of the `backbone`")
+    _refuse(own, "are determined by the `backbone`")
     return _build_on(backbone, num_classes, decoder_dims, skip_layers, name)
 
 
@@ -228,7 +228,7 @@ def _image_input(image_size, num_channels, halvings, padding):
     ):
         raise ValueError(
             f"`image_size` must be {least} plus a multiple of {step}, so that each map "
-            "that is halved has an even number of rows and columns, and none is "
+            "that is halved has an even number of rows and columns, and no map is "
             'empty: pad the images, or use padding="same". '
             f"Received: image_size={image_size}"
         )

@@ -161,9 +161,9 @@ def _refusal(error: Exception, signatures: Iterable[str]) -> ExportError:
     # A layer's name, before the @, may contain the name of a signature.
     functions = [location.rpartition("@")[2] for location in locations]
     return RefusedError(
-        "LiteRT has no built-in form of "
+        "LiteRT has no built-in operator for "
         + ", ".join(f"`{name}`" for name in names)
-        + " at these shapes, and Flex operators load in no stock interpreter",
+        + " at these shapes, and stock interpreters cannot load Flex operators",
         tuple(locations),
         # A location ends in the traced function: `mha/Roll@__inference_prefill_17`.
         tuple(s for s in signatures if any(f"_{s}_" in traced for traced in functions)),

@@ -97,14 +97,14 @@ def _checked(name, value, parameter):
 def _numbers(name, value, kind):
     if not isinstance(value, list | tuple) or not (value or name in _MAY_BE_EMPTY):
         raise ValueError(
-            f"`{name}` must be a list or tuple of one number or more. "
+            f"`{name}` must be a list or tuple of at least one number. "
             f"Received: {name}={value!r}"
         )
     if kind is int:
         return tuple(_whole(name, element) for element in value)
     if not all(_is_number(element) and element > 0 for element in value):
         raise ValueError(
-            f"`{name}` must be numbers above zero. Received: {name}={value!r}"
+            f"`{name}` must be positive numbers. Received: {name}={value!r}"
         )
     return value
 
@@ -114,7 +114,7 @@ def _whole(name, value):
         return check_positive(name, value)
     if not is_whole(value) or value < 0:
         raise ValueError(
-            f"`{name}` must be integers of at least 0. Received: {name}={value!r}"
+            f"`{name}` must be a non-negative integer. Received: {name}={value!r}"
         )
     return int(value)
 

@@ -137,14 +137,14 @@ def registered(
         A decorator that returns the builder unchanged.
 
     Raises:
-        ValueError: If the name of a card is taken; raised at decoration.
+        ValueError: If a card's name is already registered; raised at decoration.
     """
 
     def register(build: _Builder) -> _Builder:
         for variant, card in cards.items():
             if card.name in _REGISTRY:
                 raise ValueError(
-                    "`cards` must have names that are not registered. "
+                    "`cards` must have names that are not registered yet. "
                     f"Received: name={card.name!r}"
                 )
             _REGISTRY[card.name] = Entry(card, build, variant)

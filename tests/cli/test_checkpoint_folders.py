@@ -51,7 +51,7 @@ def test_export_and_verify(command, folder, tmp_path):
 def test_a_head_without_weights_is_reported(command, folder, tmp_path):
     artefact = tmp_path / "head.tflite"
     assert command("export", folder, artefact, "--task", "token_classifier") == 0
-    assert "has no weights for classifier: newly initialized" in command.out
+    assert "has no weights for classifier: they are newly initialized" in command.out
 
 
 def test_a_model_of_images(command, tmp_path):

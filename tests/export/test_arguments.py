@@ -96,10 +96,13 @@ def test_max_length_and_num_beams_are_for_generative_models(build, tmp_path):
     path = tmp_path / "m"
     options: dict[str, Any]
     for options, message in [
-        ({"max_length": 7}, "`max_length` is for generative models.*: max_length=7"),
+        (
+            {"max_length": 7},
+            "`max_length` is only for generative models.*: max_length=7",
+        ),
         (
             {"num_beams": 2, "batch_size": 1},
-            "`num_beams` is for generative models.*Received: num_beams=2",
+            "`num_beams` is only for generative models.*Received: num_beams=2",
         ),
         ({"num_beams": 2}, "pass `batch_size` too. Received: num_beams=2, batch_size="),
         ({"num_beams": 0}, "`num_beams` must be a positive integer.*num_beams=0"),

@@ -137,8 +137,8 @@ def test_weights_with_another_file_name(checkpoint):
     (checkpoint / "other.safetensors").write_bytes(b"")
     with pytest.raises(
         ValueError,
-        match="have an model.safetensors.index.json for its several .* Received: "
-        "encoder.safetensors, other.safetensors",
+        match="several weight files must have model.safetensors.index.json. "
+        "Received: encoder.safetensors, other.safetensors",
     ):
         Folder(checkpoint)
 
@@ -236,7 +236,7 @@ def test_an_index_must_match_its_files(sharded):
 
     fails(
         ValueError,
-        r"must list the keys of its files: it differs from model-00001-of-00005.\w+ in "
+        r"must list the keys in its files: it differs from model-00001-of-00005.\w+ in "
         r"surprise. Received",
         surprise="model-00001-of-00005.safetensors",
     )
@@ -261,7 +261,7 @@ def test_an_index_must_match_its_files(sharded):
     ):
         fails(
             ValueError,
-            r"must name \*.safetensors files of its own folder, not paths. "
+            r"must name \*.safetensors files in its own folder, not paths. "
             f"Received: 'surprise' in {re.escape(repr(name))}",
             surprise=name,
         )

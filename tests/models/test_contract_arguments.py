@@ -138,7 +138,7 @@ def test_patches_fill_the_images(name):
 
 @pytest.mark.parametrize("name", ["fcn_vgg", "deconvnet"])
 def test_networks_that_widen_the_image_need_a_fully_connected_layer(name):
-    with pytest.raises(ValueError, match="`fully_connected_dims` must have one"):
+    with pytest.raises(ValueError, match="`fully_connected_dims` must have at"):
         BUILDERS[f"build_{name}"](fully_connected_dims=())
 
 

@@ -299,11 +299,11 @@ def test_refused_arguments_of_a_unet(options, error, message):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"image_size": 64}, "are those of the `backbone`.*image_size=64"),
+        ({"image_size": 64}, "are determined by the `backbone`.*image_size=64"),
         ({"padding": "same", "dropout": 0.5}, "padding='same', dropout=0.5"),
         ({"decoder_dims": (7,)}, r"each halving of .* map, 2.*dims=\(7,\)"),
         ({"decoder_dims": (7, 0)}, "`decoder_dims` must be a positive integer"),
-        ({"skip_layers": ("nowhere",)}, "names of layers of the.*'nowhere'"),
+        ({"skip_layers": ("nowhere",)}, "names of layers in the.*'nowhere'"),
         (
             {"skip_layers": ("stage_1_conv_0", "stage_1_conv_1")},
             r"have different sizes.*maps of 1 / \[2, 2\]",

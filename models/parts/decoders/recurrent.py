@@ -26,7 +26,9 @@ class EmbeddingOptions(TypedDict, total=False):
     source_vocabulary_size: Annotated[
         int, Option(FROM_VARIANT, "Number of source tokens.")
     ]
-    target_vocabulary_size: Annotated[int, Option(FROM_VARIANT, "V.")]
+    target_vocabulary_size: Annotated[
+        int, Option(FROM_VARIANT, "V, the number of target tokens.")
+    ]
     embedding_dim: Annotated[
         int, Option(FROM_VARIANT, "Width of the token embeddings.")
     ]
@@ -35,7 +37,7 @@ class EmbeddingOptions(TypedDict, total=False):
         Option(
             0.0,
             "Probability of dropping a unit of an embedding, and of the readout if "
-            "there is one; the papers have none.",
+            "there is one; the papers use no dropout.",
         ),
     ]
 

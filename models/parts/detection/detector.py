@@ -386,7 +386,7 @@ def _count_boxes(inputs, truth) -> int | None:
 def _checked_images(images):
     if images is None:
         raise ValueError(
-            "`x`, the images, is needed where `y_pred` is not the maps that the model "
-            "returns with `training=True`. Received: x=None"
+            "`x`, the images, must be given unless `y_pred` is what the model returns "
+            "with `training=True`. Received: x=None"
         )
     return images
