@@ -8,14 +8,25 @@ held out, and in each of three runs, with a seed of its own, a family of fonts: 
 not new fonts.
 
 "In box" is the share of attention inside the box of the character that is written,
-given the true characters before it; "chance" is the share of a uniform map. Do not
-expect it above chance: a location of the map sees the whole height of the image, so
+given the true characters before it; "chance" is the share of a uniform map. Expect
+little more than chance: a location of the map sees the whole height of the image, so
 nothing makes the reader look at the character's own row, only at its columns. The last
-two lines of the output show it: how much attention each row of the map gets, and how
-much of what influences a row lies within the pixels that it covers.
+lines of the output show it: how much attention each row of the map gets, and how much
+of what influences a row lies within the pixels that it covers.
 
-With a family held out the three runs, of 3,750 steps each, have not been made to the
-end, so there are no shares of words here yet.
+Results with one thread of an AMD EPYC (AVX-512, no AMX), beside other work: three runs
+of 3,750 steps, 163 to 174 seconds of CPU time each; means of the three, and the
+smallest and largest:
+
+                            words right           characters right
+    trained words           91.6% (89.2 to 93.6)  97.2% (96.3 to 97.7)
+    other words             91.3% (88.8 to 92.8)  97.2% (96.3 to 97.8)
+    other words and family  72.0% (69.4 to 76.6)  90.3% (89.0 to 92.5)
+
+Words that it has not learned are read as well as the others; a family of fonts that it
+has not seen costs 19 points. 90% of the attention is in the columns of the character
+(chance 19%), in its box 13% (chance 9%): the top and the bottom row of the map get
+99% of the attention, and of what any row sees 27 to 33% lies within its own pixels.
 """
 
 import collections
