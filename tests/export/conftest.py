@@ -223,8 +223,15 @@ def attention_pair():
     return IncrementalPair(prefill, step)
 
 
-def rolling_pair(length=None):
-    """LiteRT has no `Roll` of unknown shape, which only `step` uses."""
+class Roll(layers.Layer):
+    """Rolls the length, for which LiteRT has no operator at an unknown shape."""
+
+    def call(self, inputs):
+        return ops.roll(inputs, 2, axis=1)
+
+
+def rolling_pair(length=None, layer="roll"):
+    """Only `step` has an operator that LiteRT lacks, in a layer of that name."""
     embedding = layers.Embedding(VOCABULARY, 5, name="embedding")
     readout = layers.Dense(VOCABULARY, name="readout")
     token_ids = layers.Input((length,), dtype="int32", name="token_ids")
@@ -235,7 +242,7 @@ def rolling_pair(length=None):
     )
     token = layers.Input((), dtype="int32", name="token_ids")
     memory = layers.Input((length, 5), name="memory")
-    rolled = ops.sum(ops.multiply(ops.roll(memory, 2, axis=1), memory), axis=1)
+    rolled = ops.sum(ops.multiply(Roll(name=layer)(memory), memory), axis=1)
     logits = readout(ops.add(embedding(token), rolled))
     step = keras.Model({"token_ids": token, "memory": memory}, {"logits": logits})
     return IncrementalPair(prefill, step)

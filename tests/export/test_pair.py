@@ -67,6 +67,16 @@ def test_litert_fixes_nothing_of_a_prefill_that_it_accepts(build, tmp_path, leng
     np.testing.assert_allclose(runner.step(state)["logits"], want, atol=1e-6)
 
 
+def test_litert_takes_no_layer_for_a_signature(build, tmp_path):
+    """The location of the operator ends in `after_prefill_roll/Roll@__…_step_…`."""
+    pair = build("rolling_pair", length=7, layer="after_prefill_roll")
+    report = export(pair, tmp_path / "m.tflite")
+    assert report.inputs["prefill"] == {"token_ids": "int32 (?, 7)"}
+    assert [note.split(":")[0] for note in report.notes] == [
+        "`step` takes a batch of 1"
+    ]
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES.values())
 def test_state_has_the_lengths_of_prefill(build, tmp_path, suffix):
     path = tmp_path / f"pair{suffix}"
