@@ -37,6 +37,8 @@ def main():
         script = SCRIPTS[row]
         dtype = script.ROWS[row][0]
         serve = ["--serve", "ours", row, dtype]
+        if arguments.small:
+            serve.append("--small")
         times = interleaved.measure(
             script.__file__, dict.fromkeys(paths, serve), [row], arguments.rounds, paths
         )[row]

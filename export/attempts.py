@@ -35,12 +35,12 @@ from keras_attn.export.signature_info import PREFILL, STEP
 from keras_attn.export.signatures import Signature
 
 
-class Stage(enum.IntEnum):
+class Sizes(enum.Flag):
     """Which unknown sizes of a signature are fixed."""
 
-    AS_REQUESTED = 0
-    BATCH = 1
-    LENGTHS = 2
+    NONE = 0
+    BATCH = enum.auto()
+    LENGTHS = enum.auto()
 
 
 @dataclass(frozen=True)
@@ -105,13 +105,13 @@ class Attempts:
         self._signatures = signatures
         self._shapes = shapes
         self._may_make_static = may_make_static
-        self._stages = {each.name: Stage.AS_REQUESTED for each in signatures}
+        self._fixed = {each.name: Sizes.NONE for each in signatures}
         self._specs: dict[str, Specs] = {}
         self.notes: list[str] = []
 
     def trace(self) -> Attempt:
         """Traces every signature at the shapes of this attempt."""
-        attempt = _trace_all(self._signatures, self._stages, self._shapes)
+        attempt = _trace_all(self._signatures, self._fixed, self._shapes)
         self._specs = attempt.specs
         return attempt
 
@@ -124,8 +124,8 @@ class Attempts:
         """
         note = None
         if self._may_make_static:
-            refused = error.signatures or tuple(self._stages)
-            note = _make_more_static(refused, self._stages, self._specs, self._shapes)
+            refused = error.signatures or tuple(self._fixed)
+            note = _make_more_static(refused, self._fixed, self._specs, self._shapes)
             if note is None:
                 error.advice = _advice_about_sizes(self._specs) or error.advice
         if note is None:
@@ -134,30 +134,30 @@ class Attempts:
 
 
 def _trace_all(
-    signatures: list[Signature], stages: dict[str, Stage], shapes: RequestedShapes
+    signatures: list[Signature], fixes: dict[str, Sizes], shapes: RequestedShapes
 ) -> Attempt:
-    """Traces each signature at the shapes of its stage."""
+    """Traces each signature, with the sizes that are fixed for it."""
     functions, specs = {}, {}
     for signature in signatures:
         name = signature.name
         if name == STEP:
             state = {**specs[PREFILL], **functions[PREFILL].structured_outputs}
             specs[name] = _step_specs(
-                signature, state, specs[PREFILL], stages[name], shapes
+                signature, state, specs[PREFILL], fixes[name], shapes
             )
         else:
-            specs[name] = _prompt_specs(signature, stages[name], shapes)
+            specs[name] = _prompt_specs(signature, fixes[name], shapes)
         unroll = shapes.unroll and not open_lengths(specs[name])
         with unrolled([signature.model]) if unroll else nullcontext():
             functions[name] = trace(signature, specs[name])
     return Attempt(functions, specs)
 
 
-def _prompt_specs(signature: Signature, stage: Stage, shapes: RequestedShapes) -> Specs:
+def _prompt_specs(signature: Signature, fixes: Sizes, shapes: RequestedShapes) -> Specs:
     """Inputs of `serve` or `prefill`."""
-    batch = shapes.batch_size or (1 if stage >= Stage.BATCH else None)
+    batch = shapes.batch_size or (1 if Sizes.BATCH in fixes else None)
     specs = fixed(signature.inputs, None, shapes.sequence_length)
-    if stage >= Stage.LENGTHS:
+    if Sizes.LENGTHS in fixes:
         specs = fixed_like(specs, _sample_shapes(shapes))
     return fixed(specs, batch)
 
@@ -166,12 +166,12 @@ def _step_specs(
     signature: Signature,
     state: Mapping[str, Any],
     prompt: Specs,
-    stage: Stage,
+    fixes: Sizes,
     shapes: RequestedShapes,
 ) -> Specs:
     """Inputs of `step`: its state has the lengths that `prefill` takes and returns."""
     rows = batch_of(prompt) or 1
-    batch = rows if stage >= Stage.BATCH else None
+    batch = rows if Sizes.BATCH in fixes else None
     if shapes.num_beams:
         batch = rows * shapes.num_beams
     state_shapes = {name: value.shape for name, value in state.items()}
@@ -205,7 +205,7 @@ def trace(signature: Signature, specs: Specs):
 
 def _make_more_static(
     refused: tuple[str, ...],
-    stages: dict[str, Stage],
+    fixes: dict[str, Sizes],
     specs: dict[str, Specs],
     shapes: RequestedShapes,
 ) -> str | None:
@@ -216,14 +216,14 @@ def _make_more_static(
     """
     for name in refused:
         if open_batch(specs[name]):
-            stages[name] = Stage.BATCH
+            fixes[name] |= Sizes.BATCH
             batch = (batch_of(specs[PREFILL]) or 1) if name == STEP else 1
             return f"`{name}` takes a batch of {batch}"
         # A state has the lengths of `prefill`.
         source = PREFILL if name == STEP else name
-        can_fix = stages[source] < Stage.LENGTHS and open_lengths(specs[source])
+        can_fix = Sizes.LENGTHS not in fixes[source] and open_lengths(specs[source])
         if can_fix and _sample_shapes(shapes):
-            stages[source] = Stage.LENGTHS
+            fixes[source] |= Sizes.LENGTHS
             return f"`{source}` takes the lengths of `sample_inputs`"
     return None
 

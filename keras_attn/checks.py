@@ -5,6 +5,8 @@ import operator
 from collections.abc import Mapping, Set
 from typing import Any
 
+import numpy as np
+
 
 def check_rank(name: str, tensor, rank: int, meaning: str) -> None:
     """Raises unless `tensor` has `rank` axes.
@@ -105,6 +107,13 @@ def check_positive(name: str, value: Any) -> int:
 def is_whole(value) -> bool:
     """Whether a value is an integer, of Python or NumPy, and not a boolean."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def check_boolean(name: str, value: Any) -> bool:
+    """Returns `value`; raises a `ValueError` unless it is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}")
+    return bool(value)
 
 
 def check_fraction(name: str, value: float) -> float:

@@ -26,7 +26,7 @@ All three builders are in this file of more than 500 lines because they share ev
 helper.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, TypedDict, Unpack
 
 from keras.layers import Conv2D, Conv2DTranspose, Dense, ZeroPadding2D
@@ -454,12 +454,7 @@ def build_faster_rcnn_vgg16(
 
 
 def _check_options(argument, options):
-    """Raises unless `options` is a dictionary without the builder's own arguments."""
-    if not isinstance(options or {}, Mapping):
-        raise ValueError(
-            f"`{argument}` must be a dictionary of arguments of the layer. "
-            f"Received: {argument}={options!r}"
-        )
+    """Raises if `options` have arguments of the builder."""
     own = sorted({"seed", "name", "strides", "image_size"} & set(options or {}))
     if own:
         raise ValueError(

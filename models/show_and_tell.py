@@ -29,7 +29,7 @@ import keras
 from keras import ops
 from keras.layers import Dense, Embedding, GlobalAveragePooling1D, LSTMCell
 
-from keras_attn.checks import check_choice, check_fraction
+from keras_attn.checks import check_fraction
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import Dropout
 from keras_attn.models.parts import tasks
@@ -110,7 +110,6 @@ def build_caption_show_and_tell(
         Vinyals, Toshev, Bengio, Erhan 2015, "Show and Tell: A Neural Image Caption
         Generator" (arXiv:1411.4555).
     """
-    check_choice("image_as", image_as, ("first_word", "context"))
     check_fraction("dropout", dropout)
     inputs, places = places_and_text(
         ["decoder_token_ids"], backbone, grid_size, feature_dim

@@ -33,7 +33,6 @@ import keras
 from keras import ops
 from keras.layers import Add, Dense, Embedding, GlobalAveragePooling1D, LSTMCell
 
-from keras_attn.checks import check_choice
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import (
     AdditiveAttention,
@@ -154,7 +153,6 @@ def build_caption_show_attend_tell(
         Xu et al. 2015, "Show, Attend and Tell: Neural Image Caption Generation with
         Visual Attention" (arXiv:1502.03044).
     """
-    check_choice("attention", attention, ("soft", "hard"))
     # `features` (B, h, w, C), or `images` through the backbone; as locations, the
     # output of the layer `places`, (B, h·w, C).
     inputs, locations = places_and_text(

@@ -30,7 +30,7 @@ from keras.layers import (
 )
 
 from keras_attn.argument_types import AnySize
-from keras_attn.checks import check_choice, check_fraction, check_positive
+from keras_attn.checks import check_fraction, check_positive
 from keras_attn.layers import (
     CropLike,
     MinimumImageSize,
@@ -49,7 +49,7 @@ from keras_attn.models.parts.images import (
 )
 from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
-from keras_attn.ops.pooling import PADDINGS, Padding
+from keras_attn.ops.pooling import Padding
 
 # Ronneberger et al. 2015, figure 1; dropout as published with it.
 VARIANTS = {
@@ -177,7 +177,6 @@ def _build_own(
     name,
 ):
     """The network of the paper; see `build_unet`."""
-    check_choice("padding", padding, PADDINGS)
     check_fraction("dropout", dropout)
     halvings = len(hidden_dims) - 1
     images, hidden = _image_input(image_size, num_channels, halvings, padding)

@@ -17,12 +17,12 @@ Layers: `patch_embedding`, `class_token`, `position_embedding`, `embeddings_drop
 
 import functools
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypedDict, Unpack, get_args
+from typing import Annotated, Literal, TypedDict, Unpack
 
 from keras import ops
 
 from keras_attn.argument_types import Activation
-from keras_attn.checks import check_choice, check_pair
+from keras_attn.checks import check_pair
 from keras_attn.layers import (
     ClassToken,
     LearnedPositionEmbedding,
@@ -198,7 +198,6 @@ def _encode(
     Returns:
         The outputs of a model without its top.
     """
-    check_choice("pooling", pooling, get_args(ImagePooling))
     options |= {
         "num_heads": num_heads,
         "mlp_dim": mlp_dim,
@@ -438,7 +437,6 @@ def _embed_patches(images, hidden_dim, patch_size, stem_dims=None):
 
 def _count_tokens(class_token, distillation):
     """The number of tokens before the patches."""
-    check_choice("distillation", distillation, (None, "token", "head"))
     if distillation is not None and not class_token:
         raise ValueError(
             "`distillation` adds a second token, so it needs `class_token=True`. "

@@ -34,11 +34,19 @@ class TokenDecoder(abc.ABC):
         return len(self.pieces)
 
     def decode_batch(self, ids: Iterable) -> list[str]:
-        """Returns the text of every row of ids, (B, T)."""
+        """Returns the text of every row of ids.
+
+        Args:
+            ids: (B, T), or rows of different lengths.
+        """
         return [self.decode(row) for row in ids]
 
     def tokens(self, ids: Sequence[int] | np.ndarray) -> list[str]:
-        """Returns one string for each id, special ones too: the labels of a plot."""
+        """Returns one string for each id, special ones too: the labels of a plot.
+
+        Args:
+            ids: (T,).
+        """
         return [self.pieces[index] for index in self._check_ids(ids)]
 
     def _check_ids(self, ids: Sequence[int] | np.ndarray) -> list[int]:

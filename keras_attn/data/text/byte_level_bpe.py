@@ -18,6 +18,7 @@ from keras_attn.data.text.text_tokenizer import (
 )
 from keras_attn.file_reading import get_flag, get_object, read_vocabulary_json, shown
 from keras_attn.file_writing import write_atomically
+from keras_attn.options import described_as
 
 CONVENTIONS = {
     # The text alone; the two texts of a pair concatenated.
@@ -220,6 +221,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
             tokenizer = cls(pieces, merges, convention, prefix, tokens)
         return tokenizer._with_settings(settings)
 
+    @described_as(TextTokenizer.save)
     def save(self, folder: str | os.PathLike) -> None:
         """Writes `vocab.json`, `merges.txt` and `tokenizer_config.json`."""
         ids = {piece: index for index, piece in enumerate(self.pieces)}

@@ -76,7 +76,11 @@ class MinimumImageSize(BaseLayer):
             )
 
     def accepted_side(self, side) -> int | None:
-        """The smallest number >= `side` that is valid for rows and columns, or None."""
+        """The smallest number >= `side` that is valid for rows and columns, or None.
+
+        Args:
+            side: In pixels.
+        """
         pairs = list(zip(self.minimum_size, self.step, strict=True))
         first = max(side, *self.minimum_size)
         # Remainders repeat after the product of both steps.

@@ -63,7 +63,11 @@ class RandomPatchMasking(BaseLayer):
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def num_visible(self, count):
-        """K, for `count` = T."""
+        """K, the number of patches that are kept.
+
+        Args:
+            count: T, the number of patches.
+        """
         visible = int(count * (1 - self.mask_ratio))
         if not 0 < visible < count:
             raise ValueError(

@@ -45,7 +45,12 @@ class RandomMasking(BaseLayer):
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def sample(self, shape, random):
-        """Draws the random numbers for a batch of shape (B, T), a dictionary."""
+        """Draws the random numbers for a batch, a dictionary.
+
+        Args:
+            shape: (B, T).
+            random: Generator with `uniform(shape)` and `integers(shape, low, high)`.
+        """
         raise NotImplementedError
 
     def mask(self, token_ids, padding_mask, *optional, **numbers):
