@@ -161,8 +161,8 @@ def export(
     notes = [note for signature in signatures for note in signature.notes]
     notes += _notes_about(models)
     measured = None
-    # In float32, with operations that every runtime has; to a work folder, which is
-    # renamed to `path` at the end.
+    # In float32 and without fused kernels, which the converters do not support; to a
+    # work folder, which is renamed to `path` at the end.
     with inference_mode(models), _replacing(path) as partial, reraising_interrupts():
         while True:
             functions, specs = attempts.trace()

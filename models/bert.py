@@ -157,7 +157,8 @@ def build_bert(
     )(ops.add(tokens, segments), row_positions(inputs["padding_mask"]))
     hidden = normalized_embeddings(embeddings, **options)
     padding_mask = inputs["padding_mask"]
-    # N post-norm `TransformerEncoderBlock`s, gelu, with the dropouts of `options`.
+    # N post-norm `TransformerEncoderBlock`s, `x = norm(x + dropout(f(x)))`, where f is
+    # self-attention, then `FFN(x) = gelu(x W1 + b1) W2 + b2`.
     for block in encoder_blocks(**options):
         hidden = block(hidden, padding_mask=padding_mask)
     pooled = pooler(first_token(hidden, padding_mask))

@@ -100,7 +100,7 @@ CARDS = {
 
 
 class _DetectorOptions(TypedDict, total=False):
-    """Options of all three detectors, taken by `_detector`."""
+    """Options of all three detectors, taken by `_detect`."""
 
     aspect_ratios: Annotated[
         Sequence[float],
@@ -197,6 +197,7 @@ def _detect_on_pyramid(
         frozen_norms=frozen_norms,
         num_frozen=num_frozen,
     )
+    # One map for each stage, and every second row and column of the coarsest.
     maps = FeaturePyramid(pyramid_dim, name="feature_pyramid")(list(stages.values()))
     detections, layers = _detect(
         maps,

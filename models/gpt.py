@@ -231,6 +231,8 @@ def build_gpt(
         "kernel_initializer": initializer,
         "output_initializer": residual,
     }
+    # Pre-norm: `x = x + f(norm(x))`, where f is causal self-attention, then a
+    # feed-forward network; post-norm, as in GPT: `x = norm(x + f(x))`.
     for index in range(num_layers):
         band = window if index % 2 else None
         block = TransformerDecoderBlock(**options, window=band, name=f"block_{index}")

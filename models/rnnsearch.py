@@ -131,6 +131,8 @@ def build_rnnsearch(
                 name="decoder",
             ),
             Dense(hidden_dim, activation="tanh", name="initial_state"),
+            # Of the embeddings it reads the dropout and the vocabulary: no weights are
+            # tied.
             *recurrent.readout_layers(maxout_dim, embedding_layers),
         ]
     )

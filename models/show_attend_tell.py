@@ -12,6 +12,8 @@
     p(y_t) = softmax(L_o r_t)                     `logits`: before the softmax
 
     loss = -log p(y) + λ Σ_i (1 - Σ_t α_ti)²      `attention_objective`
+           - λ_r (log p(y|s) - b) log p(s)        further terms of hard attention, b a
+           - λ_e Σ_t H(α_t)                       moving average of log p(y|s)
 
 The forward pass is `_look`, then `_decode` below; e, α, β, z and h are computed by
 `layers/recurrent/attention_rnn.py` with the score of
@@ -250,9 +252,10 @@ def _tell(layers, decoder_token_ids, state):
 class ShowAttendTell(Functional):
     """The model of `build_caption_show_attend_tell`: its loss, and decoding.
 
-    `compile` takes the loss of the logits, -log p(y). The model adds, per word:
-    `coverage_weight` times the mean of `Σ_i (1 - Σ_t α_ti)²` over captions, and for
-    hard attention the terms of REINFORCE, see `AttentionObjective`. A word counts if
+    `compile` takes the loss of the logits, -log p(y). The model adds
+    `coverage_weight · Σ_i (1 - Σ_t α_ti)²`, and for hard attention the terms of
+    REINFORCE, see `AttentionObjective`, summed over the captions of a batch and divided
+    by its number of words. A word counts if
     its sample weight is above 0; without sample weights (B, T) all T do. With a loss
     that is the mean over words, the sum is therefore the paper's objective divided by
     the number of words of a caption. Hard attention needs labels (B, T), the words as

@@ -209,6 +209,7 @@ def _encode(
         "qkv_bias": qkv_bias,
         "kernel_initializer": INITIALIZER,
     }
+    # `x = x + f(norm(x))`, where f is self-attention, then a feed-forward network.
     for index, rate in enumerate(rates):
         hidden = TransformerEncoderBlock(
             **options, stochastic_depth=rate, name=f"block_{index}"

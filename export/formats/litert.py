@@ -1,7 +1,8 @@
 """LiteRT (`.tflite`): built-in operators only, for phones and small computers.
 
 `write` saves the traced functions as a SavedModel, replaces in it what the converter
-does not support, converts it, quantizes to int8 if asked to, and adds the metadata.
+does not support, converts it, quantizes to int8 if asked to, and adds the metadata: the
+allowed ranges of indices and lengths by input, as JSON in an appended ZIP archive.
 `export/runtimes/litert.py` runs the file.
 """
 
@@ -65,7 +66,7 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
     path.unlink(missing_ok=True)
     path.write_bytes(content)
     text = metadata.to_json(traced.signatures)
-    if text is not None:
+    if text is not None:  # If an input has a range.
         with zipfile.ZipFile(path, "a") as archive:
             # `ZipInfo` has a constant date: the same model gives the same file.
             archive.writestr(zipfile.ZipInfo(metadata.FILE), text)

@@ -94,7 +94,7 @@ def demo(
         ),
     ] = False,
 ) -> None:
-    """Teach RNNsearch to read dates, plot its attention, export it three ways.
+    """Train RNNsearch to read dates, plot its attention and export it to three formats.
 
     Trains on 20,000 dates as people write them ("the third of march 2027"), asks
     for ISO 8601 ("2027-03-03") of 1,000 unseen days, draws the alignment, and

@@ -88,6 +88,7 @@ def fit_translator(
     # `delete_checkpoint=False` it stays until `delete` below, after the last save.
     backup = BackupAndResume(run_dir / "backup", delete_checkpoint=False)
     batches = _batches_for(translator, batch_size)
+    # `epoch` is a variable: the order of the pairs depends on it, also after a resume.
     train_batches = batches(*train, shuffle_seed=seed, epoch=backup.epoch)
     num_steps = epochs * int(train_batches.cardinality())
     _compile(

@@ -33,7 +33,7 @@ WRONG = {
     "a class below -1": ({"classes": np.array([[-2, -1]])}, "Received: -2 at"),
     "not a number": (
         {"boxes": [[[3, NAN, 9, 9], [0, 0, 0, 0]]]},
-        r"finite numbers.*Received: \[3.0, nan, 9.0, 9.0\] at index \(0, 0\)",
+        r"must be finite.*Received: \[3.0, nan, 9.0, 9.0\] at index \(0, 0\)",
     ),
     "empty": (
         {"boxes": [[[3, 4, 3, 9], [0, 0, 0, 0]]]},

@@ -9,7 +9,7 @@ Legend: B batch, A anchors, S samples, C classes without the background.
 
 from keras import ops
 
-from keras_attn.ops.boxes import gather_boxes
+from keras_attn.ops.boxes import gather_rows
 
 _BETA = 1 / 9  # Where the box loss changes from a parabola to a line.
 
@@ -26,8 +26,8 @@ def proposal_losses(objectness, deltas, targets):
         A dictionary of two scalars.
     """
     is_sample, is_object = targets["is_sample"], targets["is_object"]
-    chosen = gather_boxes(objectness, targets["indices"])
-    errors = gather_boxes(deltas, targets["indices"]) - targets["deltas"]
+    chosen = gather_rows(objectness, targets["indices"])
+    errors = gather_rows(deltas, targets["indices"]) - targets["deltas"]
     entropies = binary_losses(chosen, ops.cast(is_object, "float32"))
     return {
         "objectness_loss": mean_over_samples(entropies, is_sample, is_sample),

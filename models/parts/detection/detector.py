@@ -248,7 +248,8 @@ class Detector(Functional):
         terms = losses.proposal_losses(objectness, anchor_deltas, anchor_targets)
         proposals, _, count = proposer.propose(objectness, anchor_deltas, training=True)
         # True boxes are added to the proposals, and S of all these boxes are sampled,
-        # objects first; at most `positive_fraction` (1/4) of them are objects.
+        # objects first. Objects are boxes with an IoU of at least `match_threshold`
+        # (0.5) with a true box, and at most `positive_fraction` (1/4) of the samples.
         samples = selector.targets(proposals, count, true_boxes, true_classes)
         pooled = layers["roi_pooling"](maps, samples["boxes"])
         _, class_logits, box_deltas = box_head(layers, pooled, training)
