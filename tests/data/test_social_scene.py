@@ -148,9 +148,9 @@ def test_face_and_hand_are_where_the_masks_say():
             "`seed` must be a non-negative integer.*seed=-1",
         ),
         (
-            lambda scene: SocialScene(seed=0.5),
+            lambda scene: SocialScene(seed=0.5),  # pyright: ignore[reportArgumentType]
             "`seed` must be a non-negative integer.*seed=0.5",
-        ),  # pyright: ignore[reportArgumentType]
+        ),
         (
             lambda scene: scene.reset(3),
             "`episodes` must be non-negative integers, .batch",

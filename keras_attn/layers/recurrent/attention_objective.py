@@ -113,8 +113,9 @@ class AttentionObjective(BaseLayer):
             total = total - self.entropy_weight * entropy_of(scores, is_real)
         decay, count = self.baseline_decay, ops.sum(is_text)
         mean = ops.sum(reward * is_text) / ops.maximum(count, 1.0)
-        updated = decay * self.baseline + (1 - decay) * mean
-        self.baseline.assign(ops.where(count > 0, updated, self.baseline))
+        baseline = ops.convert_to_tensor(self.baseline)
+        updated = decay * baseline + (1 - decay) * mean
+        self.baseline.assign(ops.where(count > 0, updated, baseline))
         return {"coverage": coverage, "total": total}
 
 
