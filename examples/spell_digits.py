@@ -13,9 +13,19 @@ It is tested on sequences of recordings of known speakers, those with indices 0 
 which are not trained on (the data set itself holds out 0 to 4), and on sequences of all
 recordings of the new speaker.
 
-With a speaker held out the three runs, of 480 steps each, have not been made to the
-end, so there are no error rates here yet. Six epochs of three seeds are about an hour
-of one core of an AMD EPYC (AVX-512).
+Results with one thread of an AMD EPYC (AVX-512, no AMX), beside other work: 480 steps,
+208 to 251 seconds of CPU time for each run. Each run is tested on 200 sequences of
+known and 200 of the new speaker; means of the three, smallest and largest:
+
+                              characters wrong       sequences right
+    known speakers, greedy    2.4% (1.9 to 3.0)    88.2% (84.5 to 91.5)
+    known speakers, beam      2.4% (1.8 to 3.1)    88.2% (84.5 to 91.0)
+    new speaker, greedy      18.9% (12.9 to 29.8)  32.7% (13.5 to 48.5)
+    new speaker, beam        18.8% (12.3 to 30.0)  32.7% (13.0 to 49.5)
+
+A speaker that it has not heard is eight times as hard, and which one it is matters
+most: 30% of the characters are wrong without George, 14% without Jackson, 12% without
+Lucas. The beam does not help. Five speakers are too few to spell a sixth.
 """
 
 import tarfile
