@@ -11,8 +11,10 @@ of CPU time a seed, 200 images that are not learned from:
 
                     mAP    at 0.5   circle  square  triangle  star
     boxes, seed 0  0.772    0.981    0.848   0.782     0.730  0.728
+    boxes, seed 1  0.766    0.976    0.835   0.775     0.716  0.738
     boxes, seed 2  0.745    0.969    0.818   0.745     0.705  0.711
     masks, seed 0  0.748    0.975    0.879   0.826     0.753  0.535
+    masks, seed 1  0.734    0.974    0.881   0.819     0.728  0.508
     masks, seed 2  0.708    0.961    0.851   0.793     0.700  0.489
 
 With seed 0, 35 of 733 objects are missed, and 53 detections are of no object. The masks
