@@ -65,9 +65,10 @@ def with_tokenizer(
 def _check_tokenizer(tokenizer: Any, format: Format) -> None:
     if not isinstance(tokenizer, GraphTokenizer):
         raise ValueError(
-            "`tokenizer` must be one that works inside a graph, a `WordPieceTokenizer` "
-            "or a `SentencePieceTokenizer`; with another one export the model alone "
-            f"and encode texts yourself. Received: tokenizer={tokenizer!r}"
+            "`tokenizer` must be one that works inside a graph, a "
+            "`WordPieceTokenizer`, `SentencePieceTokenizer` or `CLIPTokenizer`; with "
+            "another one export the model alone and encode texts yourself. Received: "
+            f"tokenizer={tokenizer!r}"
         )
     if not format.takes_strings:
         raise ValueError(
