@@ -22,7 +22,7 @@ PUBLIC = {
         "SubwordTokenizer TextTokenizer Tokenizer VQAData VQAExample Walk WalkData "
         "WalkExample WalkSimulator Waveforms WordExample WordPieceTokenizer "
         "augment_batches caption_dataset causal_lm_dataset check_boxes check_labels "
-        "detection_dataset from_keras_cv hold_out language_probabilities "
+        "decode_images detection_dataset from_keras_cv hold_out language_probabilities "
         "load_multi30k load_text_tokenizer load_tokenizer make_dates "
         "next_sentence_dataset next_sentence_pairs normalize_answer pack_documents "
         "pad_waveforms parallel_dataset random_words read_building read_coco "
@@ -43,6 +43,7 @@ PUBLIC = {
         "AttentionSpeller BatchNormalization CacheRoom ClassToken ColumnMask "
         "ConditionalBatchNormalization CropLike DotProductAttention Dropout "
         "FeaturePyramid FeedForward FrameAttentionRNN GlimpseAttention HiddenPatches "
+        "ImagePreprocessing "
         "LayerNormalization LayerScale LearnedPositionEmbedding LogMelSpectrogram "
         "MLPDotAttention MaxPoolWithIndices MaxUnpool2D Maxout MinimumImageSize "
         "MultiHeadAttention OutputBias PadCache PatchEmbedding PatchMerging "
@@ -79,7 +80,8 @@ PUBLIC = {
         "build_xlnet_classifier build_xlnet_next_sentence build_xlnet_permutation_lm "
         "build_xlnet_sentence_encoder build_xlnet_span_qa "
         "build_xlnet_token_classifier convolutionize count_parameters create "
-        "describe list_models load_checkpoint plan save_checkpoint"
+        "describe image_preprocessing list_models load_checkpoint plan save_checkpoint "
+        "with_preprocessing"
     ),
     "keras_attn.training": (
         "AdamW AdversarialTrainer AttentionInside BackupAndResume CosineWarmup DeepQ "

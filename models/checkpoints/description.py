@@ -58,6 +58,8 @@ def _class_names(config: Mapping[str, Any]) -> list[str] | None:
 def _preprocessing(opened: Folder) -> dict[str, Any] | None:
     if (opened.path / PREPROCESSING).exists():
         return read_json(opened.path / PREPROCESSING)
+    if isinstance(fields := opened.config.get("preprocess_cfg"), dict):
+        return _from_open_clip(fields, opened.config)
     fields = opened.config.get("pretrained_cfg")
     return _from_timm(fields) if isinstance(fields, dict) else None
 
@@ -135,6 +137,42 @@ def _from_timm(fields: Mapping[str, Any]) -> dict[str, Any] | None:
         # Fields of timm that transformers does not read.
         "crop_pct": share,
         "crop_mode": fields.get("crop_mode", "center"),
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": mean,
+        "image_std": std,
+    }
+
+
+def _from_open_clip(
+    fields: Mapping[str, Any], config: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The preprocessing in open_clip's `preprocess_cfg`; None if it is incomplete."""
+    vision: Any = config.get("model_cfg")
+    for name in ("vision_cfg", "image_size"):
+        vision = vision.get(name) if isinstance(vision, dict) else None
+    size = fields.get("size") or vision
+    mean, std = fields.get("mean"), fields.get("std")
+    sides = _sides(list(size) if isinstance(size, list | tuple) else size)
+    mode = fields.get("resize_mode", "shortest")
+    if sides is None or not (_is_numbers(mean) and _is_numbers(std)):
+        return None
+    # Images of other modes, which pad, are not described.
+    if mode not in ("shortest", "squash"):
+        return None
+    target = {"height": sides[0], "width": sides[1]}
+    codes = {name: code for code, name in _RESAMPLING.items()}
+    keeps_shape = mode == "shortest"
+    return {
+        "image_processor_type": "CLIPImageProcessor",
+        "do_resize": True,
+        "size": {"shortest_edge": min(sides)} if keeps_shape else target,
+        "resample": codes.get(fields.get("interpolation", ""), 3),
+        "do_center_crop": keeps_shape,
+        "crop_size": target,
+        # A field of `ImagePreprocessing`: open_clip crops by torchvision.
+        "crop_offset": "round",
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
