@@ -12,6 +12,7 @@ from keras_attn.layers.attention.scored_attention import ScoredAttention
 from keras_attn.layers.attention.self_attention_2d import SelfAttention2D
 from keras_attn.layers.attention.window_attention import WindowAttention
 from keras_attn.layers.attention.word_guided_attention import WordGuidedAttention
+from keras_attn.layers.blocks.co_attention_block import CoAttentionBlock
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.blocks.feed_forward import FeedForward
 from keras_attn.layers.blocks.layer_scale import LayerScale
@@ -39,6 +40,7 @@ from keras_attn.layers.detection.region_proposal import RegionProposal
 from keras_attn.layers.detection.roi_pooling import ROIAlign, ROIPool
 from keras_attn.layers.detection.select_detections import SelectDetections
 from keras_attn.layers.detection.select_masks import SelectMasks
+from keras_attn.layers.embeddings.global_region import GlobalRegion
 from keras_attn.layers.embeddings.log_mel_spectrogram import LogMelSpectrogram
 from keras_attn.layers.embeddings.patch_embedding import ClassToken, PatchEmbedding
 from keras_attn.layers.embeddings.patch_merging import PatchMerging
@@ -82,6 +84,7 @@ __all__ = [
     "BatchNormalization",
     "CacheRoom",
     "ClassToken",
+    "CoAttentionBlock",
     "ColumnMask",
     "ConditionalBatchNormalization",
     "CropLike",
@@ -91,6 +94,7 @@ __all__ = [
     "FeedForward",
     "FrameAttentionRNN",
     "GlimpseAttention",
+    "GlobalRegion",
     "HiddenPatches",
     "LayerNormalization",
     "LayerScale",
