@@ -2,12 +2,15 @@
 
     python benchmarks/attend.py
     python benchmarks/attend.py --row "listen_attend_spell, 8 x 1000 frames" --rounds 5
+    python benchmarks/attend.py --small --rounds 1    tiny models: checks that rows run
 
 Published sizes, random weights and data, float32, SGD; see `tables.py`. "torch" is the
 same network of PyTorch's layers and cells, eager: its LSTMs over the frames are one
 operation each, and its decoders are a Python loop, as ours are a loop in the graph.
 Captions have 20 words, transcripts 100 characters. Needs the extra `parity`.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 import tables
@@ -17,17 +20,70 @@ SPEECH = "listen_attend_spell, 8 x 1000 frames"
 ROWS = {CAPTIONS: ("float32",), SPEECH: ("float32",)}
 CONTESTANTS = dict.fromkeys(ROWS, ("ours", "torch"))
 RATE = 1e-3
-WORDS, NUM_WORDS, EMBEDDING, STATE, FEATURES = 20, 10_000, 512, 1800, 512
-CHARACTERS, NUM_CHARACTERS, MELS = 100, 43, 40
+NUM_WORDS, NUM_CHARACTERS, MELS = 10_000, 43, 40
 
 
-def data_of(row):
+class Sizes(NamedTuple):
+    """Widths of both networks, and the shapes of their data."""
+
+    images: int
+    grid: int
+    words: int
+    embedding: int
+    state: int
+    features: int
+    recordings: int
+    frames: int
+    characters: int
+    listener: int
+    units: int
+    width: int
+
+
+PUBLISHED = Sizes(
+    images=32,
+    grid=14,
+    words=20,
+    embedding=512,
+    state=1800,
+    features=512,
+    recordings=8,
+    frames=1000,
+    characters=100,
+    listener=256,
+    units=512,
+    width=256,
+)
+SMALL = Sizes(
+    images=2,
+    grid=2,
+    words=3,
+    embedding=4,
+    state=6,
+    features=5,
+    recordings=2,
+    frames=16,
+    characters=3,
+    listener=2,
+    units=4,
+    width=3,
+)
+
+
+def needs(row, contestant):
+    """The packages that a contestant imports."""
+    return ("torch",) if contestant == "torch" else ()
+
+
+def data_of(row, sizes):
     """Inputs by name, and labels."""
     rng = np.random.default_rng(0)
     if row == CAPTIONS:
-        shape, length, vocabulary = (32, 14, 14, FEATURES), WORDS, NUM_WORDS
+        shape = (sizes.images, sizes.grid, sizes.grid, sizes.features)
+        length, vocabulary = sizes.words, NUM_WORDS
     else:
-        shape, length, vocabulary = (8, 1000, MELS), CHARACTERS, NUM_CHARACTERS
+        shape = (sizes.recordings, sizes.frames, MELS)
+        length, vocabulary = sizes.characters, NUM_CHARACTERS
     inputs = {
         "features": rng.normal(size=shape).astype("float32"),
         "decoder_token_ids": rng.integers(0, vocabulary, (shape[0], length), "int32"),
@@ -37,28 +93,44 @@ def data_of(row):
     return inputs, rng.integers(0, vocabulary, (shape[0], length), "int32")
 
 
-def ours(row):
+def ours(row, sizes):
     """A training step of our model."""
     import keras
 
     from keras_attn import models
 
-    model = models.create(row.split(",")[0])
-    inputs, labels = data_of(row)
+    widths = {
+        "embedding_dim": sizes.embedding,
+        "hidden_dim": sizes.state,
+        "attention_dim": sizes.features,
+        "initial_dim": sizes.features,
+        "grid_size": sizes.grid,
+        "feature_dim": sizes.features,
+    }
+    if row == SPEECH:
+        widths = {
+            "listener_dim": sizes.listener,
+            "embedding_dim": sizes.width,
+            "hidden_dim": sizes.units,
+            "attention_dim": sizes.units,
+            "readout_dim": sizes.units,
+        }
+    model = models.create(row.split(",")[0], **widths)
+    inputs, labels = data_of(row, sizes)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(RATE), loss, jit_compile=False)
     return lambda: model.train_on_batch(inputs, labels)
 
 
-def torch_model(row, dtype):
+def torch_model(row, dtype, sizes):
     """A training step of the same network in PyTorch."""
     import torch  # pyright: ignore[reportMissingImports]
 
-    inputs, labels = data_of(row)
+    inputs, labels = data_of(row, sizes)
     features = torch.from_numpy(inputs["features"])
     tokens = torch.from_numpy(inputs["decoder_token_ids"]).long()
     labels = torch.from_numpy(labels).long()
-    model = (captioner if row == CAPTIONS else recognizer)().train()
+    model = (captioner if row == CAPTIONS else recognizer)(sizes).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
 
     def step():
@@ -71,25 +143,27 @@ def torch_model(row, dtype):
     return step
 
 
-def captioner():
+def captioner(sizes):
     """Show, attend and tell, of cells."""
     import torch  # pyright: ignore[reportMissingImports]
     from torch import nn  # pyright: ignore[reportMissingImports]
 
+    embedding, state, features = sizes.embedding, sizes.state, sizes.features
+
     class Captioner(nn.Module):
         def __init__(self):
             super().__init__()
-            self.initial = nn.Linear(FEATURES, FEATURES)
-            self.states = nn.ModuleList([nn.Linear(FEATURES, STATE) for _ in "hc"])
-            self.words = nn.Embedding(NUM_WORDS, EMBEDDING)
-            self.key = nn.Linear(FEATURES, FEATURES)
-            self.query = nn.Linear(STATE, FEATURES, bias=False)
-            self.score = nn.Linear(FEATURES, 1, bias=False)
-            self.gate = nn.Linear(STATE, 1)
-            self.cell = nn.LSTMCell(EMBEDDING + FEATURES, STATE)
-            self.of_state = nn.Linear(STATE, EMBEDDING)
-            self.of_context = nn.Linear(FEATURES, EMBEDDING, bias=False)
-            self.logits = nn.Linear(EMBEDDING, NUM_WORDS)
+            self.initial = nn.Linear(features, features)
+            self.states = nn.ModuleList([nn.Linear(features, state) for _ in "hc"])
+            self.words = nn.Embedding(NUM_WORDS, embedding)
+            self.key = nn.Linear(features, features)
+            self.query = nn.Linear(state, features, bias=False)
+            self.score = nn.Linear(features, 1, bias=False)
+            self.gate = nn.Linear(state, 1)
+            self.cell = nn.LSTMCell(embedding + features, state)
+            self.of_state = nn.Linear(state, embedding)
+            self.of_context = nn.Linear(features, embedding, bias=False)
+            self.logits = nn.Linear(embedding, NUM_WORDS)
             self.dropout = nn.Dropout(0.5)
 
         def forward(self, features, tokens):
@@ -115,12 +189,12 @@ def captioner():
     return Captioner()
 
 
-def recognizer():
+def recognizer(sizes):
     """Listen, attend and spell, of PyTorch's LSTMs and cells."""
     import torch  # pyright: ignore[reportMissingImports]
     from torch import nn  # pyright: ignore[reportMissingImports]
 
-    listener, units, width = 256, 512, 256
+    listener, units, width = sizes.listener, sizes.units, sizes.width
 
     class Recognizer(nn.Module):
         def __init__(self):
@@ -176,7 +250,17 @@ def recognizer():
 def main():
     """Prints a row of the table for each training step."""
     arguments = tables.new_parser(__doc__, ROWS).parse_args()
-    tables.run(__file__, arguments, ROWS, CONTESTANTS, ours, None, torch_model)
+    tables.run(
+        __file__,
+        arguments,
+        ROWS,
+        CONTESTANTS,
+        needs,
+        (PUBLISHED, SMALL),
+        ours,
+        None,
+        torch_model,
+    )
 
 
 if __name__ == "__main__":

@@ -23,9 +23,7 @@ def main():
     parser = interleaved.new_parser(__doc__)
     parser.add_argument("before", type=Path, help="folder of the older checkout")
     parser.add_argument("after", type=Path, help="folder of the newer checkout")
-    parser.add_argument(
-        "--row", choices=SCRIPTS, action="append", help="may be repeated"
-    )
+    parser.add_argument("--row", choices=SCRIPTS, action="append", help="repeatable")
     parser.add_argument("--rounds", type=int, default=9, help="calls per checkout")
     arguments = parser.parse_args()
     paths = {
@@ -39,6 +37,8 @@ def main():
         script = SCRIPTS[row]
         dtype = script.ROWS[row][0]
         serve = ["--serve", "ours", row, dtype]
+        if arguments.small:
+            serve.append("--small")
         times = interleaved.measure(
             script.__file__, dict.fromkeys(paths, serve), [row], arguments.rounds, paths
         )[row]

@@ -201,12 +201,7 @@ class Dense:
             return torch_unet(self.widths)
         import torch  # pyright: ignore[reportMissingImports]
 
-        sys.path.append(str(Path(__file__).parents[1] / "tests"))
-        from parity.torchvision_shim import (  # pyright: ignore[reportMissingImports]
-            load_torchvision,
-        )
-
-        vision = load_torchvision().models
+        vision = shim().load_torchvision().models
         options = {"weights": None, "weights_backbone": None}
         if row.startswith("fcn"):
             model = vision.segmentation.fcn_resnet50(num_classes=FCN_CLASSES, **options)
@@ -226,6 +221,25 @@ class Dense:
             if name.endswith("bn3"):
                 module.weight.data.zero_()
         return model
+
+
+def needs(row, contestant):
+    """The packages that a contestant imports."""
+    if contestant != "torch" or row.startswith("unet"):
+        return {"keras": ("keras_unet_collection",), "torch": ("torch",)}.get(
+            contestant, ()
+        )
+    shim()  # Finds torchvision.
+    return "torch", "torchvision"
+
+
+def shim():
+    """`tests/parity/torchvision_shim.py`, with torchvision on the path."""
+    sys.path.append(str(Path(__file__).parents[1] / "tests"))
+    from parity import torchvision_shim  # pyright: ignore[reportMissingImports]
+
+    torchvision_shim.is_installed()
+    return torchvision_shim
 
 
 def keras_call(row, model, images):
@@ -310,8 +324,9 @@ def torch_unet(widths):
 def main():
     """Exports the models, and prints a row of the table for each."""
     parser = tables.new_parser(__doc__, ROWS)
-    parser.add_argument("--small", action="store_true", help="tiny sizes: only a test")
-    parser.add_argument("--folder", help="for exported files; default: a temporary one")
+    parser.add_argument(
+        "--folder", help="folder for exported files; default: a temporary one"
+    )
     parser.add_argument("--write", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -339,7 +354,7 @@ def print_table(arguments, folder):
         return options
 
     rows = {arguments.row: ROWS[arguments.row]} if arguments.row else ROWS
-    tables.print_table(__file__, rows, CONTESTANTS, arguments.rounds, prepare)
+    tables.print_table(__file__, rows, CONTESTANTS, needs, arguments.rounds, prepare)
 
 
 if __name__ == "__main__":

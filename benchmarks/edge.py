@@ -2,6 +2,7 @@
 
     python benchmarks/edge.py
     python benchmarks/edge.py --model swin_tiny --rounds 7
+    python benchmarks/edge.py --small --rounds 1    a tiny ViT: checks that it runs
 
 Published sizes, random weights, float32, one image of 224 × 224 pixels; see
 `interleaved.py` for the method. The results are in `RESULTS.md`.
@@ -14,18 +15,24 @@ import tempfile
 from pathlib import Path
 
 import interleaved
+import tables
 
 THREADS = 2
 FILES = {"litert": "model.tflite", "onnx": "model.onnx"}
+NEEDS = {
+    "litert": ("ai_edge_litert",),
+    "onnx": ("tf2onnx", "onnx", "onnxruntime"),
+}
+SMALL = {"image_size": 32, **tables.TINY}
 
 
-def export_model(name, folder):
-    """Exports a model to both formats, verified against Keras."""
+def export_model(name, sizes, files):
+    """Exports a model to files of several formats, verified against Keras."""
     from keras_attn import export, models
 
-    model = models.create(name)
-    for file in FILES.values():
-        print(export.export(model, folder / file), file=sys.stderr)
+    model = models.create(name, **sizes)
+    for file in files:
+        print(export.export(model, file), file=sys.stderr)
 
 
 def litert(path):
@@ -69,7 +76,7 @@ def main():
     """Exports, measures, and prints the medians and their ratio."""
     parser = interleaved.new_parser(__doc__)
     parser.add_argument(
-        "--model", default="vit_base_patch16", help="as `keras-attn list` prints it"
+        "--model", default="vit_base_patch16", help="name in `keras-attn list`"
     )
     parser.add_argument("--rounds", type=int, default=15, help="calls of each runtime")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
@@ -81,25 +88,27 @@ def main():
             {arguments.model: {"litert": litert, "onnx": onnx}[runtime](path)}
         )
         return
+    runtimes = interleaved.available(NEEDS, arguments.model)
     with tempfile.TemporaryDirectory() as folder:
-        export_model(arguments.model, Path(folder))
+        sizes = SMALL if arguments.small else {}
+        files = {runtime: Path(folder, FILES[runtime]) for runtime in runtimes}
+        export_model(arguments.model, sizes, files.values())
         contestants = {
             runtime: [
                 *("--model", arguments.model),
-                *("--serve", runtime, str(Path(folder, file))),
+                *("--serve", runtime, str(file)),
             ]
-            for runtime, file in FILES.items()
+            for runtime, file in files.items()
         }
         times = interleaved.measure(
             __file__, contestants, [arguments.model], arguments.rounds
         )[arguments.model]
     print("| model | LiteRT | ONNX Runtime | LiteRT / ONNX Runtime |")
     print("|---|---|---|---|")
-    ratio = times["litert"] / times["onnx"]
-    print(
-        f"| {arguments.model} | {times['litert']:.0f} ms | {times['onnx']:.0f} ms | "
-        f"{ratio:.2f} |"
-    )
+    cells = [f"{times[x]:.0f} ms" if x in times else "–" for x in FILES]
+    both = len(times) == len(FILES)
+    ratio = f"{times['litert'] / times['onnx']:.2f}" if both else "–"
+    print(f"| {arguments.model} | {' | '.join(cells)} | {ratio} |")
 
 
 if __name__ == "__main__":

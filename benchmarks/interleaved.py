@@ -5,6 +5,7 @@ contestants alike.
 """
 
 import argparse
+import importlib.util
 import os
 import statistics
 import subprocess
@@ -14,10 +15,36 @@ import time
 
 def new_parser(doc):
     """A parser that shows defaults, described by the first line of a docstring."""
-    return argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         description=(doc or "").partition("\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
+    parser.add_argument("--small", action="store_true", help="tiny sizes: only a test")
+    return parser
+
+
+def missing_package(packages):
+    """The first of the packages that is not installed, or None."""
+    found = (name for name in packages if importlib.util.find_spec(name) is None)
+    return next(found, None)
+
+
+def available(needs, work):
+    """The contestants that can run here; prints why any other is skipped.
+
+    Args:
+        needs: Mapping from contestant to the packages that it imports.
+        work: What they would compute, for the message.
+    """
+    kept = []
+    for contestant, packages in needs.items():
+        missing = missing_package(packages)
+        if missing is None:
+            kept.append(contestant)
+        else:
+            reason = f"{missing} is not installed"
+            print(f"skipped: {contestant} in {work}, because {reason}", flush=True)
+    return kept
 
 
 def serve(calls, warm_ups=3):
@@ -68,13 +95,13 @@ def measure(script, contestants, work, rounds, paths=None):
             for other in children.values():
                 other.kill()
             arguments = " ".join(contestants[name])
-            sys.exit(f"a benchmark process did not start; {arguments} shows why")
+            sys.exit(f"a benchmark process did not start; to see why, run {arguments}")
     for _ in range(rounds):
         for what in work:
             for name, child in children.items():
                 milliseconds = _answer(child, what)
                 if not milliseconds:
-                    sys.exit(f"the benchmark process of {name} died at {what!r}")
+                    sys.exit(f"the benchmark process of {name} stopped in {what!r}")
                 times[what][name].append(float(milliseconds))
     for child in children.values():
         child.communicate()

@@ -2,6 +2,7 @@
 
     python benchmarks/shipping.py
     python benchmarks/shipping.py --models gpt2_small bert_base --formats onnx
+    python benchmarks/shipping.py --small    tiny models: checks that rows run
 
 One row per model and format, each in its own process: random weights, exported with the
 defaults, run in the stock runtime and compared with Keras. Seconds are for
@@ -27,6 +28,9 @@ import threading
 import time
 from pathlib import Path
 
+import interleaved
+import tables
+
 from keras_attn.file_writing import write_atomically
 
 # Besides the default variant of every builder in the registry.
@@ -40,7 +44,17 @@ OPTIONS = {
     "segnet": {"image_size": (360, 480)},
     "unet": {"image_size": 572},
 }
+# The models of `--small`, with their sizes.
+SMALL = {
+    "gpt2_small": tables.TINY,
+    "vit_base_patch16": {"image_size": 32, **tables.TINY},
+}
 FORMATS = {"saved_model": "model", "litert": "model.tflite", "onnx": "model.onnx"}
+NEEDS = {
+    "saved_model": (),
+    "litert": ("ai_edge_litert",),
+    "onnx": ("tf2onnx", "onnx", "onnxruntime"),
+}
 COLUMNS = (
     "model",
     "format",
@@ -72,11 +86,11 @@ def default_models():
     return sorted(defaults | FURTHER)
 
 
-def serve(name, format):
+def serve(name, format, small):
     """Child process: exports one model and prints its figures as JSON."""
     from keras_attn import export, models
 
-    model = models.create(name, **OPTIONS.get(name, {}))
+    model = models.create(name, **(SMALL if small else OPTIONS).get(name, {}))
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         report = export.export(model, Path(folder, FORMATS[format]), format=format)
@@ -93,20 +107,26 @@ def serve(name, format):
     print(json.dumps(row))
 
 
-def measured(name, format, timeout):
+def measured(name, format, timeout, small):
     """Runs one row in a fresh process.
 
     Args:
         name: Name of the model.
         format: Name of the format.
         timeout: Seconds until the process is killed.
+        small: Whether the model has its sizes in `SMALL`.
 
     Returns:
         The row: what the process printed, or `error`, and its peak memory in bytes.
     """
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         child = subprocess.Popen(
-            [sys.executable, __file__, "--serve", name, format], stdout=out, stderr=err
+            [
+                *(sys.executable, __file__, "--serve", name, format),
+                *(["--small"] if small else []),
+            ],
+            stdout=out,
+            stderr=err,
         )
         timer = threading.Timer(timeout, child.kill)
         timer.start()
@@ -184,14 +204,11 @@ def save_rows(path, rows):
 
 def main():
     """Prints a row of the table for each model and format."""
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    parser = interleaved.new_parser(__doc__)
     parser.add_argument(
         "--models",
         nargs="+",
-        help="as `keras-attn list` prints them; by default one variant of every model",
+        help="names in `keras-attn list`; by default one variant of every model",
     )
     parser.add_argument("--formats", nargs="+", default=[*FORMATS], choices=[*FORMATS])
     parser.add_argument("--timeout", type=float, default=1800, help="seconds per row")
@@ -205,12 +222,27 @@ def main():
     arguments = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if arguments.serve:
-        serve(*arguments.serve)
+        name, format = arguments.serve
+        serve(name, format, arguments.small)
         return
+    if arguments.small:
+        if not set(arguments.models or ()) <= set(SMALL):
+            parser.error(f"--small has only {', '.join(SMALL)}")
+        with tempfile.TemporaryDirectory() as folder:
+            arguments.rows = Path(folder, "rows.json")
+            print_table(arguments, arguments.models or SMALL)
+        return
+    print_table(arguments, arguments.models or default_models())
+
+
+def print_table(arguments, names):
+    """Measures the rows of these models that are not finished, and prints all."""
     rows = load_rows(arguments.rows)
-    names = arguments.models or default_models()
-    work = [(name, form) for name in names for form in arguments.formats]
-    if not arguments.models and "onnx" in arguments.formats:
+    formats = interleaved.available(
+        {format: NEEDS[format] for format in arguments.formats}, "all models"
+    )
+    work = [(name, form) for name in names for form in formats]
+    if not arguments.models and not arguments.small and "onnx" in formats:
         work.append(LARGER_THAN_ONE_FILE)
     print(f"| {' | '.join(COLUMNS)} |")
     print("|---" * len(COLUMNS) + "|", flush=True)
@@ -219,7 +251,7 @@ def main():
             began = time.strftime("%H:%M:%S")
             progress = f"{began} {number} of {len(work)}: {key[0]} as {key[1]}"
             print(progress, file=sys.stderr, flush=True)
-            rows[key] = measured(*key, arguments.timeout)
+            rows[key] = measured(*key, arguments.timeout, arguments.small)
             save_rows(arguments.rows, rows)
         print(f"| {' | '.join(cells(rows[key]))} |", flush=True)
 

@@ -2,6 +2,7 @@
 
     python benchmarks/steps.py
     python benchmarks/steps.py --model gpt2_medium --lengths 128 512 --rounds 9
+    python benchmarks/steps.py --small --rounds 1    a tiny model: checks that it runs
 
 One token of one row, published size, random weights, float32; half of the cache is
 filled. Keras' step is a graph, as in `generate` on a CPU; the others come from
@@ -16,19 +17,25 @@ import tempfile
 from pathlib import Path
 
 import interleaved
+import tables
 
 FILES = {"litert": "model.tflite", "onnx": "model.onnx"}
-LENGTHS = (128, 1024)
+NEEDS = {
+    "keras": (),
+    "litert": ("ai_edge_litert",),
+    "onnx": ("tf2onnx", "onnx", "onnxruntime"),
+}
+LENGTHS, SMALL_LENGTHS = (128, 1024), (8,)
 
 
-def write(name, lengths, folder):
-    """Exports the model in both formats at every length, verified against Keras."""
+def write(name, sizes, lengths, runtimes, folder):
+    """Exports the model for the runtimes at every length, verified against Keras."""
     from keras_attn import export, models
 
-    model = models.create(name)
+    model = models.create(name, **sizes)
     for length in lengths:
-        for file in FILES.values():
-            path = folder / str(length) / file
+        for runtime in runtimes:
+            path = folder / str(length) / FILES[runtime]
             path.parent.mkdir(exist_ok=True)
             print(export.export(model, path, max_length=length), file=sys.stderr)
 
@@ -57,13 +64,13 @@ def state_at(specs, length):
     return state
 
 
-def keras_step(name, length):
+def keras_step(name, sizes, length):
     """The call of Keras' step, compiled as in `generate` on a CPU."""
     import tensorflow as tf
 
     from keras_attn import models
 
-    pair = models.create(name).incremental(max_length=length)
+    pair = models.create(name, **sizes).incremental(max_length=length)
     specs = {x.name: (tuple(x.shape), x.dtype) for x in pair.step.inputs}
     state = {k: tf.constant(v) for k, v in state_at(specs, length).items()}
     step = tf.function(pair.step, autograph=False)
@@ -98,31 +105,37 @@ def main():
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    sizes, small = {}, []
+    if arguments.small:
+        sizes, small, arguments.lengths = tables.TINY, ["--small"], SMALL_LENGTHS
     if arguments.serve:
         who, length, folder = arguments.serve
         length = int(length)
         if who == "keras":
-            call = keras_step(arguments.model, length)
+            call = keras_step(arguments.model, sizes, length)
         else:
             call = artefact_step(Path(folder, str(length), FILES[who]), length)
         interleaved.serve({"step": call})
         return
+    runtimes = interleaved.available(NEEDS, arguments.model)
     with tempfile.TemporaryDirectory() as folder:
-        write(arguments.model, arguments.lengths, Path(folder))
+        files = [runtime for runtime in runtimes if runtime in FILES]
+        write(arguments.model, sizes, arguments.lengths, files, Path(folder))
         contestants = {
             f"{who} {length}": [
                 *("--model", arguments.model),
                 *("--serve", who, str(length), folder),
+                *small,
             ]
             for length in arguments.lengths
-            for who in ("keras", *FILES)
+            for who in runtimes
         }
         times = interleaved.measure(__file__, contestants, ["step"], arguments.rounds)
     times, shortest = times["step"], arguments.lengths[0]
     print(f"| runtime | positions | step | / Keras | / {shortest} positions |")
     print("|---|---|---|---|---|")
     for length in arguments.lengths:
-        for who in ("keras", *FILES):
+        for who in runtimes:
             mine = times[f"{who} {length}"]
             print(
                 f"| {who} | {length} | {mine:.0f} ms "

@@ -2,7 +2,8 @@
 
 `interleaved.py` does the timing. This file holds what `text.py`, `vision.py` and
 `dense.py` share. All need the extra `parity`, and the first two `pip install
-keras-hub==0.32.0` as well. Results are in `RESULTS.md`.
+keras-hub==0.32.0` as well; a contestant whose package is missing is skipped, which is
+printed. Results are in `RESULTS.md`.
 """
 
 import argparse
@@ -10,7 +11,9 @@ import os
 
 import interleaved
 
-BASE = {"num_layers": 12, "num_heads": 12, "hidden_dim": 768}  # BERT, GPT-2 and ViT.
+# BERT, GPT-2 and ViT.
+BASE = {"num_layers": 12, "num_heads": 12, "hidden_dim": 768, "mlp_dim": 3072}
+TINY = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "mlp_dim": 12}
 
 
 def new_parser(doc, rows):
@@ -22,7 +25,27 @@ def new_parser(doc, rows):
     return parser
 
 
-def run(script, arguments, rows, contestants, ours, keras_model, torch_model):
+def hugging_face(blocks):
+    """`BASE`, `TINY` or the like in the names of transformers."""
+    return {
+        "num_hidden_layers": blocks["num_layers"],
+        "num_attention_heads": blocks["num_heads"],
+        "hidden_size": blocks["hidden_dim"],
+        "intermediate_size": blocks["mlp_dim"],
+    }
+
+
+def run(
+    script,
+    arguments,
+    rows,
+    contestants,
+    needs,
+    sizes,
+    ours,
+    keras_model,
+    torch_model,
+):
     """Prints the table, or serves one contestant as a child process.
 
     Args:
@@ -30,6 +53,9 @@ def run(script, arguments, rows, contestants, ours, keras_model, torch_model):
         arguments: Arguments of `new_parser`.
         rows: Mapping from row to precisions.
         contestants: Mapping from row to contestants; the first is ours.
+        needs: From a row and a contestant to the packages that it imports.
+        sizes: The published sizes and those of `--small`; the following get one of the
+            two as their last argument.
         ours: From a row to the call of our model.
         keras_model: From a row, and whether it is frozen, to the call of the other
             Keras model.
@@ -37,32 +63,44 @@ def run(script, arguments, rows, contestants, ours, keras_model, torch_model):
     """
     if not arguments.serve:
         rows = {arguments.row: rows[arguments.row]} if arguments.row else rows
-        print_table(script, rows, contestants, arguments.rounds)
+        options = ["--small"] if arguments.small else []
+        print_table(
+            script, rows, contestants, needs, arguments.rounds, lambda row: options
+        )
         return
+    size = sizes[arguments.small]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     contestant, row, dtype = arguments.serve
     if contestant == "torch":
-        interleaved.serve({row: torch_model(row, dtype)})
+        interleaved.serve({row: torch_model(row, dtype, size)})
         return
     import keras
 
     keras.config.set_dtype_policy(dtype)
     is_ours = contestant == "ours"
-    call = ours(row) if is_ours else keras_model(row, "frozen" in contestant)
+    frozen = "frozen" in contestant
+    call = ours(row, size) if is_ours else keras_model(row, frozen, size)
     interleaved.serve({row: call})
 
 
-def print_table(script, rows, contestants, rounds, prepare=lambda row: []):
+def print_table(script, rows, contestants, needs, rounds, prepare):
     """Prints times and ratios for each row and precision.
 
     Args:
         script: Script that takes `--serve contestant row dtype`.
         rows: Mapping from row to precisions.
         contestants: Mapping from row to contestants; the first is ours.
+        needs: From a row and a contestant to the packages that it imports.
         rounds: Number of calls per contestant.
         prepare: Function of a row, called before it is timed, that returns further
             arguments for the script.
     """
+    contestants = {
+        row: interleaved.available(
+            {name: needs(row, name) for name in contestants[row]}, row
+        )
+        for row in rows
+    }
     names = list(dict.fromkeys(name for row in rows for name in contestants[row]))
     ours, *others = names
     headers = names + [f"{name} / {ours}" for name in others]

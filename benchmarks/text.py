@@ -3,12 +3,14 @@
     python benchmarks/text.py                      every row, about 20 minutes
     python benchmarks/text.py --row "bert forward" --rounds 7
     python benchmarks/text.py --memory             peak of generating 1,024 tokens
+    python benchmarks/text.py --small --rounds 1   tiny models: checks that rows run
 
 Published sizes, random weights, the same shapes for all; see `tables.py`.
 """
 
 import os
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import tables
 from tables import forward, keras_training, torch_forward, torch_training
@@ -28,13 +30,31 @@ CONTESTANTS = {
     + (("keras-hub frozen",) if "frozen" in row else ())
     for row in ROWS
 }
-BERT, GPT2 = (8, 128), (4, 256)  # Sequences, tokens.
-PROMPT, NEW = 32, 64
 BERT_VOCABULARY, GPT2_VOCABULARY = 30_522, 50_257
-KERAS_HUB_SIZES = {**tables.BASE, "intermediate_dim": 3072}
 
 
-def ours(row):
+class Sizes(NamedTuple):
+    """Sizes of the blocks; sequences and tokens; tokens of a prompt, and new ones."""
+
+    blocks: dict[str, Any]
+    bert: tuple[int, int]
+    gpt2: tuple[int, int]
+    prompt: int
+    new: int
+
+
+PUBLISHED = Sizes(tables.BASE, bert=(8, 128), gpt2=(4, 256), prompt=32, new=64)
+SMALL = Sizes(tables.TINY, bert=(2, 8), gpt2=(2, 8), prompt=3, new=4)
+
+
+def needs(row, contestant):
+    """The packages that a contestant imports."""
+    if contestant == "torch":
+        return "torch", "transformers"
+    return ("keras_hub",) if contestant.startswith("keras-hub") else ()
+
+
+def ours(row, sizes):
     """The call of our model."""
     import numpy as np
 
@@ -43,55 +63,57 @@ def ours(row):
     from keras_attn.training import AdamW
 
     if row.startswith("bert"):
-        inputs = bert_inputs()
-        model = models.create("bert_base")
+        inputs = bert_inputs(*sizes.bert)
+        model = models.create("bert_base", **sizes.blocks)
         if row != "bert training":
             return forward(model, inputs, frozen=row == "bert frozen")
         classifier = models.build_bert_classifier(model, num_classes=2)
         return keras_training(AdamW, classifier, inputs)
-    model = models.create("gpt2_small")
+    model = models.create("gpt2_small", **sizes.blocks)
     if row == "gpt2 forward":
-        inputs = gpt2_inputs(*GPT2)
+        inputs = gpt2_inputs(*sizes.gpt2)
         return forward(model, inputs)
-    prompt = {"token_ids": np.ones((1, PROMPT), "int32")}
-    return lambda: generate(model, prompt, NEW)
+    prompt = {"token_ids": np.ones((1, sizes.prompt), "int32")}
+    return lambda: generate(model, prompt, sizes.new)
 
 
-def keras_hub(row, frozen):
+def keras_hub(row, frozen, sizes):
     """The call of KerasHub's model."""
     import keras
     import keras_hub  # pyright: ignore[reportMissingImports]
 
     hub = keras_hub.models
+    blocks = {**sizes.blocks, "intermediate_dim": sizes.blocks["mlp_dim"]}
+    del blocks["mlp_dim"]
     if row.startswith("bert"):
-        inputs = bert_inputs()
-        backbone = hub.BertBackbone(vocabulary_size=BERT_VOCABULARY, **KERAS_HUB_SIZES)
+        inputs = bert_inputs(*sizes.bert)
+        backbone = hub.BertBackbone(vocabulary_size=BERT_VOCABULARY, **blocks)
         if row != "bert training":
             return forward(backbone, inputs, frozen)
         classifier = hub.BertTextClassifier(backbone, num_classes=2)
         return keras_training(keras.optimizers.AdamW, classifier, inputs)
     backbone = hub.GPT2Backbone(
-        vocabulary_size=GPT2_VOCABULARY, max_sequence_length=1024, **KERAS_HUB_SIZES
+        vocabulary_size=GPT2_VOCABULARY, max_sequence_length=1024, **blocks
     )
     model = hub.GPT2CausalLM(backbone)
     if row == "gpt2 forward":
-        inputs = gpt2_inputs(*GPT2)
+        inputs = gpt2_inputs(*sizes.gpt2)
         return forward(model, inputs)
     model.compile(sampler="greedy")
-    prompt = gpt2_inputs(1, PROMPT + NEW)
-    prompt["padding_mask"][:, PROMPT:] = False
+    prompt = gpt2_inputs(1, sizes.prompt + sizes.new)
+    prompt["padding_mask"][:, sizes.prompt :] = False
     return lambda: model.generate(prompt, stop_token_ids=None)
 
 
-def torch(row, dtype):
+def torch(row, dtype, sizes):
     """The call of the model of transformers, on PyTorch, eager."""
     import torch  # pyright: ignore[reportMissingImports]
     import transformers  # pyright: ignore[reportMissingImports]
 
     if row.startswith("bert"):
-        token_ids = torch.from_numpy(bert_inputs()["token_ids"]).long()
+        token_ids = torch.from_numpy(bert_inputs(*sizes.bert)["token_ids"]).long()
         mask = torch.ones_like(token_ids)
-        config = transformers.BertConfig()
+        config = transformers.BertConfig(**tables.hugging_face(sizes.blocks))
         if row != "bert training":
             model = transformers.BertModel(config).to(getattr(torch, dtype))
             return torch_forward(model, token_ids, attention_mask=mask)
@@ -99,30 +121,36 @@ def torch(row, dtype):
         labels = torch.zeros(len(token_ids), dtype=torch.long)
         inputs = {"input_ids": token_ids, "attention_mask": mask, "labels": labels}
         return torch_training(model, inputs, dtype)
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config()).eval()
+    config = transformers.GPT2Config(
+        n_layer=sizes.blocks["num_layers"],
+        n_head=sizes.blocks["num_heads"],
+        n_embd=sizes.blocks["hidden_dim"],
+        n_inner=sizes.blocks["mlp_dim"],
+    )
+    model = transformers.GPT2LMHeadModel(config).eval()
     if row == "gpt2 forward":
-        token_ids = torch.from_numpy(gpt2_inputs(*GPT2)["token_ids"]).long()
+        token_ids = torch.from_numpy(gpt2_inputs(*sizes.gpt2)["token_ids"]).long()
         return torch_forward(model, token_ids)
-    prompt = torch.ones((1, PROMPT), dtype=torch.long)
+    prompt = torch.ones((1, sizes.prompt), dtype=torch.long)
     return lambda: model.generate(
         prompt,
         attention_mask=torch.ones_like(prompt),
-        max_new_tokens=NEW,
-        min_new_tokens=NEW,
+        max_new_tokens=sizes.new,
+        min_new_tokens=sizes.new,
         do_sample=False,
         pad_token_id=0,
     )
 
 
-def bert_inputs():
+def bert_inputs(rows, length):
     """Sequences of full length, as the inputs of Keras models."""
     import numpy as np
 
-    token_ids = np.random.default_rng(0).integers(1, BERT_VOCABULARY, BERT)
+    token_ids = np.random.default_rng(0).integers(1, BERT_VOCABULARY, (rows, length))
     return {
         "token_ids": token_ids.astype("int32"),
-        "padding_mask": np.ones(BERT, bool),
-        "segment_ids": np.zeros(BERT, "int32"),
+        "padding_mask": np.ones((rows, length), bool),
+        "segment_ids": np.zeros((rows, length), "int32"),
     }
 
 
@@ -138,7 +166,7 @@ def gpt2_inputs(rows, length):
 
 
 def peak_memory():
-    """Prints the memory of a process that generates 1,024 tokens.
+    """Prints the memory of a process that generates 1,024 tokens, at published sizes.
 
     Creating a model allocates memory for random numbers that TensorFlow keeps, so this
     is reported apart from what generation adds.
@@ -155,11 +183,12 @@ def peak_memory():
 
     # Excludes the memory of TensorFlow and of its first compiled loop.
     tiny = models.create("gpt2_small", num_layers=1, hidden_dim=64, num_heads=1)
-    generate(tiny, {"token_ids": np.ones((1, PROMPT), "int32")}, 8)
+    prompt = {"token_ids": np.ones((1, PUBLISHED.prompt), "int32")}
+    generate(tiny, prompt, 8)
     before = status("VmRSS")
     model = models.create("gpt2_small")
     created = status("VmRSS") - before
-    generate(model, {"token_ids": np.ones((1, PROMPT), "int32")}, 1024 - PROMPT)
+    generate(model, prompt, 1024 - PUBLISHED.prompt)
     peak = status("VmHWM") - before
     plan = models.plan("gpt2_small", sequence=1024)
     weights, cache = plan.weights, plan.cache or 0
@@ -180,7 +209,17 @@ def main():
     if arguments.memory:
         peak_memory()
         return
-    tables.run(__file__, arguments, ROWS, CONTESTANTS, ours, keras_hub, torch)
+    tables.run(
+        __file__,
+        arguments,
+        ROWS,
+        CONTESTANTS,
+        needs,
+        (PUBLISHED, SMALL),
+        ours,
+        keras_hub,
+        torch,
+    )
 
 
 if __name__ == "__main__":

@@ -1,18 +1,19 @@
-"""Questions about images of coloured shapes: two models, and where they look.
+"""Questions about images of colored shapes: two models, and where they look.
 
     python examples/answer_shapes.py
 
-As in both papers the CNN was trained before and stays as it is (`shape_backbone.py`).
-Nothing but the answers says where to look.
+As in both papers, the CNN is pre-trained and frozen (`shape_backbone.py`). Attention is
+learned from the answers alone.
 
-Results with one thread of an AMD EPYC (AVX-512) with two cores, beside other processes:
-the CNN, 147,363 parameters, is right about 95.6% of the locations that are mostly
-covered by an object, after 267 seconds; then 12,000 images of 64 x 64 pixels with a
-question each, 16 epochs. Of 1,000 held-out questions, the share of right answers, and
-that of the best constant answer to each kind of question; the area of the named objects
-as a share of the image, the score of uniform attention; the share of attention that
-each map has inside of them; and the same for the objects with 4 pixels, one location,
-around them. Objects of more than 15% of the image do not count.
+Results on one thread of an AMD EPYC (AVX-512) with two cores, beside other processes:
+the CNN, 147,363 parameters, predicts 95.6% of the locations that are mostly covered by
+an object correctly, after 267 seconds. Then the models train for 16 epochs on 12,000
+images of 64 x 64 pixels with one question each. For 1,000 held-out questions, the table
+gives the share of right answers, and the same for the best constant answer to each kind
+of question; the area of the named objects as a share of the image, which is the score
+of uniform attention; the share of each map's attention inside the objects; and the same
+for the objects with 4 pixels, one location, around them. Objects that cover more than
+15% of the image do not count.
 
     show, ask, attend and answer: 145,111 parameters, 145 seconds
                 right  constant  object  map 0  map 1    near  map 0  map 1
@@ -31,19 +32,18 @@ around them. Objects of more than 15% of the image do not count.
     what size    1.00    0.53     0.06   0.04   0.98     0.16   0.14   1.00
     all          0.99    0.36     0.06   0.13   0.93     0.17   0.22   0.97
 
-"Ask" looks at the object in its second hop, from which it answers; it has no use for
-the first, which compares single words with locations and rests on the background. By
-shape, of right answers about one object, the second hop has 0.96 inside for a square to
-0.90 for a ring, "show" 0.86 for a circle to 0.75 for a ring. Counting is the exception:
-if there is no such object, or there are two, the models also compare with the
-background.
+"Ask" answers from its second hop, which attends to the object; the first hop, which
+compares single words with locations, stays on the background. By shape, for right
+answers about one object, the share inside is 0.90 (ring) to 0.96 (square) in the second
+hop, and 0.75 (ring) to 0.86 (circle) in "show". Counting is the exception: if there is
+no such object, or there are two, the models also attend to the background.
 
-The share inside depends on what the CNN predicts. With the class of the object that
-covers half of a location, instead of the share that each object covers, "show" has 0.74
-inside and "ask" 0.82: the border of an object then has the same map as its middle. With
-a CNN trained along with the answers (20,000 images, 14 epochs, smaller objects) both
-models answered 0.77 and 0.72 and had 0.39 inside: the receptive fields of locations
-beside an object cover it, too.
+The share inside depends on what the CNN predicts. If it predicts the class of the
+object that covers half of a location, instead of the share that each object covers,
+"show" has 0.74 inside and "ask" 0.82, because the border of an object then has the same
+features as its middle. With a CNN trained together with the models (20,000 images, 14
+epochs, smaller objects) they answered 0.77 and 0.72 correctly, and both had 0.39
+inside, because the receptive fields of locations beside an object cover it, too.
 """
 
 import time
@@ -75,7 +75,7 @@ from keras_attn.viz.callbacks import GlimpseMaps
 
 NUM_OBJECTS = (2, 4)
 MAX_AREA = 0.15  # Of the image. Larger objects don't count in the share of attention.
-NEAR = 4  # Pixels around an object that are near it, one location.
+NEAR = 4  # Pixels around an object that count as near it: one location.
 NUM_WORDS = 8
 MODELS = {"show": "show, ask, attend and answer", "ask": "ask, attend and answer"}
 
@@ -86,7 +86,7 @@ class Questions:
 
     Attributes:
         images: uint8 (B, H, W, 3).
-        inputs: Of a model: `features` of the images, `token_ids` and `padding_mask`.
+        inputs: A model's: `features` of the images, `token_ids` and `padding_mask`.
         answers: Classes, (B,).
         masks: The pixels of the objects that the question names, bool (B, H, W).
         texts: The questions.
@@ -112,9 +112,15 @@ def parse_arguments():
     parser = new_parser(__doc__, "runs/answer-shapes")
     add_image_counts(parser, images=12_000, held_out=1000)
     parser.add_argument(
-        "--models", nargs="+", choices=list(MODELS), default=list(MODELS), help="which"
+        "--models",
+        nargs="+",
+        choices=list(MODELS),
+        default=list(MODELS),
+        help="models to train",
     )
-    parser.add_argument("--width", type=int, default=32, help="units; see `new_model`")
+    parser.add_argument(
+        "--width", type=int, default=32, help="base width; see `new_model`"
+    )
     add_backbone_options(parser)
     add_training_options(parser, epochs=16, batch_size=32, learning_rate=3e-3)
     tiny = {"images": 64, "held_out": 40, "width": 4, "epochs": 1}
@@ -179,7 +185,7 @@ def new_model(kind, shapes, width, **options):
 
 
 def fit(model, questions, callback, arguments, folder):
-    """Trains on the answers alone, or resumes: nothing says where to look."""
+    """Trains on the answers alone, or resumes; attention has no targets."""
     backup = training.BackupAndResume(folder / "backup")
     steps = arguments.epochs * (len(questions.answers) // arguments.batch_size)
     rate = training.CosineWarmup(arguments.learning_rate, max(1, steps // 20), steps)
@@ -221,11 +227,11 @@ def best_constants(questions):
 
 
 def print_scores(outputs, questions, constants):
-    """Accuracy and the share of attention, by kind of question and by shape.
+    """Prints accuracy and shares of attention, by kind of question and by shape.
 
     Args:
         outputs: Logits and attention of a model.
-        questions: What it was asked.
+        questions: The questions that it was asked.
         constants: From `best_constants`.
     """
     kinds, maps = questions.kinds, outputs["attention_scores"]
@@ -259,13 +265,13 @@ def print_scores(outputs, questions, constants):
 
 
 def attention_figures(maps, masks, counted=None):
-    """The area of the objects, and the share of each map's attention inside of them.
+    """The area of the objects, and the share of each map's attention inside them.
 
     Args:
         maps: (B, C, L).
         masks: (B, H, W).
-        counted: Masks that decide which objects count: visible ones that are not too
-            large. Default: `masks`.
+        counted: Masks that decide which objects count: those that are visible and not
+            too large. Default: `masks`.
     """
     areas = (masks if counted is None else counted).mean((1, 2))
     weights = (areas > 0) & (areas <= MAX_AREA)

@@ -5,11 +5,11 @@
 Trains `cnn_self_attention` on CIFAR-10, prints the learned weight of its attention, and
 plots what four positions of an image attend to.
 
-Results on one core of an Intel Xeon (AMX), with another training on the other core, 10
-epochs over 10,000 images in 6 minutes: 164,885 parameters classify 64.1% of 2,000
-held-out images correctly, and gamma, the weight of the attention in the residual sum,
-went from 0 to -0.149. In the figure positions around a deer attend to its head and
-antlers, and positions in the sky and the sea to the boat.
+Results on one core of an Intel Xeon (AMX), while the other core trained another
+model, 10 epochs over 10,000 images in 6 minutes: 164,885 parameters classify 64.1% of
+2,000 held-out images correctly, and gamma, the weight of the attention in the residual
+sum, went from 0 to -0.149. In the figure, positions around a deer attend to its head
+and antlers, and positions in the sky and the sea attend to the boat.
 """
 
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.

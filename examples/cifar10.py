@@ -29,7 +29,7 @@ def image_parser(doc, run_dir, epochs):
     parser.add_argument(
         "--data-dir",
         help="folder with `train` and `val`, each with one folder of JPEGs per class, "
-        "or with an archive of each, train*.tar and val*.tar; without it, cifar10/ in "
+        "or with the archives train*.tar and val*.tar; if omitted, cifar10/ in "
         "$KERAS_ATTN_DATA",
     )
     add_training_options(parser, epochs=epochs, batch_size=64, learning_rate=1e-3)
@@ -44,13 +44,13 @@ def load_images(arguments):
     """
     folder = Path(arguments.data_dir or data_folder("cifar10"))
     train, names = _load_split(folder, "train", arguments.run_dir)
-    # The same classes in the same order, or Keras raises an error.
+    # Keras raises an error unless the classes are the same, in the same order.
     validation, _ = _load_split(folder, "val", arguments.run_dir, class_names=names)
     return train, validation, names
 
 
 def preview(array, count):
-    """Evenly spaced rows: equally many per class if rows are sorted by class."""
+    """Evenly spaced rows: the same number per class if rows are sorted by class."""
     count = min(count, len(array))
     return array[np.arange(count) * len(array) // max(count, 1)]
 

@@ -12,7 +12,8 @@ times on this one; 15 epochs over 10,000 images, accuracy on 2,000 held-out imag
     convnext    51.6%      598,442          44.7                44.3
 
 With 2,000 images a difference of two points is not significant, so at equal cost and
-after as many epochs the ConvNeXt is no better than a ViT with half its parameters.
+after the same number of epochs, the ConvNeXt is no better than a ViT with half its
+parameters.
 """
 
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
@@ -24,7 +25,7 @@ from keras_attn.training import BackupAndResume
 from keras_attn.viz import image_attention, plot_image_attention, save_figure
 from keras_attn.viz.callbacks import ImageAttentionMaps
 
-# Published models with smaller sizes, so that each takes as many FLOPs per image.
+# Published models at smaller sizes, which take about the same FLOPs per image.
 MODELS = {
     "vit": (
         "vit_tiny_patch16",

@@ -7,7 +7,7 @@ The folder holds a checkpoint in the Hugging Face layout with its vocabulary: th
 of `pretrain_bert.py`, or a downloaded one. Needs `pip install ".[text]"`.
 
 Results on 872 held-out reviews; the first row on 2 CPU cores with light other work, the
-others on one core of an Intel Xeon (AMX), with another training on the other core:
+others on one core of an Intel Xeon (AMX), while the other core trained another model:
 
     all-MiniLM-L6-v2, --epochs 2                     87.8 %    365 s   22.7 M parameters
     runs/bert, --epochs 4 --learning-rate 2e-4       78.0 %    174 s    1.5 M
@@ -16,7 +16,7 @@ others on one core of an Intel Xeon (AMX), with another training on the other co
     the same --from-scratch                          64.4, 66.1, 65.6 %
 
 So half an hour of pre-training by `pretrain_bert.py`, mostly on captions, does not help
-a tiny BERT to classify sentiment, and with 500 labels it hurts; a model that was
+a tiny BERT classify sentiment, and with 500 labels it hurts; a model that was
 pre-trained on far more text is ten points better.
 """
 
@@ -42,7 +42,7 @@ def parse_arguments():
         "--from-scratch", action="store_true", help="use new random weights"
     )
     parser.add_argument(
-        "--data-dir", help="folder of SST-2; without it, sst2/ in $KERAS_ATTN_DATA"
+        "--data-dir", help="folder of SST-2; if omitted, sst2/ in $KERAS_ATTN_DATA"
     )
     add_training_options(parser, epochs=3, batch_size=32, learning_rate=5e-5)
     parser.add_argument("--max-length", type=int, default=64, help="tokens per review")

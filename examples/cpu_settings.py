@@ -1,6 +1,7 @@
 """Settings of TensorFlow that are read when it is imported: import this module first.
 
-TensorFlow leaves oneDNN off on CPUs without AVX512-VNNI, where it is faster, too.
+By default, TensorFlow uses oneDNN only on CPUs with AVX512-VNNI, but it is faster on
+CPUs without it, too.
 """
 
 import os

@@ -15,7 +15,7 @@ from keras_attn.training import (
 from keras_attn.viz import plot_detections, save_figure
 from keras_attn.viz.callbacks import DetectionBoxes
 
-MIN_SCORE = 0.5  # Of what counts as an error, and is drawn.
+MIN_SCORE = 0.5  # Of the detections that are counted and drawn.
 NUM_SHOWN = 3  # Images in a figure.
 
 
@@ -27,7 +27,7 @@ def add_detector_options(parser, *, width, image_size):
         nargs=2,
         default=image_size,
         metavar=("HEIGHT", "WIDTH"),
-        help="pixels that images are resized to",
+        help="size in pixels to which images are resized",
     )
     parser.add_argument(
         "--width",
@@ -40,7 +40,7 @@ def add_detector_options(parser, *, width, image_size):
         type=int,
         nargs="+",
         default=[1, 2, 2],
-        help="blocks of each stage of the ResNet; as many stages as given",
+        help="number of blocks of each stage of the ResNet",
     )
     parser.add_argument(
         "--every", type=int, default=5, help="epochs between scores on held-out images"
@@ -53,8 +53,8 @@ def detector_sizes(arguments, anchor_sizes, max_objects):
     Args:
         arguments: Command-line arguments.
         anchor_sizes: √(w h) of anchors in pixels, for each map, finest first.
-        max_objects: Number of detections. There are four times as many proposals, and
-            three times as many samples.
+        max_objects: Maximum number of detections per image; there are four times as
+            many proposals, and three times as many samples.
     """
     num_levels = len(arguments.blocks) + 1
     return {
@@ -88,7 +88,7 @@ def fit_detector(model, train, validation, class_names, arguments, backup):
     Args:
         model: A `Detector`.
         train: Batches of images and ground-truth objects.
-        validation: The same of held-out images.
+        validation: Batches of held-out images and ground-truth objects.
         class_names: Names of the classes.
         arguments: Command-line arguments.
         backup: The `BackupAndResume` whose epoch the data follow.
@@ -147,8 +147,9 @@ def score(model, batches, class_names, masks=False):
         masks: Whether to compare masks, too.
 
     Returns:
-        COCO's figures of `boxes`, and perhaps of `masks`, a dictionary; and the errors
-        of each image, (N, classes, 3): objects, missed ones, and detections of none.
+        COCO's figures by name, `boxes` and, if they are compared, `masks`; and the
+        errors of each image, (N, classes, 3): objects, missed objects, and false
+        detections.
     """
     scores = {"boxes": DetectionScores(class_names)}
     if masks:
@@ -174,9 +175,7 @@ def report_errors(model, batches, errors, class_names, arguments):
         arguments: Command-line arguments.
     """
     for name, (objects, missed, false) in zip(class_names, errors.sum(0), strict=True):
-        print(
-            f"{name}: {missed} of {objects} objects missed, {false} detections of none"
-        )
+        print(f"{name}: {missed} of {objects} objects missed, {false} false detections")
     worst = np.argsort(-errors[:, :, 1:].sum((1, 2)), kind="stable")[:NUM_SHOWN]
     rows = batches.unbatch()
     chosen = [next(iter(rows.skip(int(number)).batch(1))) for number in worst]
@@ -190,11 +189,11 @@ def report_errors(model, batches, errors, class_names, arguments):
     )
     picture = arguments.run_dir / "worst.png"
     save_figure(figure, picture)
-    print(f"\nWhere it fails: {picture}; tensorboard --logdir {arguments.run_dir}")
+    print(f"\nMost errors: {picture}; tensorboard --logdir {arguments.run_dir}")
 
 
 def _errors(truth, found, num_classes):
-    """Objects, missed ones and false detections of each class, for each image."""
+    """Objects, missed objects and false detections of each class, for each image."""
     iou = np.asarray(pairwise_iou(found["boxes"], truth["boxes"]))  # (B, K, M)
     wanted, classes = np.asarray(truth["classes"]), np.asarray(found["classes"])
     is_kept = (classes >= 0) & (np.asarray(found["scores"]) >= MIN_SCORE)
@@ -202,7 +201,7 @@ def _errors(truth, found, num_classes):
     for row, (true, claimed) in enumerate(zip(wanted, classes, strict=True)):
         is_free = true >= 0
         np.add.at(counts[row, :, 0], true[is_free], 1)
-        # The best come first. Each claims an object of its class that is still free.
+        # In order of their scores, each takes an object of its class that is free.
         for index in np.flatnonzero(is_kept[row]):
             overlap = np.where(is_free & (true == claimed[index]), iou[row, index], 0)
             if overlap.max(initial=0) >= 0.5:

@@ -6,16 +6,16 @@ Results on one of two cores of an Intel Xeon (AMX), beside other work: 16 epochs
 minutes, of which 6 are CPU time; 205 images of BCCD at 144 × 192 pixels, 1,270,163
 parameters. On the 87 held-out images mAP@0.5 is 0.876, mAP (IoU 0.5 to 0.95) 0.550:
 
-                 mAP@0.5   objects   missed   detections of none
+                 mAP@0.5   objects   missed   false detections
     platelets     0.818        83       18            19
     red cells     0.817       968      178           319
     white cells   0.994        87        0             1
 
-An object is missed without a detection of its class with IoU 0.5 and a score of 0.5.
-One red cell of these is labelled as one pixel. The three images with the most errors,
-`worst.png`, say why there are so many for red cells: in one of them no red cell is
-labelled, although there are about twenty, and the others have heaps of cells, of which
-even the labels are a guess.
+An object is missed if no detection of its class has a score of at least 0.5 and an IoU
+of at least 0.5 with it. One of these red cells is labeled as a single pixel. The three
+images with the most errors, in `worst.png`, show why red cells have so many: in one
+image, none of about twenty red cells is labeled, and the others show heaps of cells,
+whose labels are guesses, too.
 """
 
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
@@ -31,21 +31,21 @@ CLASSES = ["Platelets", "RBC", "WBC"]
 # pixels, of the red cells 83 to 120, of the white cells 120 to 240.
 ANCHOR_SIZES = (40, 104, 184, 264, 376)
 ORIGINAL_HEIGHT = 480
-MAX_OBJECTS = 50  # The image with the most has 30.
+MAX_OBJECTS = 50  # No image has more than 30.
 
 
 def parse_arguments():
     """Parses the command line."""
     parser = new_parser(__doc__, "runs/blood-cells")
     content = "JPEGImages/, Annotations/, ImageSets/train.txt and val.txt"
-    add_data_dir(parser, "bccd", f"folder like VOC's, with {content}")
+    add_data_dir(parser, "bccd", f"folder in VOC's format, with {content}")
     detectors.add_detector_options(parser, width=16, image_size=(144, 192))
     add_training_options(parser, epochs=16, batch_size=4, learning_rate=1e-3)
     return parser.parse_args()
 
 
 def load_cells(arguments, epoch):
-    """Batches of training images, changed at random, and of held-out images."""
+    """Batches of randomly augmented training images, and of held-out images."""
     check_folders(arguments, "JPEGImages", "Annotations", "ImageSets")
     sizes = {"image_size": arguments.image_size, "batch_size": arguments.batch_size}
     train, held_out = (

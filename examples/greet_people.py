@@ -9,40 +9,40 @@ random actions and with the best, which are known in this scene. So is a "forget
 network, the same but for its LSTMs, which start from a zero state at every step. A run
 that was killed continues where it was.
 
-Results on an AMD EPYC (AVX-512), one thread beside other work: 91,944 parameters, 1,500
-updates on 968 episodes, 135 to 155 seconds of CPU time for each seed, which took up to
-24 minutes on the clock. The mean sum of rewards of 50 greedy episodes after some
-epochs, with memory, over three seeds:
+Results on an AMD EPYC (AVX-512, no AMX), one thread beside other work: 91,944
+parameters, 1,500 updates on 968 episodes, 68 to 75 seconds of CPU time for each network
+and seed. The mean sum of rewards of 50 greedy episodes after some epochs, over three
+seeds:
 
-    epoch   mean   smallest  largest
-        1  -0.01      -0.45     0.27
-        5   0.59      -0.28     1.26
-       10   1.55       1.39     1.63
-       15   1.67       1.51     1.85
-       20   1.82       1.70     1.94
-       25   1.83       1.76     1.95
+            with memory                  forgetful
+    epoch   mean  smallest  largest      mean  smallest  largest
+        1  -0.01     -0.45     0.28      0.10     -0.21     0.30
+        5   1.24      0.81     1.68      0.63      0.32     1.12
+       10   1.72      1.57     1.86      1.21      1.14     1.24
+       15   1.79      1.65     2.00      1.28      1.19     1.41
+       20   1.80      1.65     2.03      1.31      1.25     1.37
+       25   1.82      1.68     2.03      1.34      1.26     1.41
 
-and of 300 test episodes: random actions -0.08, the best 2.03, with memory 1.84 (1.83,
-1.84 and 1.86). The forgetful network was trained with seed 0 alone, in 112 seconds: it
-reached 1.40. The best action depends on what is seen at the moment alone, but one frame
-is not always enough to see it. Where the networks with memory look in episodes of the
-best actions, means of the three seeds: the area of a face turned to the robot, or of an
-offered hand, as a share of the image, and the share of attention inside of it; then the
-same with the 3 pixels around it.
+and of 300 test episodes: random actions -0.08, the best 2.03, with memory 1.85 (1.80 to
+1.92), forgetful 1.39 (1.34 to 1.43). The best action depends on what is seen at the
+moment alone, but one frame is not always enough to see it. Where the networks look in
+episodes of the best actions, means of the three seeds: the area of a face turned to the
+robot, or of an offered hand, as a share of the image, and the share of attention inside
+of it; then the same with the 3 pixels around it.
 
-    camera  of    frames  area  attention  area near  attention near
-    gray    face    1007  0.01       0.05       0.09            0.30
-    gray    hand     557  0.01       0.07       0.09            0.35
-    depth   face    1007  0.01       0.01       0.09            0.09
-    depth   hand     557  0.01       0.03       0.09            0.24
+                                               with memory     forgetful
+    camera  of    frames  area  area near    inside   near   inside   near
+    gray    face    1007  0.01       0.09      0.03   0.27     0.02   0.21
+    gray    hand     557  0.01       0.09      0.07   0.35     0.05   0.30
+    depth   face    1007  0.01       0.09      0.02   0.14     0.00   0.05
+    depth   hand     557  0.01       0.09      0.04   0.24     0.02   0.16
 
-The gray camera looks near faces and hands three to four times as much as chance, the
-depth camera near hands alone, and at faces by chance only: in depth a face hardly
-differs from the back of a head.
-Two thirds of the attention or more are elsewhere, in the picture of the first seed on
-the body and, of gray, in a corner. A location of the map is 4 pixels wide and sees 18,
-so one beside the hand sees it as well, and nothing in the rewards prefers the one on
-it.
+The gray camera of the networks with memory looks near faces and hands three to four
+times as much as chance, the depth camera near hands two to three times, and at faces
+hardly more than by chance: in depth a face hardly differs from the back of a head. Two
+thirds of the attention or more are elsewhere. A location of the map is 4 pixels wide
+and sees 18, so one beside the hand sees it as well, and nothing in the rewards prefers
+the one on it.
 """
 
 import csv
@@ -63,7 +63,7 @@ from keras_attn.viz.callbacks import InteractionMaps
 IMAGE_SIZE = 32
 CAMERAS = ("gray", "depth")
 KINDS = ("memory", "forgetful")  # The latter starts from a zero state at every step.
-NEAR = 3  # Pixels around a hand or face that are near it, half a location.
+NEAR = 3  # Pixels around a hand or face that count as near it: half a location.
 FIRST_TEST = 1 << 50  # Number of the first test episode, which is never learned from.
 
 
@@ -71,16 +71,29 @@ def parse_arguments():
     """Parses the command line."""
     parser = new_parser(__doc__, "runs/greet-people")
     parser.add_argument("--steps", type=int, default=60, help="updates per epoch")
-    parser.add_argument("--episodes", type=int, default=32, help="played per epoch")
     parser.add_argument(
-        "--first-episodes", type=int, default=200, help="before the first"
+        "--episodes", type=int, default=32, help="episodes played per epoch"
     )
-    parser.add_argument("--test-episodes", type=int, default=300, help="to compare")
-    parser.add_argument("--num-steps", type=int, default=10, help="of an episode")
-    parser.add_argument("--width", type=int, default=32, help="channels of the maps")
-    parser.add_argument("--seeds", type=int, default=3, help="runs, from --seed on")
     parser.add_argument(
-        "--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="of networks"
+        "--first-episodes",
+        type=int,
+        default=200,
+        help="episodes played before the first epoch",
+    )
+    parser.add_argument(
+        "--test-episodes", type=int, default=300, help="number of test episodes"
+    )
+    parser.add_argument("--num-steps", type=int, default=10, help="steps per episode")
+    parser.add_argument("--width", type=int, default=32, help="channels of the maps")
+    parser.add_argument(
+        "--seeds", type=int, default=3, help="number of seeds, counted from --seed"
+    )
+    parser.add_argument(
+        "--kinds",
+        nargs="+",
+        choices=KINDS,
+        default=list(KINDS),
+        help="networks to train",
     )
     add_training_options(parser, epochs=25, batch_size=16, learning_rate=3e-3)
     tiny = {"steps": 2, "episodes": 2, "first_episodes": 4, "test_episodes": 24}
@@ -102,9 +115,9 @@ def new_network(width):
 
 
 def forgetful(network, num_steps):
-    """The same network, for which each step of T is the first of an episode.
+    """The same network, in which each of T steps is the first of an episode.
 
-    All else is equal: layers, parameters, attention and batches.
+    Everything else is equal: layers, parameters, attention and batches.
     """
     size = network.input[CAMERAS[0]].shape[2:]
     inputs = {
@@ -124,7 +137,7 @@ def forgetful(network, num_steps):
 
 
 def grid_size_of(network):
-    """Rows and columns of the locations, of a network of either kind."""
+    """Rows and columns of the map of a network of either kind."""
     side = math.isqrt(network.output["attention_scores"].shape[-1])
     return side, side
 
@@ -135,14 +148,14 @@ def new_scene(num_steps, seed=0):
 
 
 def learn(kind, seed, arguments, folder, examples):
-    """Plays and learns, or resumes; the network and the logs of all epochs.
+    """Plays and learns, or resumes; returns the network and the logs of all epochs.
 
     Args:
-        kind: In `KINDS`.
-        seed: Of the weights, the people, the exploration and the batches.
-        arguments: The command line.
-        folder: For the backup and TensorBoard.
-        examples: Episodes to draw after some of the epochs.
+        kind: One of `KINDS`.
+        seed: Seed of the weights, the people, the exploration and the batches.
+        arguments: Command-line arguments.
+        folder: Folder for the backup and TensorBoard.
+        examples: Episodes that are drawn every ten epochs.
     """
     keras.utils.set_random_seed(seed)
     network = new_network(arguments.width)
@@ -193,7 +206,7 @@ def learn(kind, seed, arguments, folder, examples):
 
 
 def test_episodes(policy, scene, count):
-    """Plays test episodes; also what each person does, and where hand and face are."""
+    """Plays test episodes; records the phase of each person, and hand and face."""
 
     def watch():
         return {"phase": scene.phase, **scene.masks}
@@ -211,8 +224,8 @@ def looks(network, played):
     """Where the robot looks: rows of a table.
 
     Yields:
-        Camera, what is looked for, its area as a share of the image, the attention
-        inside of it, the same of the pixels near it, and the number of frames.
+        Camera; face or hand; its area as a share of the image, and the share of
+        attention inside it; the same two with the pixels near it; number of frames.
     """
     inputs = {camera: as_float(played[camera]) for camera in CAMERAS}
     outputs = network.predict(inputs, batch_size=50, verbose=0)
@@ -237,7 +250,7 @@ def looks(network, played):
 
 
 def print_looks(networks, played):
-    """The table of `looks`, means over the networks."""
+    """Prints the table of `looks`, with means over the networks."""
     tables = [list(looks(network, played)) for network in networks]
     print("| camera | of | frames | area | attention | area near | attention near |")
     for rows in zip(*tables, strict=True):
@@ -248,7 +261,7 @@ def print_looks(networks, played):
 
 
 def print_curve(histories):
-    """The greedy reward after some epochs, mean, smallest and largest of all seeds."""
+    """Prints mean, minimum and maximum of the greedy rewards of all seeds."""
     rewards = np.array([history["val_reward"] for history in histories])
     epochs = rewards.shape[1]
     print("| epoch | " + " | ".join(["mean", "smallest", "largest"]), "|")
@@ -259,7 +272,7 @@ def print_curve(histories):
 
 
 def save_curves(histories, path):
-    """All logs of all kinds and seeds, one row per epoch, as CSV."""
+    """Writes all logs of all kinds and seeds as CSV, one row per epoch."""
     names = ["epsilon", "loss", "q_value", "reward", "td_error", "val_reward"]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -272,7 +285,7 @@ def save_curves(histories, path):
 
 
 def draw_episode(network, played, path):
-    """Draws the first of some episodes, what the robot looks at, and its values."""
+    """Draws the first of these episodes, the robot's attention, and its Q-values."""
     outputs = network.predict(
         {camera: as_float(played[camera][:1]) for camera in CAMERAS}, verbose=0
     )
@@ -289,7 +302,7 @@ def draw_episode(network, played, path):
 
 
 def main():
-    """Trains with memory and without, and compares with chance and the best policy."""
+    """Trains with and without memory; compares with random and with best actions."""
     arguments = parse_arguments()
     run_dir = arguments.run_dir
     scene, count = new_scene(arguments.num_steps), arguments.test_episodes

@@ -22,11 +22,14 @@ def caption_parser(doc, run_dir, vocabulary_size, **training):
     parser = new_parser(doc, run_dir)
     parser.add_argument(
         "--data-dir",
-        help="folder of Multi30k; without it, multi30k/ in $KERAS_ATTN_DATA",
+        help="folder of Multi30k; if omitted, multi30k/ in $KERAS_ATTN_DATA",
     )
-    parser.add_argument("--limit", type=int, help="number of pairs, for a quick try")
+    parser.add_argument("--limit", type=int, help="number of pairs, for a quick test")
     parser.add_argument(
-        "--vocabulary-size", type=int, default=vocabulary_size, help="subwords"
+        "--vocabulary-size",
+        type=int,
+        default=vocabulary_size,
+        help="number of subwords",
     )
     add_training_options(parser, **training)
     return parser

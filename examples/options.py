@@ -27,7 +27,7 @@ def new_parser(doc, run_dir=None):
 
 
 def parse_with_smoke(parser, **tiny):
-    """Parses the command line; with `--smoke` these options have these values."""
+    """Parses the command line; `--smoke` gives the options in `tiny` these values."""
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, for a test")
     arguments = parser.parse_args()
     if arguments.smoke:
@@ -41,7 +41,7 @@ def selected(arguments, *names):
 
 
 def data_folder(name):
-    """The folder of this name in `KERAS_ATTN_DATA`, or here."""
+    """The folder of this name in `KERAS_ATTN_DATA`, or in the current folder."""
     return Path(os.environ.get("KERAS_ATTN_DATA", ".")) / name
 
 
@@ -51,21 +51,23 @@ def add_data_dir(parser, folder, content):
     Args:
         parser: The parser.
         folder: Name of the data in `KERAS_ATTN_DATA`.
-        content: What the folder must have.
+        content: What the folder must contain.
     """
     parser.add_argument(
         "--data-dir",
         type=Path,
         default=data_folder(folder),
-        help=f"{content}; {folder}/ in $KERAS_ATTN_DATA if it is left out",
+        help=f"{content}; if omitted, {folder}/ in $KERAS_ATTN_DATA",
     )
 
 
 def add_image_counts(parser, *, images, held_out):
     """Adds the numbers of generated images, with their defaults."""
-    parser.add_argument("--images", type=int, default=images, help="to train on")
     parser.add_argument(
-        "--held-out", type=int, default=held_out, help="images to score"
+        "--images", type=int, default=images, help="number of training images"
+    )
+    parser.add_argument(
+        "--held-out", type=int, default=held_out, help="number of held-out images"
     )
 
 
@@ -78,7 +80,7 @@ def add_training_options(parser, *, epochs, batch_size, learning_rate):
         "--batch-size", type=int, default=batch_size, help="examples per step"
     )
     parser.add_argument(
-        "--learning-rate", type=float, default=learning_rate, help="peak rate"
+        "--learning-rate", type=float, default=learning_rate, help="peak learning rate"
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of weights and data order"

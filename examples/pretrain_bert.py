@@ -8,9 +8,10 @@ killed resumes after its last complete epoch when it is started again, and ends 
 same weights as an uninterrupted one.
 
 Results with --epochs 10 on the reviews of SST-2 and the English captions of Multi30k,
-35,183 sentences, on one core of an Intel Xeon (AMX), with another training on the other
-core: 1,453,952 parameters, 1,958 s; on masked words of held-out sentences perplexity
-33.2 and accuracy 41.2 %. On both cores, less busy, an earlier version took 871 s.
+35,183 sentences, on one core of an Intel Xeon (AMX), while the other core trained
+another model: 1,453,952 parameters, 1,958 s; on masked words of held-out sentences
+perplexity 33.2 and accuracy 41.2 %. On both cores, less busy, an earlier version took
+871 s.
 """
 
 import gzip
@@ -40,7 +41,7 @@ def parse_arguments():
     """Parses the command line."""
     parser = new_parser(__doc__)
     parser.add_argument(
-        "files", nargs="+", help="texts, one sentence per line, optionally .gz"
+        "files", nargs="+", help="text files, one sentence per line, optionally .gz"
     )
     parser.add_argument(
         "--folder", default="runs/bert", help="folder of the checkpoint"

@@ -8,15 +8,15 @@ fine-tunes that checkpoint on a few labels, and for comparison trains the same V
 scratch. A pre-training that was killed resumes after its last complete epoch when it is
 started again.
 
-Results on one core of an Intel Xeon (AMX), with another training on the other core, in
-57 minutes: 60 epochs over 10,000 images, 27.7 s each, reduce the squared error of
-hidden patches, each normalized, on 2,000 held-out images to 0.535. With 2,000 labels
-and 40 epochs, 8.4 to 9.2 s each:
+Results on one core of an Intel Xeon (AMX), while the other core trained another model,
+in 57 minutes: 60 epochs over 10,000 images, 27.7 s each, reduce the squared error of
+normalized hidden patches to 0.535 on 2,000 held-out images. With 2,000 labels and 40
+epochs, 8.4 to 9.2 s each:
 
     pre-trained       53.3% of the 2,000 held-out images classified correctly
     from scratch      40.3%
 
-The former does not differ significantly from the 52.0% of a ViT of that size that
+The first does not differ significantly from the 52.0% of a ViT of the same size that
 `classify_images.py` trains for 15 epochs with all 10,000 labels.
 """
 
@@ -58,13 +58,13 @@ SIZES = {
 
 
 def parse_arguments():
-    """Parses the command line; `--epochs` is for the labelled images."""
+    """Parses the command line; `--epochs` is for the labeled images."""
     parser = image_parser(__doc__, "runs/mae", epochs=40)
     parser.add_argument(
-        "--pretrain-epochs", type=int, default=60, help="epochs without labels"
+        "--pretrain-epochs", type=int, default=60, help="epochs of pre-training"
     )
     parser.add_argument(
-        "--labels", type=int, default=2000, help="number of labelled images"
+        "--labels", type=int, default=2000, help="number of labeled images"
     )
     return parser.parse_args()
 

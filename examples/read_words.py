@@ -8,14 +8,25 @@ held out, and in each of three runs, with a seed of its own, a family of fonts: 
 not new fonts.
 
 "In box" is the share of attention inside the box of the character that is written,
-given the true characters before it; "chance" is the share of a uniform map. Do not
-expect it above chance: a location of the map sees the whole height of the image, so
+given the true characters before it; "chance" is the share of a uniform map. Expect
+little more than chance: a location of the map sees the whole height of the image, so
 nothing makes the reader look at the character's own row, only at its columns. The last
-two lines of the output show it: how much attention each row of the map gets, and how
-much of what influences a row lies within the pixels that it covers.
+lines of the output show it: how much attention each row of the map gets, and how much
+of what influences a row lies within the pixels that it covers.
 
-With a family held out the three runs, of 3,750 steps each, have not been made to the
-end, so there are no shares of words here yet.
+Results with one thread of an AMD EPYC (AVX-512, no AMX), beside other work: three runs
+of 3,750 steps, 163 to 174 seconds of CPU time each; means of the three, and the
+smallest and largest:
+
+                            words right           characters right
+    trained words           91.6% (89.2 to 93.6)  97.2% (96.3 to 97.7)
+    other words             91.3% (88.8 to 92.8)  97.2% (96.3 to 97.8)
+    other words and family  72.0% (69.4 to 76.6)  90.3% (89.0 to 92.5)
+
+Words that it has not learned are read as well as the others; a family of fonts that it
+has not seen costs 19 points. 90% of the attention is in the columns of the character
+(chance 19%), in its box 13% (chance 9%): the top and the bottom row of the map get
+99% of the attention, and of what any row sees 27 to 33% lies within its own pixels.
 """
 
 import collections
@@ -41,8 +52,8 @@ from keras_attn.viz.callbacks import ReadingAttentionMaps
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 NUM_WORDS = 4000
 HELD_OUT_WORDS = 0.1
-# How the names of the fonts of a family begin. A family is designed together: the bold
-# or slanted style of a font is hardly new to a reader that knows the upright one.
+# Prefixes of the font names of each family. The styles of a family share a design: the
+# bold or slanted style is hardly new to a reader that knows the upright one.
 FAMILIES = ("DejaVu", "STIX", "cm")
 NUM_SHOWN = 4
 FIGURES = ("word", "character", "inside", "area", "columns", "width", "across")
@@ -54,17 +65,21 @@ def parse_arguments():
     add_image_counts(parser, images=6000, held_out=500)
     parser.add_argument("--width", type=int, default=8, help="channels of the stem")
     parser.add_argument(
-        "--lengths", type=int, nargs=2, default=(3, 5), help="of words, characters"
+        "--lengths",
+        type=int,
+        nargs=2,
+        default=(3, 5),
+        help="minimum and maximum characters of a word",
     )
     parser.add_argument(
-        "--image-size", type=int, nargs=2, default=(32, 80), help="rows and columns"
+        "--image-size", type=int, nargs=2, default=(32, 80), help="rows, columns"
     )
     parser.add_argument(
         "--families",
         nargs="+",
         choices=FAMILIES,
         default=list(FAMILIES),
-        help="the fonts held out in each run; the seed of run i is --seed + i",
+        help="family of fonts held out in each run; run i has the seed --seed + i",
     )
     add_training_options(parser, epochs=10, batch_size=16, learning_rate=2e-3)
     return parser.parse_args()
@@ -98,13 +113,13 @@ def where_it_looks(model, batch):
 
     Args:
         model: The reader.
-        batch: One of the data set of "characters".
+        batch: A batch of the data set "characters".
 
     Returns:
         For each character of the batch: the share of attention inside its box, and the
         box's share of the image; the share of attention in the columns of the box, and
-        their share of the image; and how far the center of attention is from that of
-        the character, across, in pixels.
+        their share of the image; and the horizontal distance between the centers of
+        attention and of the character, in pixels.
     """
     inputs = {tensor.name: batch[tensor.name] for tensor in model.inputs}
     height, width = batch["images"].shape[1:3]
@@ -129,15 +144,17 @@ def where_it_looks(model, batch):
 
 
 def rows_seen(model, images):
-    """Attention can tell no rows apart that see the same pixels: what do they see?
+    """How much each row of the map depends on its own pixels.
+
+    Attention cannot distinguish rows that see the same pixels.
 
     Args:
         model: The reader.
         images: (B, H, W, 3).
 
     Returns:
-        For each row of the map the share of its gradient that comes from the rows of
-        pixels which it covers, of which there is one share for each row.
+        For each row of the map, the share of its gradient that comes from the rows of
+        pixels that it covers.
     """
     pixels = keras.Input(images.shape[1:])
     is_real = keras.ops.ones_like(pixels[:, 0, :, 0], dtype="bool")
@@ -196,7 +213,7 @@ def test(model, words, count, start):
 
 
 def new_sets(arguments, family, seed):
-    """Words and fonts to train with, and those of the tests, by name."""
+    """Rendered words for training and for each test, by name."""
     lengths = tuple(arguments.lengths)
     known, unseen = data.hold_out(
         data.random_words(NUM_WORDS, ALPHABET, lengths, seed), HELD_OUT_WORDS
@@ -223,9 +240,9 @@ def fit(model, words, shown, arguments, seed, folder):
         model: From `build`.
         words: A `RenderedWords` to train on.
         shown: A batch of "characters" whose attention is drawn.
-        arguments: The command line.
-        seed: Of the order.
-        folder: For the backup and TensorBoard.
+        arguments: Command-line arguments.
+        seed: Seed of the order of the images.
+        folder: Folder for the backup and TensorBoard.
 
     Returns:
         Seconds of CPU time.
@@ -248,7 +265,7 @@ def fit(model, words, shown, arguments, seed, folder):
     )
     inputs = {tensor.name: shown[tensor.name] for tensor in model.inputs}
     maps = ReadingAttentionMaps(folder, inputs, words.tokenizer, boxes=shown["boxes"])
-    # The data set has an order of its own.
+    # The data set shuffles itself.
     model.fit(
         train,
         epochs=arguments.epochs,
@@ -277,7 +294,7 @@ def draw(model, shown, folder):
 
 
 def report(name, runs):
-    """Prints figures of the runs: their mean, and the smallest and the largest."""
+    """Prints mean, minimum and maximum of the figures of the runs."""
 
     def told(figure):
         values = [run[figure] for run in runs]
@@ -311,7 +328,7 @@ def main():
         seconds = fit(model, words, shown, arguments, seed, folder)
         print(f"{seconds:.0f} seconds of CPU time")
         for number, (name, those) in enumerate(sets.items()):
-            # Images that were not trained on, also of the trained words.
+            # Images that were not in training, also for the trained words.
             begin = arguments.images if not number else 0
             runs[name].append(test(model, those, arguments.held_out, begin))
             report(name, runs[name][-1:])
@@ -329,7 +346,7 @@ def main():
     ):
         rows = "  ".join(f"{share:.0%}" for share in np.mean(shares, axis=0))
         print(f"share {what}, by row of the map: {rows}")
-    print(f"\nWhere they look: {arguments.run_dir}/without_*/attention-*.png")
+    print(f"\nAttention: {arguments.run_dir}/without_*/attention-*.png")
 
 
 if __name__ == "__main__":

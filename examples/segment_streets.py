@@ -36,7 +36,7 @@ from keras_attn.data import (
 from keras_attn.training import SegmentationCrossEntropy, SegmentationScores
 from keras_attn.viz import plot_segmentation, save_figure
 
-# The 11 classes of CamVid, in the order of their numbers; 11 is what belongs to none.
+# The 11 classes of CamVid, in the order of their numbers; 11 marks all other pixels.
 CLASSES = [
     "sky",
     "building",
@@ -83,13 +83,15 @@ def parse_arguments():
         learning_rate=1e-3,
     )
     parser.add_argument("--model", choices=MODELS, help="train only this model")
-    parser.add_argument("--seeds", type=int, default=3, help="runs, from --seed on")
+    parser.add_argument(
+        "--seeds", type=int, default=3, help="number of seeds, counted from --seed"
+    )
     parser.add_argument(
         "--balance",
         type=float,
         default=0.5,
-        help="exponent of the class weights, median frequency / frequency: 1 as in the "
-        "paper of SegNet, which finds more of the rare classes; 0: no weights",
+        help="exponent of the class weights, median frequency / frequency: 1, as in "
+        "the SegNet paper, finds more of the rare classes; 0: no weights",
     )
     return parser.parse_args()
 

@@ -40,7 +40,7 @@ def fit_segmenter(model, make_train, validation, loss, scores, shown, arguments)
 
     Args:
         model: From images to logits (B, H, W, C).
-        make_train: Function of `epoch` that returns the batches of training.
+        make_train: Function that takes `epoch` and returns the training batches.
         validation: Held-out batches of images and labels.
         loss: Loss of labels and logits.
         scores: A `SegmentationScores`.

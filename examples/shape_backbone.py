@@ -1,16 +1,16 @@
-"""A CNN that says what each location of an image of shapes shows, trained before.
+"""A pre-trained CNN that predicts what each location of an image of shapes shows.
 
-The captioner and the two answerers whose attention the examples measure were published
-with a CNN that had been trained on other labels and was frozen. This is ours: it is
-trained on images of its own, without captions or questions. For each location it
-predicts the share that each size, each color, each shape and the background cover, and
-these shares are the map that the models read. Attention to it is then learned from the
-words or the answers alone. Hidden units would not do: their receptive field is larger
-than a location, so a model may look beside an object. Nor do the classes of the object
-that covers half of a location: then the border of an object has the same map as its
-middle.
+The captioner and the two question-answering models whose attention the examples measure
+were published with a frozen CNN that had been trained on other labels. This one is
+trained on separate images, without captions or questions. For each location it predicts
+the shares that each size, each color, each shape and the background cover, and these
+shares are the map that the models read. Attention to the map is then learned from the
+words or the answers alone. Hidden units would not work: their receptive field is larger
+than a location, so a model may look beside an object. Neither would the class of the
+object that covers half of a location: the border of an object would then have the same
+features as its middle.
 
-Both examples read the same CNN, which the first one trains.
+Both examples use the same CNN; the first that runs trains it.
 
 Legend: B batch, h and w rows and columns of locations, H and W pixels.
 """
@@ -25,13 +25,13 @@ import tensorflow as tf
 from keras_attn import data, training
 
 IMAGE_SIZE = 64
-STRIDE = 4  # Pixels of a location, along each side.
+STRIDE = 4  # Side of a location in pixels.
 GRID_SIZE = IMAGE_SIZE // STRIDE
 # Radii, as shares of the side. The largest circle covers 14.5% of the image.
 SIZES = {"small": (0.13, 0.15), "large": (0.19, 0.215)}
 PARTS = ("sizes", "colors", "shapes")  # What is predicted of an object.
 NUM_OBJECTS = (2, 4)  # In the images of the CNN.
-FIRST_IMAGE = 10_000_000  # These are numbered from here, and so seen nowhere else.
+FIRST_IMAGE = 10_000_000  # The CNN's images are counted from here, the examples' not.
 
 
 def new_shapes(num_objects, seed):
@@ -44,13 +44,13 @@ def new_shapes(num_objects, seed):
 def add_backbone_options(parser):
     """Adds the options of the CNN."""
     parser.add_argument(
-        "--backbone-dir", default="runs/shape-backbone", help="of the CNN"
+        "--backbone-dir", default="runs/shape-backbone", help="folder of the CNN"
     )
     parser.add_argument(
-        "--backbone-images", type=int, default=8000, help="to train the CNN on"
+        "--backbone-images", type=int, default=8000, help="training images of the CNN"
     )
     parser.add_argument(
-        "--backbone-epochs", type=int, default=8, help="passes over them"
+        "--backbone-epochs", type=int, default=8, help="epochs of the CNN"
     )
     parser.add_argument(
         "--backbone-width", type=int, default=32, help="channels of the CNN"
@@ -58,10 +58,10 @@ def add_backbone_options(parser):
 
 
 def pretrained_backbone(arguments):
-    """The CNN, trained or read; prints how good it is.
+    """Reads the CNN, or trains it and prints its accuracy.
 
     Args:
-        arguments: `seed` and those of `add_backbone_options`.
+        arguments: `seed` and the options of `add_backbone_options`.
 
     Returns:
         A model from images (B, H, W, 3), in [0, 255], to shares of each location,
@@ -105,8 +105,8 @@ def pretrained_backbone(arguments):
     is_right = np.all([predicted[part] == true[part] for part in PARTS], axis=0)
     right = is_right[true[PARTS[0]] > 0].mean()
     print(
-        f"CNN: {model.count_params():,} parameters, {right:.1%} of locations that an "
-        f"object covers are right, {time.perf_counter() - start:.0f} seconds"
+        f"CNN: {model.count_params():,} parameters, {right:.1%} of the locations "
+        f"covered by an object are right, {time.perf_counter() - start:.0f} seconds"
     )
     maps = [keras.layers.Softmax()(model.output[part]) for part in PARTS]
     backbone = keras.Model(model.input, keras.layers.Concatenate()(maps))
@@ -125,7 +125,7 @@ def features_of(backbone, images):
 
 
 def with_backbone(model, trained):
-    """Gives a model with the backbone the weights of one that was trained on maps."""
+    """Copies the weights of a model trained on maps to one with the backbone."""
     for layer in trained.layers:
         if layer.weights:
             model.get_layer(layer.name).set_weights(layer.get_weights())
@@ -135,8 +135,8 @@ def with_backbone(model, trained):
 def new_backbone(shapes, width):
     """A model from images to logits of what each location shows, by part.
 
-    A location sees 62 pixels, which is more than any object has, and is in their
-    middle: a kernel of 3 with stride 2 would look one and a half pixels beside it.
+    A location sees 62 pixels, more than any object has, and is in the middle of them:
+    kernels of 3 with stride 2 would shift them by one and a half pixels.
     """
     images = keras.Input((*shapes.image_size, 3))
     maps = keras.layers.Rescaling(1 / 255, offset=-0.5)(images)
@@ -166,8 +166,8 @@ def label_places(shapes, start, count):
 
     Returns:
         The images, and for each of `PARTS` float16 (count, h, w, N): the share of the
-        location that nothing covers, and that objects of each size, color or shape
-        cover.
+        location that is background, and the shares that objects of each size, color or
+        shape cover.
     """
     rows, columns = (side // STRIDE for side in shapes.image_size)
     images = np.empty((count, *shapes.image_size, 3), np.uint8)

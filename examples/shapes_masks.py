@@ -4,9 +4,18 @@
 
 Trains on 2,000 images of 64 × 64 pixels with 1 to 4 circles, squares, triangles and
 stars for 10 epochs, 2,500 steps, and prints COCO's mAP of boxes and masks, IoU from 0.5
-to 0.95, by class. The model has 1,303,453 parameters; a step takes 0.23 seconds of CPU
-time of an AMD EPYC (AVX-512, no AMX), so the training some ten minutes of one core. It
-has not been made to the end with these settings, so there is no mAP here yet.
+to 0.95, by class. The model has 1,303,453 parameters.
+
+Results on an AMD EPYC (AVX-512, no AMX), one thread beside other work, 5.4 minutes of
+CPU time, one seed, 200 images that are not learned from:
+
+            mAP    at 0.5   circle  square  triangle  star
+    boxes  0.772    0.981    0.848   0.782     0.730  0.728
+    masks  0.748    0.975    0.879   0.826     0.753  0.535
+
+Of 733 objects 35 are missed, and 53 detections are of no object. After the sixth epoch
+the boxes' mAP was 0.712. The masks of stars are the worst: in the picture they are
+blobs.
 """
 
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
@@ -17,7 +26,7 @@ from options import add_image_counts, add_training_options, new_parser
 from keras_attn import data, models
 
 # √(w h) of a box as a share of the image: of small shapes 0.13 to 0.24, of large ones
-# 0.25 to 0.42, and less where a shape is partly hidden.
+# 0.25 to 0.42, and less if a shape is partly hidden.
 ANCHOR_SHARES = (0.15, 0.22, 0.31, 0.42, 0.6)
 NUM_OBJECTS = (1, 4)
 MAX_OVERLAP = 0.3
@@ -34,7 +43,7 @@ def parse_arguments():
         nargs="+",
         choices=data.Shapes().shapes,
         default=["circle", "square", "triangle", "star"],
-        help="the classes",
+        help="shapes to find, the classes",
     )
     detectors.add_detector_options(parser, width=16, image_size=(64, 64))
     add_training_options(parser, epochs=10, batch_size=8, learning_rate=2e-3)

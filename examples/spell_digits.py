@@ -42,8 +42,8 @@ from keras_attn.training import BackupAndResume, CosineWarmup
 WORDS = "zero one two three four five six seven eight nine".split()
 RATE = 8000
 TEST_INDICES = range(10)
-LENGTHS, EASY_LENGTHS = (3, 6), (1, 3)  # Digits of a sequence.
-PAUSE = 0.15  # Longest silence before, between and after digits, in seconds.
+LENGTHS, EASY_LENGTHS = (3, 6), (1, 3)  # Digits per sequence.
+PAUSE = 0.15  # Maximum silence before, between and after digits, in seconds.
 SHOWN = 3
 
 
@@ -53,11 +53,13 @@ def parse_arguments():
     content = "folder with recordings, or an archive *.tar.gz of them"
     add_data_dir(parser, "fsdd", content)
     parser.add_argument("--steps", type=int, default=80, help="batches per epoch")
-    parser.add_argument("--tested", type=int, default=200, help="test sequences")
+    parser.add_argument("--tested", type=int, default=200, help="sequences per test")
     parser.add_argument(
-        "--seeds", type=int, default=3, help="runs; each holds out another speaker"
+        "--seeds", type=int, default=3, help="runs; each holds out a different speaker"
     )
-    parser.add_argument("--easy-epochs", type=int, default=2, help="of 1 to 3 digits")
+    parser.add_argument(
+        "--easy-epochs", type=int, default=2, help="first epochs, with 1 to 3 digits"
+    )
     parser.add_argument("--listener-dim", type=int, default=96, help="paper: 256")
     parser.add_argument("--hidden-dim", type=int, default=128, help="paper: 512")
     add_training_options(parser, epochs=6, batch_size=32, learning_rate=2e-3)
@@ -88,7 +90,7 @@ def load_recordings(arguments):
 
 
 def split_recordings(speakers, held_out):
-    """Recordings for training, and those of the tests: of known and of new speakers.
+    """Recordings for training, and for tests with known and with new speakers.
 
     Args:
         speakers: From `load_recordings`.
@@ -102,7 +104,7 @@ def split_recordings(speakers, held_out):
     }
     if not (train and all(tests.values())):
         raise SystemExit(
-            "The recordings must be of at least two speakers, of indices up to "
+            "The recordings must be of at least two speakers, each with indices up to "
             f"{TEST_INDICES[-1]}, for testing, and above, for training."
         )
     return train, tests
@@ -113,7 +115,7 @@ def string_together(recordings, shortest, longest, rng):
     chosen = rng.integers(len(recordings), size=rng.integers(shortest, longest + 1))
 
     def pause():
-        # A little noise: silence would be told apart too easily.
+        # A little noise: silence would be too easy to recognize.
         return rng.normal(0, 1e-3, rng.integers(1, int(PAUSE * RATE)))
 
     parts = [pause()]
@@ -172,7 +174,7 @@ def batch_of(made, tokenizer, front_end):
 
 
 def edit_distance(one, other):
-    """The fewest insertions, deletions and replacements from one text to another."""
+    """The minimum number of edits that turn one text into the other."""
     row = list(range(len(other) + 1))
     for index, character in enumerate(one, 1):
         last, row[0] = row[0], index
@@ -212,11 +214,11 @@ def train_speller(train, shown, tokenizer, front_end, arguments, seed, folder):
     Args:
         train: Recordings.
         shown: Sequences whose attention is drawn.
-        tokenizer: Of the letters.
-        front_end: Computes the features.
-        arguments: The command line.
-        seed: Of the weights and the sequences.
-        folder: For all results.
+        tokenizer: The tokenizer of the letters.
+        front_end: The layer that computes the features.
+        arguments: Command-line arguments.
+        seed: Seed of the weights and the sequences.
+        folder: Folder for all results.
 
     Returns:
         The speller that reads waveforms.
@@ -308,7 +310,7 @@ def main():
 
 
 def print_scores(label, runs):
-    """Prints character error rates and shares of sequences without errors."""
+    """Prints character error rates and the shares of sequences without errors."""
     told = []
     for values in zip(*runs, strict=True):
         low, mean, high = (100 * f(values) for f in (min, np.mean, max))

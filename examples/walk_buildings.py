@@ -48,13 +48,13 @@ from keras_attn import data, models, training, viz
 from keras_attn.decoding import Beam, Greedy, walk
 
 SPLITS = {"seen": "val_seen", "unseen": "val_unseen"}
-# What a walker knows besides the ways around it; see `data.WalkSimulator`.
+# What a walker knows in addition to the ways around it; see `data.WalkSimulator`.
 WORLDS = {
     "ways": {},
     "odometry": {"odometry": True},
     "look_ahead": {"odometry": True, "look_ahead": True},
 }
-KINDS = ("attention", "mean")  # The words at every step: attended to, or all alike.
+KINDS = ("attention", "mean")  # How each step weighs the words.
 MAX_STEPS = 15  # The longest path has 7 viewpoints.
 SHOWN = 3
 
@@ -64,12 +64,17 @@ def parse_arguments():
     parser = new_parser(__doc__, "runs/walks")
     content = "R2R_train.json, R2R_val_seen.json, R2R_val_unseen.json, connectivity/"
     add_data_dir(parser, "r2r", f"folder with {content}")
-    parser.add_argument("--sectors", type=int, default=16, help="headings to choose")
+    parser.add_argument("--sectors", type=int, default=16, help="number of headings")
     parser.add_argument("--width", type=int, default=96, help="units; paper: 100")
     parser.add_argument(
-        "--min-count", type=int, default=5, help="of a word that the model knows"
+        "--min-count",
+        type=int,
+        default=5,
+        help="minimum count of a word in the vocabulary",
     )
-    parser.add_argument("--max-words", type=int, default=48, help="of an instruction")
+    parser.add_argument(
+        "--max-words", type=int, default=48, help="maximum words of an instruction"
+    )
     parser.add_argument(
         "--worlds",
         nargs="+",
@@ -77,8 +82,10 @@ def parse_arguments():
         default=["odometry", "look_ahead"],
         help="what a walker knows",
     )
-    parser.add_argument("--seeds", type=int, default=3, help="runs, from --seed on")
-    parser.add_argument("--beams", type=int, default=4, help="of the beam search")
+    parser.add_argument(
+        "--seeds", type=int, default=3, help="number of seeds, counted from --seed"
+    )
+    parser.add_argument("--beams", type=int, default=4, help="size of the beam")
     add_training_options(parser, epochs=4, batch_size=128, learning_rate=3e-3)
     tiny = {"epochs": 1, "batch_size": 2, "width": 5, "sectors": 6}
     tiny |= {"min_count": 1, "seeds": 2}
@@ -86,7 +93,7 @@ def parse_arguments():
 
 
 def read_splits(folder, min_count):
-    """The training paths, and those of seen and of unseen buildings."""
+    """The training paths, and the test paths in seen and in unseen buildings."""
     connectivity = folder / "connectivity"
     train = data.read_r2r(
         folder / "R2R_train.json", connectivity, min_word_count=min_count
@@ -101,7 +108,7 @@ def read_splits(folder, min_count):
 
 
 def new_model(vocabulary_size, simulator, arguments, kind):
-    """A model of one of `KINDS`, which differ in nothing else."""
+    """A model of one of `KINDS`; everything else is equal."""
     model = models.create(
         "listen_attend_walk",
         vocabulary_size=vocabulary_size,
@@ -114,7 +121,7 @@ def new_model(vocabulary_size, simulator, arguments, kind):
     )
     if kind == "mean":
         attention = model.get_layer("decoder").attention
-        # Scores of 0 for every word, which training leaves as they are.
+        # The score of every word is 0, and training does not change it.
         attention.score_vector.assign(0 * attention.score_vector)
         attention.trainable = False
     return model
@@ -158,7 +165,7 @@ def fit(model, train, world, arguments, seed, folder, watch):
 
 
 def random_walks(test, train, sectors, seed):
-    """Walks of as many random steps as paths of the training set, never back."""
+    """Random walks as long as the training paths; they turn back at dead ends only."""
     rng = np.random.default_rng(seed)
     simulator = test.simulator(sectors)
     lengths = [len(each.path) - 1 for each in train.examples]
@@ -184,14 +191,14 @@ def instructions_of(examples, data_set, arguments):
 
 
 def follow(members, test, world, arguments, strategy):
-    """The walks of models that were given the instructions of a test."""
+    """The walks of models that follow the instructions of a test."""
     inputs = instructions_of(test.examples, test, arguments)
     simulator = test.simulator(arguments.sectors, **WORLDS[world])
     return inputs, walk(members, inputs, simulator, MAX_STEPS, strategy=strategy)
 
 
 def report(name, runs):
-    """Prints the scores of one or several runs: their mean and standard deviation."""
+    """Prints mean and standard deviation of the scores of one or several runs."""
 
     def told(figure, scale, unit):
         values = [scale * scores[figure] for scores in runs]
@@ -207,7 +214,7 @@ def report(name, runs):
 
 
 def picture_of(model, test, world, arguments, path):
-    """Draws one walk to the goal, and its attention."""
+    """Draws one walk along the true path, and its attention."""
     inputs, walked = follow(model, test, world, arguments, Greedy())
     reached = [
         row
@@ -242,7 +249,7 @@ def train_all(train, shown_test, arguments):
     Args:
         train: The training paths.
         shown_test: A split of which a few walks are drawn after each epoch.
-        arguments: The command line.
+        arguments: Command-line arguments.
 
     Returns:
         Lists of models, by world and kind.
@@ -281,7 +288,7 @@ def train_all(train, shown_test, arguments):
 
 
 def main():
-    """Trains with attention and without, and follows the instructions of two splits."""
+    """Trains with and without attention, and follows the instructions of two splits."""
     arguments = parse_arguments()
     train, tests = read_splits(arguments.data_dir, arguments.min_count)
     for name, split in {"train": train, **tests}.items():

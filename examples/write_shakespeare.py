@@ -5,8 +5,8 @@
 A run that was killed resumes after its last complete epoch when it is started again,
 and ends with the same weights as an uninterrupted one.
 
-Results on one core of an Intel Xeon (AMX), with another training on the other core: 6
-epochs in 31 minutes, 1,817,664 parameters; 1.633 nats per character on the last tenth
+Results on one core of an Intel Xeon (AMX), while the other core trained another model:
+6 epochs in 31 minutes, 1,817,664 parameters; 1.633 nats per character on the last tenth
 of the text:
 
     epoch                       1     2     3     4     5     6
@@ -45,7 +45,7 @@ def parse_arguments():
     parser = new_parser(__doc__, "runs/shakespeare")
     parser.add_argument(
         "--data-file",
-        help="text; without it, tinyshakespeare/input.txt in $KERAS_ATTN_DATA",
+        help="text file; if omitted, tinyshakespeare/input.txt in $KERAS_ATTN_DATA",
     )
     add_training_options(parser, epochs=6, batch_size=32, learning_rate=2e-3)
     parser.add_argument(

@@ -161,8 +161,8 @@ def export(
     notes = [note for signature in signatures for note in signature.notes]
     notes += _notes_about(models)
     measured = None
-    # In float32, with operations that every runtime has; to a work folder, which is
-    # renamed to `path` at the end.
+    # In float32 and without fused kernels, which the converters do not support; to a
+    # work folder, which is renamed to `path` at the end.
     with inference_mode(models), _replacing(path) as partial, reraising_interrupts():
         while True:
             functions, specs = attempts.trace()
@@ -175,14 +175,16 @@ def export(
                 signatures, functions, quantization, calibration, tokenizer
             )
             try:
-                written = file_format.write(traced, partial)
+                format_notes = file_format.write(traced, partial)
                 if verify:
                     measured = verification.run(
                         load_runner(partial), specs, file_format
                     )
                 break
+            # The converter, or the runtime in `load_runner` or `run`, does not support
+            # an operator at these shapes.
             except RefusedError as error:
-                attempts.fix_more(error)  # Raises if nothing is left to fix.
+                attempts.make_more_static(error)  # Raises if nothing is left to fix.
         return _report(
             path,
             file_format,
@@ -190,7 +192,7 @@ def export(
             {name: _info(specs[name], functions[name]) for name in functions},
             measured,
             artefact=partial,
-            notes=(*notes, *written, *attempts.notes),
+            notes=(*notes, *format_notes, *attempts.notes),
         )
 
 
@@ -306,9 +308,9 @@ def _notes_about(models: list) -> list[str]:
         )
     if is_discontinuous(models):
         notes.append(
-            "single values may differ: of two maxima that are equal up to rounding, "
-            "the artefact may choose the other; Keras is compared given the choices "
-            "of the artefact"
+            "single values may differ: if two maxima are equal up to rounding, the "
+            "artefact may choose a different one from Keras; for the comparison, Keras "
+            "uses the artefact's choices"
         )
     return notes
 
@@ -355,8 +357,8 @@ def _check_generative(signatures: list[Signature], **arguments: int | None) -> N
     for name, value in arguments.items():
         if value is not None:
             raise ValueError(
-                f"`{name}` is for generative models, which have `prefill` and `step`; "
-                f"leave it out for this one. Received: {name}={value}"
+                f"`{name}` is only for generative models, which have `prefill` and "
+                f"`step`; leave it out. Received: {name}={value}"
             )
 
 

@@ -35,12 +35,12 @@ from keras_attn.export.signature_info import PREFILL, STEP
 from keras_attn.export.signatures import Signature
 
 
-class Stage(enum.IntEnum):
+class Sizes(enum.Flag):
     """Which unknown sizes of a signature are fixed."""
 
-    AS_REQUESTED = 0
-    BATCH = 1
-    LENGTHS = 2
+    NONE = 0
+    BATCH = enum.auto()
+    LENGTHS = enum.auto()
 
 
 @dataclass(frozen=True)
@@ -85,76 +85,79 @@ class Attempts:
                 ...  # Write them, load the artefact.
                 break
             except RefusedError as error:
-                attempts.fix_more(error)
+                attempts.make_more_static(error)
 
     Args:
         signatures: `[serve]` or `[prefill, step]`.
         shapes: The shapes to begin with.
-        may_fix: Whether to fix any shapes that were not requested.
+        may_make_static: Whether to fix any sizes that were not requested.
 
     Attributes:
         notes: What had to be fixed, and why.
     """
 
     def __init__(
-        self, signatures: list[Signature], shapes: RequestedShapes, may_fix: bool
+        self,
+        signatures: list[Signature],
+        shapes: RequestedShapes,
+        may_make_static: bool,
     ):
         self._signatures = signatures
         self._shapes = shapes
-        self._may_fix = may_fix
-        self._stages = {each.name: Stage.AS_REQUESTED for each in signatures}
+        self._may_make_static = may_make_static
+        self._fixed = {each.name: Sizes.NONE for each in signatures}
         self._specs: dict[str, Specs] = {}
         self.notes: list[str] = []
 
     def trace(self) -> Attempt:
         """Traces every signature at the shapes of this attempt."""
-        attempt = _trace_all(self._signatures, self._stages, self._shapes)
+        attempt = _trace_all(self._signatures, self._fixed, self._shapes)
         self._specs = attempt.specs
         return attempt
 
-    def fix_more(self, error: RefusedError) -> None:
-        """Chooses what the next attempt fixes, given what was rejected in this one.
+    def make_more_static(self, error: RefusedError) -> None:
+        """Chooses the sizes that the next attempt fixes, given what this one rejected.
 
         Raises:
             ExportError: If nothing is left to fix; the message names the rejected
                 layers.
         """
         note = None
-        if self._may_fix:
-            refused = error.signatures or tuple(self._stages)
-            note = _fix_more(refused, self._stages, self._specs, self._shapes)
+        if self._may_make_static:
+            refused = error.signatures or tuple(self._fixed)
+            note = _make_more_static(refused, self._fixed, self._specs, self._shapes)
             if note is None:
-                error.fix = _fix_for_callers(self._specs) or error.fix
+                error.advice = _advice_about_sizes(self._specs) or error.advice
         if note is None:
             raise _with_layers(error, [x.model for x in self._signatures]) from error
         self.notes.append(f"{note}: {error}")
 
 
 def _trace_all(
-    signatures: list[Signature], stages: dict[str, Stage], shapes: RequestedShapes
+    signatures: list[Signature], fixes: dict[str, Sizes], shapes: RequestedShapes
 ) -> Attempt:
-    """Traces each signature at the shapes of its stage."""
+    """Traces each signature, with the sizes that are fixed for it."""
     functions, specs = {}, {}
     for signature in signatures:
         name = signature.name
         if name == STEP:
             state = {**specs[PREFILL], **functions[PREFILL].structured_outputs}
             specs[name] = _step_specs(
-                signature, state, specs[PREFILL], stages[name], shapes
+                signature, state, specs[PREFILL], fixes[name], shapes
             )
         else:
-            specs[name] = _prompt_specs(signature, stages[name], shapes)
+            specs[name] = _prompt_specs(signature, fixes[name], shapes)
         unroll = shapes.unroll and not open_lengths(specs[name])
         with unrolled([signature.model]) if unroll else nullcontext():
             functions[name] = trace(signature, specs[name])
     return Attempt(functions, specs)
 
 
-def _prompt_specs(signature: Signature, stage: Stage, shapes: RequestedShapes) -> Specs:
+def _prompt_specs(signature: Signature, fixes: Sizes, shapes: RequestedShapes) -> Specs:
     """Inputs of `serve` or `prefill`."""
-    batch = shapes.batch_size or (1 if stage >= Stage.BATCH else None)
+    batch = shapes.batch_size or (1 if Sizes.BATCH in fixes else None)
     specs = fixed(signature.inputs, None, shapes.sequence_length)
-    if stage >= Stage.LENGTHS:
+    if Sizes.LENGTHS in fixes:
         specs = fixed_like(specs, _sample_shapes(shapes))
     return fixed(specs, batch)
 
@@ -163,12 +166,12 @@ def _step_specs(
     signature: Signature,
     state: Mapping[str, Any],
     prompt: Specs,
-    stage: Stage,
+    fixes: Sizes,
     shapes: RequestedShapes,
 ) -> Specs:
     """Inputs of `step`: its state has the lengths that `prefill` takes and returns."""
     rows = batch_of(prompt) or 1
-    batch = rows if stage >= Stage.BATCH else None
+    batch = rows if Sizes.BATCH in fixes else None
     if shapes.num_beams:
         batch = rows * shapes.num_beams
     state_shapes = {name: value.shape for name, value in state.items()}
@@ -200,9 +203,9 @@ def trace(signature: Signature, specs: Specs):
         return function.get_concrete_function(**specs)
 
 
-def _fix_more(
+def _make_more_static(
     refused: tuple[str, ...],
-    stages: dict[str, Stage],
+    fixes: dict[str, Sizes],
     specs: dict[str, Specs],
     shapes: RequestedShapes,
 ) -> str | None:
@@ -213,14 +216,14 @@ def _fix_more(
     """
     for name in refused:
         if open_batch(specs[name]):
-            stages[name] = Stage.BATCH
+            fixes[name] |= Sizes.BATCH
             batch = (batch_of(specs[PREFILL]) or 1) if name == STEP else 1
             return f"`{name}` takes a batch of {batch}"
         # A state has the lengths of `prefill`.
         source = PREFILL if name == STEP else name
-        can_fix = stages[source] < Stage.LENGTHS and open_lengths(specs[source])
+        can_fix = Sizes.LENGTHS not in fixes[source] and open_lengths(specs[source])
         if can_fix and _sample_shapes(shapes):
-            stages[source] = Stage.LENGTHS
+            fixes[source] |= Sizes.LENGTHS
             return f"`{source}` takes the lengths of `sample_inputs`"
     return None
 
@@ -229,8 +232,8 @@ def _sample_shapes(shapes: RequestedShapes) -> dict[str, tuple[int, ...]]:
     return {name: value.shape for name, value in shapes.sample.items()}
 
 
-def _fix_for_callers(specs: dict[str, Specs]) -> str | None:
-    """What the caller may do about a refusal."""
+def _advice_about_sizes(specs: dict[str, Specs]) -> str | None:
+    """What the caller may do about a refusal, if sizes are unknown."""
     unknown = sorted(
         {name for inputs in specs.values() for name in open_lengths(inputs)}
     )
@@ -240,7 +243,7 @@ def _fix_for_callers(specs: dict[str, Specs]) -> str | None:
     if any(open_images(inputs) for inputs in specs.values()):
         return (
             f"Rows and columns of {names} are unknown: pass `sample_inputs`, images of "
-            "the size to ship; or that size as `sequence_length`, if it is one number"
+            "the size to ship, or, if they are square, `sequence_length`"
         )
     return (
         f"Sizes of {names} are unknown: pass `sequence_length`, or `sample_inputs` of "
@@ -254,7 +257,7 @@ def _with_layers(error: RefusedError, models: Iterable[keras.Model]) -> ExportEr
     text = str(error)
     if layers:
         text += ", in " + ", ".join(f"`{layer}`" for layer in layers)
-    return ExportError(f"{text}. {error.fix}.")
+    return ExportError(f"{text}. {error.advice}.")
 
 
 def _layers_at(locations: Iterable[str], models: Iterable[keras.Model]) -> list[str]:

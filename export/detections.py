@@ -73,8 +73,8 @@ def in_pairs(
     if alone > tolerance * total:
         raise ExportError(
             f"{where} returns {counts[0].sum()} detections and Keras "
-            f"{counts[1].sum()}; {alone} of them have no partner of the same class, "
-            f"which is a larger share than `tolerance`={tolerance:g}"
+            f"{counts[1].sum()}; {alone} of them have no partner of the same class, a "
+            f"larger share than `tolerance`={tolerance:g}"
         )
     rows, theirs, ours = np.array(pairs, int).reshape(-1, 3).T
     return tuple(  # pyright: ignore[reportReturnType]  There are two.
@@ -91,8 +91,8 @@ def _check_padding(where, found, expected, counts):
                 continue
             if not np.allclose(found[name][row, one:], want[row, one:], atol=1e-3):
                 raise ExportError(
-                    f"output `{name}` of {where} must have Keras' padding after the "
-                    "first `num_detections`"
+                    f"output `{name}` of {where} must have the same padding as in "
+                    "Keras after the first `num_detections`"
                 )
 
 

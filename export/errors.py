@@ -19,7 +19,7 @@ class RefusedError(ExportError):
     Attributes:
         locations: Name scopes of the rejected operators in the traced graph.
         signatures: The signatures that contain them, where known.
-        fix: What the caller may try.
+        advice: What the caller may try.
     """
 
     def __init__(
@@ -27,12 +27,12 @@ class RefusedError(ExportError):
         message: str,
         locations: tuple[str, ...] = (),
         signatures: tuple[str, ...] = (),
-        fix: str = "Build the layer from other operations",
+        advice: str = "Build the layer from other operations",
     ):
         super().__init__(message)
         self.locations = locations
         self.signatures = signatures
-        self.fix = fix
+        self.advice = advice
 
 
 @contextlib.contextmanager

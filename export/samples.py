@@ -210,8 +210,9 @@ def _steps(
     # Inputs of `step` that `prefill` does not return are inputs of `prefill`.
     state = {**prompt, **prefill.reference(prompt)}
     rows = len(state["logits"])
+    batch = batch_of(specs[STEP]) or rows
     # With a fixed number of beams each row is repeated for its beams.
-    beams = (batch_of(specs[STEP]) or rows) // rows
+    beams = max(batch // rows, 1)
     if beams > 1:
         state = {name: np.repeat(array, beams, axis=0) for name, array in state.items()}
     for number in range(count):
@@ -223,7 +224,9 @@ def _steps(
                 f"that `step` takes. Received: no state named {missing}"
             )
         inputs = {name: state[name] for name in step.inputs}
-        yield inputs
+        # One row at a time if only the batch of `step` had to be fixed.
+        for start in range(0, rows * beams, batch):
+            yield {k: value[start : start + batch] for k, value in inputs.items()}
         if number < count - 1:
             state = next_state(state, step.reference(inputs))
 

@@ -212,7 +212,7 @@ def _from_sample(name: str, model: keras.Model, sample_inputs: Any) -> Signature
     if sample_inputs is None:
         raise ValueError(
             "`sample_inputs` is needed: `model` does not declare its inputs (it is "
-            "not a functional model). Pass what you would call it with. "
+            "not a functional model). Pass inputs that it can be called with. "
             f"Received: sample_inputs=None, model={model!r}"
         )
     values = keras.tree.flatten(sample_inputs)

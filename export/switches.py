@@ -82,10 +82,10 @@ class Probe:
             )
             if not near.all():
                 raise ExportError(
-                    f"output `{name}` of `{signature.name}` is not that of the same "
-                    "model exported with the locations of its max poolings, so these "
-                    "cannot be verified. It differs by "
-                    f"{np.abs(value - probed[name]).max():.3g}"
+                    f"output `{name}` of `{signature.name}` differs by "
+                    f"{np.abs(value - probed[name]).max():.3g} from the same model "
+                    "exported with the locations of its max poolings, so these "
+                    "locations cannot be verified"
                 )
         count = sum(name.startswith(_OUTPUT) for name in probed)
         given = [tf.constant(probed[f"{_OUTPUT}{n}"]) for n in range(count)]

@@ -65,9 +65,9 @@ def with_tokenizer(
 def _check_tokenizer(tokenizer: Any, format: Format) -> None:
     if not isinstance(tokenizer, GraphTokenizer):
         raise ValueError(
-            "`tokenizer` must be one that works inside a graph, a `WordPieceTokenizer` "
-            "or a `SentencePieceTokenizer`; with another one export the model alone "
-            f"and encode texts yourself. Received: tokenizer={tokenizer!r}"
+            "`tokenizer` must be a `WordPieceTokenizer` or a `SentencePieceTokenizer`, "
+            "which work inside a graph; with any other, export the model alone and "
+            f"encode texts yourself. Received: tokenizer={tokenizer!r}"
         )
     if not format.takes_strings:
         raise ValueError(
@@ -139,7 +139,7 @@ def _check_max_length(tokenizer, num_texts, max_length) -> None:
         tokenizer.encode_batch(*([["a"]] * num_texts), max_length=max_length)
     except ValueError as error:
         raise ValueError(
-            "`sequence_length` must have room for the special tokens and one token of "
+            "`sequence_length` must leave room for the special tokens and one token of "
             f"each text. Received: sequence_length={max_length}"
         ) from error
 
@@ -157,7 +157,7 @@ def _check_vocabulary(model: keras.Model, tokenizer: GraphTokenizer) -> None:
     size = getattr(embedding, "input_dim", None)
     if size is not None and tokenizer.vocabulary_size > size:
         raise ValueError(
-            "`tokenizer` must not have more tokens than `model`: it is not the one "
-            "that the model was trained with. "
+            "`tokenizer` must not have more tokens than `model`: pass the one that the "
+            "model was trained with. "
             f"Received: {tokenizer.vocabulary_size} tokens for a model of {size}"
         )

@@ -90,6 +90,8 @@ class Verification:
         Raises:
             ExportError: As in `compare`.
         """
+        # One batch, random or the caller's; if sizes are unknown, a second one of a
+        # different size; and two steps after each prompt.
         cases = samples.cases(self.signatures, specs, self.sample)
         tolerance, quantization = self.tolerance, self.quantization
         # None, except for models with max unpooling; see `switches.py`.
@@ -182,11 +184,15 @@ def _compare_case(
     for output in list(expected):
         where = f"output `{output}` of {name}"
         # Popped to free memory: caches are large.
-        got, want = found.pop(output), expected.pop(output)
+        found_output, expected_output = found.pop(output), expected.pop(output)
         is_box = unpaired is not None and output == "boxes" and measure is pointwise
         of_output = of_boxes if is_box else measure
         try:
-            differences.append(compare_output(where, got, want, tolerance, of_output))
+            differences.append(
+                compare_output(
+                    where, found_output, expected_output, tolerance, of_output
+                )
+            )
         except ExportError:
             if given_choices:
                 raise
@@ -194,8 +200,8 @@ def _compare_case(
             second = signature.reference(inputs)
             if unpaired is not None:
                 second, first = in_pairs(name, second, unpaired, 1.0)
-                want = first[output]
-            _check_repeats(where, second[output], want, tolerance)
+                expected_output = first[output]
+            _check_repeats(where, second[output], expected_output, tolerance)
             raise
     return differences
 
@@ -203,19 +209,19 @@ def _compare_case(
 def _all_close(found: dict, expected: dict, tolerance: float) -> bool:
     """Whether no single value differs by more than the tolerance."""
     try:
-        for name, want in expected.items():
-            compare_output(name, found[name], want, tolerance, pointwise)
+        for name, expected_output in expected.items():
+            compare_output(name, found[name], expected_output, tolerance, pointwise)
     except ExportError:
         return False
     return True
 
 
 def _check_repeats(
-    where: str, second: np.ndarray, want: np.ndarray, tolerance: float
+    where: str, second: np.ndarray, first: np.ndarray, tolerance: float
 ) -> None:
     """Raises if Keras itself returns a different output at the second call."""
     try:
-        compare_output(where, second, want, tolerance, pointwise)
+        compare_output(where, second, first, tolerance, pointwise)
     except ExportError as error:
         raise ExportError(
             f"{where} differs between calls of the Keras model itself, which uses "

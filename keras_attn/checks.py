@@ -5,6 +5,8 @@ import operator
 from collections.abc import Mapping, Set
 from typing import Any
 
+import numpy as np
+
 
 def check_rank(name: str, tensor, rank: int, meaning: str) -> None:
     """Raises unless `tensor` has `rank` axes.
@@ -97,7 +99,7 @@ def check_positive(name: str, value: Any) -> int:
     """Returns `value`; raises a `ValueError` unless it is a positive integer."""
     if not is_whole(value) or value < 1:
         raise ValueError(
-            f"`{name}` must be a whole number above zero. Received: {name}={value!r}"
+            f"`{name}` must be a positive integer. Received: {name}={value!r}"
         )
     return int(value)
 
@@ -107,11 +109,18 @@ def is_whole(value) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
+def check_boolean(name: str, value: Any) -> bool:
+    """Returns `value`; raises a `ValueError` unless it is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}")
+    return bool(value)
+
+
 def check_fraction(name: str, value: float) -> float:
     """Returns `value`; raises a `ValueError` unless 0 <= `value` < 1."""
     if not isinstance(value, numbers.Real) or not 0.0 <= value < 1.0:
         raise ValueError(
-            f"`{name}` is a probability in [0, 1). Received: {name}={value!r}"
+            f"`{name}` must be a probability in [0, 1). Received: {name}={value!r}"
         )
     return value
 
@@ -158,8 +167,8 @@ def check_pair(name: str, value) -> tuple[int, int]:
     pair = pair_of(value)
     if pair is None:
         raise ValueError(
-            f"`{name}` must be a whole number, or one for the rows and one for the "
-            f"columns. Received: {name}={value!r}"
+            f"`{name}` must be a positive integer or a pair of them, (rows, columns). "
+            f"Received: {name}={value!r}"
         )
     return check_positive(name, pair[0]), check_positive(name, pair[1])
 

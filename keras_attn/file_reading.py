@@ -174,7 +174,7 @@ def _parse(content, path, max_entries, kind, unique_keys=False) -> Any:
         found = json.loads(text, object_pairs_hook=_unique if unique_keys else None)
     except json.JSONDecodeError as error:
         raise ValueError(
-            f"{path.name} must be JSON; is the file whole? Received: {str(path)!r}, "
+            f"{path.name} must be JSON; is the file complete? Received: {str(path)!r}, "
             f"{error.msg} at line {error.lineno}"
         ) from error
     except RecursionError as error:

@@ -46,7 +46,7 @@ def check_length(name: str, shape, allowed: IndexRange) -> None:
     if length < low:
         raise ValueError(
             f"`{name}` must have a length of at least {low}, one window of the model: "
-            f"leave out what is shorter. Received: {name}.shape={tuple(shape)}"
+            f"leave out shorter inputs. Received: {name}.shape={tuple(shape)}"
         )
 
 

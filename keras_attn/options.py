@@ -5,8 +5,8 @@
         mlp_dim: Annotated[int, Option(2048, "Width of the feed-forward networks.")]
 
     @takes_options
-    def build(*, name: str = "model", **blocks: Unpack[BlockOptions]):
-        return stack_of_blocks(name, **blocks)
+    def build(*, name: str = "model", **options: Unpack[BlockOptions]):
+        return stack_of_blocks(name, **options)
 
     def stack_of_blocks(name, *, num_heads, mlp_dim): ...
 

@@ -5,6 +5,9 @@ Keras looks that name up in a dictionary, to which a class is added when its mod
 imported. Here the dictionary imports our packages when Keras asks for one of our names
 that is missing. So `keras.saving.load_model` works after a bare `import keras_attn`,
 which imports neither Keras nor any layer, and a class may move to a different module.
+
+`keras.initializers.get` looks only in a copy of the dictionary, so the initializers are
+imported when it is copied, which Keras does whenever it reads a configuration.
 """
 
 import importlib
@@ -13,6 +16,9 @@ import sys
 _PREFIX = "keras_attn>"
 # Importing these packages imports everything that is registered.
 _PACKAGES = ("ops", "layers", "models", "training")
+# The only package of the four with initializers. It imports no TensorFlow, which a
+# process on JAX would otherwise wait for.
+_INITIALIZERS = "keras_attn.layers"
 
 
 class RegisteredObjects(dict):
@@ -25,6 +31,15 @@ class RegisteredObjects(dict):
             for package in _PACKAGES:
                 importlib.import_module(f"keras_attn.{package}")
         return super().__contains__(name)
+
+    def __iter__(self):
+        """Iterates over the names. As it is overridden, `{**self}` calls `keys`."""
+        return super().__iter__()
+
+    def keys(self):
+        """The registered names, once our initializers are imported."""
+        importlib.import_module(_INITIALIZERS)
+        return super().keys()
 
 
 class _AfterKeras:

@@ -236,8 +236,8 @@ def _overlap(overlap, shape):
         is_whole(n) and 0 <= 2 * n < size for n, size in zip(pair, shape, strict=False)
     ):
         raise ValueError(
-            "`overlap` must be a whole number of at least 0, or one for the rows and "
-            f"one for the columns, less than half of the tile's output, {shape[:2]}. "
+            "`overlap` must be a non-negative integer or a pair of them, (rows, "
+            f"columns), less than half of the tile's output, {shape[:2]}. "
             f"Received: overlap={overlap!r}"
         )
     return pair

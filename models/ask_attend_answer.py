@@ -54,7 +54,7 @@ CARDS = model_cards(
     "vqa_ask_attend_answer",
     {"base": (None, "VQA 1.0 test-standard 58.24")},
     family="ask_attend_answer",
-    title="Ask, attend and answer: words choose locations, then the whole question",
+    title="Ask, attend and answer: attention by words, then by the whole question",
     paper="Xu and Saenko 2016, arXiv:1511.05234",
     **tasks.question_answering("(B, 7, 7, 1024) float, GoogLeNet's last map"),
 )

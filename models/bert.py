@@ -12,7 +12,9 @@ name of a variant, it builds a new encoder.
 
 One block: `layers/blocks/transformer_block.py`; attention:
 `layers/attention/multi_head_attention.py`. `@with_sizes` fills in the arguments whose
-default is `FROM_VARIANT`.
+default is `FROM_VARIANT`. `@takes_options` fills `**options` with the fields of
+`EncoderOptions`: `num_layers`, `num_heads`, `mlp_dim` and `layer_norm_epsilon` of the
+variant, `activation` gelu, `dropout` and `attention_dropout` of 0.1.
 
 Legend: B batch, T length, P masked positions, D width, V vocabulary, C classes.
 Layers: `token_embedding`, `segment_embedding`, `position_embedding`,
@@ -50,6 +52,7 @@ _sizes = functools.partial(
     layer_norm_epsilon=1e-12,
 )
 # Devlin et al. 2019, section 3; the smaller variants: Turc et al. 2019, table 1.
+# `block_sizes` adds `mlp_dim` = 4 · `hidden_dim`.
 VARIANTS = {
     "tiny": _sizes(num_layers=2, hidden_dim=128, num_heads=2),
     "mini": _sizes(num_layers=4, hidden_dim=256, num_heads=4),
@@ -101,7 +104,7 @@ def build_bert(
     max_sequence_length: int = FROM_VARIANT,
     num_segments: int = FROM_VARIANT,
     name: str = "bert",
-    **blocks: Unpack[EncoderOptions],
+    **options: Unpack[EncoderOptions],
 ) -> Functional:
     """Token, segment and position embeddings, then N post-norm encoder blocks.
 
@@ -127,14 +130,16 @@ def build_bert(
         (arXiv:1908.08962).
     """
     inputs = sequence_inputs("token_ids", "padding_mask", "segment_ids")
-    # The first real token is at position 0, and the count continues through padding on
-    # the right, as in the published code.
+    # The sum of three vectors. The first real token is at position 0, and the count
+    # continues through padding on the right, as in the published code.
     embeddings = bert_embeddings(
         inputs, vocabulary_size, hidden_dim, max_sequence_length, num_segments
     )
-    hidden = normalized_embeddings(embeddings, **blocks)
+    hidden = normalized_embeddings(embeddings, **options)
     padding_mask = inputs["padding_mask"]
-    for block in encoder_blocks(**blocks):  # N `TransformerEncoderBlock`s.
+    # N post-norm `TransformerEncoderBlock`s, `x = norm(x + dropout(f(x)))`, where f is
+    # self-attention, then `FFN(x) = gelu(x W1 + b1) W2 + b2`.
+    for block in encoder_blocks(**options):
         hidden = block(hidden, padding_mask=padding_mask)
     pooled = pooler(first_token(hidden, padding_mask))
     outputs = {"sequence_output": hidden, "pooled_output": pooled}

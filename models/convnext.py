@@ -164,7 +164,7 @@ def _downsampling(name, width, factor):
 
 
 def _block(inputs, activation, layer_scale, rate, name):
-    """`x + drop_path(scale · feed_forward(norm(depthwise_7x7(x))))`."""
+    """`x + stochastic_depth(scale · feed_forward(norm(depthwise_7x7(x))))`."""
     width = inputs.shape[-1]
     hidden = DepthwiseConv2D(
         7,

@@ -95,7 +95,7 @@ def build_deconvnet(
     size = check_positive("fully_connected_size", fully_connected_size)
     if not fully_connected_dims:
         raise ValueError(
-            "`fully_connected_dims` must have one number or more: the first layer "
+            "`fully_connected_dims` must have at least one number: the first layer "
             "narrows the last map, which the deconvolution widens again. "
             f"Received: fully_connected_dims={fully_connected_dims!r}"
         )
@@ -103,7 +103,7 @@ def build_deconvnet(
     if is_smaller(image_sides(image_size), (least, least)):
         raise ValueError(
             f"`image_size` must be at least {least}, so that the last map has the "
-            f"{size} rows and columns that the first fully connected layer sees. "
+            f"{size} rows and columns that the first fully connected layer needs. "
             f"Received: image_size={image_size}, fully_connected_size={size}"
         )
     images, hidden = any_image_input(image_size, num_channels, (least, least))

@@ -6,8 +6,9 @@
 
 Proposals: `layers/detection/region_proposal.py`; pooling:
 `layers/detection/roi_pooling.py`; detections: `layers/detection/select_detections.py`;
-learning: `parts/detection/detector.py`, with `training/losses/detection.py`. A box of
-224 × 224 pixels reads the map of stride 16, one of half the side the next finer map.
+learning: `models/parts/detection/detector.py`, with `training/losses/detection.py`. A
+box of 224 × 224 pixels reads the map of stride 16, one of half the side the next finer
+map.
 
 Legend: B batch, H and W pixels, M ground-truth boxes with padding, K detections, C
 classes.
@@ -25,7 +26,7 @@ All three builders are in this file of more than 500 lines because they share ev
 helper.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, TypedDict, Unpack
 
 from keras.layers import Conv2D, Conv2DTranspose, Dense, ZeroPadding2D
@@ -99,14 +100,14 @@ CARDS = {
 
 
 class _DetectorOptions(TypedDict, total=False):
-    """Options of all three detectors, taken by `_detector`."""
+    """Options of all three detectors, taken by `_detect`."""
 
     aspect_ratios: Annotated[
         Sequence[float],
         Option((0.5, 1.0, 2.0), "Heights of anchors divided by their widths."),
     ]
     num_training_proposals: Annotated[
-        int, Option(2000, "Proposals that samples are drawn from in training.")
+        int, Option(2000, "Number of proposals from which training draws samples.")
     ]
     proposal_options: Annotated[
         dict[str, Any] | None,
@@ -116,27 +117,31 @@ class _DetectorOptions(TypedDict, total=False):
         dict[str, Any] | None,
         Option(None, "Further arguments of `layers.SelectDetections`, a dictionary."),
     ]
-    max_detections: Annotated[int, Option(100, "K.")]
+    max_detections: Annotated[
+        int, Option(100, "K, the maximum number of detections per image.")
+    ]
     score_threshold: Annotated[float, Option(0.05, "Minimum score of a detection.")]
     bounding_box_format: Annotated[
         BoxFormat,
         Option("xyxy", "Format of all boxes, also for `fit`; see `ops.convert_boxes`."),
     ]
-    seed: Annotated[int | None, Option(None, "Seed of the samples in training.")]
+    seed: Annotated[int | None, Option(None, "Seed of the sampling in training.")]
 
 
 class _PyramidOptions(_DetectorOptions, total=False):
-    """Options of the detectors on a feature pyramid, taken by `_pyramid_detector`."""
+    """Options of the detectors on a feature pyramid, taken by `_detect_on_pyramid`."""
 
     image_size: Annotated[
-        int | tuple[int, int], Option(800, "Pixels, one number or two, rows first.")
+        int | tuple[int, int],
+        Option(800, "In pixels: one number, or (rows, columns)."),
     ]
-    num_classes: Annotated[int, Option(90, "C, without the background.")]
+    num_classes: Annotated[int, Option(90, "C, not counting the background.")]
     stem_dim: Annotated[int, Option(64, "Channels of the first map of the ResNet.")]
     num_frozen: Annotated[
-        int, Option(2, "Parts of the ResNet, the stem first, that are not trained.")
+        int,
+        Option(2, "Number of parts of the ResNet, stem first, that are not trained."),
     ]
-    frozen_norms: Annotated[bool, Option(True, "Whether no batch norm is trained.")]
+    frozen_norms: Annotated[bool, Option(True, "Whether the batch norms are frozen.")]
     norm_epsilon: Annotated[float, Option(1e-5, "Added to the variance by the norms.")]
     pyramid_dim: Annotated[int, Option(256, "Channels of the feature pyramid.")]
     head_dim: Annotated[int, Option(1024, "Units of the two fully connected layers.")]
@@ -144,21 +149,21 @@ class _PyramidOptions(_DetectorOptions, total=False):
         Sequence[float],
         Option(
             (32, 64, 128, 256, 512),
-            "√(w h) in pixels of the anchors of each map, finest first; one more than "
-            "stages.",
+            "√(w h) of the anchors of each map in pixels, finest map first; one more "
+            "than stages.",
         ),
     ]
-    num_proposals: Annotated[int, Option(1000, "Proposals that are classified.")]
+    num_proposals: Annotated[int, Option(1000, "Number of classified proposals.")]
     iou_threshold: Annotated[
         float,
         Option(
             0.5,
-            "IoU with a better box of the same class above which a box is left out.",
+            "Maximum IoU of a detection with a higher-scoring one of the same class.",
         ),
     ]
 
 
-def _pyramid_detector(
+def _detect_on_pyramid(
     *,
     image_size,
     num_blocks,
@@ -170,7 +175,7 @@ def _pyramid_detector(
     anchor_sizes,
     **options,
 ) -> tuple[Any, dict[str, Any], list, dict[str, Any]]:
-    """A detector on a ResNet with a feature pyramid; see `build_faster_rcnn`.
+    """Detects on a ResNet with a feature pyramid; see `build_faster_rcnn`.
 
     Returns:
         The input, the detections, the maps, and all layers of the heads by name.
@@ -192,8 +197,9 @@ def _pyramid_detector(
         frozen_norms=frozen_norms,
         num_frozen=num_frozen,
     )
+    # One map for each stage, and every second row and column of the coarsest.
     maps = FeaturePyramid(pyramid_dim, name="feature_pyramid")(list(stages.values()))
-    detections, layers = _detector(
+    detections, layers = _detect(
         maps,
         ROIAlign(7, strides=strides, name="roi_pooling"),
         [[pixels] for pixels in anchor_sizes],
@@ -204,7 +210,7 @@ def _pyramid_detector(
     return images, detections, maps, layers
 
 
-def _detector(
+def _detect(
     maps,
     roi_pooling,
     anchor_sizes,
@@ -268,7 +274,7 @@ def _detector(
             **{**dict(detection_defaults), **(detection_options or {})},
         ),
     }
-    return _detections(layers, proposer, maps), layers
+    return _propose_and_detect(layers, proposer, maps), layers
 
 
 @registered(CARDS["faster_rcnn"])
@@ -309,7 +315,7 @@ def build_faster_rcnn(
         Ren et al. 2015, "Faster R-CNN" (arXiv:1506.01497); Lin et al. 2017, section 5.2
         (arXiv:1612.03144).
     """
-    images, detections, _, _ = _pyramid_detector(num_blocks=num_blocks, **options)
+    images, detections, _, _ = _detect_on_pyramid(num_blocks=num_blocks, **options)
     return Detector(images, detections, name=name)
 
 
@@ -350,7 +356,7 @@ def build_mask_rcnn(
     Reference:
         He et al. 2017, "Mask R-CNN" (arXiv:1703.06870).
     """
-    images, detections, maps, layers = _pyramid_detector(
+    images, detections, maps, layers = _detect_on_pyramid(
         num_blocks=num_blocks, **options
     )
     selector, pooling = layers["detections"], layers["roi_pooling"]
@@ -418,14 +424,14 @@ def build_faster_rcnn_vgg16(
     check_choice("variant", variant, ("vgg16",))
     if num_frozen not in range(len(hidden_dims) + 1):
         raise ValueError(
-            f"`num_frozen` must be a number of stages from 0 to {len(hidden_dims)}. "
+            f"`num_frozen` must be from 0 to {len(hidden_dims)}, the number of stages. "
             f"Received: num_frozen={num_frozen!r}"
         )
     stride = 2 ** (len(hidden_dims) - 1)
     images, hidden, size = _padded_images(image_size, stride)
     stages = vgg(hidden, hidden_dims=hidden_dims, num_convs=num_convs)
     maps = [stages[f"stage_{len(hidden_dims) - 1}"]]
-    detections, _ = _detector(
+    detections, _ = _detect(
         maps,
         ROIPool(7, strides=[stride], name="roi_pooling"),
         [list(anchor_sizes)],
@@ -449,17 +455,12 @@ def build_faster_rcnn_vgg16(
 
 
 def _check_options(argument, options):
-    """Raises unless `options` is a dictionary without the builder's own arguments."""
-    if not isinstance(options or {}, Mapping):
-        raise ValueError(
-            f"`{argument}` must be a dictionary of arguments of the layer. "
-            f"Received: {argument}={options!r}"
-        )
+    """Raises if `options` have arguments of the builder."""
     own = sorted({"seed", "name", "strides", "image_size"} & set(options or {}))
     if own:
         raise ValueError(
             f"`{argument}` must not have {own}: `seed` and `image_size` are arguments "
-            "of the builder, names and strides are those of the model. "
+            "of the builder, and the model determines names and strides. "
             f"Received: {argument}={options!r}"
         )
 
@@ -543,7 +544,7 @@ def _mask_head_layers(mask_dim, num_layers, num_logits) -> dict[str, Any]:
     )
 
 
-def _detections(layers, proposer, maps) -> dict[str, Any]:
+def _propose_and_detect(layers, proposer, maps) -> dict[str, Any]:
     """The detections, from the maps of the images."""
     proposed = proposer(maps)
     proposals = proposed["proposals"]

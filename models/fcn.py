@@ -29,7 +29,7 @@ from keras_attn.layers.initializers import BilinearKernel, he_normal_fan_out, no
 from keras_attn.models.parts import tasks
 from keras_attn.models.parts.backbones.resnet import ResNetOptions, resnet
 from keras_attn.models.parts.backbones.vgg import VGG16, vgg
-from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.images import (
     any_image_input,
     classify_pixels,
@@ -85,7 +85,7 @@ CARDS = {
         paper="Long et al. 2015, arXiv:1411.4038",
         **tasks.segmentation(
             tasks.IMAGENET,
-            auxiliary_logits="(B, H, W, C) float32, those of an earlier map",
+            auxiliary_logits="(B, H, W, C) float32, computed from an earlier map",
         ),
     ),
 }
@@ -156,15 +156,19 @@ def build_fcn_vgg(
     skips = tuple(skips)
     if len(hidden_dims) != 5 or skips not in ((), (3,), (3, 2)):
         raise ValueError(
-            "`hidden_dims` must have five stages, and `skips` be (), (3,) or (3, 2). "
+            "`hidden_dims` must have five stages, and `skips` must be (), (3,) or "
+            "(3, 2). "
             f"Received: hidden_dims={hidden_dims}, skips={skips}"
         )
     if not fully_connected_dims:
         raise ValueError(
-            "`fully_connected_dims` must have one number or more: the first layer's "
-            "kernel narrows the last map as the padding of the images has widened it. "
+            "`fully_connected_dims` must have at least one number: the kernel of the "
+            "first layer removes what the padding of the images has added to the last "
+            "map. "
             f"Received: fully_connected_dims={fully_connected_dims!r}"
         )
+    if weights_from is not None and not isinstance(weights_from, keras.Model):
+        raise _unknown_source(weights_from)
     images, hidden = any_image_input(image_size, num_channels, (1, 1))
     hidden = ZeroPadding2D(_PADDING, data_format="channels_last", name="padding")(
         hidden
@@ -218,18 +222,22 @@ def _enlarged(scores, factor, name, trainable=True):
     )(scores)
 
 
+def _unknown_source(source):
+    return ValueError(
+        "`weights_from` must be a model of `build_vgg` or `build_fcn_vgg`. "
+        f"Received: weights_from={source!r}"
+    )
+
+
 def _copy_weights(source, model):
     """Copies the weights of layers with the same names.
 
     The kernel of a dense layer on a flattened map is a reshaped convolution kernel.
     """
-    theirs = {layer.name: layer for layer in getattr(source, "layers", ())}
+    theirs = by_name(source.layers)
     needed = [layer for layer in model.layers if layer.name.startswith("stage_")]
     if not {layer.name for layer in needed if layer.weights} <= set(theirs):
-        raise ValueError(
-            "`weights_from` must be a model of `build_vgg` or `build_fcn_vgg`. "
-            f"Received: weights_from={source!r}"
-        )
+        raise _unknown_source(source)
     for layer in model.layers:
         if layer.name not in theirs or not layer.weights:
             continue

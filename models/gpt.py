@@ -6,8 +6,8 @@
     build_gpt_<task>  such a model -> the logits of a task
 
 `incremental()` gives the same forward pass with key/value caches: `prefill` runs
-`_features` over the prompt, `step` over one token; `parts/decoders/incremental.py`
-describes the state between them.
+`_features` over the prompt, `step` over one token;
+`models/parts/decoders/incremental.py` describes the state between them.
 
 Blocks: `layers/blocks/transformer_block.py`; attention:
 `layers/attention/multi_head_attention.py`. `@with_sizes` fills in the arguments whose
@@ -34,7 +34,7 @@ from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts import heads, tasks
 from keras_attn.models.parts.decoders import incremental
-from keras_attn.models.parts.decoders.pair import build_pair
+from keras_attn.models.parts.decoders.pair_builders import build_pair
 from keras_attn.models.parts.encoder import EncoderOptions
 from keras_attn.models.parts.functional import (
     Functional,
@@ -231,6 +231,8 @@ def build_gpt(
         "kernel_initializer": initializer,
         "output_initializer": residual,
     }
+    # Pre-norm: `x = x + f(norm(x))`, where f is causal self-attention, then a
+    # feed-forward network; post-norm, as in GPT: `x = norm(x + f(x))`.
     for index in range(num_layers):
         band = window if index % 2 else None
         block = TransformerDecoderBlock(**options, window=band, name=f"block_{index}")
@@ -310,14 +312,15 @@ class GPT(Functional):
 
         def step(token_ids, state):
             """Reads one token per row."""
-            new = incremental.DecodingStep(token_ids, state)
+            now = incremental.DecodingStep(token_ids, state)
             hidden, entries = _features(
-                layers, new.token_ids, new.positions, new.padding_mask, new.caches
+                layers, now.token_ids, now.positions, now.padding_mask, now.caches
             )
             logits = layers["token_embedding"](hidden[:, 0], reverse=True)
-            return logits, new.state_after(entries)
+            return logits, now.state_after(entries)
 
         inputs = sequence_inputs("token_ids", "padding_mask")
+        # The two functions as Keras models that share the layers of this model.
         return build_pair(inputs, prefill, step, max_length=length)
 
 

@@ -1,16 +1,18 @@
 """Listen, attend and spell: from the spectrum of speech to its characters.
 
     h⁰ = BLSTM(x)                               `listener_0`
-    hʲ_i = BLSTM([hʲ⁻¹_2i; hʲ⁻¹_2i+1], hʲ_i-1)    `listener_1` … `listener_3`: pyramid
+    hˡ_i = BLSTM([hˡ⁻¹_2i; hˡ⁻¹_2i+1], hˡ_i-1)    `listener_1` … `listener_3`: pyramid
     s_i = LSTMs([y_i-1; c_i-1], s_i-1)          `speller`: state
-    e_iu = ⟨φ(s_i), ψ(h_u)⟩                      `speller`: score of position u
+    e_ij = ⟨φ(s_i), ψ(h_j)⟩                      `speller`: score of position j
     α_i = softmax(e_i)                          `speller`: alignment
-    c_i = Σ_u α_iu h_u                           `speller`: context
+    c_i = Σ_j α_ij h_j                           `speller`: context
     p(y_i) = softmax(MLP([s_i; c_i]))           `speller`: logits, before the softmax
 
 The forward pass is `_listen`, then the speller of
 `layers/recurrent/attention_speller.py`. The listener's layers are in
-`layers/recurrent/pyramidal_blstm.py`.
+`layers/recurrent/pyramidal_blstm.py`. In training on TensorFlow, `kernels/lstm.py`
+computes the gradient of every LSTM: of the listener's by `lstm`, of the speller's by
+`LoopLSTM`.
 
 The paper states neither the width of the character embeddings nor the sizes of φ, ψ and
 the last MLP. Here the embeddings have 256 numbers, φ and ψ are one tanh layer of 512
@@ -18,9 +20,10 @@ units each, and the MLP has one such layer below the logits. s_0 and c_0 are zer
 Weights have Keras' default initializers, not U(-0.1, 0.1). The model has 14,284,587
 parameters; the paper does not report a count.
 
-Legend: B batch, T frames, F filters, S = ⌈T / 8⌉ positions of the memory, U characters,
-V vocabulary. Layers: `listener_0`, `listener_1`, …, `speller`, and `front_end` in a
-model that reads waveforms. `incremental()` finds them by these names.
+Legend: B batch, T frames, F filters, S = ⌈T / 8⌉ positions of the memory, U characters
+(in the speller's file T, and U units), V vocabulary.
+Layers: `listener_0`, `listener_1`, …, `speller`, and `front_end` in a model that reads
+waveforms. `incremental()` finds them by these names.
 """
 
 from typing import Any
@@ -29,7 +32,7 @@ import keras
 
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AttentionSpeller, LogMelSpectrogram, PyramidalBLSTM
-from keras_attn.models.parts.decoders.pair import recurrent_pair
+from keras_attn.models.parts.decoders.pair_builders import recurrent_pair
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,

@@ -40,7 +40,7 @@ from keras_attn.checks import check_fraction, check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention, AttentionRNN
 from keras_attn.layers.blocks.dropout import Dropout
-from keras_attn.models.parts.decoders.pair import build_pair
+from keras_attn.models.parts.decoders.pair_builders import build_pair
 from keras_attn.models.parts.decoders.recurrent import decoder_changes, recurrent_layer
 from keras_attn.models.parts.functional import Functional, by_name, sequence_inputs
 from keras_attn.models.parts.registry import model_cards, registered
@@ -76,7 +76,7 @@ CARDS = model_cards(
     inputs={
         "token_ids": "(B, S) int32, the words of the instruction",
         "padding_mask": "(B, S) bool, True = a real word",
-        "world_state": "(B, T, 78) float, what is around before each step",
+        "world_state": "(B, T, 78) float, what is visible before each step",
     },
     outputs={"logits": "(B, T, 4), before the softmax"},
 )

@@ -67,7 +67,8 @@ CARDS = model_cards(
     task="self-supervised pre-training",
     inputs={
         "images": tasks.RGB + tasks.IMAGENET,
-        "noise": "(B, T) float, hidden where it is largest; only with noise=True",
+        "noise": "(B, T) float, hides the patches where it is largest; only with "
+        "noise=True",
     },
     outputs={
         "reconstruction": "(B, T, P) float32, normalized pixels of each patch",

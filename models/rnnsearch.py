@@ -12,7 +12,7 @@
 The forward pass is `_encode`, then `_decode` below; e, α, c and s are computed by
 `layers/recurrent/attention_rnn.py` with the score of
 `layers/attention/additive_attention.py`. The layers are made by
-`parts/decoders/recurrent.py`: GRUs that reset before the product with the state
+`models/parts/decoders/recurrent.py`: GRUs that reset before the product with the state
 (`reset_after=False`), and a `readout` of 2 · `maxout_dim` units, of which `maxout`
 keeps the larger of each pair.
 
@@ -81,7 +81,7 @@ def build_rnnsearch(
     score: Literal["additive"] | Score = "additive",
     return_attention_scores: bool = False,
     name: str = "rnnsearch",
-    **embeddings: Unpack[recurrent.EmbeddingOptions],
+    **options: Unpack[recurrent.EmbeddingOptions],
 ) -> "RNNSearch":
     """A bidirectional GRU encoder, and a GRU decoder that attends to its states.
 
@@ -116,10 +116,10 @@ def build_rnnsearch(
         attention = AdditiveAttention(attention_dim, name="attention")
     else:
         attention = DotProductAttention(score, name="attention")
-    words = recurrent.embedding_layers(**embeddings)
+    embedding_layers = recurrent.embedding_layers(**options)
     layers = by_name(
         [
-            *words,
+            *embedding_layers,
             Bidirectional(
                 recurrent.gru(hidden_dim, "direction"),
                 merge_mode="sum" if score in ("dot", "scaled_dot") else "concat",
@@ -131,7 +131,9 @@ def build_rnnsearch(
                 name="decoder",
             ),
             Dense(hidden_dim, activation="tanh", name="initial_state"),
-            *recurrent.readout_layers(maxout_dim, words),
+            # Of the embeddings it reads the dropout and the vocabulary: no weights are
+            # tied.
+            *recurrent.readout_layers(maxout_dim, embedding_layers),
         ]
     )
     inputs = recurrent.translation_inputs()

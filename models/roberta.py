@@ -7,8 +7,9 @@
     build_roberta          token ids -> features of each token and of the sequence
     build_roberta_<task>   an encoder -> the logits of a task, as for BERT
 
-The stack of blocks: `parts/encoder.py`; blocks: `layers/blocks/transformer_block.py`;
-attention: `layers/attention/multi_head_attention.py`.
+The stack of blocks: `models/parts/encoder.py`; blocks:
+`layers/blocks/transformer_block.py`; attention:
+`layers/attention/multi_head_attention.py`.
 
 Legend: B batch, T length, D width, V vocabulary, C classes.
 Layers: as in `bert.py`; the classifier has a hidden layer, `classifier_hidden`.
@@ -77,7 +78,7 @@ def build_roberta(
     hidden_dim: int = FROM_VARIANT,
     max_sequence_length: int = FROM_VARIANT,
     name: str = "roberta",
-    **blocks: Unpack[EncoderOptions],
+    **options: Unpack[EncoderOptions],
 ) -> Functional:
     """Token and position embeddings, then N post-norm encoder blocks.
 
@@ -120,7 +121,7 @@ def build_roberta(
         embeddings_initializer=INITIALIZER,
         name="position_embedding",
     )(ops.add(tokens, segments), positions)
-    return text_encoder(inputs, embeddings, name, **blocks)
+    return text_encoder(inputs, embeddings, name, **options)
 
 
 @described_as(heads.masked_lm)

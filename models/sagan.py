@@ -310,13 +310,13 @@ def _count_blocks(image_size, base_dim, attention_size, num_classes):
     sides = [_START * 2**index for index in range(1, count + 1)]
     if not sides or sides[-1] != image_size:
         raise ValueError(
-            f"`image_size` must be {_START} doubled once or more: 8, 16, 32, … "
+            f"`image_size` must be a power of two of at least {2 * _START}. "
             f"Received: image_size={image_size}"
         )
     if attention_size not in sides[:-1]:
         raise ValueError(
-            "`attention_size` must be the number of rows of a map before the last, one "
-            f"of {sides[:-1]}. Received: attention_size={attention_size}"
+            f"`attention_size` must be one of {sides[:-1]}, the numbers of rows of the "
+            f"maps before the last. Received: attention_size={attention_size}"
         )
     return count
 

@@ -10,7 +10,7 @@ encoder. The context model is the special case of a memory with one position: th
 softmax over it is 1, so every step gets the same context.
 
 The loop of the context model's decoder: `layers/recurrent/attention_rnn.py`;
-embeddings, other recurrent layers and readout: `parts/decoders/recurrent.py`.
+embeddings, other recurrent layers and readout: `models/parts/decoders/recurrent.py`.
 
 Legend: B batch, S source length, T target length, V target vocabulary, U units.
 Layers: `source_embedding`, `source_dropout`, `target_embedding`, `target_dropout`,
@@ -66,7 +66,7 @@ CARDS = {
             )
         },
         family="seq2seq",
-        title="Stacked LSTMs, the last states handed over, the source reversed",
+        title="Stacked LSTMs: last states passed to the decoder, source reversed",
         paper="Sutskever, Vinyals, Le 2014, arXiv:1409.3215",
         **tasks.TRANSLATION,
     ),
@@ -96,7 +96,7 @@ def build_seq2seq_sutskever(
     hidden_dim: int = FROM_VARIANT,
     num_layers: int = FROM_VARIANT,
     name: str = "seq2seq_sutskever",
-    **embeddings: Unpack[recurrent.EmbeddingOptions],
+    **options: Unpack[recurrent.EmbeddingOptions],
 ) -> "SutskeverSeq2Seq":
     """Stacked LSTMs: the encoder's last states are the decoder's initial states.
 
@@ -118,7 +118,7 @@ def build_seq2seq_sutskever(
         Sutskever, Vinyals, Le 2014, "Sequence to Sequence Learning with Neural
         Networks" (arXiv:1409.3215).
     """
-    layers = recurrent.embedding_layers(**embeddings)
+    layers = recurrent.embedding_layers(**options)
     for side in ("encoder", "decoder"):
         for index in range(num_layers):
             cell = LSTMCell(hidden_dim, name=f"{side}_{index}_cell")
@@ -193,7 +193,7 @@ def build_seq2seq_context(
     hidden_dim: int = FROM_VARIANT,
     maxout_dim: int = FROM_VARIANT,
     name: str = "seq2seq_context",
-    **embeddings: Unpack[recurrent.EmbeddingOptions],
+    **options: Unpack[recurrent.EmbeddingOptions],
 ) -> "ContextSeq2Seq":
     """One fixed context: `c = h_S`, `s_0 = tanh(W c)`, `s_t = g(y_{t-1}, s_{t-1}, c)`.
 
@@ -216,10 +216,10 @@ def build_seq2seq_context(
         Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder
         for Statistical Machine Translation" (arXiv:1406.1078).
     """
-    words = recurrent.embedding_layers(**embeddings)
+    embedding_layers = recurrent.embedding_layers(**options)
     layers = by_name(
         [
-            *words,
+            *embedding_layers,
             recurrent.gru(hidden_dim, "encoder"),
             AttentionRNN(
                 # A softmax over one position is 1, whatever the score.
@@ -228,7 +228,7 @@ def build_seq2seq_context(
                 name="decoder",
             ),
             Dense(hidden_dim, activation="tanh", name="initial_state"),
-            *recurrent.readout_layers(maxout_dim, words),
+            *recurrent.readout_layers(maxout_dim, embedding_layers),
         ]
     )
     inputs = recurrent.translation_inputs()

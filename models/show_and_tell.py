@@ -12,8 +12,8 @@ So the image is read once, before the first word. In lectures it is read at ever
     c = x_{-1}                            `image_embedding`
     h_t = LSTM([x_t; c], h_{t-1})         `decoder`
 
-Recurrent layers: `parts/decoders/recurrent.py`; token by token:
-`parts/decoders/pair.py`.
+Recurrent layers: `models/parts/decoders/recurrent.py`; token by token:
+`models/parts/decoders/pair_builders.py`.
 
 Legend: B batch, P locations, C channels, T length, V vocabulary, E width of the words,
 U units. m is the LSTM's cell.
@@ -29,12 +29,12 @@ import keras
 from keras import ops
 from keras.layers import Dense, Embedding, GlobalAveragePooling1D, LSTMCell
 
-from keras_attn.checks import check_choice, check_fraction
+from keras_attn.checks import check_fraction
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import Dropout
 from keras_attn.models.parts import tasks
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
-from keras_attn.models.parts.decoders.pair import recurrent_pair
+from keras_attn.models.parts.decoders.pair_builders import recurrent_pair
 from keras_attn.models.parts.decoders.recurrent import recurrent_layer
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.heads import logits_layer
@@ -110,7 +110,6 @@ def build_caption_show_and_tell(
         Vinyals, Toshev, Bengio, Erhan 2015, "Show and Tell: A Neural Image Caption
         Generator" (arXiv:1411.4555).
     """
-    check_choice("image_as", image_as, ("first_word", "context"))
     check_fraction("dropout", dropout)
     inputs, places = places_and_text(
         ["decoder_token_ids"], backbone, grid_size, feature_dim
@@ -136,7 +135,7 @@ def build_caption_show_and_tell(
 
 
 def _look(layers, places):
-    """H and m (B, U) before the first word, and in the second form c (B, E)."""
+    """The h and m (B, U) before the first word, and in the second form c (B, E)."""
     vector = layers["image_vector"](places)
     image = layers["image_embedding"](vector)
     if "initial_state" in layers:

@@ -63,10 +63,7 @@ VARIANTS = {
 CARDS = model_cards(
     "show_attend_interact",
     {
-        "base": (
-            None,
-            "a robot's answers to people, after 14 days of learning among them",
-        )
+        "base": (None, "learned by a robot in 14 days among people"),
     },
     family="show_attend_interact",
     title="Show, attend and interact: the values of a robot's actions",
@@ -77,7 +74,7 @@ CARDS = model_cards(
         "depth": "(B, T, 198, 198, 1) float, distance",
     },
     outputs={
-        "q_values": "(B, T, 4), of both cameras, shares",
+        "q_values": "(B, T, 4), both cameras' values as shares, averaged",
         "gray_q_values": "(B, T, 4), expected sums of rewards",
         "depth_q_values": "(B, T, 4), expected sums of rewards",
     },

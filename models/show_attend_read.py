@@ -32,7 +32,7 @@ from keras_attn.checks import check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention2D, ColumnMask
 from keras_attn.models.parts import tasks
-from keras_attn.models.parts.decoders.pair import build_pair, inputs_like
+from keras_attn.models.parts.decoders.pair_builders import build_pair, inputs_like
 from keras_attn.models.parts.decoders.recurrent import (
     layer_states,
     recurrent_layer,

@@ -12,6 +12,8 @@
     p(y_t) = softmax(L_o r_t)                     `logits`: before the softmax
 
     loss = -log p(y) + λ Σ_i (1 - Σ_t α_ti)²      `attention_objective`
+           - λ_r (log p(y|s) - b) log p(s)        further terms of hard attention, b a
+           - λ_e Σ_t H(α_t)                       moving average of log p(y|s)
 
 The forward pass is `_look`, then `_decode` below; e, α, β, z and h are computed by
 `layers/recurrent/attention_rnn.py` with the score of
@@ -33,7 +35,6 @@ import keras
 from keras import ops
 from keras.layers import Add, Dense, Embedding, GlobalAveragePooling1D, LSTMCell
 
-from keras_attn.checks import check_choice
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import (
     AdditiveAttention,
@@ -45,7 +46,7 @@ from keras_attn.layers.recurrent.attention_rnn import Inference
 from keras_attn.models.parts import tasks
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
 from keras_attn.models.parts.computed_loss import computed_loss
-from keras_attn.models.parts.decoders.pair import recurrent_pair
+from keras_attn.models.parts.decoders.pair_builders import recurrent_pair
 from keras_attn.models.parts.decoders.recurrent import decoder_changes
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.heads import logits_layer
@@ -154,9 +155,9 @@ def build_caption_show_attend_tell(
         Xu et al. 2015, "Show, Attend and Tell: Neural Image Caption Generation with
         Visual Attention" (arXiv:1502.03044).
     """
-    check_choice("attention", attention, ("soft", "hard"))
-    # `features` (B, h, w, C), or `images` through the backbone; as places (B, h·w, C).
-    inputs, places = places_and_text(
+    # `features` (B, h, w, C), or `images` through the backbone; as locations, the
+    # output of the layer `places`, (B, h·w, C).
+    inputs, locations = places_and_text(
         ["decoder_token_ids"], backbone, grid_size, feature_dim
     )
     layers = by_name(
@@ -194,7 +195,7 @@ def build_caption_show_attend_tell(
     outputs, decoded = _decode(
         layers,
         inputs["decoder_token_ids"],
-        _look(layers, places),
+        _look(layers, locations),
         # Also if only the loss needs them. Keras lets a layer that is called again,
         # as in decoding, return fewer tensors than the first time, but not more.
         return_attention_scores=True,
@@ -205,31 +206,37 @@ def build_caption_show_attend_tell(
     return ShowAttendTell(inputs=inputs, outputs=outputs, name=name)
 
 
-def _look(layers, places):
-    """H and m (B, U) before the first word, and the locations (B, P, C)."""
-    hidden = layers["initial_hidden"](layers["image_vector"](places))
+def _look(layers, locations):
+    """State before the first word: h_0 and m_0 (B, U), and the locations (B, P, C)."""
+    hidden = layers["initial_hidden"](layers["image_vector"](locations))
     hidden = layers["initial_dropout"](hidden)
     return {
         "decoder_state": layers["initial_state"](hidden),
         "cell_state": layers["initial_cell"](hidden),
-        "memory": places,
+        "memory": locations,
     }
 
 
 def _decode(layers, decoder_token_ids, state, **attention_options):
     """Logits (B, T, V) of the words after these, and the outputs of the decoder."""
-    words = layers["word_embedding"](decoder_token_ids)
+    embedded = layers["word_embedding"](decoder_token_ids)
     decoded = layers["decoder"](
-        words,
+        embedded,
         state["memory"],
         [state["decoder_state"], state["cell_state"]],
         projected_memory=state.get("projected_memory"),
         **attention_options,
     )
+    # Unchanged: this only puts the layer, with its weights and the baseline, into the
+    # model.
     contexts = layers["attention_objective"](decoded["contexts"])
     hidden = layers["hidden_dropout"](decoded["states"])
     readout = layers["readout"](
-        [words, layers["hidden_readout"](hidden), layers["context_readout"](contexts)]
+        [
+            embedded,
+            layers["hidden_readout"](hidden),
+            layers["context_readout"](contexts),
+        ]
     )
     return layers["logits"](layers["readout_dropout"](readout)), decoded
 
@@ -245,9 +252,10 @@ def _tell(layers, decoder_token_ids, state):
 class ShowAttendTell(Functional):
     """The model of `build_caption_show_attend_tell`: its loss, and decoding.
 
-    `compile` takes the loss of the logits, -log p(y). The model adds, per word:
-    `coverage_weight` times the mean of `Σ_i (1 - Σ_t α_ti)²` over captions, and for
-    hard attention the terms of REINFORCE, see `AttentionObjective`. A word counts if
+    `compile` takes the loss of the logits, -log p(y). The model adds
+    `coverage_weight · Σ_i (1 - Σ_t α_ti)²`, and for hard attention the terms of
+    REINFORCE, see `AttentionObjective`, summed over the captions of a batch and divided
+    by its number of words. A word counts if
     its sample weight is above 0; without sample weights (B, T) all T do. With a loss
     that is the mean over words, the sum is therefore the paper's objective divided by
     the number of words of a caption. Hard attention needs labels (B, T), the words as
@@ -288,8 +296,8 @@ class ShowAttendTell(Functional):
             "places": decoded["places"],
         }
         if isinstance(self.output, dict):  # Built to return the attention.
-            scores = decoded["attention_scores"]
-            outputs["outputs"] = {"logits": logits, "attention_scores": scores}
+            probabilities = decoded["attention_scores"]
+            outputs["outputs"] = {"logits": logits, "attention_scores": probabilities}
         return keras.Model(self.input, outputs)
 
     def call(self, inputs, training=None, mask=None):
@@ -321,24 +329,27 @@ class ShowAttendTell(Functional):
         if terms is None:
             return loss
         total, count = self._attention_loss(y, outputs, terms, sample_weight)
-        # Keras divides a mean, but not a scalar, among the devices that train.
+        # `computed_loss` is the same scalar, divided by the number of devices that
+        # train: Keras divides a mean among them, but not a scalar.
         return loss + computed_loss(ops.sum(total) / ops.maximum(count, 1.0))
 
     def _attention_loss(self, y, outputs, terms, sample_weight):
         """The loss of attention for every row (B,), and the number of words."""
         layers = by_name(self.layers)
-        scores = terms["attention_scores"][:, 0]
-        is_real = _real_words(sample_weight, scores)
+        probabilities = terms["attention_scores"][:, 0]
+        word_weights = _word_weights(sample_weight, probabilities)
         options = {}
         if layers["decoder"].hard:
             logits = outputs["logits"] if isinstance(outputs, dict) else outputs
             options = {
                 "places": terms["places"][:, 0],
-                "log_likelihood": _log_likelihood(_labels(y), logits, is_real),
+                "log_likelihood": _log_likelihood(_labels(y), logits, word_weights),
             }
-        losses = layers["attention_objective"].losses_of(scores, is_real, **options)
+        losses = layers["attention_objective"].losses_of(
+            probabilities, word_weights, **options
+        )
         self._coverage.update_state(losses["coverage"])
-        return losses["total"], ops.sum(is_real)
+        return losses["total"], ops.sum(word_weights)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """The metrics of `compile`, and in training the coverage."""
@@ -383,18 +394,18 @@ def _labels(y):
     return ops.cast(y, "int32")
 
 
-def _real_words(sample_weight, scores):
+def _word_weights(sample_weight, probabilities):
     """1 for words that count, 0 for others, (B, T), float32."""
     if isinstance(sample_weight, dict):
         sample_weight = sample_weight.get("logits")
-    everything = ops.ones_like(scores[..., 0])
+    ones = ops.ones_like(probabilities[..., 0])
     if sample_weight is None:
-        return everything
-    is_real = ops.cast(sample_weight, everything.dtype) > 0
-    return everything * ops.cast(is_real, everything.dtype)
+        return ones
+    is_real = ops.cast(sample_weight, ones.dtype) > 0
+    return ones * ops.cast(is_real, ones.dtype)
 
 
-def _log_likelihood(labels, logits, is_real):
+def _log_likelihood(labels, logits, word_weights):
     """The log-likelihood of every caption, (B,)."""
     losses = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-    return -ops.sum(losses * is_real, axis=-1)
+    return -ops.sum(losses * word_weights, axis=-1)

@@ -115,7 +115,8 @@ def build_swin(
         last map as a sequence, normalized; and `pooled_output`, its mean.
 
     Raises:
-        ValueError: If `num_blocks` and `num_heads` differ in length.
+        ValueError: If `num_blocks` and `num_heads` differ in length, or if `mlp_ratio`
+            leaves a feed-forward network no unit.
 
     Reference:
         Liu et al. 2021, "Swin Transformer: Hierarchical Vision Transformer using
@@ -125,6 +126,11 @@ def build_swin(
         raise ValueError(
             "`num_blocks` and `num_heads` must have one number per stage. "
             f"Received: num_blocks={num_blocks}, num_heads={num_heads}"
+        )
+    if mlp_ratio * hidden_dim < 1:
+        raise ValueError(
+            "`mlp_ratio` must leave a feed-forward network at least one unit, at "
+            f"`hidden_dim` = {hidden_dim}. Received: mlp_ratio={mlp_ratio!r}"
         )
     rates = iter(rising_rates(stochastic_depth, sum(num_blocks)))
     images = image_input(image_size, num_channels)

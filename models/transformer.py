@@ -4,7 +4,7 @@
     target -> embedding + position -> N decoder blocks ─┴─> logits
 
 The encoder is here; the blocks and the decoder are in
-`parts/decoders/cross_decoder.py`.
+`models/parts/decoders/cross_decoder.py`.
 
 Legend: B batch, S source length, T target length, L length of a cache, D width, V
 vocabulary.
@@ -77,7 +77,7 @@ def build_transformer(
     hidden_dim: int = FROM_VARIANT,
     dropout: float = FROM_VARIANT,
     name: str = "transformer",
-    **blocks: Unpack[cross_decoder.StackOptions],
+    **options: Unpack[cross_decoder.StackOptions],
 ) -> "Transformer":
     """Encoder and decoder blocks; one embedding matrix for both sides and the output.
 
@@ -106,7 +106,7 @@ def build_transformer(
     ]
     for side in ("encoder", "decoder"):
         layers.append(Dropout(dropout, name=f"{side}_dropout"))
-        layers += cross_decoder.block_stack(side, dropout=dropout, **blocks)
+        layers += cross_decoder.block_stack(side, dropout=dropout, **options)
     layers = by_name(layers)
     inputs = sequence_inputs("token_ids", "padding_mask", "decoder_token_ids")
     memory, memory_mask = _encode(layers, inputs)

@@ -9,7 +9,7 @@
                                     cross-attention
 
 The encoders are here; the blocks and the decoder are in
-`parts/decoders/cross_decoder.py`.
+`models/parts/decoders/cross_decoder.py`.
 
 Legend: B batch, H and W pixels, h and w rows and columns of the map, C its channels, N
 heads, S locations that are attended to, E width of the encoder, T length of the
@@ -81,7 +81,7 @@ VARIANTS = {
 CARDS = {
     "cnn": model_cards(
         "caption_cnn_transformer",
-        {"base": (None, "no published size; here the sizes of the base Transformer")},
+        {"base": (None, "no published sizes; these are from the base Transformer")},
         family="transformer_captioners",
         title="A Transformer that describes the map of a CNN",
         paper="Vaswani et al. 2017, arXiv:1706.03762",
@@ -117,7 +117,7 @@ def build_caption_cnn_transformer(
     dropout: float = FROM_VARIANT,
     return_attention_scores: bool = False,
     name: str = "caption_cnn_transformer",
-    **blocks: Unpack[cross_decoder.StackOptions],
+    **options: Unpack[cross_decoder.StackOptions],
 ) -> "TransformerCaptioner":
     """The Transformer, with the locations of a convolutional map as its source.
 
@@ -153,8 +153,8 @@ def build_caption_cnn_transformer(
     """
     if hidden_dim % 2:
         raise ValueError(
-            "`hidden_dim` must be even: one half of a position is that of the row, the "
-            f"other that of the column. Received: hidden_dim={hidden_dim}"
+            "`hidden_dim` must be even: one half of the position encodes the row, the "
+            f"other half the column. Received: hidden_dim={hidden_dim}"
         )
     inputs, grid = grid_input(backbone, grid_size, feature_dim)
     layers = [
@@ -167,7 +167,7 @@ def build_caption_cnn_transformer(
         Dropout(dropout, name="caption_dropout"),
     ]
     for side in ("encoder", "decoder"):
-        layers += cross_decoder.block_stack(side, dropout=dropout, **blocks)
+        layers += cross_decoder.block_stack(side, dropout=dropout, **options)
     layers = by_name(layers)
     memory = _encode_map(layers, grid)
     return _connect(inputs, memory, layers, return_attention_scores, name)

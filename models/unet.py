@@ -2,7 +2,7 @@
 
     build_unet  images -> logits of each pixel, on its own encoder or any backbone
 
-How the maps for the skips are found in a backbone: `parts/backbones/skips.py`.
+How the maps for the skips are found in a backbone: `models/parts/backbones/skips.py`.
 
 Legend: B batch, H and W pixels, C classes.
 Layers: `stage_0_conv_0`, `stage_0_conv_1`, `stage_0_pooling`, …, with dropout
@@ -30,7 +30,7 @@ from keras.layers import (
 )
 
 from keras_attn.argument_types import AnySize
-from keras_attn.checks import check_choice, check_fraction, check_positive
+from keras_attn.checks import check_fraction, check_positive
 from keras_attn.layers import (
     CropLike,
     MinimumImageSize,
@@ -49,7 +49,7 @@ from keras_attn.models.parts.images import (
 )
 from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
-from keras_attn.ops.pooling import PADDINGS, Padding
+from keras_attn.ops.pooling import Padding
 
 # Ronneberger et al. 2015, figure 1; dropout as published with it.
 VARIANTS = {
@@ -152,7 +152,7 @@ def build_unet(
     if backbone is None:
         _refuse(of_backbone, "are for a U-Net on a `backbone`")
         return _build_own(variant, num_classes=num_classes, name=name, **own)
-    _refuse(own, "are those of the `backbone`")
+    _refuse(own, "are determined by the `backbone`")
     return _build_on(backbone, num_classes, decoder_dims, skip_layers, name)
 
 
@@ -177,7 +177,6 @@ def _build_own(
     name,
 ):
     """The network of the paper; see `build_unet`."""
-    check_choice("padding", padding, PADDINGS)
     check_fraction("dropout", dropout)
     halvings = len(hidden_dims) - 1
     images, hidden = _image_input(image_size, num_channels, halvings, padding)
@@ -228,7 +227,7 @@ def _image_input(image_size, num_channels, halvings, padding):
     ):
         raise ValueError(
             f"`image_size` must be {least} plus a multiple of {step}, so that each map "
-            "that is halved has an even number of rows and columns, and none is "
+            "that is halved has an even number of rows and columns, and no map is "
             'empty: pad the images, or use padding="same". '
             f"Received: image_size={image_size}"
         )

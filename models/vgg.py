@@ -94,10 +94,11 @@ def build_vgg(
     )
     if include_top and None in images.shape[1:3]:
         raise ValueError(
-            "`image_size` must be known for a model with its top, whose first fully "
-            "connected layer has weights for each location of the last map. Build the "
-            "model for one size, and use `keras_attn.models.convolutionize`, or "
-            f"`include_top=False`. Received: image_size={image_size}"
+            "`image_size` must be given with `include_top=True`, because the first "
+            "fully connected layer has weights for each location of the last map. For "
+            "any size, pass a model of one size to `keras_attn.models.convolutionize`, "
+            "or use `include_top=False`. "
+            f"Received: image_size={image_size}"
         )
     maps = vgg(hidden, hidden_dims=hidden_dims, num_convs=num_convs)
     last = maps[f"pooled_{len(hidden_dims) - 1}"]

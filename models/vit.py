@@ -17,12 +17,12 @@ Layers: `patch_embedding`, `class_token`, `position_embedding`, `embeddings_drop
 
 import functools
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypedDict, Unpack, get_args
+from typing import Annotated, Literal, TypedDict, Unpack
 
 from keras import ops
 
 from keras_attn.argument_types import Activation
-from keras_attn.checks import check_choice, check_pair
+from keras_attn.checks import check_pair
 from keras_attn.layers import (
     ClassToken,
     LearnedPositionEmbedding,
@@ -198,7 +198,6 @@ def _encode(
     Returns:
         The outputs of a model without its top.
     """
-    check_choice("pooling", pooling, get_args(ImagePooling))
     options |= {
         "num_heads": num_heads,
         "mlp_dim": mlp_dim,
@@ -210,6 +209,7 @@ def _encode(
         "qkv_bias": qkv_bias,
         "kernel_initializer": INITIALIZER,
     }
+    # `x = x + f(norm(x))`, where f is self-attention, then a feed-forward network.
     for index, rate in enumerate(rates):
         hidden = TransformerEncoderBlock(
             **options, stochastic_depth=rate, name=f"block_{index}"
@@ -249,7 +249,7 @@ def build_vit(
     attention_dropout: float = 0.0,
     stochastic_depth: float = 0.0,
     name: str = "vit",
-    **blocks: Unpack[_BlockOptions],
+    **options: Unpack[_BlockOptions],
 ) -> Functional:
     """Patches and a class token with learned positions, then N pre-norm blocks.
 
@@ -306,7 +306,7 @@ def build_vit(
         num_tokens,
         dropout,
         attention_dropout=attention_dropout,
-        **blocks,
+        **options,
     )
     if include_top:
         outputs = _logits(outputs, num_classes, distillation)
@@ -333,7 +333,7 @@ def build_vit_hybrid(
     attention_dropout: float = 0.0,
     stochastic_depth: float = 0.0,
     name: str = "vit_hybrid",
-    **blocks: Unpack[_BlockOptions],
+    **options: Unpack[_BlockOptions],
 ) -> Functional:
     """A ViT whose patches are the positions of a ResNet's feature map.
 
@@ -367,7 +367,7 @@ def build_vit_hybrid(
         pooling,
         dropout=dropout,
         attention_dropout=attention_dropout,
-        **blocks,
+        **options,
     )
     if include_top:
         outputs = _logits(outputs, num_classes)
@@ -392,7 +392,7 @@ def build_deit3(
     layer_scale: float | None = 1e-6,
     stochastic_depth: float = 0.0,
     name: str = "deit3",
-    **blocks: Unpack[_BlockOptions],
+    **options: Unpack[_BlockOptions],
 ) -> Functional:
     """ViT with LayerScale, and a class token that has no position.
 
@@ -418,7 +418,7 @@ def build_deit3(
         [stochastic_depth] * num_layers,
         pooling,
         layer_scale=layer_scale,
-        **blocks,
+        **options,
     )
     if include_top:
         outputs = _logits(outputs, num_classes)
@@ -438,7 +438,6 @@ def _embed_patches(images, hidden_dim, patch_size, stem_dims=None):
 
 def _count_tokens(class_token, distillation):
     """The number of tokens before the patches."""
-    check_choice("distillation", distillation, (None, "token", "head"))
     if distillation is not None and not class_token:
         raise ValueError(
             "`distillation` adds a second token, so it needs `class_token=True`. "
@@ -462,7 +461,10 @@ def _add_positions(hidden):
 
 
 def _logits(outputs, num_classes, distillation=None):
-    """(B, C): from the pooled features, or averaged with the second token's logits."""
+    """(B, C): one dense layer on the pooled features, in float32.
+
+    With `distillation="head"`, the mean of that and a dense layer on the second token.
+    """
     logits = classify(outputs["pooled_output"], num_classes)
     if distillation != "head":
         return logits

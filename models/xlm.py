@@ -7,8 +7,9 @@
     build_xlm          token ids -> features of each token and of the sequence
     build_xlm_<task>   an encoder -> the logits of a task, as for BERT
 
-The stack of blocks: `parts/encoder.py`; blocks: `layers/blocks/transformer_block.py`;
-attention: `layers/attention/multi_head_attention.py`.
+The stack of blocks: `models/parts/encoder.py`; blocks:
+`layers/blocks/transformer_block.py`; attention:
+`layers/attention/multi_head_attention.py`.
 
 Legend: B batch, T length, P masked positions, D width, V vocabulary, C classes.
 Layers: `token_embedding`, `position_embedding`, `language_embedding`,
@@ -72,7 +73,7 @@ def build_xlm(
     max_sequence_length: int = FROM_VARIANT,
     position_ids: bool = False,
     name: str = "xlm",
-    **blocks: Unpack[EncoderOptions],
+    **options: Unpack[EncoderOptions],
 ) -> Functional:
     """Token, position and language embeddings, then N post-norm encoder blocks.
 
@@ -124,7 +125,7 @@ def build_xlm(
         name="language_embedding",
     )(inputs["language_ids"])
     embeddings = ops.add(hidden, languages)
-    return text_encoder(inputs, embeddings, name, tanh_pooler=False, **blocks)
+    return text_encoder(inputs, embeddings, name, tanh_pooler=False, **options)
 
 
 @described_as(heads.masked_lm)

@@ -29,6 +29,7 @@ import keras
 from keras import ops
 
 from keras_attn.argument_types import Activation
+from keras_attn.checks import check_boolean
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.blocks.xlnet_block import (
     SegmentMemory,
@@ -41,7 +42,7 @@ from keras_attn.layers.embeddings.relative_position_encoding import (
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import Pooling, TokenPooling
 from keras_attn.models.parts import heads, tasks
-from keras_attn.models.parts.decoders.pair import inputs_like
+from keras_attn.models.parts.decoders.pair_builders import inputs_like
 from keras_attn.models.parts.encoder import EncoderOptions
 from keras_attn.models.parts.functional import (
     Functional,
@@ -252,6 +253,7 @@ def build_xlnet_permutation_lm(
     Reference:
         Yang et al. 2019, sections 2.2 and 2.3 (arXiv:1906.08237).
     """
+    check_boolean("two_stream", two_stream)
     encoder = as_encoder(encoder, build_xlnet)
     if not two_stream:
         return heads.masked_lm(encoder, name=name)

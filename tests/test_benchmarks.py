@@ -1,6 +1,10 @@
-"""Every script of the benchmarks starts, and our models of two rows run."""
+"""Every benchmark runs at a small size: one row with all contestants, and ours of all.
+
+What is printed says which contestants are skipped, and why.
+"""
 
 import argparse
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -9,33 +13,79 @@ import keras
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-SCRIPTS = sorted(
-    path.name for path in FOLDER.glob("*.py") if "__main__" in path.read_text()
-)
+SCRIPTS = {
+    path.name for path in FOLDER.glob("*.py") if "__main__" in path.read_text("utf-8")
+}
+# Script to its arguments.
+RUNS = {
+    "attend.py": ["--row", "listen_attend_spell, 8 x 1000 frames"],
+    "attention.py": [],
+    "checkouts.py": [str(FOLDER.parent), str(FOLDER.parent), "--row", "bert forward"],
+    "dense.py": ["--row", "unet training, batch 1"],
+    "edge.py": [],
+    "shipping.py": ["--models", "vit_base_patch16", "--formats", "saved_model"],
+    "steps.py": [],
+    "text.py": ["--row", "gpt2 forward"],
+    "vision.py": ["--row", "vit training"],
+}
+DENSE_ROWS = ("unet forward, batch 1", "mask_rcnn_resnet50 forward")
 
-pytestmark = pytest.mark.runs
+pytestmark = [
+    pytest.mark.runs,
+    pytest.mark.skipif(
+        keras.backend.backend() != "tensorflow",
+        reason="the benchmarks need the TensorFlow backend",
+    ),
+]
 
 
-@pytest.fixture(scope="module")
-def dense():
-    if keras.backend.backend() != "tensorflow":
-        pytest.skip("the benchmarks need the TensorFlow backend")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(FOLDER))
-        import dense  # pyright: ignore[reportMissingImports]
-
-        yield dense
+@pytest.fixture
+def module(monkeypatch):
+    """Imports a benchmark."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_every_benchmark_starts(script):
-    command = [sys.executable, str(FOLDER / script), "--help"]
-    printed = subprocess.run(command, capture_output=True, check=True, text=True)
-    assert "usage:" in printed.stdout
+def run(script, *arguments):
+    """What a benchmark prints."""
+    rounds = [] if script == "shipping.py" else ["--rounds", "1"]
+    command = [sys.executable, str(FOLDER / script), "--small", *rounds, *arguments]
+    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
-def test_our_models_of_dense_rows_run_at_a_small_size(dense):
+def test_every_benchmark_is_run():
+    assert set(RUNS) == SCRIPTS
+
+
+@pytest.mark.parametrize("script", RUNS)
+def test_a_row_runs_with_its_contestants(script):
+    printed = run(script, *RUNS[script])
+    _, _, row, *_ = [x for x in printed.splitlines() if not x.startswith("skipped: ")]
+    assert "Error" not in row
+    # A time, or a ratio.
+    assert any(character.isdigit() for character in row.rpartition("|")[0] or row)
+
+
+@pytest.mark.parametrize("name", ["attend", "text", "vision"])
+def test_our_models_of_all_rows_run(name, module):
+    script = module(name)
+    for row in script.ROWS:
+        script.ours(row, script.SMALL)()
+
+
+def test_our_models_of_dense_rows_run(module):
     """The shapes of TensorFlow that it passes on are what users have at hand."""
     arguments = argparse.Namespace(small=True, folder=None)
-    for row in ("unet forward, batch 1", "mask_rcnn_resnet50 forward"):
-        dense.Dense(arguments).call("ours", row)()
+    for row in DENSE_ROWS:
+        module("dense").Dense(arguments).call("ours", row)()
+
+
+def test_a_contestant_whose_package_is_missing_is_skipped(module, capsys):
+    needs = {"ours": (), "theirs": ("keras", "no_such_package")}
+    assert module("interleaved").available(needs, "a row") == ["ours"]
+    printed = capsys.readouterr().out
+    assert printed == (
+        "skipped: theirs in a row, because no_such_package is not installed\n"
+    )

@@ -48,7 +48,7 @@ def test_check_matches():
 @pytest.mark.parametrize("value", [0, -1, 1.0, "3", None, True])
 def test_check_positive(value):
     assert check_positive("units", 3) == 3
-    message = f"`units` must be a whole number above zero. Received: units={value!r}"
+    message = f"`units` must be a positive integer. Received: units={value!r}"
     with pytest.raises(ValueError, match=exactly(message)):
         check_positive("units", value)
 
@@ -57,7 +57,7 @@ def test_check_positive(value):
 def test_check_fraction(value):
     assert check_fraction("dropout", 0.0) == 0.0
     assert check_fraction("dropout", 0.999) == 0.999
-    message = f"`dropout` is a probability in [0, 1). Received: dropout={value!r}"
+    message = f"`dropout` must be a probability in [0, 1). Received: dropout={value!r}"
     with pytest.raises(ValueError, match=exactly(message)):
         check_fraction("dropout", value)
 
@@ -104,13 +104,13 @@ def test_check_pair():
         with pytest.raises(
             ValueError,
             match=exactly(
-                "`size` must be a whole number, or one for the rows and one for the "
-                f"columns. Received: size={wrong!r}"
+                "`size` must be a positive integer or a pair of them, (rows, columns). "
+                f"Received: size={wrong!r}"
             ),
         ):
             check_pair("size", wrong)
     for wrong in ((3, 0), (3, True), (3.0, 5), (3, None), np.array([3.0, 5.0])):
-        with pytest.raises(ValueError, match="`size` must be a whole number above"):
+        with pytest.raises(ValueError, match=r"`size` must be a positive integer\."):
             check_pair("size", wrong)
 
 
@@ -118,14 +118,14 @@ def test_check_pair():
 def test_a_size_that_is_not_known_is_no_pair():
     import tensorflow as tf
 
-    with pytest.raises(ValueError, match="`size` must be a whole number, or one for"):
+    with pytest.raises(ValueError, match="`size` must be a positive integer or a pair"):
         check_pair("size", tf.TensorShape(None))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="`size` must be a whole number above zero"):
+    with pytest.raises(ValueError, match=r"`size` must be a positive integer\."):
         check_pair("size", tf.TensorShape([None, 5]))
 
     @tf.function
     def traced(images):
         return check_pair("size", tf.shape(images)[1:3])
 
-    with pytest.raises(ValueError, match="`size` must be a whole number, or one for"):
+    with pytest.raises(ValueError, match="`size` must be a positive integer or a pair"):
         traced(tf.zeros((2, 3, 5, 7)))

@@ -47,6 +47,31 @@ LAYERS = {
 }
 
 
+def _methods() -> dict[str, Any]:
+    """The methods of public classes that we name ourselves, by name.
+
+    What overrides a method of Keras or of Python is described there.
+    """
+    named = {}
+    for name, value in DOCUMENTED.items():
+        if inspect.isclass(value):
+            bases = [
+                x for x in value.__mro__ if not x.__module__.startswith("keras_attn")
+            ]
+            theirs = {method for base in bases for method in vars(base)}
+            named |= {
+                f"{name}.{method}": getattr(value, method)
+                for method in dir(value)
+                if not method.startswith("_")
+                and method not in theirs
+                and inspect.isroutine(getattr(value, method))
+            }
+    return named
+
+
+METHODS = _methods()
+
+
 def _undescribed(documented):
     """The arguments of a function, or of a constructor, that help does not describe."""
     docstring = inspect.getdoc(documented) or ""
@@ -63,6 +88,16 @@ def _undescribed(documented):
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_every_argument_is_described(name):
     assert _undescribed(DOCUMENTED[name]) == set()
+
+
+def test_every_argument_of_a_method_is_described():
+    missing = {
+        name: undescribed
+        for name, method in METHODS.items()
+        if (undescribed := _undescribed(method) - {"self"})
+    }
+    assert missing == {}
+    assert {"Beam.advance", "Runner.step", "Translator.load"} <= set(METHODS)
 
 
 @pytest.mark.parametrize("name", LAYERS)

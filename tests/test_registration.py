@@ -15,8 +15,10 @@ import pytest
 from keras.src.saving import object_registration
 
 from keras_attn import registration
+from keras_attn.layers.initializers import BilinearKernel, SinusoidGrid
 from keras_attn.models import build_vit
 from keras_attn.ops import gelu_tanh
+from keras_attn.training import AdamW, Perplexity, SmoothedCrossEntropy
 
 PACKAGE = Path(registration.__file__).parent
 
@@ -54,37 +56,58 @@ def run(code, *arguments):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A model of ours, and one of Keras with a function of ours; and their outputs."""
+    """A model of ours, models of Keras with objects of ours; and their outputs."""
     folder = tmp_path_factory.mktemp("saved")
     sizes: Any = {"num_layers": 1, "hidden_dim": 6, "num_heads": 2, "mlp_dim": 5}
     vit = build_vit(image_size=6, patch_size=3, num_classes=7, **sizes)
     dense = keras.layers.Dense(3, activation=gelu_tanh)
     plain = keras.Sequential([keras.Input((5,)), dense])
+    bilinear = keras.layers.Conv2DTranspose(
+        3, 4, 2, kernel_initializer=BilinearKernel()
+    )
+    sinusoids = keras.layers.Embedding(
+        7, 4, embeddings_initializer=SinusoidGrid(2, 3, num_prefix_tokens=1)
+    )
+    compiled = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+    compiled.compile(AdamW(), SmoothedCrossEntropy(), metrics=[Perplexity()])
+    models = {
+        "vit": vit,
+        "plain": plain,
+        "bilinear": keras.Sequential([keras.Input((2, 2, 3)), bilinear]),
+        "sinusoids": keras.Sequential([keras.Input((5,)), sinusoids]),
+        "compiled": compiled,
+    }
     outputs = {}
-    for name, model in {"vit": vit, "plain": plain}.items():
+    for name, model in models.items():
         model.save(folder / f"{name}.keras")
         ones = np.ones((1, *model.input_shape[1:]), "float32")
         outputs[name] = keras.ops.convert_to_numpy(model(ones)).tolist()
     return folder, outputs
 
 
+LOAD = """
+import json, sys
+import numpy as np
+def load(name):
+    model = keras.saving.load_model(f"{sys.argv[1]}/{name}.keras")
+    ones = np.ones((1, *model.input_shape[1:]), "float32")
+    return keras.ops.convert_to_numpy(model(ones)).tolist()
+"""
+
+
 def test_every_registered_name_is_found_after_the_import_alone(files):
     folder, outputs = files
     # Other libraries look for Keras before it is imported.
     found = run(
-        """
-import importlib.util, json, sys
+        f"""
+import importlib.util, sys
 import keras_attn
-assert not {"keras", "tensorflow"} & set(sys.modules)
+assert not {{"keras", "tensorflow"}} & set(sys.modules)
 assert importlib.util.find_spec("keras")
 import keras
-import numpy as np
+{LOAD}
 assert not [name for name in sys.modules if name.startswith("keras_attn.layers")]
-outputs = {}
-for name in ("plain", "vit"):
-    model = keras.saving.load_model(f"{sys.argv[1]}/{name}.keras")
-    ones = np.ones((1, *model.input_shape[1:]), "float32")
-    outputs[name] = keras.ops.convert_to_numpy(model(ones)).tolist()
+outputs = {{name: load(name) for name in ("plain", "vit")}}
 registered = keras.saving.get_registered_object
 names = json.loads(sys.argv[2])
 named = [name for name in names
@@ -95,11 +118,31 @@ print(json.dumps([outputs, named, registered("keras_attn>Nothing")]))
         json.dumps(registered_names()),
     )
     found, wrong, unknown = json.loads(found.splitlines()[-1])
-    for name, output in outputs.items():
-        np.testing.assert_allclose(found[name], output, rtol=1e-6)
+    for name, output in found.items():
+        np.testing.assert_allclose(output, outputs[name], rtol=1e-6)
+    assert sorted(found) == ["plain", "vit"]
     assert wrong == []
     assert unknown is None
     assert len(registered_names()) > 90
+
+
+# In a process each: what the first needs is imported when the second is loaded.
+@pytest.mark.parametrize("names", [["bilinear", "sinusoids"], ["compiled"]])
+def test_a_model_of_keras_with_objects_of_ours_loads_after_the_import_alone(
+    files, names
+):
+    folder, outputs = files
+    found = run(
+        f"""
+import keras, keras_attn
+{LOAD}
+print(json.dumps([load(name) for name in sys.argv[2:]]))
+""",
+        folder,
+        *names,
+    )
+    for name, output in zip(names, json.loads(found.splitlines()[-1]), strict=True):
+        np.testing.assert_allclose(output, outputs[name], rtol=1e-6)
 
 
 def test_an_old_module_path_does_not_matter(files, tmp_path):

@@ -35,7 +35,7 @@ def test_segment_membranes(example, tmp_path):
         *("--data-dir", tmp_path, "--run-dir", run, "--batch-size", 2),
         *("--epochs", 2, "--width", 2, "--crop-size", 48, "--crops", 1),
     )
-    assert "2 slices for training, 5 for the test" in printed
+    assert "2 slices for training, 5 for testing" in printed
     assert re.search(r"^pixel error +[\d.]+% at 0\.\d\d$", printed, re.M)
     assert re.search(r"^Rand score +0\.\d{3} at .*: split .*, merge ", printed, re.M)
     # A threshold that leaves each membrane to the cells is as wrong as membranes are.

@@ -60,5 +60,5 @@ def test_finds_passages_by_meaning(example, tmp_path):
     assert "Quarterly profits" in printed
     assert "violin" not in printed
     text.write_text("Nothing here.")
-    with pytest.raises(SystemExit, match="error: no passage of five words"):
+    with pytest.raises(SystemExit, match="error: no passage of at least"):
         example(*command)

@@ -124,13 +124,13 @@ def check_target(path: Path, format: Format) -> None:
     """Rejects a target that cannot be written, or that holds something else."""
     if not path.parent.is_dir():
         raise ValueError(
-            "`path` must be in a folder that exists; make it first. "
+            "`path` must be in an existing folder; create it first. "
             f"Received: path={str(path)!r}"
         )
     if os.path.lexists(path) and format_at(path) != format:
         raise ValueError(
             f"`path` exists and is not a {format.name} artefact, so it is not "
-            "replaced; remove it or choose another name. "
+            "replaced; remove it or choose a different name. "
             f"Received: path={str(path)!r}"
         )
 

@@ -1,8 +1,9 @@
 """LiteRT (`.tflite`): built-in operators only, for phones and small computers.
 
 `write` saves the traced functions as a SavedModel, replaces in it what the converter
-does not support, converts it, quantizes to int8 if asked to, and adds the metadata.
-`runtimes/litert.py` runs the file.
+does not support, converts it, quantizes to int8 if asked to, and adds the metadata: the
+allowed ranges of indices and lengths by input, as JSON in an appended ZIP archive.
+`export/runtimes/litert.py` runs the file.
 """
 
 import contextlib
@@ -65,7 +66,7 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
     path.unlink(missing_ok=True)
     path.write_bytes(content)
     text = metadata.to_json(traced.signatures)
-    if text is not None:
+    if text is not None:  # If an input has a range.
         with zipfile.ZipFile(path, "a") as archive:
             # `ZipInfo` has a constant date: the same model gives the same file.
             archive.writestr(zipfile.ZipInfo(metadata.FILE), text)
@@ -126,7 +127,7 @@ def _calibrated(folder: Path, calibration: Iterable[tuple[str, dict]]) -> bytes:
         np.savez(cases / f"{number:06d}-{signature}.npz", **inputs)
     finished = subprocess.run(
         # As a file, because it needs nothing of this package; with `-P`, because
-        # `import onnx` must not find `formats/onnx.py`.
+        # `import onnx` must not find `export/formats/onnx.py`.
         [sys.executable, "-P", _WORKER, folder, cases, target],
         capture_output=True,
         text=True,
@@ -161,9 +162,9 @@ def _refusal(error: Exception, signatures: Iterable[str]) -> ExportError:
     # A layer's name, before the @, may contain the name of a signature.
     functions = [location.rpartition("@")[2] for location in locations]
     return RefusedError(
-        "LiteRT has no built-in form of "
+        "LiteRT has no built-in operator for "
         + ", ".join(f"`{name}`" for name in names)
-        + " at these shapes, and Flex operators load in no stock interpreter",
+        + " at these shapes, and stock interpreters cannot load Flex operators",
         tuple(locations),
         # A location ends in the traced function: `mha/Roll@__inference_prefill_17`.
         tuple(s for s in signatures if any(f"_{s}_" in traced for traced in functions)),

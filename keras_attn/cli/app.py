@@ -24,7 +24,8 @@ from keras_attn.interruption import INTERRUPTED, Interruption, interruption
 COMMANDS = {
     "list": "List the models, with their papers and sizes.",
     "describe": "Show a model's card: paper, inputs, outputs, size, how to build it.",
-    "demo": "Teach RNNsearch to read dates, plot its attention, export it three ways.",
+    "demo": "Train RNNsearch to read dates, plot its attention and export it to three "
+    "formats.",
     "train": "Train a translator on line-aligned text.",
     "generate": "Generate a continuation of a prompt, or its translation.",
     "plan": "Estimate the cost of a model without building it: FLOPs and memory.",

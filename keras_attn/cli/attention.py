@@ -38,7 +38,8 @@ def attention(
         str | None, typer.Argument(help="The text to read or translate; quote it.")
     ] = None,
     text_pair: Annotated[
-        str | None, _TEXT.option("A second text, for a model of pairs such as BERT.")
+        str | None,
+        _TEXT.option("A second text, for a model of text pairs such as BERT."),
     ] = None,
     translation: Annotated[
         str | None,
@@ -54,9 +55,8 @@ def attention(
     image: Annotated[
         Path | None,
         _IMAGE.file(
-            "The image, for a model of images. It is resized to the model's input "
-            "and normalised by the checkpoint's preprocessor_config.json, or to "
-            "[-1, 1]."
+            "The image, for an image model. It is resized to the model's input and "
+            "normalized by the checkpoint's preprocessor_config.json, or to [-1, 1]."
         ),
     ] = None,
     rollout: Annotated[
@@ -86,8 +86,8 @@ def attention(
     output: Annotated[
         Path,
         _OPTIONS.option(
-            "A plot, .png, .pdf or .svg, or for a text .html: a page to explore "
-            "in a browser.",
+            "A plot (.png, .pdf or .svg) or, for a text, a page to explore in a "
+            "browser (.html).",
             dir_okay=False,
         ),
     ] = Path("alignment.png"),
@@ -117,8 +117,8 @@ def attention(
 
     if text is not None and model.is_file() and tokenizer is None:
         raise ValueError(
-            "MODEL has no tokenizer: give the folder of one by --tokenizer, or token "
-            f"ids by --ids. Received: {str(model)!r}"
+            "MODEL has no tokenizer: pass the folder of one as --tokenizer, or token "
+            f"ids as --ids. Received: {str(model)!r}"
         )
     opened = _open(model, task, text, tokenizer)
     if image is not None:
@@ -130,8 +130,8 @@ def attention(
     elif opened.translator is not None:
         if text_pair is not None or tokenizer is not None:
             raise ValueError(
-                "--text-pair and --tokenizer are not for the folder of a translator. "
-                f"Received: {str(model)!r}"
+                "--text-pair and --tokenizer do not apply to the folder of a "
+                f"translator. Received: {str(model)!r}"
             )
         text = text or ""
         if translation is None:
@@ -147,7 +147,7 @@ def attention(
     else:
         if translation is not None:
             raise ValueError(
-                "--translation is for the folder of a `keras-attn train` run, or for "
+                "--translation requires the folder of a `keras-attn train` run, or "
                 f"--ids. Received: {str(model)!r}"
             )
         text = text or ""
@@ -169,14 +169,15 @@ def _check_options(
     unused = {"TEXT": (), "--ids": ("--text-pair",), "--image": tuple(targets)}
     for name in unused[given[0]]:
         if targets[name] is not None:
-            raise typer.BadParameter(f"{name} does not go together with {given[0]}.")
+            raise typer.BadParameter(f"{name} cannot be combined with {given[0]}.")
     if is_filtered:
         raise typer.BadParameter(
             "--rollout combines all layers and heads; leave out --layer and --head."
         )
     if given == ["--image"] and _is_page(output):
         raise typer.BadParameter(
-            "--output of an image must end in .png, .pdf or .svg; a page is for texts."
+            "--output must end in .png, .pdf or .svg for an image; .html is for texts "
+            "only."
         )
 
 
@@ -266,7 +267,7 @@ def _plot_image(
     shape = getattr(opened.inputs, "shape", ())
     if len(shape) != 4:
         raise ValueError(
-            "MODEL must be a model of images for --image; give a text otherwise. "
+            "MODEL must be an image model for --image; pass TEXT to a text model. "
             f"Received: {str(opened.path)!r}"
         )
     pixels, normalised = read_image(file, shape[1:], opened.path)
@@ -278,8 +279,8 @@ def _plot_image(
                 raise
             raise ValueError(
                 "--rollout needs a model whose layers all attend over the whole "
-                "image, as those of a ViT; leave it out for windowed models such as "
-                f"Swin. Received: {str(opened.path)!r}"
+                "image, such as a ViT; leave it out for windowed models such as Swin. "
+                f"Received: {str(opened.path)!r}"
             ) from error
         figure = viz.plot_image_attention(pixels, maps[0], labels=["rollout"])
         return figure, "Attention rollout"

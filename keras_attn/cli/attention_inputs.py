@@ -47,8 +47,8 @@ def encode_ids(
     """Parses ids, labelled by the tokenizer in `folder` or by their numbers."""
     if opened.translator is not None:
         raise ValueError(
-            "--ids is for models without a tokenizer; give the folder of a translator "
-            f"a text. Received: {str(opened.path)!r}"
+            "--ids is for models without a tokenizer; pass a text to the folder of a "
+            f"translator. Received: {str(opened.path)!r}"
         )
     tokenizer = load_tokenizer_of(folder) if folder else None
     targets = None if target_ids is None else _parse_ids("--translation", target_ids)
@@ -87,8 +87,8 @@ def _example_of_ids(
         inputs["decoder_token_ids"] = np.array([target_ids], "int32")
     if "token_ids" not in names:
         raise ValueError(
-            "MODEL must be a model of text for TEXT or --ids; use --image for a model "
-            f"of images. Received: {str(opened.path)!r}"
+            "MODEL must be a text model for TEXT or --ids; use --image for an image "
+            f"model. Received: {str(opened.path)!r}"
         )
     if "decoder_token_ids" in names and target_ids is None:
         raise ValueError(
@@ -98,7 +98,7 @@ def _example_of_ids(
     if not names <= set(inputs) or (target_ids and "decoder_token_ids" not in names):
         missing = names.symmetric_difference(inputs) & (names | {"decoder_token_ids"})
         raise ValueError(
-            "MODEL must be a model of token ids, masks and segments. Received: "
+            "MODEL must take only token ids, masks and segments. Received: "
             f"{str(opened.path)!r} and the input {', '.join(sorted(missing))}"
         )
     if not row.size:

@@ -80,21 +80,21 @@ def demo(
     run_dir: Annotated[
         Path,
         _OPTIONS.option(
-            "Folder for everything it writes. An interrupted demo there is "
-            "resumed; a finished one is replaced.",
+            "Output folder. An interrupted demo in it is resumed; a finished one is "
+            "replaced.",
             file_okay=False,
         ),
     ] = Path("runs/demo"),
     quick: Annotated[
         bool,
         _OPTIONS.option(
-            "A smoke test on a few hundred dates, half a minute: every step, but "
-            "the model does not learn the task, and no accuracy is required.",
+            "A smoke test of half a minute: every step, on a few hundred dates; the "
+            "model does not learn the task, and no accuracy is required.",
             "--quick",
         ),
     ] = False,
 ) -> None:
-    """Teach RNNsearch to read dates, plot its attention, export it three ways.
+    """Train RNNsearch to read dates, plot its attention and export it to three formats.
 
     Trains on 20,000 dates as people write them ("the third of march 2027"), asks
     for ISO 8601 ("2027-03-03") of 1,000 unseen days, draws the alignment, and
@@ -138,8 +138,7 @@ def demo(
     failures = _ship(translator, test[: plan.compared], run_dir)
     if accuracy < plan.required:
         failures.append(
-            f"{accuracy:.1%} of the dates are right, at least "
-            f"{plan.required:.0%} must be"
+            f"{accuracy:.1%} of the dates are right; {plan.required:.0%} are required"
         )
     if failures:
         raise CheckFailedError("; ".join(failures))

@@ -38,16 +38,17 @@ def export(
     sequence_length: Annotated[
         int | None,
         _OPTIONS.count(
-            "Fixes the number of tokens of a source, to which shorter ones are "
-            "padded; or the rows and columns of images of any size. Default: any "
-            "number, if the format allows it."
+            "Fixes the number of source tokens, to which shorter texts are padded; "
+            "or, if the model takes images of any size, their rows and columns. "
+            "Default: any number, if the format allows it."
         ),
     ] = None,
     max_length: Annotated[
         int | None,
         _OPTIONS.count(
-            "For a generative model: most tokens of prompt and continuation "
-            "together, the length of its caches. Default: the positions of the model."
+            "For a generative model: the maximum number of tokens, prompt and "
+            "continuation together, and the length of the caches. Default: the "
+            "model's number of positions."
         ),
     ] = None,
     num_beams: Annotated[

@@ -32,8 +32,9 @@ def generate(
         _TEXT.option(
             "A decoder such as GPT-2: a Hugging Face checkpoint with its tokenizer "
             "(config.json, *.safetensors, vocab.json, merges.txt), a run folder "
-            "(model.keras, and tokenizer.json or vocab.json with merges.txt), or, with "
-            "--tokenizer, a `.keras` file. The folder of a translator translates.",
+            "(model.keras, and tokenizer.json or vocab.json with merges.txt), or, "
+            "with --tokenizer, a `.keras` file. The folder of a translator translates "
+            "the prompt.",
             exists=True,
         ),
     ],
@@ -43,7 +44,7 @@ def generate(
     max_new_tokens: Annotated[
         int | None,
         _TEXT.count(
-            "Largest number of tokens to generate. Default: 64, or as many as the "
+            "Maximum number of tokens to generate. Default: 64, or as many as the "
             "model has positions for."
         ),
     ] = None,
@@ -67,14 +68,14 @@ def generate(
     top_p: Annotated[
         float | None,
         _STRATEGY.number(
-            "Sample among the fewest tokens whose probabilities sum to X.",
+            "Sample among the fewest tokens whose probabilities sum to at least X.",
             min=0.01,
             max=1.0,
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        _STRATEGY.count("Sample, with the same text for the same seed.", min=0),
+        _STRATEGY.count("Sample; the same seed gives the same text.", min=0),
     ] = None,
     beam: Annotated[
         int | None,
@@ -274,8 +275,8 @@ class _TokenStream:
 def _load_tokenizer(path: Path, tokenizer: Path | None) -> Any:
     if tokenizer is None and path.is_file():
         raise ValueError(
-            "--tokenizer must be given if --model is a file: a folder with its "
-            f"tokenizer. Received: --model {str(path)!r}"
+            "--tokenizer, the folder of a tokenizer, must be given if --model is a "
+            f"file. Received: --model {str(path)!r}"
         )
     return load_tokenizer_of(tokenizer or path)
 

@@ -65,7 +65,7 @@ class OpenedModel:
         names = self.input_names
         if "token_ids" not in names:
             raise ValueError(
-                "MODEL must be a model of text if texts are given. Received: a model "
+                "MODEL must be a text model if texts are given. Received: a model "
                 f"with the inputs {', '.join(sorted(names)) or 'images'}"
             )
         if is_text_tokenizer(tokenizer):
@@ -147,8 +147,8 @@ def find_model(name: str, task: str | None) -> Path | None:
             raise ValueError(f"MODEL is not a path that exists, and {error}") from error
     if task is not None:
         raise ValueError(
-            "--task is for a checkpoint folder; a name of `keras-attn list` has its "
-            f"head. Received: {name!r}"
+            "--task is for a checkpoint folder; a name from `keras-attn list` "
+            f"includes the head. Received: {name!r}"
         )
     return None
 
@@ -188,7 +188,7 @@ def _keras_file(path: Path, task: str | None) -> Path:
     if task is not None:
         raise ValueError(
             "--task is for a checkpoint folder, with config.json and *.safetensors; a "
-            f"model that Keras saved has its head already. Received: {str(path)!r}"
+            f"model saved by Keras already has its head. Received: {str(path)!r}"
         )
     if not path.is_dir():
         if path.suffix != ".keras":

@@ -52,24 +52,24 @@ ModelOrName = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A name of `keras-attn list`, or what the other commands take: a `.keras` "
-        "file, the folder of a training run, or a Hugging Face checkpoint. For a path "
-        "that is also such a name, write ./NAME.",
+        help="A name from `keras-attn list`, a `.keras` file, the folder of a "
+        "training run, or a Hugging Face checkpoint. For a path that is also a "
+        "name, write ./NAME.",
     ),
 ]
 Task = Annotated[
     str | None,
     _OPTIONS.option(
         "The head to build from a checkpoint folder: encoder, classifier, "
-        "token_classifier, masked_lm, causal_lm, sentence_encoder, …, as far as its "
-        "family has it. Default: the one in its config.json.",
+        "token_classifier, masked_lm, causal_lm, sentence_encoder, …, if its family "
+        "has it. Default: the one in its config.json.",
         metavar="TASK",
     ),
 ]
 # The same formats and quantizations as in `export/formats`, whose import would be slow.
 Format = Annotated[
     Literal["saved_model", "litert", "onnx"] | None,
-    _OPTIONS.option("If the suffix does not say it."),
+    _OPTIONS.option("File format, if the suffix of the path does not determine it."),
 ]
 Quantization = Annotated[
     Literal["none", "float16", "int8_dynamic", "int8"],
@@ -81,20 +81,20 @@ Quantization = Annotated[
 Samples = Annotated[
     Path | None,
     _OPTIONS.option(
-        "Inputs to compare on, and to calibrate int8 with: an `.npz` with one "
-        "array per input; for a folder with a tokenizer, a text file with one "
-        "text per line; for a model of images, an image or a folder of images, with "
-        "--pixels. Default: random inputs.",
+        "Inputs to compare on, and to calibrate int8 with: an `.npz` with one array "
+        "per input; for a folder with a tokenizer, a text file with one text per "
+        "line; for an image model, an image or a folder of images, with --pixels. "
+        "Default: random inputs.",
         exists=True,
     ),
 ]
 Pixels = Annotated[
     Literal["unit", "signed", "imagenet", "bytes"] | None,
     _OPTIONS.option(
-        "The value range that the model takes the images of --samples in, which "
-        "`keras-attn describe` prints for a published model. unit: [0, 1]. signed: "
-        "[-1, 1]. imagenet: [0, 1], normalized by ImageNet's mean and standard "
-        "deviation. bytes: 0 to 255. Default: what the checkpoint says that MODEL is "
+        "Value range in which the model takes images, for --samples; `keras-attn "
+        "describe` prints it for a published model. unit: [0, 1]. signed: [-1, 1]. "
+        "imagenet: [0, 1], normalized by ImageNet's mean and standard deviation. "
+        "bytes: 0 to 255. Default: the range stated by the checkpoint that MODEL is, "
         "or was loaded from."
     ),
 ]
@@ -108,14 +108,14 @@ Tokenizer = Annotated[
 ]
 TokenizerFolder = Annotated[
     Path | None,
-    Panel("Text").folder("Folder of the tokenizer, if it is not beside the model."),
+    Panel("Text").folder("Folder of the tokenizer, if it is not next to the model."),
 ]
 Tolerance = Annotated[
     float | None,
     _OPTIONS.option(
-        "Largest error allowed. Default: 1e-4 in float32 (relative above 1); "
-        "quantized, as root mean square relative to the output, 0.01 for float16, "
-        "0.1 for int8_dynamic, 0.2 for int8.",
+        "Maximum error allowed. Default: 1e-4 in float32 (relative above 1); "
+        "quantized, as root mean square relative to the output, 0.01 for float16, 0.1 "
+        "for int8_dynamic, 0.2 for int8.",
         min=0.0,
     ),
 ]

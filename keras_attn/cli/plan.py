@@ -67,7 +67,7 @@ def plan(
         dtype = "float32" if dtype is None else dtype
     elif dtype is not None:
         raise ValueError(
-            "--dtype is for names and checkpoint folders; a model that Keras saved has "
+            "--dtype is for names and checkpoint folders; a model saved by Keras has "
             f"its own policies. Received: {model!r}"
         )
     with working(f"Counting {model}"):
@@ -91,8 +91,8 @@ def plan(
     console.print(table)
     each = "one device" if counted.devices == 1 else f"each of {devices} devices"
     say(
-        f"In {counted.dtype}. Memory is that of {each}; FLOPs are those of matrix "
-        "products, 2 per multiply-add.",
+        f"In {counted.dtype}. Memory is for {each}; FLOPs count matrix products, 2 per "
+        "multiply-add.",
         "dim",
     )
 

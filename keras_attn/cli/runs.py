@@ -64,9 +64,9 @@ def claim(folder: Path, settings: dict[str, Any]) -> None:
             f"{name} was {found.get(name)}, is {settings[name]}" for name in names
         )
         raise ValueError(
-            f"--run-dir holds a run with other settings ({changes}); use the same "
-            "settings, choose another folder, or remove this one. "
-            f"Received: {str(folder)!r}"
+            f"--run-dir holds a run with different settings ({changes}); use the same "
+            "settings, choose another folder, or remove this one. Received: "
+            f"{str(folder)!r}"
         )
 
 

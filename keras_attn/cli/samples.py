@@ -52,8 +52,8 @@ def read_samples(
         return _read_images(path, opened, shapes, length, pixels)
     if pixels is not None:
         raise ValueError(
-            "--pixels is for an image or a folder of images as --samples. "
-            f"Received: --pixels {pixels}, --samples {str(path) if path else None!r}"
+            "--pixels requires an image or a folder of images as --samples. Received: "
+            f"--pixels {pixels}, --samples {str(path) if path else None!r}"
         )
     if path is None:
         return None
@@ -80,9 +80,9 @@ def check_calibrated(quantization: str | None, samples: Path | None) -> None:
     """
     if quantization == "int8" and samples is None:
         raise ValueError(
-            "--samples must be given for int8, which is accurate only for inputs like "
-            "those that it is calibrated on: an `.npz`, texts, or a folder of images. "
-            "Received: no --samples"
+            "--samples must be given for int8, which is accurate only for inputs "
+            "similar to its calibration data: an `.npz`, texts, or a folder of "
+            "images. Received: no --samples"
         )
 
 
@@ -139,9 +139,9 @@ def _read_images(
         if images and image.shape != images[0].shape:
             raise ValueError(
                 "--samples must be images of one size if MODEL takes any size; to "
-                "resize them pass --sequence-length, the rows and columns to ship. "
-                f"Received: {files[0].name} of {images[0].shape[:2]} and "
-                f"{file.name} of {image.shape[:2]} pixels"
+                "resize them, pass --sequence-length, the rows and columns to export. "
+                f"Received: {files[0].name} of {images[0].shape[:2]} and {file.name} "
+                f"of {image.shape[:2]} pixels"
             )
         images.append(image)
     return ((np.stack(images) / 255 - mean) / deviation).astype("float32")
@@ -193,10 +193,10 @@ def _normalization(opened: OpenedModel, pixels: str | None) -> "tuple[Any, Any]"
             )
     else:
         raise ValueError(
-            "--pixels must say in which range MODEL takes pixels: "
+            "--pixels must be the value range in which MODEL takes images: "
             f"{', '.join(_NORMALIZATIONS)}. `keras-attn describe` prints it for every "
-            "published model; for your own it is that of its training. "
-            "Received: no --pixels"
+            "published model; for your own model, use the range of its training "
+            "images. Received: no --pixels"
         )
     return np.asarray(mean, "float32"), np.asarray(deviation, "float32")
 

@@ -67,7 +67,7 @@ def train(
         _MODEL.option("Unit of a token: a byte-pair subword or a character."),
     ] = "subword",
     vocabulary_size: Annotated[
-        int, _MODEL.count("Largest number of subwords on each side.", min=5)
+        int, _MODEL.count("Maximum number of subwords on each side.", min=5)
     ] = 8000,
     max_length: Annotated[
         int | None,
@@ -126,7 +126,7 @@ def train(
     """
     if (validation_source is None) != (validation_target is None):
         raise typer.BadParameter(
-            "--validation-source and --validation-target go together."
+            "--validation-source and --validation-target must be given together."
         )
     with importing_tensorflow():
         import keras
@@ -185,7 +185,7 @@ def train(
         translator = Translator(network, *tokenizers, max_length=max_length)
     say(_summary(model, translator, training, validation))
     if is_trained(run_dir):
-        say(f"{run_dir} is trained already.")
+        say(f"The run in {run_dir} is already trained.")
     else:
         if is_interrupted(run_dir):
             say(f"Resuming the interrupted run in {run_dir}.")

@@ -20,7 +20,10 @@ _OPTIONS = options.Panel()
 def verify(
     model: options.Model,
     artefact: Annotated[
-        Path, typer.Argument(help="What `keras-attn export` wrote.", exists=True)
+        Path,
+        typer.Argument(
+            help="The artefact that `keras-attn export` wrote.", exists=True
+        ),
     ],
     task: options.Task = None,
     quantization: Annotated[
@@ -34,7 +37,7 @@ def verify(
     pixels: options.Pixels = None,
     tokenizer: options.Tokenizer = None,
     sequence_length: Annotated[
-        int | None, _OPTIONS.count("The one of the export, if it had a --tokenizer.")
+        int | None, _OPTIONS.count("The --tokenizer of the export, if it had one.")
     ] = None,
     tolerance: options.Tolerance = None,
 ) -> None:

@@ -1,6 +1,6 @@
 """Compiles a model's decoding loop, or its `prefill` and `step` separately.
 
-`CompilationCache` keeps the compiled functions as long as the model lives.
+`Compilations` keeps the compiled functions as long as the model lives.
 
 Legend: B batch, M length of the buffer of new tokens.
 """
@@ -33,20 +33,21 @@ _END_TOKENS = 4
 _OWN = "generate/"
 
 
-class CompilationCache:
+class Compilations:
     """The decoding functions of one model, and their compiled versions.
 
     Holds no reference to the model itself, so that it can be freed with the model.
     """
 
     def __init__(self):
-        # Keyed by the length of the caches, or by None if they serve every length.
+        # Keyed by the length of the key/value caches, or by None if they serve every
+        # length.
         self._functions: dict[int | None, DecodingFunctions] = {}
         self._steps = {}
         self._loops = {}
 
-    def functions(self, model, length: int) -> DecodingFunctions:
-        """The decoding functions of the model, with caches for `length` tokens.
+    def decoding_functions(self, model, length: int) -> DecodingFunctions:
+        """`prefill` and `step`, not compiled, with key/value caches for this length.
 
         Args:
             model: A model, a pair or an exported pair.
@@ -62,7 +63,7 @@ class CompilationCache:
             return made.setdefault(None, functions_of(model))
         if "max_length" not in inspect.signature(model.incremental).parameters:
             return made.setdefault(None, functions_of(model.incremental()))
-        length = cache_length(length, getattr(model, "max_length", None))
+        length = rounded_length(length, getattr(model, "max_length", None))
         if length not in made:
             functions = functions_of(model.incremental(max_length=length))
             made[None if functions.max_length is None else length] = functions
@@ -85,7 +86,7 @@ class CompilationCache:
         self, functions: DecodingFunctions, settings: Settings, jit_compile
     ) -> "CompiledLoop":
         """A compiled loop that serves these settings; it may be shared with others."""
-        rounded = cache_length(settings.max_new_tokens, None)
+        rounded = rounded_length(settings.max_new_tokens, None)
         buffer_length = functions.max_length or rounded
         key = (
             compilation_key(settings.strategy),
@@ -102,24 +103,24 @@ class CompilationCache:
 
 
 # Entries disappear with their models.
-_caches = weakref.WeakKeyDictionary()
+_compilations = weakref.WeakKeyDictionary()
 
 
-def compilation_cache(model) -> CompilationCache:
-    """The cache of a Keras model or pair; for anything else, a new cache."""
+def compilations_of(model) -> Compilations:
+    """The compilations kept for a Keras model or pair; none for anything else."""
     if isinstance(model, (keras.Model, IncrementalPair)):
-        return _caches.setdefault(model, CompilationCache())
-    return CompilationCache()
+        return _compilations.setdefault(model, Compilations())
+    return Compilations()
 
 
-def cache_length(length: int, limit: int | None) -> int:
+def rounded_length(length: int, limit: int | None) -> int:
     """`length`, rounded up so that few lengths are compiled.
 
     Lengths up to 512 are rounded up to a multiple of 64, longer ones in steps of an
     eighth to a quarter of the length: 64, 128, …, 512, 640, 768, 896, 1024, 1280, …
 
     Args:
-        length: Number of tokens that the caches must hold.
+        length: Number of tokens that key/value caches or a buffer of tokens must hold.
         limit: Maximum length; None if there is no limit.
     """
     multiple = 1 << max(6, length.bit_length() - 3)

@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn.checks import check_positive
-from keras_attn.decoding.compiled import compilation_cache
+from keras_attn.decoding.compiled import compilations_of
 from keras_attn.decoding.inputs import (
     as_arrays,
     check_beams,
@@ -117,18 +117,22 @@ def generate(
     check_strategy(strategy, on_token)
     inputs = as_arrays(inputs)
 
-    # The model's `prefill` and `step` (for GPT-2: gpt.py), with caches that are long
-    # enough, and their versions compiled in earlier calls.
-    compiled = compilation_cache(model)
+    # `functions.prefill` and `functions.step` are the two Keras models of
+    # `model.incremental(max_length)` (for GPT-2: gpt.py), with key/value caches that
+    # are long enough, and not compiled. `compilations` keeps them and what is compiled
+    # from them for later calls.
+    compilations = compilations_of(model)
     cache_length = required_length(model, inputs, max_new_tokens)
-    functions = compiled.functions(model, cache_length)
+    functions = compilations.decoding_functions(model, cache_length)
     if "token_ids" not in functions.step_inputs:
         raise TypeError(
-            "`model` must read a token at each step; `decoding.walk` runs one that "
-            f"reads what is around it. Received: model={type(model).__name__}"
+            "`model` must read a token at each step; use `decoding.walk` for one that "
+            f"reads its surroundings. Received: model={type(model).__name__}"
         )
     check_beams(functions, strategy)
 
+    # Checked. A missing mask marks every token as real; a missing prompt becomes one
+    # start token per row.
     inputs = prepare(functions, inputs, start_token_id, pad_token_id)
     batch, prompt_length = inputs[functions.prompt].shape
     check_length(functions.max_length, functions.prompt, prompt_length, max_new_tokens)
@@ -143,10 +147,10 @@ def generate(
     if functions.traceable and on_token is None:
         # A Keras model whose `call` is `decode`; the number of tokens, the end tokens
         # and the strategy's numbers are inputs, so other values compile nothing.
-        loop = compiled.loop(functions, settings, jit_compile)
+        loop = compilations.loop(functions, settings, jit_compile)
         return Generated(**loop.run(inputs, random_numbers, settings))
     if functions.traceable:
-        functions = compiled.steps(functions, jit_compile)
+        functions = compilations.steps(functions, jit_compile)
     results = decode(
         functions,
         inputs,

@@ -195,7 +195,7 @@ def check_token(name: str, token: Any, vocabulary: int | None) -> int:
         index = operator.index(token)
     except TypeError:
         raise TypeError(
-            f"`{name}` must be a token's id, an integer. Received: {name}={token!r}"
+            f"`{name}` must be a token id, an integer. Received: {name}={token!r}"
         ) from None
     if index < 0 or (vocabulary is not None and index >= vocabulary):
         raise ValueError(

@@ -1,11 +1,11 @@
 """How the next token is chosen: greedy decoding, sampling, beam search.
 
-A strategy is three pure functions over a dictionary of tensors, the *search*:
+A `Strategy` is three pure functions over a dictionary of tensors, the *search*:
 `start` creates it, `advance` adds one token to it, `finish` reads the result. The same
 code runs inside a compiled loop and on the host with an exported model. `uniform` gives
 the random numbers of a whole call, which are drawn on the host.
 
-A strategy needs `num_beams` rows for each row of the prompt, and has `revises` set if a
+It needs `num_beams` rows for each row of the prompt, and has `revises` set if a
 later token may change earlier ones. `numbers` are the settings that a compiled loop
 takes as inputs; a change of any other setting compiles a new loop.
 
@@ -20,6 +20,7 @@ from keras import ops
 
 from keras_attn.checks import check_positive
 from keras_attn.ops import MASKED
+from keras_attn.options import described_as
 
 # Values of `top_k` and `top_p` inside a compiled loop if they are None: no limit.
 _ALL_TOKENS, _ALL_PROBABILITY = 2**31 - 1, 2.0
@@ -56,33 +57,81 @@ def compilation_key(strategy):
     return type(strategy), tuple(fixed)
 
 
-@dataclass(frozen=True)
-class Greedy:
-    """Always the most probable token."""
+class Strategy:
+    """What all strategies compute: by default with one beam and no random numbers."""
 
     num_beams = 1
     revises = False
 
-    def uniform(self, batch, length):
-        """None: no randomness is needed."""
+    def uniform(self, batch, length) -> np.ndarray | None:
+        """The random numbers of a whole call, uniform in [0, 1).
+
+        Args:
+            batch: B, the number of prompts.
+            length: M, the maximum number of new tokens.
+
+        Returns:
+            A NumPy array (B, M), or None if the strategy needs none.
+        """
         return None
 
     def start(self, batch, length, pad_token_id, uniform):
-        """Empty rows."""
+        """The search before the first token.
+
+        Args:
+            batch: B, the number of prompts.
+            length: M, the maximum number of new tokens.
+            pad_token_id: The token after the end of a row.
+            uniform: What the method `uniform` returned, as a tensor.
+
+        Returns:
+            A dictionary of tensors whose axis 0 is the batch.
+        """
         return _start_rows(batch, length, pad_token_id)
 
     def advance(self, search, logits, index, end_token_id, pad_token_id):
-        """See `Sample.advance`."""
-        token = ops.argmax(logits, axis=-1)
-        return _advance_rows(search, logits, token, index, end_token_id, pad_token_id)
+        """Chooses one token per row.
+
+        Args:
+            search: From `start` or the last `advance`.
+            logits: (B·K, V).
+            index: Position of the token among the new ones, from 0.
+            end_token_id: One token or several; any of them ends its row.
+            pad_token_id: Written to a row after it has ended.
+
+        Returns:
+            The tokens, (B·K,), the row that each beam continues, (B·K,) or None if
+            every row continues itself, and the new search.
+        """
+        raise NotImplementedError
 
     def finish(self, search, length):
-        """The tokens, (B, M), and the sum of their log-probabilities, (B,)."""
+        """The tokens, (B, M), and the sum of their log-probabilities, (B,).
+
+        Args:
+            search: From the last `advance`.
+            length: Number of tokens of the rows that have not ended.
+        """
         return search["token_ids"], search["scores"]
 
 
 @dataclass(frozen=True)
-class Sample:
+class Greedy(Strategy):
+    """Always the most probable token."""
+
+    @described_as(Strategy.advance)
+    def advance(self, search, logits, index, end_token_id, pad_token_id):
+        """Chooses the most probable token of each row.
+
+        Returns:
+            As from `Strategy.advance`.
+        """
+        token = ops.argmax(logits, axis=-1)
+        return _advance_rows(search, logits, token, index, end_token_id, pad_token_id)
+
+
+@dataclass(frozen=True)
+class Sample(Strategy):
     """Samples each token from the model's distribution.
 
     The randomness comes from NumPy, one uniform number per token, so the same seed
@@ -110,9 +159,6 @@ class Sample:
     # Not compared: one compiled loop serves every seed.
     seed: int | None = field(default=None, compare=False)
 
-    num_beams = 1
-    revises = False
-
     def __post_init__(self):
         if not self.temperature > 0:
             raise ValueError(
@@ -123,7 +169,7 @@ class Sample:
             check_positive("top_k", self.top_k)
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(
-                f"`top_p` is a probability in (0, 1]. Received: top_p={self.top_p}"
+                f"`top_p` must be a probability in (0, 1]. Received: top_p={self.top_p}"
             )
 
     def numbers(self):
@@ -136,27 +182,22 @@ class Sample:
             "top_p": np.float32(_ALL_PROBABILITY if self.top_p is None else self.top_p),
         }
 
+    @described_as(Strategy.uniform)
     def uniform(self, batch, length):
-        """Uniform random numbers in [0, 1), one per token: (B, length)."""
+        """Uniform random numbers in [0, 1), one per token: (B, M)."""
         return np.random.default_rng(self.seed).random((batch, length), "float32")
 
+    @described_as(Strategy.start)
     def start(self, batch, length, pad_token_id, uniform):
         """Empty rows, and the random numbers for all of their tokens."""
         return {**_start_rows(batch, length, pad_token_id), "uniform": uniform}
 
+    @described_as(Strategy.advance)
     def advance(self, search, logits, index, end_token_id, pad_token_id):
-        """Chooses one token per row.
-
-        Args:
-            search: From `start` or the last `advance`.
-            logits: (B·K, V).
-            index: Position of the token among the new ones, from 0.
-            end_token_id: One token or several; any of them ends its row.
-            pad_token_id: Written to a row after it has ended.
+        """Samples a token for each row.
 
         Returns:
-            The tokens, (B·K,), the row that each beam continues, (B·K,) or None if
-            every row continues itself, and the new search.
+            As from `Strategy.advance`.
         """
         kept = self._filtered(ops.cast(logits, "float32") / self.temperature)
         cumulative = ops.cumsum(kept, axis=-1)
@@ -186,13 +227,9 @@ class Sample:
             lambda: probabilities,
         )
 
-    def finish(self, search, length):
-        """The tokens, (B, M), and the sum of their log-probabilities, (B,)."""
-        return search["token_ids"], search["scores"]
-
 
 @dataclass(frozen=True)
-class Beam:
+class Beam(Strategy):
     """Beam search: keeps the K most probable continuations of each prompt.
 
     A continuation is finished when its end token is among the K best extensions. The
@@ -226,10 +263,7 @@ class Beam:
         """The settings that a compiled loop takes as inputs."""
         return {"length_penalty": np.float32(self.length_penalty)}
 
-    def uniform(self, batch, length):
-        """None: no randomness is needed."""
-        return None
-
+    @described_as(Strategy.start)
     def start(self, batch, length, pad_token_id, uniform):
         """One live beam per row: K identical ones would stay identical."""
         beams = self.num_beams
@@ -243,8 +277,13 @@ class Beam:
             "done": ops.zeros((batch,), dtype="bool"),
         }
 
+    @described_as(Strategy.advance)
     def advance(self, search, logits, index, end_token_id, pad_token_id):
-        """See `Sample.advance`."""
+        """Extends the live beams of each row by one token.
+
+        Returns:
+            As from `Strategy.advance`.
+        """
         beams, vocabulary = self.num_beams, logits.shape[-1]
         log_probs = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
         totals = ops.add(
@@ -291,6 +330,7 @@ class Beam:
         next_token = ops.reshape(_take_rows(token, live), (-1,))
         return next_token, ops.reshape(parents, (-1,)), search
 
+    @described_as(Strategy.finish)
     def finish(self, search, length):
         """The best continuation, (B, M), and its penalized score, (B,)."""
         # Live beams count too if the maximum length ended the search.

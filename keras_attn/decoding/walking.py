@@ -15,7 +15,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn.checks import check_positive
-from keras_attn.decoding.compiled import compilation_cache
+from keras_attn.decoding.compiled import compilations_of
 from keras_attn.decoding.inputs import (
     as_arrays,
     check_beams,
@@ -182,7 +182,7 @@ class _Member:
     """
 
     def __init__(self, model, strategy):
-        functions = compilation_cache(model).functions(model, 1)
+        functions = compilations_of(model).decoding_functions(model, 1)
         if WORLD not in functions.step_inputs:
             raise TypeError(
                 f"`model` must read a `{WORLD}` at each step; use `generate` for one "

@@ -9,8 +9,8 @@ weights to their gradient, and appends a dozen intermediate tensors to lists.
 - `LoopLSTM` is for loops that do more, such as attending: TensorFlow differentiates
   them, but the gradient of each weight is one product after the loop.
 
-    z_t = W x_t + R h_{t-1} + b           gates i, f, g, o: parts of z_t, in this order
-    c_t = σ(f) c_{t-1} + σ(i) tanh(g)
+    z_t = W x_t + R h_{t-1} + b           i, f, g, o: the parts of z_t, in this order
+    c_t = σ(f) c_{t-1} + σ(i) tanh(g)     `activated`: σ(i), σ(f), tanh(g), σ(o)
     h_t = σ(o) tanh(c_t)
 
 Legend: B batch, T steps, D width of the inputs, U units.
@@ -74,36 +74,36 @@ def lstm(
         ops.cast(weight, inputs.dtype)
         for weight in (cell.kernel, cell.recurrent_kernel, cell.bias)
     )
-    # One product for all steps.
-    gates = tf.matmul(inputs, kernel) + bias  # (B, T, 4 U)
-    gates = tf.transpose(gates, (1, 0, 2))  # (T, B, 4 U)
+    # W x_t + b, one product for all steps.
+    from_inputs = tf.matmul(inputs, kernel) + bias  # (B, T, 4 U)
+    from_inputs = tf.transpose(from_inputs, (1, 0, 2))  # (T, B, 4 U)
     kept: Any = None
     if mask is not None:
         mask = tf.cast(mask, "bool")
         mask = mask if len(mask.shape) == 3 else tf.expand_dims(mask, -1)
         kept = tf.transpose(mask, (1, 0, 2))  # (T, B, 1)
     if go_backwards:
-        gates = tf.reverse(gates, [0])
+        from_inputs = tf.reverse(from_inputs, [0])
         kept = None if kept is None else tf.reverse(kept, [0])
 
     @tf.custom_gradient
-    def run(gates, recurrent, h, c):
-        gates, states, cells = _forward(gates, recurrent, h, c, kept)
-        before = (
-            tf.concat([h[None], states[:-1]], 0),
-            tf.concat([c[None], cells[:-1]], 0),
-        )
+    def run(from_inputs, recurrent, h, c):
+        activated, states, cell_states = _forward(from_inputs, recurrent, h, c, kept)
+        # h_{t-1} and c_{t-1} for every t.
+        previous_states = tf.concat([h[None], states[:-1]], 0)
+        previous_cell_states = tf.concat([c[None], cell_states[:-1]], 0)
 
         def gradient(d_states, d_h, d_c):
-            d_gates, d_first, d_cell = _backward(
-                gates, recurrent, before[1], kept, d_states, d_h, d_c
+            d_z, d_first, d_first_cell = _backward(
+                activated, recurrent, previous_cell_states, kept, d_states, d_h, d_c
             )
-            d_recurrent = tf.einsum("tbu,tbg->ug", before[0], d_gates)
-            return _of_first_order(d_gates, d_recurrent, d_first, d_cell)
+            d_recurrent = tf.einsum("tbu,tbg->ug", previous_states, d_z)
+            return _of_first_order(d_z, d_recurrent, d_first, d_first_cell)
 
-        return (states, states[-1], cells[-1]), gradient
+        return (states, states[-1], cell_states[-1]), gradient
 
-    results: Any = run(gates, recurrent, *map(tf.convert_to_tensor, initial_state))
+    initial = map(tf.convert_to_tensor, initial_state)
+    results: Any = run(from_inputs, recurrent, *initial)
     states, h, c = results
     if kept is not None:
         # As in Keras, even if the initial state is not zero.
@@ -119,14 +119,22 @@ def lstm(
 class LoopLSTM:
     """An LSTM inside a loop over steps, such as the loop of a decoder that attends.
 
-    `gates` are an input of the loop; each step calls `step`, and `finish` takes the
-    stacked third results of `step`. There is no second-order gradient: TensorFlow
+    `bias_per_step` is an input of the loop; each step calls `step`, and `finish` takes
+    the stacked third results of `step`. There is no second-order gradient: TensorFlow
     raises an error for it.
+
+    The loop computes no gradients of weights. The gradient that arrives at
+    `bias_per_step`, a broadcast of the bias, is d z_t of every step; from it and the
+    inputs given to `finish`, the gradients of both kernels are one product.
 
     Args:
         cell: A `keras.layers.LSTMCell` for which `has_fast_lstm` holds.
         shape: B and T, which may be tensors.
         dtype: Of all tensors.
+
+    Attributes:
+        bias_per_step: b, repeated for every step, (B, T, 4 U).
+        input_dim: D + U.
     """
 
     def __init__(self, cell, shape, dtype):
@@ -136,29 +144,30 @@ class LoopLSTM:
             tf.cast(tf.convert_to_tensor(weight), dtype)
             for weight in (cell.kernel, cell.recurrent_kernel, cell.bias)
         )
-        self._inputs: Any = None
+        # [x_t; h_{t-1}] of every step, (B, T, D + U), which `finish` sets.
+        self._gate_inputs: Any = None
         self._kernel, self._recurrent = kernel, recurrent
         width = cell.kernel.shape[0]
-        self.input_dim = width + cell.units  # D + U
+        self.input_dim = width + cell.units
 
         @tf.custom_gradient
-        def spread(kernel, recurrent, bias):
-            def gradient(d_gates):
-                d_weights = tf.einsum("btd,btg->dg", self._inputs, d_gates)
-                d_bias = tf.reduce_sum(d_gates, (0, 1))
+        def bias_that_collects_gradients(kernel, recurrent, bias):
+            def gradient(d_z):
+                d_weights = tf.einsum("btd,btg->dg", self._gate_inputs, d_z)
+                d_bias = tf.reduce_sum(d_z, (0, 1))
                 return _of_first_order(d_weights[:width], d_weights[width:], d_bias)
 
             return tf.broadcast_to(bias, (*shape, bias.shape[0])), gradient
 
-        self.gates = spread(kernel, recurrent, bias)  # (B, T, 4 U)
+        self.bias_per_step = bias_that_collects_gradients(kernel, recurrent, bias)
 
-    def step(self, inputs, states, gates):
+    def step(self, inputs, states, bias):
         """One step.
 
         Args:
             inputs: x_t, (B, D).
             states: h_{t-1} and c_{t-1}, (B, U) each.
-            gates: The gates of this step, (B, 4 U).
+            bias: `bias_per_step` at this step, (B, 4 U).
 
         Returns:
             h_t, [h_t, c_t], and the input of `finish` for this step, (B, D + U).
@@ -168,19 +177,19 @@ class LoopLSTM:
         h, c = states
         # In this order, for the same rounding as in Keras' cell.
         products = _product(inputs, self._kernel) + _product(h, self._recurrent)
-        seen = tf.stop_gradient(tf.concat([inputs, h], axis=-1))
-        i, f, g, o = _activate(products + gates)
+        gate_inputs = tf.stop_gradient(tf.concat([inputs, h], axis=-1))
+        i, f, g, o = _activate(products + bias)
         c = f * c + i * g
         h = o * tf.tanh(c)
-        return h, [h, c], seen
+        return h, [h, c], gate_inputs
 
-    def finish(self, inputs):
+    def finish(self, gate_inputs):
         """Takes the third result of every step, stacked to (B, T, D + U)."""
-        self._inputs = inputs
+        self._gate_inputs = gate_inputs
 
 
 def _product(inputs, weights):
-    """A product with weights whose gradient is computed elsewhere."""
+    """A product with weights whose gradient is computed from `bias_per_step`."""
     import tensorflow as tf
 
     @tf.custom_gradient
@@ -197,23 +206,23 @@ def _of_first_order(*gradients):
     """Gradients that can't be differentiated: the forward pass is a constant there."""
     import tensorflow as tf
 
-    message = "an LSTM has no gradient of second order in training"
+    message = "an LSTM has no second-order gradient in training"
     return [tf.raw_ops.PreventGradient(input=x, message=message) for x in gradients]
 
 
-def _activate(gates):
-    """σ(i), σ(f), tanh(g) and σ(o), (B, U) each, from (B, 4 U)."""
+def _activate(z):
+    """σ(i), σ(f), tanh(g) and σ(o), (B, U) each, from z_t, (B, 4 U)."""
     import tensorflow as tf
 
-    i, f, g, o = tf.split(gates, 4, axis=-1)
+    i, f, g, o = tf.split(z, 4, axis=-1)
     return tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
 
 
-def _forward(gates, recurrent, h, c, kept):
+def _forward(from_inputs, recurrent, h, c, kept):
     """The loop over t.
 
     Args:
-        gates: W x_t + b, (T, B, 4 U).
+        from_inputs: W x_t + b, (T, B, 4 U).
         recurrent: R, (U, 4 U).
         h: h_0, (B, U).
         c: c_0, (B, U).
@@ -224,14 +233,15 @@ def _forward(gates, recurrent, h, c, kept):
     """
     import tensorflow as tf
 
-    length, units = tf.shape(gates)[0], h.shape[-1]
-    shapes = ((gates.shape[1], 4 * units), h.shape, c.shape)
+    length, units = tf.shape(from_inputs)[0], h.shape[-1]
+    shapes = ((from_inputs.shape[1], 4 * units), h.shape, c.shape)
     arrays: Any = [
-        tf.TensorArray(gates.dtype, length, element_shape=shape) for shape in shapes
+        tf.TensorArray(from_inputs.dtype, length, element_shape=shape)
+        for shape in shapes
     ]
 
     def step(t, h, c, *arrays):
-        i, f, g, o = _activate(gates[t] + tf.matmul(h, recurrent))
+        i, f, g, o = _activate(from_inputs[t] + tf.matmul(h, recurrent))
         next_c = f * c + i * g
         next_h = o * tf.tanh(next_c)
         if kept is not None:
@@ -247,11 +257,11 @@ def _forward(gates, recurrent, h, c, kept):
     return [array.stack() for array in arrays]
 
 
-def _backward(gates, recurrent, previous, kept, d_states, d_h, d_c):
+def _backward(activated, recurrent, previous, kept, d_states, d_h, d_c):
     """The loop over t from T to 1.
 
     Args:
-        gates: From `_forward`.
+        activated: σ(i), σ(f), tanh(g) and σ(o), (T, B, 4 U), from `_forward`.
         recurrent: R.
         previous: c_{t-1} for every t, (T, B, U).
         kept: bool (T, B, 1) or None.
@@ -265,7 +275,7 @@ def _backward(gates, recurrent, previous, kept, d_states, d_h, d_c):
     import tensorflow as tf
 
     # Terms that do not depend on a later step are computed for all steps at once.
-    i, f, g, o = tf.split(gates, 4, axis=-1)
+    i, f, g, o = tf.split(activated, 4, axis=-1)
     squashed = tf.tanh(f * previous + i * g)
     # Gradients of c_t from h_t, of z_t from c_t (i, f and g) and from h_t (o), and of
     # c_{t-1} from c_t.
@@ -284,9 +294,9 @@ def _backward(gates, recurrent, previous, kept, d_states, d_h, d_c):
         by_state = tf.where(kept, by_state, tf.zeros_like(by_state))
         slopes = tf.where(kept, slopes, tf.zeros_like(slopes))
         forget = tf.where(kept, forget, tf.ones_like(forget))
-        skipped = tf.cast(tf.logical_not(kept), gates.dtype)
-    length = tf.shape(gates)[0]
-    array = tf.TensorArray(gates.dtype, length, element_shape=gates.shape[1:])
+        skipped = tf.cast(tf.logical_not(kept), activated.dtype)
+    length = tf.shape(activated)[0]
+    array = tf.TensorArray(activated.dtype, length, element_shape=activated.shape[1:])
 
     def step(t, d_h, d_c, array):
         d_h = d_h + d_states[t]

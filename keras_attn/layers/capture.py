@@ -43,9 +43,9 @@ def capture_attention(model: keras.Model, inputs) -> dict[str, np.ndarray]:
     symbols = any(map(keras.backend.is_keras_tensor, keras.tree.flatten(inputs)))
     if symbols or tf.inside_function():
         raise ValueError(
-            "`inputs` must be values, neither `keras.Input` nor the symbols of a "
-            "compiled function; call `capture_attention` outside of `tf.function`. "
-            f"Received: inputs={inputs!r}"
+            "`inputs` must be concrete values, neither `keras.Input` nor the symbols "
+            "of a compiled function; call `capture_attention` outside of "
+            f"`tf.function`. Received: inputs={inputs!r}"
         )
     if not model.built:
         # Building calls the layers with symbolic tensors, which must not be recorded.
@@ -54,9 +54,9 @@ def capture_attention(model: keras.Model, inputs) -> dict[str, np.ndarray]:
         model(inputs, training=False)
     if not recorded:
         raise ValueError(
-            "`model` must have an attention layer of `keras_attn.layers`; no layer "
-            "recorded its scores; Keras' own attention layers do not. "
-            f"Received: model={model.name!r} with the layers "
+            "`model` must have an attention layer of `keras_attn.layers`, because "
+            "Keras' own do not record their scores; no layer recorded any. Received: "
+            f"model={model.name!r} with the layers "
             f"{[layer.name for layer in model.layers]}"
         )
     return {

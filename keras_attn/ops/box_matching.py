@@ -78,8 +78,8 @@ def sample_matches(matches, noise, num_samples, positive_fraction):
     is_positive = ops.logical_and(chosen >= 0, ops.arange(max(largest, 1)) < largest)
     chosen, negatives = ops.top_k(negative_noise, num_samples)
     count = ops.sum(ops.cast(is_positive, "int32"), axis=-1, keepdims=True)
-    places = ops.arange(num_samples, dtype="int32")
-    is_negative = ops.logical_and(chosen >= 0, places < num_samples - count)
+    ranks = ops.arange(num_samples, dtype="int32")
+    is_negative = ops.logical_and(chosen >= 0, ranks < num_samples - count)
     indices = ops.concatenate(
         [ops.cast(indices, "int32"), ops.cast(negatives, "int32")], axis=-1
     )

@@ -218,7 +218,7 @@ def decode_clipped(deltas, anchors, image_size, weights=(1.0, 1.0, 1.0, 1.0)):
     return clip_boxes(decode_boxes(deltas, anchors, weights), image_size)
 
 
-def gather_boxes(values, indices):
+def gather_rows(values, indices):
     """The rows of each image at its own indices.
 
     This is one gather over all images, for which LiteRT and ONNX have operators.

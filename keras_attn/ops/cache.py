@@ -20,7 +20,8 @@ class CachedKeysAndValues(NamedTuple):
         earlier: A pair of cached keys and values, attended to before `keys` and
             `values` and kept apart from them, or None.
         offset: Position of the first query among all keys.
-        updated: The pair that the call returns as its cache.
+        updated: The pair that the call returns: the cache after a write, or only the
+            new keys and values; see `with_cache`.
     """
 
     keys: Any

@@ -43,10 +43,10 @@ def most_probable_places(weights):
 
 def _one_hot(scores, weights):
     """One-hot vectors of the largest scores; zeros where all weights are zero."""
-    places = ops.arange(ops.shape(weights)[-1], dtype="int32")
+    locations = ops.arange(ops.shape(weights)[-1], dtype="int32")
     # Keras' `argmax` on TensorFlow uses operations that LiteRT and ONNX lack.
     best = ops.top_k(scores, 1)[1]
-    is_best = ops.logical_and(ops.equal(places, best), weights > 0)
+    is_best = ops.logical_and(ops.equal(locations, best), weights > 0)
     return ops.cast(is_best, weights.dtype)
 
 
@@ -68,7 +68,7 @@ def coverage_penalty(weights, is_real):
 
 
 def log_probability_of(places, weights, is_real):
-    """`log p(s) = Σ_t log α_t,s_t`, for the locations that were drawn.
+    """`log p(s) = Σ_t log α_t,s_t`, for the locations that were sampled.
 
     Args:
         places: One-hot vectors of the locations s_t, (B, T, S).

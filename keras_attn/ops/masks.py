@@ -72,7 +72,8 @@ def merge_masks(*, padding_mask=None, attention_mask=None, causal=None, per_head
     Args:
         padding_mask: (B, S), True = a real key.
         attention_mask: (T, S), (B, T, S) or, per head, (B, N, T, S), True = attend.
-        causal: (T, S) or (B, T, S), True = attend.
+        causal: (T, S) or (B, T, S), True = attend: a causal mask, or any other mask of
+            queries and keys.
         per_head: Whether the scores have heads.
 
     Returns:

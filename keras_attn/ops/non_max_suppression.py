@@ -18,7 +18,7 @@ Legend: B batch, N candidates, K outputs.
 from keras import ops
 
 from keras_attn.ops.box_matching import first_true
-from keras_attn.ops.boxes import gather_boxes, pairwise_iou
+from keras_attn.ops.boxes import gather_rows, pairwise_iou
 
 # Below all scores. Finite, because exported ONNX graphs rank infinity wrongly.
 LOWEST = -3e38
@@ -68,10 +68,10 @@ def non_max_suppression(
     order = ops.cast(order, "int32")
     is_candidate = ranked > LOWEST
     if groups is not None:
-        groups = gather_boxes(groups, order)
-    is_kept = keep_best(gather_boxes(boxes, order), is_candidate, iou_threshold, groups)
+        groups = gather_rows(groups, order)
+    is_kept = keep_best(gather_rows(boxes, order), is_candidate, iou_threshold, groups)
     count = min(max_outputs, size)
-    chosen = gather_boxes(order, first_true(is_kept, count))
+    chosen = gather_rows(order, first_true(is_kept, count))
     found = ops.sum(ops.cast(is_kept, "int32"), axis=-1)
     return chosen, ops.minimum(found, count)
 

@@ -152,10 +152,10 @@ def check_sizes(inputs_shape, indices_shape, size, window, padding):
     found = zip(pooled_size(known, window, padding), inputs_shape[1:3], strict=True)
     if any(None not in pair and pair[0] != pair[1] for pair in found):
         raise ValueError(
-            "`size` must be that of the map that was pooled: windows of "
-            f"{window} with padding={padding!r} leave "
-            f"{pooled_size(known, window, padding)} of it. Received: "
-            f"size={tuple(known)}, inputs.shape={tuple(inputs_shape)}"
+            f"`size` must be the size of the map before pooling: windows of {window} "
+            f"with padding={padding!r} reduce it to "
+            f"{pooled_size(known, window, padding)}. Received: size={tuple(known)}, "
+            f"inputs.shape={tuple(inputs_shape)}"
         )
 
 

@@ -247,8 +247,8 @@ class BackupAndResume(keras.callbacks.Callback):
         if num_saved != len(variables):
             raise self._error(
                 self.path,
-                f"is from another model or optimizer: it has {num_saved} variables, "
-                f"this one {len(variables)}",
+                f"is from a different model or optimizer: it has {num_saved} "
+                f"variables, this one {len(variables)}",
             )
         for (name, variable), saved in zip(variables, specs, strict=False):
             dtype = np.dtype(keras.backend.standardize_dtype(variable.dtype))
@@ -256,8 +256,8 @@ class BackupAndResume(keras.callbacks.Callback):
             if saved[1:] != (dtype, shape):
                 raise self._error(
                     self.path,
-                    f"is from another model or optimizer: {name} is {dtype} {shape}, "
-                    f"in the backup {saved[0]} is {saved[1]} {saved[2]}",
+                    f"is from a different model or optimizer: {name} is {dtype} "
+                    f"{shape}, in the backup {saved[0]} is {saved[1]} {saved[2]}",
                 )
 
     @contextlib.contextmanager

@@ -42,7 +42,7 @@ def read_header(file: BinaryIO) -> dict:
     """Checks the whole file, then reads its header; `read_arrays` reads the rest."""
     size = os.fstat(file.fileno()).st_size
     if file.read(len(_MAGIC)) != _MAGIC:
-        raise ValueError("it does not start as a backup does")
+        raise ValueError("it does not start with a backup's signature")
     file.seek(0)
     digest, remaining = hashlib.sha256(), size - _DIGEST_BYTES
     while remaining > 0:

@@ -84,9 +84,11 @@ def fit_translator(
     """
     run_dir = Path(run_dir)
     run_dir.mkdir(parents=True, exist_ok=True)
-    # Restores in `on_train_begin`, as `keras.callbacks.BackupAndRestore` does.
+    # Restores in `on_train_begin`, as `keras.callbacks.BackupAndRestore` does. With
+    # `delete_checkpoint=False` it stays until `delete` below, after the last save.
     backup = BackupAndResume(run_dir / "backup", delete_checkpoint=False)
     batches = _batches_for(translator, batch_size)
+    # `epoch` is a variable: the order of the pairs depends on it, also after a resume.
     train_batches = batches(*train, shuffle_seed=seed, epoch=backup.epoch)
     num_steps = epochs * int(train_batches.cardinality())
     _compile(
@@ -117,6 +119,7 @@ def fit_translator(
         # Must come before `save`: `is_trained` takes a translator without a backup for
         # a finished run.
         backup,
+        # `save` writes `model.keras`, both tokenizers and, last, `translator.json`.
         keras.callbacks.LambdaCallback(
             on_epoch_end=lambda epoch, logs: translator.save(run_dir)
         ),
@@ -137,7 +140,12 @@ def fit_translator(
 
 
 def _batches_for(translator, batch_size):
-    """`parallel_dataset` for a translator, a function of sources and targets."""
+    """`parallel_dataset` for a translator, a function of sources and targets.
+
+    It yields `(inputs, labels, sample_weight)`: inputs are `token_ids`, `padding_mask`
+    and `decoder_token_ids`, the start token and the target; labels are the target and
+    the end token; weights are 1, and 0 on padding.
+    """
     max_length = translator.max_length
     return functools.partial(
         parallel_dataset,

@@ -80,6 +80,9 @@ class Translator:
     def load(cls, folder: str | os.PathLike) -> "Translator":
         """Reads a folder that `save` wrote.
 
+        Args:
+            folder: The folder.
+
         Raises:
             ValueError: If the folder is not one, or its `model.keras` is damaged.
         """

@@ -123,7 +123,7 @@ def attention_rollout(scores: Mapping[str, np.ndarray] | Sequence[np.ndarray]):
     is_square = len(of_tokens) == 1 and len(set(min(of_tokens)[1:])) == 1
     if not is_square or any(len(shape) != 4 for shape in shapes):
         raise ValueError(
-            "`scores` must be those of layers over the same tokens, (batch, heads, "
+            "`scores` must come from layers over the same tokens, (batch, heads, "
             f"length, length) each. Received: shapes {shapes}"
         )
     one = np.eye(min(of_tokens)[1], dtype="float32")

@@ -52,14 +52,14 @@ def receptive_field(
     """
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
-            "Gradients by the image need the TensorFlow backend. "
+            "Gradients with respect to the image need the TensorFlow backend. "
             f"Received: backend={keras.backend.backend()!r}"
         )
     if layer is not None:
         names = [each.name for each in model.layers]
         if layer not in names:
             raise ValueError(
-                f"`layer` must be the name of a layer of the model, of {names}. "
+                f"`layer` must be the name of a layer of the model, one of {names}. "
                 f"Received: layer={layer!r}"
             )
         model = keras.Model(model.inputs, model.get_layer(layer).output)

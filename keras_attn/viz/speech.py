@@ -123,7 +123,7 @@ def _check_features(features, limit: int) -> np.ndarray:
         )
     if len(features) > limit:
         raise ValueError(
-            f"`features` must have at most {limit} frames, those that `scores` with "
-            f"this `reduction` cover. Received: {len(features)} frames"
+            f"`features` must have at most {limit} frames, which `scores` cover with "
+            f"this `reduction`. Received: {len(features)} frames"
         )
     return features

@@ -232,7 +232,7 @@ def activation_name(function, names: Mapping[str, Any] = ACTIVATIONS) -> str:
         if known is function:
             return name
     raise ValueError(
-        "`activation` must be one that transformers has a name for: "
+        "`activation` must be one that transformers supports, one of "
         f"{', '.join(names)}. Received: activation={function!r}"
     )
 

@@ -66,7 +66,7 @@ class Folder:
             file = TensorFile(self.path / name)
             if keys is not None and keys != set(file.shapes):
                 raise ValueError(
-                    f"`{INDEX}` must list the keys of its files: it differs from "
+                    f"`{INDEX}` must list the keys in its files: it differs from "
                     f"{name} in {preview(keys ^ set(file.shapes))}. "
                     f"Received: folder={str(path)!r}"
                 )
@@ -90,7 +90,7 @@ class Folder:
             return {names.pop(): None}
         if names:
             raise ValueError(
-                f"`folder` must have an {INDEX} for its several weight files. "
+                f"`folder` with several weight files must have {INDEX}. "
                 f"Received: {preview(names)}"
             )
         others = sorted(
@@ -121,7 +121,7 @@ class Folder:
                 r"[\w][\w.-]*\.safetensors", name
             ):
                 raise ValueError(
-                    f"`{INDEX}` must name *.safetensors files of its own folder, not "
+                    f"`{INDEX}` must name *.safetensors files in its own folder, not "
                     f"paths. Received: {shown(key)} in {shown(name)}"
                 )
             if not (self.path / name).exists():

@@ -99,8 +99,9 @@ def load_checkpoint(
             raise _naming_folder(error, folder, overrides) from error
     if fresh:
         warnings.warn(
-            f"The checkpoint has no weights for {preview(fresh)}: newly initialized, "
-            f"to be trained. Received: task={task!r}, folder={str(folder)!r}",
+            f"The checkpoint has no weights for {preview(fresh)}: they are newly "
+            "initialized and must be trained. "
+            f"Received: task={task!r}, folder={str(folder)!r}",
             stacklevel=2,
         )
     return model
@@ -231,8 +232,8 @@ def _full_keys(family: Family, opened: Folder) -> dict[str, str]:
             continue
         if full in keys:
             raise ValueError(
-                "Each weight of the checkpoint must have one key. "
-                f"Received: {keys[full]} and {key}, which are the same weight"
+                "Each weight in the checkpoint must have only one key. "
+                f"Received: {keys[full]} and {key}, two keys of the same weight"
             )
         keys[full] = key
     return keys
@@ -254,7 +255,7 @@ def _untie(family: Family, task: str, keys: dict[str, str], opened: Folder) -> N
         ):
             raise ValueError(
                 f"`{one}` and `{other}` must be equal: our model ties them, and this "
-                "checkpoint was trained without tying. It can be read for another "
+                "checkpoint was trained without tying. Load it with a different "
                 "`task`. Received: "
                 f"shapes {opened.shapes[one]} and {opened.shapes[other]}"
             )
@@ -368,14 +369,14 @@ def _check_tensors(
                 wrong.append(_contradiction(keys[key], found, expected, config))
             elif dtype not in FLOATS:
                 raise ValueError(
-                    f"`{keys[key]}` must be of a floating-point dtype, one of "
+                    f"`{keys[key]}` must have a floating-point dtype, one of "
                     f"{', '.join(FLOATS)}. Received: dtype={dtype}"
                 )
     if wrong:
         raise ValueError(
-            f"The shapes of the weights must be those that {CONFIG} and the overrides "
-            "imply. To replace a head, load the body with a `task` and build the new "
-            "head on it. Received: "
+            f"The weights must have the shapes that {CONFIG} and the overrides imply. "
+            "To replace a head, load the body with a `task` and build the new head on "
+            "it. Received: "
             + "; ".join(wrong[:4])
             + (f"; and {len(wrong) - 4} more" if len(wrong) > 4 else "")
         )

@@ -10,9 +10,19 @@ import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from types import UnionType
-from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
-from keras_attn.checks import check_fraction, check_pair, check_positive, is_whole
+import keras
+
+from keras_attn.argument_types import Activation
+from keras_attn.checks import (
+    check_boolean,
+    check_choice,
+    check_fraction,
+    check_pair,
+    check_positive,
+    is_whole,
+)
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -60,8 +70,9 @@ def checked_arguments(
         values: Arguments by name; those that the signature lacks are not checked.
 
     Raises:
-        ValueError: If no model can be built with a number or a list of numbers; the
-            message names the argument and its value.
+        ValueError: If no model can be built with a number, a list of numbers, an
+            activation, a choice or a boolean; the message names the argument and its
+            value.
     """
     return {
         name: _checked(name, value, signature.parameters.get(name))
@@ -81,12 +92,20 @@ def _checked(name, value, parameter):
         kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
         # `int | None` as `int`.
         annotation = kinds[0] if len(kinds) == 1 else annotation
+    if annotation is bool:
+        return check_boolean(name, value)
     if annotation is int:
         return _whole(name, value)
     if annotation is float:
         return _number(name, value)
     if annotation == int | tuple[int, int]:
         return check_pair(name, value)
+    if annotation == Activation:
+        return _activation(name, value)
+    if get_origin(annotation) is Literal:
+        check_choice(name, value, get_args(annotation))
+    if get_origin(annotation) is dict and not isinstance(value, Mapping):
+        raise ValueError(f"`{name}` must be a dictionary. Received: {name}={value!r}")
     if get_origin(annotation) is Sequence:
         (kind,) = get_args(annotation)
         if kind in (int, float):
@@ -97,14 +116,14 @@ def _checked(name, value, parameter):
 def _numbers(name, value, kind):
     if not isinstance(value, list | tuple) or not (value or name in _MAY_BE_EMPTY):
         raise ValueError(
-            f"`{name}` must be a list or tuple of one number or more. "
+            f"`{name}` must be a list or tuple of at least one number. "
             f"Received: {name}={value!r}"
         )
     if kind is int:
         return tuple(_whole(name, element) for element in value)
     if not all(_is_number(element) and element > 0 for element in value):
         raise ValueError(
-            f"`{name}` must be numbers above zero. Received: {name}={value!r}"
+            f"`{name}` must be positive numbers. Received: {name}={value!r}"
         )
     return value
 
@@ -114,7 +133,7 @@ def _whole(name, value):
         return check_positive(name, value)
     if not is_whole(value) or value < 0:
         raise ValueError(
-            f"`{name}` must be integers of at least 0. Received: {name}={value!r}"
+            f"`{name}` must be a non-negative integer. Received: {name}={value!r}"
         )
     return int(value)
 
@@ -124,7 +143,21 @@ def _number(name, value):
         raise ValueError(
             f"`{name}` must be a finite number. Received: {name}={value!r}"
         )
+    # Added to a variance; torchvision's detectors have 0.
+    if name.endswith("epsilon") and value < 0:
+        raise ValueError(f"`{name}` must not be negative. Received: {name}={value!r}")
     return check_fraction(name, value) if name.endswith(_PROBABILITIES) else value
+
+
+def _activation(name, value):
+    try:
+        keras.activations.get(value)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"`{name}` must be a function, or the name of an activation of Keras. "
+            f"Received: {name}={value!r}"
+        ) from None
+    return value
 
 
 def _is_number(value):

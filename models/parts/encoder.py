@@ -45,7 +45,7 @@ class EncoderOptions(TypedDict, total=False):
 
 
 def text_encoder(
-    inputs, embeddings, name, tanh_pooler=True, **blocks: Unpack[EncoderOptions]
+    inputs, embeddings, name, tanh_pooler=True, **options: Unpack[EncoderOptions]
 ) -> Functional:
     """The encoder with these embeddings, a model as from `build_bert`.
 
@@ -56,8 +56,8 @@ def text_encoder(
         tanh_pooler: Whether a tanh layer follows the first token's features.
     """
     padding_mask = inputs["padding_mask"]
-    hidden = normalized_embeddings(embeddings, **blocks)
-    for block in encoder_blocks(**blocks):
+    hidden = normalized_embeddings(embeddings, **options)
+    for block in encoder_blocks(**options):
         hidden = block(hidden, padding_mask=padding_mask)
     pooled = first_token(hidden, padding_mask)
     if tanh_pooler:

@@ -12,7 +12,7 @@ import keras
 from keras import ops
 from keras.layers import Dense
 
-from keras_attn.checks import check_fraction, check_positive
+from keras_attn.checks import check_boolean, check_fraction, check_positive
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.embeddings.token_embedding import OutputBias
 from keras_attn.layers.embeddings.token_pooling import TokenPooling
@@ -162,6 +162,7 @@ def sentence_encoder(encoder, *, pooling, normalize, name):
             the cosine similarity.
         name: Name of the model.
     """
+    check_boolean("normalize", normalize)
     inputs = encoder.input
     embedding = TokenPooling(pooling, name="sentence_pooling")(
         encoder.output["sequence_output"], inputs["padding_mask"]
@@ -192,6 +193,7 @@ def masked_lm(encoder, *, masked_positions=False, transform=False, name):
     Returns:
         A model from the encoder's inputs to the logits.
     """
+    check_boolean("masked_positions", masked_positions)
     inputs, features = encoder.input, encoder.output["sequence_output"]
     if masked_positions:
         positions = sequence_inputs("masked_positions")

@@ -77,9 +77,8 @@ def check_large_enough(image_size, shrinks_by):
     if is_smaller(image_sides(image_size), shrinks_by):
         raise ValueError(
             f"`image_size` must be at least {tuple(shrinks_by)}, rows first, because "
-            "the last map is that many times smaller. Use larger images or fewer "
-            "stages. "
-            f"Received: image_size={image_size}"
+            "the last map is smaller by these factors. Use larger images or fewer "
+            f"stages. Received: image_size={image_size}"
         )
 
 

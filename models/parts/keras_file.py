@@ -99,6 +99,6 @@ def _read_config(path: Path, all_members: bool = False) -> dict[str, Any]:
 
 def _damaged(path: Path, reason: str) -> ValueError:
     return ValueError(
-        f"{path.name} must be a whole `.keras` file that `model.save` wrote; this one "
-        f"is damaged ({reason}). Copy or save it again. Received: {str(path)!r}"
+        f"{path.name} must be a complete `.keras` file from `model.save`; this one is "
+        f"damaged ({reason}). Copy or save it again. Received: {str(path)!r}"
     )

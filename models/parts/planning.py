@@ -215,7 +215,7 @@ def _check_arguments(batch, sequence, dtype, optimizer, devices):
     check_positive("devices", devices)
     if batch % devices:
         raise ValueError(
-            "`batch` must be a multiple of `devices`, which share its rows. "
+            "`batch` must be a multiple of `devices`, among which it is split. "
             f"Received: batch={batch}, devices={devices}"
         )
     if sequence is not None:

@@ -82,7 +82,7 @@ def model_cards(
             variant, with ", " in place of "_".
         paper: Authors, year and arXiv id; the year is its first number.
         task: As in `ModelCard`, like `inputs` and `outputs`. Models of one task share
-            these three: `parts/tasks.py`.
+            these three: `models/parts/tasks.py`.
         inputs: Shape, type and meaning of each input, by name.
         outputs: Shape and meaning of each output, by name.
 
@@ -137,14 +137,14 @@ def registered(
         A decorator that returns the builder unchanged.
 
     Raises:
-        ValueError: If the name of a card is taken; raised at decoration.
+        ValueError: If a card's name is already registered; raised at decoration.
     """
 
     def register(build: _Builder) -> _Builder:
         for variant, card in cards.items():
             if card.name in _REGISTRY:
                 raise ValueError(
-                    "`cards` must have names that are not registered. "
+                    "`cards` must have names that are not registered yet. "
                     f"Received: name={card.name!r}"
                 )
             _REGISTRY[card.name] = Entry(card, build, variant)

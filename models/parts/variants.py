@@ -74,8 +74,8 @@ def with_sizes(
         for name in names:
             if name not in parameters or parameters[name].default is not None:
                 raise TypeError(
-                    f"`{build.__name__}` needs an argument `{name}=FROM_VARIANT`: the "
-                    "table of variants has a size of that name."
+                    f"`{build.__name__}` needs an argument `{name}=FROM_VARIANT`, "
+                    "because the table of variants has a size of that name."
                 )
         default = parameters["variant"].default
 

@@ -131,11 +131,11 @@ def test_the_wrong_kind_of_input(command, folder, tmp_path):
     line = command.refuses("attention", bert, TEXT, "--ids", "1")
     assert "give one of TEXT, --ids and --image. Received: TEXT and --ids" in line
     line = command.refuses("attention", bert, "--ids", "1", "--text-pair", TEXT)
-    assert "--text-pair does not go together with --ids" in line
+    assert "--text-pair cannot be combined with --ids" in line
     line = command.refuses("attention", vit, *image, "--translation", TEXT)
-    assert "--translation does not go together with --image" in line
+    assert "--translation cannot be combined with --image" in line
     line = command.refuses("attention", bert, TEXT)
-    assert "MODEL has no tokenizer: give the folder of one by --tokenizer" in line
+    assert "MODEL has no tokenizer: pass the folder of one as --tokenizer" in line
     for ids in ("", "1 x", "-1"):
         line = command.refuses("attention", bert, "--ids", ids)
         assert "--ids must be non-negative integers" in line
@@ -144,13 +144,13 @@ def test_the_wrong_kind_of_input(command, folder, tmp_path):
     line = command.refuses("attention", bert, "--ids", "1 " * (POSITIONS + 1))
     assert "`token_ids` must have a length of at most 31" in line
     line = command.refuses("attention", vit, "--ids", "1")
-    assert "use --image for a model of images" in line
+    assert "use --image for an image model" in line
     line = command.refuses("attention", bert, *image)
-    assert "MODEL must be a model of images for --image" in line
+    assert "MODEL must be an image model for --image" in line
     line = command.refuses("attention", vit, "--image", bert)
     assert "--image must be an image file" in line
     line = command.refuses("attention", vit, *image, "--output", tmp_path / "a.html")
-    assert "a page is for texts" in line
+    assert ".html is for texts only" in line
     line = command.refuses("attention", vit, *image, "--rollout", "--layer", 0)
     assert "leave out --layer and --head" in line
     line = command.refuses("attention", bert, "--ids", "1", "--output", tmp_path / "a")

@@ -51,7 +51,7 @@ def test_export_and_verify(command, folder, tmp_path):
 def test_a_head_without_weights_is_reported(command, folder, tmp_path):
     artefact = tmp_path / "head.tflite"
     assert command("export", folder, artefact, "--task", "token_classifier") == 0
-    assert "has no weights for classifier: newly initialized" in command.out
+    assert "has no weights for classifier: they are newly initialized" in command.out
 
 
 def test_a_model_of_images(command, tmp_path):
@@ -74,7 +74,7 @@ def test_attention(command, folder, tmp_path):
     line = command.refuses(*options, "--head", 2)
     assert "--head must be from 0 to 1 for this model" in line
     line = command.refuses(*options, "--translation", "ein Mann")
-    assert "--translation is for the folder of a `keras-attn train` run" in line
+    assert "--translation requires the folder of a `keras-attn train` run" in line
 
 
 def test_folders_that_are_refused(command, folder, tmp_path):

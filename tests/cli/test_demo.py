@@ -38,9 +38,7 @@ def patch_steps(monkeypatch, accuracy, failures):
 def test_a_model_that_did_not_learn_fails_the_demo(command, tmp_path, monkeypatch):
     patch_steps(monkeypatch, 0.97, [])
     assert command("demo", "--run-dir", tmp_path) == 1
-    assert command.err == (
-        "error: 97.0% of the dates are right, at least 98% must be\n"
-    )
+    assert command.err == ("error: 97.0% of the dates are right; 98% are required\n")
     patch_steps(monkeypatch, 0.98, [])
     assert command("demo", "--run-dir", tmp_path) == 0
 
@@ -72,7 +70,7 @@ def test_an_earlier_demo_in_the_folder(command, tmp_path, monkeypatch):
 
 def test_the_folder_of_another_run_is_left_alone(command, untrained_run):
     line = command.refuses("demo", "--run-dir", untrained_run)
-    assert "a run with other settings (command was train, is demo" in line
+    assert "a run with different settings (command was train, is demo" in line
 
 
 def test_wrong_answers_are_counted_and_shown(monkeypatch, untrained_run, capsys):

@@ -207,7 +207,7 @@ def test_folders_that_are_refused(command, folder, tmp_path):
     line = command.refuses("generate", "--model", tmp_path / "none", *prompt)
     assert "does not exist" in line
     line = command.refuses("generate", "--model", folder / "config.json", *prompt)
-    assert "--tokenizer must be given if --model is a file" in line
+    assert "must be given if --model is a file" in line
     line = command.refuses("generate", "--model", tmp_path, *prompt)
     assert "`folder` must have vocab.txt" in line and "which has no files" in line
     for name in ("vocab.json", "merges.txt"):

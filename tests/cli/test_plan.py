@@ -22,7 +22,7 @@ def test_a_plan_is_printed(command):
     assert command("plan", "gpt2_small", "--batch", "2", "--sequence", "8") == 0
     for text in (
         "gpt2_small: 2 x 8 tokens",
-        "In float32. Memory is that of one device",
+        "In float32. Memory is for one device",
         "124,439,808",
         "498 MB",  # Weights.
         "adamw",
@@ -32,7 +32,7 @@ def test_a_plan_is_printed(command):
         assert text in command.out
     options = ["--devices", "2", "--batch", "2", "--sequence", "8"]
     assert command("plan", "bert_tiny", *options, "--dtype", "mixed_bfloat16") == 0
-    assert "In mixed_bfloat16. Memory is that of each of 2 devices" in command.out
+    assert "In mixed_bfloat16. Memory is for each of 2 devices" in command.out
     assert "cache" not in command.out
 
 
@@ -83,7 +83,7 @@ def test_a_name_comes_before_a_path(command, tmp_path, monkeypatch):
     assert command("plan", "bert_tiny", "--sequence", 8) == 0
     assert "has neither config.json nor" in command.refuses("plan", "./bert_tiny")
     line = command.refuses("plan", "bert_tiny", "--task", "encoder")
-    assert "--task is for a checkpoint folder; a name of" in line
+    assert "--task is for a checkpoint folder; a name from" in line
 
 
 def test_wrong_options(command):

@@ -134,11 +134,11 @@ def test_images_that_are_refused(command, photos, image_models, tmp_path):
     model, target = image_models / "fixed.keras", tmp_path / "m.tflite"
     export = ["export", model, target]
     line = command.refuses(*export, "--samples", photos)
-    assert "--pixels must say in which range" in line and "signed" in line
+    assert "--pixels must be the value range" in line and "signed" in line
     line = command.refuses(*export, "--samples", tmp_path, "--pixels", "unit")
     assert "must be a folder with images" in line
     line = command.refuses(*export, "--pixels", "unit")
-    assert "--pixels is for an image or a folder" in line
+    assert "--pixels requires an image or a folder" in line
     line = command.refuses(
         *("export", image_models / "mlp.keras", target),
         *("--samples", photos, "--pixels", "unit"),

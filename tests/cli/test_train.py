@@ -24,7 +24,7 @@ SMALL = [*TINY, "--score", "exact_match"]
 def test_a_trained_run_is_not_changed(command, corpus, run_dir):
     before = (run_dir / "model.keras").stat().st_mtime_ns
     assert command("train", *corpus, *SMALL, "--epochs", 1, "--run-dir", run_dir) == 0
-    assert "is trained already" in command.out
+    assert "is already trained" in command.out
     assert "on 3 held-out pairs, translated greedily" in command.out
     assert (run_dir / "model.keras").stat().st_mtime_ns == before
 
@@ -94,7 +94,7 @@ def test_texts_that_are_refused(command, corpus, tmp_path):
     line = command.refuses("train", *corpus, "--model", "transformer_base")
     assert "must be one of" in line and "rnnsearch_50, seq2seq_context" in line
     line = command.refuses("train", *corpus, "--validation-source", one)
-    assert "go together" in line
+    assert "must be given together" in line
     line = command.refuses("train", *corpus, "--run-dir", one / "run")
     assert line.startswith(f"error: Not a directory: {one / 'run'}")
     line = command.refuses("train", *corpus, "--run-dir", one)

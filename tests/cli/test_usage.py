@@ -110,7 +110,7 @@ def test_missing_and_wrong_files(command, tmp_path):
     fake = tmp_path / "fake.keras"
     fake.write_text("no model")
     line = command.refuses("export", fake, "a.onnx")
-    assert "fake.keras must be a whole `.keras` file" in line
+    assert "fake.keras must be a complete `.keras` file" in line
 
 
 def test_unknown_models(command):
@@ -180,7 +180,7 @@ def test_a_run_with_a_damaged_model(command, untrained_run, tmp_path):
         ["plan", run],
     ):
         line = command.refuses(*arguments)
-        assert "model.keras must be a whole `.keras` file" in line
+        assert "model.keras must be a complete `.keras` file" in line
         assert "damaged" in line and f"Received: '{run}/model.keras'" in line
     (run / "translator.json").unlink()  # No translator, but still a run.
     assert "damaged" in command.refuses("attention", run, "--ids", "1")
@@ -315,7 +315,7 @@ def test_paths_that_an_export_refuses(command, keras_files):
     model = keras_files / "1.keras"
     assert "a `.tflite` file" in command.refuses("export", model, "a.pb")
     line = command.refuses("export", model, keras_files / "none" / "a.onnx")
-    assert "a folder that exists" in line
+    assert "an existing folder" in line
     line = command.refuses(
         "export", model, keras_files / "a.onnx", "--report", model / "a.json"
     )

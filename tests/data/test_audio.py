@@ -143,7 +143,7 @@ DAMAGED = {
     ),
     "nan": (
         wav(np.array([0, np.nan, np.inf], "<f4").tobytes(), 32, kind=3),
-        "with 2 others",
+        "with 2 that are NaN",
     ),
 }
 
@@ -166,7 +166,7 @@ def test_a_cut_file_never_fails_otherwise(tmp_path):
 def test_missing_files_and_bad_rates_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="has no gone.wav"):
         read_wav(tmp_path / "gone.wav")
-    with pytest.raises(ValueError, match="`sampling_rate` must be a whole number"):
+    with pytest.raises(ValueError, match="`sampling_rate` must be a positive integer"):
         read_wav(tmp_path / "gone.wav", sampling_rate=0)
 
 
@@ -182,7 +182,10 @@ def test_many_files_are_read_or_skipped(tmp_path):
     assert len(found) == 1
     assert list(found.skipped) == [str(cut), str(short), str(paths[-1])]
     assert found.waveforms[0].shape == (500,)
-    for path, message in ((short, "must last 0.025 s or more"), (cut, "is it whole")):
+    for path, message in (
+        (short, "must last at least 0.025 s"),
+        (cut, "is it complete"),
+    ):
         with pytest.raises(ValueError, match=message):
             read_waveforms([good, path], RATE)
     with pytest.raises(FileNotFoundError, match="gone"):
@@ -205,7 +208,7 @@ def test_waveforms_are_padded():
     "wrong", [[], [np.ones(0)], [np.ones((2, 2))], [np.float32(1)]]
 )
 def test_waveforms_of_no_samples_are_refused(wrong):
-    with pytest.raises(ValueError, match="`waveforms` must be arrays of samples"):
+    with pytest.raises(ValueError, match="`waveforms` must be non-empty arrays"):
         pad_waveforms(wrong)
-    with pytest.raises(ValueError, match="`multiple_of` must be a whole number"):
+    with pytest.raises(ValueError, match="`multiple_of` must be a positive integer"):
         pad_waveforms([np.ones(3)], multiple_of=0)

@@ -158,7 +158,9 @@ def test_training_needs_texts_and_a_minimum_size():
         ByteLevelBPETokenizer.train([])
     with pytest.raises(ValueError, match="`vocabulary_size` must be at least 257"):
         ByteLevelBPETokenizer.train(CASES, 256)
-    with pytest.raises(ValueError, match="`vocabulary_size` must be a whole number"):
+    with pytest.raises(
+        ValueError, match="`vocabulary_size` must be a positive integer"
+    ):
         ByteLevelBPETokenizer.train(CASES, 1.5)  # type: ignore
     with pytest.raises(ValueError, match="`convention` must be one of 'gpt2'"):
         ByteLevelBPETokenizer.train(CASES, 500, "bert")
@@ -186,7 +188,7 @@ def test_a_vocabulary_that_lacks_tokens_or_bytes_is_refused(gpt2):
 
 
 def test_merges_of_another_vocabulary_are_refused(gpt2, folder):
-    match = r"`merges` must join .*merge 2, \('Ġ', 'qqq'\), and no piece 'qqq'"
+    match = r"`merges` must join .*merge 2, \('Ġ', 'qqq'\), but no piece 'qqq'"
     with pytest.raises(ValueError, match=match):
         ByteLevelBPETokenizer(gpt2.pieces, [gpt2.merges[0], ("Ġ", "qqq")])
     merges = folder / "merges.txt"
@@ -211,7 +213,7 @@ def test_errors_name_a_bad_vocabulary(folder):
     path = folder / "vocab.json"
     path.write_text('{"a": 0,')
     with pytest.raises(
-        ValueError, match=r"vocab\.json must be JSON; is the file whole"
+        ValueError, match=r"vocab\.json must be JSON; is the file complete"
     ):
         ByteLevelBPETokenizer.from_folder(folder)
     for content in ('{"a": 0, "b": 0}', '{"a": 1}', '{"a": "0"}', '{"a": false}'):

@@ -63,7 +63,7 @@ def runs(counts, size=(31, 43)):
 
 
 BAD = {
-    "category": (changed(category_id=8), "`category_id` of `categories`.*=8"),
+    "category": (changed(category_id=8), "`category_id` from `categories`.*=8"),
     "category text": (changed(category_id="7"), "category_id='7'"),
     "category bool": (changed(category_id=True), "category_id=True"),
     "image": (changed(image_id=12), "must name an image.*image_id=12"),
@@ -96,7 +96,7 @@ BAD = {
     "short string": (changed(segmentation=runs("0")), "fill the image"),
     "wild string": (changed(segmentation=runs("zzzzzzzzzz")), "string of run"),
     "wrong string": (changed(segmentation=runs("é!")), "string of run lengths"),
-    "cut string": (changed(segmentation=runs("0P")), "whose last number is cut"),
+    "cut string": (changed(segmentation=runs("0P")), "whose last number is truncated"),
 }
 
 
@@ -115,14 +115,14 @@ def test_bad_annotations(tmp_path, kind):
 
 
 BAD_IMAGES = {
-    "no id": ({"id": None}, "whole number `id`"),
+    "no id": ({"id": None}, "an integer `id`"),
     "no name": ({"file_name": 3}, "a `file_name`"),
     "no size": ({"height": 0}, "height and width in pixels"),
     "float size": ({"width": 43.0}, "height and width in pixels"),
     "missing": ({"file_name": "vier.png"}, r"image 2: .* has no file 'vier\.png'"),
     "long": ({"file_name": "x" * 5000}, r"image 2: .* has no file 'xxx"),
-    "elsewhere": ({"file_name": "../x.png"}, "lead into the folder"),
-    "twice": ({"id": 5}, "an `id` of its own. Received: id=5"),
+    "elsewhere": ({"file_name": "../x.png"}, "a path inside the folder"),
+    "twice": ({"id": 5}, "a unique `id`. Received: id=5"),
 }
 
 
@@ -148,11 +148,11 @@ def test_files_that_are_no_coco(tmp_path):
     whole = path.read_text()
     contents = {
         "[]": "must hold a JSON object",
-        whole[:-30]: "is the file whole",
+        whole[:-30]: "is the file complete",
         "{}": "must have `categories`, a list",
         '{"categories": [], "images": []}': "must have `categories`.*none",
-        '{"categories": [{"id": "1", "name": "a"}]}': "each with a whole number `id`",
-        '{"categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}': "its own",
+        '{"categories": [{"id": "1", "name": "a"}]}': "each with a unique integer `id`",
+        '{"categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}': "unique",
         '{"categories": [{"id": 1, "name": "a"}], "images": [3]}': "`images`, a list",
         '{"categories": [{"id": 1, "name": "a"}], "images": [], "annotations": []}': (
             "must name images that are in `image_folder`"
@@ -179,7 +179,7 @@ def test_a_truncated_image_is_left_out_of_each_epoch(tmp_path):
         "crowds": True,
     }
     dataset = detection_dataset(data, **options)
-    with pytest.warns(UserWarning, match=r"eins 1\.png must be a whole"):
+    with pytest.warns(UserWarning, match=r"eins 1\.png must be a complete"):
         (_, targets), *_ = dataset
     assert targets["classes"].numpy().tolist() == [[0, -1]] * 2
     with pytest.warns(UserWarning, match="Images: left out 1 files"):

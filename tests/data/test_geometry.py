@@ -287,11 +287,14 @@ def test_each_augmentation_of_a_list_has_a_seed_of_its_own():
     [
         (lambda: RandomMirror(1.5), "`horizontal` must be a probability.*=1.5"),
         (lambda: RandomMirror(0, -0.1), "`vertical` must be a probability"),
-        (lambda: RandomScaleAndCrop(0), "`image_size` must be a whole number"),
+        (lambda: RandomScaleAndCrop(0), "`image_size` must be a positive integer"),
         (lambda: RandomScaleAndCrop(8, (2, 1)), r"`scale` must be two numbers.*\(2, 1"),
         (lambda: RandomScaleAndCrop(8, (0, 1)), "`scale` must be two numbers"),
         (lambda: RandomScaleAndCrop(8, 2.0), "`scale` must be two numbers"),  # pyright: ignore[reportArgumentType]
-        (lambda: RandomScaleAndCrop(8, min_visible=1.0), "`min_visible` is a prob"),
+        (
+            lambda: RandomScaleAndCrop(8, min_visible=1.0),
+            "`min_visible` must be a prob",
+        ),
         (lambda: RandomScaleAndCrop(8, fill=math.nan), "`fill` must be a finite num"),
         (lambda: RandomScaleAndCrop(8, fill=[]), r"`fill` must be a .*fill=\[\]"),
         (lambda: RandomScaleAndCrop(8, fill="red"), "`fill` must be a .*fill='red'"),  # pyright: ignore[reportArgumentType]
@@ -301,12 +304,12 @@ def test_each_augmentation_of_a_list_has_a_seed_of_its_own():
             ),
             "`fill` must be a number, or one for each of 3 chan.*fill=.1.0, 2",
         ),
-        (lambda: RandomColors(brightness=-0.1), "`brightness` is a probability"),
-        (lambda: RandomColors(hue=1.0), "`hue` is a probability"),
+        (lambda: RandomColors(brightness=-0.1), "`brightness` must be a probability"),
+        (lambda: RandomColors(hue=1.0), "`hue` must be a probability"),
         (lambda: ElasticDeformation(-1.0), "`sigma` must be at least 0"),
         (lambda: ElasticDeformation(float("nan")), "`sigma` must be at least 0"),
-        (lambda: ElasticDeformation(grid=1), "`grid` must be a whole number from 2"),
-        (lambda: ElasticDeformation(max_turn=1.0), "`max_turn` is a probability"),
+        (lambda: ElasticDeformation(grid=1), "`grid` must be an integer of at least 2"),
+        (lambda: ElasticDeformation(max_turn=1.0), "`max_turn` must be a probability"),
         (lambda: ElasticDeformation()(example(), seed()), "would no longer fit"),
         (lambda: RandomQuarterTurns()(example(), seed()), "`RandomQuarterTurns` is"),
     ],

@@ -88,7 +88,9 @@ def test_one_pixel(tmp_path):
 @pytest.mark.parametrize("form", ["GIF", "WEBP", "PPM"])
 def test_other_formats_are_refused(tmp_path, form):
     path = save(tmp_path / "a.png", Image.fromarray(PIXELS), format=form)
-    with pytest.raises(ValueError, match=r"a\.png must be a whole JPEG, PNG, BMP or"):
+    with pytest.raises(
+        ValueError, match=r"a\.png must be a complete JPEG, PNG, BMP or"
+    ):
         read_image(path)
 
 

@@ -81,8 +81,13 @@ def test_shortest_paths_are_those_of_all_paths():
 @pytest.mark.parametrize(
     "names, positions, edges, message",
     [
-        ([], np.zeros((0, 3)), [], "`viewpoints` must be different names, at least"),
-        (["a", "a"], np.zeros((2, 3)), [], "`viewpoints` must be different names"),
+        ([], np.zeros((0, 3)), [], "`viewpoints` must be one or more"),
+        (
+            ["a", "a"],
+            np.zeros((2, 3)),
+            [],
+            "`viewpoints` must be one or more different",
+        ),
         (["a"], [[0, np.nan, 0]], [], "`positions` must be 1 finite rows of x, y"),
         (["a"], [[0, 0]], [], r"`positions` must be 1 .*of shape \(1, 2\)"),
         (["a", "b"], np.zeros((2, 3)), [(1, 1)], r"`edges` must be.*\(1, 1\)"),
@@ -131,7 +136,7 @@ def test_a_walker_sees_what_is_around_it(train):
     with pytest.raises(ValueError, match="`walks` and `actions` must have the same"):
         simulator.move([walk], [1, 1])
     for action in (1.0, math.nan):
-        with pytest.raises(ValueError, match="`actions` must be whole numbers, one"):
+        with pytest.raises(ValueError, match="`actions` must be integers, one"):
             simulator.move([walk], [action])
     assert simulator.move([], []) == []
 
@@ -190,7 +195,7 @@ def test_neighbors_in_one_direction_have_sectors_of_their_own():
         simulator.action_to(walk, 0)
     with pytest.raises(ValueError, match="`viewpoint` must be a neighbor .*point=99"):
         simulator.action_to(walk, 99)
-    with pytest.raises(ValueError, match="`num_sectors` must be a whole number above"):
+    with pytest.raises(ValueError, match="`num_sectors` must be a positive integer"):
         WalkSimulator([walk], 0)
 
 
@@ -296,7 +301,7 @@ def test_the_order_is_a_function_of_the_seed_and_the_epoch(train, tmp_path):
     assert len(small) == 1
     refused: Any = ({"batch_size": 0}, {"batch_size": 2, "max_words": 0})
     for options in refused:
-        with pytest.raises(ValueError, match="must be a whole number above zero"):
+        with pytest.raises(ValueError, match="must be a positive integer"):
             dataset_of(data, **options)
 
 
@@ -321,7 +326,7 @@ def test_scores_of_walks(train):
     np.testing.assert_allclose(scores["spl"], 5 / 7)
     scores = navigation_scores(walks[3:], train.examples[3:], success_distance=4.5)
     assert scores["success"] == 1
-    with pytest.raises(ValueError, match="`walks` must be at least one"):
+    with pytest.raises(ValueError, match="`walks` must not be empty"):
         navigation_scores([], [])
     with pytest.raises(ValueError, match="`success_distance` must be above 0.*=-1"):
         navigation_scores(walks, train.examples, success_distance=-1)
@@ -345,13 +350,16 @@ def test_a_goal_that_is_out_of_reach_is_a_failure():
         ({}, "R2R_train.json must hold a JSON list.*holds a dict"),
         ([], "R2R_train.json must have paths that can be used"),
         ([3], "R2R_train.json, entry 0 must be an object. Received: 3"),
-        (paths(path_id="7"), "entry 1 must have a whole number as `path_id`.*'7'"),
+        (paths(path_id="7"), "entry 1 must have an integer as `path_id`.*'7'"),
         (paths(scan="../a"), "letters and digits as `scan`.*scan='../a'"),
         (paths(heading=float("nan")), "a finite number as `heading`.*heading=nan"),
         (paths(path=[]), "path 101 must have a list of viewpoints as `path`"),
         (paths(path=["g3", "no"]), "path 101: `viewpoint` must be one of.*'no'"),
         (paths(path=["g3", "i"]), "must have a goal that can be reached .*goal='i'"),
-        (paths(path=["g3", "g2"]), "must take ways of.*step from 'g3' to 'g2'"),
+        (
+            paths(path=["g3", "g2"]),
+            "must go from neighbor to neighbor.*step from 'g3' to 'g2'",
+        ),
         (paths(instructions=[]), "path 101 must have a list of `instructions`"),
         (paths(instructions=["?!"]), "must have instructions of at least one word"),
     ],
@@ -379,10 +387,10 @@ def test_bad_paths_are_left_out(tmp_path):
 @pytest.mark.parametrize(
     "graph, message",
     [
-        ([], "house_connectivity.json must have viewpoints that are included"),
+        ([], "house_connectivity.json must have included viewpoints"),
         (
             viewpoints(image_id="g0"),
-            "an `image_id` of its own.*6 viewpoints of 5 names",
+            "a unique `image_id`.*6 viewpoints of 5 names",
         ),
         ([1], "house_connectivity.json, entry 0 must be an object"),
         (viewpoints(image_id=5), "entry 2 must have a text as `image_id`"),
@@ -404,7 +412,7 @@ def test_missing_and_damaged_files_are_named(tmp_path):
         read_r2r(annotations, tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match="no R2R_test.json"):
         read_r2r(tmp_path / "R2R_test.json", folder)
-    with pytest.raises(ValueError, match="`min_word_count` must be a whole number"):
+    with pytest.raises(ValueError, match="`min_word_count` must be a positive integer"):
         read_r2r(annotations, folder, min_word_count=0)
     building = folder / "house_connectivity.json"
     building.write_text(json.dumps(viewpoints())[:-9], "utf-8")

@@ -264,32 +264,32 @@ def test_a_file_that_is_no_font_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"words": []}, "`words` must be a list of at least one"),
-        ({"words": "ab"}, "`words` must be a list of at least one"),
+        ({"words": []}, "`words` must be a list that is not empty"),
+        ({"words": "ab"}, "`words` must be a list that is not empty"),
         ({"words": ["ab", ""]}, "`words` must be texts of at least one character"),
         ({"words": ["ab", 3]}, "`words` must be texts of at least one character"),
         ({"words": ["a b"]}, "`words` must have no blanks. Received: 'a b'"),
         ({"words": ["aäb"]}, "characters of the `alphabet`. Received: 'aäb', with 'ä'"),
         ({"words": ["abcd"]}, "at most 3 characters, the `max_length`.*'abcd', of 4"),
         ({"alphabet": "aab"}, "`characters` must not repeat a character"),
-        ({"max_length": 0}, "`max_length` must be a whole number"),
-        ({"fonts": []}, "`fonts` must be a list of at least one"),
+        ({"max_length": 0}, "`max_length` must be a positive integer"),
+        ({"fonts": []}, "`fonts` must be a list that is not empty"),
         ({"fonts": ["Arial"]}, "`fonts` must be names of `data.FONTS`.*'Arial'"),
         ({"fonts": ["no/file.ttf"]}, "`fonts` must be names of.*'no/file.ttf'"),
         (
             {"words": ["a<"], "alphabet": "a<", "fonts": ["cmr10"]},
             "every character of the words. Received: 'cmr10', which lacks '<'",
         ),
-        ({"image_size": 0}, "`image_size` must be a whole number"),
+        ({"image_size": 0}, "`image_size` must be a positive integer"),
         ({"rotation": 90}, "`rotation` must be from 0 to 89"),
         ({"rotation": math.nan}, "`rotation` must be from 0 to 89.*nan"),
         ({"curvature": -0.1}, "`curvature` must be from 0 to 0.5"),
         ({"perspective": 0.3}, "`perspective` must be from 0 to 0.25"),
         ({"blur": math.inf}, "`blur` must be from 0 to inf"),
         ({"noise": -1}, "`noise` must be from 0 to inf"),
-        ({"fill": (0, 1)}, "`fill` must be two shares above 0"),
-        ({"contrast": (0.5, 0.4)}, "`contrast` must be two shares.*smaller"),
-        ({"contrast": (0.5, math.nan)}, "`contrast` must be two shares"),
+        ({"fill": (0, 1)}, "`fill` must be two fractions above 0"),
+        ({"contrast": (0.5, 0.4)}, "`contrast` must be two fractions.*smaller"),
+        ({"contrast": (0.5, math.nan)}, "`contrast` must be two fractions"),
     ],
 )
 def test_invalid_options(options, message):
@@ -301,7 +301,10 @@ def test_invalid_options(options, message):
     ("call", "message"),
     [
         (lambda: WORDS.dataset("boxes", 3, batch_size=2), "`kind` must be one of"),
-        (lambda: WORDS.dataset("reading", 0, batch_size=2), "`count` must be a whole"),
+        (
+            lambda: WORDS.dataset("reading", 0, batch_size=2),
+            "`count` must be a positive",
+        ),
         (lambda: WORDS.dataset("reading", 3, batch_size=0), "`batch_size` must be a"),
         (
             lambda: WORDS.dataset("reading", 3, batch_size=2, normalize="x"),
@@ -311,9 +314,12 @@ def test_invalid_options(options, message):
         (lambda: hold_out(["a", "b"], math.nan), "`share` must be above 0"),
         (lambda: hold_out(["a"], 0.5), "`values` must be at least two"),
         (lambda: hold_out(["a", "b", "a"], 0.5), "3 values, of which 2 differ"),
-        (lambda: random_words(0), "`count` must be a whole number"),
-        (lambda: random_words(3, lengths=(3, 2)), "`lengths` must be the smaller one"),
-        (lambda: random_words(3, alphabet=""), "`alphabet` not empty"),
+        (lambda: random_words(0), "`count` must be a positive integer"),
+        (
+            lambda: random_words(3, lengths=(3, 2)),
+            "`lengths` must have the smaller one",
+        ),
+        (lambda: random_words(3, alphabet=""), "`alphabet` must not be empty"),
         (lambda: random_words(4, "ab", (1, 2)), "at most half of the 6 words"),
         (
             lambda: RenderedWords(["a" * 25], image_size=(4, 8)).example(0),

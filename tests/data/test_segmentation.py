@@ -228,7 +228,7 @@ def test_colors_where_numbers_are_expected(tmp_path):
 def test_corrupt_files(tmp_path, damage):
     folders = write_set(tmp_path)
     path = folders["mask" in damage] / "zwei.png"
-    message = r"zwei\.png must be a whole JPEG, PNG, BMP or TIFF file"
+    message = r"zwei\.png must be a complete JPEG, PNG, BMP or TIFF file"
     if "cut" in damage:
         truncate(path)
     elif damage == "bomb":
@@ -285,7 +285,7 @@ def test_folders_that_do_not_match(tmp_path):
         ({"class_names": "x" * 256}, "at most 255 names, .* are ignored.*256 names"),
         ({"palette": COLORS[:2]}, "must have 3 colors, one for each class"),
         ({"palette": [COLORS[0]] * 3}, "must have 3 colors, one for each class"),
-        ({"palette": {COLORS[0]: 3}}, "lead to classes from 0 to 2, or 255"),
+        ({"palette": {COLORS[0]: 3}}, "map to classes from 0 to 2, or 255"),
         ({"palette": {COLORS[0]: 0, 7: 1}}, "must consist of colors"),
         ({"palette": {(0, 0, 256): 0}}, "must consist of colors"),
         ({"palette": {}}, "must consist of colors"),
@@ -298,7 +298,7 @@ def test_invalid_arguments(tmp_path, options, message):
     folders = write_set(tmp_path)
     with pytest.raises(ValueError, match=message):
         read_segmentation(*folders, **{"class_names": CLASSES, **options})
-    with pytest.raises(ValueError, match="`class_names` must be a whole number"):
+    with pytest.raises(ValueError, match="`class_names` must be a positive integer"):
         read_segmentation(*folders, [])
 
 
@@ -308,11 +308,11 @@ def test_invalid_arguments_of_the_dataset(tmp_path):
     for options, message in [
         ({"normalize": "imagenet"}, "For gray images `normalize` must be"),
         ({"normalize": "torch"}, "`normalize` must be one of None, 'unit', 'imagenet'"),
-        ({"image_size": 0}, "`image_size` must be a whole number"),
+        ({"image_size": 0}, "`image_size` must be a positive integer"),
     ]:
         with pytest.raises(ValueError, match=message):
             segmentation_dataset(data, batch_size=1, **options)
-    with pytest.raises(ValueError, match="`batch_size` must be a whole number"):
+    with pytest.raises(ValueError, match="`batch_size` must be a positive integer"):
         segmentation_dataset(data, batch_size=0)
     data.pairs.clear()
     with pytest.raises(ValueError, match="`data` must have images"):

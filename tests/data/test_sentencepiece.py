@@ -248,7 +248,9 @@ def test_training_for_each_convention():
         SentencePieceTokenizer.train(CASES, 1103, character_coverage=0.97)
     with pytest.raises(ValueError, match="`texts` must have at least one text"):
         SentencePieceTokenizer.train([""])
-    with pytest.raises(ValueError, match="`vocabulary_size` must be a whole number"):
+    with pytest.raises(
+        ValueError, match="`vocabulary_size` must be a positive integer"
+    ):
         SentencePieceTokenizer.train(CASES, -1)
     with pytest.raises(ValueError, match="`convention` must be one of 't5'"):
         SentencePieceTokenizer.train(CASES, 997, "bert")

@@ -128,15 +128,33 @@ def test_face_and_hand_are_where_the_masks_say():
     [
         (
             lambda scene: SocialScene(image_size=0),
-            "`image_size` must be a whole number",
+            "`image_size` must be a positive integer",
         ),
-        (lambda scene: SocialScene(num_steps=0), "`num_steps` must be a whole number"),
-        (lambda scene: scene.reset([]), r"`episodes` must be whole .*episodes=\[\]"),
-        (lambda scene: scene.reset([0.5]), "`episodes` must be whole numbers, .batch"),
+        (
+            lambda scene: SocialScene(num_steps=0),
+            "`num_steps` must be a positive integer",
+        ),
+        (
+            lambda scene: scene.reset([]),
+            r"`episodes` must be non-negative .*episodes=\[\]",
+        ),
+        (
+            lambda scene: scene.reset([0.5]),
+            "`episodes` must be non-negative integers, .batch",
+        ),
         (lambda scene: scene.reset([1, -1]), r"`episodes` must be .*es=\[1, -1\]"),
-        (lambda scene: SocialScene(seed=-1), "`seed` must be a whole .*seed=-1"),
-        (lambda scene: SocialScene(seed=0.5), "`seed` must be a whole .*seed=0.5"),  # pyright: ignore[reportArgumentType]
-        (lambda scene: scene.reset(3), "`episodes` must be whole numbers, .batch"),
+        (
+            lambda scene: SocialScene(seed=-1),
+            "`seed` must be a non-negative integer.*seed=-1",
+        ),
+        (
+            lambda scene: SocialScene(seed=0.5),
+            "`seed` must be a non-negative integer.*seed=0.5",
+        ),  # pyright: ignore[reportArgumentType]
+        (
+            lambda scene: scene.reset(3),
+            "`episodes` must be non-negative integers, .batch",
+        ),
         (lambda scene: scene.step([0]), r"`actions` must be indices in \[0, 4\), one"),
         (lambda scene: scene.step([0, 4]), "`actions` must be indices .*Received: ac"),
         (lambda scene: scene.step([0.0, 1.0]), "`actions` must be indices"),

@@ -85,7 +85,7 @@ def test_max_length_must_leave_room_for_text(tokenizer):
     added = len(tokenizer.convention.pair) - 2
     with pytest.raises(ValueError, match="`max_length` must leave room for one token"):
         tokenizer.encode_batch(["a"], ["b"], max_length=added + 1)
-    with pytest.raises(ValueError, match="`max_length` must be a whole number"):
+    with pytest.raises(ValueError, match="`max_length` must be a positive integer"):
         tokenizer.encode_batch(["a"], max_length=0)
     with pytest.raises(ValueError, match="`pad_to_max_length` needs a `max_length`"):
         tokenizer.encode_batch(["a"], pad_to_max_length=True)
@@ -107,7 +107,7 @@ def test_unpaired_surrogates_are_refused(tokenizer):
 
 
 def test_texts_must_be_a_list_and_pairs_of_equal_length(tokenizer):
-    with pytest.raises(ValueError, match=r"`texts` must be several .*texts='one'"):
+    with pytest.raises(ValueError, match=r"`texts` must be a sequence .*texts='one'"):
         tokenizer.encode_batch("one")
     with pytest.raises(ValueError, match="same length as `texts`.*2 texts and 1 s"):
         tokenizer.encode_batch(["a", "b"], ["c"])

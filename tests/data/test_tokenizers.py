@@ -123,7 +123,7 @@ def test_arguments_of_a_batch_are_checked(tokenizer):
     match = r"`max_length` must leave room .*max_length=2, add_start=True, add_end=True"
     with pytest.raises(ValueError, match=match):
         tokenizer.encode_batch(CORPUS, max_length=2, add_start=True, add_end=True)
-    with pytest.raises(ValueError, match=r"`texts` must be several .*texts='Mann'"):
+    with pytest.raises(ValueError, match=r"`texts` must be a sequence .*texts='Mann'"):
         tokenizer.encode_batch("Mann")
 
 
@@ -132,7 +132,7 @@ def test_training_needs_a_corpus(kind):
     for empty in ([], ["", "  "], iter(())):
         with pytest.raises(ValueError, match="`texts` must have at least one text"):
             kind.train(empty)
-    with pytest.raises(ValueError, match=r"`texts` must be several .*texts='Mann'"):
+    with pytest.raises(ValueError, match=r"`texts` must be a sequence .*texts='Mann'"):
         kind.train("Mann")
 
 

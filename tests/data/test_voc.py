@@ -115,8 +115,8 @@ EXTERNAL = (
     '<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><annotation>&x;</annotation>'
 )
 BAD_FILES = {
-    "cut": (voc_xml((31, 43))[:-9], "whole, well-formed XML"),
-    "no xml": ("{}", "whole, well-formed XML"),
+    "cut": (voc_xml((31, 43))[:-9], "complete, well-formed XML"),
+    "no xml": ("{}", "complete, well-formed XML"),
     "empty": ("", "no element found"),
     "laughs": (LAUGHS, "must not declare a DOCTYPE"),
     "external": (EXTERNAL, "must not declare a DOCTYPE"),
@@ -178,10 +178,10 @@ def test_missing_files(tmp_path):
 def test_a_split_stays_in_its_folder(tmp_path, name):
     root = write_voc(tmp_path)
     for split in ([name], name):
-        with pytest.raises(ValueError, match="must lead into the folder"):
+        with pytest.raises(ValueError, match="must be a path inside the folder"):
             read_voc(root, split)
     (root / "ImageSets" / "bad.txt").write_text(name)
-    with pytest.raises(ValueError, match="must lead into the folder"):
+    with pytest.raises(ValueError, match="must be a path inside the folder"):
         read_voc(root, "bad")
 
 
@@ -204,7 +204,7 @@ def test_a_truncated_image_in_the_middle_of_an_epoch(tmp_path):
     options: dict[str, Any] = {"image_size": 17, "batch_size": 1}
     read = []
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"eins 1\.png must be a whole JPEG"
+        tf.errors.InvalidArgumentError, match=r"eins 1\.png must be a complete JPEG"
     ):
         for images, _ in detection_dataset(read_voc(root), **options):
             read.append(images)
@@ -229,7 +229,7 @@ def test_a_check_before_training(tmp_path):
     root = write_voc(tmp_path)
     assert len(read_voc(root).check()) == 3
     truncate(root / "JPEGImages" / "eins 1.png")
-    with pytest.raises(ValueError, match=r"eins 1\.png must be a whole"):
+    with pytest.raises(ValueError, match=r"eins 1\.png must be a complete"):
         read_voc(root).check()
     data = read_voc(root, on_error="skip")
     with pytest.warns(UserWarning, match=r"Images: left out 1 files.*eins 1\.png"):

@@ -175,7 +175,7 @@ BAD = {
     "missing image": (question(image_id=9), "be about the image of the question, 9"),
     "two lists": (add(1), r"entry 3 of `annotations` must have a `question_id`, once"),
     "two questions": (add(0), "entry 3 of `questions` must have a `question_id`, once"),
-    "no id": (question(question_id="7"), "a whole number. Received: question_id='7'"),
+    "no id": (question(question_id="7"), "an integer. Received: question_id='7'"),
     "no answers": (remove(1), "annotations.json, question 7 must have answers"),
     "no question": (remove(0), "annotations.json, question 12 must be among the"),
     "few answers": (answer(answers=[{"answer": "2"}] * 9), "a list of 10; pass `answe"),
@@ -183,7 +183,10 @@ BAD = {
     "no object": (text("two"), "question 7 must have objects as answers"),
     "no text": (text({"answer": 2}), "must have a text as `answer`. Received: 2"),
     "number": (question(question=7), "question 7 must have a text as `question`"),
-    "no word": (question(question="?!"), r"question 7 must have a word. Received: '\?"),
+    "no word": (
+        question(question="?!"),
+        r"question 7 must have at least one word. Received: '\?",
+    ),
 }
 
 
@@ -247,13 +250,13 @@ def no_split(questions, _):
     "arguments, message",
     [
         ({"image_name": "{number}.png"}, "`image_name` must be a name with the fields"),
-        ({"image_name": "../{image_id}.png"}, "lead into the folder of images"),
+        ({"image_name": "../{image_id}.png"}, "a path inside the folder of images"),
         ({"unknown_words": "raise"}, "`unknown_words` must be one of 'token', 'leave"),
-        ({"num_answers": 0}, "`num_answers` must be a whole number above zero"),
+        ({"num_answers": 0}, "`num_answers` must be a positive integer"),
         ({"answers_per_question": 9}, "must have `answers`, a list of 9"),
-        ({"answers": []}, "`answers` must be different texts, at least one"),
-        ({"words": ["a", "a"]}, "`words` must be different texts"),
-        ({"min_word_count": 99}, "`words` must be different texts, at least one"),
+        ({"answers": []}, "`answers` must be a list of one or more different"),
+        ({"words": ["a", "a"]}, "`words` must be a list of one or more different"),
+        ({"min_word_count": 99}, "`words` must be a list of one or more different"),
         ({"image_folder": "nowhere"}, "`image_folder` must be an existing folder"),
     ],
 )
@@ -265,7 +268,7 @@ def test_other_arguments_are_refused(files, arguments, message):
 
 
 def test_a_question_length_of_zero_is_refused(files):
-    with pytest.raises(ValueError, match="`max_question_length` must be a whole"):
+    with pytest.raises(ValueError, match="`max_question_length` must be a positive"):
         vqa_dataset(
             read_vqa(**files()), image_size=7, batch_size=1, max_question_length=0
         )

@@ -263,11 +263,13 @@ def test_a_pair_that_is_too_rare_is_not_merged(least, merged):
 def test_training_needs_texts_and_a_minimum_size():
     with pytest.raises(ValueError, match="`texts` must have at least one text"):
         WordPieceTokenizer.train(["", " "])
-    with pytest.raises(ValueError, match=r"`texts` must be several .*texts='Mann'"):
+    with pytest.raises(ValueError, match=r"`texts` must be a sequence .*texts='Mann'"):
         WordPieceTokenizer.train("Mann")
     with pytest.raises(ValueError, match="`vocabulary_size` must be at least 7"):
         WordPieceTokenizer.train(["Mann"], vocabulary_size=6)
-    with pytest.raises(ValueError, match="`vocabulary_size` must be a whole number"):
+    with pytest.raises(
+        ValueError, match="`vocabulary_size` must be a positive integer"
+    ):
         WordPieceTokenizer.train(["Mann"], vocabulary_size=0)
 
 

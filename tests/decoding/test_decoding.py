@@ -583,7 +583,7 @@ def test_invalid_inputs_are_refused(name):
 @pytest.mark.parametrize("count", [0, -1, 2.0, True])
 def test_max_new_tokens_must_be_a_positive_integer(count):
     with pytest.raises(
-        ValueError, match=f"`max_new_tokens` must be a whole.*max_new_tokens={count}"
+        ValueError, match=f"`max_new_tokens` must be a positive.*max_new_tokens={count}"
     ):
         generate(tiny("rnnsearch_50"), make_inputs(), count)
 

@@ -16,7 +16,7 @@ from model_cases import (
 
 from keras_attn.decoding import Beam, Sample
 from keras_attn.decoding import generate as generate_now
-from keras_attn.decoding.compiled import cache_length
+from keras_attn.decoding.compiled import rounded_length
 
 pytestmark = pytest.mark.compiled
 
@@ -135,12 +135,12 @@ def test_caches_are_rounded_up_and_shared(monkeypatch):
 
 @pytest.mark.parametrize("limit", [None, 1024])
 def test_cache_lengths_are_few_and_close(limit):
-    lengths = [cache_length(length, limit) for length in range(1, 1025)]
+    lengths = [rounded_length(length, limit) for length in range(1, 1025)]
     for length, rounded in enumerate(lengths, start=1):
         assert length <= rounded <= max(length + 63, length * 1.25)
     assert sorted(set(lengths)) == [*range(64, 513, 64), 640, 768, 896, 1024]
-    assert cache_length(97, 100) == 100
-    assert cache_length(97, None) == 128
+    assert rounded_length(97, 100) == 100
+    assert rounded_length(97, None) == 128
 
 
 def test_a_state_without_caches_serves_every_length(monkeypatch):
@@ -281,7 +281,7 @@ def test_special_tokens_must_be_in_the_vocabulary(option, value, message):
 
 @pytest.mark.parametrize("option", ["end_token_id", "pad_token_id"])
 def test_special_tokens_must_be_integers(option):
-    message = rf"`{option}` must be a token's id, an integer. Received: {option}='2'"
+    message = rf"`{option}` must be a token id, an integer. Received: {option}='2'"
     with pytest.raises(TypeError, match=message):
         generate(tiny("gpt2_small"), {"token_ids": [[1]]}, 3, **{option: "2"})
 

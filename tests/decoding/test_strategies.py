@@ -303,14 +303,17 @@ def test_empty_beams_yield_no_answers():
         (lambda: Sample(temperature=0.0), r"`temperature` must be above 0.*Greedy\(\)"),
         (lambda: Sample(temperature=-1.0), "Received: temperature=-1.0"),
         (lambda: Sample(temperature=float("nan")), "Received: temperature=nan"),
-        (lambda: Sample(top_k=0), "`top_k` must be a whole number.*top_k=0"),
+        (lambda: Sample(top_k=0), "`top_k` must be a positive integer.*top_k=0"),
         (
             lambda: Sample(top_k=cast(Any, 2.5)),
             "`top_k` must be .*top_k=2.5",
         ),
-        (lambda: Sample(top_p=0.0), r"`top_p` is a probability in \(0, 1\].*top_p=0.0"),
+        (
+            lambda: Sample(top_p=0.0),
+            r"`top_p` must be a probability in \(0, 1\].*top_p=0.0",
+        ),
         (lambda: Sample(top_p=1.01), "Received: top_p=1.01"),
-        (lambda: Beam(0), "`num_beams` must be a whole number above.*num_beams=0"),
+        (lambda: Beam(0), "`num_beams` must be a positive integer.*num_beams=0"),
         (
             lambda: Beam(cast(Any, 2.0)),
             "`num_beams` must be .*=2.0",

@@ -223,6 +223,31 @@ def attention_pair():
     return IncrementalPair(prefill, step)
 
 
+class Roll(layers.Layer):
+    """Rolls the length, for which LiteRT has no operator at an unknown shape."""
+
+    def call(self, inputs):
+        return ops.roll(inputs, 2, axis=1)
+
+
+def rolling_pair(length=None, layer="roll"):
+    """Only `step` has an operator that LiteRT lacks, in a layer of that name."""
+    embedding = layers.Embedding(VOCABULARY, 5, name="embedding")
+    readout = layers.Dense(VOCABULARY, name="readout")
+    token_ids = layers.Input((length,), dtype="int32", name="token_ids")
+    memory = embedding(token_ids)
+    logits = readout(ops.max(memory, axis=1))
+    prefill = keras.Model(
+        {"token_ids": token_ids}, {"logits": logits, "memory": memory}
+    )
+    token = layers.Input((), dtype="int32", name="token_ids")
+    memory = layers.Input((length, 5), name="memory")
+    rolled = ops.sum(ops.multiply(Roll(name=layer)(memory), memory), axis=1)
+    logits = readout(ops.add(embedding(token), rolled))
+    step = keras.Model({"token_ids": token, "memory": memory}, {"logits": logits})
+    return IncrementalPair(prefill, step)
+
+
 BUILDERS = {
     function.__name__: function
     for function in (
@@ -245,6 +270,7 @@ BUILDERS = {
         constant,
         pair,
         attention_pair,
+        rolling_pair,
         Subclassed,
     )
 }
@@ -252,12 +278,12 @@ BUILDERS = {
 
 @pytest.fixture(scope="session")
 def build():
-    """`build(name)`: the model of that name, built once."""
+    """`build(name, **options)`: the model of that name, built once."""
 
     @functools.cache
-    def build(name):
+    def build(name, **options):
         keras.utils.set_random_seed(1)
-        return BUILDERS[name]()
+        return BUILDERS[name](**options)
 
     return build
 

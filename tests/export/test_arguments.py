@@ -96,13 +96,16 @@ def test_max_length_and_num_beams_are_for_generative_models(build, tmp_path):
     path = tmp_path / "m"
     options: dict[str, Any]
     for options, message in [
-        ({"max_length": 7}, "`max_length` is for generative models.*: max_length=7"),
+        (
+            {"max_length": 7},
+            "`max_length` is only for generative models.*: max_length=7",
+        ),
         (
             {"num_beams": 2, "batch_size": 1},
-            "`num_beams` is for generative models.*Received: num_beams=2",
+            "`num_beams` is only for generative models.*Received: num_beams=2",
         ),
         ({"num_beams": 2}, "pass `batch_size` too. Received: num_beams=2, batch_size="),
-        ({"num_beams": 0}, "`num_beams` must be a whole number.*num_beams=0"),
+        ({"num_beams": 0}, "`num_beams` must be a positive integer.*num_beams=0"),
     ]:
         with pytest.raises(ValueError, match=message):
             export(build("mlp"), path, **options)
@@ -120,7 +123,9 @@ def test_max_length_and_num_beams_are_for_generative_models(build, tmp_path):
     gpt = model_cases.build("gpt2_small", max_sequence_length=5)
     with pytest.raises(ValueError, match="`max_length` must be at most 5, the posit"):
         export(gpt, path, max_length=7)
-    with pytest.raises(ValueError, match="`max_length` must be a whole.*max_length=0"):
+    with pytest.raises(
+        ValueError, match="`max_length` must be a positive.*max_length=0"
+    ):
         export(gpt, path, max_length=0)
     assert not list(tmp_path.iterdir())
 

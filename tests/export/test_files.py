@@ -19,7 +19,7 @@ from keras_attn.export.formats import FORMATS, litert, saved_model
     [
         ("m.h5", r"`path` must name one of: .*`.tflite` .* Received: path='.*m.h5'"),
         ("m.keras", "for any other suffix pass `format`"),
-        ("absent/m.onnx", "`path` must be in a folder that exists; make it first"),
+        ("absent/m.onnx", "`path` must be in an existing folder; create it first"),
     ],
 )
 def test_path_is_checked(build, tmp_path, name, match):
@@ -79,7 +79,7 @@ def test_file_that_is_not_an_artefact_is_not_replaced(build, tmp_path, name, wri
     write(tmp_path / name)
     before = (tmp_path / name).read_bytes()
     with pytest.raises(
-        ValueError, match="exists and is not a .* remove it or choose anoth"
+        ValueError, match="exists and is not a .* remove it or choose a diff"
     ):
         export(build("mlp"), tmp_path / name)
     assert (tmp_path / name).read_bytes() == before

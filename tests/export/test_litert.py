@@ -18,7 +18,7 @@ def test_recurrent_layers_get_a_batch_of_one(build, tmp_path):
     report = export(build("masked_rnn"), tmp_path / "m.tflite")
     assert report.inputs == {"serve": {"token_ids": "int32 (1, ?)"}}
     [note] = report.notes
-    assert note.startswith("`serve` takes a batch of 1: LiteRT has no built-in form of")
+    assert note.startswith("`serve` takes a batch of 1: LiteRT has no built-in operat")
     assert "`TensorListReserve`" in note
     assert "`serve` takes a batch of 1" in str(report)
 
@@ -55,8 +55,8 @@ def test_lengths_come_from_sample_inputs(build, tmp_path, normal):
 
 def test_error_asks_for_lengths_that_must_be_known(build, tmp_path):
     match = (
-        "LiteRT has no built-in form of `Roll` at these shapes, and Flex operators "
-        "load in no stock interpreter. Sizes of `x` are unknown: pass "
+        "LiteRT has no built-in operator for `Roll` at these shapes, and stock "
+        "interpreters cannot load Flex operators. Sizes of `x` are unknown: pass "
         "`sequence_length`, or `sample_inputs` of the lengths to ship"
     )
     with pytest.raises(ExportError, match=match):
@@ -65,7 +65,7 @@ def test_error_asks_for_lengths_that_must_be_known(build, tmp_path):
     model = keras.Model(images, keras.ops.roll(images, 1, axis=1))
     match = (
         "Rows and columns of `images` are unknown: pass `sample_inputs`, images of the "
-        "size to ship; or that size as `sequence_length`, if it is one number"
+        "size to ship, or, if they are square, `sequence_length`"
     )
     with pytest.raises(ExportError, match=match):
         export(model, tmp_path / "m.tflite")
@@ -74,7 +74,8 @@ def test_error_asks_for_lengths_that_must_be_known(build, tmp_path):
 
 def test_unsupported_operator_is_refused(build, tmp_path):
     match = (
-        "no built-in form of `Betainc` .* in `unsupported`. Build the layer from other"
+        "no built-in operator for `Betainc` .* in `unsupported`. Build the layer from "
+        "other"
     )
     with pytest.raises(ExportError, match=match):
         export(build("unsupported"), tmp_path / "m.tflite")

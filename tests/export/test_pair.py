@@ -46,6 +46,37 @@ def test_litert_fixes_only_the_batch_of_prefill(build, artefact):
     np.testing.assert_allclose(runner.step(beams)["logits"], want["logits"], atol=1e-6)
 
 
+@pytest.mark.parametrize("length", [7, None])
+def test_litert_fixes_nothing_of_a_prefill_that_it_accepts(build, tmp_path, length):
+    """`step` is rejected: once for its batch, and once for a length that is unknown."""
+    pair, path = build("rolling_pair", length=length), tmp_path / "m.tflite"
+    ids = np.array([[3, 5, 7, 11, 13, 17, 19], [2, 0, 4, 1, 6, 9, 8]])
+    report = export(pair, path, sample_inputs={"token_ids": ids})
+    assert report.inputs == {
+        "prefill": {"token_ids": "int32 (?, 7)"},
+        "step": {"token_ids": "int32 (1)", "memory": "float32 (1, 7, 5)"},
+    }
+    notes = [note.split(":")[0] for note in report.notes]
+    assert notes == ["`step` takes a batch of 1"] + (
+        [] if length else ["`prefill` takes the lengths of `sample_inputs`"]
+    )
+    runner = load_runner(path)
+    memory = runner.prefill({"token_ids": ids})["memory"][1:]
+    state = {"token_ids": np.array([5]), "memory": memory}
+    want = pair.step(state)["logits"]
+    np.testing.assert_allclose(runner.step(state)["logits"], want, atol=1e-6)
+
+
+def test_litert_takes_no_layer_for_a_signature(build, tmp_path):
+    """The location of the operator ends in `after_prefill_roll/Roll@__…_step_…`."""
+    pair = build("rolling_pair", length=7, layer="after_prefill_roll")
+    report = export(pair, tmp_path / "m.tflite")
+    assert report.inputs["prefill"] == {"token_ids": "int32 (?, 7)"}
+    assert [note.split(":")[0] for note in report.notes] == [
+        "`step` takes a batch of 1"
+    ]
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES.values())
 def test_state_has_the_lengths_of_prefill(build, tmp_path, suffix):
     path = tmp_path / f"pair{suffix}"

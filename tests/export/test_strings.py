@@ -185,8 +185,8 @@ def test_unsupported_combinations_are_refused(tokenizer, tmp_path):
     for suffix in (".tflite", ".onnx"):
         refuses("`tokenizer` is only for SavedModels.*format='", suffix=suffix)
     bpe = ByteLevelBPETokenizer.from_folder(REFERENCES / "gpt2")
-    refuses("`tokenizer` must be one that works inside a graph", tokenizer=bpe)
-    refuses("must be one that works inside a graph.*'words'", tokenizer="words")
+    refuses("`tokenizer` must be a `WordPieceTok", tokenizer=bpe)
+    refuses("work inside a graph.*'words'", tokenizer="words")
     tagger = build(tokenizer, "masked_lm", masked_positions=True)
     refuses("must take only outputs of a tokenizer.*masked_positions", model=tagger)
     gpt = models.build_gpt(
@@ -197,7 +197,7 @@ def test_unsupported_combinations_are_refused(tokenizer, tmp_path):
     other = WordPieceTokenizer([*tokenizer.pieces, "another"])
     refuses("not have more tokens than `model`.*tokens for a model", tokenizer=other)
     refuses("at most 31, the number of positions of the model.*=32", sequence_length=32)
-    refuses("must have room for .* one token of each text.*=4", sequence_length=4)
+    refuses("must leave room for .* one token of each text.*=4", sequence_length=4)
     refuses("`model` must be functional", model=Subclassed())
     refuses("must have the keys \\['text'\\]", sample_inputs={"texts": ["a"]})
 

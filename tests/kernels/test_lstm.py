@@ -107,13 +107,13 @@ def test_a_loop_that_does_more(cell):
 
     def ours(inputs, states):
         loop: Any = LoopLSTM(cell, (B, T), "float32")
-        gates: Any = loop.gates
-        (h, c), seen, hidden = states, [], []
+        bias: Any = loop.bias_per_step
+        (h, c), gate_inputs, hidden = states, [], []
         for t in range(T):
-            h, (h, c), used = loop.step(inputs[:, t] * h[:, :D], (h, c), gates[:, t])
+            h, (h, c), used = loop.step(inputs[:, t] * h[:, :D], (h, c), bias[:, t])
             hidden.append(h)
-            seen.append(used)
-        loop.finish(tf.stack(seen, 1))
+            gate_inputs.append(used)
+        loop.finish(tf.stack(gate_inputs, 1))
         return tf.stack(hidden, 1), c
 
     def theirs(inputs, states):
@@ -165,5 +165,5 @@ def test_a_gradient_of_second_order_is_refused(cell):
             tape.watch(inputs)
             states, _ = lstm(cell, inputs, zeros)
         gradient: Any = tape.gradient(states, inputs)
-    with pytest.raises(LookupError, match="an LSTM has no gradient of second order"):
+    with pytest.raises(LookupError, match="an LSTM has no second-order gradient"):
         outer.gradient(gradient, inputs)

@@ -92,8 +92,8 @@ def test_bad_inputs_are_refused():
             "`value` must have 4 axes",
         ),
         (lambda: AdditiveAttention2D(UNITS)(query[0], value), "`query` must have 3"),
-        (lambda: AdditiveAttention2D(0), "`units` must be a whole number above zero"),
-        (lambda: AdditiveAttention2D(3, (3, 0)), "`kernel_size` must be a whole"),
+        (lambda: AdditiveAttention2D(0), "`units` must be a positive integer"),
+        (lambda: AdditiveAttention2D(3, (3, 0)), "`kernel_size` must be a positive"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

@@ -42,9 +42,9 @@ def test_feed_forward_kernels_start_different():
 
 
 def test_feed_forward_rejects_wrong_arguments():
-    with pytest.raises(ValueError, match="`mlp_dim` must be a whole.*mlp_dim=0"):
+    with pytest.raises(ValueError, match="`mlp_dim` must be a positive.*mlp_dim=0"):
         FeedForward(0)
-    with pytest.raises(ValueError, match="`dropout` is a probability.*dropout=1"):
+    with pytest.raises(ValueError, match="`dropout` must be a probability.*dropout=1"):
         FeedForward(3, dropout=1)
 
 
@@ -62,7 +62,7 @@ def test_maxout_of_two_pieces_can_be_relu():
 
 
 def test_maxout_rejects_wrong_arguments():
-    with pytest.raises(ValueError, match="`pieces` must be a whole.*pieces=0"):
+    with pytest.raises(ValueError, match="`pieces` must be a positive.*pieces=0"):
         Maxout(0)
     message = "The width must be a multiple of `pieces`. Received: width=11, pieces=3"
     with pytest.raises(ValueError, match=message):

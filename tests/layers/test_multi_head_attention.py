@@ -441,20 +441,20 @@ def test_dropout_applies_in_training_only_and_not_to_the_scores():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_heads": 0}, "`num_heads` must be a whole number.*num_heads=0"),
-        ({"key_dim": -1}, "`key_dim` must be a whole number.*key_dim=-1"),
-        ({"value_dim": 0}, "`value_dim` must be a whole number.*value_dim=0"),
-        ({"output_dim": 0}, "`output_dim` must be a whole number.*output_dim=0"),
+        ({"num_heads": 0}, "`num_heads` must be a positive integer.*num_heads=0"),
+        ({"key_dim": -1}, "`key_dim` must be a positive integer.*key_dim=-1"),
+        ({"value_dim": 0}, "`value_dim` must be a positive integer.*value_dim=0"),
+        ({"output_dim": 0}, "`output_dim` must be a positive integer.*output_dim=0"),
         (
             {"num_key_value_heads": 0},
-            "`num_key_value_heads` must be a whole.*num_key_value_heads=0",
+            "`num_key_value_heads` must be a positive.*num_key_value_heads=0",
         ),
         (
             {"num_key_value_heads": 4},
             "`num_heads` must be a multiple of `num_key_value_heads`. Received: "
             "num_heads=6, num_key_value_heads=4",
         ),
-        ({"dropout": 1.0}, r"`dropout` is a probability in \[0, 1\).*dropout=1.0"),
+        ({"dropout": 1.0}, r"`dropout` must be a probability in \[0, 1\).*dropout=1.0"),
     ],
 )
 def test_wrong_arguments_are_refused(options, message):

@@ -97,14 +97,14 @@ def test_inputs_without_channels_are_rejected(shape, message):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"patch_size": 0}, "`patch_size` must be a whole number above zero"),
-        ({"patch_size": (2, 3, 4)}, "`patch_size` must be .*one for the columns"),
+        ({"patch_size": 0}, "`patch_size` must be a positive integer"),
+        ({"patch_size": (2, 3, 4)}, "`patch_size` must be .*pair of them"),
         ({"padding": "full"}, "`padding` must be one of None, 'same', 'valid'"),
         (
             {"patch_size": 6, "stem_dims": [5, 5]},
             r"multiple of .*2 \*\* len\(stem_dims\) = 4",
         ),
-        ({"hidden_dim": 0}, "`hidden_dim` must be a whole number above zero"),
+        ({"hidden_dim": 0}, "`hidden_dim` must be a positive integer"),
     ],
 )
 def test_wrong_arguments_of_patches_are_rejected(options, message):

@@ -112,7 +112,7 @@ def test_wrong_arguments_are_rejected(make):
     )
     with pytest.raises(ValueError, match=message):
         make(position_dim=5)
-    with pytest.raises(ValueError, match="`position_dim` must be a whole.*dim=0"):
+    with pytest.raises(ValueError, match="`position_dim` must be a positive.*dim=0"):
         make("concatenate", position_dim=0)
     with pytest.raises(ValueError, match=r"`inputs` must have 3 axes.*shape=\(2, 11\)"):
         make()(normal(B, D))
@@ -127,7 +127,7 @@ def test_wrong_grids_are_rejected():
     with pytest.raises(ValueError, match=message):
         layer(normal(B, T, S, D))
     message = (
-        "`positions` are for sequences; those of a grid are its rows and columns. "
+        "`positions` are for sequences; a grid's positions are its rows and columns. "
         r"Received: inputs.shape=\(2, 5, 7, 10\)"
     )
     with pytest.raises(ValueError, match=message):

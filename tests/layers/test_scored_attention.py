@@ -213,7 +213,7 @@ def test_unequal_widths_are_refused(score):
 
 
 def test_wrong_arguments_are_refused():
-    with pytest.raises(ValueError, match="`units` must be a whole.*units=0"):
+    with pytest.raises(ValueError, match="`units` must be a positive.*units=0"):
         AdditiveAttention(0)
     with pytest.raises(
         ValueError, match="`score` must be one of 'dot', 'scaled_dot', .*score='cosine'"

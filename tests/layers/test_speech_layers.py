@@ -85,15 +85,15 @@ def test_half_precision_does_not_round_the_samples():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"sampling_rate": 0}, "`sampling_rate` must be a whole .*sampling_rate=0"),
-        ({"num_mels": 0}, "`num_mels` must be a whole number above zero"),
-        ({"num_mels": 200}, r"`num_mels` are too many: .*Received: num_mels=200"),
+        ({"sampling_rate": 0}, "`sampling_rate` must be a positive .*sampling_rate=0"),
+        ({"num_mels": 0}, "`num_mels` must be a positive integer"),
+        ({"num_mels": 200}, r"`num_mels` is too large: .*Received: num_mels=200"),
         ({"window_seconds": -1}, "`window_seconds` must be above zero"),
         ({"hop_seconds": 1e-9}, "`hop_seconds` must be at least one sample, 6.25e-05"),
         ({"floor": 0.0}, "`floor` must be above zero. Received: floor=0.0"),
         ({"floor": float("nan")}, "`floor` must be above zero. Received: floor=nan"),
         ({"fft_length": 100}, "`fft_length` must be at least a window, 400"),
-        ({"max_frequency": 9000}, r"within 0 and half the sampling rate, 8000 Hz"),
+        ({"max_frequency": 9000}, r"from 0 to half the sampling rate, 8000 Hz"),
         ({"min_frequency": 500, "max_frequency": 400}, "`min_frequency` and"),
         ({"normalization": "batch"}, "`normalization` must be one of None, 'utter"),
         ({"mean": [0.0] * 40}, "`mean` and `variance` must be given together"),
@@ -164,7 +164,7 @@ def test_the_cells_of_a_pyramid_compute_in_its_dtype():
 
 def test_bad_settings_of_a_pyramid_are_refused():
     for options in ({"units": 0}, {"units": 3, "reduction": 0}):
-        with pytest.raises(ValueError, match="must be a whole number above zero"):
+        with pytest.raises(ValueError, match="must be a positive integer"):
             PyramidalBLSTM(**options)
     with pytest.raises(ValueError, match="`inputs` must have 3 axes"):
         PyramidalBLSTM(3)(np.ones((2, 3)))
@@ -281,9 +281,9 @@ def test_the_share_and_the_distribution_of_samples_are_right():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"sampling_probability": 1.0}, r"is a probability in \[0, 1\)"),
-        ({"sampling_probability": -0.1}, r"is a probability in \[0, 1\)"),
-        ({"num_layers": 0}, "`num_layers` must be a whole number above zero"),
+        ({"sampling_probability": 1.0}, r"must be a probability in \[0, 1\)"),
+        ({"sampling_probability": -0.1}, r"must be a probability in \[0, 1\)"),
+        ({"num_layers": 0}, "`num_layers` must be a positive integer"),
     ],
 )
 def test_bad_settings_of_a_speller_are_refused(options, message):

@@ -265,11 +265,11 @@ def test_incremental_decoding_of_a_padded_prompt():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_heads": 0}, "`num_heads` must be a whole number.*num_heads=0"),
-        ({"mlp_dim": 2.5}, "`mlp_dim` must be a whole number.*mlp_dim=2.5"),
-        ({"dropout": 1.5}, "`dropout` is a probability.*dropout=1.5"),
-        ({"attention_dropout": -1}, "`attention_dropout` is a probability.*=-1"),
-        ({"mlp_dropout": 1.0}, "`mlp_dropout` is a probability.*mlp_dropout=1.0"),
+        ({"num_heads": 0}, "`num_heads` must be a positive integer.*num_heads=0"),
+        ({"mlp_dim": 2.5}, "`mlp_dim` must be a positive integer.*mlp_dim=2.5"),
+        ({"dropout": 1.5}, "`dropout` must be a probability.*dropout=1.5"),
+        ({"attention_dropout": -1}, "`attention_dropout` must be a probability.*=-1"),
+        ({"mlp_dropout": 1.0}, "`mlp_dropout` must be a probability.*mlp_dropout=1.0"),
     ],
 )
 def test_wrong_arguments_are_rejected(make, options, message):

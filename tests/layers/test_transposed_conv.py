@@ -96,15 +96,21 @@ def test_a_bilinear_kernel_is_loaded_with_its_layer():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"filters": 0}, "`filters` must be a whole number above zero.*filters=0"),
-        ({"kernel_size": (3,)}, "`kernel_size` must be a whole number, or one for"),
-        ({"strides": 0}, "`strides` must be a whole number above zero"),
+        ({"filters": 0}, "`filters` must be a positive integer.*filters=0"),
+        ({"kernel_size": (3,)}, "`kernel_size` must be a positive integer or a pair"),
+        ({"strides": 0}, "`strides` must be a positive integer"),
         ({"padding": 3}, r"less than `kernel_size`.*padding=3, kernel_size=\(3, 3\)"),
-        ({"padding": -1}, "`padding` must be a whole number.*padding=-1"),
+        ({"padding": -1}, "`padding` must be a non-negative integer.*padding=-1"),
         ({"padding": (1, True)}, r"`padding` must be .*padding=\(1, True\)"),
-        ({"padding": "same"}, "`padding` must be a whole number.*padding='same'"),
+        (
+            {"padding": "same"},
+            "`padding` must be a non-negative integer.*padding='same'",
+        ),
         ({"output_padding": 2}, r"less than `strides`.*output_padding=2, strides=\(2"),
-        ({"output_padding": (0, 0, 0)}, "`output_padding` must be a whole number"),
+        (
+            {"output_padding": (0, 0, 0)},
+            "`output_padding` must be a non-negative integer",
+        ),
     ],
 )
 def test_numbers_out_of_range_are_refused(arguments, message):
@@ -131,7 +137,7 @@ def test_unpooling_needs_the_size_of_the_map_that_was_pooled():
     kept = restored != 0
     np.testing.assert_array_equal(restored[kept], images[kept])
     assert kept.sum() == np.prod(values.shape)
-    with pytest.raises(ValueError, match=r"padding='valid' leave \(4, 2\)"):
+    with pytest.raises(ValueError, match=r"padding='valid' reduce it to \(4, 2\)"):
         layer(values, indices, normal(2, 8, 5, 3))
     with pytest.raises(ValueError, match="`reference` must have 4 axes"):
         layer(values, indices, images[0])

@@ -45,7 +45,7 @@ def test_stochastic_depth_drops_whole_branches_and_scales_the_rest():
 def test_rates_rise_linearly():
     assert rising_rates(0.3, 4) == pytest.approx([0, 0.1, 0.2, 0.3])
     assert rising_rates(0.3, 1) == [0]
-    with pytest.raises(ValueError, match="`stochastic_depth` is a probability"):
+    with pytest.raises(ValueError, match="`stochastic_depth` must be a probability"):
         rising_rates(1.0, 2)
 
 

@@ -206,16 +206,16 @@ def test_key_dim_defaults_to_the_width_per_head():
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        (lambda: RelativeMultiHeadAttention(0, H), "`num_heads` must be a whole"),
+        (lambda: RelativeMultiHeadAttention(0, H), "`num_heads` must be a positive"),
         (
             lambda: RelativeMultiHeadAttention(N, 1.5),  # pyright: ignore[reportArgumentType]
-            "`key_dim` must be a whole",
+            "`key_dim` must be a positive",
         ),
         (
             lambda: RelativeMultiHeadAttention(N, H, dropout=1.0),
-            "`dropout` is a probability",
+            "`dropout` must be a probability",
         ),
-        (lambda: RelativePositionEncoding(0), "`max_distance` must be a whole"),
+        (lambda: RelativePositionEncoding(0), "`max_distance` must be a positive"),
         (
             lambda: RelativePositionEncoding().call(draw(T, D)),
             "`inputs` must have 3 axes",
@@ -224,18 +224,18 @@ def test_key_dim_defaults_to_the_width_per_head():
             lambda: RelativePositionEncoding().call(draw(B, T, D), draw(M, D)),
             "`memory` must have 3 axes",
         ),
-        (lambda: SegmentMemory(0), "`memory_length` must be a whole"),
+        (lambda: SegmentMemory(0), "`memory_length` must be a positive"),
         (lambda: TargetEmbedding().call(draw(T, D)), "`inputs` must have 3 axes"),
         (
             lambda: TargetEmbedding().call(draw(B, T, D), MAPPING[0]),
             "`target_mapping` must have 3 axes",
         ),
-        (lambda: XLNetBlock(0, MLP), "`num_heads` must be a whole"),
-        (lambda: XLNetBlock(N, 0), "`mlp_dim` must be a whole"),
-        (lambda: XLNetBlock(N, MLP, dropout=2.0), "`dropout` is a probability"),
+        (lambda: XLNetBlock(0, MLP), "`num_heads` must be a positive"),
+        (lambda: XLNetBlock(N, 0), "`mlp_dim` must be a positive"),
+        (lambda: XLNetBlock(N, MLP, dropout=2.0), "`dropout` must be a probability"),
         (
             lambda: XLNetBlock(N, MLP, attention_dropout=-1.0),
-            "`attention_dropout` is a probability",
+            "`attention_dropout` must be a probability",
         ),
     ],
 )

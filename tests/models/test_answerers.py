@@ -215,13 +215,17 @@ def test_places_of_zeros_are_finite(case):
     "case, arguments, message",
     [
         (ASK, {"num_hops": 3}, r"`num_hops` must be one of 1, 2\. Received"),
-        (ASK, {"embedding_dim": -1}, "`embedding_dim` must be a whole number above"),
-        (ASK, {"max_question_length": 0}, "`max_question_length` must be a whole"),
-        (SHOW, {"vocabulary_size": 1.5}, "`vocabulary_size` must be a whole number"),
-        (SHOW, {"num_answers": 0}, "`num_answers` must be a whole number above zero"),
-        (SHOW, {"num_glimpses": 0}, "`num_glimpses` must be a whole number above"),
-        (SHOW, {"grid_size": (3, 0)}, "`grid_size` must be a whole number above zero"),
-        (SHOW, {"dropout": 1.0}, r"`dropout` is a probability in \[0, 1\)"),
+        (ASK, {"embedding_dim": -1}, "`embedding_dim` must be a positive integer"),
+        (ASK, {"max_question_length": 0}, "`max_question_length` must be a positive"),
+        (
+            SHOW,
+            {"vocabulary_size": 1.5},
+            "`vocabulary_size` must be a positive integer",
+        ),
+        (SHOW, {"num_answers": 0}, "`num_answers` must be a positive integer"),
+        (SHOW, {"num_glimpses": 0}, "`num_glimpses` must be a positive integer"),
+        (SHOW, {"grid_size": (3, 0)}, "`grid_size` must be a positive integer"),
+        (SHOW, {"dropout": 1.0}, r"`dropout` must be a probability in \[0, 1\)"),
     ],
 )
 def test_sizes_out_of_range_are_refused(case, arguments, message):

@@ -157,7 +157,9 @@ def test_error_messages():
         models.build_bert_classifier("huge", num_classes=2)
     with pytest.raises(ValueError, match="`num_classes` must be .*num_classes=0"):
         models.build_bert_classifier(tiny("bert_base"), num_classes=0)
-    with pytest.raises(ValueError, match="`dropout` is a probability.*dropout=1.5"):
+    with pytest.raises(
+        ValueError, match="`dropout` must be a probability.*dropout=1.5"
+    ):
         models.build_bert_span_qa(tiny("bert_base"), dropout=1.5)
 
 

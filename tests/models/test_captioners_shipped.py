@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from backend import skip_module_without_tensorflow
 from model_cases import B, create, inputs_for, tiny
@@ -43,3 +44,18 @@ def test_captions_from_a_file(name, format, tmp_path):
         expected = generate(model, features, 4, **options)
         found = generate(runner, features, 4, **options)
         assert found.token_ids.tolist() == expected.token_ids.tolist()
+
+
+@pytest.mark.parametrize("name", ["caption_cnn_transformer", "caption_vit_transformer"])
+def test_sample_inputs_are_what_the_model_takes(name, tmp_path):
+    """Without a mask of the caption, which `prefill` takes and the model does not."""
+    model = tiny(name)
+    sample = inputs_for(model)
+    path = tmp_path / "captioner.onnx"
+    report = export(model, path, sample_inputs=sample)
+    [mask] = set(report.inputs["prefill"]) - set(sample)
+    assert mask == "decoder_padding_mask"
+    prompt = {**sample, mask: np.ones(sample["decoder_token_ids"].shape, bool)}
+    expected = model.incremental().prefill(prompt)["logits"]
+    found = load_runner(path).prefill(prompt)["logits"]
+    np.testing.assert_allclose(found, expected, atol=1e-5)

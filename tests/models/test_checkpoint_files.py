@@ -92,7 +92,10 @@ def test_a_missing_config(checkpoint):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("{", "config.json must be JSON; is the file whole.*Expecting property name"),
+        (
+            "{",
+            "config.json must be JSON; is the file complete.*Expecting property name",
+        ),
         ("", "config.json must be JSON.*Expecting value"),
         ("\xff", "config.json must be UTF-8; line 1 is not"),
         ("[" * 100_000, "config.json must be JSON nested at most 64 deep"),
@@ -134,8 +137,8 @@ def test_weights_with_another_file_name(checkpoint):
     (checkpoint / "other.safetensors").write_bytes(b"")
     with pytest.raises(
         ValueError,
-        match="have an model.safetensors.index.json for its several .* Received: "
-        "encoder.safetensors, other.safetensors",
+        match="several weight files must have model.safetensors.index.json. "
+        "Received: encoder.safetensors, other.safetensors",
     ):
         Folder(checkpoint)
 
@@ -233,7 +236,7 @@ def test_an_index_must_match_its_files(sharded):
 
     fails(
         ValueError,
-        r"must list the keys of its files: it differs from model-00001-of-00005.\w+ in "
+        r"must list the keys in its files: it differs from model-00001-of-00005.\w+ in "
         r"surprise. Received",
         surprise="model-00001-of-00005.safetensors",
     )
@@ -258,7 +261,7 @@ def test_an_index_must_match_its_files(sharded):
     ):
         fails(
             ValueError,
-            r"must name \*.safetensors files of its own folder, not paths. "
+            r"must name \*.safetensors files in its own folder, not paths. "
             f"Received: 'surprise' in {re.escape(repr(name))}",
             surprise=name,
         )

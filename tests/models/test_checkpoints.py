@@ -171,7 +171,7 @@ def test_weights_that_our_model_ties_must_be_equal(case, copy, table, bias, tmp_
     altered(tmp_path, case, tensors=other)
     with pytest.raises(
         ValueError,
-        match=rf"`{copy}.weight` and `{table}` must be equal.*another `task`",
+        match=rf"`{copy}.weight` and `{table}` must be equal.*a different `task`",
     ):
         load_checkpoint(tmp_path)
     # Without the head it does not matter.
@@ -232,8 +232,8 @@ def test_a_missing_head_of_the_task_is_newly_initialized():
     folder = CHECKPOINTS / "bert_encoder"
     with pytest.warns(
         UserWarning,
-        match=r"no weights for classifier: newly initialized, to be trained. "
-        "Received: task='classifier'",
+        match=r"no weights for classifier: they are newly initialized and must be "
+        "trained. Received: task='classifier'",
     ):
         model = load_checkpoint(folder, "classifier", num_classes=7)
     kernel = keras.ops.convert_to_numpy(model.get_layer("classifier").kernel)
@@ -249,7 +249,7 @@ def test_a_missing_head_of_the_task_is_newly_initialized():
 
 @pytest.mark.parametrize("case", ["bert_classifier", "roberta_classifier"])
 def test_a_head_with_another_number_of_classes_is_newly_initialized(case):
-    with pytest.warns(UserWarning, match="no weights for classifier: newly"):
+    with pytest.warns(UserWarning, match="no weights for classifier: they are newly"):
         model = load_checkpoint(CHECKPOINTS / case, num_classes=3)
     assert model.output.shape == (None, 3)
     # All but the last layer is unchanged.

@@ -178,7 +178,9 @@ def test_a_model_of_any_size_needs_the_size_of_one_place():
     np.testing.assert_allclose(
         convolutional(images)[:, 0, 0], model(images), rtol=1e-5, atol=1e-5
     )
-    with pytest.raises(ValueError, match=r"must be that of .*\(12, 18\).*size=13"):
+    with pytest.raises(
+        ValueError, match=r"must equal the size of .*\(12, 18\).*size=13"
+    ):
         convolutionize(users_model(), image_size=13)
 
 
@@ -262,12 +264,12 @@ class _Subclass(keras.Model):
 REFUSED = {
     "norm": (
         lambda: _flattened(layers.BatchNormalization(name="norm"), layers.Dense(3)),
-        r"its layer `norm` \(BatchNormalization\) has a weight or a sum over each",
+        r"its layer `norm` \(BatchNormalization\) has weights for the",
     ),
     "no_dense": (lambda: _flattened(layers.ReLU()), "must have a dense layer after it"),
     "repeat": (
         lambda: _flattened(layers.RepeatVector(2, name="two"), layers.LSTM(3)),
-        r"layer `two` \(RepeatVector\) is after the last map, where only dense",
+        r"layer `two` \(RepeatVector\) follows the last map, where only dense",
     ),
     "noise": (
         lambda: _flattened(layers.Dropout(0.5, noise_shape=(None, 1), name="drop")),
@@ -275,7 +277,7 @@ REFUSED = {
     ),
     "softmax": (
         lambda: _flattened(layers.Activation("softmax", name="share"), layers.Dense(3)),
-        r"`share` \(Activation\) is after the last map",
+        r"`share` \(Activation\) follows the last map",
     ),
     "reshape": (
         lambda: _on_map(layers.Reshape((3, 2, 5), name="turned")),
@@ -283,7 +285,7 @@ REFUSED = {
     ),
     "resizing": (
         lambda: _on_map(layers.Resizing(7, 9)),
-        "gets a map of .* locations that a larger image does not enlarge",
+        "gets a map of .* locations from larger images, too",
     ),
     "sequence": (
         lambda: keras.Sequential(
@@ -293,7 +295,7 @@ REFUSED = {
                 *(layers.LSTM(5), layers.Dense(3)),
             ]
         ),
-        r"`lines` \(Reshape\) must make one vector of the map, its channels last",
+        r"`lines` \(Reshape\) must flatten the map to one vector, channels last",
     ),
     "mean_over_rows": (
         lambda: keras.Model(
@@ -304,18 +306,18 @@ REFUSED = {
     ),
     "channels_first": (
         lambda: _on_map_then(layers.Flatten(data_format="channels_first")),
-        "must make one vector of the map, its channels last",
+        "must flatten the map to one vector, channels last",
     ),
     "pooled_first": (
         lambda: _on_map_then(
             layers.GlobalAveragePooling2D(data_format="channels_first")
         ),
-        "must have its channels last",
+        "must have channels last",
     ),
-    "two_maps": (_with_two_maps, "brings vectors of several maps together"),
+    "two_maps": (_with_two_maps, "combines vectors of several maps"),
     "back": (
         _back_to_a_map,
-        r"\(Flatten\) makes something else than a vector of the m",
+        r"\(Flatten\) turns a map into the shape",
     ),
     "inputs": (_with_two_inputs, "must have one input, images .*18, 3.*None, 3"),
     "vit": (
@@ -351,7 +353,7 @@ def test_what_cannot_be_done_is_refused_with_the_layer_and_the_reason(name):
 def test_a_quantized_layer_is_refused():
     model = users_model()
     model.layers[-1].quantize("int8")
-    with pytest.raises(ValueError, match="is quantized; convert the model before"):
+    with pytest.raises(ValueError, match="is quantized; convert the model first"):
         convolutionize(model)
 
 

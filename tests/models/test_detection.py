@@ -237,7 +237,7 @@ def test_masks_of_other_values_are_read_as_0_and_1():
     # The maps of the model are those that it computes from the images.
     maps = model(images, training=True)
     np.testing.assert_allclose(model.compute_loss(y=truth, y_pred=maps), one, 1e-6)
-    with pytest.raises(ValueError, match="`x`, the images, is needed .*: x=None"):
+    with pytest.raises(ValueError, match="`x`, the images, must be given .*: x=None"):
         model.compute_loss(y=truth, y_pred=model(images))
 
 
@@ -282,7 +282,7 @@ def test_a_perfect_mask_head_scores_one():
         ({"classes": (B, 1)}, r"classes.shape=\(2, 1\)"),
         ({"classes": (B, 3, M)}, r"classes.shape=\(2, 3, 13\)"),
         ({"masks": (B, 1, 51, 79)}, r"masks.shape=\(2, 1, 51, 79\)"),
-        ({"masks": (B, 3, 79, 51)}, r"size of the image, \(51, 79\).*3, 79, 51\)"),
+        ({"masks": (B, 3, 79, 51)}, r"of the image size, \(51, 79\).*3, 79, 51\)"),
     ],
 )
 def test_arrays_of_other_shapes_are_refused(changes, match):
@@ -394,7 +394,7 @@ def test_the_samples_follow_the_seed():
 def test_errors():
     model = tiny("mask_rcnn_resnet50")
     images, truth = inputs_for(model)["images"], truth_for(model)
-    with pytest.raises(ValueError, match="`num_regions` must be a whole number"):
+    with pytest.raises(ValueError, match="`num_regions` must be a positive integer"):
         model.region_features(images, 0)
     model = build("mask_rcnn_resnet50")
     model.compile("sgd", run_eagerly=True)
@@ -413,8 +413,16 @@ def test_errors():
 @pytest.mark.parametrize(
     "name, options, match",
     [
-        ("faster_rcnn_resnet50", {"num_classes": 0}, "`num_classes` must be a whole"),
-        ("faster_rcnn_resnet50", {"image_size": None}, "`image_size` must be a whole"),
+        (
+            "faster_rcnn_resnet50",
+            {"num_classes": 0},
+            "`num_classes` must be a positive",
+        ),
+        (
+            "faster_rcnn_resnet50",
+            {"image_size": None},
+            "`image_size` must be a positive",
+        ),
         (
             "faster_rcnn_resnet50",
             {"anchor_sizes": (8, 16, 32, 64, 128)},
@@ -423,7 +431,7 @@ def test_errors():
         (
             "faster_rcnn_resnet50",
             {"anchor_sizes": (8, -16, 32)},
-            "`anchor_sizes` must be numbers (of pixels )?above zero",
+            "`anchor_sizes` must be positive numbers",
         ),
         (
             "faster_rcnn_resnet50",
@@ -444,12 +452,12 @@ def test_errors():
         (
             "mask_rcnn_resnet50",
             {"num_training_proposals": 0},
-            "`num_training_proposals` must be a whole number",
+            "`num_training_proposals` must be a positive integer",
         ),
         (
             "mask_rcnn_resnet50",
             {"proposal_options": {"training_candidates_per_level": 0}},
-            "`training_candidates_per_level` must be a whole number",
+            "`training_candidates_per_level` must be a positive integer",
         ),
         (
             "mask_rcnn_resnet50",
@@ -464,7 +472,7 @@ def test_errors():
         (
             "faster_rcnn_vgg16",
             {"num_frozen": 9},
-            "`num_frozen` must be a number of stages from 0 to .*num_frozen=9",
+            "`num_frozen` must be from 0 to .*num_frozen=9",
         ),
         ("faster_rcnn_vgg16", {"bounding_box_format": "xxyy"}, "must be one of.*xxyy"),
     ],

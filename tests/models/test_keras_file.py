@@ -88,7 +88,7 @@ def test_a_damaged_archive(read, write):
     for part in (b"", whole[: len(whole) // 2], b"no archive"):
         file.write_bytes(part)
         line = refused(read, file)
-        assert "must be a whole `.keras` file that `model.save` wrote" in line
+        assert "must be a complete `.keras` file from `model.save`" in line
         assert "this one is damaged (File is not a zip file)" in line
     start = whole.index(b'{"module"')
     file.write_bytes(whole[:start] + b"X" + whole[start + 1 :])

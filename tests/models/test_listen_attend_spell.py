@@ -281,7 +281,7 @@ def test_bad_front_ends_are_refused():
 
 @pytest.mark.parametrize("option", ["num_mels", "listener_dim", "vocabulary_size"])
 def test_bad_sizes_are_refused(option):
-    with pytest.raises(ValueError, match="must be a whole number above zero"):
+    with pytest.raises(ValueError, match="must be a positive integer"):
         models.create(CASE, **{**TINY[CASE], option: 0})
     with pytest.raises(ValueError, match="`num_pyramid_layers` must be"):
         models.create(CASE, **{**TINY[CASE], "num_pyramid_layers": -1})

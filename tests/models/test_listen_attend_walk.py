@@ -143,7 +143,9 @@ def test_steps_are_those_of_the_whole_path():
     ],
 )
 def test_bad_sizes_are_refused(option):
-    expected = "is a probability in" if option == "dropout" else "must be a whole"
+    expected = (
+        "must be a probability in" if option == "dropout" else "must be a positive"
+    )
     with pytest.raises(ValueError, match=f"`{option}` {expected}"):
         models.create(CASE, **{**TINY[CASE], option: -1})
 
@@ -302,7 +304,7 @@ def test_a_seen_walk_shows_its_attention():
 
 def test_bad_walks_are_refused():
     model, inputs = tiny(CASE), instruction()
-    with pytest.raises(ValueError, match="`max_steps` must be a whole number above"):
+    with pytest.raises(ValueError, match="`max_steps` must be a positive integer"):
         walk(model, inputs, Ring(), 0)
     with pytest.raises(TypeError, match="`strategy` must be a strategy"):
         walk(model, inputs, Ring(), 3, strategy="greedy")

@@ -284,10 +284,10 @@ class Subclassed(keras.Model):
         ({"decoder_dims": (3,)}, ValueError, r"for a U-Net on a.*decoder_dims=\(3,\)"),
         ({"skip_layers": ("a",)}, ValueError, r"leave them out.*skip_layers=\('a',\)"),
         ({"padding": "full"}, ValueError, "`padding` must be one of 'valid', 'same'"),
-        ({"num_classes": 0}, ValueError, "`num_classes` must be a whole"),
-        ({"hidden_dims": (5, 0)}, ValueError, "`hidden_dims` must be a whole"),
-        ({"num_channels": 0}, ValueError, "`num_channels` must be a whole"),
-        ({"dropout": 1.5}, ValueError, "`dropout` is a probability.*dropout=1.5"),
+        ({"num_classes": 0}, ValueError, "`num_classes` must be a positive"),
+        ({"hidden_dims": (5, 0)}, ValueError, "`hidden_dims` must be a positive"),
+        ({"num_channels": 0}, ValueError, "`num_channels` must be a positive"),
+        ({"dropout": 1.5}, ValueError, "`dropout` must be a probability.*dropout=1.5"),
         ({"image_size": (None, 10)}, ValueError, r"188 plus.*size=\(None, 10\)"),
     ],
 )
@@ -299,11 +299,11 @@ def test_refused_arguments_of_a_unet(options, error, message):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"image_size": 64}, "are those of the `backbone`.*image_size=64"),
+        ({"image_size": 64}, "are determined by the `backbone`.*image_size=64"),
         ({"padding": "same", "dropout": 0.5}, "padding='same', dropout=0.5"),
         ({"decoder_dims": (7,)}, r"each halving of .* map, 2.*dims=\(7,\)"),
-        ({"decoder_dims": (7, 0)}, "`decoder_dims` must be a whole number"),
-        ({"skip_layers": ("nowhere",)}, "names of layers of the.*'nowhere'"),
+        ({"decoder_dims": (7, 0)}, "`decoder_dims` must be a positive integer"),
+        ({"skip_layers": ("nowhere",)}, "names of layers in the.*'nowhere'"),
         (
             {"skip_layers": ("stage_1_conv_0", "stage_1_conv_1")},
             r"have different sizes.*maps of 1 / \[2, 2\]",
@@ -331,26 +331,34 @@ def test_skips_must_be_maps_of_halved_sizes():
 @pytest.mark.parametrize(
     "build, options, message",
     [
-        (models.build_segnet, {"num_classes": 0}, "`num_classes` must be a whole"),
+        (models.build_segnet, {"num_classes": 0}, "`num_classes` must be a positive"),
         (models.build_segnet, {"num_convs": (2,)}, "must have the same length"),
-        (models.build_segnet, {"num_convs": (0,) * 5}, "`num_convs` must be a whole"),
+        (
+            models.build_segnet,
+            {"num_convs": (0,) * 5},
+            "`num_convs` must be a positive",
+        ),
         (models.build_segnet, {"hidden_dims": (0,) * 5}, "`hidden_dims` must be a"),
-        (models.build_segnet, {"image_size": 0}, "`image_size` must be a whole"),
+        (models.build_segnet, {"image_size": 0}, "`image_size` must be a positive"),
         (
             models.build_deconvnet,
             {"image_size": (224, 192)},
             r"at least 193, .*image_size=\(224, 192\), fully_connected_size=7",
         ),
-        (models.build_deconvnet, {"num_classes": 0}, "`num_classes` must be a whole"),
+        (
+            models.build_deconvnet,
+            {"num_classes": 0},
+            "`num_classes` must be a positive",
+        ),
         (
             models.build_deconvnet,
             {"fully_connected_dims": (0,), "hidden_dims": (3,), "num_convs": (1,)},
-            "`fully_connected_dims` must be a whole",
+            "`fully_connected_dims` must be a positive",
         ),
         (
             models.build_deconvnet,
             {"fully_connected_size": 0},
-            "`fully_connected_size` must be a whole",
+            "`fully_connected_size` must be a positive",
         ),
     ],
 )

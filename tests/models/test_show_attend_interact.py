@@ -189,14 +189,14 @@ def test_the_grid_is_that_of_the_published_images():
     [
         ({"image_size": (19, 6)}, "`image_size` must be large .*Received: image_size="),
         ({"strides": (3,)}, "must have one number per convolution. Received: hidden_d"),
-        ({"hidden_dims": ()}, "`hidden_dims` must be a list or tuple of one number"),
-        ({"kernel_sizes": (5, 0)}, "`kernel_sizes` must be a whole number above zero"),
-        ({"num_channels": 0}, "`num_channels` must be a whole number above zero"),
-        ({"image_size": "9"}, "`image_size` must be a whole number, or one for the"),
-        ({"strides": 3}, "`strides` must be a list or tuple of one number or more"),
-        ({"attention_dim": A / 2}, "`attention_dim` must be a whole number above zero"),
-        ({"hidden_dim": 2.5}, "`hidden_dim` must be a whole number above zero"),
-        ({"num_actions": 0}, "`num_actions` must be a whole number above zero"),
+        ({"hidden_dims": ()}, "`hidden_dims` must be a list or tuple of at least"),
+        ({"kernel_sizes": (5, 0)}, "`kernel_sizes` must be a positive integer"),
+        ({"num_channels": 0}, "`num_channels` must be a positive integer"),
+        ({"image_size": "9"}, "`image_size` must be a positive integer or a pair"),
+        ({"strides": 3}, "`strides` must be a list or tuple of at least one"),
+        ({"attention_dim": A / 2}, "`attention_dim` must be a positive integer"),
+        ({"hidden_dim": 2.5}, "`hidden_dim` must be a positive integer"),
+        ({"num_actions": 0}, "`num_actions` must be a positive integer"),
     ],
 )
 def test_an_error_names_the_size(options, match):

@@ -310,11 +310,11 @@ def test_pooling_uses_real_tokens():
 def test_error_messages():
     with pytest.raises(ValueError, match="`variant` must be one of 'base', 'large'"):
         xlnet.build_xlnet("small")
-    with pytest.raises(ValueError, match="`memory_length` must be a whole number"):
+    with pytest.raises(ValueError, match="`memory_length` must be a positive integer"):
         xlnet.build_xlnet(**TINY, memory_length=0)
-    with pytest.raises(ValueError, match="`max_distance` must be a whole number"):
+    with pytest.raises(ValueError, match="`max_distance` must be a positive integer"):
         xlnet.build_xlnet(**TINY, max_distance=0)
     with pytest.raises(TypeError, match="`encoder` must be .*`build_xlnet`"):
         xlnet.build_xlnet_classifier(keras.Sequential(), num_classes=C)
-    with pytest.raises(ValueError, match="`num_classes` must be a whole number"):
+    with pytest.raises(ValueError, match="`num_classes` must be a positive integer"):
         xlnet.build_xlnet_classifier(make_encoder(), num_classes=0)

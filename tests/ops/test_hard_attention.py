@@ -61,7 +61,7 @@ def test_log_probability_and_entropy():
 
 @pytest.mark.parametrize("decay", [-0.1, 1.0])
 def test_a_decay_that_would_never_forget(decay):
-    with pytest.raises(ValueError, match=r"`baseline_decay` is a .* in \[0, 1\)"):
+    with pytest.raises(ValueError, match=r"`baseline_decay` must be a .* in \[0, 1\)"):
         AttentionObjective(baseline_decay=decay)
 
 

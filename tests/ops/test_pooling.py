@@ -177,11 +177,13 @@ def test_what_cannot_be_is_refused():
         max_unpool(values, indices, (7, 5), 2, "full")
     with pytest.raises(ValueError, match="`inputs` must have 4 axes"):
         max_pool_with_indices(images[0])
-    with pytest.raises(ValueError, match="`pool_size` must be a whole number"):
+    with pytest.raises(ValueError, match="`pool_size` must be a positive integer"):
         max_pool_with_indices(images, (2, 2, 2))
     for wrong in (indices[:, 1:], indices[0]):
         with pytest.raises(ValueError, match="must have the same shape, .*indices.sha"):
             max_unpool(values, wrong, (7, 5))
-    message = r"windows of \(2, 2\) with padding='valid' leave \(4, 2\) of it.*\(8, 5\)"
+    message = (
+        r"windows of \(2, 2\) with padding='valid' reduce it to \(4, 2\).*\(8, 5\)"
+    )
     with pytest.raises(ValueError, match=message):
         max_unpool(values, indices, (8, 5))

@@ -164,7 +164,10 @@ def test_another_number_of_classes_makes_new_predictors():
         ({"architecture": "maskrcnn_resnet50_fpn_v2"}, "`architecture` .* one of"),
         ({"model_args": {"depth": 3}}, "`model_args` .*=.*depth"),
         ({"model_args": {"image_size": 10**6}}, "`image_size` .* at most 4096"),
-        ({"model_args": {"anchor_sizes": [8, -1]}}, "`anchor_sizes` .* above 0"),
+        (
+            {"model_args": {"anchor_sizes": [8, -1]}},
+            "`anchor_sizes` .* positive numbers, each",
+        ),
         ({"model_args": {"anchor_sizes": [8, 9]}}, "`anchor_sizes` must have one num"),
         ({"model_args": {"score_threshold": 2}}, "`score_threshold` .* from 0 to 1"),
         ({"model_args": {"bounding_box_format": ["xyxy"]}}, "`bounding_box_format`"),

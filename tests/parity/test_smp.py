@@ -50,7 +50,7 @@ def test_files_are_those_of_segmentation_models_pytorch(case, tmp_path):
 
 
 def test_another_number_of_classes_makes_a_new_head():
-    with pytest.warns(UserWarning, match="no weights for classifier: newly"):
+    with pytest.warns(UserWarning, match="no weights for classifier: they are newly"):
         model = load_checkpoint(CHECKPOINTS / CASE, num_classes=3)
     assert model.output.shape[-1] == 3
 

@@ -240,7 +240,7 @@ def test_the_architecture_determines_the_sizes(name, monkeypatch):
         (
             "swin",
             {"model_args": {"img_size": 22}},
-            r"windows fill.*\(11, 11\) in stage 0",
+            r"multiple of the window.*\(11, 11\) in stage 0",
         ),
         ("swin", {"model_args": {"img_size": [20, 30]}}, r"\(3, 4\) in stage 2"),
     ],

@@ -3,6 +3,8 @@
 `torchvision_references.py` writes the folders.
 """
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -201,6 +203,60 @@ def test_live(tmp_path, monkeypatch):
             for key, array in folders.tensors_of(tmp_path / case).items()
         }
         make().load_state_dict(state)
+
+
+@pytest.mark.parity
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(not is_installed(), reason="torchvision is missing: `make install`")
+@pytest.mark.parametrize("name", ["resnet18", "fcn_resnet50"])
+def test_a_file_of_torch_save_is_converted_loaded_and_written(name, tmp_path):
+    """What users of torchvision have: `torch.save(model.state_dict(), "….pth")`."""
+    pytest.importorskip("torch")
+    import torch  # pyright: ignore[reportMissingImports]
+    from safetensors.torch import save_file
+
+    library = load_torchvision().models
+    is_fcn = "fcn" in name
+    auxiliary = {"aux_loss": True} if is_fcn else {}
+    options = {**auxiliary, "weights_backbone": None} if is_fcn else {}
+    torch.manual_seed(0)
+    theirs = library.get_model(name, weights=None, **options)
+    theirs(torch.randn(4, 3, 64, 64))  # The norms' statistics are not those of a start.
+    theirs.eval()
+    torch.save(theirs.state_dict(), tmp_path / f"{name}.pth")
+    fields = {"library": "torchvision", "architecture": name, **auxiliary}
+    fields["num_classes"] = 21 if is_fcn else 1000
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    with pytest.raises(FileNotFoundError, match=rf"{name}.pth.*convert it to safete"):
+        load_checkpoint(tmp_path)
+
+    state = torch.load(tmp_path / f"{name}.pth", weights_only=True)
+    save_file(state, tmp_path / "model.safetensors")
+    model = load_checkpoint(tmp_path)
+    images = np.random.default_rng(19).normal(size=(2, 75, 64, 3)).astype("float32")
+    pixels = torch.from_numpy(images).movedim(-1, 1)
+    with torch.no_grad():
+        expected = theirs(pixels)
+    if not is_fcn:
+        expected = {"out": expected}
+    names = {"out": "logits", "aux": "auxiliary_logits"}
+    found = folders.outputs_of(model, {"images": images})
+    assert set(found) == {names[output] for output in expected}
+    for output, tensor in expected.items():
+        array = np.moveaxis(tensor.numpy(), 1, -1)
+        scale = np.abs(array).max()
+        np.testing.assert_allclose(
+            found[names[output]], array, rtol=0, atol=TOLERANCE * scale
+        )
+
+    save_checkpoint(model, tmp_path / "ours")
+    again = library.get_model(name, weights=None, **options)
+    saved = folders.tensors_of(tmp_path / "ours")
+    again.load_state_dict({key: torch.from_numpy(x) for key, x in saved.items()})
+    kept = again.state_dict()
+    for key, tensor in theirs.state_dict().items():
+        if not key.endswith("num_batches_tracked"):
+            np.testing.assert_array_equal(kept[key], tensor, err_msg=key)
 
 
 @pytest.mark.parity

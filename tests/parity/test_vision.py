@@ -122,9 +122,9 @@ def test_positions_of_an_oblong_grid_are_not_resized():
         ("vit_classifier", {"patch_size": 6}, "multiple of `patch_size`"),
         ("swin_classifier", {"patch_size": 3}, r"weight is \(6, 3, 2, 2\), expected"),
         ("vit_classifier", {"image_size": [14, 20]}, "multiple of `patch_size`"),
-        ("vit_classifier", {"num_channels": 4}, "shapes of the weights must be"),
+        ("vit_classifier", {"num_channels": 4}, "weights must have the shapes"),
         # Positions are resized for an `image_size` of the call, not of a wrong file.
-        ("vit_encoder", {"image_size": [56, 56]}, "shapes of the weights must be"),
+        ("vit_encoder", {"image_size": [56, 56]}, "weights must have the shapes"),
         ("mae_half", {"mask_ratio": 1.0}, "`mask_ratio` .*1.0"),
         ("swin_classifier", {"depths": 2}, "`depths` in config.json must be a list"),
         ("swin_classifier", {"depths": [2]}, "one number per stage"),
@@ -133,7 +133,7 @@ def test_positions_of_an_oblong_grid_are_not_resized():
         (
             "convnext_classifier",
             {"hidden_sizes": [5, 8]},
-            "shapes of the weights must be",
+            "weights must have the shapes",
         ),
     ],
 )

@@ -142,7 +142,7 @@ def test_networks_with_other_inputs_are_refused():
         AdversarialTrainer(discriminator, discriminator)
     with pytest.raises(ValueError, match="`discriminator` must have .*'images'"):
         AdversarialTrainer(generator, generator)
-    with pytest.raises(ValueError, match="`discriminator_steps` must be a whole"):
+    with pytest.raises(ValueError, match="`discriminator_steps` must be a positive"):
         AdversarialTrainer(generator, discriminator, discriminator_steps=0)
 
 

@@ -165,7 +165,7 @@ def test_the_objects_that_questions_and_words_name():
         (MAPS, MASKS * 255, None, r"`masks` must be pixels .* from 0 to 255"),
         (MAPS, MASKS * np.nan, None, r"`masks` must be pixels of an object"),
         (MAPS, MASKS, (3, 4), "`maps` must have 3 x 4 locations on their last axis"),
-        (MAPS, MASKS, 0, "`grid_size` must be a whole number above zero"),
+        (MAPS, MASKS, 0, "`grid_size` must be a positive integer"),
         (MAPS, MASKS[0], None, r"`masks` must be .* masks.shape=\(7, 11\)"),
         (MAPS, MASKS[:2], None, r"masks.shape=\(2, 7, 11\), maps.shape=\(3, 2, 3, 5\)"),
         (MAPS[:, 0], MASKS[:, None], None, "pass `grid_size` for flat maps"),

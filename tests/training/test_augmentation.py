@@ -85,7 +85,7 @@ def test_a_seed_repeats():
 def test_labels_out_of_range_are_refused(label):
     images, labels = random_images(8)
     labels[3] = label
-    message = rf"another `num_classes`.*labels\] \[{label}\] \[num_classes={C}\]"
+    message = rf"a different `num_classes`.*labels\] \[{label}\] \[num_classes={C}\]"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         batches(images, labels)
 
@@ -108,9 +108,9 @@ def test_without_a_seed_datasets_differ():
     [
         ({"mixup": -1}, "`mixup` must be at least 0.*mixup=-1"),
         ({"cutmix": -0.5}, "`cutmix` must be at least 0.*cutmix=-0.5"),
-        ({"color_jitter": 1.0}, "`color_jitter` is a probability"),
-        ({"num_classes": 0}, "`num_classes` must be a whole"),
-        ({"image_size": 0}, "`image_size` must be a whole"),
+        ({"color_jitter": 1.0}, "`color_jitter` must be a probability"),
+        ({"num_classes": 0}, "`num_classes` must be a positive"),
+        ({"image_size": 0}, "`image_size` must be a positive"),
     ],
 )
 def test_invalid_arguments_are_refused(options, message):

@@ -255,7 +255,7 @@ def test_a_damaged_backup_is_refused(tmp_path, backup, damage):
 
 def test_a_backup_of_another_run_is_refused(tmp_path, backup):
     (tmp_path / BACKUP_FILE).write_bytes(backup)
-    with pytest.raises(ValueError, match="another model or optimizer: it has"):
+    with pytest.raises(ValueError, match="a different model or optimizer: it has"):
         fit(tmp_path, 2, optimizer="adamw")
     model = keras.Sequential([keras.Input((WIDTH,)), layers.Dense(2)])
     model.compile("adam", "mse")

@@ -93,5 +93,5 @@ def test_other_batches_are_refused(changes):
 
 @pytest.mark.parametrize("name", ["max_length", "pad_to_multiple_of"])
 def test_lengths_above_zero(name):
-    with pytest.raises(ValueError, match=f"`{name}` must be a whole number above"):
+    with pytest.raises(ValueError, match=f"`{name}` must be a positive integer"):
         caption_dataset(batches(), TOKENIZER, **{"max_length": 5, name: 0})

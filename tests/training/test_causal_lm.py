@@ -130,7 +130,7 @@ def test_invalid_arguments_are_refused():
         causal_lm_dataset(text, **{"block_length": 5, "batch_size": 3, **options})
 
     for name in ("block_length", "batch_size", "stride"):
-        with pytest.raises(ValueError, match=f"`{name}` must be a whole number"):
+        with pytest.raises(ValueError, match=f"`{name}` must be a positive integer"):
             make(**{name: 0})
     with pytest.raises(ValueError, match="`stride` must be at most.*stride=6, block"):
         make(stride=6)

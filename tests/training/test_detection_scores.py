@@ -280,7 +280,7 @@ def test_the_logger(tmp_path):
     )
     history = model.fit(images, zeros, verbose=0, callbacks=[logger]).history
     assert history["test_map"][0] != pytest.approx(expected["map"], rel=0.1)
-    with pytest.raises(ValueError, match="`every` must be a whole number"):
+    with pytest.raises(ValueError, match="`every` must be a positive integer"):
         DetectionScoreLogger([], every=0)
 
 

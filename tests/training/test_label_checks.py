@@ -38,13 +38,13 @@ def test_labels_out_of_range_are_refused(wrong):
     labels = np.array([0, 1, 2, wrong, wrong])
     with pytest.raises(
         ValueError,
-        match=rf"from 0 to num_classes - 1.*another `num_classes`.*"
+        match=rf"from 0 to num_classes - 1.*a different `num_classes`.*"
         rf"Received: labels \[{wrong}\], num_classes=5",
     ):
         check_labels(labels, C)
     with pytest.raises(
         tf.errors.InvalidArgumentError,
-        match=rf"another `num_classes`.*\[{wrong}\] \[num_classes=5\]",
+        match=rf"a different `num_classes`.*\[{wrong}\] \[num_classes=5\]",
     ):
         list(check_labels(pairs(labels), C))
 
@@ -65,7 +65,7 @@ def test_fit_fails_where_its_loss_would_be_nan():
 @pytest.mark.parametrize(
     "labels, num_classes, error, message",
     [
-        ([0, 1], 0, ValueError, "`num_classes` must be a whole number above zero"),
+        ([0, 1], 0, ValueError, "`num_classes` must be a positive integer"),
         ([0.5], C, TypeError, r"integers, .*dtype=float64, .*shape=\(1,\)"),
         (pairs(np.eye(3, 5)), C, TypeError, r"integers.*shape=\(None, 5\)"),
         (

@@ -189,7 +189,7 @@ def test_invalid_arguments_are_refused():
     labels, logits = batch()
     with pytest.raises(ValueError, match=r"one axis more.*shape=\(3, 5, 1\), pred"):
         SmoothedCrossEntropy()(labels[..., None], logits)
-    with pytest.raises(ValueError, match="`label_smoothing` is a probability"):
+    with pytest.raises(ValueError, match="`label_smoothing` must be a probability"):
         SmoothedCrossEntropy(1.0)
     for wrong in (-1, 0.5, True):
         with pytest.raises(ValueError, match="`pad_token_id` must be a token's id"):

@@ -350,18 +350,27 @@ def test_a_model_learns(learn):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"vocabulary_size": 0}, "`vocabulary_size` must be a whole number"),
+        ({"vocabulary_size": 0}, "`vocabulary_size` must be a positive integer"),
         ({"mask_token_id": V}, "`mask_token_id` must be in.*101, vocabulary_size=101"),
-        ({"special_token_ids": [V]}, r"`special_token_ids` must be integers.*\(101,\)"),
-        ({"special_token_ids": [-1]}, "`special_token_ids` must be integers"),
-        ({"special_token_ids": [0.5]}, "`special_token_ids` must be integers"),
+        (
+            {"special_token_ids": [V]},
+            r"`special_token_ids` must be non-negative integers.*\(101,\)",
+        ),
+        (
+            {"special_token_ids": [-1]},
+            "`special_token_ids` must be non-negative integers",
+        ),
+        (
+            {"special_token_ids": [0.5]},
+            "`special_token_ids` must be non-negative integers",
+        ),
         ({"special_token_ids": range(V)}, "must leave tokens.*101 special tokens"),
         ({"rate": 0.0}, r"`rate` must be in \(0, 1\]. Received: rate=0.0"),
         ({"mask_rate": 0.95}, "together at most 1. Received: mask_rate=0.95"),
         ({"random_rate": -0.1}, "`mask_rate` and `random_rate` must be at least 0"),
         ({"continuation_token_ids": [5, V]}, "from 5 to 101, vocabulary_size=101"),
         ({"continuation_token_ids": [-1]}, "`continuation_token_ids` must be in"),
-        ({"max_predictions": 0}, "`max_predictions` must be a whole number"),
+        ({"max_predictions": 0}, "`max_predictions` must be a positive integer"),
     ],
 )
 def test_invalid_arguments_are_refused(options, message):

@@ -192,13 +192,13 @@ def test_invalid_arguments_are_refused():
     with pytest.raises(ValueError, match="`max_length` must leave room.*length=4"):
         first(documents(), max_length=4)
     assert len(first(documents(), max_length=5)) == 3
-    with pytest.raises(ValueError, match="`max_length` must be a whole number"):
+    with pytest.raises(ValueError, match="`max_length` must be a positive integer"):
         first(documents(), max_length=0)
-    with pytest.raises(ValueError, match="`random_rate` is a probability"):
+    with pytest.raises(ValueError, match="`random_rate` must be a probability"):
         first(documents(), random_rate=1.0)
-    with pytest.raises(ValueError, match="`short_rate` is a probability"):
+    with pytest.raises(ValueError, match="`short_rate` must be a probability"):
         first(documents(), short_rate=-0.5)
     with pytest.raises(ValueError, match="Received: 3 documents, 1 of them not empty"):
         first([[[5]], [[]], []])
-    with pytest.raises(ValueError, match="`batch_size` must be a whole number"):
+    with pytest.raises(ValueError, match="`batch_size` must be a positive integer"):
         next_sentence_dataset(documents(), **options(batch_size=0))

@@ -263,11 +263,14 @@ def test_a_model_learns(learn):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"special_token_ids": [-2]}, r"`special_token_ids` must be integers.*\(-2,\)"),
+        (
+            {"special_token_ids": [-2]},
+            r"`special_token_ids` must be non-negative integers.*\(-2,\)",
+        ),
         ({"one_in": 1}, "`one_in` must be at least 2.*one_in=1"),
-        ({"one_in": 0}, "`one_in` must be a whole number"),
-        ({"max_span_length": 0}, "`max_span_length` must be a whole number"),
-        ({"max_predictions": 0}, "`max_predictions` must be a whole number"),
+        ({"one_in": 0}, "`one_in` must be a positive integer"),
+        ({"max_span_length": 0}, "`max_span_length` must be a positive integer"),
+        ({"max_predictions": 0}, "`max_predictions` must be a positive integer"),
     ],
 )
 def test_invalid_arguments_are_refused(options, message):

@@ -172,7 +172,7 @@ def test_a_batch_is_weighted_image_by_image():
     [
         (cells() > 0, {}, TypeError, "must be integers.*dtype=bool"),
         (cells()[0], {}, ValueError, r"\(rows, columns\) or .*shape=\(23,\)"),
-        (-cells(), {}, ValueError, "without negative numbers.*least number -9"),
+        (-cells(), {}, ValueError, "without negative numbers.*minimum -9"),
         (cells(), {"sigma": 0}, ValueError, "`sigma` above 0.*sigma=0"),
         (cells(), {"border_weight": -1}, ValueError, "`border_weight` must .*=-1"),
     ],

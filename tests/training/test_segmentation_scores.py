@@ -103,7 +103,7 @@ def test_it_is_saved_with_its_model(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_classes": 0}, "`num_classes` must be a whole number"),
+        ({"num_classes": 0}, "`num_classes` must be a positive integer"),
         ({"num_classes": 3, "class_names": ["a", "b"]}, "must be 3 different names"),
         ({"num_classes": 2, "class_names": ["a", "a"]}, "must be 2 different names"),
     ],
@@ -194,7 +194,9 @@ def test_masks_that_are_refused():
         (cells(), cells(20)),
         (cells()[None], cells()[None]),
     ]:
-        with pytest.raises(ValueError, match=r"must be masks \(H, W\) of one shape"):
+        with pytest.raises(
+            ValueError, match=r"must be masks \(H, W\) of the same shape"
+        ):
             foreground_rand_scores(truth, prediction)
     with pytest.raises(ValueError, match="`truth` must have objects"):
         foreground_rand_scores(np.zeros((3, 5)), np.ones((3, 5)))

@@ -150,10 +150,10 @@ def test_invalid_arguments_are_refused():
     ):
         dataset([[5]], [[6]], max_length=5)
     for name in ("max_length", "batch_size", "pad_to_multiple_of"):
-        with pytest.raises(ValueError, match=f"`{name}` must be a whole number"):
+        with pytest.raises(ValueError, match=f"`{name}` must be a positive integer"):
             dataset([[5]], [[6]], **{name: 0})
     for sizes in ([], [5, 0]):
-        with pytest.raises(ValueError, match="`sizes` must be numbers above zero"):
+        with pytest.raises(ValueError, match="`sizes` must be one or more positive"):
             language_probabilities(sizes)
     with pytest.raises(ValueError, match=r"`exponent` must be in \[0, 1\].*=1.5"):
         language_probabilities([5], 1.5)

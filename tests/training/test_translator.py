@@ -126,7 +126,7 @@ def test_a_text_too_long_for_the_runner_is_refused(translator, corpus):
     [
         (["3 may 2027", ""], r"at least one token each. Received: texts\[1\]=''"),
         ([3], r"must be strings with at least one token each. Received: texts\[0\]=3"),
-        ("3 may 2027", "must be several texts.*Received: texts='3 may 2027'"),
+        ("3 may 2027", "must be a sequence of texts.*Received: texts='3 may 2027'"),
     ],
 )
 def test_invalid_texts_are_refused(translator, texts, message):

@@ -103,7 +103,7 @@ def test_arrays_and_lists_are_inputs_too(tmp_path):
 def test_an_unknown_layer_fails_before_the_first_epoch(tmp_path):
     epochs = []
     seen = keras.callbacks.LambdaCallback(on_epoch_begin=lambda e, _: epochs.append(e))
-    match = r"`layer` must be found .*\['attention'\]. Received: layer='cross'"
+    match = r"`layer` must match .*\['attention'\]. Received: layer='cross'"
     with pytest.raises(ValueError, match=match):
         fit(seen, maps(tmp_path, layer="cross"))
     assert epochs == []

@@ -91,7 +91,7 @@ def test_a_missing_input_is_named():
 
 
 def test_symbols_are_refused():
-    match = "`inputs` must be values, neither"
+    match = "`inputs` must be concrete values, neither"
     symbols = {name: keras.Input((None,), dtype="int32") for name in INPUTS}
     with pytest.raises(ValueError, match=match):
         capture_attention(make_model("a"), symbols)

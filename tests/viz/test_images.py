@@ -189,5 +189,5 @@ def test_tensorboard_shows_them_while_fitting(tmp_path):
     assert tags == [f"attention/block_1/attention/{index}" for index in (0, 1)]
     assert steps[tags[0]] == [0, 1]
     wrong = ImageAttentionMaps(tmp_path, images, layer="block_7")
-    with pytest.raises(ValueError, match="`layer` must be found .*layer='block_7'"):
+    with pytest.raises(ValueError, match="`layer` must match .*layer='block_7'"):
         model.fit(images, labels, verbose=0, callbacks=[wrong])

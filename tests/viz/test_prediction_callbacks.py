@@ -82,5 +82,5 @@ def test_what_cannot_be_drawn_fails_before_the_first_epoch(tmp_path):
     )
     with pytest.raises(ValueError, match="Classes of `truth` must be below 1"):
         fit(boxes)
-    with pytest.raises(ValueError, match="`every` must be a whole number"):
+    with pytest.raises(ValueError, match="`every` must be a positive integer"):
         SegmentationMaps(tmp_path, IMAGES, LABELS, NAMES, every=0)

@@ -97,7 +97,7 @@ def glimpses(**changes):
         (glimpses, {"probabilities": [0.1, np.nan, 0.3]}, r"must be in \[0, 1\]"),
         (glimpses, {"probabilities": [CHANCES]}, "one number for each; pass one exa"),
         (glimpses, {"probabilities": [0.1]}, "`answers` and `probabilities` must have"),
-        (glimpses, {"max_answers": 0}, "`max_answers` must be a whole number above"),
+        (glimpses, {"max_answers": 0}, "`max_answers` must be a positive integer"),
     ],
 )
 def test_other_values_are_refused(plot, changes, message):
@@ -203,7 +203,7 @@ def test_captions_in_tensorboard(tmp_path):
 
 def test_examples_must_match(tmp_path):
     inputs = {"images": np.ones((2, 4, 4, 3)), "token_ids": np.ones((2, 3), "int32")}
-    with pytest.raises(ValueError, match="must be of the same examples. .*'words': 1"):
+    with pytest.raises(ValueError, match="must be for the same examples. .*'words': 1"):
         CaptionAttentionMaps(tmp_path, inputs, [["a"]])
     with pytest.raises(TypeError, match="`inputs` must be a dictionary"):
         GlimpseMaps(tmp_path, [inputs["images"]], ["a", "b"], ANSWERS)  # pyright: ignore[reportArgumentType]
@@ -212,5 +212,5 @@ def test_examples_must_match(tmp_path):
     features = {"features": inputs["images"], "token_ids": inputs["token_ids"]}
     with pytest.raises(ValueError, match="`images` must be given if `inputs` have non"):
         GlimpseMaps(tmp_path, features, ["a", "b"], ANSWERS)
-    with pytest.raises(ValueError, match="`grid_size` must be a whole number"):
+    with pytest.raises(ValueError, match="`grid_size` must be a positive integer"):
         GlimpseMaps(tmp_path, inputs, ["a", "b"], ANSWERS, grid_size=0)

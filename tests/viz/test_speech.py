@@ -46,7 +46,7 @@ def test_heads_are_averaged():
         ({"features": np.zeros((33, 11))}, "at most 32 frames, .*Received: 33 frames"),
         ({"target_tokens": WORD * 2}, "`target_tokens` must be a list of 1 to 6"),
         ({"scores": np.full((6, 4), 2.0)}, "`scores` must be probabilities"),
-        ({"reduction": 0}, "`reduction` must be a whole number above zero"),
+        ({"reduction": 0}, "`reduction` must be a positive integer"),
         ({"hop_seconds": 0}, "`hop_seconds` must be above zero"),
     ],
 )

@@ -89,15 +89,15 @@ def read_wav(
     frame = channels * bits // 8
     if not content or len(content) % frame:
         raise ValueError(
-            f"{path.name} must have one sample or more, and each in every channel. "
-            f"Received: {str(path)!r} with {len(content)} bytes of samples of "
+            f"{path.name} must have at least one sample, and the same number in every "
+            f"channel. Received: {str(path)!r} with {len(content)} bytes of samples of "
             f"{frame} bytes"
         )
     samples = _decode(kind, bits, content).reshape(-1, channels)
     if not np.isfinite(samples).all():
         raise ValueError(
             f"{path.name} must have finite samples. Received: {str(path)!r} with "
-            f"{np.count_nonzero(~np.isfinite(samples))} others"
+            f"{np.count_nonzero(~np.isfinite(samples))} that are NaN or infinite"
         )
     waveform = samples.mean(axis=1)
     if sampling_rate is not None and sampling_rate != rate:
@@ -137,7 +137,7 @@ def read_waveforms(
             waveform, rate = read_wav(path, sampling_rate)
             if len(waveform) < min_seconds * rate:
                 raise ValueError(
-                    f"{path.name} must last {min_seconds} s or more (`min_seconds`). "
+                    f"{path.name} must last at least {min_seconds} s (`min_seconds`). "
                     f"Received: {str(path)!r} of {len(waveform) / rate:.4f} s"
                 )
         except (ValueError, OSError) as error:
@@ -178,8 +178,8 @@ def pad_waveforms(
     shapes = [np.shape(waveform) for waveform in waveforms]
     if not shapes or any(len(shape) != 1 or not shape[0] for shape in shapes):
         raise ValueError(
-            "`waveforms` must be arrays of samples (N,), N above zero. "
-            f"Received: waveforms of shapes {shapes[:5]}"
+            "`waveforms` must be non-empty arrays of samples (N,). Received: "
+            f"waveforms of shapes {shapes[:5]}"
         )
     lengths = np.array([shape[0] for shape in shapes])
     length = -(-int(lengths.max()) // multiple_of) * multiple_of
@@ -194,8 +194,8 @@ def _parse(path: Path, content: bytes) -> tuple[int, int, int, int, bytes]:
 
     def bad(reason: str) -> ValueError:
         return ValueError(
-            f"{path.name} must be a WAV file; is it whole? "
-            f"Received: {str(path)!r}, {reason}"
+            f"{path.name} must be a WAV file; is it complete? Received: {str(path)!r}, "
+            f"{reason}"
         )
 
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
@@ -247,7 +247,7 @@ def _decode(kind: int, bits: int, content: bytes) -> np.ndarray:
 
 
 def _resample(waveform: np.ndarray, old: int, new: int) -> np.ndarray:
-    with requires_extra("audio", "Another sampling rate"):
+    with requires_extra("audio", "Resampling"):
         from scipy.signal import resample_poly
     divisor = math.gcd(old, new)
     return resample_poly(waveform, new // divisor, old // divisor)

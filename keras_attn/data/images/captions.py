@@ -96,6 +96,6 @@ def _image_name(spec) -> str:
         return names[0]
     raise ValueError(
         "`batches` must be dictionaries of `images` or `features`, and `captions`, "
-        "strings (batch,); `Shapes.dataset('captions', …)` makes such. "
-        f"Received: batches of {spec}"
+        "strings (batch,), as `Shapes.dataset('captions', …)` yields them. Received: "
+        f"batches of {spec}"
     )

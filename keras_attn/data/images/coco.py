@@ -68,7 +68,7 @@ def read_coco(
             number, checked = _check_image(image, folder, label)
             if number in images:
                 raise ValueError(
-                    f"{label} must have an `id` of its own. Received: id={number}"
+                    f"{label} must have a unique `id`. Received: id={number}"
                 )
         except (ValueError, OSError) as error:
             skipped.add(label, error)
@@ -140,8 +140,8 @@ def _categories(content: dict, path: Path) -> Iterator[tuple[int, str]]:
         number, name = category.get("id"), category.get("name")
         if type(number) is not int or not isinstance(name, str) or number in found:
             raise ValueError(
-                f"{path.name} must have `categories`, each with a whole number `id` "
-                f"of its own and a `name`. Received: {str(path)!r}, {shown(category)}"
+                f"{path.name} must have `categories`, each with a unique integer `id` "
+                f"and a `name`. Received: {str(path)!r}, {shown(category)}"
             )
         found.add(number)
         yield number, name
@@ -157,8 +157,8 @@ def _check_image(image: dict, folder: Path, label: str):
     sides = image.get("height"), image.get("width")
     if type(number) is not int or not isinstance(name, str):
         raise ValueError(
-            f"{label} must have a whole number `id` and a `file_name`. "
-            f"Received: {shown(image)}"
+            f"{label} must have an integer `id` and a `file_name`. Received: "
+            f"{shown(image)}"
         )
     if not all(type(side) is int and 0 < side < 2**31 for side in sides):
         raise ValueError(
@@ -183,8 +183,8 @@ def _check_object(entry: dict, class_of: dict, size, masks: bool, label: str):
     box: Any = entry.get("bbox")
     if type(category) is not int or category not in class_of:
         raise ValueError(
-            f"{label} must have a `category_id` of `categories`. "
-            f"Received: category_id={shown(category)}"
+            f"{label} must have a `category_id` from `categories`. Received: "
+            f"category_id={shown(category)}"
         )
     is_list = isinstance(box, list) and len(box) == 4
     if not is_list or not all(type(side) in (int, float) for side in box):

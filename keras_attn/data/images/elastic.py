@@ -41,7 +41,7 @@ class ElasticDeformation:
             raise ValueError(f"`sigma` must be at least 0. Received: sigma={sigma!r}")
         if not isinstance(grid, int) or grid < _SMALLEST_GRID:
             raise ValueError(
-                f"`grid` must be a whole number from {_SMALLEST_GRID}. "
+                f"`grid` must be an integer of at least {_SMALLEST_GRID}. "
                 f"Received: grid={grid!r}"
             )
         self.sigma = float(sigma)
@@ -146,6 +146,6 @@ def _turned(rows, columns, angle):
 def _refuse_boxes(example: Example, name: str) -> None:
     if "boxes" in example:
         raise ValueError(
-            f"`{name}` is for images with labels: a box would no longer fit what it "
-            f"surrounds. Received: an example of {sorted(example)}"
+            f"`{name}` is for images with labels: a box would no longer fit its "
+            f"object. Received: an example of {sorted(example)}"
         )

@@ -149,7 +149,7 @@ def check_names(names: Sequence[str], source: object) -> None:
         seen.add(name)
         if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
             raise ValueError(
-                "The name of an image must lead into the folder of images. "
+                "The name of an image must be a path inside the folder of images. "
                 f"Received: {shown(name)} in {source}"
             )
 
@@ -165,13 +165,13 @@ def _open(path: Path) -> Image.Image:
             image.load()
     except Exception as error:  # Pillow's decoders raise errors of many types.
         raise ValueError(
-            f"{path.name} must be a whole JPEG, PNG, BMP or TIFF file. "
-            f"Received: {str(path)!r}, {len(content)} bytes: {error}"
+            f"{path.name} must be a complete JPEG, PNG, BMP or TIFF file. Received: "
+            f"{str(path)!r}, {len(content)} bytes: {error}"
         ) from error
     if frames != 1:
         raise ValueError(
-            f"{path.name} must hold one image; save each of a stack to a file of its "
-            f"own. Received: {str(path)!r} of {frames} images"
+            f"{path.name} must hold one image; save each image of a stack as a "
+            f"separate file. Received: {str(path)!r} of {frames} images"
         )
     if pixels > _MAX_PIXELS:
         raise ValueError(

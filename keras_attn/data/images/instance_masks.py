@@ -95,7 +95,7 @@ def _check_runs(segmentation: dict, height: int, width: int) -> list[int]:
     counts: Any = segmentation.get("counts")
     if size != [height, width]:
         raise ValueError(
-            f"`size` of run lengths must be that of the image, {[height, width]}. "
+            f"`size` of run lengths must be the size of the image, {[height, width]}. "
             f"Received: size={str(size)[:100]}"
         )
     if isinstance(counts, bytes):
@@ -133,8 +133,8 @@ def _parse_counts(text: str) -> list[int]:
             value, shift = 0, 0
     if shift:
         raise ValueError(
-            "`counts` must be a whole string of run lengths. "
-            f"Received: counts={text[:100]!r}, whose last number is cut"
+            "`counts` must be a complete string of run lengths. Received: "
+            f"counts={text[:100]!r}, whose last number is truncated"
         )
     return counts
 

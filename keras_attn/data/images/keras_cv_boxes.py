@@ -58,8 +58,8 @@ def from_keras_cv(
         and {"boxes", "classes"} <= set(spec["bounding_boxes"])
     ):
         raise TypeError(
-            "`dataset` must have dictionaries of `images` and `bounding_boxes`, and "
-            "these `boxes` and `classes`, as keras-cv's layers take them. "
+            "`dataset` must yield dictionaries of `images` and `bounding_boxes`, and "
+            "these must have `boxes` and `classes`, as keras-cv's layers take them. "
             f"Received: dataset.element_spec={spec}"
         )
 

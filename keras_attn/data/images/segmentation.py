@@ -214,7 +214,7 @@ def read_segmentation(
             else ("image_folder", image_folder)
         )
         error = FileNotFoundError(
-            f"`{argument}` has no {name}.png or the like. "
+            f"`{argument}` has no {name}.png, nor another image of this name. "
             f"Received: {argument}={str(folder)!r}"
         )
         skipped.add(name, error)
@@ -352,7 +352,7 @@ def _check_palette(palette, count: int, void):
         label in range(count) or label == IGNORED_LABEL for label in palette.values()
     ):
         raise ValueError(
-            f"`palette` must lead to classes from 0 to {count - 1}, or "
-            f"{IGNORED_LABEL}. Received: palette={palette!r}"
+            f"`palette` must map to classes from 0 to {count - 1}, or {IGNORED_LABEL}. "
+            f"Received: palette={palette!r}"
         )
     return dict(palette)

@@ -184,8 +184,8 @@ def _read_xml(path: Path) -> Element:
         parser.Parse(content, True)
     except (expat.ExpatError, LookupError) as error:
         raise ValueError(
-            f"{path.name} must be whole, well-formed XML. "
-            f"Received: {str(path)!r}, {error}"
+            f"{path.name} must be complete, well-formed XML. Received: {str(path)!r}, "
+            f"{error}"
         ) from error
     return builder.close()
 
@@ -233,8 +233,8 @@ def _class_of(element: Element, numbers: dict[str, int], label: str) -> int:
     name = _text(element, "name")
     if name not in numbers:
         raise ValueError(
-            f"{label} must be of a class in `class_names`, {list(numbers)}. "
-            f"Received: name={shown(name)}"
+            f"{label} must have a class from `class_names`, {list(numbers)}. Received: "
+            f"name={shown(name)}"
         )
     return numbers[name]
 

@@ -194,7 +194,8 @@ def read_vqa(
             )
             if not split_words(_text_of(entry, "question", label)):
                 raise ValueError(
-                    f"{label} must have a word. Received: {shown(entry['question'])}"
+                    f"{label} must have at least one word. Received: "
+                    f"{shown(entry['question'])}"
                 )
             image = entry.get("image_id")
             if image not in known_images:
@@ -260,7 +261,7 @@ def _by_question(
         if type(number) is int and number not in entries:
             entries[number] = entry
             continue
-        expected = "once in the file" if type(number) is int else "a whole number"
+        expected = "once in the file" if type(number) is int else "an integer"
         error = f"{label} must have a `question_id`, {expected}"
         skipped.add(
             label, ValueError(f"{error}. Received: question_id={shown(number)}")
@@ -292,7 +293,7 @@ def _check_answers(entry, question, count: int, path: Path) -> tuple[str, ...]:
     if not isinstance(found, list) or len(found) != count:
         raise ValueError(
             f"{label} must have `answers`, a list of {count}; pass "
-            f"`answers_per_question` for another number. Received: {shown(found)}"
+            f"`answers_per_question` for a different number. Received: {shown(found)}"
         )
     if not all(isinstance(x, dict) for x in found):
         raise ValueError(
@@ -314,8 +315,8 @@ def _image_path(folder: Path, image_name: str, image, split, label: str) -> Path
     """The path of an image, which must exist."""
     if type(image) is not int or not isinstance(split, str):
         raise ValueError(
-            f"{label} must have a whole number as `image_id`, and its file a text as "
-            f"`data_subtype`. Received: image_id={shown(image)}, "
+            f"{label} must have an integer as `image_id`, and its file must have a "
+            f"text as `data_subtype`. Received: image_id={shown(image)}, "
             f"data_subtype={shown(split)}"
         )
     try:
@@ -368,7 +369,7 @@ def _distinct(name: str, texts: Sequence[str]) -> list[str]:
     found = list(texts)
     if isinstance(texts, str) or not found or len(set(found)) != len(found):
         raise ValueError(
-            f"`{name}` must be different texts, at least one. "
-            f"Received: {name}={shown(texts)}"
+            f"`{name}` must be a list of one or more different texts. Received: "
+            f"{name}={shown(texts)}"
         )
     return found

@@ -64,8 +64,8 @@ class Building:
         count = len(self.viewpoints)
         if not count or len(set(self.viewpoints)) != count:
             raise ValueError(
-                "`viewpoints` must be different names, at least one. "
-                f"Received: viewpoints={shown(self.viewpoints)}"
+                "`viewpoints` must be one or more different names. Received: "
+                f"viewpoints={shown(self.viewpoints)}"
             )
         try:
             self.positions = np.asarray(positions, np.float64)
@@ -339,8 +339,8 @@ class WalkSimulator:
         numbers = np.asarray(actions)
         if len(numbers) and numbers.dtype.kind not in "iu":
             raise ValueError(
-                "`actions` must be whole numbers, one for each walk. "
-                f"Received: actions={shown(numbers.tolist())}"
+                "`actions` must be integers, one for each walk. Received: "
+                f"actions={shown(numbers.tolist())}"
             )
         return [
             self._move(walk, int(action))

@@ -160,9 +160,9 @@ def read_building(path: str | os.PathLike) -> Building:
     names = [entries[index]["image_id"] for index in kept]
     if not kept or len(set(names)) != len(names):
         raise ValueError(
-            f"{path.name} must have viewpoints that are included, each with an "
-            f"`image_id` of its own. Received: {str(path)!r}, with {len(names)} "
-            f"viewpoints of {len(set(names))} names"
+            f"{path.name} must have included viewpoints, each with a unique "
+            f"`image_id`. Received: {str(path)!r}, with {len(names)} viewpoints of "
+            f"{len(set(names))} names"
         )
     return Building(
         path.name.removesuffix("_connectivity.json"),
@@ -381,9 +381,9 @@ def _examples(entry, folder: Path, buildings: dict, label: str) -> list[WalkExam
     is_name = isinstance(scan, str) and re.fullmatch(r"\w+", scan)
     if type(number) is not int or not is_name or not _is_number(heading):
         raise ValueError(
-            f"{label} must have a whole number as `path_id`, letters and digits as "
-            f"`scan` and a finite number as `heading`. Received: "
-            f"path_id={shown(number)}, scan={shown(scan)}, heading={shown(heading)}"
+            f"{label} must have an integer as `path_id`, letters and digits as `scan` "
+            f"and a finite number as `heading`. Received: path_id={shown(number)}, "
+            f"scan={shown(scan)}, heading={shown(heading)}"
         )
     label = f"{label}, path {number}"
     if scan not in buildings:
@@ -432,9 +432,9 @@ def _path(entry: dict, building: Building, label: str) -> tuple[int, ...]:
     for here, there in zip(path, path[1:], strict=False):
         if there not in building.neighbors[here]:
             raise ValueError(
-                f"{label} must take ways of building {building.name!r}. Received: a "
-                f"step from {building.viewpoints[here]!r} to "
-                f"{building.viewpoints[there]!r}"
+                f"{label} must go from neighbor to neighbor in building "
+                f"{building.name!r}. Received: a step from "
+                f"{building.viewpoints[here]!r} to {building.viewpoints[there]!r}"
             )
     return path
 

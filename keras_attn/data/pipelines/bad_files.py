@@ -67,8 +67,8 @@ class Skipped(dict[str, str]):
             is_last = len(self._unreadable) >= count
         if is_last:
             raise ValueError(
-                "At least one image must be readable. "
-                f"Received: {count} bad ones, the last one because: {error}"
+                f"At least one image must be readable. Received: {count} bad ones, the "
+                f"last because: {error}"
             )
         if is_first:
             warnings.warn(

@@ -72,9 +72,8 @@ def _check_names(truth):
     optional = {"masks", "is_crowd"}
     if not {"boxes", "classes"} <= set(truth) <= {"boxes", "classes", *optional}:
         raise ValueError(
-            "`truth` must have the keys `boxes`, `classes`, for masks `masks`, and "
-            "perhaps `is_crowd`. "
-            f"Received: keys {sorted(truth)}"
+            "`truth` must have the keys `boxes` and `classes`, `masks` for masks, and "
+            f"optionally `is_crowd`. Received: keys {sorted(truth)}"
         )
 
 
@@ -83,8 +82,8 @@ def _checked_dataset(dataset, check):
     truth = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
     if not isinstance(truth, dict):
         raise TypeError(
-            "A dataset must yield pairs of images and a dictionary. "
-            f"Received: truth.element_spec={spec}"
+            "A dataset must yield pairs (images, dictionary). Received: "
+            f"truth.element_spec={spec}"
         )
     _check_names(truth)
     names = sorted(truth)
@@ -117,8 +116,8 @@ def _check_shapes(truth, size):
     masks = truth.get("masks")
     if masks is not None and masks.shape != (*classes.shape, *size):
         raise ValueError(
-            f"`masks` must have the shape {(*classes.shape, *size)}, one of the size "
-            f"of the image for each box. Received: masks.shape={masks.shape}"
+            f"`masks` must have the shape {(*classes.shape, *size)}, one mask of the "
+            f"image's size for each box. Received: masks.shape={masks.shape}"
         )
 
 
@@ -137,7 +136,7 @@ def _check_values(truth, num_classes, size, bounding_box_format):
     )
     is_real = classes >= 0
     for what, wrong in (
-        ("be made of finite numbers", ~np.isfinite(boxes).all(axis=-1)),
+        ("be finite", ~np.isfinite(boxes).all(axis=-1)),
         (
             f"have a width and a height above zero in the format "
             f"{bounding_box_format!r}",
@@ -150,16 +149,16 @@ def _check_values(truth, num_classes, size, bounding_box_format):
     ):
         if np.any(wrong & is_real):
             raise ValueError(
-                f"Every one of `boxes` must {what}; a class of -1 marks padding. "
-                f"Received: {_first(truth['boxes'], wrong & is_real)}"
+                f"Each of `boxes` must {what}; a class of -1 marks padding. Received: "
+                f"{_first(truth['boxes'], wrong & is_real)}"
             )
     masks = truth.get("masks")
     if masks is not None and masks.dtype != bool:
         wrong = (masks != 0) & (masks != 1)
         if wrong.any():
             raise ValueError(
-                "`masks` must be 0 or 1: one for each object, not the number of an "
-                f"object. Received: {_first(masks, wrong)}"
+                "`masks` must be 0 or 1: one mask for each object, not numbers of "
+                f"objects. Received: {_first(masks, wrong)}"
             )
 
 

@@ -10,7 +10,7 @@ from keras_attn.checks import check_positive
 
 _EXPECTED = (
     "Labels must be integers from 0 to num_classes - 1. Check the number of classes, "
-    "number them from 0, or build the model with another `num_classes`."
+    "number them from 0, or build the model with a different `num_classes`."
 )
 
 

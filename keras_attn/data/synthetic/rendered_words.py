@@ -127,15 +127,15 @@ class RenderedWords:
             low, high = getattr(self, name)
             if not 0 < low <= high <= 1:
                 raise ValueError(
-                    f"`{name}` must be two shares above 0 and at most 1, the smaller "
-                    f"one first. Received: {name}={getattr(self, name)}"
+                    f"`{name}` must be two fractions above 0 and at most 1, the "
+                    f"smaller one first. Received: {name}={getattr(self, name)}"
                 )
         for name in ("words", "fonts"):
             values = getattr(self, name)
             if isinstance(values, str) or not len(values):
                 raise ValueError(
-                    f"`{name}` must be a list of at least one. "
-                    f"Received: {name}={values!r}"
+                    f"`{name}` must be a list that is not empty. Received: "
+                    f"{name}={values!r}"
                 )
             object.__setattr__(self, name, tuple(values))
         _check_words(self.words, self.tokenizer.pieces, self.max_length)

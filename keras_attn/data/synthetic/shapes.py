@@ -145,8 +145,8 @@ class Shapes:
         check_fraction("max_overlap", self.max_overlap)
         if not low <= high <= MAX_OBJECTS:
             raise ValueError(
-                "`num_objects` must be the smallest and the largest number, at most "
-                f"{MAX_OBJECTS}. Received: num_objects={self.num_objects!r}"
+                "`num_objects` must be the minimum and the maximum number of objects, "
+                f"at most {MAX_OBJECTS}. Received: num_objects={self.num_objects!r}"
             )
         for shape in self.shapes:
             check_choice("shapes", shape, SHAPES)

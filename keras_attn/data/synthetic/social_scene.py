@@ -81,7 +81,7 @@ class SocialScene:
         self.num_steps = check_positive("num_steps", num_steps)
         if not is_whole(seed) or seed < 0:
             raise ValueError(
-                f"`seed` must be a whole number, 0 or above. Received: seed={seed!r}"
+                f"`seed` must be a non-negative integer. Received: seed={seed!r}"
             )
         self.seed = seed
         self.observations = {
@@ -112,8 +112,8 @@ class SocialScene:
             or numbers.min() < 0
         ):
             raise ValueError(
-                "`episodes` must be whole numbers, (batch,), 0 or above. "
-                f"Received: episodes={episodes!r}"
+                "`episodes` must be non-negative integers, (batch,). Received: "
+                f"episodes={episodes!r}"
             )
         streams = [np.random.default_rng([self.seed, int(n)]) for n in numbers]
         draws = [rng.random((self.num_steps, 4), "float32") for rng in streams]

@@ -36,8 +36,8 @@ def font_path(font: str | os.PathLike) -> Path:
     path = Path(font)
     if not path.is_file():
         raise ValueError(
-            "`fonts` must be names of `data.FONTS` or paths of font files. "
-            f"Received: {str(font)!r}, which is no file"
+            "`fonts` must be names of `data.FONTS` or paths of font files. Received: "
+            f"{str(font)!r}, which is not a file"
         )
     return path
 

@@ -33,8 +33,8 @@ def random_words(
     characters = sorted(set(alphabet))
     if low > high or not characters:
         raise ValueError(
-            "`lengths` must be the smaller one first, and `alphabet` not empty. "
-            f"Received: lengths={lengths}, alphabet={alphabet!r}"
+            "`lengths` must have the smaller one first, and `alphabet` must not be "
+            f"empty. Received: lengths={lengths}, alphabet={alphabet!r}"
         )
     # With at most half of all words, redrawing until a word is new does not take long.
     room = sum(len(characters) ** length for length in range(low, high + 1))
@@ -74,8 +74,8 @@ def hold_out(
         raise ValueError(f"`share` must be above 0 and below 1. Received: {share}")
     if len(set(values)) != len(values) or len(values) < 2:
         raise ValueError(
-            "`values` must be at least two, all different. "
-            f"Received: {len(values)} values, of which {len(set(values))} differ"
+            f"`values` must be at least two different values. Received: {len(values)} "
+            f"values, of which {len(set(values))} differ"
         )
     count = min(max(round(share * len(values)), 1), len(values) - 1)
     ranked = sorted(

@@ -34,11 +34,19 @@ class TokenDecoder(abc.ABC):
         return len(self.pieces)
 
     def decode_batch(self, ids: Iterable) -> list[str]:
-        """Returns the text of every row of ids, (B, T)."""
+        """Returns the text of every row of ids.
+
+        Args:
+            ids: (B, T), or rows of different lengths.
+        """
         return [self.decode(row) for row in ids]
 
     def tokens(self, ids: Sequence[int] | np.ndarray) -> list[str]:
-        """Returns one string for each id, special ones too: the labels of a plot."""
+        """Returns one string for each id, special ones too: the labels of a plot.
+
+        Args:
+            ids: (T,).
+        """
         return [self.pieces[index] for index in self._check_ids(ids)]
 
     def _check_ids(self, ids: Sequence[int] | np.ndarray) -> list[int]:
@@ -51,9 +59,9 @@ class TokenDecoder(abc.ABC):
         values = array.astype(np.int64).tolist()
         if values and not 0 <= min(values) <= max(values) < self.vocabulary_size:
             raise ValueError(
-                f"`ids` must be in [0, {self.vocabulary_size}), the vocabulary of "
-                "this tokenizer; was the model built for another one? "
-                f"Received: ids from {min(values)} to {max(values)}"
+                f"`ids` must be in [0, {self.vocabulary_size}), the vocabulary of this "
+                "tokenizer; was the model built for a different one? Received: ids "
+                f"from {min(values)} to {max(values)}"
             )
         return values
 
@@ -165,6 +173,6 @@ def check_texts(texts: object) -> None:
     # A string is also an iterable of strings: its characters.
     if isinstance(texts, (str, bytes)):
         raise ValueError(
-            "`texts` must be several texts, such as a list; put a single text in one. "
-            f"Received: texts={texts!r}"
+            "`texts` must be a sequence of texts, such as a list; put a single text "
+            f"in a list. Received: texts={texts!r}"
         )

@@ -18,6 +18,7 @@ from keras_attn.data.text.text_tokenizer import (
 )
 from keras_attn.file_reading import get_flag, get_object, read_vocabulary_json, shown
 from keras_attn.file_writing import write_atomically
+from keras_attn.options import described_as
 
 CONVENTIONS = {
     # The text alone; the two texts of a pair concatenated.
@@ -122,9 +123,9 @@ class ByteLevelBPETokenizer(TextTokenizer):
             for piece in (*pair, "".join(pair)):
                 if piece not in ids:
                     raise ValueError(
-                        "`merges` must join pieces of the vocabulary; do both files "
-                        "belong to one model? Received: merge "
-                        f"{number + 1}, {shown(pair)}, and no piece {shown(piece)}"
+                        "`merges` must join pieces of the vocabulary; are both files "
+                        f"from the same model? Received: merge {number + 1}, "
+                        f"{shown(pair)}, but no piece {shown(piece)}"
                     )
         library = tokenizers_library()
         self._model = library.Tokenizer(library.models.BPE(ids, list(self.merges)))
@@ -220,6 +221,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
             tokenizer = cls(pieces, merges, convention, prefix, tokens)
         return tokenizer._with_settings(settings)
 
+    @described_as(TextTokenizer.save)
     def save(self, folder: str | os.PathLike) -> None:
         """Writes `vocab.json`, `merges.txt` and `tokenizer_config.json`."""
         ids = {piece: index for index, piece in enumerate(self.pieces)}

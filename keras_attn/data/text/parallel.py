@@ -92,9 +92,8 @@ def load_multi30k(
     """
     if data_dir is None and "KERAS_ATTN_DATA" not in os.environ:
         raise ValueError(
-            "`data_dir` must name the folder of Multi30k where the environment "
-            f"variable `KERAS_ATTN_DATA` is not set. {_HOW_TO_GET_IT} "
-            "Received: data_dir=None"
+            "`data_dir` must be the folder of Multi30k if the environment variable "
+            f"`KERAS_ATTN_DATA` is not set. {_HOW_TO_GET_IT} Received: data_dir=None"
         )
     if data_dir is None:
         data_dir = Path(os.environ["KERAS_ATTN_DATA"], "multi30k")

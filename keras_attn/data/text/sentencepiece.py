@@ -20,6 +20,7 @@ from keras_attn.data.text.text_tokenizer import (
 )
 from keras_attn.file_reading import MAX_VOCABULARY_BYTES, read_bytes
 from keras_attn.file_writing import write_atomically
+from keras_attn.options import described_as
 
 MODEL_FILES = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
 CONVENTIONS = {
@@ -236,6 +237,7 @@ class SentencePieceTokenizer(GraphTokenizer):
             tokenizer = cls(model, convention, lower_case)
         return tokenizer._with_settings(settings)
 
+    @described_as(GraphTokenizer.save)
     def save(self, folder: str | os.PathLike) -> None:
         """Writes the model and `tokenizer_config.json`."""
         kind, name = _HUGGING_FACE[self._name]

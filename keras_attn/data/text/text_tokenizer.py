@@ -65,10 +65,9 @@ class Vocabulary:
         missing = sorted({t for t in convention.tokens.values() if t not in ids})
         if missing:
             raise ValueError(
-                f"The vocabulary must have the special tokens "
-                f"{shortened(', '.join(missing))}; "
-                "is it the vocabulary of another kind of tokenizer? Received: "
-                f"{len(ids)} pieces without them"
+                "The vocabulary must have the special tokens "
+                f"{shortened(', '.join(missing))}; is it the vocabulary of a different "
+                f"kind of tokenizer? Received: {len(ids)} pieces without them"
             )
         return cls(tuple(pieces), convention, ids)
 

@@ -28,6 +28,7 @@ from keras_attn.file_reading import (
     shortened,
     shown,
 )
+from keras_attn.options import described_as
 
 
 class CharacterTokenizer(Tokenizer):
@@ -49,7 +50,7 @@ class CharacterTokenizer(Tokenizer):
         if not isinstance(characters, str) or not characters:
             raise ValueError(
                 "`characters` must be a string of at least one character; "
-                "`CharacterTokenizer.train(texts)` collects those of a corpus. "
+                "`CharacterTokenizer.train(texts)` collects them from a corpus. "
                 f"Received: characters={shown(characters)}"
             )
         if len(set(characters)) != len(characters):
@@ -63,9 +64,14 @@ class CharacterTokenizer(Tokenizer):
 
     @classmethod
     def train(cls, texts: Iterable[str]) -> "CharacterTokenizer":
-        """Creates a tokenizer with every character of a corpus."""
+        """Creates a tokenizer with every character of a corpus.
+
+        Args:
+            texts: The corpus.
+        """
         return cls("".join(sorted(set().union(*training_corpus(texts)))))
 
+    @described_as(Tokenizer.encode)
     def encode(self, text: str) -> list[int]:
         """Returns one id per character, without start or end token."""
         return [self._ids.get(c, self.unknown_token_id) for c in text]
@@ -163,6 +169,7 @@ class SubwordTokenizer(Tokenizer):
         model.train_from_iterator(training_corpus(texts), trainer)
         return cls(json.loads(model.to_str()))
 
+    @described_as(Tokenizer.encode)
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a text, without start or end token."""
         return self._model.encode(text).ids

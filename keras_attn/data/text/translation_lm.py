@@ -139,8 +139,7 @@ def language_probabilities(sizes: Sequence[int], exponent: float = 0.7) -> np.nd
     shares = np.asarray(sizes, np.float64)
     if not shares.size or not (shares > 0).all():
         raise ValueError(
-            "`sizes` must be numbers above zero, at least one of them. "
-            f"Received: sizes={sizes}"
+            f"`sizes` must be one or more positive numbers. Received: sizes={sizes}"
         )
     if not 0.0 <= exponent <= 1.0:
         raise ValueError(

@@ -22,6 +22,7 @@ from keras_attn.data.text.text_tokenizer import (
 )
 from keras_attn.file_reading import get_flag, get_object, read_vocabulary_json, shown
 from keras_attn.file_writing import write_atomically
+from keras_attn.options import described_as
 
 BERT_TOKENS = {
     "pad": "[PAD]",
@@ -219,6 +220,7 @@ class WordPieceTokenizer(GraphTokenizer):
             tokenizer = cls(pieces, lower_case, settings.get("strip_accents"), tokens)
         return tokenizer._with_settings(settings)
 
+    @described_as(GraphTokenizer.save)
     def save(self, folder: str | os.PathLike) -> None:
         """Writes `vocab.txt` and `tokenizer_config.json`."""
         lines = "".join(f"{piece}\n" for piece in self.pieces)

@@ -72,10 +72,12 @@ class AdditiveAttention(ScoredAttention):
                 name="bias", shape=(self.units,), initializer="zeros"
             )
 
+    @described_as(ScoredAttention.project_key)
     def project_key(self, key):
         """`U k`, (B, S, A)."""
         return project(key, self.key_kernel, self.bias)
 
+    @described_as(ScoredAttention.scores)
     def scores(self, query, projected_key):
         """`vᵀ tanh(W q + U k)`, (B, T, S)."""
         projected_query = project(query, self.query_kernel)

@@ -87,6 +87,7 @@ class DotProductAttention(ScoredAttention):
         """Whether `project_key` returns something other than the key."""
         return self.score in ("general", "linear")
 
+    @described_as(ScoredAttention.project_key)
     def project_key(self, key):
         """`W k` (B, S, Dq), `w · k` (B, S, 1), or the key itself."""
         if self.score == "general":
@@ -95,6 +96,7 @@ class DotProductAttention(ScoredAttention):
             return project(key, self.kernel[-key.shape[-1] :])
         return key
 
+    @described_as(ScoredAttention.scores)
     def scores(self, query, projected_key):
         """`e_ts` of the table above, (B, T, S)."""
         if self.score == "linear":

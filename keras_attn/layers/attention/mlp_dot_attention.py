@@ -66,10 +66,12 @@ class MLPDotAttention(ScoredAttention):
         )
         return kernel, bias
 
+    @described_as(ScoredAttention.project_key)
     def project_key(self, key):
         """ψ(k), (B, S, A)."""
         return ops.tanh(project(key, self.key_kernel, self.key_mlp_bias))
 
+    @described_as(ScoredAttention.scores)
     def scores(self, query, projected_key):
         """`⟨φ(q), ψ(k)⟩`, (B, T, S)."""
         projected_query = ops.tanh(

@@ -104,7 +104,8 @@ class MultiHeadAttention(BaseLayer):
             S = L. With `use_causal_mask` no query attends to later positions, so the
             unwritten rest of the cache may have any finite values. TensorFlow has no
             gradient through the write. The models' generation leaves it None: there
-            `decoding.loop` writes the cache.
+            `decoding.loop` writes the cache, at the slot that the state `cache_index`
+            names.
         return_cache: Whether to return the keys and values.
         return_attention_scores: Whether to return the probabilities.
 
@@ -261,9 +262,10 @@ class MultiHeadAttention(BaseLayer):
         # Without a cache: the call's own keys and values. With a cache: the cache, as
         # `earlier`, and the call's own; or with a `cache_index` the cache after the
         # write.
-        seen = with_cache(keys, values, cache, cache_index, self.compute_dtype)
+        attended_to = with_cache(keys, values, cache, cache_index, self.compute_dtype)
+        key_length = attended_to.static_length
         self._check_masks(
-            query, seen.static_length, padding_mask, attention_mask, attention_bias
+            query, key_length, padding_mask, attention_mask, attention_bias
         )
         if cache is None:  # Keras masks do not cover cached keys.
             # If a call has a single tensor, Keras names its mask `mask`; if it has
@@ -273,12 +275,12 @@ class MultiHeadAttention(BaseLayer):
             padding_mask = both_masks(padding_mask, keras_mask)
         causal = None
         if use_causal_mask:
-            causal = seen.causal_mask(ops.shape(query)[1])
+            causal = attended_to.causal_mask(ops.shape(query)[1])
         heads, weights = scaled_dot_product_attention(
             queries,
-            seen.keys,
-            seen.values,
-            cache=seen.earlier,
+            attended_to.keys,
+            attended_to.values,
+            cache=attended_to.earlier,
             mask=merge_masks(
                 padding_mask=padding_mask, attention_mask=attention_mask, causal=causal
             ),
@@ -287,7 +289,9 @@ class MultiHeadAttention(BaseLayer):
         )
         recorder.record(self, weights)
         output = project(merge_heads(heads), self.output_kernel, self.output_bias)
-        return Attended(output, weights, seen.updated).asked_for(
+        # `updated`: the copy of the cache after a write, the cache in cross-attention
+        # to it, otherwise only the call's own keys and values.
+        return Attended(output, weights, attended_to.updated).asked_for(
             scores=return_attention_scores, cache=return_cache or cache is not None
         )
 

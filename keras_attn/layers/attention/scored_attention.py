@@ -58,11 +58,20 @@ class ScoredAttention(BaseLayer):
         return True
 
     def project_key(self, key):
-        """The part of the scores that depends on the keys only, (B, S, …)."""
+        """The part of the scores that depends on the keys only, (B, S, …).
+
+        Args:
+            key: (B, S, Dk).
+        """
         raise NotImplementedError
 
     def scores(self, query, projected_key):
-        """Scores before the softmax, (B, T, S)."""
+        """Scores before the softmax, (B, T, S).
+
+        Args:
+            query: (B, T, Dq).
+            projected_key: (B, S, …), from `project_key`.
+        """
         raise NotImplementedError
 
     def attend(self, query, value, projected_key, mask=None):

@@ -35,8 +35,9 @@ class WindowAttention(BaseLayer):
     (`ops.windows.shifted_window_mask`) lets a token attend only within its region.
 
     The map is padded with zeros below and to the right to a multiple of the window
-    size; the padding is attended to, as in published models. If the window is larger
-    than the map, its size is the map's smaller side, and it is not shifted.
+    size; the padding is attended to, as in published models. If the window is at
+    least as large as the map's smaller side, that side is its size, and it is not
+    shifted.
 
     Args:
         num_heads: N.

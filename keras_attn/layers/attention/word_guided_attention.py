@@ -71,7 +71,7 @@ class WordGuidedAttention(BaseLayer):
         check_rank("key", key, 3, "(batch, locations, width)")
         if query.shape[-1] != key.shape[-1]:
             raise ValueError(
-                "`key` must be as wide as `query`, whose words it is compared with. "
+                "`key` must be as wide as `query`, because they are compared. "
                 f"Received: key.shape={tuple(key.shape)}, "
                 f"query.shape={tuple(query.shape)}"
             )

@@ -19,7 +19,7 @@ from keras_attn.layers.initializers import fork
 class SwinBlock(BaseLayer):
     """`x = x + attention(norm(x))`, then `x = x + FFN(norm(x))`, on a grid of tokens.
 
-    `FFN(x) = activation(x W1 + b1) W2 + b2`.
+    `FFN(x) = activation(x W1 + b1) W2 + b2`, without dropout between the two products.
 
     Args:
         num_heads: N.
@@ -115,7 +115,7 @@ class SwinBlock(BaseLayer):
         return x + self._branch(outputs, training)
 
     def _branch(self, outputs, training):
-        """The residual branch: `drop_path(dropout(outputs))`."""
+        """The residual branch: `stochastic_depth(dropout(outputs))`."""
         outputs = self.drop(outputs, training=training)
         return self.drop_path(outputs, training=training)
 

@@ -62,7 +62,7 @@ class BlockOptions(LayerArguments, total=False):
         Option(
             None,
             "Initial value of a learned factor per channel of each sub-layer's output "
-            "(`LayerScale`). None = no such factor.",
+            "(`LayerScale`). None = no factor.",
         ),
     ]
     use_bias: Annotated[bool, Option(True, "Whether the projections have biases.")]
@@ -186,7 +186,8 @@ class _Block(BaseLayer):
     def _add_and_norm(self, x, outputs, norm, scale, training):
         """`norm(x + branch)`, or in a pre-norm block `x + branch`.
 
-        The branch is `drop_path(γ · dropout(outputs))`.
+        The branch is `stochastic_depth(γ · dropout(outputs))`, with `_drop_path` for
+        stochastic depth and `scale` for γ.
         """
         branch = self._residual_dropout(outputs, training=training)
         if scale is not None:
@@ -366,6 +367,8 @@ class TransformerDecoderBlock(_Block):
         self._check_source(encoder_outputs, cross_cache)
         if self.window is not None:
             band = self._window_mask(inputs, padding_mask, cache, cache_index)
+            # `causal` takes any mask of queries and keys. The band alone is not causal:
+            # `use_causal_mask` below masks later keys.
             attention_mask = merge_masks(attention_mask=attention_mask, causal=band)
         return_cache = return_cache or cache is not None
         options = {
@@ -375,7 +378,7 @@ class TransformerDecoderBlock(_Block):
         }
         x = inputs
         norm, scale = self.self_attention_norm, self.self_attention_scale
-        own = Attended(
+        self_attended = Attended(
             *self.self_attention(
                 self._pre_norm(x, norm),
                 padding_mask=padding_mask,
@@ -386,11 +389,11 @@ class TransformerDecoderBlock(_Block):
                 **options,
             )
         )
-        x = self._add_and_norm(x, own.output, norm, scale, training)
-        attended = [own]
+        x = self._add_and_norm(x, self_attended.output, norm, scale, training)
+        attended = [self_attended]
         if self.cross_attention is not None:
             norm, scale = self.cross_attention_norm, self.cross_attention_scale
-            source = Attended(
+            cross_attended = Attended(
                 *self.cross_attention(
                     self._pre_norm(x, norm),
                     encoder_outputs,
@@ -399,8 +402,8 @@ class TransformerDecoderBlock(_Block):
                     **options,
                 )
             )
-            x = self._add_and_norm(x, source.output, norm, scale, training)
-            attended.append(source)
+            x = self._add_and_norm(x, cross_attended.output, norm, scale, training)
+            attended.append(cross_attended)
         x = self._feed(x, training)
         results = [x]
         if return_attention_scores:
@@ -419,7 +422,7 @@ class TransformerDecoderBlock(_Block):
             )
 
     def _window_mask(self, inputs, padding_mask, cache, cache_index):
-        """True for the keys in a query's window, (B, T, S), counted in real tokens."""
+        """False for keys before a query's window, (B, T, S), counted in real tokens."""
         if padding_mask is not None:
             keys = token_positions(padding_mask)
         else:

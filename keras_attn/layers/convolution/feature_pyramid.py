@@ -110,7 +110,7 @@ def check_maps(shapes):
     if not is_list or any(None in shape[1:] for shape in shapes):
         raise ValueError(
             "`inputs` must be a list of maps, (batch, rows, columns, channels) each, "
-            f"with known sizes but the batch. Received: shapes {shapes}"
+            f"with known sizes except the batch. Received: shapes {shapes}"
         )
 
 

@@ -84,7 +84,7 @@ class CropLike(MatchSize):
         super().__init__(**kwargs)
         if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
             raise ValueError(
-                f"`offset` must be a whole number, zero or above. Received: {offset=}"
+                f"`offset` must be a non-negative integer. Received: {offset=}"
             )
         self.offset = offset
 

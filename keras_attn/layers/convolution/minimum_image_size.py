@@ -71,12 +71,16 @@ class MinimumImageSize(BaseLayer):
         if any(side is not None and (side - least) % by for side, least, by in sides):
             raise ValueError(
                 f"The images must have {self.minimum_size} pixels, rows first, plus "
-                f"multiples of {self.step}: at other sizes a map that is halved would "
-                f"be odd. Pad them. Received: inputs.shape={tuple(inputs_shape)}"
+                f"multiples of {self.step}: at other sizes a map to be halved would be "
+                f"odd. Pad them. Received: inputs.shape={tuple(inputs_shape)}"
             )
 
     def accepted_side(self, side) -> int | None:
-        """The smallest number >= `side` that is valid for rows and columns, or None."""
+        """The smallest number >= `side` that is valid for rows and columns, or None.
+
+        Args:
+            side: In pixels.
+        """
         pairs = list(zip(self.minimum_size, self.step, strict=True))
         first = max(side, *self.minimum_size)
         # Remainders repeat after the product of both steps.

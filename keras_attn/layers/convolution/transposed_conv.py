@@ -182,8 +182,8 @@ def _below(name, value, limit_name, limits):
         is_whole(n) and 0 <= n < limit for n, limit in zip(pair, limits, strict=True)
     ):
         raise ValueError(
-            f"`{name}` must be a whole number, or one for the rows and one for the "
-            f"columns, of at least 0 and less than `{limit_name}`. Received: "
-            f"{name}={value!r}, {limit_name}={limits}"
+            f"`{name}` must be a non-negative integer or a pair of them, (rows, "
+            f"columns), less than `{limit_name}`. Received: {name}={value!r}, "
+            f"{limit_name}={limits}"
         )
     return pair

@@ -85,9 +85,9 @@ class UpsampleLike(MatchSize):
             for pair in pairs
         ):
             raise ValueError(
-                "`reference` must have at most twice the rows and columns of `inputs`, "
-                f"and {self.max_missing} more. "
-                f"Received: inputs.shape={tuple(inputs_shape)}, "
+                "`reference` must have at most twice the rows and columns of "
+                f"`inputs`, plus {self.max_missing}. Received: "
+                f"inputs.shape={tuple(inputs_shape)}, "
                 f"reference.shape={tuple(reference_shape)}"
             )
 

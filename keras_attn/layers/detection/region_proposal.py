@@ -17,7 +17,7 @@ from keras_attn.layers.convolution.feature_pyramid import check_maps
 from keras_attn.layers.initializers import fork, normal
 from keras_attn.ops.anchors import base_anchors, grid_anchors
 from keras_attn.ops.box_matching import match_boxes, sample_matches
-from keras_attn.ops.boxes import decode_clipped, encode_boxes, gather_boxes, has_area
+from keras_attn.ops.boxes import decode_clipped, encode_boxes, gather_rows, has_area
 from keras_attn.ops.non_max_suppression import LOWEST, keep_best
 
 _SMALLEST = 1e-3  # Pixels; narrower proposals are left out.
@@ -224,13 +224,13 @@ class RegionProposal(BaseLayer):
         size = min(limit, max(self._counts))
         boxes, scores, is_candidate, start = [], [], [], 0
         for count in self._counts:
-            best, places = ops.top_k(
+            best, indices = ops.top_k(
                 objectness[:, start : start + count], min(size, count)
             )
-            places = ops.cast(places, "int32") + start
-            anchors = ops.take(self.anchors, places, axis=0)
+            indices = ops.cast(indices, "int32") + start
+            anchors = ops.take(self.anchors, indices, axis=0)
             found = decode_clipped(
-                gather_boxes(deltas, places), anchors, self.image_size
+                gather_rows(deltas, indices), anchors, self.image_size
             )
             is_box = ops.logical_and(has_area(found, _SMALLEST), best == best)
             missing = ((0, 0), (0, size - min(size, count)))
@@ -259,11 +259,11 @@ class RegionProposal(BaseLayer):
         count = ops.minimum(
             ops.sum(ops.cast(is_kept, "int32"), axis=1), min(wanted, total)
         )
-        places = ops.arange(min(wanted, total), dtype="int32")
-        is_real = ops.expand_dims(places, 0) < ops.expand_dims(count, 1)
-        scores = ops.sigmoid(gather_boxes(scores, order))
+        ranks = ops.arange(min(wanted, total), dtype="int32")
+        is_real = ops.expand_dims(ranks, 0) < ops.expand_dims(count, 1)
+        scores = ops.sigmoid(gather_rows(scores, order))
         scores = ops.where(is_real, scores, 0.0)
-        boxes = ops.where(ops.expand_dims(is_real, -1), gather_boxes(boxes, order), 0.0)
+        boxes = ops.where(ops.expand_dims(is_real, -1), gather_rows(boxes, order), 0.0)
         missing = wanted - min(wanted, total)
         if missing:
             boxes = ops.pad(boxes, ((0, 0), (0, missing), (0, 0)))
@@ -292,6 +292,7 @@ class RegionProposal(BaseLayer):
             is_real,
             positive_threshold=self.positive_threshold,
             negative_threshold=self.negative_threshold,
+            # The best anchors of a true box are objects, however small their IoU.
             low_quality_matches=True,
         )
         count = len(self.anchors)
@@ -299,9 +300,9 @@ class RegionProposal(BaseLayer):
         indices, is_sample = sample_matches(
             matches, noise, min(self.num_samples, count), self.positive_fraction
         )
-        matches = gather_boxes(matches, indices)
+        matches = gather_rows(matches, indices)
         deltas = encode_boxes(
-            gather_boxes(true_boxes, ops.maximum(matches, 0)),
+            gather_rows(true_boxes, ops.maximum(matches, 0)),
             ops.take(self.anchors, indices, axis=0),
         )
         is_object = ops.logical_and(is_sample, matches >= 0)

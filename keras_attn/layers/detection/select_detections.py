@@ -11,14 +11,14 @@ from keras import ops
 
 from keras_attn.checks import check_choice, check_pair, check_positive, check_share
 from keras_attn.layers.base import BaseLayer
-from keras_attn.ops.box_matching import NEGATIVE, match_boxes, sample_matches
+from keras_attn.ops.box_matching import IGNORED, match_boxes, sample_matches
 from keras_attn.ops.boxes import (
     BOX_FORMATS,
     BoxFormat,
     convert_boxes,
     decode_clipped,
     encode_boxes,
-    gather_boxes,
+    gather_rows,
     has_area,
 )
 from keras_attn.ops.non_max_suppression import non_max_suppression
@@ -140,8 +140,8 @@ class SelectDetections(BaseLayer):
         # Only the boxes of candidates are decoded.
         rows = ops.reshape(deltas, (-1, count * (num_classes + 1), 4))
         boxes = decode_clipped(
-            gather_boxes(rows, sources * (num_classes + 1) + classes + 1),
-            gather_boxes(ops.cast(proposals, "float32"), sources),
+            gather_rows(rows, sources * (num_classes + 1) + classes + 1),
+            gather_rows(ops.cast(proposals, "float32"), sources),
             self.image_size,
             self.box_weights,
         )
@@ -159,20 +159,18 @@ class SelectDetections(BaseLayer):
 
     def _real_scores(self, scores, num_proposals):
         """The scores, below zero for padded proposals."""
-        places = ops.arange(scores.shape[1], dtype="int32")
-        is_real = ops.expand_dims(places, 0) < ops.expand_dims(num_proposals, 1)
+        ranks = ops.arange(scores.shape[1], dtype="int32")
+        is_real = ops.expand_dims(ranks, 0) < ops.expand_dims(num_proposals, 1)
         return ops.where(ops.expand_dims(is_real, -1), scores, -1.0)
 
     def _padded(self, chosen, found, boxes, scores, classes, sources):
         size = chosen.shape[1]
-        places = ops.arange(size, dtype="int32")
-        is_real = ops.expand_dims(places, 0) < ops.expand_dims(found, 1)
-        boxes = ops.where(
-            ops.expand_dims(is_real, -1), gather_boxes(boxes, chosen), 0.0
-        )
-        scores = ops.where(is_real, gather_boxes(scores, chosen), 0.0)
-        classes = ops.where(is_real, gather_boxes(classes, chosen), -1)
-        sources = gather_boxes(sources, chosen)
+        ranks = ops.arange(size, dtype="int32")
+        is_real = ops.expand_dims(ranks, 0) < ops.expand_dims(found, 1)
+        boxes = ops.where(ops.expand_dims(is_real, -1), gather_rows(boxes, chosen), 0.0)
+        scores = ops.where(is_real, gather_rows(scores, chosen), 0.0)
+        classes = ops.where(is_real, gather_rows(classes, chosen), -1)
+        sources = gather_rows(sources, chosen)
         missing = self.max_detections - size
         if missing:
             boxes = ops.pad(boxes, ((0, 0), (0, missing), (0, 0)))
@@ -210,8 +208,8 @@ class SelectDetections(BaseLayer):
             object, 0 otherwise.
         """
         is_real = true_classes >= 0
-        places = ops.arange(proposals.shape[1], dtype="int32")
-        is_proposal = ops.expand_dims(places, 0) < ops.expand_dims(num_proposals, 1)
+        ranks = ops.arange(proposals.shape[1], dtype="int32")
+        is_proposal = ops.expand_dims(ranks, 0) < ops.expand_dims(num_proposals, 1)
         boxes = ops.concatenate([proposals, true_boxes], axis=1)
         is_box = ops.concatenate([is_proposal, is_real], axis=1)
         matches = match_boxes(
@@ -222,19 +220,17 @@ class SelectDetections(BaseLayer):
             negative_threshold=self.match_threshold,
         )
         # Padding is neither an object nor background.
-        matches = ops.where(is_box, matches, NEGATIVE - 1)
+        matches = ops.where(is_box, matches, IGNORED)
         count = boxes.shape[1]
         noise = keras.random.uniform((count,), seed=self.seed_generator)
         indices, is_sample = sample_matches(
             matches, noise, min(self.num_samples, count), self.positive_fraction
         )
-        boxes, matches = gather_boxes(boxes, indices), gather_boxes(matches, indices)
+        boxes, matches = gather_rows(boxes, indices), gather_rows(matches, indices)
         is_object = ops.logical_and(is_sample, matches >= 0)
         matches = ops.where(is_object, matches, 0)
-        labels = ops.where(is_object, gather_boxes(true_classes, matches) + 1, 0)
-        deltas = encode_boxes(
-            gather_boxes(true_boxes, matches), boxes, self.box_weights
-        )
+        labels = ops.where(is_object, gather_rows(true_classes, matches) + 1, 0)
+        deltas = encode_boxes(gather_rows(true_boxes, matches), boxes, self.box_weights)
         return {
             "boxes": boxes,
             "is_sample": is_sample,

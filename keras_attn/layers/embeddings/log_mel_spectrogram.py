@@ -215,9 +215,10 @@ class LogMelSpectrogram(BaseLayer):
         high = nyquist if self.max_frequency is None else self.max_frequency
         if not 0 <= self.min_frequency < high <= nyquist:
             raise ValueError(
-                "`min_frequency` and `max_frequency` must rise within 0 and half the "
-                f"sampling rate, {nyquist:g} Hz. Received: min_frequency="
-                f"{self.min_frequency}, max_frequency={self.max_frequency}"
+                "`min_frequency` and `max_frequency` must be ascending, from 0 to "
+                f"half the sampling rate, {nyquist:g} Hz. Received: "
+                f"min_frequency={self.min_frequency}, "
+                f"max_frequency={self.max_frequency}"
             )
         filters = mel_filters(
             self.num_mels, fft_length, self.sampling_rate, self.min_frequency, high
@@ -225,8 +226,8 @@ class LogMelSpectrogram(BaseLayer):
         empty = np.flatnonzero(filters.sum(0) == 0).tolist()
         if empty:
             raise ValueError(
-                "`num_mels` are too many: the transform has no frequency within the "
-                f"filters {empty}. Increase `fft_length`, {fft_length}, or take fewer "
+                "`num_mels` is too large: the transform has no frequency within the "
+                f"filters {empty}. Increase `fft_length`, {fft_length}, or use fewer "
                 f"filters. Received: num_mels={self.num_mels}"
             )
         return filters

@@ -182,7 +182,7 @@ class PatchEmbedding(BaseLayer):
             required = "at least" if self.padding == "valid" else "a multiple of"
             raise ValueError(
                 f"The image size must be {required} `patch_size`. Resize or crop the "
-                "images, use another `patch_size`, or build the layer with "
+                "images, use a different `patch_size`, or build the layer with "
                 f"padding='same'. {received}, patch_size={self.patch_size}"
             )
 

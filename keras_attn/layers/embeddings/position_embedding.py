@@ -68,8 +68,8 @@ class SinusoidalPositionEmbedding(BaseLayer):
         if len(inputs.shape) == 4:
             if positions is not None:
                 raise ValueError(
-                    "`positions` are for sequences; those of a grid are its rows and "
-                    f"columns. Received: inputs.shape={tuple(inputs.shape)}"
+                    "`positions` are for sequences; a grid's positions are its rows "
+                    f"and columns. Received: inputs.shape={tuple(inputs.shape)}"
                 )
             if dim % 2:
                 raise ValueError(
@@ -182,7 +182,7 @@ class LearnedPositionEmbedding(BaseLayer):
 def _check_first_row(first_row):
     if not isinstance(first_row, int) or first_row < 0:
         raise ValueError(
-            "`first_row` must be a whole number, 0 or more. "
+            "`first_row` must be a non-negative integer. "
             f"Received: first_row={first_row!r}"
         )
     return first_row

@@ -54,7 +54,7 @@ class RandomPatchMasking(BaseLayer):
         super().__init__(**kwargs)
         if not (isinstance(mask_ratio, numbers.Real) and 0.0 < mask_ratio < 1.0):
             raise ValueError(
-                "`mask_ratio` is the fraction of the patches to hide, in (0, 1). "
+                "`mask_ratio` must be the fraction of the patches to hide, in (0, 1). "
                 f"Received: mask_ratio={mask_ratio!r}"
             )
         self.mask_ratio = mask_ratio
@@ -63,13 +63,17 @@ class RandomPatchMasking(BaseLayer):
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def num_visible(self, count):
-        """K, for `count` = T."""
+        """K, the number of patches that are kept.
+
+        Args:
+            count: T, the number of patches.
+        """
         visible = int(count * (1 - self.mask_ratio))
         if not 0 < visible < count:
             raise ValueError(
                 "Some patches must be kept and some hidden: use smaller patches, a "
-                "larger image or another `mask_ratio`. Received: "
-                f"{count} patches, mask_ratio={self.mask_ratio}"
+                f"larger image or a different `mask_ratio`. Received: {count} patches, "
+                f"mask_ratio={self.mask_ratio}"
             )
         return visible
 

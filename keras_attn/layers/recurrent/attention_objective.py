@@ -84,9 +84,10 @@ class AttentionObjective(BaseLayer):
         """The three losses of every text; see the class.
 
         Args:
-            scores: α, (B, T, S).
-            is_real: (B, T), 1 at steps that count, 0 elsewhere.
-            places: The weights of the contexts, (B, T, S): one-hot vectors of the
+            scores: α, (B, T, S), the probabilities, after the softmax.
+            is_real: The weights of the words, (B, T), floats: 1 at steps that count, 0
+                elsewhere.
+            places: The weights of the memory, (B, T, S): one-hot vectors of the
                 sampled locations; None without hard attention. A row of soft attention,
                 whose `places` are the scores, gets no gradient from `reinforce`:
                 `Σ_i α_i ∂ log α_i = ∂ Σ_i α_i = 0`.
@@ -121,6 +122,6 @@ def _check_weight(name, value):
     """Returns `value`; raises a `ValueError` unless it is a number >= 0."""
     if not isinstance(value, int | float) or not 0 <= value < float("inf"):
         raise ValueError(
-            f"`{name}` must be a number of at least 0. Received: {name}={value!r}"
+            f"`{name}` must be a non-negative number. Received: {name}={value!r}"
         )
     return value

@@ -53,8 +53,8 @@ class AttentionRNN(RecurrentAttention):
         gate: Whether contexts are multiplied by a gate computed from the state,
             `β_t = σ(wᵀ s_{t-1} + b)`; `contexts` are then the products.
         hard: Whether attention is hard.
-        mean_rate: Probability that an example uses soft attention for the whole
-            sequence in training.
+        mean_rate: Probability that an example uses soft attention, a mean of the
+            memory, for the whole sequence in training.
         inference: What hard attention does outside training: "mean" averages like soft
             attention, "most_probable" takes the most probable location.
         seed: Seed of the sampled locations.
@@ -68,7 +68,8 @@ class AttentionRNN(RecurrentAttention):
         memory_padding_mask: (B, S), True = a real position.
         projected_memory: From an earlier call, to avoid computing it at every step.
         return_attention_scores: Whether to return the probabilities.
-        return_places: Whether to return the weights that the memory was multiplied by.
+        return_places: Whether to return the weights that the memory was multiplied by:
+            with hard attention the chosen locations, the places looked at.
         training: Whether hard attention samples.
 
     Returns:
@@ -79,7 +80,8 @@ class AttentionRNN(RecurrentAttention):
         - `contexts`: c_1 … c_T, (B, T, M),
         - `final_state`: a list of the cell's states after step T,
         - `projected_memory`: for the next call,
-        - `attention_scores`: α, (B, 1, T, S), with `return_attention_scores`,
+        - `attention_scores`: with `return_attention_scores`, (B, 1, T, S), α, the
+          probabilities,
         - `places`: with `return_places`, (B, 1, T, S), the weights of the memory in the
           contexts: α, or one-hot vectors of the chosen locations.
 
@@ -171,33 +173,39 @@ class AttentionRNN(RecurrentAttention):
         )
         if projected_memory is None:
             projected_memory = self.attention.project_key(memory)
-        draws = self.hard and bool(training)
-        uniforms, is_mean = (
-            self._random_numbers(inputs, memory) if draws else (None, None)
+        samples_locations = self.hard and bool(training)
+        uniforms, is_soft = (
+            self._random_numbers(inputs, memory) if samples_locations else (None, None)
         )
 
         def attend(queries, uniforms=None):
-            """The contexts, α = softmax(e) for the scores e, and the `places`."""
-            context, weights = self.attention.attend(
+            """The contexts, α = softmax(e) for the scores e, and the memory's weights.
+
+            A masked position gets α = 0; if all are masked, c = 0. The memory's weights
+            are what the output named `places` holds.
+            """
+            context, probabilities = self.attention.attend(
                 queries, memory, projected_memory, mask
             )
-            # Soft attention: `places` is `weights`. Hard attention replaces it with the
-            # sampled or the most probable locations, one-hot.
-            places = weights
+            # Soft attention: the weights are the probabilities. Hard attention replaces
+            # them with the sampled or the most probable locations, one-hot.
+            memory_weights = probabilities
             if uniforms is not None:
-                drawn = sampled_places(weights, uniforms)
-                places = ops.where(is_mean, weights, drawn)
-            elif self.hard and not draws and self.inference == "most_probable":
-                places = most_probable_places(weights)
-            if places is not weights:
-                context = ops.matmul(ops.cast(places, memory.dtype), memory)
+                one_hot = sampled_places(probabilities, uniforms)
+                memory_weights = ops.where(is_soft, probabilities, one_hot)
+            elif self.hard and not training and self.inference == "most_probable":
+                memory_weights = most_probable_places(probabilities)
+            if memory_weights is not probabilities:
+                context = ops.matmul(ops.cast(memory_weights, memory.dtype), memory)
             if self.gate:
                 gates = project(queries, self.gate_kernel, self.gate_bias)
                 context = ops.multiply(context, ops.sigmoid(gates))
-            return context, weights, places
+            return context, probabilities, memory_weights
 
-        cell = _AttentionCell(self.cell, attend, inputs.shape[-1], draws, training)
-        outputs, final_state = self._run(cell, inputs, first_state, uniforms)
+        step = _AttentionStep(
+            self.cell, attend, inputs.shape[-1], samples_locations, training
+        )
+        outputs, final_state = self._run(step, inputs, first_state, uniforms)
         units, width = as_list(self.cell.state_size)[0], memory.shape[-1]
         states = outputs[..., :units]
         queries = ops.expand_dims(first_state[0], 1)
@@ -213,22 +221,23 @@ class AttentionRNN(RecurrentAttention):
         if return_attention_scores or return_places or recorder.is_recording():
             # Computed again for all steps at once, so that the loop has no scores among
             # its outputs when they are not needed.
-            _, weights, places = attend(queries)
-            weights = ops.expand_dims(weights, 1)
-            recorder.record(self, weights)
+            _, probabilities, memory_weights = attend(queries)
+            probabilities = ops.expand_dims(probabilities, 1)
+            recorder.record(self, probabilities)
             if return_attention_scores:
-                results["attention_scores"] = weights
+                results["attention_scores"] = probabilities
             if return_places:
-                if draws:
-                    # The locations drawn in the loop: with probabilities that are
+                if samples_locations:
+                    # The locations sampled in the loop: with probabilities that are
                     # computed again, rounding might select different ones.
-                    drawn = ops.cast(outputs[..., units + width :], places.dtype)
-                    places = ops.where(is_mean, places, drawn)
-                results["places"] = ops.expand_dims(places, 1)
+                    sampled = outputs[..., units + width :]
+                    sampled = ops.cast(sampled, memory_weights.dtype)
+                    memory_weights = ops.where(is_soft, memory_weights, sampled)
+                results["places"] = ops.expand_dims(memory_weights, 1)
         return results
 
     def _random_numbers(self, inputs, memory):
-        """Random numbers (B, T, S), and the rows of soft attention, (B, 1, 1)."""
+        """Random numbers (B, T, S), and which rows attend softly, (B, 1, 1)."""
         # Drawn before the loop: inside it, a seed could not advance.
         batch, length = ops.shape(inputs)[0], ops.shape(inputs)[1]
         uniforms = keras.random.uniform(
@@ -247,11 +256,11 @@ class AttentionRNN(RecurrentAttention):
         check_rank("memory", memory, 3, "(batch, memory length, width)")
         return first_states(self.cell, initial_state, inputs.dtype)
 
-    def _run(self, cell, inputs, first_state, uniforms):
+    def _run(self, step, inputs, first_state, uniforms):
         """`[s_t; c_t]` of every step, (B, T, U + M), and the states after step T.
 
-        With random numbers `uniforms`, (B, T, S), the `places` are appended to each
-        output: (B, T, U + M + S).
+        With random numbers `uniforms`, (B, T, S), the memory's weights are appended to
+        each output: (B, T, U + M + S).
         """
         if uniforms is not None:
             inputs = at_least_float32(inputs)
@@ -259,47 +268,50 @@ class AttentionRNN(RecurrentAttention):
             inputs = ops.concatenate([inputs, uniforms], axis=-1)
         if inputs.shape[1] == 1:
             # A step of incremental decoding needs no loop operation.
-            outputs, final_state = cell(ops.squeeze(inputs, 1), first_state)
+            outputs, final_state = step(ops.squeeze(inputs, 1), first_state)
             return ops.expand_dims(outputs, 1), final_state
         # Random numbers in half precision would be too coarse.
         autocast = uniforms is None
-        # `keras.layers.RNN` around the cell.
-        return run_loop(self, cell, inputs, first_state, autocast=autocast)
+        # `keras.layers.RNN` around the step.
+        return run_loop(self, step, inputs, first_state, autocast=autocast)
 
     def compute_mask(self, inputs, previous_mask=None):
         return None
 
 
-class _AttentionCell(CellStep):
+class _AttentionStep(CellStep):
     """One step, attention and then the cell.
 
     Args:
         cell: The Keras cell.
         attend: A function from queries (B, 1, U) and random numbers (B, 1, S) or None
-            to contexts (B, 1, M), probabilities and `places` (B, 1, S).
+            to contexts (B, 1, M), probabilities and the memory's weights (B, 1, S).
         input_dim: D.
-        draws: Whether random numbers follow the inputs, and `places` the outputs.
+        samples_locations: Whether random numbers follow the inputs, and the memory's
+            weights the outputs.
         training: Passed on to the cell.
     """
 
-    def __init__(self, cell, attend, input_dim, draws, training):
+    def __init__(self, cell, attend, input_dim, samples_locations, training):
         super().__init__(cell)
         self.attend = attend
         self.input_dim = input_dim
-        self.draws = draws
+        self.samples_locations = samples_locations
         self.training = training
 
     def call(self, inputs, states):
         """From x_t, (B, D), and the states to `[s_t; c_t]` and the next states."""
         uniforms = None
-        if self.draws:
+        if self.samples_locations:
             uniforms = ops.expand_dims(inputs[:, self.input_dim :], 1)
             inputs = ops.cast(inputs[:, : self.input_dim], self.compute_dtype)
-        context, _, places = self.attend(ops.expand_dims(states[0], 1), uniforms)
+        query = ops.expand_dims(states[0], 1)
+        context, _, memory_weights = self.attend(query, uniforms)
         context = ops.squeeze(context, 1)
         cell_inputs = ops.concatenate([inputs, context], axis=-1)
         output, states = self.cell(cell_inputs, states, training=self.training)
         outputs = [output, context]
-        if self.draws:
-            outputs.append(ops.cast(ops.squeeze(places, 1), output.dtype))
+        if self.samples_locations:
+            weights = ops.squeeze(memory_weights, 1)
+            outputs.append(ops.cast(weights, output.dtype))
         return ops.concatenate(outputs, axis=-1), as_list(states)

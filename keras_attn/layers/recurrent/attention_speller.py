@@ -28,8 +28,8 @@ class AttentionSpeller(BaseLayer):
     """The speller of "Listen, attend and spell", from tokens and memory to logits.
 
         s_i = LSTMs([y_{i-1}; c_{i-1}], s_{i-1})   `cells`: state, s_0 = 0
-        e_iu = ⟨φ(s_i), ψ(h_u)⟩, α_i = softmax(e_i)   `attention`
-        c_i = Σ_u α_iu h_u                          context, c_0 = 0
+        e_ij = ⟨φ(s_i), ψ(h_j)⟩, α_i = softmax(e_i)   `attention`
+        c_i = Σ_j α_ij h_j                          context, c_0 = 0
         p(y_i) = softmax(W_o tanh(W_r [s_i; c_i]))  `readout`, `logits`
 
     `AttentionRNN` instead attends before its cell, with the previous state, so that a
@@ -317,7 +317,7 @@ class _TrainingStep:
 
     Attributes:
         sequence: The input of the loop, (B, T, …): the input of the wrapped step, then
-            the `gates` of every LSTM.
+            the `bias_per_step` of every LSTM.
 
     Args:
         step: The step.
@@ -332,7 +332,7 @@ class _TrainingStep:
         self.input_dtype = sequence.dtype
         # Integers in half precision would be rounded.
         joined = "float32" if self.input_dtype == "int32" else dtype
-        parts = [sequence, *(lstm.gates for lstm in self.lstms)]
+        parts = [sequence, *(lstm.bias_per_step for lstm in self.lstms)]
         self.sequence = ops.concatenate([ops.cast(x, joined) for x in parts], axis=-1)
         self.sizes = [part.shape[-1] for part in parts]
         self.state_size, self.compute_dtype = step.state_size, dtype
@@ -342,29 +342,30 @@ class _TrainingStep:
 
     def call(self, inputs, states):
         """From a step of `sequence` to the outputs and the inputs of `finish`."""
-        inputs, *gates = _split(inputs, self.sizes)
-        seen = []
+        inputs, *biases = _split(inputs, self.sizes)
+        gate_inputs = []
 
-        def cell_of(lstm, gates):
+        def cell_of(lstm, bias):
+            bias = ops.cast(bias, self.compute_dtype)
+
             def cell(hidden, states):
-                gates_now = ops.cast(gates, self.compute_dtype)
-                hidden, states, used = lstm.step(hidden, states, gates_now)
-                seen.append(used)
+                hidden, states, used = lstm.step(hidden, states, bias)
+                gate_inputs.append(used)
                 return hidden, states
 
             return cell
 
-        cells = list(map(cell_of, self.lstms, gates))
+        cells = list(map(cell_of, self.lstms, biases))
         inputs = ops.cast(inputs, self.input_dtype)
         outputs, states = self.step.call(inputs, states, cells)
-        return ops.concatenate([outputs, *seen], axis=-1), states
+        return ops.concatenate([outputs, *gate_inputs], axis=-1), states
 
     __call__ = call
 
     def finish(self, outputs):
         """The outputs of the wrapped step, (B, T, …), from the outputs of the loop."""
-        outputs, *seen = _split(outputs, self.output_sizes)
-        for lstm, inputs in zip(self.lstms, seen, strict=True):
+        outputs, *gate_inputs = _split(outputs, self.output_sizes)
+        for lstm, inputs in zip(self.lstms, gate_inputs, strict=True):
             lstm.finish(inputs)
         return outputs
 

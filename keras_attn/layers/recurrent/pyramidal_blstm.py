@@ -59,8 +59,9 @@ class PyramidalBLSTM(BaseLayer):
         super().__init__(**kwargs)
         self.units = check_positive("units", units)
         self.reduction = check_positive("reduction", reduction)
-        # Not `LSTM`, which selects a fused GPU kernel that XLA and exporters do not
-        # support.
+        # `Recurrent` is `keras.layers.RNN`, in training on TensorFlow with the gradient
+        # written out, by `kernels/lstm.py:lstm`. It is not `LSTM`, which selects a
+        # fused GPU kernel that XLA and exporters do not support.
         policy = self.dtype_policy
         self.blstm = keras.layers.Bidirectional(
             Recurrent(

@@ -207,7 +207,7 @@ class PlayEpisodes(keras.callbacks.Callback):
             check_positive("validation_episodes", validation_episodes)
         if not is_whole(seed) or seed < 0:
             raise ValueError(
-                f"`seed` must be a whole number, 0 or above. Received: seed={seed!r}"
+                f"`seed` must be a non-negative integer. Received: seed={seed!r}"
             )
         self.seed = seed
         # A list of arrays, as `BackupAndResume` saves it: `_specs` names them.
@@ -239,7 +239,8 @@ class PlayEpisodes(keras.callbacks.Callback):
             if not self.memory:
                 raise ValueError(
                     "`PlayEpisodes` has no episodes yet: it plays while `DeepQ.fit` "
-                    "runs with `callbacks=[player]`. Received: a batch was taken before"
+                    "runs with `callbacks=[player]`. Received: a batch was requested "
+                    "before that"
                 )
             rng = np.random.default_rng([self.seed, 1, self._epoch])
             for _ in range(steps):

@@ -9,25 +9,25 @@ Legend: B batch, A anchors, S samples, C classes without the background.
 
 from keras import ops
 
-from keras_attn.ops.boxes import gather_boxes
+from keras_attn.ops.boxes import gather_rows
 
 _BETA = 1 / 9  # Where the box loss changes from a parabola to a line.
 
 
-def proposal_losses(objectness, deltas, wanted):
+def proposal_losses(objectness, deltas, targets):
     """The losses of the region proposal network at sampled anchors.
 
     Args:
         objectness: Logits, (B, A).
         deltas: Predicted deltas, (B, A, 4).
-        wanted: From `RegionProposal.targets`.
+        targets: From `RegionProposal.targets`.
 
     Returns:
         A dictionary of two scalars.
     """
-    is_sample, is_object = wanted["is_sample"], wanted["is_object"]
-    chosen = gather_boxes(objectness, wanted["indices"])
-    errors = gather_boxes(deltas, wanted["indices"]) - wanted["deltas"]
+    is_sample, is_object = targets["is_sample"], targets["is_object"]
+    chosen = gather_rows(objectness, targets["indices"])
+    errors = gather_rows(deltas, targets["indices"]) - targets["deltas"]
     entropies = binary_losses(chosen, ops.cast(is_object, "float32"))
     return {
         "objectness_loss": mean_over_samples(entropies, is_sample, is_sample),
@@ -58,12 +58,12 @@ def head_losses(logits, deltas, samples):
     }
 
 
-def mask_loss(logits, wanted, labels):
+def mask_loss(logits, true_masks, labels):
     """The mean cross entropy of the pixels of the masks of objects.
 
     Args:
         logits: A mask of each class, (B, S, h, w, 1 + C).
-        wanted: True masks, (B, S, h, w).
+        true_masks: (B, S, h, w).
         labels: (B, S), 0 for the background.
 
     Returns:
@@ -71,7 +71,7 @@ def mask_loss(logits, wanted, labels):
     """
     own = ops.one_hot(labels, logits.shape[-1], dtype="float32")
     chosen = ops.sum(ops.cast(logits, "float32") * own[:, :, None, None, :], axis=-1)
-    per_object = ops.mean(binary_losses(chosen, wanted), axis=(2, 3))
+    per_object = ops.mean(binary_losses(chosen, true_masks), axis=(2, 3))
     return mean_over_samples(per_object, labels > 0, labels > 0)
 
 

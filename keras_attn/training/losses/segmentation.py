@@ -61,8 +61,8 @@ class SegmentationCrossEntropy(keras.losses.Loss):
             isinstance(ignore_label, bool) or not isinstance(ignore_label, int)
         ):
             raise ValueError(
-                "`ignore_label` must be a label, a whole number, or None. "
-                f"Received: {ignore_label=}"
+                "`ignore_label` must be an integer label or None. Received: "
+                f"{ignore_label=}"
             )
         self.ignore_label = ignore_label
 
@@ -179,8 +179,8 @@ def _checked_instances(instances):
     if instances.ndim not in (2, 3) or (instances < 0).any():
         raise ValueError(
             "`instances` must be (rows, columns) or (batch, rows, columns), without "
-            f"negative numbers. Received: instances.shape={instances.shape}, "
-            f"least number {instances.min() if instances.size else None}"
+            f"negative numbers. Received: instances.shape={instances.shape}, minimum "
+            f"{instances.min() if instances.size else None}"
         )
     return instances
 

@@ -130,7 +130,7 @@ def vqa_accuracy(
     ):
         if isinstance(given, str) or len(given) < _MIN_ANSWERS:
             raise ValueError(
-                f"`answers` must be lists of at least {_MIN_ANSWERS} texts, those of "
+                f"`answers` must be lists of at least {_MIN_ANSWERS} texts, from "
                 f"different people. Received: answers[{number}]={given!r}"
             )
         said = normalize_answer(prediction)

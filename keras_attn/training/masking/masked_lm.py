@@ -12,6 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn.checks import check_positive
+from keras_attn.options import described_as
 from keras_attn.training.masking.random_masking import (
     RandomMasking,
     candidate_tokens,
@@ -131,6 +132,7 @@ class MaskedLMMasking(RandomMasking):
         """Masks a batch by the layer's own random numbers; see the class."""
         return self._call(token_ids, padding_mask, word_starts=word_starts)
 
+    @described_as(RandomMasking.sample)
     def sample(self, shape, random):
         """Draws the random numbers for a batch of shape (B, T): arguments of `mask`."""
         return {

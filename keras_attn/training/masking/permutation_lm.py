@@ -15,6 +15,7 @@ from keras import ops
 
 from keras_attn.checks import check_positive
 from keras_attn.layers.blocks.xlnet_block import permutation_mask
+from keras_attn.options import described_as
 from keras_attn.training.masking.random_masking import (
     RandomMasking,
     candidate_tokens,
@@ -95,6 +96,7 @@ class PermutationLMMasking(RandomMasking):
         """Samples by the layer's own random numbers; see the class."""
         return self._call(token_ids, padding_mask)
 
+    @described_as(RandomMasking.sample)
     def sample(self, shape, random):
         """Draws the random numbers for a batch of shape (B, T): arguments of `mask`."""
         spans = (shape[0], -(-shape[1] // self.one_in))

@@ -45,7 +45,12 @@ class RandomMasking(BaseLayer):
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def sample(self, shape, random):
-        """Draws the random numbers for a batch of shape (B, T), a dictionary."""
+        """Draws the random numbers for a batch, a dictionary.
+
+        Args:
+            shape: (B, T).
+            random: Generator with `uniform(shape)` and `integers(shape, low, high)`.
+        """
         raise NotImplementedError
 
     def mask(self, token_ids, padding_mask, *optional, **numbers):
@@ -167,9 +172,8 @@ def check_special_token_ids(special_token_ids, vocabulary_size=None):
         integer = isinstance(index, int | np.integer) and not isinstance(index, bool)
         if not integer or not 0 <= index < (vocabulary_size or _NO_POSITION):
             raise ValueError(
-                "`special_token_ids` must be integers of at least 0, and below "
-                "`vocabulary_size` if that is given. "
-                f"Received: special_token_ids={ids!r}"
+                "`special_token_ids` must be non-negative integers, below "
+                f"`vocabulary_size` if it is given. Received: special_token_ids={ids!r}"
             )
     return sorted({int(index) for index in ids})
 

@@ -217,8 +217,8 @@ def _check(maps, masks, grid_size):
         rows, columns = check_pair("grid_size", grid_size)
         if len(shape) < 2 or shape[-1] not in (None, rows * columns):
             raise ValueError(
-                f"`maps` must have {rows} x {columns} locations on their last axis, "
-                f"those of `grid_size`. Received: maps.shape={shape}"
+                f"`maps` must have {rows} x {columns} locations on their last axis, as "
+                f"in `grid_size`. Received: maps.shape={shape}"
             )
         maps = ops.reshape(maps, (*ops.shape(maps)[:-1], rows, columns))
     leading, mask_leading = maps.shape[:-2], mask_shape[:-2]

@@ -65,8 +65,8 @@ class DetectionScores:
             import pycocotools.cocoeval  # noqa: F401
         if class_names is not None and len(set(class_names)) != len(class_names):
             raise ValueError(
-                "`class_names` must be different names, because each has scores of its "
-                f"own. Received: class_names={list(class_names)}"
+                "`class_names` must be different names, because each class has its "
+                f"own scores. Received: class_names={list(class_names)}"
             )
         check_choice("bounding_box_format", bounding_box_format, BOX_FORMATS)
         self.class_names = None if class_names is None else list(class_names)
@@ -100,7 +100,7 @@ class DetectionScores:
         found = _as_arrays("detections", detections, [*names, "scores"])
         if len(truth["boxes"]) != len(found["boxes"]):
             raise ValueError(
-                "`truth` and `detections` must be of the same images. Received: "
+                "`truth` and `detections` must be for the same images. Received: "
                 f"{len(truth['boxes'])} and {len(found['boxes'])} images"
             )
         if self.bounding_box_format != "xyxy":

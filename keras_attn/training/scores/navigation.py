@@ -42,7 +42,7 @@ def navigation_scores(
         Navigation Agents", section 5 (arXiv:1807.06757).
     """
     if not check_same_length(walks=walks, examples=examples):
-        raise ValueError("`walks` must be at least one. Received: walks=[]")
+        raise ValueError("`walks` must not be empty. Received: walks=[]")
     if not success_distance > 0:
         raise ValueError(
             "`success_distance` must be above 0, in meters. "

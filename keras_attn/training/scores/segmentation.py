@@ -134,8 +134,8 @@ def foreground_rand_scores(
     truth, prediction = np.asarray(truth, bool), np.asarray(prediction, bool)
     if truth.ndim != 2 or truth.shape != prediction.shape:
         raise ValueError(
-            "`truth` and `prediction` must be masks (H, W) of one shape. Received: "
-            f"truth.shape={truth.shape}, prediction.shape={prediction.shape}"
+            "`truth` and `prediction` must be masks (H, W) of the same shape. "
+            f"Received: truth.shape={truth.shape}, prediction.shape={prediction.shape}"
         )
     if not truth.any():
         raise ValueError("`truth` must have objects. Received: a mask without any")

@@ -88,7 +88,7 @@ class AttentionPlots(Plots):
         selected = {key: scores[key] for key in scores if self._pattern.search(key)}
         if not selected:
             raise ValueError(
-                "`layer` must be found in the path of at least one attention layer, of "
+                "`layer` must match the path of at least one attention layer: "
                 f"{list(scores)}. Received: layer={self.layer!r}"
             )
         return selected

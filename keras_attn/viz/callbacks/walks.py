@@ -65,7 +65,7 @@ class WalkAttentionMaps(AttentionPlots):
         counts |= {"words": len(words), "examples": len(examples)}
         if len(set(counts.values())) != 1:
             raise ValueError(
-                "`inputs`, `words` and `examples` must be of the same instructions. "
+                "`inputs`, `words` and `examples` must be for the same instructions. "
                 f"Received: {counts}"
             )
         self.inputs = {name: np.asarray(value) for name, value in inputs.items()}

@@ -39,7 +39,7 @@ class _ImageAndText(AttentionPlots):
         counts |= {"images": len(images), **texts}
         if len(set(counts.values())) != 1:
             raise ValueError(
-                "`inputs`, `images` and texts must be of the same examples. "
+                "`inputs`, `images` and texts must be for the same examples. "
                 f"Received: {counts}"
             )
         self.inputs = {

@@ -148,15 +148,15 @@ def _config(layers) -> dict:
     key_dim = block.self_attention.key_dim
     if key_dim * block.num_heads != tokens.output_dim:
         raise ValueError(
-            "`key_dim` must be the width divided by `num_heads` for a checkpoint of "
-            f"GPT. Received: key_dim={key_dim}, num_heads={block.num_heads}, "
+            "`key_dim` must be the width divided by `num_heads` for a GPT checkpoint. "
+            f"Received: key_dim={key_dim}, num_heads={block.num_heads}, "
             f"width={tokens.output_dim}"
         )
     positions = layers["position_embedding"].max_sequence_length
     for each in blocks:
         if each.window is not None and each.window < positions:
             raise ValueError(
-                "`window` must be None for a checkpoint of GPT: the GPTs of "
+                "`window` must be None for a GPT checkpoint: the GPT models of "
                 f"transformers have no banded attention. Received: window={each.window}"
             )
     config = {
@@ -180,7 +180,7 @@ def _openai_config(model) -> dict:
     config = _config(layers_of(model))
     if block.mlp_dim != 4 * config["n_embd"]:
         raise ValueError(
-            "`mlp_dim` must be four times the width for a checkpoint of OpenAI GPT. "
+            "`mlp_dim` must be four times the width for an OpenAI GPT checkpoint. "
             f"Received: mlp_dim={block.mlp_dim}, width={config['n_embd']}"
         )
     return {**config, "afn": activation_name(block.activation, _OPENAI_ACTIVATIONS)}

@@ -32,8 +32,8 @@ def _part(config, name):
     fields = config.get(name)
     if not isinstance(fields, dict) or fields.get("model_type") != _PARTS[name]:
         raise ValueError(
-            f"`{name}` in config.json must be the configuration of a {_PARTS[name]}, "
-            f"with that `model_type`. Received: {name}={shown(fields)}"
+            f"`{name}` in config.json must be a configuration with "
+            f"model_type={_PARTS[name]!r}. Received: {name}={shown(fields)}"
         )
     return config.nested(fields)
 

@@ -44,8 +44,8 @@ def _encoder_arguments(config):
     width = config.get_size("emb_dim", 2048)
     if config.get_size("n_langs", 1) == 1:
         raise ValueError(
-            "`n_langs` in config.json must be above 1: our model has language "
-            "embeddings, and a model of one language has none. Received: n_langs=1"
+            "`n_langs` in config.json must be at least 2: our model has language "
+            "embeddings, and a monolingual model has none. Received: n_langs=1"
         )
     # The published files use the older name.
     size = "n_words" if "n_words" in config else "vocab_size"

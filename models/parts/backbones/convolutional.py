@@ -104,8 +104,8 @@ def _image_input(model):
     """The only input of a model."""
     if not is_graph(model):
         raise TypeError(
-            "`model` must be a functional or sequential Keras model, whose layers are "
-            f"known. Received: model={model!r}"
+            "`model` must be a functional or sequential Keras model. "
+            f"Received: model={model!r}"
         )
     inputs = model.inputs if model.built else ()
     if not inputs:
@@ -128,8 +128,8 @@ def _image_size(images, image_size):
     sides = tuple(images.shape[1:3])
     if image_size is None and None in sides:
         raise ValueError(
-            "`image_size` must be given for a model that takes images of any size: the "
-            "size of the images that give a map of 1 × 1. "
+            "`image_size` must be given for a model that takes images of any size: "
+            "pass the size for which the classifier gives a map of 1 × 1. "
             f"Received: image_size=None, images of shape {tuple(images.shape)}"
         )
     if image_size is None:
@@ -137,7 +137,7 @@ def _image_size(images, image_size):
     size = check_pair("image_size", image_size)
     if any(side not in (None, own) for side, own in zip(sides, size, strict=True)):
         raise ValueError(
-            f"`image_size` must be that of the model's input, {sides}. "
+            f"`image_size` must equal the size of the model's input, {sides}. "
             f"Received: image_size={image_size}"
         )
     return size
@@ -254,10 +254,10 @@ class _Converter:
             if not pools:
                 raise self._refusal(
                     operation,
-                    "makes something else than a vector of the map, of shape "
-                    f"{tuple(after[0].shape)}, or a vector from which maps are made "
-                    "again; Flatten and Reshape to a vector, global pooling, and "
-                    "`keras.ops.mean` over rows and columns can be converted",
+                    f"turns a map into the shape {tuple(after[0].shape)}, or into a "
+                    "vector from which a later layer makes a map; only Flatten and "
+                    "Reshape to a vector, global pooling, and `keras.ops.mean` over "
+                    "rows and columns can be converted",
                 )
         self._call(step, self._copy(operation))
 
@@ -271,8 +271,8 @@ class _Converter:
         if larger_rows <= window[0] or larger_columns <= window[1]:
             raise self._refusal(
                 operation,
-                f"gets a map of {window} locations that a larger image does not "
-                "enlarge: a layer before it resizes the image or the map",
+                f"gets a map of {window} locations from larger images, too: a layer "
+                "before it resizes the image or the map",
             )
         pooling = self._pooling_of(operation)
         if pooling is None:
@@ -280,7 +280,7 @@ class _Converter:
             ordered = getattr(operation, "data_format", None) != "channels_first"
             if tuple(self.old[after].shape[1:]) != (size,) or not ordered:
                 raise self._refusal(
-                    operation, "must make one vector of the map, its channels last"
+                    operation, "must flatten the map to one vector, channels last"
                 )
             self._pass_on(step)
             self.windows[after] = window
@@ -303,7 +303,7 @@ class _Converter:
         for kind, replacement in _POOLINGS.items():
             if isinstance(operation, kind):
                 if operation.data_format == "channels_first":
-                    raise self._refusal(operation, "must have its channels last")
+                    raise self._refusal(operation, "must have channels last")
                 return replacement
         if not _is_operation(operation, set(_POOLING_OPERATIONS)):
             return None
@@ -318,10 +318,10 @@ class _Converter:
         """A layer after the last map."""
         operation = step.operation
         if any(key not in self.windows for key in step.inputs):
-            raise self._refusal(operation, "brings the vector and a map together")
+            raise self._refusal(operation, "combines the vector with a map")
         window, *others = {self.windows[key] for key in step.inputs}
         if others:
-            raise self._refusal(operation, "brings vectors of several maps together")
+            raise self._refusal(operation, "combines vectors of several maps")
         if isinstance(operation, layers.Dense):
             return self._convert_dense(step, window)
         if self._keeps_vector(step, window):
@@ -338,9 +338,9 @@ class _Converter:
         else:
             raise self._refusal(
                 operation,
-                "is after the last map, where only dense layers, convolutions of "
-                "1 × 1, activations, dropout, sums and products of vectors, batch and "
-                "layer norms can be converted",
+                "follows the last map, where only dense layers, convolutions of 1 × 1, "
+                "activations, dropout, sums and products of vectors, batch and layer "
+                "norms can be converted",
             )
         for key in step.outputs:
             self.windows[key] = window
@@ -348,7 +348,7 @@ class _Converter:
     def _convert_dense(self, step, window):
         layer = step.operation
         if getattr(layer, "quantization_mode", None) is not None:
-            raise self._refusal(layer, "is quantized; convert the model before that")
+            raise self._refusal(layer, "is quantized; convert the model first")
         key = (id(layer), window)
         (before,) = step.inputs
         if key not in self._copies:
@@ -415,8 +415,9 @@ class _Converter:
         if window != _WHOLE:
             raise self._refusal(
                 operation,
-                "has a weight or a sum over each location of the flattened map; only a "
-                "dense layer, activations and dropout may follow at once",
+                "has weights for the locations of the flattened map, or sums over "
+                "them; only a dense layer, activations and dropout may directly follow "
+                "the map",
             )
         axis = getattr(operation, "axis", -1)
         axes = axis if isinstance(axis, list | tuple) else [axis]

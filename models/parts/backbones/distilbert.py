@@ -36,7 +36,7 @@ def distilbert(
     hidden_dim: int,
     max_sequence_length: int,
     name: str = "distilbert",
-    **blocks: Unpack[EncoderOptions],
+    **options: Unpack[EncoderOptions],
 ) -> Functional:
     """The encoder.
 
@@ -62,7 +62,7 @@ def distilbert(
         embeddings_initializer=INITIALIZER,
         name="position_embedding",
     )(tokens, row_positions(inputs["padding_mask"]))
-    return text_encoder(inputs, embeddings, name, tanh_pooler=False, **blocks)
+    return text_encoder(inputs, embeddings, name, tanh_pooler=False, **options)
 
 
 def distilbert_masked_lm(

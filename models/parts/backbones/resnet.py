@@ -64,9 +64,9 @@ class ResNetOptions(TypedDict, total=False):
         bool,
         Option(
             False,
-            "Whether no norm is trained: each uses its moving mean and variance in "
-            "training too, and has no trainable weight. For detection, whose batches "
-            "are small.",
+            "Whether the norms are frozen: they have no trainable weights and use "
+            "their moving mean and variance also in training. Meant for detection, "
+            "whose batches are small.",
         ),
     ]
     num_frozen: Annotated[

@@ -49,8 +49,8 @@ def find_skips(backbone: keras.Model, layer_names: Sequence[str] | None = None):
         if layer_names is not None:
             if scale in found or scale is None:
                 raise ValueError(
-                    "`skip_layers` must be layers whose maps have different sizes: the "
-                    "images', half of it, a fourth, and so on. Received: "
+                    "`skip_layers` must be layers whose maps have different sizes: "
+                    "the image size, half of it, a fourth, and so on. Received: "
                     f"skip_layers={tuple(layer_names)} with maps of 1 / "
                     f"{[s if s is None else 2**s for s in scales]}"
                 )
@@ -66,8 +66,9 @@ def find_skips(backbone: keras.Model, layer_names: Sequence[str] | None = None):
     if not found or max(found) == 0:
         raise ValueError(
             "`backbone` must have a map (B, rows, columns, channels), channels last, "
-            "that is smaller than the image by a power of two. Pass another backbone, "
-            f"or name its layers in `skip_layers`. Received: backbone={backbone!r}"
+            "that is smaller than the image by a power of two. Pass a different "
+            "backbone, or name its layers in `skip_layers`. "
+            f"Received: backbone={backbone!r}"
         )
     if layer_names is None:
         _check_reaches_the_end(backbone, sizes, scales, max(found))
@@ -80,8 +81,8 @@ def _check_reaches_the_end(backbone, sizes, scales, smallest):
     maps = [scale for size, scale in zip(sizes, scales, strict=True) if min(size) > 1]
     if maps and (maps[-1] is None or maps[-1] > smallest):
         raise ValueError(
-            "`backbone` must have maps of half the image's size, a fourth and so on, "
-            "down to its last map. Pass another backbone, or name its layers in "
+            "`backbone` must have maps of half the image size, a fourth and so on, "
+            "down to its last map. Pass a different backbone, or name its layers in "
             f"`skip_layers`. Received: backbone={backbone!r}, whose smallest usable "
             f"map is 1 / {2**smallest} of the image"
         )
@@ -106,7 +107,7 @@ def _output_of(backbone, name):
     names = [layer.name for layer in backbone.layers]
     if name not in names:
         raise ValueError(
-            "`skip_layers` must be names of layers of the `backbone`: see "
+            "`skip_layers` must be names of layers in the `backbone`: see "
             f"`backbone.summary()`. Received: {name!r}"
         )
     tensor = backbone.get_layer(name).output

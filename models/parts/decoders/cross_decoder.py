@@ -21,7 +21,7 @@ from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts.decoders import incremental
-from keras_attn.models.parts.decoders.pair import build_pair, inputs_like
+from keras_attn.models.parts.decoders.pair_builders import build_pair, inputs_like
 from keras_attn.models.parts.functional import by_name, numbered, sequence_inputs
 from keras_attn.models.parts.variants import FROM_VARIANT
 from keras_attn.ops import token_positions
@@ -190,20 +190,20 @@ def incremental_pair(model, encode, embed, length, **fields) -> IncrementalPair:
 
     def step(token_ids, state):
         """Reads one token per row."""
-        new = incremental.DecodingStep(token_ids, state)
+        now = incremental.DecodingStep(token_ids, state)
         source_caches = incremental.caches_by_block(state, "source_")
         decoded = decode(
             layers,
-            embed(layers, new.token_ids, new.positions),
+            embed(layers, now.token_ids, now.positions),
             caches=[
                 {"cache": own, "cross_cache": source}
-                for own, source in zip(new.caches, source_caches, strict=True)
+                for own, source in zip(now.caches, source_caches, strict=True)
             ],
-            padding_mask=new.padding_mask,
+            padding_mask=now.padding_mask,
             encoder_padding_mask=state.get("padding_mask"),
         )
         logits = layers["token_embedding"](decoded.features[:, 0], reverse=True)
-        return logits, new.state_after(decoded.caches)
+        return logits, now.state_after(decoded.caches)
 
     inputs = inputs_like({tensor.name: tensor for tensor in model.inputs})
     return build_pair(

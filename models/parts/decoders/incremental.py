@@ -7,7 +7,8 @@ and the state, and returns the changes of the state.
     value_0, …    (B, G, L, H), the values of each block
     visible       (B, L) bool, which slots of the caches hold a real token
     position      (B,) int32, the position of the next token
-    cache_index   (B,) int32, the slot of the next token, the same in all rows
+    cache_index   (B,) int32, the slot of the next token, the same in all rows; not the
+                  argument `cache_index` of a block, which is None in a step
 
 A slot is an index into the caches; a position counts the real tokens of a row. They
 differ where a prompt is padded: padding has a slot, which is never attended to, but no
@@ -65,6 +66,7 @@ def state_after_prompt(padding_mask, caches, length):
         length: L.
     """
     is_real = ops.cast(padding_mask, "int32")
+    # Zeros in the slots after the prompt.
     pad = PadCache(length, name="cache_room")
     # The mask is padded like the caches, so it needs as many axes: (B, 1, P, 1).
     visible = ops.expand_dims(is_real, (1, 3))

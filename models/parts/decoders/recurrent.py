@@ -13,7 +13,7 @@ from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import Maxout
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.recurrent.recurrent import Recurrent
-from keras_attn.models.parts.decoders.pair import build_pair, recurrent_pair
+from keras_attn.models.parts.decoders.pair_builders import build_pair, recurrent_pair
 from keras_attn.models.parts.functional import by_name, sequence_inputs
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.variants import FROM_VARIANT
@@ -26,7 +26,9 @@ class EmbeddingOptions(TypedDict, total=False):
     source_vocabulary_size: Annotated[
         int, Option(FROM_VARIANT, "Number of source tokens.")
     ]
-    target_vocabulary_size: Annotated[int, Option(FROM_VARIANT, "V.")]
+    target_vocabulary_size: Annotated[
+        int, Option(FROM_VARIANT, "V, the number of target tokens.")
+    ]
     embedding_dim: Annotated[
         int, Option(FROM_VARIANT, "Width of the token embeddings.")
     ]
@@ -35,7 +37,7 @@ class EmbeddingOptions(TypedDict, total=False):
         Option(
             0.0,
             "Probability of dropping a unit of an embedding, and of the readout if "
-            "there is one; the papers have none.",
+            "there is one; the papers use no dropout.",
         ),
     ]
 

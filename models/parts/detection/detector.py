@@ -20,7 +20,7 @@ from keras_attn.models.parts.detection.detector_truth import (
     check_truth,
     mask_targets,
     pad_boxes,
-    with_boxes,
+    with_at_least_one_box,
 )
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.ops.boxes import convert_boxes, has_area
@@ -135,12 +135,12 @@ class Detector(Functional):
     def fit(self, x=None, y=None, *args, **kwargs):
         """Trains as `keras.Model.fit` does, with any number of boxes."""
         self._warn_of_initial_norms()
-        self._compile_for("train_function", _count_boxes(x, y))
+        self._discard_step_unless_for("train_function", _count_boxes(x, y))
         return super().fit(x, y, *args, **kwargs)
 
     def evaluate(self, x=None, y=None, *args, **kwargs):
         """Evaluates as `keras.Model.evaluate` does, with any number of boxes."""
-        self._compile_for("test_function", _count_boxes(x, y))
+        self._discard_step_unless_for("test_function", _count_boxes(x, y))
         return super().evaluate(x, y, *args, **kwargs)
 
     def train_on_batch(self, x, y=None, *args, **kwargs):
@@ -173,7 +173,7 @@ class Detector(Functional):
 
     # The losses need a known number: at a second number, TensorFlow would compile a
     # step for any number.
-    def _compile_for(self, function, count):
+    def _discard_step_unless_for(self, function, count):
         """Discards a step that was compiled for a different number of boxes."""
         if count is None or count == self._compiled_boxes.get(function):
             return
@@ -186,7 +186,7 @@ class Detector(Functional):
         count = _count_boxes(None, truth)
         missing = self._compiled_boxes.get(function, 0) - (count or 0)
         if not count or missing <= 0:
-            self._compile_for(function, count)
+            self._discard_step_unless_for(function, count)
             return truth
         return pad_boxes(truth, missing)
 
@@ -213,7 +213,7 @@ class Detector(Functional):
         check_truth(y, sample_weight, self.has_masks)
         selector = by_name(self.layers)["detections"]
         check_shapes(y, self.has_masks, selector.image_size)
-        y = with_boxes(y, self.has_masks)
+        y = with_at_least_one_box(y, self.has_masks)
         maps: Any = y_pred
         if isinstance(y_pred, dict) or y_pred is None:
             maps = self._maps_of(_checked_images(x), training=training)
@@ -225,7 +225,8 @@ class Detector(Functional):
             # Weighted by the number of images: the last batch may be smaller.
             metric.update_state(value, sample_weight=count)
             total = total + value
-        # Keras divides a mean, but not a scalar, among the devices that train.
+        # The same scalar, divided by the number of devices that train: Keras divides a
+        # mean among them, but not a scalar.
         return computed_loss(total)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
@@ -241,26 +242,32 @@ class Detector(Functional):
 
         layers = by_name(self.layers)
         proposer, selector = layers["region_proposal"], layers["detections"]
-        boxes, classes = self._real_boxes(truth, layers)
-        objectness, deltas = proposer.predict_anchors(maps)
-        wanted = proposer.targets(boxes, classes >= 0)
-        terms = losses.proposal_losses(objectness, deltas, wanted)
-        proposals, _, count = proposer.propose(objectness, deltas, training=True)
-        samples = selector.targets(proposals, count, boxes, classes)
+        true_boxes, true_classes = self._real_boxes(truth, layers)
+        objectness, anchor_deltas = proposer.predict_anchors(maps)
+        anchor_targets = proposer.targets(true_boxes, true_classes >= 0)
+        terms = losses.proposal_losses(objectness, anchor_deltas, anchor_targets)
+        proposals, _, count = proposer.propose(objectness, anchor_deltas, training=True)
+        # True boxes are added to the proposals, and S of all these boxes are sampled,
+        # objects first. Objects are boxes with an IoU of at least `match_threshold`
+        # (0.5) with a true box, and at most `positive_fraction` (1/4) of the samples.
+        samples = selector.targets(proposals, count, true_boxes, true_classes)
         pooled = layers["roi_pooling"](maps, samples["boxes"])
-        _, logits, deltas = box_head(layers, pooled, training)
-        terms |= losses.head_losses(logits, deltas, samples)
+        _, class_logits, box_deltas = box_head(layers, pooled, training)
+        terms |= losses.head_losses(class_logits, box_deltas, samples)
         if "mask_logits" in layers:
-            # Objects come first among the samples.
-            number = int(selector.num_samples * selector.positive_fraction)
-            boxes, labels, matches = (
-                samples[name][:, :number] for name in ("boxes", "labels", "matches")
+            max_objects = int(selector.num_samples * selector.positive_fraction)
+            object_boxes, labels, matches = (
+                samples[name][:, :max_objects]
+                for name in ("boxes", "labels", "matches")
             )
-            logits = mask_head(layers, layers["mask_pooling"](maps, boxes))
-            size, aligned = logits.shape[2:4], layers["masks"].aligned
+            pooled = layers["mask_pooling"](maps, object_boxes)
+            mask_logits = mask_head(layers, pooled)
+            size, aligned = mask_logits.shape[2:4], layers["masks"].aligned
             # RoI align of the true mask of each box, to the size of the logits.
-            wanted = mask_targets(truth["masks"], boxes, matches, size, aligned)
-            terms["mask_loss"] = losses.mask_loss(logits, wanted, labels)
+            true_masks = mask_targets(
+                truth["masks"], object_boxes, matches, size, aligned
+            )
+            terms["mask_loss"] = losses.mask_loss(mask_logits, true_masks, labels)
         return terms
 
     def _real_boxes(self, truth, layers):
@@ -380,7 +387,7 @@ def _count_boxes(inputs, truth) -> int | None:
 def _checked_images(images):
     if images is None:
         raise ValueError(
-            "`x`, the images, is needed where `y_pred` is not the maps that the model "
-            "returns with `training=True`. Received: x=None"
+            "`x`, the images, must be given unless `y_pred` is what the model returns "
+            "with `training=True`. Received: x=None"
         )
     return images

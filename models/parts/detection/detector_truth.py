@@ -22,8 +22,8 @@ def check_shapes(truth, has_masks, image_size):
             for one, other in zip(found, expected, strict=True)
         ):
             raise ValueError(
-                "`y` must have `boxes` (B, M, 4), `classes` (B, M), numbers from 0, "
-                "and, for masks, `masks` (B, M, H, W) of the size of the image, "
+                "`y` must have `boxes` (B, M, 4), `classes` (B, M), counted from 0, "
+                "and, for masks, `masks` (B, M, H, W) of the image size, "
                 f"{tuple(image_size)}. Received: "
                 + ", ".join(
                     f"{each}.shape={tuple(truth[each].shape)}" for each in wanted
@@ -37,8 +37,8 @@ def check_shapes(truth, has_masks, image_size):
         )
 
 
-def with_boxes(truth, has_masks):
-    """The truth, padded if M is 0, because a maximum needs an element."""
+def with_at_least_one_box(truth, has_masks):
+    """The truth, with one box of padding if M is 0: a maximum needs an element."""
     if truth["boxes"].shape[1]:
         return truth
     names = {"boxes", "classes", *(["masks"] if has_masks else [])}
@@ -69,7 +69,7 @@ def check_truth(truth, sample_weight, has_masks):
     if not isinstance(truth, dict) or not names <= set(truth):
         received = sorted(truth) if isinstance(truth, dict) else type(truth).__name__
         raise ValueError(
-            f"`y` must be a dictionary with the keys {sorted(names)}: pass data of "
+            f"`y` must be a dictionary with the keys {sorted(names)}: pass batches "
             f"`(images, truth)`. Received: y={received}"
         )
     if sample_weight is not None:

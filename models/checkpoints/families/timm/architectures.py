@@ -55,8 +55,9 @@ def merge_repeated(config: Config) -> None:
         value = arguments.pop(name, None)
         if value is not None and config.setdefault(name, value) != value:
             raise ValueError(
-                f"`{name}` in config.json must be that of `model_args`. Received: "
-                f"{name}={shown(config[name])}, in `model_args` {shown(value)}"
+                f"`{name}` in config.json must equal `{name}` in `model_args`. "
+                f"Received: {name}={shown(config[name])}, in `model_args` "
+                f"{shown(value)}"
             )
 
 

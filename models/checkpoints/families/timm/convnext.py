@@ -33,8 +33,8 @@ def _build(config, task, overrides):
     given = timm.get_model_args(config, _ARGUMENTS)
     if _HALVED_AGAIN in given.get("patch_size", ()):
         raise ValueError(
-            f"`patch_size` in config.json must not be {_HALVED_AGAIN}: with it timm "
-            "halves the map in the first stage too, which our model does not. "
+            f"`patch_size` in config.json must not be {_HALVED_AGAIN}: timm then also "
+            "halves the map in the first stage, and our model does not. "
             f"Received: patch_size={_HALVED_AGAIN}"
         )
     arguments: dict[str, Any] = {

@@ -68,10 +68,10 @@ def _check_windows(model) -> None:
         if is_one_window or is_filled or (min(size) >= window and not is_shifted):
             continue
         raise ValueError(
-            "`img_size` in config.json must give each stage a map that windows fill, "
-            "or a square no larger than one window: at other sizes timm's outputs "
-            "differ from those of the published code, which ours reproduces. Pass "
-            "`image_size` to load the weights nevertheless. "
+            "`img_size` in config.json must give each stage a map that is a multiple "
+            "of the window, or a square no larger than one window: at other sizes "
+            "timm computes different outputs from the published code, which our model "
+            "follows. Pass `image_size` to load the weights anyway. "
             f"Received: a map of {size} in stage {index}, window_size={window}"
         )
 

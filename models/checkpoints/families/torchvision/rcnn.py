@@ -49,8 +49,8 @@ def _get_positive(config: Config, name: str, default) -> tuple[float, ...]:
         for value in values
     ):
         raise ValueError(
-            f"`{name}` in config.json must be a list of 1 to 16 numbers above 0, at "
-            f"most {_MOST_PIXELS}. Received: {name}={shown(values)}"
+            f"`{name}` in config.json must be a list of 1 to 16 positive numbers, each "
+            f"at most {_MOST_PIXELS}. Received: {name}={shown(values)}"
         )
     return tuple(values)
 
