@@ -39,6 +39,8 @@ from keras_attn.layers.detection.region_proposal import RegionProposal
 from keras_attn.layers.detection.roi_pooling import ROIAlign, ROIPool
 from keras_attn.layers.detection.select_detections import SelectDetections
 from keras_attn.layers.detection.select_masks import SelectMasks
+from keras_attn.layers.embeddings.code_projection import CodeProjection
+from keras_attn.layers.embeddings.gumbel_softmax import GumbelSoftmax
 from keras_attn.layers.embeddings.log_mel_spectrogram import LogMelSpectrogram
 from keras_attn.layers.embeddings.patch_embedding import ClassToken, PatchEmbedding
 from keras_attn.layers.embeddings.patch_merging import PatchMerging
@@ -82,6 +84,7 @@ __all__ = [
     "BatchNormalization",
     "CacheRoom",
     "ClassToken",
+    "CodeProjection",
     "ColumnMask",
     "ConditionalBatchNormalization",
     "CropLike",
@@ -91,6 +94,7 @@ __all__ = [
     "FeedForward",
     "FrameAttentionRNN",
     "GlimpseAttention",
+    "GumbelSoftmax",
     "HiddenPatches",
     "LayerNormalization",
     "LayerScale",
