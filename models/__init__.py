@@ -25,6 +25,7 @@ from keras_attn.models.checkpoints import (  # noqa: E402
     save_checkpoint,
 )
 from keras_attn.models.convnext import build_convnext  # noqa: E402
+from keras_attn.models.dalle import build_dalle  # noqa: E402
 from keras_attn.models.deconvnet import build_deconvnet  # noqa: E402
 from keras_attn.models.detection import (  # noqa: E402
     build_faster_rcnn,
@@ -54,6 +55,10 @@ from keras_attn.models.parts.registry import (  # noqa: E402
     create,
     describe,
     list_models,
+)
+from keras_attn.models.parts.text_to_image import (  # noqa: E402
+    GeneratedImages,
+    generate_images,
 )
 from keras_attn.models.resnet import build_resnet  # noqa: E402
 from keras_attn.models.rnnsearch import build_rnnsearch  # noqa: E402
@@ -122,6 +127,7 @@ from keras_attn.models.xlnet import (  # noqa: E402
 )
 
 __all__ = [
+    "GeneratedImages",
     "ModelCard",
     "Plan",
     "build_bert",
@@ -138,6 +144,7 @@ __all__ = [
     "build_caption_vit_transformer",
     "build_cnn_self_attention",
     "build_convnext",
+    "build_dalle",
     "build_deconvnet",
     "build_deit3",
     "build_dvae",
@@ -195,6 +202,7 @@ __all__ = [
     "count_parameters",
     "create",
     "describe",
+    "generate_images",
     "list_models",
     "load_checkpoint",
     "plan",

@@ -40,9 +40,10 @@ PUBLIC = {
     ),
     "keras_attn.layers": (
         "AdditiveAttention AdditiveAttention2D AttentionObjective AttentionRNN "
-        "AttentionSpeller BatchNormalization CacheRoom ClassToken ColumnMask "
-        "ConditionalBatchNormalization CropLike DotProductAttention Dropout "
-        "FeaturePyramid FeedForward FrameAttentionRNN GlimpseAttention HiddenPatches "
+        "AttentionSpeller BatchNormalization CacheRoom CaptionEmbedding ClassToken "
+        "CodeProjection ColumnMask ConditionalBatchNormalization CropLike "
+        "DotProductAttention Dropout FeaturePyramid FeedForward FrameAttentionRNN "
+        "GlimpseAttention GumbelSoftmax HiddenPatches ImageCodeEmbedding "
         "LayerNormalization LayerScale LearnedPositionEmbedding LogMelSpectrogram "
         "MLPDotAttention MaxPoolWithIndices MaxUnpool2D Maxout MinimumImageSize "
         "MultiHeadAttention OutputBias PadCache PatchEmbedding PatchMerging "
@@ -51,12 +52,13 @@ PUBLIC = {
         "RelativePositionEncoding ResizeLike ScoredAttention SegmentMemory "
         "SelectDetections SelectMasks SelfAttention2D SinusoidalPositionEmbedding "
         "SpectralNormalization StandardizedConv2D StochasticDepth SwinBlock "
-        "TargetEmbedding TokenEmbedding TokenPooling TransformerDecoderBlock "
+        "TargetEmbedding TextImageMask TokenEmbedding TokenPooling "
+        "TransformerDecoderBlock "
         "TransformerEncoderBlock TransposedConv2D UpsampleLike WindowAttention "
         "WordGuidedAttention XLNetBlock"
     ),
     "keras_attn.models": (
-        "ModelCard Plan build_bert build_bert_classifier build_bert_masked_lm "
+        "GeneratedImages ModelCard Plan build_bert build_bert_classifier build_bert_masked_lm "
         "build_bert_next_sentence build_bert_pretrainer build_bert_sentence_encoder "
         "build_bert_span_qa build_bert_token_classifier "
         "build_caption_cnn_transformer build_caption_show_and_tell "
@@ -79,7 +81,7 @@ PUBLIC = {
         "build_xlnet_classifier build_xlnet_next_sentence build_xlnet_permutation_lm "
         "build_xlnet_sentence_encoder build_xlnet_span_qa "
         "build_xlnet_token_classifier convolutionize count_parameters create "
-        "describe list_models load_checkpoint plan save_checkpoint"
+        "describe generate_images list_models load_checkpoint plan save_checkpoint"
     ),
     "keras_attn.training": (
         "AdamW AdversarialTrainer AttentionInside BackupAndResume CosineWarmup DeepQ "
@@ -90,7 +92,8 @@ PUBLIC = {
         "attention_inside augment_batches bleu border_weights caption_dataset "
         "causal_lm_dataset check_boxes check_labels exact_match fit_translator "
         "foreground_rand_scores hinge_discriminator_loss hinge_generator_loss "
-        "language_probabilities layerwise_rates mask_batches named_objects "
+        "language_probabilities layerwise_rates logit_laplace_loss mask_batches "
+        "named_objects "
         "navigation_scores next_sentence_dataset next_sentence_pairs pack_documents "
         "play_episodes sample_languages td_targets three_augment_dataset "
         "translation_lm_dataset vqa_accuracy word_objects"

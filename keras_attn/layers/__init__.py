@@ -10,6 +10,7 @@ from keras_attn.layers.attention.pad_cache import CacheRoom, PadCache
 from keras_attn.layers.attention.relative_attention import RelativeMultiHeadAttention
 from keras_attn.layers.attention.scored_attention import ScoredAttention
 from keras_attn.layers.attention.self_attention_2d import SelfAttention2D
+from keras_attn.layers.attention.text_image_mask import TextImageMask
 from keras_attn.layers.attention.window_attention import WindowAttention
 from keras_attn.layers.attention.word_guided_attention import WordGuidedAttention
 from keras_attn.layers.blocks.dropout import Dropout
@@ -39,6 +40,10 @@ from keras_attn.layers.detection.region_proposal import RegionProposal
 from keras_attn.layers.detection.roi_pooling import ROIAlign, ROIPool
 from keras_attn.layers.detection.select_detections import SelectDetections
 from keras_attn.layers.detection.select_masks import SelectMasks
+from keras_attn.layers.embeddings.caption_embedding import (
+    CaptionEmbedding,
+    ImageCodeEmbedding,
+)
 from keras_attn.layers.embeddings.code_projection import CodeProjection
 from keras_attn.layers.embeddings.gumbel_softmax import GumbelSoftmax
 from keras_attn.layers.embeddings.log_mel_spectrogram import LogMelSpectrogram
@@ -83,6 +88,7 @@ __all__ = [
     "AttentionSpeller",
     "BatchNormalization",
     "CacheRoom",
+    "CaptionEmbedding",
     "ClassToken",
     "CodeProjection",
     "ColumnMask",
@@ -96,6 +102,7 @@ __all__ = [
     "GlimpseAttention",
     "GumbelSoftmax",
     "HiddenPatches",
+    "ImageCodeEmbedding",
     "LayerNormalization",
     "LayerScale",
     "LearnedPositionEmbedding",
@@ -132,6 +139,7 @@ __all__ = [
     "StochasticDepth",
     "SwinBlock",
     "TargetEmbedding",
+    "TextImageMask",
     "TokenEmbedding",
     "TokenPooling",
     "TransformerDecoderBlock",
