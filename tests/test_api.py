@@ -58,7 +58,8 @@ PUBLIC = {
         "WordGuidedAttention XLNetBlock"
     ),
     "keras_attn.models": (
-        "GeneratedImages ModelCard Plan build_bert build_bert_classifier build_bert_masked_lm "
+        "GeneratedImages ModelCard Plan build_bert build_bert_classifier "
+        "build_bert_masked_lm "
         "build_bert_next_sentence build_bert_pretrainer build_bert_sentence_encoder "
         "build_bert_span_qa build_bert_token_classifier "
         "build_caption_cnn_transformer build_caption_show_and_tell "

@@ -22,7 +22,7 @@ def save_checkpoint(
     dtype: str | None = None,
     max_shard_size: int = 5_000_000_000,
     library: Literal[
-        "transformers", "timm", "torchvision", "segmentation_models_pytorch"
+        "transformers", "timm", "torchvision", "segmentation_models_pytorch", "dall_e"
     ]
     | None = None,
 ) -> None:
@@ -31,7 +31,8 @@ def save_checkpoint(
     ResNet, VGG, FCN and R-CNN on a ResNet use torchvision's naming: the
     `load_state_dict` of the model that `architecture` names in `torchvision.models`
     accepts the tensors. A U-Net on a ResNet uses the naming of
-    segmentation-models-pytorch, whose `from_pretrained` reads the folder. Image models
+    segmentation-models-pytorch, whose `from_pretrained` reads the folder, and DALL·E's
+    discrete VAE the keys of `dall-e`, after `encoder.` and `decoder.`. Image models
     that transformers lacks, such as DeiT III, use timm's naming:
     `timm.create_model("local-dir:my-folder", pretrained=True)`.
 
