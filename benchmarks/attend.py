@@ -10,6 +10,7 @@ operation each, and its decoders are a Python loop, as ours are a loop in the gr
 Captions have 20 words, transcripts 100 characters. Needs the extra `parity`.
 """
 
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -250,17 +251,7 @@ def recognizer(sizes):
 def main():
     """Prints a row of the table for each training step."""
     arguments = tables.new_parser(__doc__, ROWS).parse_args()
-    tables.run(
-        __file__,
-        arguments,
-        ROWS,
-        CONTESTANTS,
-        needs,
-        (PUBLISHED, SMALL),
-        ours,
-        None,
-        torch_model,
-    )
+    tables.run(sys.modules[__name__], arguments)
 
 
 if __name__ == "__main__":

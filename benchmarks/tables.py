@@ -35,51 +35,49 @@ def hugging_face(blocks):
     }
 
 
-def run(
-    script,
-    arguments,
-    rows,
-    contestants,
-    needs,
-    sizes,
-    ours,
-    keras_model,
-    torch_model,
-):
+def run(benchmark, arguments):
     """Prints the table, or serves one contestant as a child process.
 
     Args:
-        script: Path of the benchmark.
+        benchmark: The module of the benchmark, with
+
+            ROWS            row to precisions
+            CONTESTANTS     row to contestants; the first is ours
+            PUBLISHED       sizes, the last argument of the three calls below
+            SMALL           sizes for `--small`
+            needs           row, contestant to the packages that it imports
+            ours            row to the call of our model
+            keras_model     row, whether it is frozen to the call of the other Keras
+                            model, if there is one
+            torch_model     row, precision to the call of the PyTorch model
         arguments: Arguments of `new_parser`.
-        rows: Mapping from row to precisions.
-        contestants: Mapping from row to contestants; the first is ours.
-        needs: From a row and a contestant to the packages that it imports.
-        sizes: The published sizes and those of `--small`; the following get one of the
-            two as their last argument.
-        ours: From a row to the call of our model.
-        keras_model: From a row, and whether it is frozen, to the call of the other
-            Keras model.
-        torch_model: From a row and a precision to the call of the PyTorch model.
     """
     if not arguments.serve:
+        rows = benchmark.ROWS
         rows = {arguments.row: rows[arguments.row]} if arguments.row else rows
         options = ["--small"] if arguments.small else []
         print_table(
-            script, rows, contestants, needs, arguments.rounds, lambda row: options
+            benchmark.__file__,
+            rows,
+            benchmark.CONTESTANTS,
+            benchmark.needs,
+            arguments.rounds,
+            lambda row: options,
         )
         return
-    size = sizes[arguments.small]
+    sizes = benchmark.SMALL if arguments.small else benchmark.PUBLISHED
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     contestant, row, dtype = arguments.serve
     if contestant == "torch":
-        interleaved.serve({row: torch_model(row, dtype, size)})
+        interleaved.serve({row: benchmark.torch_model(row, dtype, sizes)})
         return
     import keras
 
     keras.config.set_dtype_policy(dtype)
-    is_ours = contestant == "ours"
-    frozen = "frozen" in contestant
-    call = ours(row, size) if is_ours else keras_model(row, frozen, size)
+    if contestant == "ours":
+        call = benchmark.ours(row, sizes)
+    else:
+        call = benchmark.keras_model(row, "frozen" in contestant, sizes)
     interleaved.serve({row: call})
 
 

@@ -9,6 +9,7 @@ Published sizes, random weights, the same shapes for all; see `tables.py`.
 """
 
 import os
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,7 +78,7 @@ def ours(row, sizes):
     return lambda: generate(model, prompt, sizes.new)
 
 
-def keras_hub(row, frozen, sizes):
+def keras_model(row, frozen, sizes):
     """The call of KerasHub's model."""
     import keras
     import keras_hub  # pyright: ignore[reportMissingImports]
@@ -105,7 +106,7 @@ def keras_hub(row, frozen, sizes):
     return lambda: model.generate(prompt, stop_token_ids=None)
 
 
-def torch(row, dtype, sizes):
+def torch_model(row, dtype, sizes):
     """The call of the model of transformers, on PyTorch, eager."""
     import torch  # pyright: ignore[reportMissingImports]
     import transformers  # pyright: ignore[reportMissingImports]
@@ -209,17 +210,7 @@ def main():
     if arguments.memory:
         peak_memory()
         return
-    tables.run(
-        __file__,
-        arguments,
-        ROWS,
-        CONTESTANTS,
-        needs,
-        (PUBLISHED, SMALL),
-        ours,
-        keras_hub,
-        torch,
-    )
+    tables.run(sys.modules[__name__], arguments)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 Published sizes, random weights, 8 images of 224 pixels; see `tables.py`.
 """
 
+import sys
 from typing import Any, NamedTuple
 
 import tables
@@ -124,7 +125,7 @@ def keras_model(row, frozen, sizes):
     return forward(model, images(sizes), frozen)
 
 
-def torch(row, dtype, sizes):
+def torch_model(row, dtype, sizes):
     """The call of the model of transformers, on PyTorch, eager."""
     import torch  # pyright: ignore[reportMissingImports]
     import transformers  # pyright: ignore[reportMissingImports]
@@ -167,17 +168,7 @@ def images(sizes):
 def main():
     """Prints a row of the table for each row and precision."""
     arguments = tables.new_parser(__doc__, ROWS).parse_args()
-    tables.run(
-        __file__,
-        arguments,
-        ROWS,
-        CONTESTANTS,
-        needs,
-        (PUBLISHED, SMALL),
-        ours,
-        keras_model,
-        torch,
-    )
+    tables.run(sys.modules[__name__], arguments)
 
 
 if __name__ == "__main__":

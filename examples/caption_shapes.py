@@ -34,16 +34,16 @@ the clock.
     cnn_transformer        252 s  98.9 ± 0.6  99.1 ± 1.0  98.5 ± 2.0  0.22 ± 0.04
     vit_transformer         75 s  42.3 ± 4.3   0.6 ± 1.0   0.0 ± 0.0
 
-Every single object of a new image is named, except by the ViT. What attention adds are
-two objects: the mean of the map does not say which color is of which shape. Of known
-combinations Show and Tell still gets 78.9 to 86.6% of the images of two objects right,
-of new ones 28 to 31%. Hard attention looks more at the object that it names than soft
-attention, and yet puts fewer new combinations together. The Transformer, with more
-attention and more time, names new combinations as well as known ones, although its mean
-attention is in the object only four times as much as chance: the objects cover 0.06 of
-the image. The ViT has no such map to start from. In 12 epochs it learns to name single
-objects of known combinations from pixels (56 to 66% right), and remembers whole
-combinations: of new ones it names almost none.
+All but the ViT name nearly every object of a new image that shows only one. What
+attention adds are two objects: the mean of the map does not say which color is of which
+shape. Of known combinations Show and Tell still gets 78.9 to 86.6% of the images of two
+objects right, of new ones 28 to 31%. Hard attention looks more at the object that it
+names than soft attention, and yet puts fewer new combinations together. The
+Transformer, with more attention and more time, names new combinations as well as known
+ones, although its mean attention is in the object only four times as much as chance:
+the objects cover 0.06 of the image. The ViT has no such map to start from. In 12 epochs
+it learns to name single objects of known combinations from pixels (56 to 66% right),
+and remembers whole combinations: of new ones it names almost none.
 """
 
 import collections

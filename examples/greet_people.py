@@ -38,11 +38,11 @@ of it; then the same with the 3 pixels around it.
     depth   hand     557  0.01       0.09      0.04   0.24     0.02   0.16
 
 The gray camera of the networks with memory looks near faces and hands three to four
-times as much as chance, the depth camera near hands two to three times, and at faces
-hardly more than by chance: in depth a face hardly differs from the back of a head. Two
-thirds of the attention or more are elsewhere. A location of the map is 4 pixels wide
-and sees 18, so one beside the hand sees it as well, and nothing in the rewards prefers
-the one on it.
+times as much as chance, the depth camera near hands almost three times, and near faces
+one and a half times: in depth a face hardly differs from the back of a head. At least
+65% of the attention is elsewhere. A location of the map is 4 pixels wide and sees 18,
+so one beside the hand sees it as well, and nothing in the rewards prefers the one on
+it.
 """
 
 import csv

@@ -23,9 +23,9 @@ known and 200 of the new speaker; means of the three, smallest and largest:
     new speaker, greedy      18.9% (12.9 to 29.8)  32.7% (13.5 to 48.5)
     new speaker, beam        18.8% (12.3 to 30.0)  32.7% (13.0 to 49.5)
 
-A speaker that it has not heard is eight times as hard, and which one it is matters
-most: 30% of the characters are wrong without George, 14% without Jackson, 12% without
-Lucas. The beam does not help. Five speakers are too few to spell a sixth.
+For a speaker that it has not heard it makes eight times as many errors, and which one
+it is matters most: 30% of the characters are wrong without George, 14% without Jackson,
+13% without Lucas. The beam does not help.
 """
 
 import tarfile

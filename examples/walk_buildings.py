@@ -324,8 +324,8 @@ def main():
             if kind == "attention":
                 for strategy in (Greedy(), Beam(arguments.beams)):
                     _, found = follow(made, test, world, arguments, strategy)
-                    how = type(strategy).__name__.lower()
-                    score(f"{label}, {how} of {len(made)}", found.walks)
+                    beam = f", beam of {strategy.num_beams}" * strategy.revises
+                    score(f"{label}, {len(made)} models{beam}", found.walks)
     (arguments.run_dir / "scores.json").write_text(json.dumps(results, indent=1))
     picture, world = arguments.run_dir / "walk.png", arguments.worlds[0]
     model = members[world, "attention"][0]

@@ -28,10 +28,8 @@ def test_walk_buildings(example, tmp_path):
                 folder = run / f"{world}_{kind}_{seed}"
                 assert (folder / "model.keras").is_file()
                 assert list(folder.glob("**/events*"))
-        assert (
-            len(re.findall(rf"^{world}, attention, beam of 2 +{line}", printed, re.M))
-            == 2
-        )
+        beam = rf"^{world}, attention, 2 models, beam of 4 +{line}"
+        assert len(re.findall(beam, printed, re.M)) == 2
     assert (run / "walk.png").stat().st_size > 1000
     scores = json.loads((run / "scores.json").read_text("utf-8"))
     seeds = scores["seen, look_ahead, attention"]
