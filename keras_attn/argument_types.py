@@ -7,7 +7,8 @@ from typing import Any
 # or for one of the two, means any number.
 AnySize = int | tuple[int | None, int | None] | None
 
-# What `keras.activations.get` takes: a name, or a function of a tensor.
+# What `keras.activations.get` takes, a name or a function of a tensor; or the name
+# "gelu_tanh" or "quick_gelu" of a function of `keras_attn.ops`.
 Activation = str | Callable[..., Any]
 
 # What `keras.initializers.get` takes: a name, a configuration, or a

@@ -24,6 +24,12 @@ from keras_attn.models.checkpoints import (  # noqa: E402
     load_checkpoint,
     save_checkpoint,
 )
+from keras_attn.models.clip import (  # noqa: E402
+    build_clip,
+    build_clip_image_encoder,
+    build_clip_text_encoder,
+    build_siglip,
+)
 from keras_attn.models.convnext import build_convnext  # noqa: E402
 from keras_attn.models.deconvnet import build_deconvnet  # noqa: E402
 from keras_attn.models.detection import (  # noqa: E402
@@ -135,6 +141,9 @@ __all__ = [
     "build_caption_show_and_tell",
     "build_caption_show_attend_tell",
     "build_caption_vit_transformer",
+    "build_clip",
+    "build_clip_image_encoder",
+    "build_clip_text_encoder",
     "build_cnn_self_attention",
     "build_convnext",
     "build_deconvnet",
@@ -167,6 +176,7 @@ __all__ = [
     "build_seq2seq_sutskever",
     "build_show_attend_interact",
     "build_show_attend_read",
+    "build_siglip",
     "build_swin",
     "build_transformer",
     "build_unet",

@@ -1,4 +1,4 @@
-"""GELU with its gradient written out, for training on TensorFlow.
+"""GELU and its approximations, with gradients written out for training on TensorFlow.
 
 TensorFlow differentiates GELU operation by operation, and each operation reads and
 writes all units. Its `erfc` takes five times as long in bfloat16 as in float32. Written
@@ -37,16 +37,47 @@ def gelu_tanh(inputs):
     return keras.activations.gelu(inputs, approximate=True)
 
 
+@keras.saving.register_keras_serializable("keras_attn")
+def quick_gelu(inputs):
+    """The sigmoid approximation of GELU, as in CLIP: `x σ(1.702 x)`.
+
+    Args:
+        inputs: (...).
+
+    Returns:
+        (...).
+
+    Reference:
+        Hendrycks and Gimpel 2016, section 2 (arXiv:1606.08415).
+    """
+    return ops.multiply(inputs, ops.sigmoid(ops.multiply(inputs, _SIGMOID_SCALE)))
+
+
+def activation_of(identifier) -> Any:
+    """`keras.activations.get`, which also knows `"gelu_tanh"` and `"quick_gelu"`.
+
+    Args:
+        identifier: A name, a configuration, a function, or None for no activation.
+
+    Returns:
+        A function of a tensor.
+    """
+    own = {"gelu_tanh": gelu_tanh, "quick_gelu": quick_gelu}
+    if isinstance(identifier, str) and identifier in own:
+        return own[identifier]
+    return keras.activations.get(identifier)
+
+
 def with_fast_gradient(activation, fixed_shape=False) -> Any:
     """The activation to use in training: GELU's with its gradient written out.
 
     Args:
-        activation: A function.
+        activation: A function: GELU, `gelu_tanh` or `quick_gelu`, or any other.
         fixed_shape: Whether only the batch may change its size; then XLA fuses the
             function and its gradient.
 
     Returns:
-        A function with the same values. Activations other than GELU, and all
+        A function with the same values. Activations other than these, and all
         activations on backends other than TensorFlow, are returned as they are.
     """
     if not is_tensorflow():
@@ -94,6 +125,23 @@ def _tanh(x):
     return ops.tanh(x * (_SCALE + _SCALE * _CUBIC * x * x))
 
 
+_SIGMOID_SCALE = 1.702
+
+
+def _quick_gelu(inputs):
+    """`x s` with `s = σ(1.702 x)`."""
+    x = at_least_float32(inputs)
+    return ops.cast(x * ops.sigmoid(_SIGMOID_SCALE * x), inputs.dtype)
+
+
+def _quick_gelu_gradient(inputs, upstream):
+    """The derivative is `s (1 + 1.702 x (1 - s))`."""
+    x = at_least_float32(inputs)
+    s = ops.sigmoid(_SIGMOID_SCALE * x)
+    slope = s * (1 + _SIGMOID_SCALE * x * (1 - s))
+    return ops.cast(at_least_float32(upstream) * slope, inputs.dtype)
+
+
 def _with_gradient(function, gradient):
     @ops.custom_gradient
     def call(inputs):
@@ -109,6 +157,7 @@ _WITH_GRADIENT = {
     for activation, pair in {
         keras.activations.gelu: (_gelu, _gelu_gradient),
         gelu_tanh: (_gelu_tanh, _gelu_tanh_gradient),
+        quick_gelu: (_quick_gelu, _quick_gelu_gradient),
     }.items()
     for fixed in (False, True)
 }

@@ -2,6 +2,10 @@
 
 from keras_attn.layers.attention.additive_attention import AdditiveAttention
 from keras_attn.layers.attention.additive_attention_2d import AdditiveAttention2D
+from keras_attn.layers.attention.attention_pooling import (
+    AttentionPooling,
+    ProbePooling,
+)
 from keras_attn.layers.attention.dot_product_attention import DotProductAttention
 from keras_attn.layers.attention.glimpse_attention import GlimpseAttention
 from keras_attn.layers.attention.mlp_dot_attention import MLPDotAttention
@@ -55,8 +59,9 @@ from keras_attn.layers.embeddings.random_patch_masking import (
 from keras_attn.layers.embeddings.relative_position_encoding import (
     RelativePositionEncoding,
 )
+from keras_attn.layers.embeddings.similarity import SimilarityLogits
 from keras_attn.layers.embeddings.token_embedding import OutputBias, TokenEmbedding
-from keras_attn.layers.embeddings.token_pooling import TokenPooling
+from keras_attn.layers.embeddings.token_pooling import EndTokenPooling, TokenPooling
 from keras_attn.layers.normalization.batch_normalization import BatchNormalization
 from keras_attn.layers.normalization.conditional_batch_normalization import (
     ConditionalBatchNormalization,
@@ -77,6 +82,7 @@ __all__ = [
     "AdditiveAttention",
     "AttentionObjective",
     "AdditiveAttention2D",
+    "AttentionPooling",
     "AttentionRNN",
     "AttentionSpeller",
     "BatchNormalization",
@@ -87,6 +93,7 @@ __all__ = [
     "CropLike",
     "DotProductAttention",
     "Dropout",
+    "EndTokenPooling",
     "FeaturePyramid",
     "FeedForward",
     "FrameAttentionRNN",
@@ -109,6 +116,7 @@ __all__ = [
     "PatchUnmasking",
     "PerFrame",
     "PositionWeightedSum",
+    "ProbePooling",
     "PyramidalBLSTM",
     "ROIAlign",
     "ROIPool",
@@ -122,6 +130,7 @@ __all__ = [
     "SelectDetections",
     "SelectMasks",
     "SelfAttention2D",
+    "SimilarityLogits",
     "SinusoidalPositionEmbedding",
     "SpectralNormalization",
     "StandardizedConv2D",

@@ -1,7 +1,7 @@
 """The math of attention and of boxes as pure functions: no weights, no state."""
 
 from keras_attn.kernels.bias import add_bias
-from keras_attn.kernels.gelu import gelu_tanh
+from keras_attn.kernels.gelu import gelu_tanh, quick_gelu
 from keras_attn.kernels.resize import resize_bilinear
 from keras_attn.ops.anchors import base_anchors, grid_anchors
 from keras_attn.ops.attention import (
@@ -125,6 +125,7 @@ __all__ = [
     "patches_to_image",
     "project",
     "project_neighborhoods",
+    "quick_gelu",
     "relative_distances",
     "relative_position_rows",
     "relative_scores",

@@ -17,6 +17,10 @@ IMAGENET = (
     "in [0, 1], normalized by the mean (0.485, 0.456, 0.406) and the standard "
     "deviation (0.229, 0.224, 0.225)"
 )
+CLIP_PIXELS = (
+    "in [0, 1], normalized by the mean (0.48145466, 0.4578275, 0.40821073) and the "
+    "standard deviation (0.26862954, 0.26130258, 0.27577711)"
+)
 MAP = "(B, h, w, C) float, a map of a network; with a backbone `images`"
 
 TRANSLATION: dict[str, Any] = {
@@ -54,6 +58,18 @@ def image_classification(pixels: str) -> dict[str, Any]:
         "task": "image classification",
         "inputs": {"images": RGB + pixels},
         "outputs": {"logits": "(B, C) float32, one score per class"},
+    }
+
+
+def image_text_similarity(pixels: str, text: str) -> dict[str, Any]:
+    """A model of pairs of images, with the given range of pixels, and texts."""
+    return {
+        "task": "image-text similarity",
+        "inputs": {"images": RGB + pixels, "token_ids": f"(B, T) int32, {text}"},
+        "outputs": {
+            "image_embeddings": "(B, E) float32, of length 1",
+            "text_embeddings": "(B, E) float32, of length 1",
+        },
     }
 
 

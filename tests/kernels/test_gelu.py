@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attn.kernels.gelu import with_fast_gradient
+from keras_attn.kernels.gelu import activation_of, with_fast_gradient
 from keras_attn.layers.blocks.feed_forward import FeedForward
-from keras_attn.ops import gelu_tanh
+from keras_attn.ops import gelu_tanh, quick_gelu
 
 X = np.linspace(-12, 12, 241)
 UPSTREAM = np.random.default_rng(0).normal(size=X.shape)
@@ -27,7 +27,15 @@ def approximate(x):
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
-FORMULAS = {keras.activations.gelu: exact, gelu_tanh: approximate}
+def quick(x):
+    return x / (1 + np.exp(-1.702 * x))
+
+
+FORMULAS = {
+    keras.activations.gelu: exact,
+    gelu_tanh: approximate,
+    quick_gelu: quick,
+}
 
 
 @only_tensorflow
@@ -89,7 +97,7 @@ def test_other_activations_are_unchanged():
         assert with_fast_gradient(activation) is activation
 
 
-@pytest.mark.parametrize("activation", [keras.activations.gelu, gelu_tanh])
+@pytest.mark.parametrize("activation", FORMULAS)
 def test_a_feed_forward_layer_returns_the_same_in_training(activation):
     layer = FeedForward(29, activation=activation)
     inputs = np.random.default_rng(1).normal(size=(3, 5, 7)).astype("float32")
@@ -98,3 +106,12 @@ def test_a_feed_forward_layer_returns_the_same_in_training(activation):
         training
     )
     assert np.abs(difference).max() < 1e-5
+
+
+def test_activations_have_names():
+    assert activation_of("quick_gelu") is quick_gelu
+    assert activation_of("gelu_tanh") is gelu_tanh
+    assert activation_of("gelu") is keras.activations.gelu
+    assert activation_of(None) is keras.activations.linear
+    with pytest.raises(ValueError, match="gelu_fast"):
+        activation_of("gelu_fast")

@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_attn.argument_types import Activation, Initializer
 from keras_attn.checks import check_fraction, check_positive
-from keras_attn.kernels.gelu import with_fast_gradient
+from keras_attn.kernels.gelu import activation_of, with_fast_gradient
 from keras_attn.kernels.runtime import has_fixed_shape
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.dropout import dropout_of
@@ -53,7 +53,7 @@ class FeedForward(BaseLayer):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.mlp_dim = check_positive("mlp_dim", mlp_dim)
-        self.activation = keras.activations.get(activation)
+        self.activation = activation_of(activation)
         self.dropout = check_fraction("dropout", dropout)
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)

@@ -7,6 +7,7 @@ import keras
 
 from keras_attn.argument_types import Activation, Initializer
 from keras_attn.checks import check_fraction, check_positive
+from keras_attn.kernels.gelu import activation_of
 from keras_attn.layers.attention.window_attention import WindowAttention
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.block_parts import feed_forward, layer_norm
@@ -69,7 +70,7 @@ class SwinBlock(BaseLayer):
         self.mlp_dim = check_positive("mlp_dim", mlp_dim)
         self.window_size = check_positive("window_size", window_size)
         self.shifted = shifted
-        self.activation = keras.activations.get(activation)
+        self.activation = activation_of(activation)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.attention_bias = attention_bias
         self.dropout = check_fraction("dropout", dropout)

@@ -14,6 +14,7 @@ from keras import ops
 
 from keras_attn.argument_types import Activation, Initializer
 from keras_attn.checks import check_fraction, check_positive, check_rank
+from keras_attn.kernels.gelu import activation_of
 from keras_attn.layers.attention.multi_head_attention import (
     Attended,
     MultiHeadAttention,
@@ -120,7 +121,7 @@ class _Block(BaseLayer):
         self.mlp_dim = check_positive("mlp_dim", mlp_dim)
         self.key_dim = key_dim
         self.num_key_value_heads = num_key_value_heads
-        self.activation = keras.activations.get(activation)
+        self.activation = activation_of(activation)
         self.norm_first = norm_first
         self.layer_norm_epsilon = layer_norm_epsilon
         self.dropout = check_fraction("dropout", dropout)

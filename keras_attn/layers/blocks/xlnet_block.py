@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_attn.argument_types import Activation, Initializer
 from keras_attn.checks import check_fraction, check_positive, check_rank
+from keras_attn.kernels.gelu import activation_of
 from keras_attn.layers.attention.relative_attention import RelativeMultiHeadAttention
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.block_parts import (
@@ -183,7 +184,7 @@ class XLNetBlock(BaseLayer):
         self.num_heads = check_positive("num_heads", num_heads)
         self.mlp_dim = check_positive("mlp_dim", mlp_dim)
         self.key_dim = key_dim
-        self.activation = keras.activations.get(activation)
+        self.activation = activation_of(activation)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.dropout = check_fraction("dropout", dropout)
         self.attention_dropout = check_fraction("attention_dropout", attention_dropout)

@@ -15,6 +15,7 @@ from keras_attn.checks import (
     is_whole,
     pair_of,
 )
+from keras_attn.kernels.gelu import activation_of
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
 
@@ -91,7 +92,7 @@ class TransposedConv2D(BaseLayer):
         self.output_padding = _below(
             "output_padding", output_padding, "strides", self.strides
         )
-        self.activation = keras.activations.get(activation)
+        self.activation = activation_of(activation)
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)

@@ -1,4 +1,4 @@
-"""Pooling of a sequence of tokens into one vector.
+"""Pooling of a sequence into one vector: of one of its tokens, or of all of them.
 
 Legend: B batch, T length, D width.
 """
@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import keras
 from keras import ops
 
-from keras_attn.checks import check_choice, check_rank
+from keras_attn.checks import check_choice, check_rank, is_whole
 from keras_attn.layers.attention.attention_checks import check_is_mask
 from keras_attn.layers.base import BaseLayer
 
@@ -69,4 +69,54 @@ class TokenPooling(BaseLayer):
         return None
 
     def compute_output_shape(self, inputs_shape, padding_mask_shape=None):
+        return inputs_shape[0], inputs_shape[2]
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class EndTokenPooling(BaseLayer):
+    """The vector at the end token of each row.
+
+    Args:
+        end_token_id: Id of the end token, whose first position counts. None = the
+            position of the largest id, the first of equal ones: in CLIP's own
+            vocabulary the end token is the last one.
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        inputs: (B, T, D).
+        token_ids: (B, T), integers.
+
+    Returns:
+        (B, D); for a row without the end token the vector at its first position.
+
+    Raises:
+        ValueError: If `end_token_id` is not an integer of at least 0, `inputs` does not
+            have 3 axes, or `token_ids` does not have 2.
+
+    Reference:
+        Radford et al. 2021, section 2.4 (arXiv:2103.00020).
+    """
+
+    def __init__(self, end_token_id: int | None = None, **kwargs):
+        super().__init__(**kwargs)
+        is_id = is_whole(end_token_id) and end_token_id >= 0
+        if end_token_id is not None and not is_id:
+            raise ValueError(
+                "`end_token_id` must be an integer of at least 0, or None. "
+                f"Received: end_token_id={end_token_id!r}"
+            )
+        self.end_token_id = end_token_id
+
+    def call(self, inputs, token_ids):
+        check_rank("inputs", inputs, 3, "(batch, length, width)")
+        check_rank("token_ids", token_ids, 2, "(batch, length)")
+        candidates = token_ids
+        if self.end_token_id is not None:
+            candidates = ops.cast(ops.equal(token_ids, self.end_token_id), "int32")
+        # The first of equal ones.
+        position = ops.cast(ops.argmax(candidates, axis=1), "int32")
+        position = ops.reshape(position, (-1, 1, 1))
+        return ops.squeeze(ops.take_along_axis(inputs, position, axis=1), 1)
+
+    def compute_output_shape(self, inputs_shape, token_ids_shape):
         return inputs_shape[0], inputs_shape[2]

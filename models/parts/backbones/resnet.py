@@ -1,12 +1,13 @@
-"""ResNets as backbones: with batch norms, or with group norms and standardized kernels.
+"""ResNets as backbones: plain, with pooling in place of strides, and standardized.
 
-Both have the same stages of blocks; they differ in their convolutions and norms.
+All have the same stages of blocks; they differ in their convolutions and norms.
 
 Legend: B batch, H and W pixels.
 Layers: `stem_conv`, `stem_norm`, `stem_pooling`; in each block
 `stage_0_block_0_conv_0`, `…_norm_0`, …, `…_shortcut`, `…_shortcut_norm`. With batch
 norms also `stem_padding`, `stem_pooling_padding`, and before a 3 × 3 convolution with a
-stride `…_conv_1_padding` (bottleneck) or `…_conv_0_padding` (basic block).
+stride `…_conv_1_padding` (bottleneck) or `…_conv_0_padding` (basic block). With pooling
+`stem_conv_0`, `stem_norm_0`, …, and `…_conv_1_pooling`, `…_shortcut_pooling`.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from keras import ops
 from keras.layers import (
+    AveragePooling2D,
     Conv2D,
     GroupNormalization,
     MaxPooling2D,
@@ -172,6 +174,81 @@ def resnet(
         3, strides=2, data_format="channels_last", name="stem_pooling"
     )(hidden)
     return _stages(hidden, stem_dim, num_blocks, normed, block, dilated_stages)
+
+
+def pooled_resnet(images, stem_dim, num_blocks):
+    """The map of a ResNet of bottlenecks that averages where others have strides.
+
+    Each stride of 2 is an average over 2 × 2 positions: in a block after its 3 × 3
+    convolution, in a shortcut before its 1 × 1 convolution. The stem has three 3 × 3
+    convolutions, the first with a stride, and an average in place of a maximum.
+
+    Args:
+        images: A tensor (B, H, W, channels) of a known size.
+        stem_dim: Channels of the stem's map; the blocks of stage s have
+            stem_dim · 2^s inner channels.
+        num_blocks: Bottlenecks of each stage.
+
+    Returns:
+        (B, rows, columns, 4 · stem_dim · 2^(stages - 1)).
+
+    Reference:
+        Radford et al. 2021, section 2.4 (arXiv:2103.00020), in the authors' code; He et
+        al. 2019, "Bag of Tricks", ResNet-D (arXiv:1812.01187).
+    """
+
+    def normed(hidden, width, size, stride, dilation, conv_name, norm_name):
+        if stride > 1 and size == 1:
+            hidden = _halved(hidden, conv_name)
+        hidden = Conv2D(
+            width,
+            size,
+            padding="same",
+            dilation_rate=dilation,
+            use_bias=False,
+            kernel_initializer=he_normal_fan_out(),
+            data_format="channels_last",
+            name=conv_name,
+        )(hidden)
+        # Each block starts out as its shortcut.
+        gamma = "zeros" if norm_name.endswith("_norm_2") else "ones"
+        hidden = _batch_norm(gamma, norm_name)(hidden)
+        if stride > 1 and size > 1:
+            hidden = _halved(ops.relu(hidden), conv_name)
+        return hidden
+
+    hidden = images
+    for index, width in enumerate((stem_dim // 2, stem_dim // 2, stem_dim)):
+        stride, name = 1 if index else 2, f"stem_conv_{index}"
+        hidden = Conv2D(
+            width,
+            3,
+            strides=stride,
+            padding="same" if stride == 1 else "valid",
+            use_bias=False,
+            kernel_initializer=he_normal_fan_out(),
+            data_format="channels_last",
+            name=name,
+        )(_padded(hidden, 3, stride, f"{name}_padding"))
+        hidden = ops.relu(_batch_norm("ones", f"stem_norm_{index}")(hidden))
+    maps = _stages(_halved(hidden, "stem"), stem_dim, num_blocks, normed)
+    return maps[f"stage_{len(num_blocks) - 1}"]
+
+
+def _batch_norm(gamma_initializer, name):
+    return BatchNormalization(
+        axis=-1,
+        momentum=0.9,
+        epsilon=1e-5,
+        gamma_initializer=gamma_initializer,
+        name=name,
+    )
+
+
+def _halved(hidden, name):
+    """The means of 2 × 2 positions."""
+    layer = AveragePooling2D(2, data_format="channels_last", name=f"{name}_pooling")
+    return layer(hidden)
 
 
 def standardized_resnet(images, stem_dim, num_blocks):
