@@ -260,7 +260,9 @@ def build_clip(
     text_embeddings = _project(features, embedding_dim, "text_")
 
     similarity = SimilarityLogits(name="similarity")
-    return _model(images, token_ids, image_embeddings, text_embeddings, similarity, name)
+    return _model(
+        images, token_ids, image_embeddings, text_embeddings, similarity, name
+    )
 
 
 @registered(CARDS["siglip"])
@@ -332,7 +334,9 @@ def build_siglip(
     similarity = SimilarityLogits(
         10.0, max_scale=None, initial_bias=-10.0, name="similarity"
     )
-    return _model(images, token_ids, image_embeddings, text_embeddings, similarity, name)
+    return _model(
+        images, token_ids, image_embeddings, text_embeddings, similarity, name
+    )
 
 
 def _model(images, token_ids, image_embeddings, text_embeddings, similarity, name):

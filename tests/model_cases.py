@@ -39,6 +39,7 @@ from model_family import (
 from keras_attn import models
 from keras_attn.indices import index_ranges
 from keras_attn.models import ModelCard
+from keras_attn.models.clip import CLIP
 from keras_attn.models.parts import registry
 from keras_attn.models.parts.detection.detector import Detector
 
@@ -330,8 +331,18 @@ def is_detector(model):
     return isinstance(model, Detector)
 
 
-def truth_for(model, batch=B) -> dict:
-    """Objects to detect: some rows have fewer, the second row has none."""
+def has_own_loss(model):
+    """Whether a model is compiled without a loss: detectors, and models of pairs."""
+    return isinstance(model, Detector | CLIP)
+
+
+def truth_for(model, batch=B) -> Any:
+    """What a model with its own loss learns from, besides its inputs: objects, or None.
+
+    Some rows have fewer objects, the second row has none.
+    """
+    if isinstance(model, CLIP):
+        return None
     rng = np.random.default_rng(5)
     height, width = model.input.shape[1:3]
     corners = rng.uniform(0, 0.5, (batch, 3, 2)) * [width, height]

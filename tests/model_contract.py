@@ -9,8 +9,8 @@ from model_cases import (
     CASES,
     B,
     given,
+    has_own_loss,
     inputs_for,
-    is_detector,
     learns_from_words,
     outputs_of,
     truth_for,
@@ -42,7 +42,7 @@ def labels_for(outputs):
 def train(model, jit_compile=False, run_eagerly=False):
     """Fits one step and returns its loss."""
     inputs = inputs_for(model)
-    if is_detector(model):
+    if has_own_loss(model):
         labels, losses = truth_for(model), None
     elif learns_from_words(model):
         labels = inputs["decoder_token_ids"]

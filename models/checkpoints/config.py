@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from keras_attn.file_reading import shown
-from keras_attn.ops import gelu_tanh
+from keras_attn.ops import gelu_tanh, quick_gelu
 
 # Bounds for numbers that no axis of a weight bounds.
 MAX_SIZE = 2**31 - 1
@@ -24,6 +24,7 @@ ACTIVATIONS = {
     "gelu": keras.activations.gelu,
     "gelu_new": gelu_tanh,
     "gelu_pytorch_tanh": gelu_tanh,
+    "quick_gelu": quick_gelu,
     "relu": keras.activations.relu,
     "silu": keras.activations.silu,
     "swish": keras.activations.silu,

@@ -134,9 +134,10 @@ def test_a_model_has_the_given_name(case):
     else:
         encoder = create(made.name)
         model = made.head(encoder, **made.head_options, name="mine")
-        # A head shares the weights of its encoder.
-        shared = {id(weight) for weight in encoder.weights}
-        assert sum(id(weight) in shared for weight in model.weights) > 0.7 * len(shared)
+        # A head shares the weights of its encoder, or of one of its towers.
+        known = {id(weight) for weight in encoder.weights}
+        shared = sum(id(weight) in known for weight in model.weights)
+        assert shared > 0.7 * min(len(known), len(model.weights))
     assert model.name == "mine"
 
 
@@ -258,6 +259,7 @@ POSITIONED = [
     case
     for case, made in CASES.items()
     if {"max_sequence_length", "max_question_length"} & set(TINY[made.name])
+    and not case.endswith("image_encoder")
 ]
 every_positioned = pytest.mark.parametrize("case", POSITIONED)
 

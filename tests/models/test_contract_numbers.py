@@ -18,6 +18,7 @@ from model_cases import (
     V,
     create,
     given,
+    has_own_loss,
     inputs_for,
     is_detector,
     logits_of,
@@ -65,7 +66,7 @@ def test_every_option_and_head_fits(case):
 
 def gradients(model, inputs):
     """The gradient of the loss with respect to every trainable weight."""
-    is_trained = is_detector(model)
+    is_trained = has_own_loss(model)
     labels = {} if is_trained else labels_for(outputs_of(model, inputs))
 
     def loss_of(outputs) -> Any:

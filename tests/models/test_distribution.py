@@ -13,6 +13,7 @@ from model_cases import (
     GRAPHS,
     create,
     given,
+    has_own_loss,
     inputs_for,
     is_detector,
     outputs_of,
@@ -79,7 +80,7 @@ def fit(model, inputs, labels):
     model.compile(
         keras.optimizers.SGD(0.01),
         loss=None
-        if is_detector(model)
+        if has_own_loss(model)
         else keras.tree.map_structure(lambda _: "mse", labels),
         run_eagerly=True,  # Faster than tracing every model twice.
     )
@@ -114,7 +115,7 @@ def data_for(model):
             name: np.concatenate([value[:half]] * DEVICES)
             for name, value in inputs.items()
         }
-    if is_detector(model):
+    if has_own_loss(model):
         return inputs, truth_for(model, batch=ROWS)
     rng = np.random.default_rng(3)
     labels = {

@@ -88,7 +88,7 @@ def altered(folder, case, config=None, tensors=None):
     arrays = tensors_of(CHECKPOINTS / case)
     if tensors is not None:
         arrays = tensors(arrays)
-    arrays = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
+    arrays = {key: np.copy(array, order="C") for key, array in arrays.items()}
     save_file(arrays, folder / "model.safetensors")
     return folder
 

@@ -40,7 +40,7 @@ def make_model(name, config, spread=SPREAD):
             # The scales of norms are around one.
             is_scale = weight.ndim == 1 and key.endswith(".weight")
             values = rng.normal(0, spread, weight.shape) + is_scale
-            weight.copy_(torch.from_numpy(values.astype("float32")))
+            weight.copy_(torch.from_numpy(np.asarray(values, "float32")))
     return model
 
 

@@ -3,6 +3,7 @@
 from keras_attn.file_reading import shown
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.families.bert import BERT
+from keras_attn.models.checkpoints.families.clip import HF_CLIP, SIGLIP
 from keras_attn.models.checkpoints.families.convnext import CONVNEXT
 from keras_attn.models.checkpoints.families.deit import DEIT
 from keras_attn.models.checkpoints.families.distilbert import DISTILBERT
@@ -44,6 +45,7 @@ FAMILIES: dict[str, Family] = {
         *(BERT, DISTILBERT, ROBERTA, XLNET, XLM, OPENAI_GPT, GPT2),
         *(VIT, DEIT, VIT_MAE, SWIN, CONVNEXT, RESNET),
         VISION_ENCODER_DECODER,
+        *(HF_CLIP, SIGLIP),
     )
 }
 

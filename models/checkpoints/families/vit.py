@@ -89,7 +89,9 @@ def grid_of(model) -> tuple[int, int]:
     return rows, columns
 
 
-def position_table(key: str, layer, model, num_prefix_tokens: int) -> Weight:
+def position_table(
+    key: str, layer, model, num_prefix_tokens: int, is_batched: bool = True
+) -> Weight:
     """A table of positions; the file's may be for a different, square grid.
 
     Args:
@@ -97,11 +99,13 @@ def position_table(key: str, layer, model, num_prefix_tokens: int) -> Weight:
         layer: A `LearnedPositionEmbedding`.
         model: The model, whose `patch_embedding` gives the grid.
         num_prefix_tokens: P, rows of tokens before the patches.
+        is_batched: Whether the tensor has its first axis.
     """
     rows, width = layer.embeddings.shape
+    first = (1,) if is_batched else ()
 
     def read(array):
-        table = array[0]
+        table = array[0] if is_batched else array
         if len(table) == rows:
             return table
         side = math.isqrt(len(table) - num_prefix_tokens)
@@ -110,16 +114,16 @@ def position_table(key: str, layer, model, num_prefix_tokens: int) -> Weight:
         return resize_positions(table, (side, side), grid_of(model), num_prefix_tokens)
 
     def resizes(shape):
-        if len(shape) != 3 or (shape[0], shape[2]) != (1, width):
+        if len(shape) < 2 or (*shape[:-2], shape[-1]) != (*first, width):
             return False
-        count = shape[1] - num_prefix_tokens
+        count = shape[-2] - num_prefix_tokens
         return count > 0 and math.isqrt(count) ** 2 == count
 
     return Weight(
         (key,),
         layer.embeddings,
         read,
-        lambda array: (array[None],),
+        lambda array: (array[None] if is_batched else array,),
         resizes=resizes,
     )
 
