@@ -42,8 +42,10 @@ class Config(dict[str, Any]):
     Args:
         fields: The content of the file.
         shapes: Key to shape, of every tensor of the checkpoint.
+        file: Name of the file, for messages.
 
     Attributes:
+        file: As given.
         max_size: Upper bound of any width, vocabulary or number of heads: four times
             the largest axis of a tensor. The factor lets a slightly wrong number
             through to the comparison with the weights, whose message is more
@@ -53,9 +55,13 @@ class Config(dict[str, Any]):
     """
 
     def __init__(
-        self, fields: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+        self,
+        fields: Mapping[str, Any],
+        shapes: Mapping[str, tuple[int, ...]],
+        file: str = "config.json",
     ):
         super().__init__(fields)
+        self.file = file
         # An empty tensor takes no bytes, so its other axes may be of any size.
         axes = [max(shape) for shape in shapes.values() if shape and 0 not in shape]
         self.max_size = 4 * max(axes, default=0)
@@ -66,7 +72,7 @@ class Config(dict[str, Any]):
 
     def nested(self, fields: Mapping[str, Any]) -> "Config":
         """An object inside this one, with the same bounds."""
-        config = Config(fields, {})
+        config = Config(fields, {}, self.file)
         config.max_size, config.max_blocks = self.max_size, self.max_blocks
         return config
 
@@ -79,7 +85,7 @@ class Config(dict[str, Any]):
         values = self.get(name, default)
         if not isinstance(values, list) or not values:
             raise ValueError(
-                f"`{name}` in config.json must be a list with one number per stage. "
+                f"`{name}` in {self.file} must be a list with one number per stage. "
                 f"Received: {name}={shown(values)}"
             )
         self._check_num_blocks(name, len(values))
@@ -93,7 +99,7 @@ class Config(dict[str, Any]):
         pair = value if isinstance(value, list) else [value, value]
         if len(pair) != 2:
             raise ValueError(
-                f"`{name}` in config.json must be one number, or one for the rows and "
+                f"`{name}` in {self.file} must be one number, or one for the rows and "
                 f"one for the columns. Received: {name}={shown(value)}"
             )
         rows, columns = (self._check_size(name, each, most) for each in pair)
@@ -123,7 +129,7 @@ class Config(dict[str, Any]):
         # The comparison also fails for NaN, which Python's JSON reader accepts.
         if not is_number or not 0 <= value <= most:
             raise ValueError(
-                f"`{name}` in config.json must be a number from 0 to {most:g}. "
+                f"`{name}` in {self.file} must be a number from 0 to {most:g}. "
                 f"Received: {name}={shown(value)}"
             )
         return float(value)
@@ -137,7 +143,7 @@ class Config(dict[str, Any]):
         value = self.get_number(name, default, most=1.0)
         if value == 1.0:
             raise ValueError(
-                f"`{name}` in config.json must be a probability in [0, 1). "
+                f"`{name}` in {self.file} must be a probability in [0, 1). "
                 f"Received: {name}={value}"
             )
         return value
@@ -147,7 +153,7 @@ class Config(dict[str, Any]):
         value = self.get(name, default)
         if not isinstance(value, bool):
             raise ValueError(
-                f"`{name}` in config.json must be true or false. "
+                f"`{name}` in {self.file} must be true or false. "
                 f"Received: {name}={shown(value)}"
             )
         return value
@@ -159,7 +165,7 @@ class Config(dict[str, Any]):
         value = self.get(name, default)
         if not isinstance(value, str) or value not in choices:
             raise ValueError(
-                f"`{name}` in config.json must be one of {', '.join(choices)}. "
+                f"`{name}` in {self.file} must be one of {', '.join(choices)}. "
                 f"Received: {name}={shown(value)}"
             )
         return choices[value]
@@ -188,24 +194,24 @@ class Config(dict[str, Any]):
             if not any(value is each or value == each for each in values):
                 listed = " or ".join(repr(each) for each in values)
                 raise ValueError(
-                    f"`{name}` in config.json must be {listed}; other values are not "
+                    f"`{name}` in {self.file} must be {listed}; other values are not "
                     f"supported. Received: {name}={shown(value)}"
                 )
 
     def _check_size(self, name, value, most=None) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(
-                f"`{name}` in config.json must be a positive integer. "
+                f"`{name}` in {self.file} must be a positive integer. "
                 f"Received: {name}={shown(value)}"
             )
         if most is None and value > self.max_size:
             raise ValueError(
-                f"`{name}` in config.json must be at most {self.max_size}, four times "
+                f"`{name}` in {self.file} must be at most {self.max_size}, four times "
                 f"the largest axis of the weights. Received: {name}={shown(value)}"
             )
         if most is not None and value > most:
             raise ValueError(
-                f"`{name}` in config.json must be at most {most}. "
+                f"`{name}` in {self.file} must be at most {most}. "
                 f"Received: {name}={shown(value)}"
             )
         return value
@@ -213,7 +219,7 @@ class Config(dict[str, Any]):
     def _check_num_blocks(self, name, number):
         if number > self.max_blocks:
             raise ValueError(
-                f"`{name}` in config.json must be at most {self.max_blocks}, the "
+                f"`{name}` in {self.file} must be at most {self.max_blocks}, the "
                 f"number of blocks in the weight files. Received: {name} of {number}"
             )
 

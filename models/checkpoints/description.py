@@ -58,8 +58,11 @@ def _class_names(config: Mapping[str, Any]) -> list[str] | None:
 def _preprocessing(opened: Folder) -> dict[str, Any] | None:
     if (opened.path / PREPROCESSING).exists():
         return read_json(opened.path / PREPROCESSING)
-    fields = opened.config.get("pretrained_cfg")
-    return _from_timm(fields) if isinstance(fields, dict) else None
+    for name, read in (("pretrained_cfg", _from_timm), ("preprocess_cfg", _from_clip)):
+        fields = opened.config.get(name)
+        if isinstance(fields, dict):
+            return read(fields, opened.config)
+    return None
 
 
 def with_description(
@@ -86,6 +89,8 @@ def with_description(
         if config["pretrained_cfg"]["fixed_input_size"]:
             known["input_size"] = config["pretrained_cfg"]["input_size"]
         config = {**config, "pretrained_cfg": known}
+    elif fields is not None and library == "open_clip":
+        config = {**config, "preprocess_cfg": _to_clip(fields)}
     elif fields is not None:
         files[PREPROCESSING] = fields
     if not names:
@@ -109,7 +114,7 @@ def with_description(
     return {**config, field: list(names)}, files
 
 
-def _from_timm(fields: Mapping[str, Any]) -> dict[str, Any] | None:
+def _from_timm(fields: Mapping[str, Any], _) -> dict[str, Any] | None:
     """The preprocessing in timm's `pretrained_cfg`; None if it is incomplete."""
     mean, std = fields.get("mean"), fields.get("std")
     size: Any = fields.get("input_size")
@@ -141,6 +146,50 @@ def _from_timm(fields: Mapping[str, Any]) -> dict[str, Any] | None:
         "image_mean": mean,
         "image_std": std,
     }
+
+
+def _from_clip(
+    fields: Mapping[str, Any], config: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The preprocessing in open_clip's `preprocess_cfg`; None if it is incomplete.
+
+    Args:
+        fields: The `preprocess_cfg`.
+        config: The configuration, which has the size of the images.
+    """
+    mean, std = fields.get("mean"), fields.get("std")
+    size: Any = config.get("model_cfg", {}).get("vision_cfg", {}).get("image_size")
+    pair, mode = _sides(size), fields.get("resize_mode", "shortest")
+    if not (_is_numbers(mean) and _is_numbers(std)) or pair is None:
+        return None
+    sides = dict(zip(("height", "width"), pair, strict=True))
+    if mode not in ("shortest", "squash") or (mode == "shortest" and len({*pair}) > 1):
+        return None
+    codes = {name: code for code, name in _RESAMPLING.items()}
+    is_cropped = mode == "shortest"
+    return {
+        "image_processor_type": "CLIPImageProcessor",
+        "do_resize": True,
+        "size": {"shortest_edge": pair[0]} if is_cropped else sides,
+        "resample": codes.get(fields.get("interpolation", "bicubic"), 3),
+        "do_center_crop": is_cropped,
+        "crop_size": sides,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": mean,
+        "image_std": std,
+    }
+
+
+def _to_clip(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """open_clip's `preprocess_cfg`, as far as it follows from a preprocessing."""
+    known = _to_timm(fields)
+    found = {x: known[x] for x in ("mean", "std", "interpolation") if x in known}
+    if "crop_mode" in known:
+        is_squashed = known["crop_mode"] == "squash"
+        found["resize_mode"] = "squash" if is_squashed else "shortest"
+    return found
 
 
 def _to_timm(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,9 @@ model-00001-of-00003.safetensors   a part of the weights
 model.safetensors.index.json       key to the file that contains it
 ```
 
+open_clip's is in the same form, with a name of its own for each of its two files, which
+may stand beside these.
+
 A folder is treated as untrusted: nothing is unpickled, only regular files of bounded
 size are opened, no path may lead out of the folder, and everything is checked before
 the first weight is read.
@@ -17,6 +20,7 @@ import os
 import re
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,8 +33,26 @@ from keras_attn.models.checkpoints.tensors import (
     write_tensors,
 )
 
-CONFIG = "config.json"
-WEIGHTS = "model.safetensors"
+
+class Files(NamedTuple):
+    """Names of the files of a checkpoint.
+
+    Attributes:
+        config: Of the configuration.
+        weights: Of the weights, if they are not split.
+        can_be_split: Whether the weights may be in several files, with an index.
+    """
+
+    config: str
+    weights: str
+    can_be_split: bool = True
+
+
+FILES = Files("config.json", "model.safetensors")
+OPEN_CLIP_FILES = Files(
+    "open_clip_config.json", "open_clip_model.safetensors", can_be_split=False
+)
+CONFIG, WEIGHTS, _ = FILES
 INDEX = "model.safetensors.index.json"
 _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 _LONGEST_NAME = 200
@@ -60,9 +82,9 @@ class Folder:
                 "`folder` must be the folder of a checkpoint, with config.json and "
                 f"*.safetensors. Received: folder={str(path)!r}"
             )
-        fields = read_json(self.path / CONFIG)
+        names, fields = self._read_config()
         self._files = {}
-        for name, keys in self._weight_files().items():
+        for name, keys in self._weight_files(names).items():
             file = TensorFile(self.path / name)
             if keys is not None and keys != set(file.shapes):
                 raise ValueError(
@@ -73,18 +95,35 @@ class Folder:
             self._files.update(dict.fromkeys(file.shapes, file))
         self.shapes = {key: file.shapes[key] for key, file in self._files.items()}
         self.dtypes = {key: file.dtypes[key] for key, file in self._files.items()}
-        self.config = Config(fields, self.shapes)
+        self.config = Config(fields, self.shapes, names.config)
 
     def read(self, key: str) -> np.ndarray:
         """Reads the tensor of a key; it is not cached."""
         return self._files[key].read(key)
 
-    def _weight_files(self) -> dict[str, set[str] | None]:
+    def _read_config(self) -> tuple[Files, dict]:
+        """The names of the files to read, and the fields of the configuration.
+
+        Of two checkpoints in one folder, transformers' is read; timm's may be of the
+        image tower alone.
+        """
+        has_open_clip = (self.path / OPEN_CLIP_FILES.config).exists()
+        if (self.path / CONFIG).exists() or not has_open_clip:
+            fields = read_json(self.path / CONFIG)
+            if "model_type" in fields or not has_open_clip:
+                return FILES, fields
+        return OPEN_CLIP_FILES, read_json(self.path / OPEN_CLIP_FILES.config)
+
+    def _weight_files(self, files: Files) -> dict[str, set[str] | None]:
         """File name to its keys according to the index; to None without an index."""
         names = {file.name for file in self.path.glob("*.safetensors")}
-        if WEIGHTS in names:
-            return {WEIGHTS: None}
-        if (self.path / INDEX).exists():
+        if files.weights in names:
+            return {files.weights: None}
+        if files is FILES:
+            names.discard(OPEN_CLIP_FILES.weights)
+        elif names:
+            names = {name for name in names if name.startswith("open_clip")}
+        if files.can_be_split and (self.path / INDEX).exists():
             return self._indexed_files()
         if len(names) == 1:
             return {names.pop(): None}
@@ -140,6 +179,7 @@ def write_folder(
     tensors: dict[str, Tensor],
     max_shard_bytes: int,
     others: dict[str, dict] | None = None,
+    files: Files = FILES,
 ) -> None:
     """Writes a checkpoint to a temporary folder, and moves it once it is complete.
 
@@ -150,8 +190,9 @@ def write_folder(
         path: The folder; created if it is missing.
         config: The content of `config.json`.
         tensors: Key to tensor, in the order of the files.
-        max_shard_bytes: Maximum size of a weight file.
+        max_shard_bytes: Maximum size of a weight file, where it can be split.
         others: The content of each further JSON file by its name.
+        files: Names of the files.
 
     Raises:
         NotADirectoryError: If `path` is a file.
@@ -168,20 +209,23 @@ def write_folder(
     shutil.rmtree(stage, ignore_errors=True)
     stage.mkdir(parents=True)
     try:
-        parts = list(shards(tensors, max_shard_bytes))
-        _write_files(stage, {**(others or {}), CONFIG: config}, parts)
+        parts = [tensors]
+        if files.can_be_split:
+            parts = list(shards(tensors, max_shard_bytes))
+        texts = {**(others or {}), files.config: config}
+        _write_files(stage, texts, parts, files.weights)
     except BaseException:
         shutil.rmtree(stage)
         raise
     if is_new:
         stage.rename(path)
     else:
-        _replace_files(stage, path)
+        _replace_files(stage, path, files)
 
 
-def _write_files(folder, texts, parts):
+def _write_files(folder, texts, parts, weights):
     """Writes the weights, one part per file, their index if needed, and JSON files."""
-    files = {WEIGHTS: parts[0]}
+    files = {weights: parts[0]}
     if len(parts) > 1:
         files = {
             f"model-{number:05d}-of-{len(parts):05d}.safetensors": part
@@ -199,19 +243,19 @@ def _write_files(folder, texts, parts):
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def _replace_files(stage, folder):
+def _replace_files(stage, folder, files):
     """Replaces the files of an older checkpoint by the written files.
 
-    The old `config.json` is deleted first and the new one moved last. A folder without
+    The old configuration is deleted first and the new one moved last. A folder without
     it is not a checkpoint, so a reader in between gets an error, not a mixture.
     """
-    (folder / CONFIG).unlink(missing_ok=True)
+    (folder / files.config).unlink(missing_ok=True)
     written = {file.name for file in stage.iterdir()}
     for file in folder.iterdir():
-        is_ours = file.name in (WEIGHTS, INDEX) or _SHARD.fullmatch(file.name)
-        if is_ours and file.name not in written:
+        is_old = file.name in (WEIGHTS, INDEX) or _SHARD.fullmatch(file.name)
+        if files.can_be_split and is_old and file.name not in written:
             file.unlink()
-    for name in sorted(written, key=lambda name: name == CONFIG):
+    for name in sorted(written, key=lambda name: name == files.config):
         os.replace(stage / name, folder / name)
     stage.rmdir()
 

@@ -50,7 +50,8 @@ def load_checkpoint(
     `model.state_dict()` saved as safetensors, and a `config.json` such as `{"library":
     "torchvision", "architecture": "fcn_resnet50", "num_classes": 21}`. For a detector,
     it counts the background as a class. A U-Net on a ResNet uses the naming of
-    segmentation-models-pytorch, as `Unet.save_pretrained` writes it.
+    segmentation-models-pytorch, as `Unet.save_pretrained` writes it. CLIP may use
+    open_clip's, with an `open_clip_config.json`, as its `save_for_hf` writes it.
 
     If the folder has them, the model gets the names of its classes as `class_names`,
     and the preprocessing of its images as `preprocessing`; `save_checkpoint` and
@@ -60,8 +61,8 @@ def load_checkpoint(
         folder: A folder with `config.json` and `*.safetensors`.
         task: What to build: `"encoder"`, `"masked_lm"`, `"pretrainer"`,
             `"next_sentence"`, `"classifier"`, `"token_classifier"`, `"span_qa"`,
-            `"sentence_encoder"`, `"causal_lm"` or `"captioner"` (a ViT with GPT-2), if
-            the family has it; for an image model, `"encoder"` is the model without its
+            `"sentence_encoder"`, `"causal_lm"`, `"captioner"` (a ViT with GPT-2) or
+            `"similarity"` (CLIP, SigLIP), if the family has it; for an image model, `"encoder"` is the model without its
             top, and `"segmenter"` an FCN; for an R-CNN, `"detector"` has no masks and
             `"instance_segmenter"` does. Default: the task of `architectures` or
             `architecture` in `config.json`.

@@ -30,7 +30,7 @@ import numpy as np
 
 from keras_attn.layers.embeddings.token_embedding import OutputBias
 from keras_attn.models.checkpoints.config import Config
-from keras_attn.models.checkpoints.folder import preview
+from keras_attn.models.checkpoints.folder import FILES, Files, preview
 
 # A regular expression, and its replacement.
 Rename = tuple[str, str | Callable[[re.Match[str]], str]]
@@ -315,6 +315,7 @@ class Family:
             if the format always has `architectures`.
         library: The library whose naming this is, and whose models are identified by
             what `config` returns; None for transformers.
+        files: Names of the files to write.
     """
 
     model_type: str
@@ -333,6 +334,7 @@ class Family:
     renames_for: Callable[[Collection[str]], tuple[Rename, ...]] | None = None
     default_task: Callable[[Config], str] | None = None
     library: str | None = None
+    files: Files = FILES
 
     @property
     def saved_as(self) -> dict[str, str]:

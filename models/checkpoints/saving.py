@@ -22,7 +22,11 @@ def save_checkpoint(
     dtype: str | None = None,
     max_shard_size: int = 5_000_000_000,
     library: Literal[
-        "transformers", "timm", "torchvision", "segmentation_models_pytorch"
+        "transformers",
+        "timm",
+        "torchvision",
+        "segmentation_models_pytorch",
+        "open_clip",
     ]
     | None = None,
 ) -> None:
@@ -31,7 +35,9 @@ def save_checkpoint(
     ResNet, VGG, FCN and R-CNN on a ResNet use torchvision's naming: the
     `load_state_dict` of the model that `architecture` names in `torchvision.models`
     accepts the tensors. A U-Net on a ResNet uses the naming of
-    segmentation-models-pytorch, whose `from_pretrained` reads the folder. Image models
+    segmentation-models-pytorch, whose `from_pretrained` reads the folder. A CLIP with a
+    ResNet uses open_clip's, whose `create_model("local-dir:my-folder")` reads it, in
+    one file of any size. Image models
     that transformers lacks, such as DeiT III, use timm's naming:
     `timm.create_model("local-dir:my-folder", pretrained=True)`.
 
@@ -51,7 +57,7 @@ def save_checkpoint(
         dtype: `"float32"`, `"float16"` or `"bfloat16"`. Default: the dtype of each of
             the model's variables.
         max_shard_size: Maximum size of a weight file in bytes; larger weights are split
-            into several files.
+            into several files, except open_clip's.
         library: The library whose naming is used. Default: the first of the libraries
             above that has the model.
 
@@ -91,7 +97,7 @@ def save_checkpoint(
         # The others accept the fields of their configurations as arguments.
         config["dtype"] = dtype
     config, others = with_description(model, config, family.library)
-    write_folder(folder, config, tensors, max_shard_size, others)
+    write_folder(folder, config, tensors, max_shard_size, others, family.files)
 
 
 def _family_of(model, library):

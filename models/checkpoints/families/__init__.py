@@ -8,6 +8,7 @@ from keras_attn.models.checkpoints.families.convnext import CONVNEXT
 from keras_attn.models.checkpoints.families.deit import DEIT
 from keras_attn.models.checkpoints.families.distilbert import DISTILBERT
 from keras_attn.models.checkpoints.families.gpt import GPT2, OPENAI_GPT
+from keras_attn.models.checkpoints.families.open_clip import OPEN_CLIP
 from keras_attn.models.checkpoints.families.resnet import RESNET
 from keras_attn.models.checkpoints.families.roberta import ROBERTA
 from keras_attn.models.checkpoints.families.segmentation_models_pytorch import (
@@ -54,6 +55,7 @@ WRITTEN: dict[str, tuple[Family, ...]] = {
     "transformers": tuple(FAMILIES.values()),
     **LIBRARIES,
     "timm": TIMM,
+    "open_clip": (OPEN_CLIP,),
 }
 # By the first of these if no library is named. A ResNet is written as torchvision's.
 WRITTEN_BY_DEFAULT = tuple(
@@ -70,6 +72,8 @@ def family_of(config: Config) -> Family:
     Raises:
         ValueError: If the `library`, `model_type` or `architecture` is not supported.
     """
+    if config.file == OPEN_CLIP.files.config:
+        return OPEN_CLIP
     if is_smp(config):
         return SMP_UNET
     library = config.get("library", "timm")

@@ -166,7 +166,8 @@ def resnet_weights(layers, prefix: str) -> list[Weight]:
     """The convolutions and norms of a ResNet.
 
     Args:
-        layers: The layers of a model with a `models.parts.resnet.resnet`, by name.
+        layers: The layers of a model with a ResNet of `models.parts.backbones`, by
+            name.
         prefix: What the keys begin with, such as `"backbone."`.
     """
     weights = []
@@ -176,6 +177,8 @@ def resnet_weights(layers, prefix: str) -> list[Weight]:
         key = re.sub(
             r"stage_(\d+)_block_(\d+)_", lambda m: f"layer{int(m[1]) + 1}.{m[2]}.", name
         )
+        # CLIP's stem has three.
+        key = re.sub(r"stem_(conv|norm)_(\d)$", r"\1_\2", key)
         key = key.replace("stem_conv", "conv1").replace("stem_norm", "bn1")
         key = key.replace("shortcut_norm", "downsample.1")
         key = key.replace("shortcut", "downsample.0").replace("norm_", "bn_")
