@@ -28,7 +28,6 @@ from keras_attn.models.clip import (  # noqa: E402
     build_clip,
     build_clip_image_encoder,
     build_clip_text_encoder,
-    build_siglip,
 )
 from keras_attn.models.convnext import build_convnext  # noqa: E402
 from keras_attn.models.deconvnet import build_deconvnet  # noqa: E402
@@ -59,6 +58,10 @@ from keras_attn.models.parts.registry import (  # noqa: E402
     create,
     describe,
     list_models,
+)
+from keras_attn.models.parts.zero_shot import (  # noqa: E402
+    ZERO_SHOT_TEMPLATES,
+    zero_shot_classifier,
 )
 from keras_attn.models.resnet import build_resnet  # noqa: E402
 from keras_attn.models.rnnsearch import build_rnnsearch  # noqa: E402
@@ -94,6 +97,7 @@ from keras_attn.models.show_attend_read import (  # noqa: E402
 from keras_attn.models.show_attend_tell import (  # noqa: E402
     build_caption_show_attend_tell,
 )
+from keras_attn.models.siglip import build_siglip  # noqa: E402
 from keras_attn.models.swin import build_swin  # noqa: E402
 from keras_attn.models.transformer import build_transformer  # noqa: E402
 from keras_attn.models.transformer_captioners import (  # noqa: E402
@@ -129,6 +133,7 @@ from keras_attn.models.xlnet import (  # noqa: E402
 __all__ = [
     "ModelCard",
     "Plan",
+    "ZERO_SHOT_TEMPLATES",
     "build_bert",
     "build_bert_classifier",
     "build_bert_masked_lm",
@@ -207,4 +212,5 @@ __all__ = [
     "load_checkpoint",
     "plan",
     "save_checkpoint",
+    "zero_shot_classifier",
 ]

@@ -223,6 +223,36 @@ CASES = {
             lambda: layers.SwinBlock(HEADS, UNITS, 3, shifted=True), {"inputs": MAP}
         ),
     },
+    "AttentionPooling": {
+        "plain": Case(
+            lambda: layers.AttentionPooling(HEADS), {"inputs": (B, 4, 3, 15)}
+        ),
+        "narrower": Case(
+            lambda: layers.AttentionPooling(
+                HEADS,
+                E,
+                kernel_initializer="he_normal",
+                embeddings_initializer="he_normal",
+            ),
+            {"inputs": (B, 3, 4, 15)},
+            {"return_attention_scores": True},
+        ),
+    },
+    "ProbePooling": {
+        "plain": Case(lambda: layers.ProbePooling(1, UNITS), {"inputs": QUERY}),
+        "scores": Case(
+            lambda: layers.ProbePooling(
+                HEADS,
+                UNITS,
+                activation="quick_gelu",
+                layer_norm_epsilon=1e-3,
+                kernel_initializer="he_normal",
+                probe_initializer="he_normal",
+            ),
+            {"inputs": (B, T, 15)},
+            {"return_attention_scores": True},
+        ),
+    },
     "SelfAttention2D": {
         "plain": Case(
             lambda: layers.SelfAttention2D(kernel_initializer="he_normal"),

@@ -570,6 +570,28 @@ CASES = {
             for pooling in ("last", "mean")
         },
     },
+    "EndTokenPooling": {
+        "largest": Case(
+            lambda: layers.EndTokenPooling(), {"inputs": QUERY, "token_ids": (B, T)}
+        ),
+        "first_of_id": Case(
+            lambda: layers.EndTokenPooling(3), {"inputs": QUERY, "token_ids": (B, T)}
+        ),
+    },
+    "SimilarityLogits": {
+        "scale": Case(
+            lambda: layers.SimilarityLogits(2.0),
+            {"inputs": (B, D), "others": (3, D)},
+            stays_float32=True,
+        ),
+        "bias": Case(
+            lambda: layers.SimilarityLogits(
+                0.5, max_scale=None, initial_bias=-1.0, dtype="float32"
+            ),
+            {"inputs": (B, D), "others": (3, D)},
+            stays_float32=True,
+        ),
+    },
     "Dropout": {
         "rank_3": Case(lambda: layers.Dropout(0.5, seed=5), {"inputs": QUERY}),
         "noise_shape": Case(

@@ -20,7 +20,8 @@ CACHE = 41  # Length of a cache.
 REAL = 3  # Positions before the padding, of T or of S.
 TARGETS = 3  # Targets of a query stream.
 KNOWN = S + T  # Memory and inputs.
-NUMBERS = ("num_proposals", "classes")  # Integers that index no table.
+# Integers that index no table.
+NUMBERS = ("num_proposals", "classes", "token_ids")
 UNKNOWN = (B, T, S, KNOWN, 2 * T)  # Input sizes that a model need not know.
 LENGTHS = (*UNKNOWN, KNOWN + T, 1 + T)  # The same of outputs.
 
@@ -127,9 +128,10 @@ def far_from_zero(case, inputs, deviation=0.01):
 
 def is_ids(case, name):
     """Whether an input of a case holds integers."""
-    return name in ("positions", "places", "labels", "indices", "widths", *NUMBERS) or (
-        name == "inputs" and case.ids_below is not None
-    )
+    return name in (
+        *("positions", "places", "labels", "indices", "widths"),
+        *NUMBERS,
+    ) or (name == "inputs" and case.ids_below is not None)
 
 
 def symbols(case, known):

@@ -39,9 +39,9 @@ from model_family import (
 from keras_attn import models
 from keras_attn.indices import index_ranges
 from keras_attn.models import ModelCard
-from keras_attn.models.clip import CLIP
 from keras_attn.models.parts import registry
 from keras_attn.models.parts.detection.detector import Detector
+from keras_attn.models.parts.dual_encoder import DualEncoder
 
 # Tests take the sizes from here.
 __all__ = ["HEADS", "MLP", "POSITIONS", "SCORES", "SOURCE_V"]
@@ -333,7 +333,7 @@ def is_detector(model):
 
 def has_own_loss(model):
     """Whether a model is compiled without a loss: detectors, and models of pairs."""
-    return isinstance(model, Detector | CLIP)
+    return isinstance(model, Detector | DualEncoder)
 
 
 def truth_for(model, batch=B) -> Any:
@@ -341,7 +341,7 @@ def truth_for(model, batch=B) -> Any:
 
     Some rows have fewer objects, the second row has none.
     """
-    if isinstance(model, CLIP):
+    if isinstance(model, DualEncoder):
         return None
     rng = np.random.default_rng(5)
     height, width = model.input.shape[1:3]

@@ -62,10 +62,10 @@ def load_checkpoint(
         task: What to build: `"encoder"`, `"masked_lm"`, `"pretrainer"`,
             `"next_sentence"`, `"classifier"`, `"token_classifier"`, `"span_qa"`,
             `"sentence_encoder"`, `"causal_lm"`, `"captioner"` (a ViT with GPT-2) or
-            `"similarity"` (CLIP, SigLIP), if the family has it; for an image model, `"encoder"` is the model without its
-            top, and `"segmenter"` an FCN; for an R-CNN, `"detector"` has no masks and
-            `"instance_segmenter"` does. Default: the task of `architectures` or
-            `architecture` in `config.json`.
+            `"similarity"` (CLIP, SigLIP), if the family has it; for an image model,
+            `"encoder"` is the model without its top, and `"segmenter"` an FCN; for an
+            R-CNN, `"detector"` has no masks and `"instance_segmenter"` does. Default:
+            the task of `architectures` or `architecture` in `config.json`.
         **overrides: Arguments of the builders, such as `dropout` or `num_classes`,
             which take precedence over `config.json`. `dropout` applies to the encoder
             and to its head.

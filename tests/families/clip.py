@@ -1,4 +1,4 @@
-"""CLIP with a ViT and with a ResNet, and SigLIP."""
+"""CLIP with a ViT and with a ResNet."""
 
 from families.gpt import gpt
 from families.vit import TINY
@@ -92,24 +92,5 @@ GRAPHS = [
             "clip_rn101": clip(resnet(3, 4, 23, 3, embedding=512), 512, 512),
         },
         smaller={"text_num_layers": 1, "num_blocks": (1, 1)},
-    ),
-    Graph(
-        "siglip_base_patch16_224",
-        {**TINY, **TEXT},
-        {
-            # Also counted by `transformers`.
-            "siglip_base_patch16_224": gpt(32_000, 64, 768, 12)
-            + dense(768, 768)
-            + dense(16 * 16 * 3, 768)
-            + blocks(768, 12, 196)
-            # The pooling: a probe, attention, a norm and a feed-forward network.
-            + 768
-            + 4 * dense(768, 768)
-            + 2 * 768
-            + dense(768, 3072)
-            + dense(3072, 768)
-            + 2,
-        },
-        smaller=SMALLER,
     ),
 ]

@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 from model_cases import numpy
 
-from keras_attn.layers import OutputBias, PadCache, TokenEmbedding, TokenPooling
+from keras_attn.layers import (
+    EndTokenPooling,
+    OutputBias,
+    PadCache,
+    TokenEmbedding,
+    TokenPooling,
+)
 
 B, T, D, V = 3, 5, 7, 11
 FEATURES = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
@@ -67,6 +73,19 @@ def test_pooling_uses_the_keras_mask():
     assert np.abs(numpy(pooled)[0] - numpy(embedded)[0].mean(0)).max() > 1e-3
 
 
+@pytest.mark.parametrize(
+    "end_token_id, expected",
+    [
+        (None, [2, 0, 4]),  # The first largest id.
+        (9, [2, 1, 0]),  # Its first position; without it, position 0.
+    ],
+)
+def test_the_vector_at_the_end_token(end_token_id, expected):
+    ids = np.array([[3, 5, 9, 9, 0], [10, 9, 9, 10, 9], [1, 2, 3, 4, 5]], "int32")
+    found = numpy(EndTokenPooling(end_token_id)(FEATURES, ids))
+    np.testing.assert_array_equal(found, FEATURES[np.arange(B), expected])
+
+
 def test_a_cache_is_padded_with_zeros_at_the_end():
     cache = np.random.default_rng(1).normal(size=(B, 3, T, D)).astype("float32")
     found = numpy(PadCache(T + 4)(cache))
@@ -83,6 +102,15 @@ def test_wrong_arguments_are_rejected():
         TokenPooling()(FEATURES[0])
     with pytest.raises(ValueError, match="`padding_mask` must have 2 axes"):
         TokenPooling()(FEATURES, MASK[0])
+    ids = np.zeros((B, T), "int32")
+    with pytest.raises(
+        ValueError, match="`end_token_id` .* at least 0.*Received: .*-1"
+    ):
+        EndTokenPooling(-1)
+    with pytest.raises(ValueError, match="`inputs` must have 3 axes"):
+        EndTokenPooling()(FEATURES[0], ids)
+    with pytest.raises(ValueError, match="`token_ids` must have 2 axes"):
+        EndTokenPooling()(FEATURES, ids[0])
     with pytest.raises(ValueError, match="`length` must be .*length=0"):
         PadCache(0)
     with pytest.raises(ValueError, match="`inputs` must have 4 axes"):

@@ -23,7 +23,9 @@ from keras_attn.models.checkpoints.mapping import (
     layers_of,
     numbered,
 )
-from keras_attn.models.clip import CLIP, build_clip, build_siglip
+from keras_attn.models.clip import build_clip
+from keras_attn.models.parts.dual_encoder import DualEncoder
+from keras_attn.models.siglip import build_siglip
 
 TASK = "similarity"
 # Of two names for one function, SigLIP's is written.
@@ -124,7 +126,7 @@ def _build_siglip(config, task, overrides):
 
 def is_clip(model) -> bool:
     """Whether a model is from `build_clip`, with either image tower."""
-    return isinstance(model, CLIP) and model.similarity.initial_bias is None
+    return isinstance(model, DualEncoder) and model.similarity.initial_bias is None
 
 
 def _tower_fields(layers, start="") -> dict[str, Any]:
@@ -331,7 +333,7 @@ SIGLIP = Family(
     heads=(),
     build=_build_siglip,
     task_of=lambda model: (
-        TASK if isinstance(model, CLIP) and not is_clip(model) else None
+        TASK if isinstance(model, DualEncoder) and not is_clip(model) else None
     ),
     config=_siglip_config,
     weights=_siglip_weights,

@@ -1,0 +1,301 @@
+"""Models of pairs: an image tower and a text tower whose embeddings are compared.
+
+The class of CLIP and SigLIP, with their losses, and what both build their towers from.
+
+Legend: B batch, H and W pixels, T tokens, D width, E width of the embeddings, P and Q
+numbers of images and texts.
+"""
+
+from typing import Annotated, TypedDict
+
+import keras
+from keras import ops
+from keras.layers import UnitNormalization
+
+from keras_attn.checks import check_pair
+from keras_attn.layers import (
+    LearnedPositionEmbedding,
+    PatchEmbedding,
+    SimilarityLogits,
+    TokenEmbedding,
+    TransformerDecoderBlock,
+    TransformerEncoderBlock,
+)
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.initializers import normal
+from keras_attn.layers.normalization.layer_normalization import LayerNormalization
+from keras_attn.models.parts.computed_loss import computed_loss
+from keras_attn.models.parts.functional import Functional, sequence_inputs
+from keras_attn.models.parts.variants import FROM_VARIANT
+from keras_attn.options import Option
+
+
+class TowerOptions(TypedDict, total=False):
+    """Options of both towers, which both builders take."""
+
+    num_channels: Annotated[int, Option(3, "Channels of the images.")]
+    vocabulary_size: Annotated[int, Option(FROM_VARIANT, "Number of token ids.")]
+    max_sequence_length: Annotated[
+        int, Option(FROM_VARIANT, "Number of positions of a text.")
+    ]
+    text_num_layers: Annotated[
+        int, Option(FROM_VARIANT, "Number of blocks of the text tower.")
+    ]
+    text_hidden_dim: Annotated[int, Option(FROM_VARIANT, "D of the text tower.")]
+    text_num_heads: Annotated[
+        int, Option(FROM_VARIANT, "Attention heads per block of the text tower.")
+    ]
+    text_mlp_dim: Annotated[
+        int,
+        Option(FROM_VARIANT, "Width of the text tower's feed-forward networks."),
+    ]
+    dropout: Annotated[
+        float,
+        Option(0.0, "Probability of dropping a unit of an embedding or a sub-layer."),
+    ]
+    attention_dropout: Annotated[
+        float, Option(0.0, "Probability of dropping an attention probability.")
+    ]
+
+
+def block_options(activation, layer_norm_epsilon, *, dropout, attention_dropout, **_):
+    """The arguments of a block that both towers share."""
+    return {
+        "activation": activation,
+        "norm_first": True,
+        "layer_norm_epsilon": layer_norm_epsilon,
+        "dropout": dropout,
+        "attention_dropout": attention_dropout,
+    }
+
+
+def embed_patches(images, hidden_dim, patch_size, use_bias=True):
+    """(B, H, W, channels) -> (B, patches, D), by the layer `patch_embedding`."""
+    return PatchEmbedding(
+        hidden_dim,
+        check_pair("patch_size", patch_size),
+        use_bias=use_bias,
+        name="patch_embedding",
+    )(images)
+
+
+def text_tower(
+    options,
+    *,
+    token_scale,
+    position_scale,
+    causal,
+    vocabulary_size,
+    max_sequence_length,
+    text_num_layers,
+    text_hidden_dim,
+    text_num_heads,
+    text_mlp_dim,
+    **_,
+):
+    """The input `token_ids` (B, T), and the features (B, T, D) of all tokens.
+
+    Args (the others are `TowerOptions`):
+        options: From `block_options`.
+        token_scale: Standard deviation of the initial token embeddings.
+        position_scale: Standard deviation of the initial position embeddings.
+        causal: Whether a token attends only to itself and to earlier tokens.
+    """
+    token_ids = sequence_inputs("token_ids")["token_ids"]
+    hidden = TokenEmbedding(
+        vocabulary_size,
+        text_hidden_dim,
+        embeddings_initializer=normal(token_scale),
+        name="text_token_embedding",
+    )(token_ids)
+    hidden = add_positions(hidden, "text_", position_scale, max_sequence_length)
+    hidden = Dropout(options["dropout"], name="text_embeddings_dropout")(hidden)
+    sizes = (text_num_layers, text_num_heads, text_mlp_dim)
+    hidden = transformer_blocks(hidden, "text_", *sizes, options, causal)
+    norm = LayerNormalization(
+        epsilon=options["layer_norm_epsilon"], name="text_final_norm"
+    )
+    return token_ids, norm(hidden)
+
+
+def transformer_blocks(
+    hidden, start, num_layers, num_heads, mlp_dim, options, causal=False
+):
+    """Pre-norm blocks, (B, T, D) -> (B, T, D).
+
+    Args:
+        hidden: The input of the first block.
+        start: The blocks are `<start>block_0`, ….
+        num_layers: Number of blocks.
+        num_heads: Attention heads per block.
+        mlp_dim: Width of the feed-forward networks.
+        options: From `block_options`.
+        causal: As in `text_tower`.
+    """
+    # A decoder block without an encoder is an encoder block with a causal mask.
+    block = TransformerDecoderBlock if causal else TransformerEncoderBlock
+    residual = normal((2 * num_layers * hidden.shape[-1]) ** -0.5)
+    for index in range(num_layers):
+        hidden = block(
+            num_heads,
+            mlp_dim,
+            output_initializer=residual,
+            name=f"{start}block_{index}",
+            **options,
+        )(hidden)
+    return hidden
+
+
+def add_positions(hidden, start, scale, length=None):
+    """Adds a learned vector for each position of (B, T, D).
+
+    Args:
+        hidden: The tensor to add to.
+        start: The layer is `<start>position_embedding`.
+        scale: Standard deviation of the initial vectors.
+        length: Number of positions. Default: T.
+    """
+    return LearnedPositionEmbedding(
+        length or hidden.shape[1],
+        embeddings_initializer=normal(scale),
+        name=f"{start}position_embedding",
+    )(hidden)
+
+
+def dual_encoder(
+    images, token_ids, image_embeddings, text_embeddings, similarity, name
+):
+    """The model of two embeddings (B, E), which it scales to length 1.
+
+    Args:
+        images: The input of the image tower.
+        token_ids: The input of the text tower.
+        image_embeddings: The output of the image tower.
+        text_embeddings: The output of the text tower.
+        similarity: The layer `similarity`.
+        name: Name of the model.
+    """
+    image_embeddings = UnitNormalization(dtype="float32", name="unit_norm")(
+        image_embeddings
+    )
+    text_embeddings = UnitNormalization(dtype="float32", name="text_unit_norm")(
+        text_embeddings
+    )
+    outputs = {
+        # Unchanged: the layer only becomes part of the graph.
+        "image_embeddings": similarity(image_embeddings),
+        "text_embeddings": text_embeddings,
+    }
+    inputs = {"images": images, "token_ids": token_ids}
+    return DualEncoder(inputs=inputs, outputs=outputs, name=name)
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class DualEncoder(Functional):
+    """The model of `build_clip` and `build_siglip`: its loss, and its towers.
+
+    `fit` takes pairs, a dictionary of `images` and `token_ids`, and no labels: text i
+    belongs to image i, and all others of the batch do not. `compile` takes no loss.
+    CLIP's is the mean of two cross-entropies, of the text of each image and of the
+    image of each text; SigLIP's is the sum of a binary cross-entropy for each image
+    and text, divided by B.
+
+    `fit` and `evaluate` also log the share of images whose most similar text in the
+    batch is their own, `image_accuracy`, and the same of texts, `text_accuracy`.
+
+    Reference:
+        Radford et al. 2021, section 2.3 and figure 3 (arXiv:2103.00020); Zhai et al.
+        2023, section 3 (arXiv:2303.15343).
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._image_accuracy = keras.metrics.Mean(name="image_accuracy")
+        self._text_accuracy = keras.metrics.Mean(name="text_accuracy")
+
+    @property
+    def similarity(self) -> SimilarityLogits:
+        """The layer of the temperature."""
+        return self.get_layer("similarity")
+
+    def logits(self, image_embeddings, text_embeddings):
+        """The scaled similarity of each image with each text.
+
+        Args:
+            image_embeddings: (P, E).
+            text_embeddings: (Q, E).
+
+        Returns:
+            (P, Q), float32: CLIP's softmax of a row is the probability of each text,
+            SigLIP's sigmoid of an element the probability that the two belong together.
+        """
+        return self.similarity(image_embeddings, text_embeddings)
+
+    def image_encoder(self, name: str = "clip_image_encoder") -> Functional:
+        """The image tower; see `build_clip_image_encoder`."""
+        return Functional(
+            self.input["images"], self.get_layer("unit_norm").output, name=name
+        )
+
+    def text_encoder(self, name: str = "clip_text_encoder") -> Functional:
+        """The text tower; see `build_clip_text_encoder`."""
+        return Functional(
+            self.input["token_ids"], self.get_layer("text_unit_norm").output, name=name
+        )
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        """The contrastive loss of a batch of pairs; see the class.
+
+        Args:
+            x: The pairs; not used.
+            y: None.
+            y_pred: The embeddings.
+            sample_weight: None.
+            training: Whether the model is being trained; not used.
+
+        Returns:
+            A scalar.
+
+        Raises:
+            ValueError: If there are labels or sample weights.
+        """
+        for argument, value in (("y", y), ("sample_weight", sample_weight)):
+            if value is not None:
+                raise ValueError(
+                    f"`{argument}` must be None: the model learns from pairs of images "
+                    f"and texts alone. Received: {argument}={value!r}"
+                )
+        return computed_loss(
+            _loss(
+                y_pred["image_embeddings"], y_pred["text_embeddings"], self.similarity
+            )
+        )
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """The accuracies, and the metrics of `compile`."""
+        similarities = ops.matmul(
+            y_pred["image_embeddings"], ops.transpose(y_pred["text_embeddings"])
+        )
+        own = ops.arange(ops.shape(similarities)[0], dtype="int32")
+        for metric, axis in ((self._image_accuracy, 1), (self._text_accuracy, 0)):
+            best = ops.cast(ops.argmax(similarities, axis=axis), "int32")
+            metric.update_state(ops.equal(best, own))
+        return super().compute_metrics(x, y, y_pred, sample_weight)
+
+
+def _loss(image_embeddings, text_embeddings, similarity):
+    """The loss of B pairs, from the whole matrix of logits."""
+    logits = similarity(image_embeddings, text_embeddings)
+    count = ops.shape(logits)[0]
+    if similarity.logit_bias is not None:
+        signs = 2 * ops.eye(count, dtype="float32") - 1
+        total = ops.sum(ops.softplus(-signs * logits))
+        return total / ops.cast(count, "float32")
+    own = ops.arange(count, dtype="int32")
+    rows, columns = (
+        ops.mean(ops.sparse_categorical_crossentropy(own, scores, from_logits=True))
+        for scores in (logits, ops.transpose(logits))
+    )
+    return (rows + columns) / 2

@@ -1,0 +1,180 @@
+"""A classifier of images whose classes are described in words.
+
+    w_c = normalize(mean_k normalize(text_tower(template_k(label_c))))
+    logits = exp(s) normalize(image_tower(I)) · w_c
+
+Legend: C classes, K templates, T tokens, E width of the embeddings.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_attn.checks import check_positive
+from keras_attn.indices import length_ranges
+from keras_attn.models.parts.dual_encoder import DualEncoder
+from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.heads import logits_layer
+
+# Seven of the authors' 80 prompts for ImageNet, which they found by forward selection.
+ZERO_SHOT_TEMPLATES = (
+    "itap of a {}.",
+    "a bad photo of the {}.",
+    "a origami {}.",
+    "a photo of the large {}.",
+    "a {} in a video game.",
+    "art of the {}.",
+    "a photo of the small {}.",
+)
+_PLACE = "{}"
+
+
+def zero_shot_classifier(
+    clip: DualEncoder,
+    tokenizer: Any,
+    labels: Sequence[str],
+    templates: Sequence[str] = ("a photo of a {}.",),
+    *,
+    batch_size: int = 64,
+    name: str = "zero_shot_classifier",
+) -> Functional:
+    """A classifier of images, made from the names of its classes.
+
+    Each class is the mean of the text embeddings of its captions, one per template. The
+    classifier is the image tower, whose layers it shares, and a layer `classifier` with
+    these means as its kernel, times the scale of the similarities. It is a model like
+    any other: it fits, evaluates, saves and exports, without the text tower.
+
+    Args:
+        clip: A model from `build_clip` or `build_siglip`, usually from
+            `load_checkpoint`.
+        tokenizer: Makes token ids from captions: a tokenizer from
+            `load_text_tokenizer`, or a function from a list of strings to integers
+            (C · K, T), or to a dictionary with these as `token_ids`.
+        labels: The name of each class.
+        templates: Captions with `{}` in place of the label, such as
+            `ZERO_SHOT_TEMPLATES`, seven that were selected for ImageNet.
+        batch_size: Number of captions to embed at a time.
+        name: Name of the model.
+
+    Returns:
+        A model from `images` to logits (B, C): their softmax is the probability of each
+        class, given that the image shows one of them. Its `class_names` are the labels.
+
+    Raises:
+        TypeError: If `clip` is not such a model, or `labels` or `templates` is a single
+            string.
+        ValueError: If there is no label or no template, a label is empty or is not a
+            string, a label is repeated, a template lacks `{}`, or a caption has more
+            tokens than the text tower has positions.
+
+    Example:
+        ```python
+        clip = load_checkpoint("clip-vit-base-patch32")
+        tokenizer = load_text_tokenizer("clip-vit-base-patch32")
+        classifier = zero_shot_classifier(clip, tokenizer, ["cat", "dog"])
+        ```
+
+    Reference:
+        Radford et al. 2021, sections 3.1.2 and 3.1.4 (arXiv:2103.00020); the seven
+        templates: the authors' published notebook on prompts for ImageNet.
+    """
+    if not isinstance(clip, DualEncoder):
+        raise TypeError(
+            "`clip` must be a model from `build_clip` or `build_siglip`. "
+            f"Received: clip={clip!r}"
+        )
+    labels = _checked("labels", labels)
+    templates = _checked("templates", templates)
+    for template in templates:
+        if _PLACE not in template:
+            raise ValueError(
+                "`templates` must have `{}` in place of the label. "
+                f"Received: {template!r}"
+            )
+    check_positive("batch_size", batch_size)
+    captions = [x.replace(_PLACE, label) for label in labels for x in templates]
+    embeddings = _embed(clip, tokenizer, captions, batch_size)
+    means = embeddings.reshape(len(labels), len(templates), -1).mean(axis=1)  # (C, E)
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+
+    encoder, similarity = clip.image_encoder(), clip.similarity
+    scale = np.exp(keras.ops.convert_to_numpy(similarity.logit_scale))
+    has_bias = similarity.logit_bias is not None
+    layer = logits_layer(len(labels), "classifier", use_bias=has_bias)
+    model = Functional(encoder.input, layer(encoder.output), name=name)
+    layer.kernel.assign(scale * means.T)
+    if has_bias:
+        bias = keras.ops.convert_to_numpy(similarity.logit_bias)
+        layer.bias.assign(np.full(len(labels), bias))
+    model.class_names, model.preprocessing = labels, clip.preprocessing
+    return model
+
+
+def _checked(name: str, texts: Sequence[str]) -> list[str]:
+    """The labels or templates as a list, after a check."""
+    if isinstance(texts, str):
+        raise TypeError(
+            f"`{name}` must be a list of strings, not one string. "
+            f"Received: {name}={texts!r}"
+        )
+    texts = list(texts)
+    if not texts:
+        raise ValueError(f"`{name}` must not be empty. Received: {name}=[]")
+    seen = set()
+    for text in texts:
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(
+                f"`{name}` must be strings that are not empty. Received: {text!r}"
+            )
+        if text in seen:
+            raise ValueError(f"`{name}` must be different. Received: {text!r} twice")
+        seen.add(text)
+    return texts
+
+
+def _embed(clip, tokenizer, captions, batch_size):
+    """The embeddings of captions, (C · K, E)."""
+    encoder = clip.text_encoder()
+    _, end = length_ranges(encoder)["token_ids"]
+    token_ids = _tokenize(clip, tokenizer, captions, end - 1)
+    batches = [
+        keras.ops.convert_to_numpy(encoder(token_ids[start : start + batch_size]))
+        for start in range(0, len(captions), batch_size)
+    ]
+    return np.concatenate(batches)
+
+
+def _tokenize(clip, tokenizer, captions, max_length):
+    """Token ids of captions, int32 (C · K, T)."""
+    encode: Callable[..., Any] | None = getattr(tokenizer, "encode_batch", None)
+    if encode is None:
+        rows = tokenizer(captions)
+        rows = np.asarray(rows["token_ids"] if isinstance(rows, dict) else rows)
+        if rows.ndim != 2 or len(rows) != len(captions):
+            raise ValueError(
+                "`tokenizer` must return one row of token ids for each caption, "
+                f"({len(captions)}, T). Received: shape={rows.shape}"
+            )
+        _check_length(rows.shape[1], max_length, captions[0])
+        return rows.astype("int32")
+    # Without truncation, which would go unnoticed.
+    encoded = encode(captions, max_length=2**31 - 1)
+    lengths = np.asarray(encoded["padding_mask"]).sum(axis=1)
+    longest = int(lengths.argmax())
+    _check_length(int(lengths[longest]), max_length, captions[longest])
+    if clip.similarity.logit_bias is not None:
+        # SigLIP attends to the padding, and was trained with all of it.
+        encoded = encode(captions, max_length=max_length, pad_to_max_length=True)
+    return np.asarray(encoded["token_ids"], "int32")
+
+
+def _check_length(length, max_length, caption):
+    if length > max_length:
+        raise ValueError(
+            f"Captions must have at most {max_length} tokens, the positions of the "
+            f"text tower: shorten the label or the template. Received: {length} "
+            f"tokens, {caption!r}"
+        )

@@ -1,0 +1,136 @@
+"""SigLIP: CLIP with a sigmoid for each pair in place of a softmax.
+
+    build_siglip                images, token_ids -> image and text embeddings
+
+    I_e = normalize(pool(vit(I)))               `probe_pooling`, `unit_norm`
+    T_e = normalize(transformer(T)_T W + b)     `text_projection`, `text_unit_norm`
+    logits = exp(s) I_e T_eᵀ + b                `similarity`
+    loss = -Σ_ij log σ(±logits_ij) / B          + for i = j, the pairs of the batch
+
+The last line is `DualEncoder.compute_loss`, in `models/parts/dual_encoder.py`.
+
+Legend: B batch, H and W pixels, T tokens, D width, E width of the embeddings.
+Layers: as in `build_clip`, with `probe_pooling` instead of `class_token` and
+`projection`, and without `text_pooling`.
+"""
+
+import functools
+from typing import Unpack
+
+from keras.layers import Dense
+
+from keras_attn.argument_types import Activation
+from keras_attn.layers import ProbePooling, SimilarityLogits
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.normalization.layer_normalization import LayerNormalization
+from keras_attn.models.parts import tasks
+from keras_attn.models.parts.dual_encoder import (
+    DualEncoder,
+    TowerOptions,
+    add_positions,
+    block_options,
+    dual_encoder,
+    embed_patches,
+    text_tower,
+    transformer_blocks,
+)
+from keras_attn.models.parts.images import image_input
+from keras_attn.models.parts.registry import model_cards, registered
+from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.ops import gelu_tanh
+from keras_attn.options import takes_options
+
+_BASE = block_sizes(num_layers=12, hidden_dim=768, num_heads=12)
+# Zhai et al. 2023, in the authors' code.
+VARIANTS = {
+    "base_patch16_224": {
+        **_BASE,
+        **{f"text_{name}": size for name, size in _BASE.items()},
+        "image_size": 224,
+        "patch_size": 16,
+        "vocabulary_size": 32_000,
+        "max_sequence_length": 64,
+    },
+}
+CARDS = model_cards(
+    "siglip_{variant}",
+    {"base_patch16_224": (203_155_970, "texts are padded to 64 tokens")},
+    family="siglip",
+    title="SigLIP {variant}: CLIP with one sigmoid per pair",
+    paper="Zhai et al. 2023, arXiv:2303.15343",
+    **tasks.image_text_similarity(tasks.HALF, "padded to a fixed length"),
+)
+
+
+@registered(CARDS)
+@with_sizes(VARIANTS)
+@takes_options
+def build_siglip(
+    variant: str = "base_patch16_224",
+    *,
+    image_size: int | tuple[int, int] = FROM_VARIANT,
+    patch_size: int | tuple[int, int] = FROM_VARIANT,
+    num_layers: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
+    num_heads: int = FROM_VARIANT,
+    mlp_dim: int = FROM_VARIANT,
+    activation: Activation = gelu_tanh,
+    layer_norm_epsilon: float = 1e-6,
+    name: str = "siglip",
+    **towers: Unpack[TowerOptions],
+) -> DualEncoder:
+    """CLIP with a loss of its own for each pair, and without masks.
+
+    The image tower is a ViT without a class token, which `ProbePooling` summarizes. The
+    text tower is not causal; a text is read at its last position, and its padding is
+    attended to. So it must be padded, at the right, to the length that the published
+    models were trained with, `max_sequence_length`.
+
+    Args:
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        image_size: In pixels: one number, or (rows, columns); a multiple of
+            `patch_size`.
+        patch_size: Pixels of a patch, one number or two.
+        num_layers: Number of blocks of the image tower.
+        hidden_dim: D of the image tower, and E.
+        num_heads: Attention heads per block of the image tower, and of its pooling.
+        mlp_dim: Width of the feed-forward networks of the image tower.
+        activation: Activation of the feed-forward networks.
+        layer_norm_epsilon: Added to the variance.
+        name: Name of the model.
+
+    Returns:
+        A model as from `build_clip`.
+
+    Reference:
+        Zhai et al. 2023, "Sigmoid Loss for Language Image Pre-Training"
+        (arXiv:2303.15343).
+    """
+    options = block_options(activation, layer_norm_epsilon, **towers)
+    norm = functools.partial(LayerNormalization, epsilon=layer_norm_epsilon)
+    images = image_input(image_size, towers["num_channels"], patch_size)
+    hidden = embed_patches(images, hidden_dim, patch_size)
+    hidden = add_positions(hidden, "", hidden_dim**-0.5)
+    hidden = Dropout(options["dropout"], name="embeddings_dropout")(hidden)
+    hidden = transformer_blocks(hidden, "", num_layers, num_heads, mlp_dim, options)
+    hidden = norm(name="final_norm")(hidden)
+    image_embeddings = ProbePooling(
+        num_heads,
+        mlp_dim,
+        activation=activation,
+        layer_norm_epsilon=layer_norm_epsilon,
+        name="probe_pooling",
+    )(hidden)
+
+    scale = towers["text_hidden_dim"] ** -0.5
+    token_ids, hidden = text_tower(
+        options, token_scale=scale, position_scale=scale, causal=False, **towers
+    )
+    text_embeddings = Dense(hidden_dim, name="text_projection")(hidden[:, -1])
+
+    similarity = SimilarityLogits(
+        10.0, max_scale=None, initial_bias=-10.0, name="similarity"
+    )
+    return dual_encoder(
+        images, token_ids, image_embeddings, text_embeddings, similarity, name
+    )

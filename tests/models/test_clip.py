@@ -1,0 +1,303 @@
+"""CLIP and SigLIP beyond the contract: their loss, towers and zero-shot classifiers."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+from model_cases import TINY, build, create, numpy, randomize, tiny
+
+from keras_attn.data.text.wordpiece import WordPieceTokenizer
+from keras_attn.models import (
+    ZERO_SHOT_TEMPLATES,
+    build_clip,
+    build_clip_image_encoder,
+    build_clip_text_encoder,
+    zero_shot_classifier,
+)
+from keras_attn.ops import quick_gelu
+
+CLIP, RESNET = "clip_vit_base_patch32", "clip_rn50"
+SIGLIP = "siglip_base_patch16_224"
+ROWS, T = 5, 7
+
+
+def pairs(model, rows=ROWS, seed=1):
+    """Images and texts without padding."""
+    rng = np.random.default_rng(seed)
+    return {
+        "images": rng.normal(size=(rows, *model.input["images"].shape[1:])).astype("f"),
+        "token_ids": rng.integers(1, 19, (rows, T)).astype("int32"),
+    }
+
+
+def log_softmax(logits):
+    logits = logits - logits.max(-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("case", [CLIP, SIGLIP])
+def test_the_loss_is_that_of_the_paper(case):
+    model = tiny(case)
+    inputs = pairs(model)
+    found = numpy(model(inputs))
+    scale = np.exp(numpy(model.similarity.logit_scale))
+    logits = scale * found["image_embeddings"] @ found["text_embeddings"].T
+    if case == CLIP:
+        rows, columns = log_softmax(logits), log_softmax(logits.T)
+        expected = -(np.trace(rows) + np.trace(columns)) / (2 * ROWS)
+    else:
+        logits = logits + numpy(model.similarity.logit_bias)
+        signs = 2 * np.eye(ROWS) - 1
+        expected = np.log1p(np.exp(-signs * logits)).sum() / ROWS
+    embeddings = found["image_embeddings"], found["text_embeddings"]
+    np.testing.assert_allclose(numpy(model.logits(*embeddings)), logits, atol=1e-5)
+    model.compile()
+    results = model.evaluate(inputs, batch_size=ROWS, verbose=0, return_dict=True)
+    np.testing.assert_allclose(results["loss"], expected, rtol=1e-5)
+    own = np.arange(ROWS)
+    for name, axis in (("image_accuracy", 1), ("text_accuracy", 0)):
+        share = np.mean(logits.argmax(axis) == own)
+        np.testing.assert_allclose(results[name], share, rtol=1e-6)
+
+
+@pytest.mark.compiled
+def test_pairs_are_learned_and_the_temperature_keeps_its_range():
+    model = build(CLIP, num_layers=1, text_num_layers=1)
+    similarity = model.similarity
+    np.testing.assert_allclose(numpy(similarity.logit_scale), math.log(1 / 0.07), 1e-6)
+    inputs = pairs(model, rows=4)
+    model.compile(keras.optimizers.Adam(0.01))
+    similarity.logit_scale.assign(math.log(99.999))
+    losses = model.fit(inputs, epochs=30, batch_size=4, verbose=0).history
+    assert losses["loss"][-1] < 0.1 < 1.0 < losses["loss"][0]
+    assert losses["image_accuracy"][-1] == losses["text_accuracy"][-1] == 1
+    assert 0 <= numpy(similarity.logit_scale) <= np.float32(math.log(100))
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="reads tf.data")
+@pytest.mark.compiled
+def test_a_data_set_of_pairs_needs_no_labels():
+    import tensorflow as tf
+
+    model = tiny(SIGLIP)
+    dataset = tf.data.Dataset.from_tensor_slices(pairs(model)).batch(ROWS)
+    model.compile()
+    by_name = model.evaluate(dataset, verbose=0, return_dict=True)
+    assert set(by_name) == {"loss", "image_accuracy", "text_accuracy"}
+
+
+def test_pairs_have_no_labels_or_weights():
+    model = tiny(CLIP)
+    model.compile(run_eagerly=True)
+    inputs = pairs(model)
+    with pytest.raises(ValueError, match="`y` must be None: the model learns from pai"):
+        model.evaluate(inputs, np.zeros(ROWS), verbose=0)
+    with pytest.raises(ValueError, match="`sample_weight` must be None"):
+        model.compute_loss(y_pred=model(inputs), sample_weight=np.ones(ROWS))
+
+
+def test_a_text_ends_at_its_end_token():
+    """What follows, and how much of it, changes nothing."""
+    model = tiny(f"{CLIP}-end_token")
+    encoder = model.text_encoder()
+    ids = np.array([[5, 9, 3, 7, 3, 11], [3, 1, 2, 4, 5, 6]], "int32")
+    expected = numpy(encoder(ids))
+    changed = ids.copy()
+    changed[0, 3:], changed[1, 1:] = 0, 13
+    longer = np.pad(changed, ((0, 0), (0, 4)), constant_values=3)
+    for other in (changed, longer):
+        np.testing.assert_allclose(numpy(encoder(other)), expected, atol=1e-6)
+    # Of all ids the largest.
+    encoder = tiny(CLIP).text_encoder()
+    ids[:, 3] = 17
+    changed, longer = ids.copy(), np.pad(ids, ((0, 0), (0, 4)))
+    changed[:, 4:] = 16
+    for other in (changed, longer):
+        np.testing.assert_allclose(
+            numpy(encoder(other)), numpy(encoder(ids)), atol=1e-6
+        )
+
+
+def test_siglip_reads_a_text_at_its_last_position():
+    encoder = tiny(SIGLIP).text_encoder()
+    ids = np.array([[5, 9, 3, 7]], "int32")
+    padded = np.pad(ids, ((0, 0), (0, 1)))
+    assert np.abs(numpy(encoder(padded)) - numpy(encoder(ids))).max() > 1e-3
+
+
+@pytest.mark.parametrize("case", [CLIP, RESNET, SIGLIP])
+def test_the_towers_alone_compute_the_same(case):
+    model = tiny(case)
+    inputs = pairs(model)
+    expected = numpy(model(inputs))
+    for build_encoder, name, output in (
+        (build_clip_image_encoder, "images", "image_embeddings"),
+        (build_clip_text_encoder, "token_ids", "text_embeddings"),
+    ):
+        encoder = build_encoder(model, name="mine")
+        assert encoder.name == "mine"
+        np.testing.assert_array_equal(numpy(encoder(inputs[name])), expected[output])
+        lengths = np.linalg.norm(expected[output], axis=1)
+        np.testing.assert_allclose(lengths, 1, rtol=1e-5)
+    image = {id(weight) for weight in build_clip_image_encoder(model).weights}
+    text = {id(weight) for weight in build_clip_text_encoder(model).weights}
+    assert not image & text
+    scalars = {id(weight) for weight in model.similarity.weights}
+    assert image | text | scalars == {id(weight) for weight in model.weights}
+
+
+def test_a_tower_is_of_a_model_or_of_a_variant():
+    for build_encoder in (build_clip_image_encoder, build_clip_text_encoder):
+        with pytest.raises(ValueError, match="`clip` must be one of 'vit_base_patch32"):
+            build_encoder("vit_base")
+        with pytest.raises(TypeError, match="`clip` must be the name of a variant, or"):
+            build_encoder(tiny("vit_base_patch16"))
+
+
+def test_an_activation_has_a_name():
+    model = build(CLIP, activation="quick_gelu")
+    assert model.get_layer("block_0").activation is quick_gelu
+    assert model.get_layer("text_block_0").feed_forward.activation is quick_gelu
+
+
+@pytest.mark.parametrize(
+    "case, arguments, message",
+    [
+        (CLIP, {"stem_dim": 6}, "`patch_size` is for .* a ViT, and `stem_dim` for"),
+        (RESNET, {"mlp_dim": 6}, "`mlp_dim` is for .*, and `num_blocks` for a ResNet"),
+        (RESNET, {"image_size": (16, 20)}, "`image_size` must be a multiple of 8"),
+        (CLIP, {"image_size": (16, 20)}, "multiple of `patch_size`"),
+        (CLIP, {"end_token_id": 19}, r"`end_token_id` must be in \[0, 19\)"),
+        (CLIP, {"end_token_id": -1}, "`end_token_id` must be .*at least 0"),
+        (CLIP, {"text_num_heads": 5}, "multiple of `num_heads`"),
+        (CLIP, {"embedding_dim": 0}, "`embedding_dim` must be .*embedding_dim=0"),
+        (SIGLIP, {"text_mlp_dim": 0}, "`text_mlp_dim` must be .*text_mlp_dim=0"),
+    ],
+)
+def test_an_argument_with_which_no_model_can_be_built_is_named(
+    case, arguments, message
+):
+    with pytest.raises(ValueError, match=message):
+        build(case, **arguments)
+
+
+LABELS = ["cat", "red dog", "bird"]
+
+
+def tokenize(captions):
+    """Ids of characters, from 1 to 18, the largest at the end of each row."""
+    rows = [[1 + ord(c) % 17 for c in caption][:29] + [18] for caption in captions]
+    width = max(map(len, rows))
+    return np.array([row + [0] * (width - len(row)) for row in rows])
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A model with room for the captions."""
+    return randomize(build_clip(**{**TINY[CLIP], "max_sequence_length": 31}))
+
+
+def test_a_classifier_is_the_mean_of_the_captions_of_each_class(small):
+    templates = ("a {}.", "{} at {}!")
+    model = zero_shot_classifier(small, tokenize, LABELS, templates, batch_size=2)
+    encode, images = small.text_encoder(), pairs(small)["images"]
+    means = []
+    for label in LABELS:
+        captions = [template.replace("{}", label) for template in templates]
+        mean = numpy(encode(tokenize(captions))).mean(axis=0)
+        means.append(mean / np.linalg.norm(mean))
+    embedded = numpy(small.image_encoder()(images))
+    scale = np.exp(numpy(small.similarity.logit_scale))
+    logits = numpy(model(images))
+    np.testing.assert_allclose(
+        logits, scale * embedded @ np.transpose(means), atol=1e-5
+    )
+    assert model.class_names == tuple(LABELS)
+    # Without templates it has one.
+    captions = tokenize([f"a photo of a {label}." for label in LABELS])
+    expected = small.logits(embedded, numpy(encode(captions)))
+    plain = zero_shot_classifier(small, lambda x: {"token_ids": tokenize(x)}, LABELS)
+    np.testing.assert_allclose(numpy(plain(images)), expected, atol=1e-5)
+
+
+@pytest.mark.compiled
+def test_a_classifier_fits_evaluates_and_saves(small, tmp_path):
+    small.preprocessing = {"do_resize": True}
+    model = zero_shot_classifier(small, tokenize, LABELS, name="mine")
+    images, labels = pairs(small)["images"], np.arange(ROWS) % 3
+    model.compile(
+        keras.optimizers.SGD(0.01),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    before = model.evaluate(images, labels, verbose=0, return_dict=True)
+    model.fit(images, labels, epochs=3, verbose=0)
+    after = model.evaluate(images, labels, verbose=0, return_dict=True)
+    assert after["loss"] < before["loss"]
+    with pytest.raises(ValueError, match=r"`y` must be in \[0, 3\)"):
+        model.evaluate(images, labels + 1, verbose=0)
+    model.save(tmp_path / "mine.keras")
+    loaded = keras.saving.load_model(tmp_path / "mine.keras")
+    assert loaded.name == "mine"
+    assert loaded.class_names == tuple(LABELS)
+    assert loaded.preprocessing == {"do_resize": True}
+    np.testing.assert_array_equal(numpy(loaded(images)), numpy(model(images)))
+
+
+def test_a_classifier_of_siglip_has_a_bias_and_full_padding():
+    pytest.importorskip("tensorflow_text")
+    model = create(SIGLIP)
+    tokenizer = WordPieceTokenizer(
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "photo", "of", "cat", "."]
+    )
+    classifier = zero_shot_classifier(model, tokenizer, ["cat", "of"])
+    assert classifier.get_layer("classifier").bias is not None
+    captions = ["a photo of a cat.", "a photo of a of."]
+    length = TINY[SIGLIP]["max_sequence_length"]
+    ids = tokenizer.encode_batch(captions, max_length=length, pad_to_max_length=True)
+    assert ids["token_ids"].shape == (2, length)
+    images = pairs(model)["images"]
+    expected = model.logits(
+        model.image_encoder()(images), model.text_encoder()(ids["token_ids"])
+    )
+    np.testing.assert_allclose(numpy(classifier(images)), numpy(expected), atol=1e-4)
+    with pytest.raises(
+        ValueError, match="at most 31 tokens.* 38 tokens, 'a photo of a"
+    ):
+        zero_shot_classifier(model, tokenizer, ["cat", "of " * 31])
+
+
+def test_the_seven_templates_have_a_place():
+    assert len(set(ZERO_SHOT_TEMPLATES)) == 7
+    assert all(template.count("{}") == 1 for template in ZERO_SHOT_TEMPLATES)
+
+
+def test_what_no_classifier_can_be_made_of_is_named(small):
+    def make(labels=LABELS, templates=("a {}.",), tokenizer=tokenize, **options):
+        return zero_shot_classifier(small, tokenizer, labels, templates, **options)
+
+    with pytest.raises(ValueError, match="`labels` must not be empty"):
+        make([])
+    with pytest.raises(TypeError, match="`labels` must be a list of strings, not one"):
+        make("cat")
+    with pytest.raises(ValueError, match="`labels` must be different. Received: 'cat'"):
+        make(["cat", "dog", "cat"])
+    with pytest.raises(ValueError, match="`labels` must be strings .*Received: ' '"):
+        make(["cat", " "])
+    with pytest.raises(ValueError, match="`labels` must be strings .*Received: 3"):
+        make([3])
+    with pytest.raises(ValueError, match="`templates` must not be empty"):
+        make(templates=[])
+    with pytest.raises(TypeError, match="`templates` must be a list of strings"):
+        make(templates="a {}.")
+    with pytest.raises(ValueError, match="`templates` must have `{}` .*'a photo.'"):
+        make(templates=["a {}.", "a photo."])
+    with pytest.raises(ValueError, match="`batch_size` must be .*batch_size=0"):
+        make(batch_size=0)
+    with pytest.raises(ValueError, match="at most 31 tokens.*Received: 32 tokens"):
+        make(tokenizer=lambda captions: np.ones((len(captions), 32)))
+    with pytest.raises(ValueError, match="one row of token ids for each caption"):
+        make(tokenizer=lambda captions: np.ones(31))
+    with pytest.raises(TypeError, match="`clip` must be a model from `build_clip`"):
+        zero_shot_classifier(tiny("vit_base_patch16"), tokenize, LABELS)
