@@ -234,7 +234,7 @@ CASES = {
                 kernel_initializer="he_normal",
                 embeddings_initializer="he_normal",
             ),
-            {"inputs": (B, 3, 4, 15)},
+            {"inputs": (B, 4, 4, 15)},
             {"return_attention_scores": True},
         ),
     },
