@@ -105,5 +105,5 @@ $(addprefix $(VENV)/,.demo .test .dev .parity): $(VENV)/.venv pyproject.toml con
 # Where only tests/parity/torchvision_shim.py finds it, which says why.
 $(VENV)/.torchvision: $(VENV)/.parity
 	$(PIP) --no-deps --upgrade --target $(VENV)/torchvision torchvision timm \
-		segmentation-models-pytorch open_clip_torch ftfy
+		segmentation-models-pytorch open_clip_torch ftfy wcwidth
 	touch $@

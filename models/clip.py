@@ -114,13 +114,14 @@ def build_clip(
     variant: str = "vit_base_patch32",
     *,
     image_size: int | tuple[int, int] = FROM_VARIANT,
-    patch_size: int | tuple[int, int] | None = FROM_VARIANT,
-    num_layers: int | None = FROM_VARIANT,
-    hidden_dim: int | None = FROM_VARIANT,
+    patch_size: int | tuple[int, int] = FROM_VARIANT,
+    num_layers: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
     num_heads: int = FROM_VARIANT,
-    mlp_dim: int | None = FROM_VARIANT,
-    num_blocks: Sequence[int] | None = FROM_VARIANT,
-    stem_dim: int | None = FROM_VARIANT,
+    mlp_dim: int = FROM_VARIANT,
+    num_blocks: Sequence[int] = FROM_VARIANT,
+    stem_dim: int = FROM_VARIANT,
+    num_channels: int = 3,
     embedding_dim: int = FROM_VARIANT,
     end_token_id: int | None = None,
     activation: Activation = quick_gelu,
@@ -149,6 +150,7 @@ def build_clip(
         mlp_dim: Width of the feed-forward networks of a ViT.
         num_blocks: Bottlenecks of each stage of a ResNet.
         stem_dim: Channels of the first map of a ResNet.
+        num_channels: Channels of the images.
         embedding_dim: E.
         end_token_id: Id of the end token, whose first position in a text is the one
             that its embedding is computed from. None = the position of the largest id,
@@ -181,23 +183,21 @@ def build_clip(
         },
         {"num_blocks": num_blocks, "stem_dim": stem_dim},
     )
-    _check_end_token(end_token_id, towers["vocabulary_size"])
+    _check_end_token(end_token_id, **towers)
     options = block_options(activation, layer_norm_epsilon, **towers)
     norm = functools.partial(LayerNormalization, epsilon=layer_norm_epsilon)
     if num_blocks is None:
-        images = image_input(image_size, towers["num_channels"], patch_size)
+        images = image_input(image_size, num_channels, patch_size)
         hidden = embed_patches(images, hidden_dim, patch_size, use_bias=False)
-        hidden = ClassToken(initializer=normal(hidden_dim**-0.5), name="class_token")(
-            hidden
-        )
-        hidden = add_positions(hidden, "", hidden_dim**-0.5)
+        token = ClassToken(initializer=normal(hidden_dim**-0.5), name="class_token")
+        hidden = add_positions(token(hidden), "", hidden_dim**-0.5)
         hidden = norm(name="embeddings_norm")(hidden)
         hidden = Dropout(options["dropout"], name="embeddings_dropout")(hidden)
         hidden = transformer_blocks(hidden, "", num_layers, num_heads, mlp_dim, options)
         features = norm(name="final_norm")(hidden[:, 0])
         image_embeddings = _project(features, embedding_dim)
     else:
-        images = _resnet_input(image_size, towers["num_channels"], num_blocks)
+        images = _resnet_input(image_size, num_channels, num_blocks)
         hidden = pooled_resnet(images, stem_dim, num_blocks)
         scale = normal(hidden.shape[-1] ** -0.5)
         image_embeddings = AttentionPooling(
@@ -254,7 +254,7 @@ def _resnet_input(image_size, num_channels, num_blocks):
     return image_input(sides, num_channels)
 
 
-def _check_end_token(end_token_id, vocabulary_size):
+def _check_end_token(end_token_id, *, vocabulary_size, **_):
     if end_token_id is not None and not 0 <= end_token_id < vocabulary_size:
         raise ValueError(
             f"`end_token_id` must be in [0, {vocabulary_size}), the vocabulary. "

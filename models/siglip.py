@@ -74,6 +74,7 @@ def build_siglip(
     hidden_dim: int = FROM_VARIANT,
     num_heads: int = FROM_VARIANT,
     mlp_dim: int = FROM_VARIANT,
+    num_channels: int = 3,
     activation: Activation = gelu_tanh,
     layer_norm_epsilon: float = 1e-6,
     name: str = "siglip",
@@ -95,6 +96,7 @@ def build_siglip(
         hidden_dim: D of the image tower, and E.
         num_heads: Attention heads per block of the image tower, and of its pooling.
         mlp_dim: Width of the feed-forward networks of the image tower.
+        num_channels: Channels of the images.
         activation: Activation of the feed-forward networks.
         layer_norm_epsilon: Added to the variance.
         name: Name of the model.
@@ -108,7 +110,7 @@ def build_siglip(
     """
     options = block_options(activation, layer_norm_epsilon, **towers)
     norm = functools.partial(LayerNormalization, epsilon=layer_norm_epsilon)
-    images = image_input(image_size, towers["num_channels"], patch_size)
+    images = image_input(image_size, num_channels, patch_size)
     hidden = embed_patches(images, hidden_dim, patch_size)
     hidden = add_positions(hidden, "", hidden_dim**-0.5)
     hidden = Dropout(options["dropout"], name="embeddings_dropout")(hidden)
@@ -122,10 +124,7 @@ def build_siglip(
         name="probe_pooling",
     )(hidden)
 
-    scale = towers["text_hidden_dim"] ** -0.5
-    token_ids, hidden = text_tower(
-        options, token_scale=scale, position_scale=scale, causal=False, **towers
-    )
+    token_ids, hidden = text_tower(options, causal=False, **towers)
     text_embeddings = Dense(hidden_dim, name="text_projection")(hidden[:, -1])
 
     similarity = SimilarityLogits(

@@ -234,7 +234,7 @@ CASES = {
                 kernel_initializer="he_normal",
                 embeddings_initializer="he_normal",
             ),
-            {"inputs": (B, 4, 4, 15)},
+            {"inputs": (B, 6, 1, 15)},  # Scores of S positions.
             {"return_attention_scores": True},
         ),
     },

@@ -6,7 +6,7 @@ Legend: B batch, H and W pixels, T tokens, D width, E width of the embeddings, P
 numbers of images and texts.
 """
 
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import keras
 from keras import ops
@@ -33,7 +33,6 @@ from keras_attn.options import Option
 class TowerOptions(TypedDict, total=False):
     """Options of both towers, which both builders take."""
 
-    num_channels: Annotated[int, Option(3, "Channels of the images.")]
     vocabulary_size: Annotated[int, Option(FROM_VARIANT, "Number of token ids.")]
     max_sequence_length: Annotated[
         int, Option(FROM_VARIANT, "Number of positions of a text.")
@@ -82,9 +81,9 @@ def embed_patches(images, hidden_dim, patch_size, use_bias=True):
 def text_tower(
     options,
     *,
-    token_scale,
-    position_scale,
     causal,
+    token_scale=None,
+    position_scale=None,
     vocabulary_size,
     max_sequence_length,
     text_num_layers,
@@ -97,18 +96,21 @@ def text_tower(
 
     Args (the others are `TowerOptions`):
         options: From `block_options`.
-        token_scale: Standard deviation of the initial token embeddings.
-        position_scale: Standard deviation of the initial position embeddings.
         causal: Whether a token attends only to itself and to earlier tokens.
+        token_scale: Standard deviation of the initial token embeddings. Default: 1/√D.
+        position_scale: The same of the position embeddings.
     """
+    default = text_hidden_dim**-0.5
     token_ids = sequence_inputs("token_ids")["token_ids"]
     hidden = TokenEmbedding(
         vocabulary_size,
         text_hidden_dim,
-        embeddings_initializer=normal(token_scale),
+        embeddings_initializer=normal(token_scale or default),
         name="text_token_embedding",
     )(token_ids)
-    hidden = add_positions(hidden, "text_", position_scale, max_sequence_length)
+    hidden = add_positions(
+        hidden, "text_", position_scale or default, max_sequence_length
+    )
     hidden = Dropout(options["dropout"], name="text_embeddings_dropout")(hidden)
     sizes = (text_num_layers, text_num_heads, text_mlp_dim)
     hidden = transformer_blocks(hidden, "text_", *sizes, options, causal)
@@ -244,7 +246,7 @@ class DualEncoder(Functional):
         )
 
     def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+        self, x=None, y=None, y_pred: Any = None, sample_weight=None, training=True
     ):
         """The contrastive loss of a batch of pairs; see the class.
 

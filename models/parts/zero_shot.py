@@ -13,7 +13,6 @@ import keras
 import numpy as np
 
 from keras_attn.checks import check_positive
-from keras_attn.indices import length_ranges
 from keras_attn.models.parts.dual_encoder import DualEncoder
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import logits_layer
@@ -138,8 +137,8 @@ def _checked(name: str, texts: Sequence[str]) -> list[str]:
 def _embed(clip, tokenizer, captions, batch_size):
     """The embeddings of captions, (C · K, E)."""
     encoder = clip.text_encoder()
-    _, end = length_ranges(encoder)["token_ids"]
-    token_ids = _tokenize(clip, tokenizer, captions, end - 1)
+    max_length = encoder.get_layer("text_position_embedding").max_sequence_length
+    token_ids = _tokenize(clip, tokenizer, captions, max_length)
     batches = [
         keras.ops.convert_to_numpy(encoder(token_ids[start : start + batch_size]))
         for start in range(0, len(captions), batch_size)

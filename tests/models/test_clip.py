@@ -1,16 +1,16 @@
 """CLIP and SigLIP beyond the contract: their loss, towers and zero-shot classifiers."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
-from model_cases import TINY, build, create, numpy, randomize, tiny
+from model_cases import TINY, build, create, numpy, tiny
 
 from keras_attn.data.text.wordpiece import WordPieceTokenizer
 from keras_attn.models import (
     ZERO_SHOT_TEMPLATES,
-    build_clip,
     build_clip_image_encoder,
     build_clip_text_encoder,
     zero_shot_classifier,
@@ -22,7 +22,7 @@ SIGLIP = "siglip_base_patch16_224"
 ROWS, T = 5, 7
 
 
-def pairs(model, rows=ROWS, seed=1):
+def pairs(model, rows=ROWS, seed=1) -> Any:
     """Images and texts without padding."""
     rng = np.random.default_rng(seed)
     return {
@@ -194,8 +194,8 @@ def tokenize(captions):
 
 @pytest.fixture(scope="module")
 def small():
-    """A model with room for the captions."""
-    return randomize(build_clip(**{**TINY[CLIP], "max_sequence_length": 31}))
+    """A model with 31 positions, enough for the captions."""
+    return create(CLIP)
 
 
 def test_a_classifier_is_the_mean_of_the_captions_of_each_class(small):

@@ -16,7 +16,7 @@ BUILDERS = {
 }
 # Arguments whose numbers may be 0, and lists that may have no element.
 FROM_ZERO = {"num_frozen", "num_pyramid_layers", "attention_stage"}
-FROM_ZERO |= {"skips", "dilated_stages"}
+FROM_ZERO |= {"skips", "dilated_stages", "end_token_id"}
 MAY_BE_EMPTY = {"fully_connected_dims", "stem_dims", "decoder_dims"}
 MAY_BE_EMPTY |= {"skips", "dilated_stages"}
 # Text, or a number of any sign.

@@ -8,7 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from parity.torchvision_shim import is_installed
+from parity.torchvision_shim import is_installed, load_torchvision
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -177,8 +177,11 @@ def make_cases(script, monkeypatch, needs=("transformers",)):
     Returns:
         The result of the script's `make_cases`.
     """
-    # Beside the folder of torchvision, transformers would import it before the shim.
-    find = is_installed if "torchvision" in needs else importlib.util.find_spec
+    find = importlib.util.find_spec
+    if "torchvision" in needs and is_installed():
+        # First: transformers would import it, from its folder, without the shim.
+        load_torchvision()
+        find = is_installed
     for name in needs:
         if not find(name):
             pytest.skip(f"{name} is not installed; see {script}.py")

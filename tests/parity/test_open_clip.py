@@ -5,6 +5,7 @@
 
 import json
 import shutil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -194,8 +195,13 @@ def test_unsupported_configs_are_refused(path, value, message, tmp_path):
     ],
 )
 def test_what_open_clip_lacks_is_not_written(options, message, tmp_path):
-    sizes = {"image_size": 16, "embedding_dim": 3}
-    text = {"hidden_dim": 6, "num_layers": 1, "num_heads": 2, "mlp_dim": 5}
+    sizes: dict[str, Any] = {"image_size": 16, "embedding_dim": 3}
+    text: dict[str, Any] = {
+        "hidden_dim": 6,
+        "num_layers": 1,
+        "num_heads": 2,
+        "mlp_dim": 5,
+    }
     variant = "rn50"
     if "num_blocks" not in options:
         variant, sizes = "vit_base_patch16", {**sizes, **text}

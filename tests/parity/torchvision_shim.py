@@ -2,11 +2,11 @@
 
 The package index has torchvision for CUDA only, whose operators a CPU build of PyTorch
 cannot load. Then even `import torchvision` fails, and `import transformers` where it is
-installed. So `make` installs it into a folder of its own, with timm and
-segmentation-models-pytorch, which import it; only this module adds the folder to the
-path. If its operators are missing, those that the import and the detectors need
-are declared here: `nms` in PyTorch; `roi_align` has a form in Python in torchvision
-itself. transformers may be imported before or after.
+installed. So `make` installs it into a folder of its own, with timm,
+segmentation-models-pytorch and open_clip, which import it; only this module adds the
+folder to the path. If its operators are missing, those that the import and the
+detectors need are declared here: `nms` in PyTorch; `roi_align` has a form in Python in
+torchvision itself. transformers may be imported before or after.
 """
 
 import functools

@@ -99,8 +99,9 @@ class EndTokenPooling(BaseLayer):
 
     def __init__(self, end_token_id: int | None = None, **kwargs):
         super().__init__(**kwargs)
-        is_id = is_whole(end_token_id) and end_token_id >= 0
-        if end_token_id is not None and not is_id:
+        if end_token_id is not None and (
+            not is_whole(end_token_id) or end_token_id < 0
+        ):
             raise ValueError(
                 "`end_token_id` must be an integer of at least 0, or None. "
                 f"Received: end_token_id={end_token_id!r}"
