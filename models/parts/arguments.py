@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
-import keras
-
 from keras_attn.argument_types import Activation
 from keras_attn.checks import (
     check_boolean,
@@ -23,6 +21,7 @@ from keras_attn.checks import (
     check_positive,
     is_whole,
 )
+from keras_attn.kernels.gelu import activation_of
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -151,10 +150,11 @@ def _number(name, value):
 
 def _activation(name, value):
     try:
-        keras.activations.get(value)
+        activation_of(value)
     except (TypeError, ValueError):
         raise ValueError(
-            f"`{name}` must be a function, or the name of an activation of Keras. "
+            f"`{name}` must be a function, or the name of an activation of Keras, or "
+            "gelu_tanh or quick_gelu. "
             f"Received: {name}={value!r}"
         ) from None
     return value
