@@ -106,11 +106,11 @@ def export(
         sample_inputs: Inputs to verify (and calibrate) with: a dictionary by input
             name, or what the model is called with. None = random inputs, with a fixed
             seed. Required if the model is not functional, to know its inputs.
-        tokenizer: A `WordPieceTokenizer` or `SentencePieceTokenizer` to include, for a
-            SavedModel: `serve` then takes `text`, strings (B,), and `serve_pair`, if
-            the model has `segment_ids`, `text` and `text_pair`. Rows are padded to the
-            longest of a batch and truncated to the model's positions; a
-            `sequence_length` fixes both. Loading it requires only tensorflow and
+        tokenizer: A `WordPieceTokenizer`, `SentencePieceTokenizer` or `CLIPTokenizer`
+            to include, for a SavedModel: `serve` then takes `text`, strings (B,), and
+            `serve_pair`, if the model has `segment_ids`, `text` and `text_pair`. Rows
+            are padded to the longest of a batch and truncated to the model's positions;
+            a `sequence_length` fixes both. Loading it requires only tensorflow and
             tensorflow-text. `sample_inputs` are texts.
         tolerance: Largest error allowed. In float32 it is the difference of each
             value, absolute below 1 and relative above; None is 1e-4. With max

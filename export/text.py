@@ -65,9 +65,9 @@ def with_tokenizer(
 def _check_tokenizer(tokenizer: Any, format: Format) -> None:
     if not isinstance(tokenizer, GraphTokenizer):
         raise ValueError(
-            "`tokenizer` must be a `WordPieceTokenizer` or a `SentencePieceTokenizer`, "
-            "which work inside a graph; with any other, export the model alone and "
-            f"encode texts yourself. Received: tokenizer={tokenizer!r}"
+            "`tokenizer` must be a `WordPieceTokenizer`, a `SentencePieceTokenizer` or "
+            "a `CLIPTokenizer`, which work inside a graph; with any other, export the "
+            f"model alone and encode texts yourself. Received: tokenizer={tokenizer!r}"
         )
     if not format.takes_strings:
         raise ValueError(

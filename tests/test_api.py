@@ -15,7 +15,7 @@ PUBLIC = {
         "data decoding export layers models ops tiling training translator viz"
     ),
     "keras_attn.data": (
-        "Building ByteLevelBPETokenizer CharacterTokenizer DetectionData "
+        "Building ByteLevelBPETokenizer CLIPTokenizer CharacterTokenizer DetectionData "
         "DetectionExample ElasticDeformation FONTS RandomColors RandomMirror "
         "RandomQuarterTurns RandomScaleAndCrop RenderedWords SegmentationData "
         "SentencePieceTokenizer Shapes ShapesExample SocialScene StreamDecoder "

@@ -50,6 +50,7 @@ from keras_attn.data.synthetic.word_lists import hold_out, random_words
 from keras_attn.data.text.base_tokenizer import Tokenizer
 from keras_attn.data.text.byte_level_bpe import ByteLevelBPETokenizer, StreamDecoder
 from keras_attn.data.text.causal_lm import causal_lm_dataset, pack_documents
+from keras_attn.data.text.clip_tokenizer import CLIPTokenizer
 from keras_attn.data.text.load_text_tokenizer import load_text_tokenizer
 from keras_attn.data.text.next_sentence import (
     next_sentence_dataset,
@@ -73,6 +74,7 @@ from keras_attn.data.text.wordpiece import WordPieceTokenizer
 __all__ = [
     "Building",
     "ByteLevelBPETokenizer",
+    "CLIPTokenizer",
     "CharacterTokenizer",
     "DetectionData",
     "DetectionExample",

@@ -25,7 +25,7 @@ import tokenizers
 
 HERE = pathlib.Path(__file__).parent
 REFERENCES = HERE / "references"
-TABLES = HERE.parents[1] / "keras_attn" / "data" / "unicode_ranges.py"
+TABLES = HERE.parents[1] / "keras_attn/data/text/unicode_ranges.py"
 PAIR_LENGTHS = (7, 8, 13)
 CODEPOINTS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 
@@ -80,6 +80,29 @@ def write_tables():
         if c not in undecomposed:
             assert nfd(chr(c)) == unicodedata.normalize("NFD", chr(c)), hex(c)
 
+    def matched(pattern):
+        remove = normalizers.Replace(tokenizers.Regex(pattern), "").normalize_str
+        return {c for c in CODEPOINTS if remove(chr(c)) == ""}
+
+    def matched_by_tensorflow(pattern):
+        rest = tf.strings.regex_replace([chr(c) for c in CODEPOINTS], pattern, "")
+        return {c for c, text in zip(CODEPOINTS, rest.numpy(), strict=True) if not text}
+
+    # Marks that TensorFlow's NFC moves and letters that it composes, not the reference.
+    nfc = normalizers.NFC().normalize_str
+    newer = set(undecomposed)
+    parts_of = {c: apart[CODEPOINTS.index(c)].decode() for c in undecomposed}
+    for texts in (
+        {c: f"a\u0345{chr(c)}" for c in CODEPOINTS},
+        {ord(parts_of[c][0]): parts_of[c] for c in undecomposed},
+    ):
+        composed = tensorflow_text.normalize_utf8(tf.constant([*texts.values()]), "NFC")
+        newer |= {
+            c
+            for (c, text), found in zip(texts.items(), composed.numpy(), strict=True)
+            if nfc(text) != found.decode()
+        }
+
     lines = [
         '"""How the reference tokenizers classify characters.',
         "",
@@ -110,6 +133,22 @@ def write_tables():
             "UNDECOMPOSED",
             "Newer than the reference's NFD, which does not decompose them.",
             undecomposed,
+        ),
+        ("BLANKS", "CLIP: blanks.", matched(r"\s")),
+        (
+            "NEWER_LETTERS",
+            "CLIP: letters that are newer than the classes of TensorFlow's patterns.",
+            matched(r"\p{L}") - matched_by_tensorflow(r"\p{L}"),
+        ),
+        (
+            "NEWER_NUMBERS",
+            "CLIP: numbers that are newer than the classes of TensorFlow's patterns.",
+            matched(r"\p{N}") - matched_by_tensorflow(r"\p{N}"),
+        ),
+        (
+            "NEWER_COMPOSITION",
+            "Newer than the reference's NFC, which leaves them.",
+            newer,
         ),
     ]:
         text = " ".join(
@@ -190,6 +229,7 @@ def write_references():
         ]
         expected |= pairs(f"{name}_pairs", reference, CASES)
     write_ids("bpe_ids.npz", expected)
+    write_clip_references()
 
     model = learn_sentencepiece(CASES)
     (REFERENCES / "spiece.model").write_bytes(model)
@@ -205,6 +245,39 @@ def write_references():
         "xlnet_ties": [xlnet_ties],
     }
     write_ids("sentencepiece_ids.npz", expected)
+
+
+def write_clip_references():
+    """A small vocabulary of CLIP's kind, and its ids."""
+    import transformers  # pyright: ignore[reportMissingImports]
+    from tokenizer_cases import CASES, SPECIAL
+
+    # The normalization and the words are the reference's own; only merges are learned.
+    empty = transformers.CLIPTokenizer(merges=[]).backend_tokenizer
+    model = tokenizers.Tokenizer(tokenizers.models.BPE(end_of_word_suffix="</w>"))
+    model.normalizer, model.pre_tokenizer = empty.normalizer, empty.pre_tokenizer
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    letters += [f"{letter}</w>" for letter in letters]
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=907,
+        special_tokens=letters,
+        end_of_word_suffix="</w>",
+        show_progress=False,
+    )
+    model.train_from_iterator(CASES, trainer)
+    merges = [tuple(pair) for pair in json.loads(model.to_str())["model"]["merges"]]
+    joined = [first + second for first, second in merges]
+    pieces = [*letters, *joined, "<|startoftext|>", "<|endoftext|>"]
+    numbers = {piece: index for index, piece in enumerate(pieces)}
+    folder = REFERENCES / "clip"
+    folder.mkdir(exist_ok=True)
+    (folder / "vocab.json").write_text(json.dumps(numbers, ensure_ascii=False))
+    lines = "".join(f"{first} {second}\n" for first, second in merges)
+    (folder / "merges.txt").write_text(f"#version: 0.2\n{lines}")
+    reference = transformers.CLIPTokenizer.from_pretrained(folder)
+    expected = {"clip": encode(reference, CASES)}
+    expected["special"] = reference(SPECIAL, add_special_tokens=False)["input_ids"]
+    write_ids("clip_ids.npz", expected | pairs("pairs", reference, CASES))
 
 
 def encode(reference, texts):

@@ -8,12 +8,13 @@ import tensorflow as tf
 from data.tokenizer_cases import CASES, REFERENCES
 
 from keras_attn.data.text.byte_level_bpe import ByteLevelBPETokenizer
+from keras_attn.data.text.clip_tokenizer import CLIPTokenizer
 from keras_attn.data.text.load_text_tokenizer import load_text_tokenizer
 from keras_attn.data.text.sentencepiece import SentencePieceTokenizer
 from keras_attn.data.text.text_tokenizer import TextTokenizer
 from keras_attn.data.text.wordpiece import WordPieceTokenizer
 
-KINDS = ["wordpiece", "t5", "xlnet", "xlm_roberta", "gpt2", "roberta"]
+KINDS = ["wordpiece", "t5", "xlnet", "xlm_roberta", "gpt2", "roberta", "clip"]
 
 
 def make(kind):
@@ -21,6 +22,8 @@ def make(kind):
         return WordPieceTokenizer.from_folder(REFERENCES, lower_case=True)
     if kind in ("gpt2", "roberta"):
         return ByteLevelBPETokenizer.from_folder(REFERENCES / kind)
+    if kind == "clip":
+        return CLIPTokenizer.from_folder(REFERENCES / kind)
     return SentencePieceTokenizer.from_folder(REFERENCES, kind)
 
 
@@ -135,7 +138,7 @@ def test_the_longer_text_of_a_pair_is_cut_first(bert):
     assert rows == [(1, 6), (6, 1), (3, 4), (3, 4), (4, 3), (2, 2)]
 
 
-@pytest.mark.parametrize("kind", ["wordpiece", "xlnet"])
+@pytest.mark.parametrize("kind", ["wordpiece", "xlnet", "clip"])
 def test_a_graph_of_empty_batches_and_texts(kind):
     tokenizer = make(kind)
     none = tokenizer.pack(tf.constant([], tf.string), max_length=7)
@@ -181,6 +184,7 @@ def test_a_saved_folder_loads_as_its_kind(tmp_path, kind):
         ("xlnet", "xlnet", "xlnet"),
         ("t5", "t5", "t5"),
         ("xlm-roberta", "xlm_roberta", "xlm_roberta"),
+        ("clip", "clip", None),
     ],
 )
 def test_model_type_gives_the_kind_if_the_settings_do_not(

@@ -18,6 +18,7 @@ skip_module_without_tensorflow("exporters need TensorFlow")
 
 from keras_attn.data import (  # noqa: E402
     ByteLevelBPETokenizer,
+    CLIPTokenizer,
     SentencePieceTokenizer,
     WordPieceTokenizer,
 )
@@ -166,6 +167,17 @@ def test_sentencepiece(tmp_path):
     export(model, tmp_path / "m", tokenizer=pieces)
     (found,) = load_runner(tmp_path / "m")({"text": TEXTS}).values()
     assert_close(found, model(pieces.encode_batch(TEXTS)))
+
+
+def test_clip(tmp_path):
+    pieces = CLIPTokenizer.from_folder(REFERENCES / "clip")
+    token_ids = keras.Input((None,), dtype="int32", name="token_ids")
+    vectors = keras.layers.Embedding(pieces.vocabulary_size, 5)(token_ids)
+    model = keras.Model(token_ids, vectors)
+    export(model, tmp_path / "m", tokenizer=pieces, sequence_length=11)
+    (found,) = load_runner(tmp_path / "m")({"text": TEXTS}).values()
+    packed = pieces.encode_batch(TEXTS, max_length=11, pad_to_max_length=True)
+    assert_close(found, model(packed["token_ids"]))
 
 
 class Subclassed(keras.Model):

@@ -13,11 +13,13 @@ from fuzz.mutations import mutations, rounds
 from keras_attn.data import (
     ByteLevelBPETokenizer,
     CharacterTokenizer,
+    CLIPTokenizer,
     SubwordTokenizer,
     WordPieceTokenizer,
     load_text_tokenizer,
     load_tokenizer,
 )
+from keras_attn.data.text.byte_pairs import CLIP_WORD
 
 SECONDS = 30
 MAX_MIB = 64
@@ -78,6 +80,28 @@ def _packed_byte_level(folder):
     (folder / "tokenizer.json").write_text(json.dumps(content))
 
 
+def _clip(folder):
+    CLIPTokenizer.from_folder(REFERENCES / "clip").save(folder)
+
+
+def _packed_clip(folder):
+    model = CLIPTokenizer.from_folder(REFERENCES / "clip")
+    split = {"type": "Split", "pattern": {"Regex": CLIP_WORD}}
+    steps = [{"type": kind} for kind in ("NFC", "Replace", "Lowercase")]
+    content = {
+        "added_tokens": [],
+        "normalizer": {"type": "Sequence", "normalizers": steps},
+        "pre_tokenizer": {"pretokenizers": [split, {"type": "ByteLevel"}]},
+        "model": {
+            "type": "BPE",
+            "end_of_word_suffix": "</w>",
+            "vocab": {piece: index for index, piece in enumerate(model.pieces)},
+            "merges": model.merges,
+        },
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+
+
 def _sentencepiece(folder):
     shutil.copy(REFERENCES / "spiece.model", folder)
     (folder / "tokenizer_config.json").write_text(
@@ -94,6 +118,8 @@ FOLDERS = {
     "byte_level_merges": (_byte_level, "merges.txt", 20),
     "byte_level_settings": (_byte_level, "tokenizer_config.json", 20),
     "byte_level_packed": (_packed_byte_level, "tokenizer.json", 40),
+    "clip_vocabulary": (_clip, "vocab.json", 8),
+    "clip_packed": (_packed_clip, "tokenizer.json", 20),
     "sentencepiece_model": (_sentencepiece, "spiece.model", 40),
     "sentencepiece_settings": (_sentencepiece, "tokenizer_config.json", 8),
 }

@@ -4,10 +4,17 @@ import codecs
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from keras_attn.checks import check_choice
 from keras_attn.data.text import tokenizer_files as files
+from keras_attn.data.text.byte_pairs import (
+    LETTER_OF_BYTE,
+    bytes_of,
+    check_byte_pairs,
+    read_merges,
+    read_packed,
+    write_byte_pairs,
+)
 from keras_attn.data.text.text_tokenizer import (
     Convention,
     TextTokenizer,
@@ -16,8 +23,7 @@ from keras_attn.data.text.text_tokenizer import (
     tokenizers_library,
     training_corpus,
 )
-from keras_attn.file_reading import get_flag, get_object, read_vocabulary_json, shown
-from keras_attn.file_writing import write_atomically
+from keras_attn.file_reading import read_vocabulary_json
 from keras_attn.options import described_as
 
 CONVENTIONS = {
@@ -46,18 +52,6 @@ _HUGGING_FACE = {"gpt2": "GPT2Tokenizer", "roberta": "RobertaTokenizer"}
 _FILES = ("vocab.json with merges.txt", "tokenizer.json")
 # In the order of RoBERTa's ids.
 _ROBERTA_FIRST = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-
-
-def _byte_letters() -> dict[int, str]:
-    """The printable character that represents each byte in the vocabularies."""
-    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in shown]
-    letters = {byte: chr(byte) for byte in shown}
-    return letters | {byte: chr(0x100 + i) for i, byte in enumerate(hidden)}
-
-
-_LETTER_OF_BYTE = _byte_letters()
-_BYTE_OF_LETTER = {letter: byte for byte, letter in _LETTER_OF_BYTE.items()}
 
 
 class ByteLevelBPETokenizer(TextTokenizer):
@@ -111,22 +105,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
         self.add_prefix_space = add_prefix_space
         self._name = convention
         ids = dict(self._vocabulary.ids)
-        missing = [letter for letter in _BYTE_OF_LETTER if letter not in ids]
-        if missing:
-            raise ValueError(
-                "`pieces` must have one for each of the 256 bytes, so that every text "
-                "can be encoded; is it the vocabulary of a character-level BPE, such "
-                f"as XLM or GPT-1? Received: {len(ids)} pieces without {len(missing)} "
-                f"of them, such as {missing[0]!r}"
-            )
-        for number, pair in enumerate(self.merges):
-            for piece in (*pair, "".join(pair)):
-                if piece not in ids:
-                    raise ValueError(
-                        "`merges` must join pieces of the vocabulary; are both files "
-                        f"from the same model? Received: merge {number + 1}, "
-                        f"{shown(pair)}, but no piece {shown(piece)}"
-                    )
+        check_byte_pairs(ids, self.merges, LETTER_OF_BYTE.values())
         library = tokenizers_library()
         self._model = library.Tokenizer(library.models.BPE(ids, list(self.merges)))
         self._model.pre_tokenizer = library.pre_tokenizers.ByteLevel(
@@ -134,7 +113,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
         )
         special = set(self.special_token_ids)
         self._bytes = tuple(
-            b"" if piece in special else _bytes_of(piece) for piece in self.pieces
+            b"" if piece in special else bytes_of(piece) for piece in self.pieces
         )
 
     @classmethod
@@ -168,7 +147,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
             library.trainers.BpeTrainer(
                 vocab_size=vocabulary_size - len(special),
                 min_frequency=min_frequency,
-                initial_alphabet=list(_BYTE_OF_LETTER),
+                initial_alphabet=list(LETTER_OF_BYTE.values()),
                 show_progress=False,
             ),
         )
@@ -202,10 +181,10 @@ class ByteLevelBPETokenizer(TextTokenizer):
         if listed is not None and merged is not None:
             path = listed
             pieces = files.pieces_in_order(read_vocabulary_json(listed), listed)
-            merges = _read_merges(merged)
+            merges = read_merges(merged)
         elif packed is not None:
             path = packed
-            pieces, merges, prefix = _read_packed(packed)
+            pieces, merges, prefix = read_packed(packed)
             settings = {"add_prefix_space": prefix} | settings
         else:
             raise files.missing_files(folder, *_FILES)
@@ -224,12 +203,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
     @described_as(TextTokenizer.save)
     def save(self, folder: str | os.PathLike) -> None:
         """Writes `vocab.json`, `merges.txt` and `tokenizer_config.json`."""
-        ids = {piece: index for index, piece in enumerate(self.pieces)}
-        files.write_json(Path(folder) / "vocab.json", ids, indent=None)
-        lines = "".join(f"{first} {second}\n" for first, second in self.merges)
-        write_atomically(
-            Path(folder) / "merges.txt", f"#version: 0.2\n{lines}".encode()
-        )
+        write_byte_pairs(folder, self.pieces, self.merges)
         files.write_settings(
             folder,
             _HUGGING_FACE[self._name],
@@ -281,69 +255,3 @@ class StreamDecoder:
         text = self._decoder.decode(b"", final=True)
         self._decoder.reset()
         return text
-
-
-def _bytes_of(piece: str) -> bytes:
-    # A piece with other characters was added to the vocabulary as plain text.
-    if all(letter in _BYTE_OF_LETTER for letter in piece):
-        return bytes(_BYTE_OF_LETTER[letter] for letter in piece)
-    return piece.encode()
-
-
-def _read_merges(path: Path) -> list[tuple[str, str]]:
-    merges = []
-    for number, line in enumerate(files.read_lines(path), 1):
-        if not line or line.startswith("#version"):
-            continue
-        pair = line.split(" ")
-        if len(pair) != 2:
-            raise ValueError(
-                f"{path.name} must have two pieces and one blank per line. Received: "
-                f"{str(path)!r}, line {number}: {shown(line)}"
-            )
-        merges.append((pair[0], pair[1]))
-    return merges
-
-
-def _read_packed(path: Path) -> tuple[list[str], list[tuple[str, str]], bool]:
-    """The pieces, the merges and `add_prefix_space` of a `tokenizer.json`."""
-    content = read_vocabulary_json(path)
-    model = get_object(content, "model", path)
-    splitter = get_object(content, "pre_tokenizer", path)
-    required = {
-        "model.type": (model.get("type", "BPE"), "BPE"),
-        "pre_tokenizer.type": (splitter.get("type"), "ByteLevel"),
-        "pre_tokenizer.use_regex": (splitter.get("use_regex", True), True),
-        "normalizer": (content.get("normalizer"), None),
-        "model.dropout": (model.get("dropout"), None),
-        "model.continuing_subword_prefix": (
-            model.get("continuing_subword_prefix") or "",
-            "",
-        ),
-        "model.end_of_word_suffix": (model.get("end_of_word_suffix") or "", ""),
-        "model.byte_fallback": (model.get("byte_fallback", False), False),
-        "model.ignore_merges": (model.get("ignore_merges", False), False),
-    }
-    for name, (found, wanted) in required.items():
-        if found != wanted:
-            raise ValueError(
-                "tokenizer.json must be a byte-level BPE, as of GPT-2 or RoBERTa, "
-                f"where {name} is {wanted!r}. Received: {str(path)!r}, "
-                f"{name}={shown(found)}"
-            )
-    try:
-        added = {each["content"]: each["id"] for each in content["added_tokens"]}
-        ids = {**model["vocab"], **added}
-        # Older files write a pair as one string with a blank.
-        pairs = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
-        merges = [(first, second) for first, second in pairs]
-        texts = (*added, *(piece for pair in merges for piece in pair))
-        if not all(isinstance(text, str) for text in texts):
-            raise TypeError("a piece that is not a string")
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            "tokenizer.json must hold a vocabulary, merges and added tokens. Received: "
-            f"{str(path)!r}; {type(error).__name__}: {error}"
-        ) from error
-    prefix = get_flag(splitter, "add_prefix_space", None, path, allow_none=True)
-    return files.pieces_in_order(ids, path), merges, bool(prefix)

@@ -15,6 +15,8 @@ _BLOCK = 256
 _CODEPOINTS = 0x110000
 # A shift of at least this is not added: the rest is the row of `_long` to use.
 _LONG = 1 << 22
+# Private-use characters at the end of the last plane, which texts do not have.
+_HIDDEN = 0x10FE00
 
 
 class CharacterMap:
@@ -127,6 +129,24 @@ def bert_changes(
         return piece.translate(hidden)
 
     return changes, spell_piece
+
+
+def clip_changes() -> tuple[dict[int, str], dict[int, str]]:
+    """The replacements of CLIP's tokenizer, before and after normal form C.
+
+    Returns:
+        The replacements before it, which hide what is newer than the reference's form C
+        behind private-use characters; and the replacements after it, which bring it
+        back, lower the case and make each blank " ".
+    """
+    newer = sorted(_members(unicode_ranges.NEWER_COMPOSITION))
+    hidden = {c: chr(_HIDDEN + number) for number, c in enumerate(newer)}
+    # Letters of both cases are in the first two planes.
+    lowered = {c: _lower(chr(c)) for c in range(0x20000) if not 0xD800 <= c < 0xE000}
+    changes = {c: text for c, text in lowered.items() if text != chr(c)}
+    changes |= dict.fromkeys(_members(unicode_ranges.BLANKS), " ")
+    changes |= {ord(text): changes.get(c, chr(c)) for c, text in hidden.items()}
+    return hidden, changes
 
 
 def _members(ranges: str) -> frozenset[int]:

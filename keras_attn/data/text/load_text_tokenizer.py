@@ -3,6 +3,7 @@
 import os
 
 from keras_attn.data.text.byte_level_bpe import ByteLevelBPETokenizer
+from keras_attn.data.text.clip_tokenizer import START, WORD_END, CLIPTokenizer
 from keras_attn.data.text.sentencepiece import MODEL_FILES, SentencePieceTokenizer
 from keras_attn.data.text.text_tokenizer import TextTokenizer
 from keras_attn.data.text.tokenizer_files import (
@@ -22,6 +23,7 @@ from keras_attn.file_reading import (
 # Class and options by `tokenizer_class` or `model_type`.
 _BY_NAME = {
     "bert": (WordPieceTokenizer, {}),
+    "clip": (CLIPTokenizer, {}),
     "distilbert": (WordPieceTokenizer, {}),
     "electra": (WordPieceTokenizer, {}),
     "gpt2": (ByteLevelBPETokenizer, {"convention": "gpt2"}),
@@ -39,8 +41,8 @@ def load_text_tokenizer(folder: str | os.PathLike) -> TextTokenizer:
 
     The kind is given by `tokenizer_config.json` (`tokenizer_class`) or `config.json`
     (`model_type`), otherwise by the files: `vocab.txt` is WordPiece, a `.model`
-    SentencePiece, `vocab.json` with `merges.txt` byte-level BPE, and a `tokenizer.json`
-    alone states it in its `model.type`.
+    SentencePiece, `vocab.json` with `merges.txt` byte-level BPE (CLIP's if it has
+    "<|startoftext|>"), and a `tokenizer.json` alone states it in its `model`.
 
     Args:
         folder: The folder, such as one that `save` or `save_pretrained` wrote.
@@ -63,8 +65,11 @@ def load_text_tokenizer(folder: str | os.PathLike) -> TextTokenizer:
         return WordPieceTokenizer.from_folder(folder)
     if find_file(folder, *MODEL_FILES):
         return SentencePieceTokenizer.from_folder(folder)
-    if find_file(folder, "vocab.json") and find_file(folder, "merges.txt"):
-        return ByteLevelBPETokenizer.from_folder(folder)
+    listed = find_file(folder, "vocab.json")
+    if listed and find_file(folder, "merges.txt"):
+        is_clip = START in read_vocabulary_json(listed)
+        kind = CLIPTokenizer if is_clip else ByteLevelBPETokenizer
+        return kind.from_folder(folder)
     packed = find_file(folder, "tokenizer.json")
     if packed is None:
         raise missing_files(
@@ -77,6 +82,8 @@ def load_text_tokenizer(folder: str | os.PathLike) -> TextTokenizer:
     model = get_object(read_vocabulary_json(packed), "model", packed)
     if model.get("type") == "WordPiece":
         return WordPieceTokenizer.from_folder(folder)
+    if model.get("end_of_word_suffix") == WORD_END:
+        return CLIPTokenizer.from_folder(folder)
     return ByteLevelBPETokenizer.from_folder(folder)
 
 

@@ -66,6 +66,33 @@ UNDECOMPOSED = """
 105c9 105e4 11383 11385 1138e 11391 113c5 113c7-113c8 11938 16121-16128 16d68-16d6a
 """
 
+# CLIP: blanks.
+BLANKS = """
+9-d 20 85 a0 1680 2000-200a 2028-2029 202f 205f 3000
+"""
+
+# CLIP: letters that are newer than the classes of TensorFlow's patterns.
+NEWER_LETTERS = """
+1c89-1c8a a7cb-a7cd a7da-a7dc 105c0-105f3 10d4a-10d65 10d6f-10d85 10ec2-10ec4
+11380-11389 1138b 1138e 11390-113b5 113b7 113d1 113d3 11bc0-11be0 13460-143fa
+16100-1611d 16d40-16d6c 18cff 1e5d0-1e5ed 1e5f0 2ebf0-2ee5d
+"""
+
+# CLIP: numbers that are newer than the classes of TensorFlow's patterns.
+NEWER_NUMBERS = """
+10d40-10d49 116d0-116e3 11bf0-11bf9 16130-16139 16d70-16d79 1ccf0-1ccf9 1e5f1-1e5fa
+"""
+
+# Newer than the reference's NFC, which leaves them.
+NEWER_COMPOSITION = """
+7fd 897-89f 8ca-8d3 9fe c3c d3b-d3c eba 1715 1abf-1ace 1df6-1dfa a82c 105c9 105d2 105da
+105e4 10d24-10d27 10d69-10d6d 10eab-10eac 10efd-10eff 10f46-10f50 10f82-10f85 11070
+1133b 11382-11385 1138b 1138e 11390-11391 113c2 113c5 113c7-113c8 113ce-113d0 1145e
+11839-1183a 11935 11938 1193d-1193e 11943 119e0 11a34 11a47 11a99 11d42 11d44-11d45
+11d97 11f41-11f42 1611e 16121-16129 1612f 16d63 16d67-16d6a 16ff0-16ff1 1e08f
+1e130-1e136 1e2ae 1e2ec-1e2ef 1e4ec-1e4ef 1e5ee-1e5ef
+"""
+
 # Lower case unknown to older Pythons: first, last, offset.
 LOWER = (
     (0x1C89, 0x1C89, 1),

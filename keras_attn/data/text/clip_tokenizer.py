@@ -1,0 +1,246 @@
+"""CLIP's tokenizer: byte-level BPE of lower-cased words, on tensorflow-text."""
+
+import functools
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+import tensorflow as tf
+
+from keras_attn.data.text import tokenizer_files as files
+from keras_attn.data.text import unicode_ranges
+from keras_attn.data.text.byte_pair_merges import BytePairMerges
+from keras_attn.data.text.byte_pairs import (
+    CLIP_WORD,
+    LETTER_OF_BYTE,
+    bytes_of,
+    check_byte_pairs,
+    read_merges,
+    read_packed,
+    write_byte_pairs,
+)
+from keras_attn.data.text.character_map import CharacterMap, clip_changes
+from keras_attn.data.text.graph_tokenizer import GraphTokenizer
+from keras_attn.data.text.text_tokenizer import (
+    Convention,
+    Vocabulary,
+    check_trained_size,
+    text_library,
+    tokenizers_library,
+    training_corpus,
+)
+from keras_attn.file_reading import read_vocabulary_json
+
+START, END = "<|startoftext|>", "<|endoftext|>"
+TOKENS = {"pad": END, "unknown": END, "start": START, "end": END}
+WORD_END = "</w>"
+
+
+class CLIPTokenizer(GraphTokenizer):
+    """CLIP's tokenizer: byte-pair encoding of lower-cased words.
+
+    Text is brought to Unicode's normal form C and lower-cased, and blanks separate
+    words without being tokens. A word is a run of letters, one digit, a run of other
+    characters, or one of the endings 's, 't, 're, 've, 'm, 'll and 'd. Its UTF-8 bytes
+    are merged pair by pair; the last piece of a word ends in "</w>". The ids are those
+    of Hugging Face's `CLIPTokenizer`. OpenAI's own code also repairs mojibake and HTML
+    entities first (`ftfy`), which changes only such text.
+
+    Rows are `<|startoftext|> A <|endoftext|>`, or `<|startoftext|> A <|endoftext|>
+    <|endoftext|> B <|endoftext|>`. A longer text is truncated; the end token, whose
+    output represents the text, is kept. The model attends to no padding, so which token
+    pads does not matter: Hugging Face pads with "<|endoftext|>", OpenAI with id 0, the
+    piece "!".
+
+    Needs the extra `text`.
+
+    Args:
+        pieces: The vocabulary, in the order of the ids.
+        merges: The pairs of pieces to merge, by priority.
+        tokens: The special token of each role "pad", "unknown", "start" and "end", if
+            they are not CLIP's.
+
+    Example:
+        ```python
+        tokenizer = CLIPTokenizer.from_folder("clip-vit-base-patch32")
+        tokenizer.encode_batch(["a photo of a cat"], max_length=77)
+        ```
+
+    Reference:
+        Radford et al., "Learning Transferable Visual Models From Natural Language
+        Supervision", 2021, section 2.4, arXiv:2103.00020.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[str],
+        merges: Iterable[tuple[str, str]],
+        tokens: Mapping[str, str] = TOKENS,
+    ):
+        text_library("CLIP's tokenizer")
+        super().__init__(Vocabulary.of(pieces, _convention(tokens)))
+        merges = [(first, second) for first, second in merges]
+        # As text: in a `tf.Module` a list would be tracked, pair by pair.
+        self._merges = json.dumps(merges)
+        ids = self._vocabulary.ids
+        letters = [LETTER_OF_BYTE[byte] for byte in range(256)]
+        check_byte_pairs(ids, merges, [*letters, *(f"{c}{WORD_END}" for c in letters)])
+        self._join_pairs = BytePairMerges(
+            [(ids[first], ids[second]) for first, second in merges],
+            [ids["".join(pair)] for pair in merges],
+            len(self.pieces),
+        )
+        self._hide, self._lower, self._pattern = _preparation()
+        with tf.init_scope(), tf.device("CPU"):
+            self._inner = tf.constant([ids[c] for c in letters], tf.int32)
+            last = [ids[f"{c}{WORD_END}"] for c in letters]
+            self._last = tf.constant(last, tf.int32)
+
+    @classmethod
+    def train(
+        cls,
+        texts: Iterable[str],
+        vocabulary_size: int = 49408,
+        min_frequency: int = 2,
+    ) -> "CLIPTokenizer":
+        """Learns the merges from a corpus, by the `tokenizers` library.
+
+        Args:
+            texts: The corpus.
+            vocabulary_size: Maximum number of ids; a small corpus gives fewer. Of
+                them, 512 are the bytes, inside a word and at its end, and 2 are special
+                tokens, the last ids.
+            min_frequency: Minimum number of occurrences of a pair to be merged.
+        """
+        corpus = training_corpus(texts)
+        check_trained_size(
+            vocabulary_size,
+            2 * 256 + 2,
+            "the bytes inside a word and at its end, and the special tokens",
+        )
+        library = tokenizers_library()
+        model = library.Tokenizer(library.models.BPE(end_of_word_suffix=WORD_END))
+        steps, apart = library.normalizers, library.pre_tokenizers
+        model.normalizer = steps.Sequence([steps.NFC(), steps.Lowercase()])
+        pattern = library.Regex(CLIP_WORD)
+        model.pre_tokenizer = apart.Sequence(
+            [
+                apart.Split(pattern, behavior="removed", invert=True),
+                apart.ByteLevel(add_prefix_space=False),
+            ]
+        )
+        letters = list(LETTER_OF_BYTE.values())
+        ends = [f"{letter}{WORD_END}" for letter in letters]
+        model.train_from_iterator(
+            corpus,
+            library.trainers.BpeTrainer(
+                vocab_size=vocabulary_size - 2,
+                min_frequency=min_frequency,
+                # The library breaks ties by the number of a letter, which it would take
+                # from the random order of a hash table.
+                special_tokens=[*letters, *ends],
+                end_of_word_suffix=WORD_END,
+                show_progress=False,
+            ),
+        )
+        merges = json.loads(model.to_str())["model"]["merges"]
+        merges = [(first, second) for first, second in merges]
+        joined = ["".join(pair) for pair in merges]
+        return cls([*letters, *ends, *joined, START, END], merges)
+
+    @classmethod
+    def from_folder(cls, folder: str | os.PathLike) -> "CLIPTokenizer":
+        """Reads `vocab.json` and `merges.txt`, or both from `tokenizer.json`.
+
+        Args:
+            folder: A folder in the Hugging Face layout. Its `tokenizer_config.json`
+                says which token pads (without it, "<|endoftext|>") and how many tokens
+                a row has at most.
+        """
+        settings = files.read_settings(folder)
+        listed, merged, packed = (
+            files.find_file(folder, name)
+            for name in ("vocab.json", "merges.txt", "tokenizer.json")
+        )
+        if listed is not None and merged is not None:
+            path = listed
+            pieces = files.pieces_in_order(read_vocabulary_json(listed), listed)
+            merges = read_merges(merged)
+        elif packed is not None:
+            path = packed
+            pieces, merges, _ = read_packed(packed, WORD_END)
+        else:
+            raise files.missing_files(
+                folder, "vocab.json with merges.txt", "tokenizer.json"
+            )
+        with files.errors_name(path):
+            tokenizer = cls(pieces, merges, files.named_tokens(settings, TOKENS))
+        return tokenizer._with_settings(settings)
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes `vocab.json`, `merges.txt` and `tokenizer_config.json`."""
+        write_byte_pairs(folder, self.pieces, self.merges)
+        files.write_settings(
+            folder, "CLIPTokenizer", self.convention.tokens, **self._kept_settings()
+        )
+
+    @property
+    def merges(self) -> tuple[tuple[str, str], ...]:
+        """The pairs of pieces to merge, by priority."""
+        return tuple((first, second) for first, second in json.loads(self._merges))
+
+    def _ragged(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        words = self._words(texts)
+        # A word has the same pieces wherever it occurs.
+        different, word = tf.unique(words.values)
+        pieces = tf.gather(self._pieces_of(different), word)
+        return words.with_values(pieces).merge_dims(1, 2)
+
+    def _words(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """The words of texts (B,), strings (B, ragged)."""
+        library = text_library("CLIP's tokenizer")
+        texts = self._lower(library.normalize_utf8(self._hide(texts), "NFC"))
+        return tf.strings.split(tf.strings.regex_replace(texts, self._pattern, r"\0 "))
+
+    def _pieces_of(self, words: tf.Tensor) -> tf.RaggedTensor:
+        """The ids of words (U,), int32 (U, ragged)."""
+        values = tf.cast(
+            tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8), tf.int32
+        )
+        ragged = tf.RaggedTensor.from_row_lengths(values, tf.strings.length(words))
+        word = tf.cast(ragged.value_rowids(), tf.int32)
+        is_last = tf.concat([word[1:] != word[:-1], [True]], 0)[: tf.size(word)]
+        symbols = tf.where(
+            is_last, tf.gather(self._last, values), tf.gather(self._inner, values)
+        )
+        symbols, word = self._join_pairs(symbols, word)
+        return tf.RaggedTensor.from_value_rowids(
+            symbols, tf.cast(word, tf.int64), tf.size(words, tf.int64)
+        )
+
+    def _join(self, ids: list[int]) -> str:
+        parts = [
+            bytes_of(piece.removesuffix(WORD_END)) + b" " * piece.endswith(WORD_END)
+            for piece in (self.pieces[index] for index in ids)
+        ]
+        return b"".join(parts).decode(errors="replace").strip()
+
+
+def _convention(tokens: Mapping[str, str]) -> Convention:
+    single = (("start", 0), ("A", 0), ("end", 0))
+    return Convention(dict(tokens), single, (*single, ("end", 0), ("B", 0), ("end", 0)))
+
+
+@functools.cache
+def _preparation() -> tuple[CharacterMap, CharacterMap, str]:
+    """What changes before and after normal form C; and the pattern of a word then."""
+    pattern = CLIP_WORD.replace(r"\s", " ")
+    for known, newer in (
+        (r"\p{L}", unicode_ranges.NEWER_LETTERS),
+        (r"\p{N}", unicode_ranges.NEWER_NUMBERS),
+    ):
+        pairs = (each.partition("-") for each in newer.split())
+        listed = (rf"\x{{{a}}}-\x{{{b or a}}}" for a, _, b in pairs)
+        pattern = pattern.replace(known, known + "".join(listed))
+    before, after = clip_changes()
+    return CharacterMap(before), CharacterMap(after), pattern
