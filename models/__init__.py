@@ -52,6 +52,10 @@ from keras_attn.models.listen_attend_walk import (  # noqa: E402
 from keras_attn.models.mae import build_mae  # noqa: E402
 from keras_attn.models.parts.backbones.convolutional import convolutionize  # noqa: E402
 from keras_attn.models.parts.planning import Plan, plan  # noqa: E402
+from keras_attn.models.parts.preprocessing import (  # noqa: E402
+    image_preprocessing,
+    with_preprocessing,
+)
 from keras_attn.models.parts.registry import (  # noqa: E402
     ModelCard,
     count_parameters,
@@ -208,9 +212,11 @@ __all__ = [
     "count_parameters",
     "create",
     "describe",
+    "image_preprocessing",
     "list_models",
     "load_checkpoint",
     "plan",
     "save_checkpoint",
+    "with_preprocessing",
     "zero_shot_classifier",
 ]

@@ -52,6 +52,26 @@ CASES = {
         "not_square": Case(lambda: layers.MinimumImageSize((6, 5)), {"inputs": IMAGE}),
         "steps": Case(lambda: layers.MinimumImageSize(3, (3, 2)), {"inputs": IMAGE}),
     },
+    "ImagePreprocessing": {
+        "any_size": Case(
+            lambda: layers.ImagePreprocessing(
+                6,
+                crop_size=(4, 9),
+                resample="bilinear",
+                crop_offset="round",
+                passes="columns_first",
+                mean=[0.5, 0.25, 1.0],
+                std=[0.5, 2.0, 1.0],
+            ),
+            {"inputs": (B, T, S, 3)},
+            stays_float32=True,
+        ),
+        "squashed": Case(
+            lambda: layers.ImagePreprocessing((8, 5), scale=1.0),
+            {"inputs": IMAGE},
+            stays_float32=True,
+        ),
+    },
     "ResizeLike": {
         "larger": Case(
             lambda: layers.ResizeLike(),

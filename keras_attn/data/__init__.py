@@ -21,6 +21,7 @@ from keras_attn.data.images.geometry import (
     RandomMirror,
     RandomScaleAndCrop,
 )
+from keras_attn.data.images.image_bytes import decode_images
 from keras_attn.data.images.keras_cv_boxes import from_keras_cv, to_keras_cv
 from keras_attn.data.images.segmentation import (
     SegmentationData,
@@ -108,6 +109,7 @@ __all__ = [
     "causal_lm_dataset",
     "check_boxes",
     "check_labels",
+    "decode_images",
     "detection_dataset",
     "from_keras_cv",
     "hold_out",

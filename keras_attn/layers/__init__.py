@@ -43,6 +43,7 @@ from keras_attn.layers.detection.region_proposal import RegionProposal
 from keras_attn.layers.detection.roi_pooling import ROIAlign, ROIPool
 from keras_attn.layers.detection.select_detections import SelectDetections
 from keras_attn.layers.detection.select_masks import SelectMasks
+from keras_attn.layers.embeddings.image_preprocessing import ImagePreprocessing
 from keras_attn.layers.embeddings.log_mel_spectrogram import LogMelSpectrogram
 from keras_attn.layers.embeddings.patch_embedding import ClassToken, PatchEmbedding
 from keras_attn.layers.embeddings.patch_merging import PatchMerging
@@ -99,6 +100,7 @@ __all__ = [
     "FrameAttentionRNN",
     "GlimpseAttention",
     "HiddenPatches",
+    "ImagePreprocessing",
     "LayerNormalization",
     "LayerScale",
     "LearnedPositionEmbedding",

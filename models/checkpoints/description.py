@@ -158,8 +158,12 @@ def _from_clip(
         config: The configuration, which has the size of the images.
     """
     mean, std = fields.get("mean"), fields.get("std")
-    size: Any = config.get("model_cfg", {}).get("vision_cfg", {}).get("image_size")
-    pair, mode = _sides(size), fields.get("resize_mode", "shortest")
+    size: Any = config.get("model_cfg")
+    for name in ("vision_cfg", "image_size"):
+        size = size.get(name) if isinstance(size, dict) else None
+    size = fields.get("size") or size
+    pair = _sides(list(size) if isinstance(size, tuple) else size)
+    mode = fields.get("resize_mode", "shortest")
     if not (_is_numbers(mean) and _is_numbers(std)) or pair is None:
         return None
     sides = dict(zip(("height", "width"), pair, strict=True))
@@ -174,6 +178,8 @@ def _from_clip(
         "resample": codes.get(fields.get("interpolation", "bicubic"), 3),
         "do_center_crop": is_cropped,
         "crop_size": sides,
+        # A field of `ImagePreprocessing`: open_clip crops as torchvision does.
+        "crop_offset": "round",
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,

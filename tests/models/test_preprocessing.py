@@ -1,0 +1,250 @@
+"""Preprocessing from the fields of a folder, in the graph of a model, and of bytes."""
+
+import io
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from keras_attn import models
+from keras_attn.data import decode_images
+from keras_attn.layers import ImagePreprocessing
+from keras_attn.models.checkpoints import description
+from keras_attn.models.parts.functional import Functional
+
+CLIP = {
+    "image_processor_type": "CLIPImageProcessor",
+    "do_resize": True,
+    "size": {"shortest_edge": 16},
+    "resample": 3,
+    "do_center_crop": True,
+    "crop_size": {"height": 16, "width": 16},
+    "do_rescale": True,
+    "rescale_factor": 1 / 255,
+    "do_normalize": True,
+    "image_mean": [0.5, 0.25, 1.0],
+    "image_std": [0.5, 2.0, 1.0],
+}
+
+
+def photo(rows, columns, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 256, (rows, columns, 3)).astype("uint8")
+
+
+def small_model(sides=(16, 16)):
+    images = keras.Input((*sides, 3), name="images")
+    pooled = keras.layers.GlobalAveragePooling2D()(images)
+    model = Functional(images, keras.layers.Dense(5)(pooled), name="tower")
+    model.preprocessing = CLIP
+    model.class_names = list("abcde")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {"size": 16, "crop_size": [16, 16], "resample": "bicubic"}),
+        ({"size": 16, "crop_size": 16}, {"size": 16, "crop_size": [16, 16]}),
+        ({"image_processor_type": "ViTImageProcessor", "size": 16}, {"size": [16, 16]}),
+        (
+            {"size": {"height": 7, "width": 9}, "do_center_crop": False},
+            {"size": [7, 9]},
+        ),
+        ({"do_center_crop": False}, {"crop_size": None}),
+        ({"resample": 2}, {"resample": "bilinear"}),
+        ({"resample": 1}, {"resample": "lanczos"}),
+        ({"do_resize": False, "resample": None}, {"size": None}),
+        ({"do_rescale": False}, {"scale": 1.0}),
+        ({"do_normalize": False}, {"mean": 0.0, "std": 1.0}),
+        ({"crop_offset": "round"}, {"crop_offset": "round"}),
+        ({"passes": "columns_first"}, {"passes": "columns_first"}),
+        (
+            {"image_processor_type": "ConvNextImageProcessor", "crop_pct": 0.875},
+            {"size": 18, "crop_size": [16, 16]},
+        ),
+        (
+            {
+                "image_processor_type": "ConvNextImageProcessor",
+                "size": {"shortest_edge": 384},
+                "do_center_crop": False,
+            },
+            {"size": [384, 384], "crop_size": None},
+        ),
+    ],
+)
+def test_the_fields_give_the_layer(changes, expected):
+    layer = models.image_preprocessing({**CLIP, **changes})
+    config = layer.get_config()
+    assert {key: config[key] for key in expected} == expected
+
+
+def test_old_fields_of_clip_take_its_defaults():
+    fields = {"feature_extractor_type": "CLIPFeatureExtractor", "size": 16}
+    fields |= {"crop_size": 12, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    config = models.image_preprocessing(fields).get_config()
+    assert (config["size"], config["crop_size"]) == (16, [12, 12])
+    assert (config["resample"], config["scale"]) == ("bicubic", 1 / 255)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"size": {"longest_edge": 3}}, "`size` of a preprocessing must be a number"),
+        ({"crop_size": None}, "`crop_size` of a preprocessing must be a number"),
+        ({"resample": 0}, r"`resample` of .* must be 1, 2 or 3 .*resample=0"),
+        ({"image_mean": None}, "`image_mean` of a preprocessing must be the numbers"),
+        ({"do_pad": True}, "`do_pad` of a preprocessing must be false"),
+    ],
+)
+def test_fields_that_ask_for_other_steps_are_named(changes, match):
+    with pytest.raises(ValueError, match=match):
+        models.image_preprocessing({**CLIP, **changes})
+
+
+def test_a_model_without_preprocessing_is_refused():
+    model = small_model()
+    model.preprocessing = None
+    with pytest.raises(ValueError, match="`model` must have a `preprocessing`"):
+        models.with_preprocessing(model)
+
+
+def test_the_layer_travels_with_the_model(tmp_path):
+    model = small_model()
+    served = models.with_preprocessing(model)
+    assert served.name == "tower" and served.class_names == tuple("abcde")
+    image = photo(31, 45)[None]
+    expected = model(models.image_preprocessing(CLIP)(image))
+    np.testing.assert_array_equal(served(image), expected)
+    served.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    np.testing.assert_array_equal(loaded(image), expected)
+    fixed = models.with_preprocessing(model, image_size=(31, 45), name="fixed")
+    assert fixed.input_shape == (None, 31, 45, 3) and fixed.name == "fixed"
+    np.testing.assert_allclose(fixed(image), expected, atol=1e-6)
+
+
+def test_other_models_and_sizes_are_refused():
+    with pytest.raises(
+        ValueError, match=r"take the images|images of the size .*16, 16"
+    ):
+        models.with_preprocessing(small_model(), ImagePreprocessing(16, crop_size=12))
+    tokens = keras.Input((7,))
+    with pytest.raises(ValueError, match=r"`model` must take one input, images"):
+        models.with_preprocessing(
+            keras.Model(tokens, tokens * 2.0), ImagePreprocessing(3)
+        )
+
+
+def encoded(image, format, **options):
+    file = io.BytesIO()
+    image.save(file, format, **options)
+    return file.getvalue()
+
+
+def files():
+    """Files of each kind, and what Pillow reads in them."""
+    image = Image.fromarray(photo(23, 31))
+    alpha = image.copy()
+    alpha.putalpha(Image.fromarray(photo(23, 31, 1)[..., 0]))
+    palette = image.quantize(37)
+    found = {
+        "png": encoded(image, "PNG"),
+        "alpha": encoded(alpha, "PNG"),
+        "gray": encoded(image.convert("L"), "PNG"),
+        "gray_alpha": encoded(alpha.convert("LA"), "PNG"),
+        "palette": encoded(palette, "PNG"),
+        "palette_transparent": encoded(palette, "PNG", transparency=3),
+        "bits": encoded(image.convert("1"), "PNG"),
+        "jpeg": encoded(image, "JPEG"),
+        "gray_jpeg": encoded(image.convert("L"), "JPEG"),
+        "bmp": encoded(image, "BMP"),
+        "gif": encoded(palette, "GIF", save_all=True, append_images=[palette]),
+    }
+    return found
+
+
+@pytest.mark.parametrize("kind", files())
+def test_bytes_are_decoded_as_by_pillow(kind):
+    content = files()[kind]
+    image = Image.open(io.BytesIO(content))
+    if "transparency" in image.info:
+        image = image.convert("RGBA")
+    expected = np.asarray(image.convert("RGB"))
+    layer = ImagePreprocessing((23, 31), scale=1.0)
+    found = decode_images(tf.constant([content]), layer)
+    # Different versions of the JPEG library round differently.
+    tolerance = 1 if "jpeg" in kind else 0
+    np.testing.assert_allclose(found[0], expected, atol=tolerance)
+
+
+def test_bytes_in_a_saved_model(tmp_path):
+    model = small_model()
+    layer = models.image_preprocessing(model)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def serve(image_bytes):
+        return {"vectors": model(decode_images(image_bytes, layer))}
+
+    module = tf.Module()
+    module.model, module.serve = model, serve
+    tf.saved_model.save(module, str(tmp_path), {"serve": serve})
+    images = [photo(31, 45), photo(45, 31), photo(16, 16)]
+    contents = [encoded(Image.fromarray(image), "PNG") for image in images]
+    loaded: object = tf.saved_model.load(str(tmp_path))
+    found = loaded.signatures["serve"](tf.constant(contents))["vectors"]
+    expected = np.concatenate([model(layer(image[None])) for image in images])
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="(?i)image"):
+        loaded.signatures["serve"](tf.constant([b"no image"]))
+
+
+def test_bad_contents_and_unknown_sizes_are_refused():
+    layer = ImagePreprocessing(16)
+    for bad in (tf.constant(b"a"), tf.constant([1])):
+        with pytest.raises(ValueError, match=r"`contents` must be strings of shape"):
+            decode_images(bad, layer)
+    with pytest.raises(
+        ValueError, match="`preprocessing` must return images of a known"
+    ):
+        decode_images(tf.constant([b"a"]), layer)
+
+
+class _Opened:
+    def __init__(self, path, **config):
+        self.path, self.config = path, config
+
+
+OPEN_CLIP = {"mean": [0.5, 0.25, 1.0], "std": [0.5, 2.0, 1.0]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {"size": 21, "crop_size": [21, 21], "resample": "bicubic"}),
+        (
+            {"resize_mode": "squash", "interpolation": "bilinear"},
+            {"size": [21, 21], "crop_size": None, "resample": "bilinear"},
+        ),
+        ({"size": [17, 19]}, {"size": 17, "crop_size": [17, 19]}),
+    ],
+)
+def test_folders_of_open_clip(tmp_path, changes, expected):
+    vision = {"model_cfg": {"vision_cfg": {"image_size": 21}}}
+    fields = {**OPEN_CLIP, "resize_mode": "shortest", **changes}
+    opened = _Opened(tmp_path, preprocess_cfg=fields, **vision)
+    found = description._preprocessing(opened)  # type: ignore
+    config = models.image_preprocessing(found).get_config()
+    assert {key: config[key] for key in expected} == expected
+    assert (config["crop_offset"], config["mean"]) == ("round", OPEN_CLIP["mean"])
+
+
+@pytest.mark.parametrize(
+    "changes", [{"resize_mode": "longest"}, {"mean": None}, {"size": "large"}]
+)
+def test_folders_of_open_clip_with_other_steps_have_no_preprocessing(tmp_path, changes):
+    fields = {**OPEN_CLIP, "size": 21, **changes}
+    opened = _Opened(tmp_path, preprocess_cfg=fields, model_cfg=None)
+    assert description._preprocessing(opened) is None  # type: ignore
