@@ -22,7 +22,20 @@ from keras_attn.data.images.geometry import (
     RandomScaleAndCrop,
 )
 from keras_attn.data.images.image_bytes import decode_images
+from keras_attn.data.images.image_texts import (
+    ImageTextData,
+    ImageTextExample,
+    image_text_dataset,
+    read_coco_captions,
+    read_image_texts,
+    read_named_pictures,
+)
 from keras_attn.data.images.keras_cv_boxes import from_keras_cv, to_keras_cv
+from keras_attn.data.images.region_files import (
+    RegionData,
+    read_regions,
+    region_dataset,
+)
 from keras_attn.data.images.segmentation import (
     SegmentationData,
     read_segmentation,
@@ -81,10 +94,13 @@ __all__ = [
     "DetectionExample",
     "ElasticDeformation",
     "FONTS",
+    "ImageTextData",
+    "ImageTextExample",
     "RandomColors",
     "RandomMirror",
     "RandomQuarterTurns",
     "RandomScaleAndCrop",
+    "RegionData",
     "RenderedWords",
     "SegmentationData",
     "SentencePieceTokenizer",
@@ -113,6 +129,7 @@ __all__ = [
     "detection_dataset",
     "from_keras_cv",
     "hold_out",
+    "image_text_dataset",
     "language_probabilities",
     "load_multi30k",
     "load_text_tokenizer",
@@ -127,13 +144,18 @@ __all__ = [
     "random_words",
     "read_building",
     "read_coco",
+    "read_coco_captions",
+    "read_image_texts",
+    "read_named_pictures",
     "read_parallel",
     "read_r2r",
+    "read_regions",
     "read_segmentation",
     "read_voc",
     "read_vqa",
     "read_wav",
     "read_waveforms",
+    "region_dataset",
     "sample_languages",
     "segmentation_dataset",
     "shuffled_dataset",

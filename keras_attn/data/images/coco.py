@@ -62,10 +62,10 @@ def read_coco(
     categories = dict(_categories(content, path))
     class_of = {number: index for index, number in enumerate(sorted(categories))}
     images = {}
-    for index, image in enumerate(_entries(content, "images", path)):
+    for index, image in enumerate(entries_of(content, "images", path)):
         label = f"{path.name}, image {index}"
         try:
-            number, checked = _check_image(image, folder, label)
+            number, checked = check_image(image, folder, label)
             if number in images:
                 raise ValueError(
                     f"{label} must have a unique `id`. Received: id={number}"
@@ -77,10 +77,10 @@ def read_coco(
     objects: dict[int, list] = {number: [] for number in images}
     known = {
         image.get("id")
-        for image in _entries(content, "images", path)
+        for image in entries_of(content, "images", path)
         if isinstance(image.get("id"), int)
     }
-    for index, entry in enumerate(_entries(content, "annotations", path)):
+    for index, entry in enumerate(entries_of(content, "annotations", path)):
         label = f"{path.name}, annotation {index}"
         number: Any = entry.get("image_id")
         is_number = type(number) is int
@@ -123,7 +123,7 @@ def _example(number: int, image: tuple, found: list, masks: bool) -> DetectionEx
     )
 
 
-def _entries(content: dict, name: str, path: Path) -> list[dict[str, Any]]:
+def entries_of(content: dict, name: str, path: Path) -> list[dict[str, Any]]:
     """A list of objects in the file."""
     found = content.get(name)
     if not isinstance(found, list) or not all(isinstance(x, dict) for x in found):
@@ -136,7 +136,7 @@ def _entries(content: dict, name: str, path: Path) -> list[dict[str, Any]]:
 
 def _categories(content: dict, path: Path) -> Iterator[tuple[int, str]]:
     found = set()
-    for category in _entries(content, "categories", path):
+    for category in entries_of(content, "categories", path):
         number, name = category.get("id"), category.get("name")
         if type(number) is not int or not isinstance(name, str) or number in found:
             raise ValueError(
@@ -151,7 +151,7 @@ def _categories(content: dict, path: Path) -> Iterator[tuple[int, str]]:
         )
 
 
-def _check_image(image: dict, folder: Path, label: str):
+def check_image(image: dict, folder: Path, label: str):
     """Number, and name, file and size, of an image."""
     number, name = image.get("id"), image.get("file_name")
     sides = image.get("height"), image.get("width")

@@ -5,8 +5,10 @@ Legend: H and W pixels.
 
 import io
 import os
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -22,14 +24,52 @@ _MAX_PIXELS = 80_000_000
 _MODES_OF_LABELS = ("1", "L", "P", "I", "I;16", "I;16B")
 
 
-def read_image(path: Path, channels: int = 3) -> np.ndarray:
+class ZippedFile(NamedTuple):
+    """A file in a ZIP archive, which is not unpacked."""
+
+    archive: Path
+    member: str
+
+    @property
+    def name(self) -> str:
+        """The name of the file, for messages."""
+        return f"{self.archive.name}/{self.member}"
+
+    @property
+    def stem(self) -> str:
+        """The name without folder and suffix."""
+        return Path(self.member).stem
+
+    def read_bytes(self, max_bytes: int) -> bytes:
+        """The content, of at most `max_bytes`."""
+        try:
+            with zipfile.ZipFile(self.archive) as archive:
+                size = archive.getinfo(self.member).file_size
+                if size <= max_bytes:
+                    return archive.read(self.member)
+        except (
+            zipfile.BadZipFile,
+            KeyError,
+            NotImplementedError,
+            RuntimeError,
+        ) as error:
+            raise ValueError(
+                f"{self.name} must be a whole file without encryption. "
+                f"Received: {str(self.archive)!r}: {error}"
+            ) from error
+        raise ValueError(
+            f"{self.name} must have at most {max_bytes} bytes. Received: {size}"
+        )
+
+
+def read_image(path: Path | ZippedFile, channels: int = 3) -> np.ndarray:
     """Reads a JPEG, PNG, BMP or TIFF file.
 
     The orientation that a camera recorded in the file is not applied: boxes and masks
     refer to the pixels as they are stored.
 
     Args:
-        path: The file.
+        path: The file, also one in a ZIP archive.
         channels: 3 for red, green and blue; 1 for gray. Transparency is ignored.
 
     Returns:
@@ -154,9 +194,55 @@ def check_names(names: Sequence[str], source: object) -> None:
             )
 
 
-def _open(path: Path) -> Image.Image:
+def list_pictures(name: str, source: str | os.PathLike) -> list[Path | ZippedFile]:
+    """The images in a folder and its subfolders, or in a ZIP archive, sorted.
+
+    Args:
+        name: Name of the argument, for messages.
+        source: The folder or the archive.
+
+    Raises:
+        FileNotFoundError: If there is neither.
+        ValueError: If it has no images, or is a file that is not a ZIP archive.
+    """
+    path = Path(source)
+    found: list[Path | ZippedFile]
+    if path.is_dir():
+        found = [each for each in sorted(path.rglob("*")) if _is_picture(each.name)]
+    elif not path.exists():
+        raise FileNotFoundError(
+            f"`{name}` must be an existing folder or ZIP archive. "
+            f"Received: {name}={str(path)!r}"
+        )
+    else:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                members = sorted(archive.namelist())
+        except (zipfile.BadZipFile, OSError) as error:
+            raise ValueError(
+                f"`{name}` must be a folder with images or a whole ZIP archive of "
+                f"them. Received: {name}={str(path)!r}: {error}"
+            ) from error
+        found = [ZippedFile(path, each) for each in members if _is_picture(each)]
+    if not found:
+        raise ValueError(
+            f"`{name}` must have images, {', '.join(IMAGE_SUFFIXES)}. "
+            f"Received: {name}={str(path)!r}, which has none"
+        )
+    return found
+
+
+def _is_picture(name: str) -> bool:
+    file = Path(name)
+    return file.suffix.lower() in IMAGE_SUFFIXES and not file.name.startswith(".")
+
+
+def _open(path: Path | ZippedFile) -> Image.Image:
     """A decoded image."""
-    content = read_bytes(path, _MAX_BYTES)
+    if isinstance(path, ZippedFile):
+        content = path.read_bytes(_MAX_BYTES)
+    else:
+        content = read_bytes(path, _MAX_BYTES)
     try:
         image = Image.open(io.BytesIO(content), formats=_FORMATS)
         pixels = image.width * image.height
