@@ -150,6 +150,15 @@ def test_damaged_archives_are_named(folder):
         read_image(ZippedFile(archive, "none.png"))  # type: ignore
     with pytest.raises(ValueError, match="red_heart.png must have at most 7 bytes"):
         ZippedFile(archive, "red_heart.png").read_bytes(7)
+    # A member whose compressed bytes are damaged.
+    deflated = folder / "deflated.zip"
+    with zipfile.ZipFile(deflated, "w", zipfile.ZIP_DEFLATED) as opened:
+        opened.writestr("a.png", bytes(range(256)) * 9)
+    content = bytearray(deflated.read_bytes())
+    content[35:55] = b"\xff" * 20
+    deflated.write_bytes(content)
+    with pytest.raises(ValueError, match=r"deflated\.zip/a\.png must be a whole file"):
+        read_image(ZippedFile(deflated, "a.png"))
     content = bytearray(archive.read_bytes())
     content[60:80] = bytes(20)
     archive.write_bytes(content)

@@ -3,9 +3,11 @@
 Legend: H and W pixels.
 """
 
+import functools
 import io
 import os
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +24,12 @@ _MAX_BYTES = 512 * MIB
 # Below the limit above which Pillow itself warns. A PNG of a few kB can claim any size.
 _MAX_PIXELS = 80_000_000
 _MODES_OF_LABELS = ("1", "L", "P", "I", "I;16", "I;16B")
+
+
+@functools.lru_cache(maxsize=8)
+def _opened(path: Path, mtime: int, size: int) -> zipfile.ZipFile:
+    """An archive, whose directory is read once, until the file changes."""
+    return zipfile.ZipFile(path)
 
 
 class ZippedFile(NamedTuple):
@@ -43,12 +51,15 @@ class ZippedFile(NamedTuple):
     def read_bytes(self, max_bytes: int) -> bytes:
         """The content, of at most `max_bytes`."""
         try:
-            with zipfile.ZipFile(self.archive) as archive:
-                size = archive.getinfo(self.member).file_size
-                if size <= max_bytes:
-                    return archive.read(self.member)
+            status = self.archive.stat()
+            archive = _opened(self.archive, status.st_mtime_ns, status.st_size)
+            size = archive.getinfo(self.member).file_size
+            if size <= max_bytes:
+                return archive.read(self.member)
         except (
             zipfile.BadZipFile,
+            zlib.error,
+            EOFError,
             KeyError,
             NotImplementedError,
             RuntimeError,
