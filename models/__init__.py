@@ -36,6 +36,7 @@ from keras_attn.models.detection import (  # noqa: E402
     build_faster_rcnn_vgg16,
     build_mask_rcnn,
 )
+from keras_attn.models.dvae import build_dvae  # noqa: E402
 from keras_attn.models.fcn import build_fcn_resnet, build_fcn_vgg  # noqa: E402
 from keras_attn.models.gpt import (  # noqa: E402
     build_gpt,
@@ -157,6 +158,7 @@ __all__ = [
     "build_convnext",
     "build_deconvnet",
     "build_deit3",
+    "build_dvae",
     "build_faster_rcnn",
     "build_faster_rcnn_vgg16",
     "build_fcn_resnet",

@@ -592,6 +592,28 @@ CASES = {
             stays_float32=True,
         ),
     },
+    "GumbelSoftmax": {
+        "annealed": Case(
+            lambda: layers.GumbelSoftmax(
+                temperature=0.75,
+                final_temperature=0.25,
+                temperature_steps=3,
+                kl_weight=2.0,
+                kl_steps=5,
+                seed=3,
+            ),
+            {"inputs": QUERY},
+            stays_float32=True,
+        ),
+    },
+    "CodeProjection": {
+        "codes": Case(
+            lambda: layers.CodeProjection(E, UNITS, kernel_initializer="he_normal"),
+            {"inputs": (B, S, T)},
+            ids_below=E,
+        ),
+        "weights": Case(lambda: layers.CodeProjection(D, UNITS), {"inputs": QUERY}),
+    },
     "Dropout": {
         "rank_3": Case(lambda: layers.Dropout(0.5, seed=5), {"inputs": QUERY}),
         "noise_shape": Case(

@@ -43,6 +43,8 @@ from keras_attn.layers.detection.region_proposal import RegionProposal
 from keras_attn.layers.detection.roi_pooling import ROIAlign, ROIPool
 from keras_attn.layers.detection.select_detections import SelectDetections
 from keras_attn.layers.detection.select_masks import SelectMasks
+from keras_attn.layers.embeddings.code_projection import CodeProjection
+from keras_attn.layers.embeddings.gumbel_softmax import GumbelSoftmax
 from keras_attn.layers.embeddings.image_preprocessing import ImagePreprocessing
 from keras_attn.layers.embeddings.log_mel_spectrogram import LogMelSpectrogram
 from keras_attn.layers.embeddings.patch_embedding import ClassToken, PatchEmbedding
@@ -89,6 +91,7 @@ __all__ = [
     "BatchNormalization",
     "CacheRoom",
     "ClassToken",
+    "CodeProjection",
     "ColumnMask",
     "ConditionalBatchNormalization",
     "CropLike",
@@ -99,6 +102,7 @@ __all__ = [
     "FeedForward",
     "FrameAttentionRNN",
     "GlimpseAttention",
+    "GumbelSoftmax",
     "HiddenPatches",
     "ImagePreprocessing",
     "LayerNormalization",

@@ -35,12 +35,26 @@ from keras_attn.ops.boxes import (
     pairwise_iou,
 )
 from keras_attn.ops.cache import CachedKeysAndValues, with_cache
+from keras_attn.ops.discrete_codes import (
+    cosine_annealing,
+    divergence_from_uniform,
+    gumbel_softmax,
+    map_pixels,
+    most_probable_codes,
+    unmap_pixels,
+)
 from keras_attn.ops.hard_attention import (
     coverage_penalty,
     entropy_of,
     log_probability_of,
     most_probable_places,
     sampled_places,
+)
+from keras_attn.ops.image_masks import (
+    image_column_mask,
+    image_row_mask,
+    image_window_mask,
+    text_image_mask,
 )
 from keras_attn.ops.instance_masks import paste_masks
 from keras_attn.ops.masks import (
@@ -95,19 +109,26 @@ __all__ = [
     "clip_boxes",
     "column_mask",
     "convert_boxes",
+    "cosine_annealing",
     "coverage_penalty",
     "cyclic_shift",
     "decode_boxes",
     "dft_kernel",
+    "divergence_from_uniform",
     "dot_scores",
     "encode_boxes",
     "entropy_of",
     "gelu_tanh",
     "glimpse_scores",
     "grid_anchors",
+    "gumbel_softmax",
+    "image_column_mask",
+    "image_row_mask",
     "image_to_patches",
+    "image_window_mask",
     "log_mel_spectrogram",
     "log_probability_of",
+    "map_pixels",
     "match_boxes",
     "max_pool_with_indices",
     "max_unpool",
@@ -115,6 +136,7 @@ __all__ = [
     "mel_filters",
     "merge_heads",
     "merge_masks",
+    "most_probable_codes",
     "most_probable_places",
     "move_to_front",
     "non_max_suppression",
@@ -145,7 +167,9 @@ __all__ = [
     "sinusoids_2d",
     "split_heads",
     "stack_frames",
+    "text_image_mask",
     "token_positions",
+    "unmap_pixels",
     "window_merge",
     "window_partition",
     "with_cache",

@@ -33,6 +33,7 @@ from keras_attn.training.losses.adversarial import (
     hinge_generator_loss,
 )
 from keras_attn.training.losses.cross_entropy import SmoothedCrossEntropy
+from keras_attn.training.losses.logit_laplace import logit_laplace_loss
 from keras_attn.training.losses.masked_patches import MaskedPatchLoss
 from keras_attn.training.losses.segmentation import (
     SegmentationCrossEntropy,
@@ -111,6 +112,7 @@ __all__ = [
     "hinge_generator_loss",
     "language_probabilities",
     "layerwise_rates",
+    "logit_laplace_loss",
     "mask_batches",
     "named_objects",
     "navigation_scores",
