@@ -30,6 +30,7 @@ from keras_attn.models.clip import (  # noqa: E402
     build_clip_text_encoder,
 )
 from keras_attn.models.convnext import build_convnext  # noqa: E402
+from keras_attn.models.dalle import build_dalle  # noqa: E402
 from keras_attn.models.deconvnet import build_deconvnet  # noqa: E402
 from keras_attn.models.detection import (  # noqa: E402
     build_faster_rcnn,
@@ -63,6 +64,10 @@ from keras_attn.models.parts.registry import (  # noqa: E402
     create,
     describe,
     list_models,
+)
+from keras_attn.models.parts.text_to_image import (  # noqa: E402
+    GeneratedImages,
+    generate_images,
 )
 from keras_attn.models.parts.zero_shot import (  # noqa: E402
     ZERO_SHOT_TEMPLATES,
@@ -136,6 +141,7 @@ from keras_attn.models.xlnet import (  # noqa: E402
 )
 
 __all__ = [
+    "GeneratedImages",
     "ModelCard",
     "Plan",
     "ZERO_SHOT_TEMPLATES",
@@ -156,6 +162,7 @@ __all__ = [
     "build_clip_text_encoder",
     "build_cnn_self_attention",
     "build_convnext",
+    "build_dalle",
     "build_deconvnet",
     "build_deit3",
     "build_dvae",
@@ -214,6 +221,7 @@ __all__ = [
     "count_parameters",
     "create",
     "describe",
+    "generate_images",
     "image_preprocessing",
     "list_models",
     "load_checkpoint",

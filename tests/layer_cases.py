@@ -592,6 +592,33 @@ CASES = {
             stays_float32=True,
         ),
     },
+    "CaptionEmbedding": {
+        "padded": Case(
+            lambda: layers.CaptionEmbedding(
+                E, UNITS, 2 * T, embeddings_initializer="he_normal"
+            ),
+            {"token_ids": (B, T), "padding_mask": (B, T)},
+        ),
+    },
+    "ImageCodeEmbedding": {
+        "whole": Case(
+            lambda: layers.ImageCodeEmbedding(
+                E, UNITS, (2, S), embeddings_initializer="he_normal"
+            ),
+            {"codes": (B, T)},
+        ),
+        "positions": Case(
+            lambda: layers.ImageCodeEmbedding(E, UNITS, (2, S)),
+            {"codes": (B, T), "positions": (B, T)},
+        ),
+    },
+    "TextImageMask": {
+        kind: Case(
+            lambda kind=kind: layers.TextImageMask(kind, 3, 2, window_size=3),
+            {"query_positions": (B, T), "key_positions": (B, S)},
+        )
+        for kind in ("row", "column", "convolutional")
+    },
     "GumbelSoftmax": {
         "annealed": Case(
             lambda: layers.GumbelSoftmax(

@@ -21,7 +21,7 @@ REAL = 3  # Positions before the padding, of T or of S.
 TARGETS = 3  # Targets of a query stream.
 KNOWN = S + T  # Memory and inputs.
 # Integers that index no table.
-NUMBERS = ("num_proposals", "classes", "token_ids")
+NUMBERS = ("num_proposals", "classes", "query_positions", "key_positions")
 UNKNOWN = (B, T, S, KNOWN, 2 * T)  # Input sizes that a model need not know.
 LENGTHS = (*UNKNOWN, KNOWN + T, 1 + T)  # The same of outputs.
 
@@ -128,10 +128,9 @@ def far_from_zero(case, inputs, deviation=0.01):
 
 def is_ids(case, name):
     """Whether an input of a case holds integers."""
-    return name in (
-        *("positions", "places", "labels", "indices", "widths"),
-        *NUMBERS,
-    ) or (name == "inputs" and case.ids_below is not None)
+    ids = ("positions", "places", "labels", "indices", "widths", "codes", "token_ids")
+    is_one = name == "inputs" and case.ids_below is not None
+    return is_one or name in (*ids, *NUMBERS)
 
 
 def symbols(case, known):

@@ -265,6 +265,12 @@ def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
     known = {}
     if sizes.keys() & {"token_ids", "padding_mask", "decoder_token_ids"}:
         known = _text_inputs(rng, batch, length, target, seed, padded)
+        known |= {
+            name: np.pad(known[name], [(0, 0), (0, size[0] - length)])
+            for name, size in sizes.items()
+            # A text of fixed length.
+            if name in ("token_ids", "padding_mask") and size[:1] != (None,)
+        }
     if "widths" in sizes:  # Columns before the padding.
         columns = image_shape(sizes["images"])[1]
         widths = [columns, *(batch - 1) * [columns // 2]]

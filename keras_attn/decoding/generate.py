@@ -136,7 +136,7 @@ def generate(
     inputs = prepare(functions, inputs, start_token_id, pad_token_id)
     batch, prompt_length = inputs[functions.prompt].shape
     check_length(functions.max_length, functions.prompt, prompt_length, max_new_tokens)
-    vocabulary = functions.vocabulary.get(functions.prompt)
+    vocabulary = functions.new_vocabulary
     pad_token_id = check_token("pad_token_id", pad_token_id, vocabulary)
     end_token_ids = check_end_tokens(end_token_id, vocabulary)
     settings = Settings(strategy, max_new_tokens, end_token_ids, pad_token_id)

@@ -48,6 +48,8 @@ class IncrementalPair:
             model sets no limit.
         source_vocabulary_size: Vocabulary size of an encoder's `token_ids`; None if
             there is no such input, or the size is unknown.
+        prompt_vocabulary_size: Vocabulary size of the prompt, if it differs from the
+            logits', as the words of a caption differ from the codes of an image.
     """
 
     prefill: keras.Model
@@ -55,6 +57,7 @@ class IncrementalPair:
     prompt: str = "token_ids"
     max_length: int | None = None
     source_vocabulary_size: int | None = None
+    prompt_vocabulary_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,8 @@ class DecodingFunctions:
         prompt: Name of the input that holds the prompt's tokens.
         max_length: As in `IncrementalPair`.
         vocabulary: Vocabulary sizes by the name of the input, where known.
-        fixed_lengths: Lengths by the name of the input, where an artefact fixes them.
+        new_vocabulary: Vocabulary size of the new tokens.
+        fixed_lengths: Lengths by the name of the input, where they are fixed.
         length_ranges: The minimum length of an input and the first length that is too
             large, by the name of the input, where there is a limit.
         num_beams: Rows of `step` for each row of `prefill` if an artefact fixes both;
@@ -86,6 +90,7 @@ class DecodingFunctions:
     prompt: str
     max_length: int | None
     vocabulary: Mapping[str, int]
+    new_vocabulary: int | None
     fixed_lengths: Mapping[str, int]
     length_ranges: Mapping[str, IndexRange]
     num_beams: int | None
@@ -119,9 +124,15 @@ def functions_of(model) -> DecodingFunctions:
 
 def _from_pair(pair: IncrementalPair) -> DecodingFunctions:
     vocabulary = {"token_ids": pair.source_vocabulary_size}
+    new_vocabulary = pair.prefill.output["logits"].shape[-1]
     step_inputs = tuple(tensor.name for tensor in pair.step.inputs)
     if "token_ids" in step_inputs:  # Otherwise the logits are of actions.
-        vocabulary[pair.prompt] = pair.prefill.output["logits"].shape[-1]
+        vocabulary[pair.prompt] = pair.prompt_vocabulary_size or new_vocabulary
+    lengths = {
+        tensor.name: tensor.shape[1]
+        for tensor in pair.prefill.inputs
+        if tensor.name in MASKS
+    }
     return DecodingFunctions(
         pair.prefill,
         pair.step,
@@ -131,7 +142,8 @@ def _from_pair(pair: IncrementalPair) -> DecodingFunctions:
         pair.prompt,
         pair.max_length,
         _known(vocabulary),
-        {},
+        new_vocabulary,
+        _known(lengths),
         length_ranges(pair.prefill),
         num_beams=None,
         traceable=True,
@@ -164,6 +176,11 @@ def _from_runner(runner) -> DecodingFunctions:
         }
         return runner.step(arrays, in_place=True)
 
+    new_vocabulary = prefill.outputs["logits"].shape[-1]
+    ranges = getattr(runner, "index_ranges", {}).get("prefill", {})
+    # An artefact without metadata knows only that a token is not negative.
+    prompt_vocabulary = ranges.get(prompt, (0, None))[1] or new_vocabulary
+
     return DecodingFunctions(
         runner.prefill,
         run_step,
@@ -172,7 +189,8 @@ def _from_runner(runner) -> DecodingFunctions:
         tuple(step.outputs),
         prompt,
         getattr(runner, "max_length", None),
-        _known({prompt: prefill.outputs["logits"].shape[-1]} if reads_tokens else {}),
+        _known({prompt: prompt_vocabulary} if reads_tokens else {}),
+        new_vocabulary,
         _known(lengths),
         getattr(runner, "length_ranges", {}).get("prefill", {}),
         num_beams=_fixed_beams(

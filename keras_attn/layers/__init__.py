@@ -14,6 +14,7 @@ from keras_attn.layers.attention.pad_cache import CacheRoom, PadCache
 from keras_attn.layers.attention.relative_attention import RelativeMultiHeadAttention
 from keras_attn.layers.attention.scored_attention import ScoredAttention
 from keras_attn.layers.attention.self_attention_2d import SelfAttention2D
+from keras_attn.layers.attention.text_image_mask import TextImageMask
 from keras_attn.layers.attention.window_attention import WindowAttention
 from keras_attn.layers.attention.word_guided_attention import WordGuidedAttention
 from keras_attn.layers.blocks.dropout import Dropout
@@ -43,6 +44,10 @@ from keras_attn.layers.detection.region_proposal import RegionProposal
 from keras_attn.layers.detection.roi_pooling import ROIAlign, ROIPool
 from keras_attn.layers.detection.select_detections import SelectDetections
 from keras_attn.layers.detection.select_masks import SelectMasks
+from keras_attn.layers.embeddings.caption_embedding import (
+    CaptionEmbedding,
+    ImageCodeEmbedding,
+)
 from keras_attn.layers.embeddings.code_projection import CodeProjection
 from keras_attn.layers.embeddings.gumbel_softmax import GumbelSoftmax
 from keras_attn.layers.embeddings.image_preprocessing import ImagePreprocessing
@@ -90,6 +95,7 @@ __all__ = [
     "AttentionSpeller",
     "BatchNormalization",
     "CacheRoom",
+    "CaptionEmbedding",
     "ClassToken",
     "CodeProjection",
     "ColumnMask",
@@ -105,6 +111,7 @@ __all__ = [
     "GumbelSoftmax",
     "HiddenPatches",
     "ImagePreprocessing",
+    "ImageCodeEmbedding",
     "LayerNormalization",
     "LayerScale",
     "LearnedPositionEmbedding",
@@ -143,6 +150,7 @@ __all__ = [
     "StochasticDepth",
     "SwinBlock",
     "TargetEmbedding",
+    "TextImageMask",
     "TokenEmbedding",
     "TokenPooling",
     "TransformerDecoderBlock",

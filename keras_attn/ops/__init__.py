@@ -77,6 +77,7 @@ from keras_attn.ops.positions import (
     sinusoids,
     sinusoids_2d,
     token_positions,
+    tokens_in_order,
 )
 from keras_attn.ops.relative import (
     relative_distances,
@@ -169,6 +170,7 @@ __all__ = [
     "stack_frames",
     "text_image_mask",
     "token_positions",
+    "tokens_in_order",
     "unmap_pixels",
     "window_merge",
     "window_partition",

@@ -121,8 +121,10 @@ def text_image_mask(
         in_image = image_column_mask(query, key, num_columns)
     else:
         in_image = image_window_mask(query, key, num_columns, window_size)
-    is_text_key = ops.expand_dims(key < 0, -2)
-    is_causal = _distance(query, key) >= 0
+    # Not `key < 0`: where positions are partly constant, as in a step of decoding,
+    # LiteRT's converter (TensorFlow 2.21) folds that wrongly.
+    is_text_key = ops.expand_dims(ops.less(key_positions, text_length), -2)
+    is_causal = _distance(query_positions, key_positions) >= 0
     return ops.logical_and(is_causal, ops.logical_or(is_text_key, in_image))
 
 

@@ -21,6 +21,28 @@ def token_positions(padding_mask):
     return ops.maximum(ops.subtract(count, 1), 0)
 
 
+def tokens_in_order(token_ids, padding_mask, length):
+    """The real tokens of each row at its front, wherever the padding is.
+
+    Args:
+        token_ids: (B, T).
+        padding_mask: (B, T), True = a real token.
+        length: L, the length of the result. Further tokens are left out.
+
+    Returns:
+        The tokens, (B, L), whose values after the last real token are meaningless, and
+        boolean (B, L), True = a real token.
+    """
+    real = ops.cast(padding_mask, "int32")
+    # The number of a real token, from 1; 0 in padding.
+    number = ops.multiply(ops.cumsum(real, axis=1), real)
+    slots = ops.expand_dims(ops.arange(1, length + 1, dtype="int32"), (0, 2))
+    is_source = ops.cast(ops.equal(ops.expand_dims(number, 1), slots), "int32")
+    source = ops.cast(ops.argmax(is_source, axis=2), "int32")  # (B, L)
+    is_real = ops.greater(ops.max(is_source, axis=2), 0)
+    return ops.take_along_axis(token_ids, source, axis=1), is_real
+
+
 def row_positions(padding_mask):
     """Positions 0, 1, 2, … counted from the first real token of each sequence.
 

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 import keras
 
 from keras_attn.checks import check_choice, check_positive
+from keras_attn.indices import length_ranges
 from keras_attn.kernels.runtime import require_tensorflow
 from keras_attn.models.parts.functional import input_structure
 from keras_attn.models.parts.registry import create
@@ -230,12 +231,17 @@ def _trace(model, graph, rows, length):
         if getattr(layer, "unroll", None) is False:
             layer.unroll = True  # The graph of a loop hides the number of its steps.
     start = len(graph.get_operations())
-    inputs = keras.tree.map_structure(
-        lambda tensor: tf.compat.v1.placeholder(
-            tensor.dtype, [rows, *(n or length for n in tensor.shape[1:])]
-        ),
-        input_structure(model),
-    )
+    # The positions of DALL·E are those of a caption and an image together.
+    limits = length_ranges(model) if length == getattr(model, "max_length", 0) else {}
+
+    def placeholder(tensor):
+        _, end = limits.get(tensor.name, (1, None))
+        size = min(length, end - 1) if end else length
+        return tf.compat.v1.placeholder(
+            tensor.dtype, [rows, *(n or size for n in tensor.shape[1:])]
+        )
+
+    inputs = keras.tree.map_structure(placeholder, input_structure(model))
     outputs = keras.tree.flatten(model(inputs, training=True))
     middle = len(graph.get_operations())
     with warnings.catch_warnings():

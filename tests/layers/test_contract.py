@@ -200,11 +200,12 @@ INDICES = {
     f"{label}-{name}": (case, name)
     for label, case in ALL
     for name in case.inputs
-    # Sinusoids have no table, `places` index a sequence of any length, and unpooling
-    # drops a value whose index is no place of its window.
+    # Sinusoids and the search for an end token have no table, `places` index a
+    # sequence of any length, and unpooling drops a value whose index is no place of its
+    # window.
     if is_ids(case, name)
     and name not in ("places", "indices", *NUMBERS)
-    and "Sinusoidal" not in label
+    and not label.startswith(("Sinusoidal", "EndToken"))
 }
 
 

@@ -344,7 +344,7 @@ def test_an_error_names_the_row_of_padding_alone(case):
 @pytest.mark.parametrize("case", DECODERS)
 def test_decoding_names_the_input_that_it_has_no_answer_to(case):
     model = tiny(case)
-    inputs = inputs_for(model, target=1)
+    inputs = inputs_for(model.incremental().prefill, target=1)
 
     def decode(wrong):
         if "world_state" not in inputs:

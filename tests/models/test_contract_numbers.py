@@ -21,7 +21,6 @@ from model_cases import (
     has_own_loss,
     inputs_for,
     is_detector,
-    logits_of,
     numpy,
     outputs_of,
     tiny,
@@ -259,12 +258,14 @@ def test_a_row_of_padding_alone_is_finite(case):
 
 
 def predicted_logits(model, inputs):
-    """The logits of a forward pass, (B, T, V)."""
+    """The logits of a forward pass, (B, T, V); for DALL·E those of the caption."""
     if BACKEND == "tensorflow":
-        return logits_of(model, inputs)
-    # An eager call would compile each loop again.
-    outputs = model.predict_on_batch(given(model, inputs))
-    return outputs["logits"] if isinstance(outputs, dict) else outputs
+        outputs = outputs_of(model, inputs, training=False)
+    else:  # An eager call would compile each loop again.
+        outputs = model.predict_on_batch(given(model, inputs))
+    if not isinstance(outputs, dict):
+        return outputs
+    return outputs["logits" if "logits" in outputs else "text_logits"]
 
 
 @pytest.mark.parametrize("case", DECODERS)
