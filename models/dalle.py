@@ -5,11 +5,11 @@
 
     build_dalle       captions and codes -> logits of the next word and the next code
 
-Images for a caption: `generate_images` in `parts/text_to_image.py`. Codes come from a discrete VAE, `models/dvae.py`, which also draws them. A token of the
-image attends to the whole caption, and to a part of the image that depends on the
-block: `attention_of_block`, `ops/image_masks.py`. `incremental()` gives the same
-forward pass with key/value caches, whose state is that of GPT:
-`parts/decoders/incremental.py`.
+Images for a caption: `generate_images` in `parts/text_to_image.py`. Codes come from a
+discrete VAE, `models/dvae.py`, which also draws them. A token of the image attends to
+the whole caption, and to a part of the image that depends on the block:
+`attention_of_block`, `ops/image_masks.py`. `incremental()` gives the same forward pass
+with key/value caches, whose state is that of GPT: `parts/decoders/incremental.py`.
 
 Legend: B batch, T words, L positions of a caption, U codes, P codes of a whole image, S
 = L + U, K length of the caches, D width, V vocabulary of words, C of codes.

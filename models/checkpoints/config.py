@@ -65,8 +65,8 @@ class Config(dict[str, Any]):
         # An empty tensor takes no bytes, so its other axes may be of any size.
         axes = [max(shape) for shape in shapes.values() if shape and 0 not in shape]
         self.max_size = 4 * max(axes, default=0)
-        # torchvision numbers its stages `layer1`, `layer2`, …
-        number = re.compile(r"(^|\.)(layer)?\d+(?=\.)")
+        # torchvision numbers its stages `layer1`, `layer2`, …, dall-e `group_1`, ….
+        number = re.compile(r"(^|\.)(layer|group_|block_|conv_)?\d+(?=\.)")
         kinds = Counter(number.sub(r"\1\2#", key) for key in shapes)
         self.max_blocks = max(kinds.values(), default=0)
 

@@ -52,6 +52,10 @@ def load_checkpoint(
     it counts the background as a class. A U-Net on a ResNet uses the naming of
     segmentation-models-pytorch, as `Unet.save_pretrained` writes it. CLIP may use
     open_clip's, with an `open_clip_config.json`, as its `save_for_hf` writes it.
+    DALL·E's discrete VAE uses the keys of the package `dall-e`: its encoder's after
+    `encoder.`, its decoder's after `decoder.`, and a `config.json` such as
+    `{"library": "dall_e"}`, with `image_size` and the package's arguments if they
+    differ from the published ones.
 
     If the folder has them, the model gets the names of its classes as `class_names`,
     and the preprocessing of its images as `preprocessing`; `save_checkpoint` and
@@ -62,10 +66,11 @@ def load_checkpoint(
         task: What to build: `"encoder"`, `"masked_lm"`, `"pretrainer"`,
             `"next_sentence"`, `"classifier"`, `"token_classifier"`, `"span_qa"`,
             `"sentence_encoder"`, `"causal_lm"`, `"captioner"` (a ViT with GPT-2) or
-            `"similarity"` (CLIP, SigLIP), if the family has it; for an image model,
-            `"encoder"` is the model without its top, and `"segmenter"` an FCN; for an
-            R-CNN, `"detector"` has no masks and `"instance_segmenter"` does. Default:
-            the task of `architectures` or `architecture` in `config.json`.
+            `"similarity"` (CLIP, SigLIP) or `"autoencoder"` (a discrete VAE), if the
+            family has it; for an image model, `"encoder"` is the model without its top,
+            and `"segmenter"` an FCN; for an R-CNN, `"detector"` has no masks and
+            `"instance_segmenter"` does. Default: the task of `architectures` or
+            `architecture` in `config.json`.
         **overrides: Arguments of the builders, such as `dropout` or `num_classes`,
             which take precedence over `config.json`. `dropout` applies to the encoder
             and to its head.

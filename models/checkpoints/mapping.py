@@ -115,7 +115,12 @@ def check_complete(model: keras.Model, weights: Sequence[Weight]) -> None:
     if len(tensors) == len(adapted):
         # The kernel of such a layer is a tensor, the sum of its variables.
         known.update(id(variable) for layer in adapted for variable in layer.weights)
-    missing = [variable.path for variable in model.weights if id(variable) not in known]
+    missing = [
+        variable.path
+        for variable in model.weights
+        # A counter, which is an integer, is not learned.
+        if id(variable) not in known and "int" not in variable.dtype
+    ]
     if missing or len(mapped) != len(set(mapped)):
         raise ValueError(
             "Each weight of the model must have exactly one key in a checkpoint of "

@@ -27,6 +27,7 @@ def save_checkpoint(
         "torchvision",
         "segmentation_models_pytorch",
         "open_clip",
+        "dall_e",
     ]
     | None = None,
 ) -> None:
@@ -37,7 +38,8 @@ def save_checkpoint(
     accepts the tensors. A U-Net on a ResNet uses the naming of
     segmentation-models-pytorch, whose `from_pretrained` reads the folder. A CLIP with a
     ResNet uses open_clip's, whose `create_model("local-dir:my-folder")` reads it, in
-    one file of any size. Image models
+    one file of any size. DALL·E's discrete VAE uses the keys of `dall-e`, after
+    `encoder.` and `decoder.`. Image models
     that transformers lacks, such as DeiT III, use timm's naming:
     `timm.create_model("local-dir:my-folder", pretrained=True)`.
 

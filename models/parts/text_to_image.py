@@ -42,7 +42,7 @@ def generate_images(
     strategy: Sample | None = None,
     batch_size: int = 8,
 ) -> GeneratedImages:
-    """Images for a caption: sampled codes, drawn by a discrete VAE, the best by a score.
+    """Images for a caption: codes are sampled, drawn and scored; the best are kept.
 
     Args:
         dalle: A model from `build_dalle`.

@@ -5,6 +5,7 @@ from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.families.bert import BERT
 from keras_attn.models.checkpoints.families.clip import HF_CLIP, SIGLIP
 from keras_attn.models.checkpoints.families.convnext import CONVNEXT
+from keras_attn.models.checkpoints.families.dall_e import DALL_E
 from keras_attn.models.checkpoints.families.deit import DEIT
 from keras_attn.models.checkpoints.families.distilbert import DISTILBERT
 from keras_attn.models.checkpoints.families.gpt import GPT2, OPENAI_GPT
@@ -38,6 +39,7 @@ from keras_attn.models.checkpoints.mapping import Family
 LIBRARIES: dict[str, tuple[Family, ...]] = {
     "torchvision": TORCHVISION,
     "segmentation_models_pytorch": (SMP_UNET,),
+    "dall_e": (DALL_E,),
 }
 
 FAMILIES: dict[str, Family] = {
@@ -84,6 +86,8 @@ def family_of(config: Config) -> Family:
         )
     if library == "torchvision":
         return torchvision_family_of(config)
+    if library == "dall_e":
+        return DALL_E
     if is_timm(config):
         return timm_family_of(config)
     return config.get_choice("model_type", FAMILIES)
