@@ -207,8 +207,7 @@ def build_dalle(
     caption = layers["caption_embedding"](inputs["token_ids"], inputs["padding_mask"])
     image = layers["image_embedding"](inputs["decoder_token_ids"])
     hidden = ops.concatenate([caption, image], axis=1)  # (B, L + U, D)
-    # Counted, because the length of a symbolic tensor is unknown; the same in all rows.
-    positions = ops.cumsum(ops.ones_like(hidden[:1, :, 0], dtype="int32"), axis=1) - 1
+    positions = _count(hidden[:1, :, 0])  # The same in all rows.
     hidden, _ = _features(layers, hidden, positions, positions)
     # Position p predicts token p + 1. Words are predicted where they stand.
     words = ops.expand_dims(token_positions(inputs["padding_mask"]), -1)
@@ -243,6 +242,11 @@ def attention_of_block(index: int, num_layers: int) -> ImageAttention:
     return "column" if index % 4 == 1 else "row"
 
 
+def _count(tensor):
+    """0, 1, 2, … along axis 1, (B, T), for `arange` without a known length."""
+    return ops.cumsum(ops.ones_like(tensor, dtype="int32"), axis=1) - 1
+
+
 def _features(layers, hidden, query_positions, key_positions, **options):
     """Features after the last norm, and the keys and values of every block.
 
@@ -256,16 +260,17 @@ def _features(layers, hidden, query_positions, key_positions, **options):
     """
     blocks = numbered(layers, "block")
     caches = options.pop("caches", [None] * len(blocks))
+    kinds = [attention_of_block(index, len(blocks)) for index in range(len(blocks))]
     masks = {
         kind: layers[f"{kind}_mask"](query_positions, key_positions)
-        for kind in IMAGE_ATTENTIONS
+        for kind in dict.fromkeys(kinds)
     }
     hidden, entries = layers["embeddings_dropout"](hidden), []
-    for index, (block, cache) in enumerate(zip(blocks, caches, strict=True)):
+    for block, kind, cache in zip(blocks, kinds, caches, strict=True):
         # Without a `cache_index` the cache is only read: `decoding.next_state` writes.
         hidden, entry = block(
             hidden,
-            attention_mask=masks[attention_of_block(index, len(blocks))],
+            attention_mask=masks[kind],
             cache=cache,
             return_cache=True,
             **options,
@@ -389,8 +394,7 @@ class DALLE(Functional):
             """Reads one code per row."""
             new = incremental.DecodingStep(token_ids, state)
             places = ops.subtract(new.positions, caption.max_length)
-            slots = ops.zeros_like(new.padding_mask[:, :-1], dtype="int32")
-            slots = ops.add(slots, ops.expand_dims(ops.arange(length), 0))
+            slots = _count(new.padding_mask[:, :-1])
             hidden, entries = _features(
                 layers,
                 image(new.token_ids, places),

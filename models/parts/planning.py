@@ -31,6 +31,7 @@ import keras
 
 from keras_attn.checks import check_choice, check_positive
 from keras_attn.indices import length_ranges
+from keras_attn.input_checks import MASKED_INPUTS
 from keras_attn.kernels.runtime import require_tensorflow
 from keras_attn.models.parts.functional import input_structure
 from keras_attn.models.parts.registry import create
@@ -235,7 +236,8 @@ def _trace(model, graph, rows, length):
     limits = length_ranges(model) if length == getattr(model, "max_length", 0) else {}
 
     def placeholder(tensor):
-        _, end = limits.get(tensor.name, (1, None))
+        masked = MASKED_INPUTS.get(tensor.name, (tensor.name,))[0]
+        _, end = limits.get(masked, (1, None))
         size = min(length, end - 1) if end else length
         return tf.compat.v1.placeholder(
             tensor.dtype, [rows, *(n or size for n in tensor.shape[1:])]
