@@ -347,9 +347,10 @@ class DALLE(Functional):
         Returns:
             A scalar.
         """
+        inputs: Any = x
         losses = {
-            "text": _text_losses(x["token_ids"], x["padding_mask"], y_pred),
-            "image": _image_losses(x["decoder_token_ids"], y_pred),
+            "text": _text_losses(inputs["token_ids"], inputs["padding_mask"], y_pred),
+            "image": _image_losses(inputs["decoder_token_ids"], y_pred),
         }
         means = {}
         for kind, (values, counted) in losses.items():

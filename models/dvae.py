@@ -18,6 +18,7 @@ width changes, `…_shortcut`, `encoder_group_0_pooling`, `encoder_output`, `rel
 
 import itertools
 import math
+from typing import Any
 
 import keras
 from keras import ops
@@ -330,8 +331,9 @@ class DVAE(Functional):
         from keras_attn.training.losses.logit_laplace import logit_laplace_loss
 
         relaxation = by_name(self.layers)["relaxation"]
-        losses = logit_laplace_loss(map_pixels(x), y_pred["statistics"])
-        divergence = y_pred["divergence"]
+        outputs: Any = y_pred
+        losses = logit_laplace_loss(map_pixels(x), outputs["statistics"])
+        divergence = outputs["divergence"]
         # Codes per sub-pixel, 1/192 as published.
         share = math.prod(divergence.shape[1:]) / math.prod(losses.shape[1:])
         losses = ops.mean(losses, axis=(1, 2, 3))

@@ -287,7 +287,8 @@ def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
             shape = (batch, *_shape(sizes[name], target if steps else length))
             inputs[name] = _drawn(rng, tensor.dtype, shape, low, high or V)
             if hasattr(model, "pixel_range"):
-                inputs[name] = rng.uniform(*model.pixel_range, shape).astype("float32")
+                least, most = model.pixel_range
+                inputs[name] = rng.uniform(least, most, shape).astype("float32")
         elif high is not None and known[name].max() >= high:
             # A smaller vocabulary than that of most models.
             inputs[name] = known[name] % high

@@ -35,8 +35,8 @@ def image_row_mask(query_positions, key_positions, num_columns):
     Reference:
         Ramesh et al. 2021, figure 11 (arXiv:2102.12092).
     """
-    distance = _distance(query_positions, key_positions)
-    return ops.logical_and(distance >= 0, distance <= num_columns)
+    query, key = _facing(query_positions, key_positions)
+    return ops.logical_and(key <= query, key >= query - num_columns)
 
 
 def image_column_mask(query_positions, key_positions, num_columns):
@@ -53,8 +53,9 @@ def image_column_mask(query_positions, key_positions, num_columns):
     Reference:
         Ramesh et al. 2021, figure 11 (arXiv:2102.12092).
     """
-    distance = _distance(query_positions, key_positions)
-    return ops.logical_and(distance >= 0, ops.equal(distance % num_columns, 0))
+    query, key = _facing(query_positions, key_positions)
+    is_same_column = ops.equal(query % num_columns, key % num_columns)
+    return ops.logical_and(key <= query, is_same_column)
 
 
 def image_window_mask(query_positions, key_positions, num_columns, window_size=11):
@@ -77,12 +78,14 @@ def image_window_mask(query_positions, key_positions, num_columns, window_size=1
     """
     check_window_size(window_size)
     reach = window_size // 2
-    distance = _distance(query_positions, key_positions)
-    rows = _distance(query_positions // num_columns, key_positions // num_columns)
-    columns = _distance(query_positions % num_columns, key_positions % num_columns)
+    query, key = _facing(query_positions, key_positions)
+    column, key_column = query % num_columns, key % num_columns
     # At or before the query, no row is below it.
-    is_near = ops.logical_and(rows <= reach, ops.abs(columns) <= reach)
-    return ops.logical_and(distance >= 0, is_near)
+    is_near = ops.logical_and(
+        key // num_columns >= query // num_columns - reach,
+        ops.logical_and(key_column >= column - reach, key_column <= column + reach),
+    )
+    return ops.logical_and(key <= query, is_near)
 
 
 def text_image_mask(
@@ -121,11 +124,12 @@ def text_image_mask(
         in_image = image_column_mask(query, key, num_columns)
     else:
         in_image = image_window_mask(query, key, num_columns, window_size)
-    # Not `key < 0`: where positions are partly constant, as in a step of decoding,
-    # LiteRT's converter (TensorFlow 2.21) folds that wrongly.
-    is_text_key = ops.expand_dims(ops.less(key_positions, text_length), -2)
-    is_causal = _distance(query_positions, key_positions) >= 0
-    return ops.logical_and(is_causal, ops.logical_or(is_text_key, in_image))
+    # Positions in the sequence are compared, not those in the image with 0: LiteRT's
+    # converter (TensorFlow 2.21) folds that wrongly where positions are partly
+    # constant, as in a step of decoding.
+    query, key = _facing(query_positions, key_positions)
+    is_text = ops.logical_and(ops.less(key, text_length), key <= query)
+    return ops.logical_or(is_text, in_image)
 
 
 def check_window_size(window_size) -> int:
@@ -138,6 +142,6 @@ def check_window_size(window_size) -> int:
     return window_size
 
 
-def _distance(query, key):
-    """`q_t - k_s`, (..., T, S)."""
-    return ops.subtract(ops.expand_dims(query, -1), ops.expand_dims(key, -2))
+def _facing(query, key):
+    """The positions as (..., T, 1) and (..., 1, S), which are compared in one pass."""
+    return ops.expand_dims(query, -1), ops.expand_dims(key, -2)

@@ -150,17 +150,18 @@ def _check_candidates(count, num_images, scorer):
 
 def _decoder(dvae, dalle):
     """The function from codes to images; its codes must be those of `dalle`."""
-    decode = dvae.decode_model() if hasattr(dvae, "decode_model") else dvae
+    is_model = hasattr(dvae, "decode_model")
+    decode: Any = dvae.decode_model() if is_model else dvae
     if not callable(decode):
         raise TypeError(
             "`dvae` must be a model from `build_dvae`, or a function from codes to "
             f"images. Received: dvae={type(dvae).__name__}"
         )
-    if decode is dvae:
+    if not is_model:
         return decode
     vocabulary = dvae.get_layer("decoder_input").vocabulary_size
     wanted = dalle.get_layer("image_embedding").vocabulary_size
-    grid = tuple(decode.input.shape[1:])
+    grid = tuple(dvae.get_layer("encoder_output").output.shape[1:3])
     if vocabulary != wanted or grid != tuple(dalle.grid_size):
         raise ValueError(
             "`dvae` must have the codes that `dalle` was built for: grid_size="

@@ -1,5 +1,7 @@
 """DALL·E, beyond the contract of all models: masks, loss, caches and images."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
@@ -198,15 +200,20 @@ def painter():
 
 @pytest.mark.compiled
 def test_the_best_images_are_kept(painter):
-    dalle, dvae, _ = painter
-    options = {"num_candidates": 5, "strategy": Sample(seed=3)}
+    dalle, dvae, tokenizer = painter
+    options: Any = {"num_candidates": 5, "strategy": Sample(seed=3)}
     seen = []
 
     def scorer(images, caption):
         seen.append((images, caption))
         return images.mean((1, 2, 3))
 
-    found = generate_images(*painter, "abc", 2, scorer=scorer, **options)
+    def best(**others):
+        return generate_images(
+            dalle, dvae, tokenizer, "abc", 2, scorer=scorer, **options, **others
+        )
+
+    found = best()
     ((candidates, caption),) = seen
     assert caption == "abc"
     assert candidates.shape == (5, 6, 10, 3)
@@ -218,12 +225,12 @@ def test_the_best_images_are_kept(painter):
     drawn = numpy(dvae.decode_model()(found.codes))
     np.testing.assert_allclose(drawn, found.images, rtol=0, atol=1e-6)
     # The seed decides, not the size of a batch; and the codes are those of `generate`.
-    again = generate_images(*painter, "abc", 2, scorer=scorer, batch_size=2, **options)
+    again = best(batch_size=2)
     np.testing.assert_array_equal(again.codes, found.codes)
     rows = {"token_ids": np.tile([[0, 1, 2]], (5, 1))}
     plain = generate(dalle, rows, CODES, strategy=Sample(seed=3))
     unscored = generate_images(
-        dalle, dvae.decode_model(), Letters(), "abc", 5, strategy=Sample(seed=3)
+        dalle, dvae.decode_model(), tokenizer, "abc", 5, strategy=Sample(seed=3)
     )
     np.testing.assert_array_equal(unscored.codes.reshape(5, -1), plain.token_ids)
     np.testing.assert_array_equal(unscored.scores, plain.scores)
