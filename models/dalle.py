@@ -286,7 +286,8 @@ class DALLE(Functional):
     The loss is `(text + w · image) / (1 + w)`, where `text` is the mean of -log p over
     the words after the first one, `image` the mean over the codes, and w the
     `image_weight` of the builder. `fit` and `evaluate` log `text_loss` and
-    `image_loss`. If `compile` has a loss, for labels with the names of outputs, it is
+    `image_loss`. On several devices each takes the means over its own words and codes.
+    If `compile` has a loss, for labels with the names of outputs, it is
     added. Sample weights (B,) weight the examples.
 
     `decoding.generate(dalle, {"token_ids": ids, "padding_mask": mask}, P,

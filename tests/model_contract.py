@@ -16,6 +16,8 @@ from model_cases import (
     truth_for,
 )
 
+from keras_attn.layers import GumbelSoftmax
+
 every_case = pytest.mark.parametrize("case", CASES)
 
 
@@ -37,6 +39,16 @@ def labels_for(outputs):
         for name, value in outputs.items()
         if value.dtype != bool
     }
+
+
+def remove_noise(model):
+    """Lets layers that sample compute the same in every step of training."""
+    for layer in model._flatten_layers(include_self=False):
+        if isinstance(layer, keras.layers.Dropout):
+            layer.rate = 0.0
+        if isinstance(layer, GumbelSoftmax):
+            # Noise has no effect.
+            layer.temperature = layer.final_temperature = 1e6
 
 
 def train(model, jit_compile=False, run_eagerly=False):

@@ -20,9 +20,7 @@ from model_cases import (
     outputs_of,
     randomize,
 )
-from model_contract import close, is_idle, labels_for, train
-
-from keras_attn.layers import GumbelSoftmax
+from model_contract import close, is_idle, labels_for, remove_noise, train
 
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 # Also fitted in a graph without XLA. The contract of layers does so with every layer.
@@ -64,12 +62,7 @@ def fits_of(cases):
 def without_dropout(case):
     """A new model of a case without dropout, so that two runs can be compared."""
     model = create(case, **ONE_OF_EACH_BLOCK.get(case, {}))
-    for layer in model._flatten_layers(include_self=False):
-        if isinstance(layer, keras.layers.Dropout):
-            layer.rate = 0.0
-        if isinstance(layer, GumbelSoftmax):
-            # Noise has no effect.
-            layer.temperature = layer.final_temperature = 1e6
+    remove_noise(model)
     return model
 
 
