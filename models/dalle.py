@@ -39,7 +39,7 @@ from keras_attn.layers.normalization.layer_normalization import LayerNormalizati
 from keras_attn.models.parts import tasks
 from keras_attn.models.parts.computed_loss import computed_loss
 from keras_attn.models.parts.decoders import incremental
-from keras_attn.models.parts.decoders.pair import build_pair
+from keras_attn.models.parts.decoders.pair_builders import build_pair
 from keras_attn.models.parts.encoder import EncoderOptions
 from keras_attn.models.parts.functional import (
     Functional,

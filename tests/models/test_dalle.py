@@ -149,7 +149,7 @@ def test_the_plan_counts_a_caption_and_an_image():
         ({"window_size": 4}, "`window_size` must be an odd positive integer"),
         ({"image_weight": -1.0}, "`image_weight` must be a number of at least 0"),
         ({"grid_size": (3, 0)}, "`grid_size` must be"),
-        ({"text_length": 0}, "`text_length` must be a whole number"),
+        ({"text_length": 0}, "`text_length` must be a positive integer"),
     ],
 )
 def test_sizes_that_no_model_has(options, match):

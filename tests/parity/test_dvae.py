@@ -60,7 +60,7 @@ def test_outputs_and_files_equal_those_of_the_package(tmp_path):
     [
         ({"n_blk_per_group": 3}, "lacks keys.*block_3"),
         ({"group_count": 3}, "keys that this model does not have.*group_4"),
-        ({"n_hid": 8}, "shapes of the weights.*n_hid=8"),
+        ({"n_hid": 8}, "weights must have the shapes.*n_hid=8"),
         ({"image_size": [20, 16]}, "`image_size` must be a multiple of `patch_size`"),
         ({"n_blk_per_group": 4096}, "`n_blk_per_group` in config.json must be at most"),
         ({"library": "dalle"}, "`library` in config.json must be one of .*dall_e"),
