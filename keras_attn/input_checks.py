@@ -17,6 +17,7 @@ from keras_attn.indices import IndexRange, known_values
 MASKED_INPUTS = {
     "padding_mask": ("token_ids", "features", "waveform"),
     "decoder_padding_mask": ("decoder_token_ids",),
+    "region_padding_mask": ("region_features",),
 }
 
 

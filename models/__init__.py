@@ -116,6 +116,13 @@ from keras_attn.models.transformer_captioners import (  # noqa: E402
 )
 from keras_attn.models.unet import build_unet  # noqa: E402
 from keras_attn.models.vgg import build_vgg  # noqa: E402
+from keras_attn.models.vilbert import (  # noqa: E402
+    build_vilbert,
+    build_vilbert_classifier,
+    build_vilbert_pretrainer,
+    build_vilbert_referring,
+    build_vilbert_scorer,
+)
 from keras_attn.models.vit import (  # noqa: E402
     build_deit3,
     build_vit,
@@ -199,6 +206,11 @@ __all__ = [
     "build_transformer",
     "build_unet",
     "build_vgg",
+    "build_vilbert",
+    "build_vilbert_scorer",
+    "build_vilbert_classifier",
+    "build_vilbert_pretrainer",
+    "build_vilbert_referring",
     "build_vit",
     "build_vit_hybrid",
     "build_vqa_ask_attend_answer",

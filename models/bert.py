@@ -24,29 +24,24 @@ Layers: `token_embedding`, `segment_embedding`, `position_embedding`,
 import functools
 from typing import Unpack
 
-from keras import ops
-from keras.layers import Embedding
-
-from keras_attn.layers import LearnedPositionEmbedding
-from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.models.parts import heads, tasks
 from keras_attn.models.parts.encoder import (
     EncoderOptions,
+    bert_embeddings,
     encoder_blocks,
     first_token,
     normalized_embeddings,
     pooler,
 )
 from keras_attn.models.parts.functional import Functional, sequence_inputs
-from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
+from keras_attn.models.parts.heads import Encoder, as_encoder
 from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.variants import (
     FROM_VARIANT,
     block_sizes,
     with_sizes,
 )
-from keras_attn.ops import row_positions
 from keras_attn.options import described_as, takes_options
 
 _sizes = functools.partial(
@@ -135,26 +130,11 @@ def build_bert(
         (arXiv:1908.08962).
     """
     inputs = sequence_inputs("token_ids", "padding_mask", "segment_ids")
-    tokens = TokenEmbedding(
-        vocabulary_size,
-        hidden_dim,
-        embeddings_initializer=INITIALIZER,
-        name="token_embedding",
-    )(inputs["token_ids"])
-    segments = Embedding(
-        num_segments,
-        hidden_dim,
-        embeddings_initializer=INITIALIZER,
-        name="segment_embedding",
-    )(inputs["segment_ids"])
-    # Adds the vectors of the positions to its first input. The first real token is at
-    # position 0, and the count continues through padding on the right, as in the
-    # published code.
-    embeddings = LearnedPositionEmbedding(
-        max_sequence_length,
-        embeddings_initializer=INITIALIZER,
-        name="position_embedding",
-    )(ops.add(tokens, segments), row_positions(inputs["padding_mask"]))
+    # The sum of three vectors. The first real token is at position 0, and the count
+    # continues through padding on the right, as in the published code.
+    embeddings = bert_embeddings(
+        inputs, vocabulary_size, hidden_dim, max_sequence_length, num_segments
+    )
     hidden = normalized_embeddings(embeddings, **options)
     padding_mask = inputs["padding_mask"]
     # N post-norm `TransformerEncoderBlock`s, `x = norm(x + dropout(f(x)))`, where f is

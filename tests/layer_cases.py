@@ -3,6 +3,7 @@
 import image_layer_cases
 import keras
 from layer_contract import (
+    BLOCK_OPTIONS,
     CACHE,
     HEADS,
     KEY_DIM,
@@ -80,6 +81,7 @@ def _spectrogram(**options):
 QUERY, VALUE, KEY = (B, T, D), (B, S, E), (B, S, F)
 MEMORY = (B, S, D)
 # The query stream, with all arguments.
+STREAMS = {"regions": (B, S, E), "tokens": QUERY}
 QUERY_STREAM = {
     "inputs": QUERY,
     "targets": (B, TARGETS, D),
@@ -456,6 +458,29 @@ CASES = {
                 "inputs": QUERY,
                 "same_segment": (B, T, T),
                 "attention_mask": (B, HEADS, T, T),
+            },
+        ),
+    },
+    "CoAttentionBlock": {
+        "regions": Case(
+            lambda: layers.CoAttentionBlock(2, 2 * KEY_DIM, UNITS, 13, **BLOCK_OPTIONS),
+            {**STREAMS, "region_padding_mask": (B, S)},
+            padding={"region_padding_mask": ("regions",)},
+        ),
+        "tokens": Case(
+            lambda: layers.CoAttentionBlock(2, 2 * KEY_DIM, UNITS, 13),
+            {**STREAMS, "padding_mask": (B, T)},
+            SCORES,
+            padding={"padding_mask": ("tokens",)},
+        ),
+    },
+    "GlobalRegion": {
+        "regions": Case(
+            lambda: layers.GlobalRegion(),
+            {
+                "features": VALUE,
+                "boxes": (B, S, 4),
+                "region_padding_mask": (B, S),
             },
         ),
     },

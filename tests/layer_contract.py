@@ -23,7 +23,7 @@ KNOWN = S + T  # Memory and inputs.
 # Integers that index no table.
 NUMBERS = ("num_proposals", "classes", "query_positions", "key_positions")
 UNKNOWN = (B, T, S, KNOWN, 2 * T)  # Input sizes that a model need not know.
-LENGTHS = (*UNKNOWN, KNOWN + T, 1 + T)  # The same of outputs.
+LENGTHS = (*UNKNOWN, KNOWN + T, 1 + T, 1 + S)  # The same of outputs.
 
 # Options of a block, none of them at its default.
 BLOCK_OPTIONS: dict[str, Any] = {

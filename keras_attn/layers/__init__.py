@@ -17,6 +17,7 @@ from keras_attn.layers.attention.self_attention_2d import SelfAttention2D
 from keras_attn.layers.attention.text_image_mask import TextImageMask
 from keras_attn.layers.attention.window_attention import WindowAttention
 from keras_attn.layers.attention.word_guided_attention import WordGuidedAttention
+from keras_attn.layers.blocks.co_attention_block import CoAttentionBlock
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.blocks.feed_forward import FeedForward
 from keras_attn.layers.blocks.layer_scale import LayerScale
@@ -49,6 +50,7 @@ from keras_attn.layers.embeddings.caption_embedding import (
     ImageCodeEmbedding,
 )
 from keras_attn.layers.embeddings.code_projection import CodeProjection
+from keras_attn.layers.embeddings.global_region import GlobalRegion
 from keras_attn.layers.embeddings.gumbel_softmax import GumbelSoftmax
 from keras_attn.layers.embeddings.image_preprocessing import ImagePreprocessing
 from keras_attn.layers.embeddings.log_mel_spectrogram import LogMelSpectrogram
@@ -88,8 +90,8 @@ _fix_remat_scope()
 
 __all__ = [
     "AdditiveAttention",
-    "AttentionObjective",
     "AdditiveAttention2D",
+    "AttentionObjective",
     "AttentionPooling",
     "AttentionRNN",
     "AttentionSpeller",
@@ -97,6 +99,7 @@ __all__ = [
     "CacheRoom",
     "CaptionEmbedding",
     "ClassToken",
+    "CoAttentionBlock",
     "CodeProjection",
     "ColumnMask",
     "ConditionalBatchNormalization",
@@ -108,10 +111,11 @@ __all__ = [
     "FeedForward",
     "FrameAttentionRNN",
     "GlimpseAttention",
+    "GlobalRegion",
     "GumbelSoftmax",
     "HiddenPatches",
-    "ImagePreprocessing",
     "ImageCodeEmbedding",
+    "ImagePreprocessing",
     "LayerNormalization",
     "LayerScale",
     "LearnedPositionEmbedding",

@@ -29,6 +29,7 @@ _Result = TypeVar("_Result")
 # Integers that may be 0, and lists of indices.
 _FROM_ZERO = {"num_frozen", "num_pyramid_layers", "attention_stage"}
 _FROM_ZERO |= {"skips", "dilated_stages", "end_token_id"}
+_FROM_ZERO |= {"text_co_layers", "region_co_layers"}
 # No size: any integer.
 _ANY = {"seed"}
 # Lists that may be empty: in some models they are by default.

@@ -9,16 +9,19 @@ Legend: B batch, T length, D width.
 from collections.abc import Iterator
 from typing import Annotated, TypedDict, Unpack
 
-from keras.layers import Dense
+from keras import ops
+from keras.layers import Dense, Embedding
 
 from keras_attn.argument_types import Activation
-from keras_attn.layers import TransformerEncoderBlock
+from keras_attn.layers import LearnedPositionEmbedding, TransformerEncoderBlock
 from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import TokenPooling
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.variants import FROM_VARIANT
+from keras_attn.ops import row_positions
 from keras_attn.options import Option
 
 
@@ -61,6 +64,40 @@ def text_encoder(
         pooled = pooler(pooled)
     outputs = {"sequence_output": hidden, "pooled_output": pooled}
     return Functional(inputs, outputs, name=name)
+
+
+def bert_embeddings(
+    inputs, vocabulary_size, hidden_dim, max_sequence_length, num_segments
+):
+    """Sum of the token, segment and position vectors of BERT, (B, T, D).
+
+    Args:
+        inputs: `token_ids`, `padding_mask` and `segment_ids`, each (B, T).
+        vocabulary_size: Rows of the table of tokens.
+        hidden_dim: D.
+        max_sequence_length: Rows of the table of positions.
+        num_segments: Rows of the table of segments.
+    """
+    tokens = TokenEmbedding(
+        vocabulary_size,
+        hidden_dim,
+        embeddings_initializer=INITIALIZER,
+        name="token_embedding",
+    )(inputs["token_ids"])
+    segments = Embedding(
+        num_segments,
+        hidden_dim,
+        embeddings_initializer=INITIALIZER,
+        name="segment_embedding",
+    )(inputs["segment_ids"])
+    # Adds the vectors of the positions to its first input. The first real token is at
+    # position 0, and the count continues through padding on the right, as in the
+    # published code.
+    return LearnedPositionEmbedding(
+        max_sequence_length,
+        embeddings_initializer=INITIALIZER,
+        name="position_embedding",
+    )(ops.add(tokens, segments), row_positions(inputs["padding_mask"]))
 
 
 def normalized_embeddings(embeddings, *, layer_norm_epsilon, dropout, **_):

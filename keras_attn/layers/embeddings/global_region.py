@@ -1,0 +1,68 @@
+"""Regions of an image as the inputs of ViLBERT: locations, and a region for the whole.
+
+Legend: B batch, R regions, F width of the features.
+"""
+
+import keras
+from keras import ops
+
+from keras_attn.checks import check_rank
+from keras_attn.layers.attention.attention_checks import check_is_mask
+from keras_attn.layers.base import BaseLayer
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class GlobalRegion(BaseLayer):
+    """Puts a region of the whole image before the others.
+
+    Its features are the mean of the features of all real regions. The location of a
+    region is `(x1, y1, x2, y2, (x2 - x1)(y2 - y1))`: its box and its area as shares of
+    the image; the location of the whole image is `(0, 0, 1, 1, 1)`.
+
+    Args:
+        **kwargs: `name`, `dtype`, … of a Keras layer.
+
+    Call arguments:
+        features: (B, R, F).
+        boxes: (B, R, 4), left, top, right and bottom as shares of the image's width and
+            height, in [0, 1].
+        region_padding_mask: (B, R), True = a real region.
+
+    Returns:
+        Features (B, 1 + R, F), locations (B, 1 + R, 5), and the mask (B, 1 + R), bool,
+        in which the first region is real even if no other is.
+
+    Raises:
+        ValueError: If `features` or `boxes` does not have 3 axes.
+
+    Reference:
+        Lu et al. 2019, section 2.2 "Image Representations" and section 3.1
+        (arXiv:1908.02265).
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, features, boxes, region_padding_mask):
+        check_rank("features", features, 3, "(batch, regions, width)")
+        check_rank("boxes", boxes, 3, "(batch, regions, 4)")
+        check_is_mask("region_padding_mask", region_padding_mask)
+        real = ops.cast(region_padding_mask, "float32")[:, :, None]
+        # In float32: a long sum in half precision loses small terms.
+        total = ops.sum(ops.cast(features, "float32") * real, axis=1, keepdims=True)
+        mean = total / ops.maximum(ops.sum(real, axis=1, keepdims=True), 1.0)
+        mean = ops.cast(mean, features.dtype)
+        left, top, right, bottom = (boxes[..., index] for index in range(4))
+        area = (right - left) * (bottom - top)
+        locations = ops.concatenate([boxes, area[..., None]], axis=-1)
+        whole = ops.cast([[[0, 0, 1, 1, 1]]], locations.dtype) + 0 * locations[:, :1]
+        mask = ops.cast(region_padding_mask, "bool")
+        return (
+            ops.concatenate([mean, features], axis=1),
+            ops.concatenate([whole, locations], axis=1),
+            ops.concatenate([ops.ones_like(mask[:, :1]), mask], axis=1),
+        )
+
+    def compute_mask(self, features, previous_mask=None):
+        """None: the mask is an output."""

@@ -1,0 +1,436 @@
+"""ViLBERT: BERT for words and a second stream for regions, which attend to each other.
+
+    words    token + segment + position embeddings -> norm -> dropout -> blocks …
+    regions  W_f features + W_l location           -> norm -> dropout -> blocks …
+
+    …, and from the seventh block of the words on: co-attention, one block of each
+    stream, co-attention, one block of each stream, …
+
+    first word, first region -> dense, ReLU -> product: the pair of text and image
+
+    build_vilbert           words and regions -> features of each, and of both
+    build_vilbert_<task>    an encoder -> the logits of a task
+
+The first region is the whole image (`layers/embeddings/global_region.py`).
+Co-attention: `layers/blocks/co_attention_block.py`; one block of a stream:
+`layers/blocks/transformer_block.py`; attention:
+`layers/attention/multi_head_attention.py`. `@with_sizes` fills in the arguments whose
+default is `FROM_VARIANT`. The layers of the words have BERT's names and sizes, so that
+they start from its weights.
+
+Legend: B batch, T tokens, R regions, F width of their features, D width of the words,
+E width of the regions, P width of the pair, V vocabulary, C classes.
+Layers: BERT's `token_embedding` … `block_11`; `global_region`, `region_embedding`,
+`location_embedding`, `region_norm`, `region_dropout`, `region_block_0`, …;
+`co_attention_0`, …; `first_token`, `text_pooler`, `region_pooler`.
+"""
+
+import functools
+from collections.abc import Sequence
+from itertools import islice
+from typing import Literal, Unpack, get_args
+
+import keras
+from keras import ops
+from keras.layers import Dense
+
+from keras_attn.checks import check_choice, check_fraction, check_positive
+from keras_attn.layers import (
+    CoAttentionBlock,
+    GlobalRegion,
+    TransformerEncoderBlock,
+)
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.normalization.layer_normalization import LayerNormalization
+from keras_attn.models.parts import heads
+from keras_attn.models.parts.encoder import (
+    EncoderOptions,
+    bert_embeddings,
+    encoder_blocks,
+    first_token,
+    normalized_embeddings,
+)
+from keras_attn.models.parts.functional import Functional, sequence_inputs
+from keras_attn.models.parts.heads import (
+    INITIALIZER,
+    Encoder,
+    as_encoder,
+    logits_layer,
+)
+from keras_attn.models.parts.registry import model_cards, registered
+from keras_attn.models.parts.tasks import PADDING_MASK
+from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.options import described_as, takes_options
+
+Fusion = Literal["multiply", "add"]
+
+# Lu et al. 2019, section 3.1, and the authors' `bert_base_6layer_6conect.json`.
+VARIANTS = {
+    "base": block_sizes(
+        num_layers=12,
+        hidden_dim=768,
+        num_heads=12,
+        vocabulary_size=30_522,
+        max_sequence_length=512,
+        num_segments=2,
+        layer_norm_epsilon=1e-12,
+        feature_dim=2048,
+        region_dim=1024,
+        num_region_layers=6,
+        num_region_heads=8,
+        region_mlp_dim=1024,
+        co_attention_dim=1024,
+        num_co_attention_heads=8,
+        text_co_layers=(6, 7, 8, 9, 10, 11),
+        region_co_layers=(0, 1, 2, 3, 4, 5),
+    )
+}
+CARDS = model_cards(
+    "vilbert_{variant}",
+    # With six times two dense layers that the published code never calls, 246,726,656.
+    {"base": (None, "VQA test-dev 70.55; RefCOCO+ val 72.34")},
+    family="vilbert",
+    title="ViLBERT {variant}: words and regions of an image",
+    paper="Lu et al. 2019, arXiv:1908.02265",
+    task="vision-language encoder",
+    inputs={
+        "token_ids": "(B, T) int32",
+        "padding_mask": PADDING_MASK,
+        "segment_ids": "(B, T) int32, 0 or 1",
+        "region_features": "(B, R, F) float, of a detector",
+        "region_boxes": "(B, R, 4) float, left, top, right, bottom, in [0, 1]",
+        "region_padding_mask": "(B, R) bool, True = a real region",
+    },
+    outputs={
+        "sequence_output": "(B, T, D), one vector per token",
+        "region_output": "(B, 1 + R, E), the whole image first",
+        "pooled_output": "(B, P), of the text",
+        "pooled_region_output": "(B, P), of the image",
+    },
+)
+
+
+@registered(CARDS)
+@with_sizes(VARIANTS)
+@takes_options
+def build_vilbert(
+    variant: str = "base",
+    *,
+    vocabulary_size: int = FROM_VARIANT,
+    hidden_dim: int = FROM_VARIANT,
+    max_sequence_length: int = FROM_VARIANT,
+    num_segments: int = FROM_VARIANT,
+    feature_dim: int = FROM_VARIANT,
+    region_dim: int = FROM_VARIANT,
+    num_region_layers: int = FROM_VARIANT,
+    num_region_heads: int = FROM_VARIANT,
+    region_mlp_dim: int = FROM_VARIANT,
+    co_attention_dim: int = FROM_VARIANT,
+    num_co_attention_heads: int = FROM_VARIANT,
+    text_co_layers: Sequence[int] = FROM_VARIANT,
+    region_co_layers: Sequence[int] = FROM_VARIANT,
+    name: str = "vilbert",
+    **options: Unpack[EncoderOptions],
+) -> Functional:
+    """Two streams of post-norm blocks, with co-attention between them.
+
+    Co-attention i comes before block `text_co_layers[i]` of the words and before block
+    `region_co_layers[i]` of the regions.
+
+    Args:
+        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        vocabulary_size: V.
+        hidden_dim: D.
+        max_sequence_length: Number of positions.
+        num_segments: Number of segments.
+        feature_dim: F.
+        region_dim: E.
+        num_region_layers: Number of blocks of the regions.
+        num_region_heads: Attention heads per block of the regions.
+        region_mlp_dim: Width of the feed-forward networks of the regions, also those
+            after co-attention.
+        co_attention_dim: Width of the queries, keys and values of co-attention, and P.
+        num_co_attention_heads: Attention heads of co-attention.
+        text_co_layers: The blocks of the words, from 0, that co-attention precedes, in
+            ascending order.
+        region_co_layers: The same for the blocks of the regions; as many.
+        name: Name of the model.
+
+    Returns:
+        A model from `token_ids`, `padding_mask` and `segment_ids`, each (B, T),
+        `region_features` (B, R, F), `region_boxes` (B, R, 4), left, top, right and
+        bottom as shares of the image, and `region_padding_mask` (B, R), to a dictionary
+        of `sequence_output` (B, T, D); `region_output` (B, 1 + R, E), the whole image
+        first; and `pooled_output` and `pooled_region_output` (B, P), of the text and of
+        the image.
+
+    Raises:
+        ValueError: If there are not as many `region_co_layers` as `text_co_layers`, or
+            one of them is not in ascending order or not a block.
+
+    Reference:
+        Lu et al. 2019, "ViLBERT: Pretraining Task-Agnostic Visiolinguistic
+        Representations for Vision-and-Language Tasks" (arXiv:1908.02265).
+    """
+    before = _blocks_before_co_attention(
+        {"text_co_layers": text_co_layers, "region_co_layers": region_co_layers},
+        (options["num_layers"], num_region_layers),
+    )
+    inputs = {
+        **sequence_inputs("token_ids", "padding_mask", "segment_ids"),
+        "region_features": keras.Input((None, feature_dim), name="region_features"),
+        "region_boxes": keras.Input((None, 4), name="region_boxes"),
+        **sequence_inputs("region_padding_mask"),
+    }
+    padding_mask = inputs["padding_mask"]
+    words = bert_embeddings(
+        inputs, vocabulary_size, hidden_dim, max_sequence_length, num_segments
+    )
+    words = normalized_embeddings(words, **options)
+    features, locations, region_mask = GlobalRegion(name="global_region")(
+        inputs["region_features"], inputs["region_boxes"], inputs["region_padding_mask"]
+    )
+    dropout, epsilon = options["dropout"], options["layer_norm_epsilon"]
+    embed = functools.partial(Dense, region_dim, kernel_initializer=INITIALIZER)
+    regions = ops.add(
+        embed(name="region_embedding")(features),
+        embed(name="location_embedding")(locations),
+    )
+    regions = LayerNormalization(epsilon=epsilon, name="region_norm")(regions)
+    regions = Dropout(dropout, name="region_dropout")(regions)
+
+    shared = {
+        "activation": options["activation"],
+        "layer_norm_epsilon": epsilon,
+        "dropout": dropout,
+        "attention_dropout": options["attention_dropout"],
+        "kernel_initializer": INITIALIZER,
+    }
+    text_blocks = encoder_blocks(**options)
+    region_blocks = (
+        TransformerEncoderBlock(
+            num_region_heads, region_mlp_dim, **shared, name=f"region_block_{index}"
+        )
+        for index in range(num_region_layers)
+    )
+    for index, (num_text, num_regions) in enumerate(before):
+        words = _through(islice(text_blocks, num_text), words, padding_mask)
+        regions = _through(islice(region_blocks, num_regions), regions, region_mask)
+        regions, words = CoAttentionBlock(
+            num_co_attention_heads,
+            co_attention_dim,
+            region_mlp_dim,
+            options["mlp_dim"],
+            **shared,
+            name=f"co_attention_{index}",
+        )(regions, words, region_padding_mask=region_mask, padding_mask=padding_mask)
+    words = _through(text_blocks, words, padding_mask)
+    regions = _through(region_blocks, regions, region_mask)
+
+    first = first_token(words, padding_mask)
+    outputs = {
+        "sequence_output": words,
+        "region_output": regions,
+        "pooled_output": _pooler("text_pooler", co_attention_dim)(first),
+        "pooled_region_output": _pooler("region_pooler", co_attention_dim)(
+            regions[:, 0]
+        ),
+    }
+    return Functional(inputs, outputs, name=name)
+
+
+def _blocks_before_co_attention(co_layers, num_layers):
+    """Numbers of blocks of the words and of the regions before each co-attention.
+
+    They count from the co-attention before.
+
+    Args:
+        co_layers: `text_co_layers` and `region_co_layers` by name.
+        num_layers: Number of blocks of each stream.
+    """
+    lengths = {name: len(layers) for name, layers in co_layers.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(
+            "`text_co_layers` and `region_co_layers` must have the same length, one "
+            f"block of each stream for each co-attention. Received: {lengths}"
+        )
+    counts = []
+    for (name, layers), number in zip(co_layers.items(), num_layers, strict=True):
+        steps = [after - b for b, after in zip((0, *layers), layers, strict=False)]
+        if min(steps, default=0) < 0 or any(layer > number for layer in layers):
+            raise ValueError(
+                f"`{name}` must have blocks in ascending order, from 0 to {number}, "
+                f"the number of blocks. Received: {name}={tuple(layers)}"
+            )
+        counts.append(steps)
+    return list(zip(*counts, strict=True))
+
+
+def _through(blocks, hidden, padding_mask):
+    """The features after some blocks of one stream."""
+    for block in blocks:
+        hidden = block(hidden, padding_mask=padding_mask)
+    return hidden
+
+
+def _pooler(name, units):
+    """A dense layer with ReLU for the features of a first position, (B, P)."""
+    return Dense(units, activation="relu", kernel_initializer=INITIALIZER, name=name)
+
+
+def _pair(encoder, fusion, dropout):
+    """The features of text and image together, (B, P), for the heads of a pair."""
+    check_choice("fusion", fusion, get_args(Fusion))
+    check_fraction("dropout", dropout)
+    fuse = ops.multiply if fusion == "multiply" else ops.add
+    outputs = encoder.output
+    pair = fuse(outputs["pooled_output"], outputs["pooled_region_output"])
+    return Dropout(dropout, name="pair_dropout")(pair)
+
+
+def build_vilbert_pretrainer(
+    encoder: Encoder = "base",
+    *,
+    num_region_classes: int = 1601,
+    fusion: Fusion = "multiply",
+    dropout: float = 0.1,
+    name: str = "vilbert_pretrainer",
+) -> Functional:
+    """The three pre-training objectives: masked words, masked regions and alignment.
+
+    Args:
+        encoder: A model from `build_vilbert`, whose layers are shared, or the name of a
+            variant, which is built.
+        num_region_classes: C, the classes of the detector that predicts the targets of
+            masked regions, its background class included.
+        fusion: Whether the features of text and image are multiplied or added.
+        dropout: Probability of dropping a unit of the product.
+        name: Name of the model.
+
+    Returns:
+        A model from the encoder's inputs to a dictionary of logits: `masked_lm`
+        (B, T, V); `masked_regions` (B, R, C), without the region of the whole image;
+        and `alignment` (B, 2), where class 0 means that the text describes the image.
+
+    Reference:
+        Lu et al. 2019, section 2.2, "Training Tasks and Objectives", and figure 3
+        (arXiv:1908.02265).
+    """
+    encoder = as_encoder(encoder, build_vilbert)
+    check_positive("num_region_classes", num_region_classes)
+    words = heads.masked_lm(encoder, transform=True, name="masked_lm")
+    block = encoder.get_layer("block_0")
+    regions = encoder.output["region_output"][:, 1:]
+    regions = Dense(
+        regions.shape[-1],
+        activation=block.activation,
+        kernel_initializer=INITIALIZER,
+        name="masked_regions_transform",
+    )(regions)
+    regions = LayerNormalization(
+        epsilon=block.layer_norm_epsilon, name="masked_regions_norm"
+    )(regions)
+    pair = _pair(encoder, fusion, dropout)
+    logits = functools.partial(logits_layer, kernel_initializer=INITIALIZER)
+    outputs = {
+        "masked_lm": words.output,
+        "masked_regions": logits(num_region_classes, "masked_regions")(regions),
+        "alignment": logits(2, "alignment")(pair),
+    }
+    return Functional(encoder.input, outputs, name=name)
+
+
+@described_as(build_vilbert_pretrainer)
+def build_vilbert_classifier(
+    encoder: Encoder = "base",
+    *,
+    num_classes: int = 3129,
+    hidden_dim: int = 2048,
+    fusion: Fusion = "multiply",
+    dropout: float = 0.1,
+    name: str = "vilbert_classifier",
+) -> Functional:
+    """Classifies a pair of text and image: the answers of VQA.
+
+    `logits = W_2 norm(gelu(W_1 pair + b_1)) + b_2`.
+
+    Args:
+        num_classes: C. Default: the answers of VQA that are frequent enough.
+        hidden_dim: Width of the head's hidden layer.
+
+    Returns:
+        A model from the encoder's inputs to logits (B, C).
+
+    Reference:
+        Lu et al. 2019, section 3.2 (arXiv:1908.02265); the head: Lu et al. 2020,
+        "12-in-1", section 3 (arXiv:1912.02315).
+    """
+    encoder = as_encoder(encoder, build_vilbert)
+    check_positive("num_classes", num_classes)
+    hidden = Dense(
+        check_positive("hidden_dim", hidden_dim),
+        activation="gelu",
+        kernel_initializer=INITIALIZER,
+        name="classifier_hidden",
+    )(_pair(encoder, fusion, dropout))
+    hidden = LayerNormalization(epsilon=1e-12, name="classifier_norm")(hidden)
+    layer = logits_layer(num_classes, "classifier", kernel_initializer=INITIALIZER)
+    return Functional(encoder.input, layer(hidden), name=name)
+
+
+@described_as(build_vilbert_pretrainer)
+def build_vilbert_scorer(
+    encoder: Encoder = "base",
+    *,
+    fusion: Fusion = "multiply",
+    dropout: float = 0.1,
+    name: str = "vilbert_scorer",
+) -> Functional:
+    """How well a text and an image fit together, to choose among several pairs.
+
+    The answers of VCR are such pairs with one image, the images of a caption pairs with
+    one text. It learns by `training.ChoiceCrossEntropy`.
+
+    Returns:
+        A model from the encoder's inputs to logits (B, 1).
+
+    Reference:
+        Lu et al. 2019, section 3.2, "Visual Commonsense Reasoning" and "Caption-Based
+        Image Retrieval" (arXiv:1908.02265).
+    """
+    encoder = as_encoder(encoder, build_vilbert)
+    layer = logits_layer(1, "scorer", kernel_initializer=INITIALIZER)
+    logits = layer(_pair(encoder, fusion, dropout))
+    return Functional(encoder.input, logits, name=name)
+
+
+@described_as(build_vilbert_pretrainer)
+def build_vilbert_referring(
+    encoder: Encoder = "base",
+    *,
+    dropout: float = 0.1,
+    name: str = "vilbert_referring",
+) -> Functional:
+    """Finds the region that a phrase refers to.
+
+    Args:
+        dropout: Probability of dropping a unit of a region's features.
+
+    Returns:
+        A model from the encoder's inputs to logits (B, R), one for each region without
+        the one of the whole image; -1e4 in padding. The target of a region in training
+        is its intersection over union with the true box, or 0 below 0.5, for
+        `keras.losses.BinaryCrossentropy(from_logits=True)`.
+
+    Reference:
+        Lu et al. 2019, section 3.2, "Grounding Referring Expressions"
+        (arXiv:1908.02265).
+    """
+    encoder = as_encoder(encoder, build_vilbert)
+    check_fraction("dropout", dropout)
+    regions = encoder.output["region_output"][:, 1:]
+    regions = Dropout(dropout, name="referring_dropout")(regions)
+    layer = logits_layer(1, "referring", kernel_initializer=INITIALIZER)
+    logits = layer(regions)[..., 0]
+    is_real = ops.cast(encoder.input["region_padding_mask"], "bool")
+    return Functional(encoder.input, ops.where(is_real, logits, -1e4), name=name)
