@@ -23,6 +23,7 @@ from keras_attn.data.text.character_map import CharacterMap, clip_changes
 from keras_attn.data.text.graph_tokenizer import GraphTokenizer
 from keras_attn.data.text.text_tokenizer import (
     Convention,
+    TextTokenizer,
     Vocabulary,
     check_trained_size,
     text_library,
@@ -30,6 +31,7 @@ from keras_attn.data.text.text_tokenizer import (
     training_corpus,
 )
 from keras_attn.file_reading import read_vocabulary_json
+from keras_attn.options import described_as
 
 START, END = "<|startoftext|>", "<|endoftext|>"
 TOKENS = {"pad": END, "unknown": END, "start": START, "end": END}
@@ -177,6 +179,7 @@ class CLIPTokenizer(GraphTokenizer):
             tokenizer = cls(pieces, merges, files.named_tokens(settings, TOKENS))
         return tokenizer._with_settings(settings)
 
+    @described_as(TextTokenizer.save)
     def save(self, folder: str | os.PathLike) -> None:
         """Writes `vocab.json`, `merges.txt` and `tokenizer_config.json`."""
         write_byte_pairs(folder, self.pieces, self.merges)
