@@ -282,9 +282,11 @@ def _pair(encoder, fusion, dropout):
     """The features of text and image together, (B, P), for the heads of a pair."""
     check_choice("fusion", fusion, get_args(Fusion))
     check_fraction("dropout", dropout)
-    fuse = ops.multiply if fusion == "multiply" else ops.add
+    fuse = keras.layers.Multiply if fusion == "multiply" else keras.layers.Add
     outputs = encoder.output
-    pair = fuse(outputs["pooled_output"], outputs["pooled_region_output"])
+    pair = fuse(name="pair")(
+        [outputs["pooled_output"], outputs["pooled_region_output"]]
+    )
     return Dropout(dropout, name="pair_dropout")(pair)
 
 
