@@ -68,13 +68,13 @@ def block_options(activation, layer_norm_epsilon, *, dropout, attention_dropout,
     }
 
 
-def embed_patches(images, hidden_dim, patch_size, use_bias=True):
+def embed_patches(images, hidden_dim, patch_size, **options):
     """(B, H, W, channels) -> (B, patches, D), by the layer `patch_embedding`."""
     return PatchEmbedding(
         hidden_dim,
         check_pair("patch_size", patch_size),
-        use_bias=use_bias,
         name="patch_embedding",
+        **options,
     )(images)
 
 
