@@ -106,13 +106,15 @@ PUBLIC = {
         "translation_lm_dataset vqa_accuracy word_objects"
     ),
     "keras_attn.viz": (
-        "attention_page attention_rollout callbacks capture_attention "
-        "image_attention image_rollout plot_alignment plot_attention_heads "
+        "CoAttention attention_page attention_rollout callbacks capture_attention "
+        "capture_co_attention image_attention image_relevance image_rollout "
+        "image_text_similarity plot_alignment plot_attention_heads "
         "plot_caption_attention plot_detections plot_glimpses plot_image_attention "
         "plot_interaction plot_position_similarity plot_reading_attention "
-        "plot_receptive_field plot_reconstruction plot_segmentation "
-        "plot_speech_attention plot_walk reading_attention receptive_field "
-        "reconstruct_images save_figure"
+        "plot_receptive_field plot_reconstruction plot_region_words "
+        "plot_segmentation plot_similarity plot_speech_attention plot_walk "
+        "plot_word_regions reading_attention receptive_field reconstruct_images "
+        "save_figure"
     ),
 }
 

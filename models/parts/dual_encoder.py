@@ -68,13 +68,13 @@ def block_options(activation, layer_norm_epsilon, *, dropout, attention_dropout,
     }
 
 
-def embed_patches(images, hidden_dim, patch_size, use_bias=True):
+def embed_patches(images, hidden_dim, patch_size, **options):
     """(B, H, W, channels) -> (B, patches, D), by the layer `patch_embedding`."""
     return PatchEmbedding(
         hidden_dim,
         check_pair("patch_size", patch_size),
-        use_bias=use_bias,
         name="patch_embedding",
+        **options,
     )(images)
 
 
@@ -235,9 +235,11 @@ class DualEncoder(Functional):
 
     def image_encoder(self, name: str = "clip_image_encoder") -> Functional:
         """The image tower; see `build_clip_image_encoder`."""
-        return Functional(
+        encoder = Functional(
             self.input["images"], self.get_layer("unit_norm").output, name=name
         )
+        encoder.preprocessing = self.preprocessing
+        return encoder
 
     def text_encoder(self, name: str = "clip_text_encoder") -> Functional:
         """The text tower; see `build_clip_text_encoder`."""

@@ -1,7 +1,9 @@
 """Callbacks that write plots of attention and predictions to TensorBoard."""
 
 from keras_attn.viz.callbacks.attention import AttentionMaps, ImageAttentionMaps
+from keras_attn.viz.callbacks.co_attention import CoAttentionMaps
 from keras_attn.viz.callbacks.interaction import InteractionMaps
+from keras_attn.viz.callbacks.pairs import RelevanceMaps, SimilarityMaps
 from keras_attn.viz.callbacks.predictions import DetectionBoxes, SegmentationMaps
 from keras_attn.viz.callbacks.reading import ReadingAttentionMaps
 from keras_attn.viz.callbacks.speech import SpeechAttentionMaps
@@ -11,12 +13,15 @@ from keras_attn.viz.callbacks.words import CaptionAttentionMaps, GlimpseMaps
 __all__ = [
     "AttentionMaps",
     "CaptionAttentionMaps",
+    "CoAttentionMaps",
     "DetectionBoxes",
     "GlimpseMaps",
     "ImageAttentionMaps",
     "InteractionMaps",
     "ReadingAttentionMaps",
+    "RelevanceMaps",
     "SegmentationMaps",
+    "SimilarityMaps",
     "SpeechAttentionMaps",
     "WalkAttentionMaps",
 ]
