@@ -32,6 +32,11 @@ from keras_attn.training.losses.adversarial import (
     hinge_discriminator_loss,
     hinge_generator_loss,
 )
+from keras_attn.training.losses.contrastive import (
+    clip_loss,
+    retrieval_hits,
+    siglip_loss,
+)
 from keras_attn.training.losses.cross_entropy import SmoothedCrossEntropy
 from keras_attn.training.losses.logit_laplace import logit_laplace_loss
 from keras_attn.training.losses.masked_patches import MaskedPatchLoss
@@ -105,6 +110,7 @@ __all__ = [
     "causal_lm_dataset",
     "check_boxes",
     "check_labels",
+    "clip_loss",
     "exact_match",
     "fit_translator",
     "foreground_rand_scores",
@@ -120,7 +126,9 @@ __all__ = [
     "next_sentence_pairs",
     "pack_documents",
     "play_episodes",
+    "retrieval_hits",
     "sample_languages",
+    "siglip_loss",
     "td_targets",
     "three_augment_dataset",
     "translation_lm_dataset",
