@@ -33,6 +33,11 @@ from keras_attn.training.losses.adversarial import (
     hinge_generator_loss,
 )
 from keras_attn.training.losses.choices import ChoiceAccuracy, ChoiceCrossEntropy
+from keras_attn.training.losses.contrastive import (
+    clip_loss,
+    retrieval_hits,
+    siglip_loss,
+)
 from keras_attn.training.losses.cross_entropy import SmoothedCrossEntropy
 from keras_attn.training.losses.logit_laplace import logit_laplace_loss
 from keras_attn.training.losses.masked_patches import MaskedPatchLoss
@@ -117,6 +122,7 @@ __all__ = [
     "causal_lm_dataset",
     "check_boxes",
     "check_labels",
+    "clip_loss",
     "exact_match",
     "fit_translator",
     "foreground_rand_scores",
@@ -133,7 +139,9 @@ __all__ = [
     "next_sentence_pairs",
     "pack_documents",
     "play_episodes",
+    "retrieval_hits",
     "sample_languages",
+    "siglip_loss",
     "td_targets",
     "three_augment_dataset",
     "translation_lm_dataset",
