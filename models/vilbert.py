@@ -22,7 +22,7 @@ Legend: B batch, T tokens, R regions, F width of their features, D width of the 
 E width of the regions, P width of the pair, V vocabulary, C classes.
 Layers: BERT's `token_embedding` … `block_11`; `global_region`, `region_embedding`,
 `location_embedding`, `region_norm`, `region_dropout`, `region_block_0`, …;
-`co_attention_0`, …; `first_token`, `text_pooler`, `region_pooler`.
+`co_attention_0`, …; `first_token`, `first_region`, `text_pooler`, `region_pooler`.
 """
 
 import functools

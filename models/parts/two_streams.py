@@ -25,6 +25,7 @@ from keras.layers import Dense
 from keras_attn.checks import check_choice, check_fraction
 from keras_attn.layers import CoAttentionBlock, TransformerEncoderBlock
 from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.embeddings.token_pooling import TokenPooling
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts.encoder import (
     EncoderOptions,
@@ -169,13 +170,14 @@ def two_streams(
     words = _through(text_blocks, words, padding_mask)
     regions = _through(region_blocks, regions, region_mask)
 
-    first = first_token(words, padding_mask)
+    word = first_token(words, padding_mask)
+    region = TokenPooling("first", name="first_region")(regions, region_mask)
     width = options["co_attention_dim"]
     return {
         "sequence_output": words,
         "region_output": regions,
-        "pooled_output": _pooler("text_pooler", width)(first),
-        "pooled_region_output": _pooler("region_pooler", width)(regions[:, 0]),
+        "pooled_output": _pooler("text_pooler", width)(word),
+        "pooled_region_output": _pooler("region_pooler", width)(region),
     }
 
 
