@@ -294,8 +294,9 @@ def build_vilbert_referring(
     Returns:
         A model from the encoder's inputs to logits (B, R), one for each region without
         the one of the whole image; -1e4 in padding. The target of a region in training
-        is its intersection over union with the true box, or 0 below 0.5, for
-        `keras.losses.BinaryCrossentropy(from_logits=True)`.
+        is its intersection over union with the true box, or 0 below 0.5
+        (`training.ReferringCrossEntropy`). Keras warns in training that the words of
+        the last co-attention get no gradient: no region depends on them.
 
     Reference:
         Lu et al. 2019, section 3.2, "Grounding Referring Expressions"

@@ -89,7 +89,8 @@ PUBLIC = {
         "save_checkpoint with_preprocessing zero_shot_classifier"
     ),
     "keras_attn.training": (
-        "AdamW AdversarialTrainer AttentionInside BackupAndResume CosineWarmup DeepQ "
+        "AdamW AdversarialTrainer AttentionInside BackupAndResume ChoiceAccuracy "
+        "ChoiceCrossEntropy CosineWarmup DeepQ "
         "DetectionScoreLogger DetectionScores GreedyPolicy InverseSquareRootSchedule "
         "LinearWarmup MaskedLMMasking MaskedPatchLoss PermutationLMMasking "
         "Perplexity PlayEpisodes SegmentationCrossEntropy SegmentationScores "

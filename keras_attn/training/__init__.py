@@ -32,6 +32,7 @@ from keras_attn.training.losses.adversarial import (
     hinge_discriminator_loss,
     hinge_generator_loss,
 )
+from keras_attn.training.losses.choices import ChoiceAccuracy, ChoiceCrossEntropy
 from keras_attn.training.losses.cross_entropy import SmoothedCrossEntropy
 from keras_attn.training.losses.logit_laplace import logit_laplace_loss
 from keras_attn.training.losses.masked_patches import MaskedPatchLoss
@@ -79,6 +80,8 @@ __all__ = [
     "AdversarialTrainer",
     "AttentionInside",
     "BackupAndResume",
+    "ChoiceAccuracy",
+    "ChoiceCrossEntropy",
     "CosineWarmup",
     "DeepQ",
     "DetectionScoreLogger",

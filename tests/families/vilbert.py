@@ -20,7 +20,8 @@ TINY = {
     "num_region_heads": 2,
     "region_mlp_dim": 19,
     "co_attention_dim": 26,
-    "num_co_attention_heads": 2,
+    # Long random queries and keys would leave each word a single region.
+    "num_co_attention_heads": 13,
     "text_co_layers": (1, 1),
     "region_co_layers": (0, 1),
 }

@@ -53,6 +53,9 @@ def test_outputs_are_those_of_the_equations(case):
     close({name: found[name] for name in expected}, expected, 1e-5)
 
 
+# Keras warns of weights that get no gradient: in the last co-attention of ViLBERT the
+# words, which its regions do not depend on.
+@pytest.mark.filterwarnings("ignore:.*do not exist for variables .'co_attention_1/text")
 @pytest.mark.compiled
 @pytest.mark.parametrize("case", sorted(set(CASES) - set(GRAPHS)))
 def test_every_option_and_head_fits(case):
