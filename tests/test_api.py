@@ -17,6 +17,8 @@ PUBLIC = {
     "keras_attn.data": (
         "Building ByteLevelBPETokenizer CLIPTokenizer CharacterTokenizer DetectionData "
         "DetectionExample ElasticDeformation FONTS ImageTextData ImageTextExample "
+        "PathRegions ViewpointRegions path_choice_dataset path_pair_dataset "
+        "way_regions "
         "RandomColors RandomMirror RandomQuarterTurns RandomScaleAndCrop RegionData "
         "RenderedWords SegmentationData "
         "SentencePieceTokenizer Shapes ShapesExample SocialScene StreamDecoder "
