@@ -115,6 +115,7 @@ def build_vilbert(
     max_sequence_length: int = FROM_VARIANT,
     num_segments: int = FROM_VARIANT,
     feature_dim: int = FROM_VARIANT,
+    region_dim: int = FROM_VARIANT,
     name: str = "vilbert",
     **options: Unpack[TwoStreamOptions],
 ) -> Functional:
@@ -130,6 +131,7 @@ def build_vilbert(
         max_sequence_length: Number of positions.
         num_segments: Number of segments.
         feature_dim: F.
+        region_dim: E.
         name: Name of the model.
 
     Returns:
@@ -161,9 +163,7 @@ def build_vilbert(
     features, locations, region_mask = GlobalRegion(name="global_region")(
         inputs["region_features"], inputs["region_boxes"], inputs["region_padding_mask"]
     )
-    embed = functools.partial(
-        Dense, options["region_dim"], kernel_initializer=INITIALIZER
-    )
+    embed = functools.partial(Dense, region_dim, kernel_initializer=INITIALIZER)
     regions = ops.add(
         embed(name="region_embedding")(features),
         embed(name="location_embedding")(locations),

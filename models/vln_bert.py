@@ -121,6 +121,7 @@ def build_vln_bert(
     num_segments: int = FROM_VARIANT,
     feature_dim: int = FROM_VARIANT,
     max_path_length: int = FROM_VARIANT,
+    region_dim: int = FROM_VARIANT,
     name: str = "vln_bert",
     **options: Unpack[TwoStreamOptions],
 ) -> Functional:
@@ -137,6 +138,7 @@ def build_vln_bert(
         num_segments: Number of segments.
         feature_dim: F.
         max_path_length: Maximum number of viewpoints of a path.
+        region_dim: E.
         name: Name of the model.
 
     Returns:
@@ -169,7 +171,6 @@ def build_vln_bert(
         inputs, vocabulary_size, hidden_dim, max_sequence_length, num_segments
     )
     angles = inputs["region_angles"]
-    region_dim = options["region_dim"]
     embed = functools.partial(Dense, region_dim, kernel_initializer=INITIALIZER)
     embed_new = functools.partial(
         Dense, region_dim, use_bias=False, kernel_initializer="zeros"

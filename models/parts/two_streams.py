@@ -17,7 +17,7 @@ width of the pair, C classes.
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import Annotated, Literal, Unpack, get_args
+from typing import Annotated, Literal, get_args
 
 from keras import ops
 from keras.layers import Dense
@@ -43,7 +43,6 @@ Fusion = Literal["multiply", "add"]
 class TwoStreamOptions(EncoderOptions, total=False):
     """Options of the blocks of ViLBERT and VLN-BERT; `EncoderOptions` of the words."""
 
-    region_dim: Annotated[int, Option(FROM_VARIANT, "E.")]
     num_region_layers: Annotated[
         int, Option(FROM_VARIANT, "Number of blocks of the regions.")
     ]
@@ -82,25 +81,28 @@ class TwoStreamOptions(EncoderOptions, total=False):
     ]
 
 
-def check_co_layers(**options: Unpack[TwoStreamOptions]) -> None:
+def check_co_layers(
+    *, num_layers, num_region_layers, text_co_layers, region_co_layers, **_
+) -> None:
     """Checks where co-attention is, before anything is built.
+
+    Its arguments are `TwoStreamOptions`.
 
     Raises:
         ValueError: If there are not as many `region_co_layers` as `text_co_layers`, or
             one of them is not in ascending order or not a block.
     """
-    numbers = {
-        "text_co_layers": options["num_layers"],
-        "region_co_layers": options["num_region_layers"],
+    given = {
+        "text_co_layers": (text_co_layers, num_layers),
+        "region_co_layers": (region_co_layers, num_region_layers),
     }
-    lengths = {name: len(options[name]) for name in numbers}
+    lengths = {name: len(layers) for name, (layers, _) in given.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(
             "`text_co_layers` and `region_co_layers` must have the same length, one "
             f"block of each stream for each co-attention. Received: {lengths}"
         )
-    for name, number in numbers.items():
-        layers = options[name]
+    for name, (layers, number) in given.items():
         is_sorted = min(_steps(layers), default=0) >= 0
         if not is_sorted or any(layer > number for layer in layers):
             raise ValueError(
@@ -115,7 +117,25 @@ def _steps(layers):
 
 
 def two_streams(
-    words, regions, padding_mask, region_mask, **options: Unpack[TwoStreamOptions]
+    words,
+    regions,
+    padding_mask,
+    region_mask,
+    *,
+    num_layers,
+    num_heads,
+    mlp_dim,
+    activation,
+    layer_norm_epsilon,
+    dropout,
+    attention_dropout,
+    num_region_layers,
+    num_region_heads,
+    region_mlp_dim,
+    co_attention_dim,
+    num_co_attention_heads,
+    text_co_layers,
+    region_co_layers,
 ):
     """The features of both streams, and of the first word and the first region.
 
@@ -129,41 +149,38 @@ def two_streams(
         A dictionary of `sequence_output` (B, T, D), `region_output` (B, R, E), and
         `pooled_output` and `pooled_region_output` (B, P).
     """
-    text_options = {name: options[name] for name in EncoderOptions.__annotations__}
-    dropout, epsilon = options["dropout"], options["layer_norm_epsilon"]
-    words = normalized_embeddings(words, **text_options)
-    regions = LayerNormalization(epsilon=epsilon, name="region_norm")(regions)
+    words = normalized_embeddings(
+        words, layer_norm_epsilon=layer_norm_epsilon, dropout=dropout
+    )
+    regions = LayerNormalization(epsilon=layer_norm_epsilon, name="region_norm")(
+        regions
+    )
     regions = Dropout(dropout, name="region_dropout")(regions)
     shared = {
-        "activation": options["activation"],
-        "layer_norm_epsilon": epsilon,
+        "activation": activation,
+        "layer_norm_epsilon": layer_norm_epsilon,
         "dropout": dropout,
-        "attention_dropout": options["attention_dropout"],
-        "kernel_initializer": INITIALIZER,
+        "attention_dropout": attention_dropout,
     }
-    text_blocks = encoder_blocks(**text_options)
+    text_blocks = encoder_blocks(
+        num_layers=num_layers, num_heads=num_heads, mlp_dim=mlp_dim, **shared
+    )
+    shared["kernel_initializer"] = INITIALIZER
     region_blocks = (
         TransformerEncoderBlock(
-            options["num_region_heads"],
-            options["region_mlp_dim"],
-            **shared,
-            name=f"region_block_{index}",
+            num_region_heads, region_mlp_dim, **shared, name=f"region_block_{index}"
         )
-        for index in range(options["num_region_layers"])
+        for index in range(num_region_layers)
     )
-    before = zip(
-        _steps(options["text_co_layers"]),
-        _steps(options["region_co_layers"]),
-        strict=True,
-    )
+    before = zip(_steps(text_co_layers), _steps(region_co_layers), strict=True)
     for index, (num_text, num_regions) in enumerate(before):
         words = _through(islice(text_blocks, num_text), words, padding_mask)
         regions = _through(islice(region_blocks, num_regions), regions, region_mask)
         regions, words = CoAttentionBlock(
-            options["num_co_attention_heads"],
-            options["co_attention_dim"],
-            options["region_mlp_dim"],
-            options["mlp_dim"],
+            num_co_attention_heads,
+            co_attention_dim,
+            region_mlp_dim,
+            mlp_dim,
             **shared,
             name=f"co_attention_{index}",
         )(regions, words, region_padding_mask=region_mask, padding_mask=padding_mask)
@@ -172,12 +189,11 @@ def two_streams(
 
     word = first_token(words, padding_mask)
     region = TokenPooling("first", name="first_region")(regions, region_mask)
-    width = options["co_attention_dim"]
     return {
         "sequence_output": words,
         "region_output": regions,
-        "pooled_output": _pooler("text_pooler", width)(word),
-        "pooled_region_output": _pooler("region_pooler", width)(region),
+        "pooled_output": _pooler("text_pooler", co_attention_dim)(word),
+        "pooled_region_output": _pooler("region_pooler", co_attention_dim)(region),
     }
 
 

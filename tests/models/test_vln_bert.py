@@ -2,6 +2,7 @@
 
 import functools
 import re
+from typing import Any
 
 import keras
 import numpy as np
@@ -123,8 +124,9 @@ def test_bad_arguments_of_heads_are_refused():
     encoder = tiny("vln_bert_base")
     with pytest.raises(ValueError, match="`num_region_classes`.*positive"):
         models.build_vln_bert_pretrainer(encoder, num_region_classes=0)
+    unknown: Any = "concatenate"
     with pytest.raises(ValueError, match="`fusion`.*'multiply'"):
-        models.build_vln_bert_scorer(encoder, fusion="concatenate")
+        models.build_vln_bert_scorer(encoder, fusion=unknown)
     with pytest.raises(ValueError, match="`dropout`"):
         models.build_vln_bert_scorer(encoder, dropout=1.0)
     with pytest.raises(TypeError, match="`encoder` must be the name of a variant"):

@@ -191,7 +191,7 @@ class PathRegions:
             raise ValueError(
                 "`regions` must have the same number of features and of classes at "
                 "every viewpoint, of one building or more. Received: (features, "
-                f"classes) of {shown(sorted(sizes)) if sizes else 'no viewpoint'}"
+                f"classes) of {sorted(sizes)[:3] or 'no viewpoint'}"
             )
         ((self.feature_dim, self.num_classes),) = sizes
         self._seen = {
@@ -267,7 +267,9 @@ class PathRegions:
         uniform = np.full((1, self.num_classes), 1 / max(self.num_classes, 1))
         return _Seen(
             np.concatenate([whole, features]),
-            np.concatenate([np.float32([[0, 0, 1, 1]]), regions.boxes[:most]]),
+            np.concatenate(
+                [np.array([[0, 0, 1, 1]], np.float32), regions.boxes[:most]]
+            ),
             np.concatenate([np.zeros(1, np.float32), regions.headings[:most]]),
             np.concatenate([np.zeros(1, np.float32), regions.elevations[:most]]),
             np.concatenate([uniform.astype(np.float32), shares[:most]]),
@@ -333,6 +335,6 @@ def _headings(walk: Walk) -> list[float]:
 
 
 def _shape_of(array) -> tuple[int, int]:
-    """Number of rows and columns; 0 where there are none."""
-    shape = np.shape(array) if array is not None else ()
-    return (shape[0], shape[1]) if len(shape) == 2 else (len(shape) and shape[0], 0)
+    """Number of rows and columns of a matrix; 0 for anything else."""
+    rows, columns = np.shape(array) if np.ndim(array) == 2 else (0, 0)
+    return rows, columns
