@@ -264,12 +264,11 @@ class PathRegions:
         whole = np.zeros((1, self.feature_dim), np.float32)
         if len(features):
             whole = features.mean(0, keepdims=True)
+        image = np.array([[0, 0, 1, 1]], np.float32)
         uniform = np.full((1, self.num_classes), 1 / max(self.num_classes, 1))
         return _Seen(
             np.concatenate([whole, features]),
-            np.concatenate(
-                [np.array([[0, 0, 1, 1]], np.float32), regions.boxes[:most]]
-            ),
+            np.concatenate([image, regions.boxes[:most]]),
             np.concatenate([np.zeros(1, np.float32), regions.headings[:most]]),
             np.concatenate([np.zeros(1, np.float32), regions.elevations[:most]]),
             np.concatenate([uniform.astype(np.float32), shares[:most]]),
