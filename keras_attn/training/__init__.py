@@ -36,6 +36,11 @@ from keras_attn.training.losses.choices import ChoiceAccuracy, ChoiceCrossEntrop
 from keras_attn.training.losses.cross_entropy import SmoothedCrossEntropy
 from keras_attn.training.losses.logit_laplace import logit_laplace_loss
 from keras_attn.training.losses.masked_patches import MaskedPatchLoss
+from keras_attn.training.losses.masked_regions import MaskedRegionLoss
+from keras_attn.training.losses.referring import (
+    ReferringAccuracy,
+    ReferringCrossEntropy,
+)
 from keras_attn.training.losses.segmentation import (
     SegmentationCrossEntropy,
     border_weights,
@@ -46,6 +51,7 @@ from keras_attn.training.losses.soft_answers import (
     vqa_accuracy,
 )
 from keras_attn.training.masking.masked_lm import MaskedLMMasking
+from keras_attn.training.masking.masked_pairs import mask_pairs
 from keras_attn.training.masking.permutation_lm import PermutationLMMasking
 from keras_attn.training.masking.random_masking import mask_batches
 from keras_attn.training.optimizers import AdamW, layerwise_rates
@@ -91,9 +97,12 @@ __all__ = [
     "LinearWarmup",
     "MaskedLMMasking",
     "MaskedPatchLoss",
+    "MaskedRegionLoss",
     "PermutationLMMasking",
     "Perplexity",
     "PlayEpisodes",
+    "ReferringAccuracy",
+    "ReferringCrossEntropy",
     "SegmentationCrossEntropy",
     "SegmentationScores",
     "SmoothedCrossEntropy",
@@ -117,6 +126,7 @@ __all__ = [
     "layerwise_rates",
     "logit_laplace_loss",
     "mask_batches",
+    "mask_pairs",
     "named_objects",
     "navigation_scores",
     "next_sentence_dataset",

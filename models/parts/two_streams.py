@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Annotated, Literal, get_args
 
-from keras import ops
+import keras
 from keras.layers import Dense
 
 from keras_attn.checks import check_choice, check_fraction
@@ -219,9 +219,11 @@ def pair_of(encoder, fusion, dropout):
     """
     check_choice("fusion", fusion, get_args(Fusion))
     check_fraction("dropout", dropout)
-    fuse = ops.multiply if fusion == "multiply" else ops.add
+    fuse = keras.layers.Multiply if fusion == "multiply" else keras.layers.Add
     outputs = encoder.output
-    pair = fuse(outputs["pooled_output"], outputs["pooled_region_output"])
+    pair = fuse(name="pair")(
+        [outputs["pooled_output"], outputs["pooled_region_output"]]
+    )
     return Dropout(dropout, name="pair_dropout")(pair)
 
 

@@ -81,7 +81,6 @@ def test_the_regions_along_a_path(house, seen, paths):
             got = {name: array[0, row] for name, array in encoded.items()}
             assert got["viewpoint_ids"] == index
             assert got["region_padding_mask"] == 1
-            assert got["is_viewpoint"] == (region == 0)
             if region:
                 box, h, e = (
                     array[region - 1]

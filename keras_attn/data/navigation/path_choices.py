@@ -148,9 +148,8 @@ def path_pair_dataset(
         drop_remainder: Whether the last batch is left out if it is smaller.
 
     Returns:
-        A dataset of known cardinality: the inputs of VLN-BERT, and with them
-        `class_distributions` float32 (B, R, K) and `is_viewpoint` int32 (B, R), 1 = the
-        mean of a viewpoint's regions, which is never predicted.
+        A dataset of known cardinality, for `training.mask_pairs`: the inputs of
+        VLN-BERT, and with them `class_distributions` float32 (B, R, K).
 
     Raises:
         ValueError: If a number is out of range, `data` has no examples, a path does not

@@ -213,8 +213,7 @@ class PathRegions:
             `region_features` float32 (B, R, F), `region_boxes` float32 (B, R, 4),
             `region_angles` float32 (B, R, 3), `viewpoint_ids` and `region_padding_mask`
             int32 (B, R), 1 = a real region; and `class_distributions` float32
-            (B, R, K), and `is_viewpoint` int32 (B, R), 1 = the first region of a
-            viewpoint, if they are asked for. Padding is 0.
+            (B, R, K), if they are asked for. Padding is 0.
 
         Raises:
             ValueError: If a walk is in a building without regions or whose number of
@@ -232,7 +231,7 @@ class PathRegions:
         names = ["region_features", "region_boxes", "region_angles", "viewpoint_ids"]
         names += ["region_padding_mask"]
         if class_distributions:
-            names += ["class_distributions", "is_viewpoint"]
+            names.append("class_distributions")
         encoded = {}
         for name in names:
             shape = paths[0][name].shape[1:] if paths else ()
@@ -293,7 +292,6 @@ class PathRegions:
                     "viewpoint_ids": np.full(count, index, np.int32),
                     "region_padding_mask": np.ones(count, np.int32),
                     "class_distributions": seen.classes,
-                    "is_viewpoint": (np.arange(count) == 0).astype(np.int32),
                 }
             )
         return {name: np.concatenate([x[name] for x in parts]) for name in parts[0]}
