@@ -18,7 +18,7 @@ MIN_SCORE = 0.3  # Of a region's best class.
 NUM_OBJECTS = (2, 3)
 SPECIAL = {"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "[MASK]": 3}
 # Numbers of tokens with [CLS] and [SEP].
-LENGTHS = {"captions": 18, "questions": 10, "phrases": 7}
+LENGTHS = {"captions": 16, "questions": 9, "phrases": 6}
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,9 @@ WARM_UP = 50  # Steps.
 def parse_arguments():
     """Parses the command line."""
     parser = new_parser(__doc__, "runs/vilbert-shapes")
-    add_image_counts(parser, images=4000, held_out=1000)
+    add_image_counts(parser, images=2000, held_out=500)
     parser.add_argument(
-        "--captions", type=int, default=8000, help="images with captions"
+        "--captions", type=int, default=4000, help="images with captions"
     )
     parser.add_argument(
         "--detector",
@@ -74,11 +74,11 @@ def parse_arguments():
         "--steps",
         type=int,
         nargs="+",
-        default=[200, 400, 1200],
+        default=[100, 300, 800],
         help="steps of learning a task, for each share",
     )
     parser.add_argument(
-        "--bert-epochs", type=int, default=6, help="epochs of the BERT of words alone"
+        "--bert-epochs", type=int, default=4, help="epochs of the BERT of words alone"
     )
     parser.add_argument(
         "--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds of the runs"
