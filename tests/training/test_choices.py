@@ -48,6 +48,17 @@ def test_the_loss_is_the_mean_over_the_choices_that_count(shape):
     assert float(none) == 0
 
 
+def test_labels_may_be_of_rows():
+    weights = np.array([1, 5, 0, 2, 1.0])
+    of_rows = LABELS.repeat(N), SCORES, weights.repeat(N)
+    loss = ChoiceCrossEntropy(N)
+    assert float(loss(*of_rows)) == float(loss(LABELS, SCORES, weights))
+    metrics = ChoiceAccuracy(N), ChoiceAccuracy(N)
+    metrics[0].update_state(*of_rows)
+    metrics[1].update_state(LABELS, SCORES, weights)
+    assert float(metrics[0].result()) == float(metrics[1].result())
+
+
 def test_the_accuracy_over_batches():
     metric = ChoiceAccuracy(N)
     assert 0 < rights().sum() < 4
@@ -79,7 +90,13 @@ def test_a_model_that_scores_rows_learns_to_choose(jit):
         jit_compile=jit,
     )
     model.fit(batches, epochs=5, shuffle=False, verbose=0)
-    assert model.evaluate(batches, verbose=0, return_dict=True)["choice_accuracy"] > 0.9
+    score = model.evaluate(batches, verbose=0, return_dict=True)["choice_accuracy"]
+    assert score > 0.9
+    # As arrays, with a label for each row.
+    _, again = model.evaluate(
+        x.reshape(-1, 2), y.repeat(N), batch_size=8 * N, verbose=0
+    )
+    assert again == pytest.approx(score)
 
 
 @pytest.mark.parametrize("cls", [ChoiceCrossEntropy, ChoiceAccuracy])
@@ -93,7 +110,8 @@ def test_configurations(cls):
 def test_errors(cls):
     with pytest.raises(ValueError, match="`num_options` must be at least 2"):
         cls(1)
-    for scores in (SCORES[:-1], SCORES.reshape(G, N), SCORES[..., None]):
+    wrong = (SCORES[:-1], SCORES[:-N], SCORES.reshape(G, N), SCORES[..., None])
+    for scores in wrong:
         with pytest.raises(ValueError, match=r"The scores must be \(G \* 3, 1\)"):
             metric = cls(N)
             call = metric if cls is ChoiceCrossEntropy else metric.update_state

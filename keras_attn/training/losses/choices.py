@@ -33,9 +33,10 @@ class ChoiceCrossEntropy(keras.losses.Loss):
 
     Call arguments:
         y_true: Index of the right option of each choice, (G,), in [0, N), or -1 for a
-            choice that does not count.
+            choice that does not count. Or (G·N,), the same for all rows of a choice, as
+            arrays and several devices need, which divide inputs and labels alike.
         y_pred: Scores, (G·N, 1) or (G·N,), the options of a choice one after another.
-        sample_weight: (G,).
+        sample_weight: (G,) or (G·N,), as the labels.
 
     Returns:
         A scalar, or (G,) with `reduction="none"`.
@@ -68,9 +69,9 @@ class ChoiceCrossEntropy(keras.losses.Loss):
 
     def __call__(self, y_true, y_pred, sample_weight: Any = None):
         """Computes the loss of the choices that count; see the class."""
-        y_pred = _by_choice(y_true, y_pred, self.num_options)
-        weights = real_weights(y_true, sample_weight, _IGNORED)
-        return super().__call__(y_true, y_pred, weights)
+        return super().__call__(
+            *_by_choice(y_true, y_pred, sample_weight, self.num_options)
+        )
 
     def call(self, y_true, y_pred):
         """Computes the loss of each choice, (G,); `y_pred` is (G, N)."""
@@ -98,7 +99,7 @@ class ChoiceAccuracy(keras.metrics.MeanMetricWrapper):
     Call arguments:
         y_true: As of `ChoiceCrossEntropy`.
         y_pred: As of `ChoiceCrossEntropy`.
-        sample_weight: (G,).
+        sample_weight: As of `ChoiceCrossEntropy`.
 
     Returns:
         A scalar in [0, 1].
@@ -113,9 +114,9 @@ class ChoiceAccuracy(keras.metrics.MeanMetricWrapper):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Counts the choices of a batch; see the class."""
-        y_pred = _by_choice(y_true, y_pred, self.num_options)
-        weights = real_weights(y_true, sample_weight, _IGNORED)
-        return super().update_state(y_true, y_pred, weights)
+        return super().update_state(
+            *_by_choice(y_true, y_pred, sample_weight, self.num_options)
+        )
 
     def get_config(self):
         """Returns the arguments of the constructor."""
@@ -132,18 +133,33 @@ def _is_right(y_true, y_pred):
     return ops.cast(ops.equal(ops.cast(y_true, best.dtype), best), "float32")
 
 
-def _by_choice(labels, scores, num_options):
-    """The scores, (G, N)."""
-    rows = scores.shape[0]
-    choices = labels.shape[0] if len(labels.shape) == 1 else -1
-    is_flat = len(scores.shape) == 1 or tuple(scores.shape[1:]) == (1,)
-    if not is_flat or (None not in (rows, choices) and rows != choices * num_options):
+def _by_choice(labels, scores, weights, num_options):
+    """Labels (G,), scores (G, N), and weights (G,) that are 0 where a label is -1."""
+    labels, scores = ops.convert_to_tensor(labels), ops.convert_to_tensor(scores)
+    rows, count = scores.shape[0], labels.shape[0]
+    is_flat = len(labels.shape) == 1 and (
+        len(scores.shape) == 1 or tuple(scores.shape[1:]) == (1,)
+    )
+    is_known = rows is not None and count is not None
+    if not is_flat or (
+        is_known and (rows % num_options or count not in (rows // num_options, rows))
+    ):
         raise ValueError(
             f"The scores must be (G * {num_options}, 1), `num_options` consecutive "
-            "rows for each of the labels (G,). Received: "
-            f"y_true.shape={tuple(labels.shape)}, y_pred.shape={tuple(scores.shape)}"
+            f"rows for each choice, and the labels (G,) or (G * {num_options},). "
+            f"Received: y_true.shape={tuple(labels.shape)}, "
+            f"y_pred.shape={tuple(scores.shape)}"
         )
-    return ops.reshape(scores, (-1, num_options))
+    scores = ops.reshape(scores, (-1, num_options))
+    choices = ops.shape(scores)[0]
+
+    def of_choices(values):
+        return ops.reshape(values, (choices, -1))[:, 0]
+
+    labels = of_choices(labels)
+    if weights is not None:
+        weights = of_choices(ops.convert_to_tensor(weights))
+    return labels, scores, real_weights(labels, weights, _IGNORED)
 
 
 def _check_num_options(num_options):
