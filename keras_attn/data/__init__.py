@@ -31,6 +31,12 @@ from keras_attn.data.images.image_texts import (
     read_named_pictures,
 )
 from keras_attn.data.images.keras_cv_boxes import from_keras_cv, to_keras_cv
+from keras_attn.data.images.picture_index import (
+    FoundPicture,
+    PictureIndex,
+    default_index_file,
+    index_pictures,
+)
 from keras_attn.data.images.region_files import (
     RegionData,
     read_regions,
@@ -94,8 +100,10 @@ __all__ = [
     "DetectionExample",
     "ElasticDeformation",
     "FONTS",
+    "FoundPicture",
     "ImageTextData",
     "ImageTextExample",
+    "PictureIndex",
     "RandomColors",
     "RandomMirror",
     "RandomQuarterTurns",
@@ -126,10 +134,12 @@ __all__ = [
     "check_boxes",
     "check_labels",
     "decode_images",
+    "default_index_file",
     "detection_dataset",
     "from_keras_cv",
     "hold_out",
     "image_text_dataset",
+    "index_pictures",
     "language_probabilities",
     "load_multi30k",
     "load_text_tokenizer",
