@@ -37,7 +37,7 @@ from options import (
 from keras_attn import data, models, training
 from keras_attn.viz import save_figure
 
-MAX_LENGTH = 24  # Tokens of a caption.
+MAX_LENGTH = 20  # Tokens of a caption.
 VOCABULARY = 4000
 # How near a training picture must be for the baseline to use its words, in standard
 # deviations of all nearnesses; the best of six on Twemoji.
@@ -53,13 +53,13 @@ def parse_arguments():
         "--style", choices=STYLES, default="noto", help="the style to hold out"
     )
     parser.add_argument(
-        "--image-size", type=int, default=64, help="pixels, a multiple of 32"
+        "--image-size", type=int, default=32, help="pixels, a multiple of 32"
     )
     parser.add_argument(
-        "--width", type=int, default=24, help="base width of the image tower"
+        "--width", type=int, default=32, help="base width of the image tower"
     )
     parser.add_argument("--seeds", type=int, default=3, help="number of runs")
-    add_training_options(parser, epochs=40, batch_size=128, learning_rate=1e-3)
+    add_training_options(parser, epochs=60, batch_size=64, learning_rate=2e-3)
     tiny = {"epochs": 1, "batch_size": 8, "width": 4, "image_size": 32, "seeds": 1}
     return parse_with_smoke(parser, **tiny)
 
@@ -83,7 +83,7 @@ def new_captions(emoji, seed):
 
 
 def new_clip(arguments, vocabulary_size):
-    """A small CLIP: a ResNet of four bottlenecks, and two blocks for texts."""
+    """A small CLIP: a ResNet of four bottlenecks, and one block for texts."""
     clip = models.build_clip(
         "rn50",
         image_size=arguments.image_size,
@@ -93,7 +93,7 @@ def new_clip(arguments, vocabulary_size):
         embedding_dim=128,
         vocabulary_size=vocabulary_size,
         max_sequence_length=MAX_LENGTH,
-        text_num_layers=2,
+        text_num_layers=1,
         text_hidden_dim=128,
         text_num_heads=4,
         text_mlp_dim=512,
@@ -208,7 +208,7 @@ def baseline_scores(pictures, trained, is_new, words):
     """
     near = np.maximum(*(nearest_scores(pictures, each) for each in trained))
     # Standard deviations below the nearest picture.
-    near = (near - near.max(axis=1, keepdims=True)) / near.std()
+    near = (near - near.max(axis=1, keepdims=True)) / max(near.std(), 1e-9)
     scores = np.empty(words.shape[:1] * 2)
     weights = np.exp(near / TEMPERATURE)
     weights /= weights.sum(axis=1, keepdims=True)
