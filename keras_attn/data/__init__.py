@@ -31,6 +31,12 @@ from keras_attn.data.images.image_texts import (
     read_named_pictures,
 )
 from keras_attn.data.images.keras_cv_boxes import from_keras_cv, to_keras_cv
+from keras_attn.data.images.picture_index import (
+    FoundPicture,
+    PictureIndex,
+    default_index_file,
+    index_pictures,
+)
 from keras_attn.data.images.region_files import (
     RegionData,
     read_regions,
@@ -103,9 +109,11 @@ __all__ = [
     "DetectionExample",
     "ElasticDeformation",
     "FONTS",
+    "FoundPicture",
     "ImageTextData",
     "ImageTextExample",
     "PathRegions",
+    "PictureIndex",
     "RandomColors",
     "RandomMirror",
     "RandomQuarterTurns",
@@ -137,10 +145,12 @@ __all__ = [
     "check_boxes",
     "check_labels",
     "decode_images",
+    "default_index_file",
     "detection_dataset",
     "from_keras_cv",
     "hold_out",
     "image_text_dataset",
+    "index_pictures",
     "language_probabilities",
     "load_multi30k",
     "load_text_tokenizer",
