@@ -102,8 +102,7 @@ def has_batch_norms(model):
 
 def data_for(model):
     """Inputs with masks as int32, as in our pipelines, and labels for each output."""
-    # DALL·E's loss is a mean over the words of a device: give both equally many.
-    inputs = inputs_for(model, batch=ROWS, padded=not hasattr(model, "image_weight"))
+    inputs = inputs_for(model, batch=ROWS)
     inputs = {
         name: value.astype("int32") if value.dtype == bool else value
         for name, value in inputs.items()
