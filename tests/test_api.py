@@ -106,7 +106,8 @@ PUBLIC = {
     "keras_attn.viz": (
         "attention_page attention_rollout callbacks capture_attention "
         "image_attention image_rollout plot_alignment plot_attention_heads "
-        "plot_caption_attention plot_detections plot_glimpses plot_image_attention "
+        "plot_caption_attention plot_codes plot_detections plot_generated_images "
+        "plot_glimpses plot_image_attention plot_image_masks "
         "plot_interaction plot_position_similarity plot_reading_attention "
         "plot_receptive_field plot_reconstruction plot_segmentation "
         "plot_speech_attention plot_walk reading_attention receptive_field "

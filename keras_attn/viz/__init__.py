@@ -4,6 +4,11 @@ from keras_attn.layers.capture import capture_attention
 from keras_attn.viz import callbacks
 from keras_attn.viz.detections import plot_detections
 from keras_attn.viz.drawing.plots import plot_alignment, save_figure
+from keras_attn.viz.generation import (
+    plot_codes,
+    plot_generated_images,
+    plot_image_masks,
+)
 from keras_attn.viz.heads import plot_attention_heads
 from keras_attn.viz.images import (
     attention_rollout,
@@ -32,9 +37,12 @@ __all__ = [
     "plot_alignment",
     "plot_attention_heads",
     "plot_caption_attention",
+    "plot_codes",
     "plot_detections",
+    "plot_generated_images",
     "plot_glimpses",
     "plot_image_attention",
+    "plot_image_masks",
     "plot_interaction",
     "plot_position_similarity",
     "plot_reading_attention",

@@ -1,6 +1,7 @@
 """Callbacks that write plots of attention and predictions to TensorBoard."""
 
 from keras_attn.viz.callbacks.attention import AttentionMaps, ImageAttentionMaps
+from keras_attn.viz.callbacks.generation import CodeMaps, GeneratedImageMaps
 from keras_attn.viz.callbacks.interaction import InteractionMaps
 from keras_attn.viz.callbacks.predictions import DetectionBoxes, SegmentationMaps
 from keras_attn.viz.callbacks.reading import ReadingAttentionMaps
@@ -11,7 +12,9 @@ from keras_attn.viz.callbacks.words import CaptionAttentionMaps, GlimpseMaps
 __all__ = [
     "AttentionMaps",
     "CaptionAttentionMaps",
+    "CodeMaps",
     "DetectionBoxes",
+    "GeneratedImageMaps",
     "GlimpseMaps",
     "ImageAttentionMaps",
     "InteractionMaps",
