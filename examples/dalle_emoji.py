@@ -26,6 +26,7 @@ from keras_attn.data.images.image_files import read_image
 from keras_attn.viz.callbacks import CodeMaps
 
 IMAGE_SIZE = 32
+NOISE = 8
 STYLES = ("noto", "twemoji", "openmoji")
 NUM_SHOWN = 8  # Images of a caption that are drawn.
 NUM_CAPTIONS = 8  # Held-out captions that are drawn.
@@ -38,14 +39,15 @@ def parse_arguments():
     for name, default, text in (
         ("held-out", 100, "names that are held out, in all styles"),
         ("vocabulary", 600, "tokens of the captions"),
-        ("width", 192, "width of DALL·E's blocks"),
+        ("width", 128, "width of DALL·E's blocks"),
         ("layers", 4, "blocks of DALL·E"),
-        ("codes", 256, "different codes of the discrete VAE"),
-        ("dvae-width", 32, "channels of the discrete VAE"),
-        ("dvae-epochs", 12, "epochs of the discrete VAE"),
-        ("epochs", 15, "epochs of DALL·E"),
-        ("clip-epochs", 10, "epochs of CLIP"),
-        ("batch-size", 16, "examples per step"),
+        ("codes", 128, "different codes of the discrete VAE"),
+        ("dvae-width", 24, "channels of the discrete VAE"),
+        ("dvae-epochs", 8, "epochs of the discrete VAE"),
+        ("epochs", 12, "epochs of DALL·E"),
+        ("clip-epochs", 8, "epochs of CLIP"),
+        ("dvae-batch-size", 8, "images per step of the discrete VAE"),
+        ("batch-size", 32, "examples per step"),
         ("candidates", 64, "images that are sampled for each caption"),
         ("seed", 0, "seed of everything"),
     ):
@@ -58,6 +60,7 @@ def parse_arguments():
         codes=8,
         dvae_width=4,
         dvae_epochs=1,
+        dvae_batch_size=4,
         epochs=1,
         clip_epochs=1,
         batch_size=4,
@@ -65,10 +68,12 @@ def parse_arguments():
     )
 
 
-def read_style(folder, style):
+def read_style(folder, style, random):
     """The pictures of a style, uint8 (B, 32, 32, 3), and their captions.
 
-    A caption is the style and the name, such as "noto red heart".
+    A caption is the style and the name, such as "noto red heart". Pixels are from 25 to
+    230, with noise: the density of a background that is the same everywhere has no
+    bound, and a discrete VAE learns little else.
     """
     found = data.read_image_texts(
         folder / "emoji.tsv",
@@ -80,9 +85,16 @@ def read_style(folder, style):
     for example in found.examples:
         image = read_image(example.image_path)
         parts = image.reshape(IMAGE_SIZE, 2, IMAGE_SIZE, 2, 3)
-        images.append(parts.mean((1, 3)).round().astype(np.uint8))
+        pixels = 25 + parts.mean((1, 3)) * 205 / 255
+        pixels += random.normal(0, NOISE, pixels.shape)
+        images.append(pixels.round().clip(0, 255).astype(np.uint8))
         captions.append(f"{style} {example.texts[0]}")
     return np.stack(images), captions
+
+
+def as_drawn(images):
+    """Images in [0, 1] with the colors of the files, for a picture."""
+    return np.clip((images * 255 - 25) / 205, 0, 1)
 
 
 def nearer_than_others(images, truths):
@@ -126,10 +138,10 @@ def main():
     run_dir, seed = arguments.run_dir, arguments.seed
     run_dir.mkdir(parents=True, exist_ok=True)
     keras.utils.set_random_seed(seed)
-    styles = [read_style(arguments.data_dir, style) for style in STYLES]
+    random = np.random.default_rng(seed)
+    styles = [read_style(arguments.data_dir, style, random) for style in STYLES]
     count = len(styles[0][1])
     is_new = np.zeros(count, bool)
-    random = np.random.default_rng(seed)
     is_new[random.permutation(count)[: arguments.held_out]] = True
     images, captions = {}, {}
     for name, chosen in (("train", ~is_new), ("new", is_new)):
@@ -144,13 +156,13 @@ def main():
     print(f"{len(images['train'])} pictures, captions of up to {length} tokens")
 
     sizes = {"batch_size": arguments.batch_size, "learning_rate": 1e-3, "seed": seed}
-    updates = arguments.dvae_epochs * (len(images["train"]) // arguments.batch_size)
+    updates = len(images["train"]) // arguments.dvae_batch_size
     shown = images["new"][:4].astype("float32") / 255
     dvae = fit(
         build_dvae(
             IMAGE_SIZE,
             seed,
-            updates=updates,
+            updates=arguments.dvae_epochs * updates,
             width=arguments.dvae_width,
             vocabulary_size=arguments.codes,
         ),
@@ -159,12 +171,13 @@ def main():
         run_dir / "dvae",
         epochs=arguments.dvae_epochs,
         callbacks=[CodeMaps(run_dir / "dvae" / "logs", shown)],
-        **sizes,
+        **(sizes | {"batch_size": arguments.dvae_batch_size}),
     )
     decode = decoder(dvae)
     clip = fit(
         build_clip(tokenizer, length),
-        *(clip_inputs(images[x], captions[x], tokenizer) for x in images),
+        clip_inputs(images["train"], captions["train"], tokenizer),
+        clip_inputs(images["new"], captions["new"], tokenizer),
         run_dir / "clip",
         epochs=arguments.clip_epochs,
         **sizes,
@@ -177,7 +190,8 @@ def main():
             num_layers=arguments.layers,
             width=arguments.width,
         ),
-        *(dalle_inputs(dvae, images[x], captions[x], tokenizer) for x in images),
+        dalle_inputs(dvae, images["train"], captions["train"], tokenizer),
+        dalle_inputs(dvae, images["new"], captions["new"], tokenizer),
         run_dir / "dalle",
         epochs=arguments.epochs,
         **sizes,
@@ -208,7 +222,7 @@ def main():
     # The true picture first.
     rows = np.linspace(0, len(texts) - 1, min(NUM_CAPTIONS, len(texts))).astype(int)
     figure = viz.plot_generated_images(
-        np.concatenate([truths[rows, None], best[rows]], axis=1),
+        as_drawn(np.concatenate([truths[rows, None], best[rows]], axis=1)),
         [texts[row] for row in rows],
         title="held-out names: the picture of the style, then the best samples by CLIP",
     )

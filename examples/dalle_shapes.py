@@ -34,6 +34,7 @@ SIZES = {"small": (0.18, 0.22), "large": (0.3, 0.36)}  # Radii, as shares of the
 COLORS = ("red", "green", "blue", "yellow", "purple", "white")
 SHAPES = ("circle", "triangle", "cross", "ring")
 BACKGROUND = 120  # Gray.
+LEARNING_RATE = 1e-3
 # Without noise the density of a pixel of the background has no bound, and a discrete
 # VAE learns little else.
 NOISE = 8
@@ -63,7 +64,7 @@ def parse_arguments():
         ("layers", 3, "blocks of DALL·E"),
         ("codes", 64, "different codes of the discrete VAE"),
         ("dvae-width", 24, "channels of the discrete VAE"),
-        ("dvae-epochs", 12, "epochs of the discrete VAE"),
+        ("dvae-epochs", 6, "epochs of the discrete VAE"),
         ("dvae-batch-size", 8, "images per step of the discrete VAE"),
         ("epochs", 10, "epochs of DALL·E"),
         ("clip-epochs", 8, "epochs of CLIP"),
@@ -105,6 +106,19 @@ def split_kinds(shapes):
             for j, shape in enumerate(shapes.shapes):
                 parts[(i + j) % 4 == 0].append((size, color, shape))
     return parts[False], parts[True]
+
+
+def new_shapes(seed):
+    """The images of the example, of all sizes, colors and shapes."""
+    return Shapes(
+        IMAGE_SIZE,
+        num_objects=(1, 1),
+        shapes=SHAPES,
+        colors={name: Shapes().colors[name] for name in COLORS},
+        sizes=SIZES,
+        noise=NOISE,
+        seed=seed,
+    )
 
 
 def draw(shapes, start, count):
@@ -272,7 +286,7 @@ def print_table(results):
         print(f"{name}: {', '.join(told)}")
 
 
-def draw_samples(drawn, score, folder):
+def draw_samples(drawn, score, path):
     """Draws the best images of some captions, known and new, and of all candidates."""
     images, scores, captions = [], [], []
     chosen = [(part, kind) for part in drawn for kind in list(drawn[part])[::4][:3]]
@@ -285,24 +299,77 @@ def draw_samples(drawn, score, folder):
     figure = viz.plot_generated_images(
         np.stack(images), captions, np.stack(scores), title="the best by CLIP"
     )
-    viz.save_figure(figure, folder / "samples.png")
+    viz.save_figure(figure, path)
+
+
+def trained_dvae(arguments, train, held_out):
+    """The discrete VAE, of which there is one for all seeds."""
+    folder = arguments.run_dir / "dvae"
+    steps = arguments.images // arguments.dvae_batch_size
+    shown = held_out["new"].images[:4].astype("float32") / 255
+    return fit(
+        build_dvae(
+            IMAGE_SIZE,
+            arguments.seed,
+            updates=arguments.dvae_epochs * steps,
+            width=arguments.dvae_width,
+            vocabulary_size=arguments.codes,
+        ),
+        train.images,
+        held_out["known"].images,
+        folder,
+        callbacks=[CodeMaps(folder / "logs", shown)],
+        seed=arguments.seed,
+        epochs=arguments.dvae_epochs,
+        batch_size=arguments.dvae_batch_size,
+        learning_rate=LEARNING_RATE,
+    )
+
+
+def trained_clip(arguments, train, held_out, tokenizer, seed):
+    """A CLIP of this seed."""
+    return fit(
+        build_clip(tokenizer),
+        clip_inputs(train.images, train.captions, tokenizer),
+        clip_inputs(held_out.images, held_out.captions, tokenizer),
+        arguments.run_dir / f"clip_{seed}",
+        seed=seed,
+        epochs=arguments.clip_epochs,
+        batch_size=arguments.batch_size,
+        learning_rate=LEARNING_RATE,
+    )
+
+
+def trained_dalle(arguments, train, held_out, tokenizer, dvae, seed):
+    """A DALL·E of this seed."""
+    folder = arguments.run_dir / f"dalle_{seed}"
+    dalle = build_dalle(
+        dvae,
+        tokenizer,
+        TEXT_LENGTH,
+        num_layers=arguments.layers,
+        width=arguments.width,
+    )
+    return fit(
+        dalle,
+        dalle_inputs(dvae, train.images, train.captions, tokenizer),
+        dalle_inputs(dvae, held_out.images, held_out.captions, tokenizer),
+        folder,
+        callbacks=[watch(dalle, decoder(dvae), tokenizer, folder)],
+        seed=seed,
+        epochs=arguments.epochs,
+        batch_size=arguments.batch_size,
+        learning_rate=LEARNING_RATE,
+    )
 
 
 def main():
     """Trains all models, samples images for every caption and has them judged."""
     arguments = parse_arguments()
-    run_dir, seed = arguments.run_dir, arguments.seed
+    run_dir = arguments.run_dir
     run_dir.mkdir(parents=True, exist_ok=True)
-    keras.utils.set_random_seed(seed)
-    shapes = Shapes(
-        IMAGE_SIZE,
-        num_objects=(1, 1),
-        shapes=SHAPES,
-        colors={name: Shapes().colors[name] for name in COLORS},
-        sizes=SIZES,
-        noise=NOISE,
-        seed=seed,
-    )
+    keras.utils.set_random_seed(arguments.seed)
+    shapes = new_shapes(arguments.seed)
     kinds = dict(zip(("known", "new"), split_kinds(shapes), strict=True))
     known, new = (replace(shapes, kinds=x) for x in kinds.values())
     train = draw(known, 0, arguments.images)
@@ -312,115 +379,54 @@ def main():
     }
     tokenizer = data.SubwordTokenizer.train(train.captions)
     judge = trained_judge(shapes, arguments)
-
-    sizes = {"batch_size": arguments.batch_size, "learning_rate": 1e-3}
-    shown = held_out["new"].images[:4].astype("float32") / 255
-    updates = arguments.dvae_epochs * (arguments.images // arguments.dvae_batch_size)
-    dvae = fit(
-        build_dvae(
-            IMAGE_SIZE,
-            seed,
-            updates=updates,
-            width=arguments.dvae_width,
-            vocabulary_size=arguments.codes,
-        ),
-        train.images,
-        held_out["known"].images,
-        run_dir / "dvae",
-        epochs=arguments.dvae_epochs,
-        callbacks=[CodeMaps(run_dir / "dvae" / "logs", shown)],
-        seed=seed,
-        **(sizes | {"batch_size": arguments.dvae_batch_size}),
-    )
+    dvae = trained_dvae(arguments, train, held_out)
     decode = decoder(dvae)
 
     def is_right(images, wanted):
         return shows(judge, shapes, images, wanted)
 
     for part, pictures in held_out.items():
-        drawn = decode(encode(dvae, pictures.images))
         pixels = pictures.images.astype("float32") / 255
         seen, redrawn = (
-            is_right(x, pictures.kinds).all(1).mean() for x in (pixels, drawn)
+            is_right(images, pictures.kinds).all(1).mean()
+            for images in (pixels, decode(encode(dvae, pictures.images)))
         )
         print(
             f"{part}: judged right {seen:.1%} of images, {redrawn:.1%} after the dVAE"
         )
 
     counts = [count for count in (1, 8, 64) if arguments.candidates % count == 0]
-    results, drawn = [], {}
-    for each in range(seed, seed + arguments.seeds):
-        keras.utils.set_random_seed(each)
-        clip = fit(
-            build_clip(tokenizer),
-            *(
-                clip_inputs(x.images, x.captions, tokenizer)
-                for x in (train, held_out["known"])
-            ),
-            run_dir / f"clip_{each}",
-            epochs=arguments.clip_epochs,
-            seed=each,
-            **sizes,
+    results = []
+    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+        keras.utils.set_random_seed(seed)
+        clip = trained_clip(arguments, train, held_out["known"], tokenizer, seed)
+        dalle = trained_dalle(
+            arguments, train, held_out["known"], tokenizer, dvae, seed
         )
-        dalle = build_dalle(
-            dvae,
-            tokenizer,
-            TEXT_LENGTH,
-            num_layers=arguments.layers,
-            width=arguments.width,
-        )
-        dalle = fit(
-            dalle,
-            *(
-                dalle_inputs(dvae, x.images, x.captions, tokenizer)
-                for x in (train, held_out["known"])
-            ),
-            run_dir / f"dalle_{each}",
-            epochs=arguments.epochs,
-            callbacks=[watch(dalle, decode, tokenizer, run_dir / f"dalle_{each}")],
-            seed=each,
-            **sizes,
-        )
-        score = clip_scorer(clip, tokenizer)
-        start = time.process_time()
-        drawn = {
-            part: dict(
-                zip(
-                    kinds[part],
-                    candidates(
-                        dalle,
-                        decode,
-                        tokenizer,
-                        map(caption_of, kinds[part]),
-                        arguments.candidates,
-                        each,
-                    ),
-                    strict=True,
-                )
-            )
-            for part in kinds
-        }
-        print(f"samples: {time.process_time() - start:.0f} s of CPU", flush=True)
-        result = {}
-        random = np.random.default_rng(each)
-        for part in kinds:
-            result[part] = shares(drawn[part], score, is_right, counts)
+        score, random = clip_scorer(clip, tokenizer), np.random.default_rng(seed)
+        result, samples = {}, {}
+        for part, those in kinds.items():
+            captions = list(map(caption_of, those))
+            count = arguments.candidates
+            drawn = candidates(dalle, decode, tokenizer, captions, count, seed)
+            samples[part] = dict(zip(those, drawn, strict=True))
+            result[part] = shares(samples[part], score, is_right, counts)
             # What the same CLIP finds among as many training images.
             found = {
-                kind: train.images[random.integers(len(train.images), size=len(images))]
+                kind: train.images[random.integers(len(train.images), size=count)]
                 / np.float32(255)
-                for kind, images in drawn[part].items()
+                for kind in those
             }
             result[f"{part}, training images"] = shares(found, score, is_right, counts)
-            captions = [caption_of(kind) for kind in (*kinds["known"], *kinds["new"])]
-            result[f"{part}, CLIP"] = {
-                "accuracy": clip_accuracy(score, held_out[part], captions)
-            }
-        print(json.dumps({"seed": each, **result}), flush=True)
+        captions = [caption_of(kind) for those in kinds.values() for kind in those]
+        for part, pictures in held_out.items():
+            accuracy = clip_accuracy(score, pictures, captions)
+            result[f"{part}, CLIP"] = {"accuracy": float(accuracy)}
+        print(json.dumps({"seed": seed, **result}), flush=True)
         results.append(result)
+        draw_samples(samples, score, run_dir / f"samples_{seed}.png")
     print_table(results)
     (run_dir / "scores.json").write_text(json.dumps(results, indent=1), "utf-8")
-    draw_samples(drawn, score, run_dir)
     print(f"\nPictures and models: {run_dir}; tensorboard --logdir {run_dir}")
 
 

@@ -94,7 +94,7 @@ def build_dvae(image_size, seed, *, updates, width, vocabulary_size):
         final_temperature=0.25,
         temperature_steps=max(1, updates // 2),
         kl_weight=1.5,
-        kl_steps=max(1, updates // 20),
+        kl_steps=max(1, updates // 50),
         seed=seed,
     )
 

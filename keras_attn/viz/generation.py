@@ -182,7 +182,7 @@ def plot_generated_images(images, captions, scores=None, *, title=None) -> Figur
         layout="constrained",
     )
     add_title(figure, title)
-    rows = np.atleast_1d(figure.subfigures(num_rows, 1))
+    rows = figure.subfigures(num_rows, 1, squeeze=False)[:, 0]
     for number, (part, text) in enumerate(zip(rows, texts, strict=True)):
         part.suptitle(
             drawable(text),
