@@ -106,8 +106,7 @@ def data_for(model):
     """Inputs with masks as int32, as in our pipelines, and labels for each output."""
     # A contrastive loss is one of all pairs, also if the last batch has two and one.
     rows = 2 * ROWS - 1 if isinstance(model, DualEncoder) else ROWS
-    # DALL·E's loss is a mean over the words of a device: give both equally many.
-    inputs = inputs_for(model, batch=rows, padded=not hasattr(model, "image_weight"))
+    inputs = inputs_for(model, batch=rows)
     inputs = {
         name: value.astype("int32") if value.dtype == bool else value
         for name, value in inputs.items()
