@@ -28,7 +28,7 @@ Layers: BERT's `token_embedding` … `block_11`; `global_region`, `region_embedd
 import functools
 from collections.abc import Sequence
 from itertools import islice
-from typing import Literal, Unpack, get_args
+from typing import Any, Literal, Unpack, get_args
 
 import keras
 from keras import ops
@@ -172,9 +172,10 @@ def build_vilbert(
         Lu et al. 2019, "ViLBERT: Pretraining Task-Agnostic Visiolinguistic
         Representations for Vision-and-Language Tasks" (arXiv:1908.02265).
     """
+    given: dict[str, Any] = {**options}
     before = _blocks_before_co_attention(
         {"text_co_layers": text_co_layers, "region_co_layers": region_co_layers},
-        (options["num_layers"], num_region_layers),
+        (given["num_layers"], num_region_layers),
     )
     inputs = {
         **sequence_inputs("token_ids", "padding_mask", "segment_ids"),
@@ -190,7 +191,7 @@ def build_vilbert(
     features, locations, region_mask = GlobalRegion(name="global_region")(
         inputs["region_features"], inputs["region_boxes"], inputs["region_padding_mask"]
     )
-    dropout, epsilon = options["dropout"], options["layer_norm_epsilon"]
+    dropout, epsilon = given["dropout"], given["layer_norm_epsilon"]
     embed = functools.partial(Dense, region_dim, kernel_initializer=INITIALIZER)
     regions = ops.add(
         embed(name="region_embedding")(features),
@@ -200,10 +201,10 @@ def build_vilbert(
     regions = Dropout(dropout, name="region_dropout")(regions)
 
     shared = {
-        "activation": options["activation"],
+        "activation": given["activation"],
         "layer_norm_epsilon": epsilon,
         "dropout": dropout,
-        "attention_dropout": options["attention_dropout"],
+        "attention_dropout": given["attention_dropout"],
         "kernel_initializer": INITIALIZER,
     }
     text_blocks = encoder_blocks(**options)
@@ -220,7 +221,7 @@ def build_vilbert(
             num_co_attention_heads,
             co_attention_dim,
             region_mlp_dim,
-            options["mlp_dim"],
+            given["mlp_dim"],
             **shared,
             name=f"co_attention_{index}",
         )(regions, words, region_padding_mask=region_mask, padding_mask=padding_mask)
