@@ -42,6 +42,7 @@ _HEAD_KEYS = ("cls.", "vil_", "vision_logit.", "linguisic_")
 # Dense layers that the authors' code has and never calls.
 _UNCALLED = r"bert\.encoder\.c_layer\.\d+\.biOutput\.q_dense[12]\.(weight|bias)"
 _TIES = {"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight"}
+_INPUTS = set(builders.CARDS["base"].inputs)
 _ANSWERS = 3129  # Of VQA; the authors' configurations do not say it.
 
 
@@ -151,7 +152,7 @@ def _default_task(config) -> str:
 
 def _task_of(model) -> str | None:
     layers = layers_of(model)
-    if "co_attention_0" not in layers:
+    if "co_attention_0" not in layers or set(model.input) != _INPUTS:
         return None
     for task, layer in (
         ("pretrainer", "masked_regions"),
