@@ -1,4 +1,4 @@
-"""Checks of inputs other than indices: length, real rows and finite numbers.
+"""Checks of inputs other than indices: length, real rows, finite numbers, pixels.
 
 They are made where shapes and values are known: in eager calls, in arrays given to
 `predict`, `fit` and `evaluate`, in `generate`, and before an artefact runs. A compiled
@@ -71,6 +71,33 @@ def check_finite(name: str, values) -> None:
     raise ValueError(
         f"`{name}` must be finite numbers. Received: {array[first]} at index {first}, "
         f"{len(wrong)} such numbers"
+    )
+
+
+def check_bytes(name: str, values) -> None:
+    """Raises for a number that 8 bits cannot hold; symbolic tensors are not checked.
+
+    A cast would make a black image of pixels from 0 to 1.
+
+    Args:
+        name: Name of the input, for the message.
+        values: Pixels.
+
+    Raises:
+        ValueError: If they are booleans, or not whole numbers from 0 to 255.
+    """
+    array = known_values(values)
+    if array is None or array.dtype == np.uint8:
+        return
+    received = f"{name} of dtype {array.dtype}"
+    if array.dtype.kind in "fiu":
+        is_byte = (array == np.rint(array)) & (array >= 0) & (array <= 255)
+        if is_byte.all():
+            return
+        received = f"{name} from {array.min():.4g} to {array.max():.4g}"
+    raise ValueError(
+        f"`{name}` must be whole numbers from 0 to 255, as they are in an image file. "
+        f"Received: {received}"
     )
 
 

@@ -132,6 +132,11 @@ from keras_attn.models.vit import (  # noqa: E402
     build_vit,
     build_vit_hybrid,
 )
+from keras_attn.models.vln_bert import (  # noqa: E402
+    build_vln_bert,
+    build_vln_bert_pretrainer,
+    build_vln_bert_scorer,
+)
 from keras_attn.models.xlm import (  # noqa: E402
     build_xlm,
     build_xlm_classifier,
@@ -217,6 +222,9 @@ __all__ = [
     "build_vilbert_referring",
     "build_vit",
     "build_vit_hybrid",
+    "build_vln_bert",
+    "build_vln_bert_pretrainer",
+    "build_vln_bert_scorer",
     "build_vqa_ask_attend_answer",
     "build_vqa_show_ask_attend_answer",
     "build_xlm",

@@ -274,7 +274,7 @@ def build_clip_image_encoder(
 
     Returns:
         A model from `images` (B, H, W, channels) to their embeddings (B, E), of length
-        1 and in float32.
+        1 and in float32, with the `preprocessing` of `clip`.
     """
     return as_clip(clip).image_encoder(name)
 

@@ -89,8 +89,8 @@ def build_siglip(
 
     Args:
         variant: A row of `VARIANTS`, which supplies every argument left at None.
-        image_size: In pixels: one number, or (rows, columns); a multiple of
-            `patch_size`.
+        image_size: In pixels: one number, or (rows, columns). What is left over after
+            the last whole patch, at the right and at the bottom, is not read.
         patch_size: Pixels of a patch, one number or two.
         num_layers: Number of blocks of the image tower.
         hidden_dim: D of the image tower, and E.
@@ -110,8 +110,9 @@ def build_siglip(
     """
     options = block_options(activation, layer_norm_epsilon, **towers)
     norm = functools.partial(LayerNormalization, epsilon=layer_norm_epsilon)
-    images = image_input(image_size, num_channels, patch_size)
-    hidden = embed_patches(images, hidden_dim, patch_size)
+    images = image_input(image_size, num_channels)
+    # The published model of 384 pixels has 27 patches of 14, and crops the rest.
+    hidden = embed_patches(images, hidden_dim, patch_size, padding="valid")
     hidden = add_positions(hidden, "", hidden_dim**-0.5)
     hidden = Dropout(options["dropout"], name="embeddings_dropout")(hidden)
     hidden = transformer_blocks(hidden, "", num_layers, num_heads, mlp_dim, options)

@@ -51,6 +51,15 @@ from keras_attn.data.images.voc import read_voc
 from keras_attn.data.images.vqa import VQAData, VQAExample, read_vqa
 from keras_attn.data.images.vqa_dataset import vqa_dataset
 from keras_attn.data.navigation.buildings import Building, Walk, WalkSimulator
+from keras_attn.data.navigation.path_choices import (
+    path_choice_dataset,
+    path_pair_dataset,
+)
+from keras_attn.data.navigation.path_regions import (
+    PathRegions,
+    ViewpointRegions,
+    way_regions,
+)
 from keras_attn.data.navigation.r2r import (
     WalkData,
     WalkExample,
@@ -103,6 +112,7 @@ __all__ = [
     "FoundPicture",
     "ImageTextData",
     "ImageTextExample",
+    "PathRegions",
     "PictureIndex",
     "RandomColors",
     "RandomMirror",
@@ -121,6 +131,7 @@ __all__ = [
     "Tokenizer",
     "VQAData",
     "VQAExample",
+    "ViewpointRegions",
     "Walk",
     "WalkData",
     "WalkExample",
@@ -151,6 +162,8 @@ __all__ = [
     "pack_documents",
     "pad_waveforms",
     "parallel_dataset",
+    "path_choice_dataset",
+    "path_pair_dataset",
     "random_words",
     "read_building",
     "read_coco",
@@ -175,4 +188,5 @@ __all__ = [
     "translation_lm_dataset",
     "vqa_dataset",
     "walk_dataset",
+    "way_regions",
 ]

@@ -2,8 +2,19 @@
 
 from keras_attn.layers.capture import capture_attention
 from keras_attn.viz import callbacks
+from keras_attn.viz.co_attention import (
+    CoAttention,
+    capture_co_attention,
+    plot_region_words,
+    plot_word_regions,
+)
 from keras_attn.viz.detections import plot_detections
 from keras_attn.viz.drawing.plots import plot_alignment, save_figure
+from keras_attn.viz.generation import (
+    plot_codes,
+    plot_generated_images,
+    plot_image_masks,
+)
 from keras_attn.viz.heads import plot_attention_heads
 from keras_attn.viz.images import (
     attention_rollout,
@@ -18,31 +29,43 @@ from keras_attn.viz.questions import plot_caption_attention, plot_glimpses
 from keras_attn.viz.reading import plot_reading_attention, reading_attention
 from keras_attn.viz.receptive_field import plot_receptive_field, receptive_field
 from keras_attn.viz.reconstruction import plot_reconstruction, reconstruct_images
+from keras_attn.viz.relevance import image_relevance
 from keras_attn.viz.segmentation import plot_segmentation
+from keras_attn.viz.similarity import image_text_similarity, plot_similarity
 from keras_attn.viz.speech import plot_speech_attention
 from keras_attn.viz.walks import plot_walk
 
 __all__ = [
+    "CoAttention",
     "attention_page",
     "attention_rollout",
     "callbacks",
     "capture_attention",
+    "capture_co_attention",
     "image_attention",
+    "image_relevance",
     "image_rollout",
+    "image_text_similarity",
     "plot_alignment",
     "plot_attention_heads",
     "plot_caption_attention",
+    "plot_codes",
     "plot_detections",
+    "plot_generated_images",
     "plot_glimpses",
     "plot_image_attention",
+    "plot_image_masks",
     "plot_interaction",
     "plot_position_similarity",
     "plot_reading_attention",
     "plot_receptive_field",
     "plot_reconstruction",
+    "plot_region_words",
     "plot_segmentation",
+    "plot_similarity",
     "plot_speech_attention",
     "plot_walk",
+    "plot_word_regions",
     "reading_attention",
     "receptive_field",
     "reconstruct_images",

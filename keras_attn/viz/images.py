@@ -12,7 +12,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from keras_attn.layers import SelfAttention2D, WindowAttention
+from keras_attn.layers import (
+    AttentionPooling,
+    SelfAttention2D,
+    WindowAttention,
+)
 from keras_attn.layers.capture import capture_attention
 from keras_attn.options import described_as
 from keras_attn.viz.drawing.labels import drawable, font_families
@@ -28,11 +32,13 @@ def image_attention(
     """Runs a model on images and maps how much each position is attended to.
 
     Args:
-        model: A model from `build_vit`, `build_deit3`, `build_swin` or
-            `build_cnn_self_attention`, or any functional model of their layers.
+        model: A model from `build_vit`, `build_deit3`, `build_swin`,
+            `build_cnn_self_attention` or `build_clip_image_encoder`, or any functional
+            model of their layers.
         images: What the model is called with, (B, H, W, channels).
         query: Row and column of the patch that attends, on the grid of the layer.
-            Default: the class token, or if there is none, the mean over all patches.
+            Default: the class token, or if there is none, the mean over all patches. A
+            pooling by attention has a query of its own.
 
     Returns:
         A dictionary from the path of each attention layer to its map of probabilities,
@@ -68,7 +74,8 @@ def image_rollout(
 
     Returns:
         (B, R, S): how much the last layer's class token, or the patch `query`, depends
-        on each patch; without a class token, the mean over all patches.
+        on each patch; without a class token, the mean over all patches, or what the
+        query of SigLIP's pooling attends to.
 
     Raises:
         ValueError: If a layer does not attend over all patches, such as in Swin's
@@ -80,8 +87,11 @@ def image_rollout(
     scores = capture_attention(model, images)
     grids = {}
     for path in scores:
-        layer, _ = _layer_of(model, path)
-        is_map = isinstance(layer, WindowAttention | SelfAttention2D)
+        kinds = _layer_of(model, path)
+        is_map = any(
+            isinstance(kind, WindowAttention | SelfAttention2D | AttentionPooling)
+            for kind in kinds
+        )
         grids[path] = None if is_map else _grid_of(model, path, scores[path])
     if None in grids.values():
         raise ValueError(
@@ -90,8 +100,13 @@ def image_rollout(
             f"Received: model={model.name!r}"
         )
     path = list(grids)[-1]
-    rollout = attention_rollout(scores)[:, None]
-    return _map(model, path, rollout, grids[path], query)[:, 0]
+    last = scores[path].mean(axis=1)
+    if last.shape[1] == 1:  # A pooling, which has no residual connection.
+        del scores[path]
+        rollout = last @ attention_rollout(scores)
+    else:
+        rollout = attention_rollout(scores)
+    return _map(model, path, rollout[:, None], grids[path], query)[:, 0]
 
 
 def attention_rollout(scores: Mapping[str, np.ndarray] | Sequence[np.ndarray]):
@@ -139,6 +154,7 @@ def plot_image_attention(
     *,
     title: str | None = None,
     labels: Sequence[str] | None = None,
+    box: Sequence[float] | None = None,
     ax: Axes | None = None,
 ) -> Figure:
     """Draws maps of attention over an image: brighter is more attention.
@@ -151,6 +167,9 @@ def plot_image_attention(
             `image_rollout`.
         title: Title of the figure.
         labels: Titles of the N panels. Default: `head 0`, `head 1`, ….
+        box: Left, top, right and bottom of the part of the image that the maps cover,
+            in pixels: the `visible_box` of an `ImagePreprocessing` that cropped it.
+            Default: all of it.
         ax: Axes to draw a single map on. None creates a figure, with the image beside
             the maps.
 
@@ -158,8 +177,8 @@ def plot_image_attention(
         The figure; `save_figure` writes it, and a notebook shows it.
 
     Raises:
-        ValueError: If `image` or `maps` have a different shape or are not finite, or
-            the numbers of labels and maps differ.
+        ValueError: If `image` or `maps` have a different shape or are not finite, the
+            numbers of labels and maps differ, or `box` is empty.
     """
     image, maps = check_image(image), check_maps(maps)
     if labels is None:
@@ -176,7 +195,7 @@ def plot_image_attention(
                 "`maps` must be one if `ax` is given: an axes holds one panel. "
                 f"Received: {len(maps)} maps"
             )
-        overlay(ax, image, maps[0])
+        overlay(ax, image, maps[0], box)
         if title is not None:
             ax.set_title(title, parse_math=False)
         return ax.get_figure(root=True)  # pyright: ignore[reportReturnType]
@@ -193,7 +212,7 @@ def plot_image_attention(
     overlay(axes[0], image, None)
     axes[0].set_title("image", fontsize=8, color=TEXT_COLOR)
     for axis, heat, label in zip(axes[1:count], maps, labels, strict=True):
-        overlay(axis, image, heat)
+        overlay(axis, image, heat, box)
         axis.set_title(
             drawable(label),
             fontsize=8,
@@ -270,6 +289,8 @@ def _grid_of(model, path, scores):
     layer, outer = _layer_of(model, path)
     if isinstance(layer, WindowAttention | SelfAttention2D):
         return tuple(outer.output.shape[1:3])
+    if isinstance(outer, AttentionPooling):
+        return tuple(outer.input.shape[1:3])
     if "patch_embedding" not in {each.name for each in model.layers}:
         return None
     patches = model.get_layer("patch_embedding")
@@ -292,7 +313,7 @@ def _map(model, path, scores, grid, query):
     if isinstance(layer, WindowAttention):
         return _unwindow(layer, scores, grid, query)
     prefix = scores.shape[-1] - grid[0] * grid[1]
-    if query is not None:
+    if query is not None and scores.shape[2] > 1:
         weights = scores[:, :, prefix + query[0] * grid[1] + query[1]]
     else:
         weights = scores[:, :, 0] if prefix else scores.mean(axis=2)

@@ -14,6 +14,8 @@ from keras_attn.models.checkpoints.folder import Folder
 from keras_attn.models.checkpoints.mapping import layers_of
 
 PREPROCESSING = "preprocessor_config.json"
+# Where transformers' processors of images and texts save the same fields.
+_PROCESSOR, _OF_IMAGES = "processor_config.json", "image_processor"
 # PIL's codes, which transformers writes, and timm's names.
 _RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 # Up to this size ConvNeXt's processor crops; larger images are only resized.
@@ -56,6 +58,10 @@ def _class_names(config: Mapping[str, Any]) -> list[str] | None:
 
 
 def _preprocessing(opened: Folder) -> dict[str, Any] | None:
+    if (opened.path / _PROCESSOR).exists():
+        fields = read_json(opened.path / _PROCESSOR).get(_OF_IMAGES)
+        if isinstance(fields, dict):
+            return fields
     if (opened.path / PREPROCESSING).exists():
         return read_json(opened.path / PREPROCESSING)
     for name, read in (("pretrained_cfg", _from_timm), ("preprocess_cfg", _from_clip)):

@@ -25,6 +25,7 @@ from keras_attn.indices import (
 )
 from keras_attn.input_checks import (
     MASKED_INPUTS,
+    check_bytes,
     check_finite,
     check_length,
     check_rows,
@@ -89,8 +90,9 @@ class Functional(keras.Model):
     Raises:
         ValueError: If an input has the wrong shape or is empty, too long or too short,
             an index (token id, position, class) is outside its table, a number is NaN
-            or infinite, or a row is all padding; in `fit` and `evaluate` also if a
-            label is not one of the classes of a sparse cross-entropy.
+            or infinite, a pixel of a uint8 input is not a whole number from 0 to 255,
+            or a row is all padding; in `fit` and `evaluate` also if a label is not one
+            of the classes of a sparse cross-entropy.
     """
 
     training_outputs: tuple[str, ...] = ()
@@ -228,6 +230,8 @@ class Functional(keras.Model):
                 least = smallest_rows(self._lengths, name)
                 check_rows(name, given[name], least)
             check_finite(name, given[name])
+            if expected[name].dtype == "uint8":
+                check_bytes(name, given[name])
 
 
 def _by_importance(name: str) -> int:

@@ -92,7 +92,7 @@ def with_preprocessing(
 
     Returns:
         A model from uint8 `images` (B, h, w, C), pixels 0 to 255, to the outputs of
-        `model`.
+        `model`. Arrays of other types must have whole numbers from 0 to 255.
 
     Raises:
         ValueError: If `model` takes other inputs, has no preprocessing, or takes images

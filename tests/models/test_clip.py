@@ -126,6 +126,20 @@ def test_siglip_reads_a_text_at_its_last_position():
     assert np.abs(numpy(encoder(padded)) - numpy(encoder(ids))).max() > 1e-3
 
 
+def test_siglip_does_not_read_what_no_patch_covers():
+    """As the published `siglip-so400m-patch14-384`, 27 patches of 14 pixels."""
+    whole = tiny(SIGLIP)
+    rows, columns, _ = whole.input["images"].shape[1:]
+    larger = build(SIGLIP, image_size=(rows + 1, columns + 2))
+    larger.set_weights(whole.get_weights())
+    images = np.random.default_rng(0).normal(size=(2, rows + 1, columns + 2, 3))
+    found = numpy(larger.image_encoder()(images.astype("float32")))
+    cropped = images[:, :rows, :columns].astype("float32")
+    np.testing.assert_allclose(found, numpy(whole.image_encoder()(cropped)), atol=1e-6)
+    with pytest.raises(ValueError, match="(?i)patch"):
+        build(SIGLIP, image_size=3)
+
+
 @pytest.mark.parametrize("case", [CLIP, RESNET, SIGLIP])
 def test_the_towers_alone_compute_the_same(case):
     model = tiny(case)

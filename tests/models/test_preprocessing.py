@@ -1,11 +1,13 @@
 """Preprocessing from the fields of a folder, in the graph of a model, and of bytes."""
 
 import io
+import json
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from model_cases import create
 from PIL import Image
 
 from keras_attn import models
@@ -138,6 +140,53 @@ def test_other_models_and_sizes_are_refused():
         )
 
 
+@pytest.mark.parametrize(
+    ("change", "received"),
+    [
+        (lambda image: image / 255, "from 0 to 1"),
+        (lambda image: image / 127.5 - 1, "from -1 to 1"),
+        (lambda image: image + 0.5, "from 0.5 to 255.5"),
+        (lambda image: 2 * image.astype("int32"), "from 0 to 510"),
+        (lambda image: image > 99, "of dtype bool"),
+    ],
+)
+def test_pixels_of_another_range_are_refused(change, received):
+    served = models.with_preprocessing(small_model())
+    image = photo(31, 45)[None]
+    image[0, 0, :2, 0] = 0, 255
+    for same in (image.astype("float32"), image.astype("int64")):
+        np.testing.assert_array_equal(served(same), served(image))
+    for call in (served, served.predict):
+        with pytest.raises(ValueError, match=rf"`images` must be whole .*{received}"):
+            call(change(image))
+
+
+def test_towers_keep_the_preprocessing_of_their_model():
+    clip = create("clip_vit_base_patch32")
+    clip.preprocessing = {**CLIP, "crop_size": {"height": 14, "width": 21}}
+    encoder = models.build_clip_image_encoder(clip)
+    assert encoder.preprocessing == clip.preprocessing
+    served = models.with_preprocessing(encoder)
+    layer = models.image_preprocessing(clip)
+    image = photo(31, 45)[None]
+    np.testing.assert_array_equal(served(image), encoder(layer(image)))
+
+
+def test_the_processor_of_images_and_texts_says_it_too(tmp_path):
+    """transformers' `CLIPProcessor` saves no `preprocessor_config.json`."""
+    clip = create("clip_vit_base_patch32", image_size=14)
+    models.save_checkpoint(clip, tmp_path)
+    (tmp_path / "processor_config.json").write_text(
+        json.dumps({"image_processor": CLIP, "processor_class": "CLIPProcessor"})
+    )
+    assert models.load_checkpoint(tmp_path).preprocessing == CLIP
+    # Older ones have other fields there.
+    (tmp_path / "processor_config.json").write_text('{"processor_class": "CLIP"}')
+    assert models.load_checkpoint(tmp_path).preprocessing is None
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(CLIP))
+    assert models.load_checkpoint(tmp_path).preprocessing == CLIP
+
+
 def encoded(image, format, **options):
     file = io.BytesIO()
     image.save(file, format, **options)
@@ -228,7 +277,7 @@ OPEN_CLIP = {"mean": [0.5, 0.25, 1.0], "std": [0.5, 2.0, 1.0]}
             {"resize_mode": "squash", "interpolation": "bilinear"},
             {"size": [21, 21], "crop_size": None, "resample": "bilinear"},
         ),
-        ({"size": [17, 19]}, {"size": 17, "crop_size": [17, 19]}),
+        ({"size": [17, 17]}, {"size": 17, "crop_size": [17, 17]}),
     ],
 )
 def test_folders_of_open_clip(tmp_path, changes, expected):
@@ -242,7 +291,10 @@ def test_folders_of_open_clip(tmp_path, changes, expected):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"resize_mode": "longest"}, {"mean": None}, {"size": "large"}]
+    "changes",
+    # Where the size has two different sides, open_clip covers it, and does not resize
+    # the shorter edge.
+    [{"resize_mode": "longest"}, {"mean": None}, {"size": "large"}, {"size": [17, 19]}],
 )
 def test_folders_of_open_clip_with_other_steps_have_no_preprocessing(tmp_path, changes):
     fields = {**OPEN_CLIP, "size": 21, **changes}

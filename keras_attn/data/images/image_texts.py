@@ -286,7 +286,8 @@ def image_text_dataset(
         batch_size: B.
         max_length: T, to which texts are truncated and padded. Default: the tokenizer's
             own maximum.
-        augmentations: As in `detection_dataset`, before the preprocessing.
+        augmentations: Functions of an example and a seed, such as
+            `RandomColors()`, applied in this order before the preprocessing.
         seed: Seed of the order, the texts and the augmentations.
         shuffle: Whether each epoch has a new random order.
         epoch: Number of the epoch, or a `tf.Variable` that holds it, such as

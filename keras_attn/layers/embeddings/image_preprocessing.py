@@ -136,6 +136,28 @@ class ImagePreprocessing(BaseLayer):
         sides = self.crop_size or self._resized_sides(input_shape[1:3])
         return (input_shape[0], *sides, input_shape[3])
 
+    def visible_box(self, rows: int, columns: int) -> tuple[float, ...]:
+        """The part of an image that the result shows: what is not cropped.
+
+        Args:
+            rows: h, rows of the image.
+            columns: w, columns of the image.
+
+        Returns:
+            Left, top, right and bottom in pixels of the image; outside it where it is
+            padded.
+        """
+        resized = self._resized_sides((rows, columns))
+        crop = self.crop_size or resized
+        top, left = map(self._offset, resized, crop)
+        down, across = rows / resized[0], columns / resized[1]
+        return (
+            left * across,
+            top * down,
+            (left + crop[1]) * across,
+            (top + crop[0]) * down,
+        )
+
     def _resized(self, pixels):
         sides = [
             side if side is not None else ops.shape(pixels)[axis]

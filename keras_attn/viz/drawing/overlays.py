@@ -3,6 +3,8 @@
 Legend: H and W pixels, N maps of R rows and S columns.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib.axes import Axes
 
@@ -31,18 +33,26 @@ def check_maps(maps) -> np.ndarray:
     return maps.reshape(-1, *maps.shape[-2:])
 
 
-def overlay(ax: Axes, image: np.ndarray, heat: np.ndarray | None) -> None:
+def overlay(
+    ax: Axes,
+    image: np.ndarray,
+    heat: np.ndarray | None,
+    box: Sequence[float] | None = None,
+) -> None:
     """Draws a map over an image in gray; None draws the image alone.
 
     Args:
         ax: The axes.
         image: (H, W, 3), in [0, 1].
         heat: (R, S). Colors run from 0 to its maximum.
+        box: Left, top, right and bottom of the part of the image that the map covers,
+            in pixels. Default: all of it.
     """
     if heat is None:
         ax.imshow(image)
     else:
         height, width = image.shape[:2]
+        left, top, right, bottom = _check_box(box, width, height)
         ax.imshow(image.mean(-1), cmap="gray", vmin=0, vmax=1)
         ax.imshow(
             heat,
@@ -51,6 +61,21 @@ def overlay(ax: Axes, image: np.ndarray, heat: np.ndarray | None) -> None:
             vmax=max(heat.max(), 1e-12),
             alpha=0.6,
             interpolation="bilinear",
-            extent=(-0.5, width - 0.5, height - 0.5, -0.5),
+            extent=(left - 0.5, right - 0.5, bottom - 0.5, top - 0.5),
         )
+        # Not those of a map that covers less or, with padding, more.
+        ax.set_xlim(-0.5, width - 0.5)
+        ax.set_ylim(height - 0.5, -0.5)
     ax.set_axis_off()
+
+
+def _check_box(box, width: int, height: int) -> tuple[float, float, float, float]:
+    if box is None:
+        return 0, 0, width, height
+    left, top, right, bottom = map(float, box)
+    if not (max(left, 0) < min(right, width) and max(top, 0) < min(bottom, height)):
+        raise ValueError(
+            "`box` must be left, top, right and bottom of a part of the image of "
+            f"{width} × {height} pixels. Received: box={tuple(box)}"
+        )
+    return left, top, right, bottom
