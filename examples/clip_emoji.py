@@ -131,9 +131,8 @@ def fit(clip, tokenizer, examples, arguments, seed, folder):
         max_length=MAX_LENGTH,
         augmentations=[
             # Pictures of other styles are larger or smaller in their squares.
-            data.RandomScaleAndCrop(side, scale=(0.65, 1.15), fill=255.0),
-            data.RandomColors(0.15, 0.3, 0.5, 0.06),
-            sometimes_gray,
+            data.RandomScaleAndCrop(side, scale=(0.75, 1.15), fill=255.0),
+            data.RandomColors(0.1, 0.2, 0.3, 0.04),
         ],
         seed=seed,
         shuffle=True,
