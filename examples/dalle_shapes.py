@@ -90,7 +90,7 @@ def parse_arguments():
         judge_epochs=1,
         batch_size=24,
         candidates=8,
-        seeds=2,
+        seeds=1,
     )
 
 
