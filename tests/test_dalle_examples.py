@@ -38,9 +38,9 @@ def test_dalle_shapes(example, tmp_path):
         assert list((tmp_path / name / "logs").glob("**/events*"))
     assert (tmp_path / "samples_0.png").stat().st_size > 1000
     # What was trained is read.
-    again = example("dalle_shapes", "--smoke", "--run-dir", tmp_path)
-    assert "Epoch 1" not in again
-    assert json.loads((tmp_path / "scores.json").read_text("utf-8")) == results
+    from text_to_image import fit  # pyright: ignore[reportMissingImports]
+
+    assert fit(None, None, None, tmp_path / "dvae").count_params() == 3_377
 
 
 @pytest.mark.runs
