@@ -15,10 +15,11 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 RNG = np.random.default_rng(0)
 
 
-def run_recipes(name):
-    """Runs the recipes of a document; returns their variables."""
+def run_recipes(name, heading=""):
+    """Runs the recipes of a document, or after a heading; returns their variables."""
     names = {}
     text = (DOCS / name).read_text("utf-8")
+    text = text[text.index(heading) :]
     for recipe in re.findall(r"```python\n(.*?)```", text, re.S):
         exec(compile(recipe, name, "exec"), names)
     return names
@@ -149,3 +150,15 @@ def test_navigation(tmp_path, monkeypatch):
     # An ensemble of the model and its exported file walks as the model does.
     assert names["shipped"].walks == names["walked"].walks
     assert (tmp_path / "walk.png").stat().st_size > 1000
+
+
+@pytest.mark.runs
+def test_seeing_what_matters(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run_recipes("vision_language.md", "## Seeing what matters")
+    for picture in ("similarity", "relevance", "words", "regions"):
+        assert (tmp_path / f"{picture}.png").stat().st_size > 1000
+    assert names["maps"].shape == (1, 5, 8, 8)
+    assert len(list((tmp_path / "runs/clip").iterdir())) == 2  # A file per callback.
+    count = len(names["example"].objects)
+    assert names["last"].to_words.shape == (4, count, len(names["tokens"]))
